@@ -1,7 +1,7 @@
 """Two bookies side by side, directories or dumps: ledgers, entries, states that differ.
 
-`comparison` has `diff`, which merges two ordered listings: read it first. `sides` says what a
-side of it is, and makes one of a directory; `dump_side` makes one of a bookie of a dump.
+`comparison` has `diff`, which merges two ordered listings: read it first. `sides` defines what can
+be compared, and has the side for a directory; `dump_side` the one for a bookie of a dump.
 """
 
 from bkstore.offline.diff.comparison import Difference, Kind, diff

@@ -1,4 +1,4 @@
-"""What differs between two sides, ledger by ledger: a merge of two ordered listings."""
+"""The differences between two bookies, ledger by ledger: a merge of two ordered listings."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from bkstore.offline.diff.sides import Held, Kept, Side
 Kind = Literal["ledger", "entries", "fenced", "limbo", "explicit_lac", "master_key"]
 Where = Literal["a", "b"]
 Watch = Callable[[LedgerId, bool], None]
-"""Called with each ledger, and whether something of it differs."""
+"""Called with each ledger, and whether it differs."""
 
 _STATES: tuple[Kind, ...] = ("fenced", "limbo", "explicit_lac", "master_key")
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Something that the two sides do not have alike.
+    """One difference between the two sides.
 
-    "ledger": only side `only_in` knows it, and has `entries` of it (None: they cannot be read).
-    "entries": only side `only_in` has these `entries` of a ledger that both know. The others are
-    parts of the state; `a` and `b` say what each side has, but for "master_key", which is never
-    told.
+    "ledger": only side `only_in` knows the ledger, and has these `entries` (None: unreadable).
+    "entries": only side `only_in` has these `entries` of a ledger that both know. The other kinds
+    are parts of the state, with each side's value in `a` and `b`, except for "master_key", whose
+    values are never shown.
     """
 
     kind: Kind
@@ -46,15 +46,15 @@ def diff(
     only: LedgerId | None = None,
     watch: Watch | None = None,
 ) -> Iterator[Difference]:
-    """Yield what differs, in unsigned order of ledgers: nothing where the sides are alike.
+    """Yield the differences between two sides, in unsigned order of ledgers.
 
-    Ledgers, their entries by set operations on sequence groups, and states are compared; where
-    records lie is not, nor what is in them. What one side cannot read of a ledger is not compared:
-    it is appended to `findings`, as damage. Limbo counts where both sides keep it. `only` compares
-    one ledger, `watch` is told of each.
+    Compares ledgers, their entries (by set operations on sequence groups) and their states, but not
+    the location or content of records. If one side cannot read the entries or the state of a
+    ledger, these are not compared, and the error is appended to `findings`. Limbo is compared if
+    both sides store it. With `only`, just that ledger is compared. `watch` is called for each.
 
-    Memory: an answer of each side, and what the sides take. Cost: what listing both takes.
-    Raises what the sides raise.
+    Memory: one ledger of each side, and what the sides need. Cost: listing both sides. Raises what
+    the sides raise.
 
     >>> import tempfile
     >>> from bkstore import BookieDir
@@ -69,21 +69,19 @@ def diff(
     >>> found.kind, found.only_in, found.entries.ranges().tolist()
     ('entries', 'a', [[7, 8]])
     """
-    for left, right in _side_by_side(a.ledgers(only), b.ledgers(only)):
+    for left, right in _merge_sides(a.ledgers(only), b.ledgers(only)):
         held = left or right
         assert held is not None
         differs = False
-        for found in _of_ledger(left, right, (a.name, b.name), findings):
+        for difference in _compare_ledger(left, right, (a.name, b.name), findings):
             differs = True
-            yield found
+            yield difference
         if watch is not None:
             watch(held.ledger, differs)
 
 
-def _side_by_side(
-    a: Iterator[Held], b: Iterator[Held]
-) -> Iterator[tuple[Held | None, Held | None]]:
-    """Yield what the sides have of each ledger; None where one does not know it."""
+def _merge_sides(a: Iterator[Held], b: Iterator[Held]) -> Iterator[tuple[Held | None, Held | None]]:
+    """Yield each ledger as both sides have it; None for the side that does not know it."""
     left, right = next(a, None), next(b, None)
     while left is not None or right is not None:
         if right is None or (left is not None and left.ledger < right.ledger):
@@ -97,68 +95,70 @@ def _side_by_side(
             left, right = next(a, None), next(b, None)
 
 
-def _of_ledger(
-    left: Held | None, right: Held | None, names: tuple[str, str], findings: list[Finding]
+def _compare_ledger(
+    left: Held | None, right: Held | None, side_names: tuple[str, str], findings: list[Finding]
 ) -> Iterator[Difference]:
-    for side, held in zip(names, (left, right)):
+    for side, held in zip(side_names, (left, right)):
         if held is not None:
-            findings += _unread(side, held)
+            findings += _unread_findings(side, held)
     if left is None or right is None:
         held = left or right
         assert held is not None
-        here = None if isinstance(held.here, BkstoreError) else held.here
-        yield Difference("ledger", held.ledger, "a" if right is None else "b", here)
+        entries = None if isinstance(held.here, BkstoreError) else held.here
+        yield Difference("ledger", held.ledger, "a" if right is None else "b", entries)
         return
     if not isinstance(left.here, BkstoreError) and not isinstance(right.here, BkstoreError):
-        yield from _entries(left.ledger, left.here, right.here)
+        yield from _compare_entries(left.ledger, left.here, right.here)
     if isinstance(left.state, Kept) and isinstance(right.state, Kept):
-        yield from _states(left.ledger, left.state, right.state)
+        yield from _compare_states(left.ledger, left.state, right.state)
 
 
-def _unread(side: str, held: Held) -> list[Finding]:
-    """Return why entries and state of a ledger are not compared."""
-    found: list[Finding] = []
-    for what, part in (("entries are", held.here), ("state is", held.state)):
-        if isinstance(part, BkstoreError):
-            told = Finding.of(part, held.ledger)
-            detail = f"ledger {held.ledger}: its {what} not compared: {told.detail}"
-            found.append(replace(told, detail=detail if told.file else f"{side}: {detail}"))
-    return found
+def _unread_findings(side: str, held: Held) -> list[Finding]:
+    """Return findings for the unreadable entries and state of a ledger, which are not compared."""
+    findings: list[Finding] = []
+    for subject, value in (("entries are", held.here), ("state is", held.state)):
+        if isinstance(value, BkstoreError):
+            finding = Finding.of(value, held.ledger)
+            detail = f"ledger {held.ledger}: its {subject} not compared: {finding.detail}"
+            findings.append(
+                replace(finding, detail=detail if finding.file else f"{side}: {detail}")
+            )
+    return findings
 
 
-def _entries(ledger: LedgerId, a: Availability, b: Availability) -> Iterator[Difference]:
-    if only := a - b:
-        yield Difference("entries", ledger, "a", only)
-    if only := b - a:
-        yield Difference("entries", ledger, "b", only)
+def _compare_entries(ledger: LedgerId, a: Availability, b: Availability) -> Iterator[Difference]:
+    if surplus := a - b:
+        yield Difference("entries", ledger, "a", surplus)
+    if surplus := b - a:
+        yield Difference("entries", ledger, "b", surplus)
 
 
-def _states(ledger: LedgerId, a: Kept, b: Kept) -> Iterator[Difference]:
+def _compare_states(ledger: LedgerId, a: Kept, b: Kept) -> Iterator[Difference]:
     for kind in _STATES:
-        one, other = getattr(a, kind), getattr(b, kind)
-        if one == other or (kind == "limbo" and None in (one, other)):
+        a_value, b_value = getattr(a, kind), getattr(b, kind)
+        if a_value == b_value or (kind == "limbo" and None in (a_value, b_value)):
             continue
         if kind == "master_key":
             yield Difference(kind, ledger)
         elif kind == "explicit_lac":
-            yield Difference(kind, ledger, None, None, *_lacs(one, other))
+            yield Difference(kind, ledger, None, None, *_explicit_lac_texts(a_value, b_value))
         else:
-            yield Difference(kind, ledger, None, None, _yes(one), _yes(other))
+            yield Difference(kind, ledger, None, None, _yes_or_no(a_value), _yes_or_no(b_value))
 
 
-def _yes(value: bool) -> str:
+def _yes_or_no(value: bool) -> str:
     return "yes" if value else "no"
 
 
-def _lacs(a: bytes | None, b: bytes | None) -> tuple[str, str]:
-    """Return what two explicit LACs say: the entries, and where those are alike the bytes."""
-    said = tuple(map(_lac, (a, b)))
-    if said[0] == said[1] and a is not None and b is not None:
+def _explicit_lac_texts(a: bytes | None, b: bytes | None) -> tuple[str, str]:
+    """Return the texts of two explicit LACs: their entries, or their bytes if the entries agree."""
+    texts = tuple(map(_explicit_lac_text, (a, b)))
+    if texts[0] == texts[1] and a is not None and b is not None:
         return a.hex(), b.hex()
-    return said[0], said[1]
+    return texts[0], texts[1]
 
 
-def _lac(body: bytes | None) -> str:
+def _explicit_lac_text(body: bytes | None) -> str:
     if body is None:
         return "none"
     entry = explicit_lac_entry(body)

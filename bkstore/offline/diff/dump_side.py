@@ -1,4 +1,4 @@
-"""One bookie of a dump as a side of a comparison: its `ledgers` and `groups`, merged."""
+"""One bookie of a dump as a side of a comparison: its tables `ledgers` and `groups`, merged."""
 
 from __future__ import annotations
 
@@ -25,16 +25,24 @@ from bkstore.offline.reading.places import opened_parquet
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_ROWS = 1 << 16
-_GROUP = ("first_sequence_start", "last_sequence_start", "sequence_size", "sequence_period")
-_STATE = ("scope_id", "ledger_id", "entries", "master_key", "fenced", "limbo", "explicit_lac")
+_BATCH_ROWS = 1 << 16
+_GROUP_COLUMNS = ("first_sequence_start", "last_sequence_start", "sequence_size", "sequence_period")
+_STATE_COLUMNS = (
+    "scope_id",
+    "ledger_id",
+    "entries",
+    "master_key",
+    "fenced",
+    "limbo",
+    "explicit_lac",
+)
 
 _Row = tuple[LedgerId, Any]
-"""A ledger, and what one file says of it: its sequence groups, or its state."""
+"""A ledger, and its sequence groups or its state, from one file."""
 
 
 def is_dump(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path is that of a dump: a folder with a manifest.
+    """Return whether a path is a dump: a folder with a manifest.
 
     >>> is_dump("nowhere")
     False
@@ -43,16 +51,16 @@ def is_dump(path: str | os.PathLike[str]) -> bool:
 
 
 class DumpSide:
-    """A bookie of a dump as a side; which one must be said where there are several.
+    """A bookie of a dump as a side; `bookie` is required if the dump has several.
 
-    Its Parquet files are merged, each of which has its ledgers in order. Memory: a block of rows
-    of each file. Raises what `open_dump` raises, `InvalidArgument` for a bookie that the dump
-    does not have or could not read.
+    Merges its Parquet files, each of which is sorted by ledger. Memory: a block of rows per file.
+    Raises what `open_dump` raises, and `InvalidArgument` for a bookie that the dump does not have
+    or could not read.
     """
 
     def __init__(self, path: str | os.PathLike[str], bookie: str | None = None) -> None:
         self._dump = open_dump(path)
-        self.bookie = _chosen(self._dump, bookie)
+        self.bookie = _choose_bookie(self._dump, bookie)
         self._dump.check("groups", "ledgers")
 
     @property
@@ -61,87 +69,95 @@ class DumpSide:
         return f"{self._dump.path} ({self.bookie})"
 
     def ledgers(self, only: LedgerId | None = None) -> Iterator[Held]:
-        """Yield each known ledger once, or the one that is asked for, in unsigned order."""
-        groups = self._merged("groups", ("scope_id", "ledger_id", *_GROUP), _groups)
+        """Yield each known ledger once, or the given one, in unsigned order."""
+        groups = self._merge_files(
+            "groups", ("scope_id", "ledger_id", *_GROUP_COLUMNS), _read_groups
+        )
         grouped = groupby(groups, key=itemgetter(0))
-        ahead = next(grouped, None)
-        for name, state in self._merged("ledgers", _STATE, _states):
-            while ahead is not None and ahead[0] < name:  # rows of a ledger that is not known
-                ahead = next(grouped, None)
-            parts: list[Int64Array] = []
-            if ahead is not None and ahead[0] == name:
-                parts = [part for _, part in ahead[1]]
-                ahead = next(grouped, None)
-            if only in (None, name):
-                yield self._held(name, state, parts)
+        next_ledger = next(grouped, None)
+        for ledger_id, state in self._merge_files("ledgers", _STATE_COLUMNS, _read_states):
+            while (
+                next_ledger is not None and next_ledger[0] < ledger_id
+            ):  # rows of a ledger that is not known
+                next_ledger = next(grouped, None)
+            group_rows: list[Int64Array] = []
+            if next_ledger is not None and next_ledger[0] == ledger_id:
+                group_rows = [rows for _, rows in next_ledger[1]]
+                next_ledger = next(grouped, None)
+            if only in (None, ledger_id):
+                yield self._ledger_of_rows(ledger_id, state, group_rows)
 
-    def _held(self, name: LedgerId, row: dict[str, Any], parts: list[Int64Array]) -> Held:
-        here: Availability | BkstoreError
+    def _ledger_of_rows(
+        self, ledger_id: LedgerId, row: dict[str, Any], group_rows: list[Int64Array]
+    ) -> Held:
+        """Return a ledger from its row of `ledgers` and its rows of `groups`."""
+        entries: Availability | BkstoreError
         state: Kept | BkstoreError
         if row["entries"] is None:
-            here = BkstoreError("the dump could not read them")
+            entries = BkstoreError("the dump could not read them")
         else:
-            here = _availability(parts)
+            entries = _availability(group_rows)
         if row["fenced"] is None:
             state = BkstoreError("the dump could not read it")
         else:
             state = Kept(row["master_key"], row["fenced"], row["limbo"], row["explicit_lac"])
-        return Held(name, here, state)
+        return Held(ledger_id, entries, state)
 
-    def _merged(self, table: str, columns: tuple[str, ...], rows: Any) -> Iterator[_Row]:
+    def _merge_files(self, table: str, columns: tuple[str, ...], rows: Any) -> Iterator[_Row]:
         files = [file for file in self._dump.files[table] if file.bookie == self.bookie]
-        streams = [_in_order(file, rows(self._batches(file, columns))) for file in files]
+        streams = [_verify_order(file, rows(self._batches(file, columns))) for file in files]
         return merge(*streams, key=itemgetter(0))
 
     def _batches(self, file: DumpFile, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-        with opened_parquet(file.path) as opened:
-            yield from opened.iter_batches(_ROWS, columns=list(columns))
+        with opened_parquet(file.path) as parquet_file:
+            yield from parquet_file.iter_batches(_BATCH_ROWS, columns=list(columns))
 
 
-def _chosen(dump: Dump, bookie: str | None) -> str:
-    there = ", ".join(sorted(dump.bookies)) or "none"
+def _choose_bookie(dump: Dump, bookie: str | None) -> str:
+    """Return the bookie to read; raises `InvalidArgument` if it cannot be, or is ambiguous."""
+    known_bookies = ", ".join(sorted(dump.bookies)) or "none"
     if bookie is None:
         if len(dump.bookies) == 1:
             return dump.bookies[0]
-        raise InvalidArgument(f"{dump.path}: which bookie is meant? it has {there}")
+        raise InvalidArgument(f"{dump.path}: which bookie is meant? it has {known_bookies}")
     if bookie in dump.unread:
         raise InvalidArgument(f"{dump.path}: {dump.unread[bookie]}")
     if bookie not in dump.bookies:
-        raise InvalidArgument(f"{dump.path}: has no bookie {bookie!r:.60}: it has {there}")
+        raise InvalidArgument(f"{dump.path}: has no bookie {bookie!r:.60}: it has {known_bookies}")
     return bookie
 
 
-def _availability(parts: list[Int64Array]) -> Availability | BkstoreError:
-    if not parts:
+def _availability(group_rows: list[Int64Array]) -> Availability | BkstoreError:
+    if not group_rows:
         return Availability()
     try:
-        rows = np.concatenate(parts)
+        rows = np.concatenate(group_rows)
         return Availability.from_groups(rows[np.argsort(rows[:, 0], kind="stable")])
     except BkstoreError as error:
         return error
 
 
-def _in_order(file: DumpFile, rows: Iterable[_Row]) -> Iterator[_Row]:
-    """Yield the rows; `CorruptionError` where a file does not have its ledgers in order."""
-    before: LedgerId | None = None
+def _verify_order(file: DumpFile, rows: Iterable[_Row]) -> Iterator[_Row]:
+    """Yield the rows; raises `CorruptionError` if the file is not sorted by ledger."""
+    previous: LedgerId | None = None
     for row in rows:
-        if before is not None and row[0] < before:
-            reason = f"ledger {row[0]} stands behind ledger {before}"
+        if previous is not None and row[0] < previous:
+            reason = f"ledger {row[0]} stands behind ledger {previous}"
             raise CorruptionError(file.path, None, reason)
-        before = row[0]
+        previous = row[0]
         yield row
 
 
-def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[_Row]:
+def _read_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[_Row]:
     for batch in batches:
-        scope, number = (batch.column(at).to_numpy() for at in (0, 1))
-        rows = np.stack([batch.column(at).to_numpy() for at in range(2, 6)], axis=1)
-        starts = run_starts(scope, number)
+        scopes, ledgers = (batch.column(column).to_numpy() for column in (0, 1))
+        rows = np.stack([batch.column(column).to_numpy() for column in range(2, 6)], axis=1)
+        starts = run_starts(scopes, ledgers)
         for lo, hi in zip(starts.tolist(), [*starts[1:].tolist(), len(rows)]):
-            yield LedgerId.from_signed(int(scope[lo]), int(number[lo])), rows[lo:hi]
+            yield LedgerId.from_signed(int(scopes[lo]), int(ledgers[lo])), rows[lo:hi]
 
 
-def _states(batches: Iterable[pa.RecordBatch]) -> Iterator[_Row]:
+def _read_states(batches: Iterable[pa.RecordBatch]) -> Iterator[_Row]:
     for batch in batches:
         for row in batch.to_pylist():
             yield LedgerId.from_signed(row["scope_id"], row["ledger_id"]), row

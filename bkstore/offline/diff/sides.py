@@ -1,4 +1,4 @@
-"""A side of a comparison: what is known of each ledger, in the order of their ids."""
+"""A side of a comparison: the entries and the state of each ledger, in the order of their ids."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from bkstore.storage.read_only.bookie_dir import BookieDir
 
 
 class Kept(NamedTuple):
-    """A ledger's state as it is compared; `limbo` is None where the layout does not keep it.
+    """The compared state of a ledger; `limbo` is None if the layout does not store it.
 
-    Printed, it keeps the master key to itself.
+    Its `repr` does not show the master key.
     """
 
     master_key: bytes
@@ -31,7 +31,7 @@ class Kept(NamedTuple):
 
 
 class Held(NamedTuple):
-    """One ledger of a side. An error stands where entries or state cannot be read."""
+    """One ledger of a side, with the error in place of entries or state that cannot be read."""
 
     ledger: LedgerId
     here: Availability | BkstoreError
@@ -39,23 +39,23 @@ class Held(NamedTuple):
 
 
 class Side(Protocol):
-    """What `diff` compares."""
+    """A bookie that `diff` compares with another one."""
 
     @property
     def name(self) -> str:
-        """What findings call it."""
+        """The name of the side in findings."""
         ...
 
     def ledgers(self, only: LedgerId | None = None) -> Iterator[Held]:
-        """Yield each known ledger once, or the one that is asked for, in unsigned order."""
+        """Yield each known ledger once, or the given one, in unsigned order."""
         ...
 
 
 class DirectorySide:
     """An open bookie directory as a side.
 
-    Reads the index once, by `availability_many`: no entry log is opened. Memory: the names of the
-    ledgers, and a part of the answers that does not grow with their number.
+    Reads the index once, by `availability_many`; opens no entry log. Memory: the ledger ids, and a
+    bounded number of availabilities.
     """
 
     def __init__(self, bookie: BookieDir) -> None:
@@ -67,18 +67,18 @@ class DirectorySide:
         return str(self._bookie.path)
 
     def ledgers(self, only: LedgerId | None = None) -> Iterator[Held]:
-        """Yield each known ledger once, or the one that is asked for, in unsigned order."""
+        """Yield each known ledger once, or the given one, in unsigned order."""
         index = self._bookie.index
-        names = index.ledgers(None if only is None else only.scope)
+        ledger_ids = index.ledgers(None if only is None else only.scope)
         if only is not None:
-            names = [name for name in names if name == only]
-        for name, here in answers(index, names):
-            yield Held(name, here, self._state(name))
+            ledger_ids = [ledger_id for ledger_id in ledger_ids if ledger_id == only]
+        for ledger_id, entries in answers(index, ledger_ids):
+            yield Held(ledger_id, entries, self._state(ledger_id))
 
-    def _state(self, name: LedgerId) -> Kept | BkstoreError:
+    def _state(self, ledger_id: LedgerId) -> Kept | BkstoreError:
         index = self._bookie.index
         try:
-            state = index.state(name)
+            state = index.state(ledger_id)
         except BkstoreError as error:
             return error
         limbo = state.limbo if index.supports_limbo else None

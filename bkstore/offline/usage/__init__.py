@@ -1,8 +1,8 @@
-"""What fills the disk of one bookie, from its files alone, and what would be given back.
+"""Disk usage of one bookie, computed from its files, and the bytes that could be freed.
 
-`run` has `Usage`, which asks the others: read it first. `live_ledgers` says whose bytes are live,
-`entry_logs` what of each log is, and what garbage collection would do with it, `index_size` what
-the index takes beside its rows, `caches` what a bookie's caches need to hold.
+`run` has `Usage`, which uses the others: read it first. `live_ledgers` tells live ledgers from
+garbage, `entry_logs` has the live bytes of each log and what garbage collection would do with it,
+`index_size` the size of the index, `caches` how large a bookie's caches need to be.
 """
 
 from bkstore.offline.usage.caches import CacheNeed, cache_needs

@@ -1,6 +1,6 @@
-"""What a bookie's caches need to hold for this directory: stated formulas, with their sources.
+"""Cache sizes that a bookie needs for a directory: formulas, with their sources.
 
-Class names are BookKeeper's. No workload is measured: how many readers there are is asked for.
+Class names are BookKeeper's. No workload is measured: the caller gives the number of readers.
 """
 
 from __future__ import annotations
@@ -14,22 +14,21 @@ from bkstore.offline.usage.index_size import IndexPart
 DEFAULT_READ_AHEAD = 100
 """`dbStorage_readAheadCacheBatchSize`, in entries."""
 
-_ALIGNMENT = 64
-"""The read cache gives each entry whole cache lines (`ReadCache`)."""
+_CACHE_LINE_BYTES = 64
+"""The read cache aligns each entry to cache lines, in bytes (`ReadCache`)."""
 
 _Unit = Literal["bytes", "MiB", "pages", "files"]
-"""What a setting counts in: those whose names end in ``Mb`` take whole MiB."""
+"""The unit of a setting: those whose names end in ``Mb`` are in whole MiB."""
 
 _MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class CacheNeed:
-    """How large a bookie's setting should be for one purpose.
+    """The value that a bookie's setting should have for one purpose.
 
-    `value` is in the setting's own `unit`, rounded up, as a `bk_server.conf` takes it. It is None
-    where the numbers that the formula asks for are not known. `default` is the setting's own, in
-    words.
+    `value` is in the setting's own `unit`, rounded up, as in `bk_server.conf`; None if an input of
+    the formula is not known. `default` describes the setting's default.
     """
 
     setting: str
@@ -48,17 +47,21 @@ def cache_needs(
     readers: int = 1,
     read_ahead: int = DEFAULT_READ_AHEAD,
 ) -> list[CacheNeed]:
-    """Return what the index, and reading ahead of `readers` at once, need.
+    """Return the cache needs of the index, and of read-ahead for `readers` concurrent readers.
 
-    `parts` are those of `Usage.index`, `mean_record` is the size of a record with its 4 bytes of
-    length, None if it is not known; `directories` are ledger directories.
+    `parts` is the result of `Usage.index`; `mean_record` the mean size of a record including its
+    4-byte length, None if not known; `directories` the number of ledger directories.
     """
     if all(part.sizes is None for part in parts):
-        return _index_files(parts)
-    return [*_databases(parts), _reading(mean_record, directories, readers, read_ahead)]
+        return _page_cache_needs(parts)
+    return [
+        *_block_cache_needs(parts),
+        _read_ahead_need(mean_record, directories, readers, read_ahead),
+    ]
 
 
-def _index_files(parts: Sequence[IndexPart]) -> list[CacheNeed]:
+def _page_cache_needs(parts: Sequence[IndexPart]) -> list[CacheNeed]:
+    """Return the needs of interleaved and sorted storage: index pages and open index files."""
     pages = sum(part.pages or 0 for part in parts)
     files = sum(part.files for part in parts)
     default = "a third of direct memory"
@@ -94,23 +97,25 @@ def _index_files(parts: Sequence[IndexPart]) -> list[CacheNeed]:
     ]
 
 
-def _databases(parts: Sequence[IndexPart]) -> list[CacheNeed]:
-    """Return what the block cache needs: each directory has one, and all are of one size."""
-    found = [part for part in parts if part.part.startswith("locations") and part.sizes]
-    least: dict[int, int] = {}
-    rows: dict[int, int] = {}
-    for part in found:
+def _block_cache_needs(parts: Sequence[IndexPart]) -> list[CacheNeed]:
+    """Return the needs of the block caches: one per directory, all of the same size."""
+    locations = [part for part in parts if part.part.startswith("locations") and part.sizes]
+    overhead_bytes: dict[int, int] = {}
+    total_bytes: dict[int, int] = {}
+    for part in locations:
         assert part.sizes is not None
-        beside = part.sizes.index_block_bytes + part.sizes.filter_block_bytes
-        least[part.dir_index] = least.get(part.dir_index, 0) + beside
-        rows[part.dir_index] = rows.get(part.dir_index, 0) + beside + part.sizes.row_bytes
+        part_overhead = part.sizes.index_block_bytes + part.sizes.filter_block_bytes
+        overhead_bytes[part.dir_index] = overhead_bytes.get(part.dir_index, 0) + part_overhead
+        total_bytes[part.dir_index] = (
+            total_bytes.get(part.dir_index, 0) + part_overhead + part.sizes.row_bytes
+        )
     setting, default = "dbStorage_rocksDB_blockCacheSize", "direct memory / directories / 10"
     source = "KeyValueStorageRocksDB"
     return [
         CacheNeed(
             setting,
             "no look-up reads a filter or an index block again",
-            max(least.values(), default=0),
+            max(overhead_bytes.values(), default=0),
             "bytes",
             default,
             "index and filter blocks of locations, of the directory with the most: they are kept "
@@ -120,7 +125,7 @@ def _databases(parts: Sequence[IndexPart]) -> list[CacheNeed]:
         CacheNeed(
             setting,
             "the whole index in memory",
-            max(rows.values(), default=0),
+            max(total_bytes.values(), default=0),
             "bytes",
             default,
             "the same, and keys and values of all rows as they are uncompressed, 8 bytes a key "
@@ -130,17 +135,17 @@ def _databases(parts: Sequence[IndexPart]) -> list[CacheNeed]:
     ]
 
 
-def _reading(
+def _read_ahead_need(
     mean_record: float | None, directories: int, readers: int, read_ahead: int
 ) -> CacheNeed:
-    value = None
+    mebibytes = None
     if mean_record is not None:
-        entry = -(-max(mean_record - 4, 0) // _ALIGNMENT) * _ALIGNMENT
-        value = -(-int(2 * directories * readers * read_ahead * entry) // _MIB)
+        entry_bytes = -(-max(mean_record - 4, 0) // _CACHE_LINE_BYTES) * _CACHE_LINE_BYTES
+        mebibytes = -(-int(2 * directories * readers * read_ahead * entry_bytes) // _MIB)
     return CacheNeed(
         "dbStorage_readAheadCacheMaxSizeMb",
         "what was read ahead for each reader stays until it is read",
-        value,
+        mebibytes,
         "MiB",
         "a quarter of direct memory",
         f"2 x {directories} directories x {readers} readers x {read_ahead} entries x mean record, "

@@ -1,9 +1,9 @@
-"""What of an entry log is live, and what garbage collection would do with it.
+"""The live bytes of each entry log, and what garbage collection would do with the log.
 
-The rule is that of `bkstore.storage.ledgers.garbage_collection`, run on the directory as it is: a
-log with no live ledger goes, one of which less than a threshold is live is compacted. Bytes are
-those of ledgers maps, 4 + record, or of a scan where there is no map, so old copies of live
-entries count as live, there and here.
+The rule is that of `bkstore.storage.ledgers.garbage_collection`: a log without a live ledger is
+removed, one whose occupancy is below a threshold is compacted. Bytes are those of ledgers maps (4 +
+record size), or of a scan if there is no map, so that old copies of live entries count as live, as
+they do in garbage collection.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ Fate = Literal["keep", "compact", "remove", "damaged"]
 
 @dataclass(frozen=True, slots=True)
 class LogUsage:
-    """One entry log: its bytes by what they are, and what a garbage collection would do.
+    """One entry log: its live and dead bytes, and what garbage collection would do with it.
 
-    `source` is "map" (its ledgers map) or "scan" (its records), None where neither can be read.
-    `ledgers` has the bytes of each ledger, `live` those of live ones. `fate` is "damaged" where
-    damage makes garbage collection leave the log as it is. `given_back` is the file without what
-    stays of it: all of a log that goes, all but the live bytes of one that is compacted.
+    `source` is "map" (its ledgers map) or "scan" (its records), None if neither can be read.
+    `ledgers` has the bytes of each ledger, `live` those of live ledgers. `fate` is "damaged" if
+    damage makes garbage collection leave the log alone. `given_back` is the number of bytes freed:
+    the whole file if the log is removed, all but the live bytes if it is compacted.
     """
 
     log: LogFile
@@ -55,22 +55,22 @@ class LogUsage:
 
     @property
     def occupancy(self) -> float:
-        """The live share of the record bytes; 0.0 of a log without records."""
+        """The live share of the record bytes; 0.0 for a log without records."""
         return self.live_bytes / self.record_bytes if self.record_bytes else 0.0
 
     def is_pinned(self, below: float) -> bool:
-        """Return whether little, but some of it is live: less than `below` of its records."""
+        """Return whether the occupancy is positive, but less than `below`."""
         return 0 < self.live_bytes and self.occupancy < below
 
 
 def log_usages(
     bookie: BookieDir, live: LiveLedgers, threshold: float, findings: list[Finding]
 ) -> Iterator[LogUsage]:
-    """Yield what of each entry log is live, by directory and log id.
+    """Yield the usage of each entry log, by directory and log id.
 
-    Logs below the occupancy `threshold` are to be compacted. Damage goes to `findings`, and the
-    next log follows. Memory: the ledgers of a log. Cost: some reads for a log with a ledgers map,
-    else a scan of it; for one that ends inside a record, and would go, a scan of the index.
+    Logs of an occupancy below `threshold` count as to be compacted. Damage is appended to
+    `findings`. Memory: the ledgers of a log. Cost: some reads for a log with a ledgers map, else a
+    scan of it; a scan of the index for a log that ends inside a record and would be removed.
     """
     for log in bookie.entry_logs:
         damage: list[Finding] = []
@@ -81,11 +81,13 @@ def log_usages(
             yield LogUsage(log, None, fate="damaged")
             continue
         findings += damage
-        harmed = source == "scan" and any(found.severity == "damage" for found in damage)
-        yield _judged(bookie, log, metadata, source, live, threshold, damage if harmed else [])
+        hides_records = source == "scan" and any(finding.severity == "damage" for finding in damage)
+        yield _judge_log(
+            bookie, log, metadata, source, live, threshold, damage if hides_records else []
+        )
 
 
-def _judged(
+def _judge_log(
     bookie: BookieDir,
     log: LogFile,
     metadata: LogMetadata,
@@ -94,22 +96,27 @@ def _judged(
     threshold: float,
     damage: list[Finding],
 ) -> LogUsage:
+    """Return the usage of a log whose ledgers are known; `damage` only if it hides records."""
     ledgers = metadata.ledgers
-    wanted = {
-        name: size for name, size in ledgers.items() if live.in_directory(name, log.dir_index)
+    live_ledgers = {
+        ledger_id: size
+        for ledger_id, size in ledgers.items()
+        if live.in_directory(ledger_id, log.dir_index)
     }
-    kept = sum(wanted.values())
-    total = sum(ledgers.values())
+    live_bytes = sum(live_ledgers.values())
+    record_bytes = sum(ledgers.values())
     fate: Fate = "remove"
-    if wanted:
-        fate = "compact" if not total or kept / total < threshold else "keep"
+    if live_ledgers:
+        fate = "compact" if not record_bytes or live_bytes / record_bytes < threshold else "keep"
+    # A log that would be kept may end in a torn record. Otherwise damage keeps the log, unless the
+    # torn record is one that no row of the index points at.
     if damage and (fate != "keep" or cut_at(Path(log.path), damage) is None):
-        fate = fate if _is_whole(bookie, log, damage) else "damaged"
-    given_back = max(log.bytes - kept, 0) if fate in ("remove", "compact") else 0
-    return LogUsage(log, source, ledgers, wanted, fate, given_back)
+        fate = fate if _is_complete(bookie, log, damage) else "damaged"
+    given_back = max(log.bytes - live_bytes, 0) if fate in ("remove", "compact") else 0
+    return LogUsage(log, source, ledgers, live_ledgers, fate, given_back)
 
 
-def _is_whole(bookie: BookieDir, log: LogFile, damage: list[Finding]) -> bool:
-    """Return whether the log was only cut inside its last record, which no row points at."""
-    at = cut_at(Path(log.path), damage)
-    return at is not None and not is_pointed_at(bookie.index, log.log_id, at)
+def _is_complete(bookie: BookieDir, log: LogFile, damage: list[Finding]) -> bool:
+    """Return whether only the last record is torn, and no row of the index points at it."""
+    torn_offset = cut_at(Path(log.path), damage)
+    return torn_offset is not None and not is_pointed_at(bookie.index, log.log_id, torn_offset)

@@ -1,4 +1,4 @@
-"""What the index takes on the disk, beside the rows that are in it."""
+"""The size of the index on disk, and how many rows are in it."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from bkstore.index.rocks import RocksIndex
 from bkstore.index.rocks.rows import DatabaseSizes
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
-_BLOCK = 512
-"""What `st_blocks` counts in."""
+_BLOCK_BYTES = 512
+"""The unit of `st_blocks`, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexPart:
     """The index files of one directory ("idx"), or one RocksDB database by its name.
 
-    `file_bytes` are as long as the files are, `disk_bytes` what the system gave them: less where
-    they have holes. `rows` is how many rows of known ledgers there are (in "ledgers" the ledgers),
-    None if one could not be read; `row_bytes` are 8 for each row of an index file, key and value
-    (24, or 32 outside scope 0) for each of "locations". `pages` are the pages of index files.
-    `sizes` is what RocksDB says of a database.
+    `file_bytes` is the length of the files, `disk_bytes` the space allocated to them, which is less
+    if they have holes. `rows` is the number of rows of known ledgers (in "ledgers": of ledgers),
+    None if one could not be read. `row_bytes` counts 8 for each row of an index file, and key and
+    value (24, or 32 outside scope 0) for each row of "locations". `pages` is the number of pages of
+    index files. `sizes` are the sizes that RocksDB reports.
     """
 
     dir_index: int
@@ -45,10 +45,10 @@ class IndexPart:
 
     @property
     def dead_rows(self) -> int | None:
-        """Rows in tables that are of no known ledger, or were put twice; None if not known.
+        """Rows in tables of unknown ledgers, or overwritten; None if not known.
 
-        What is in the tables without tombstones and without the rows that are live; up to
-        `sizes.waiting` less, where rows are in the write-ahead log only.
+        The rows in the tables, less tombstones and live rows. Up to `sizes.waiting` too low if live
+        rows are only in the write-ahead log.
         """
         if self.sizes is None or self.rows is None:
             return None
@@ -58,70 +58,95 @@ class IndexPart:
 def index_parts(
     bookie: BookieDir, entries: Mapping[LedgerId, int | None], page_size: int
 ) -> Iterator[IndexPart]:
-    """Yield the parts of an index, by directory; `entries` has how many each known ledger has.
+    """Yield the parts of an index, by directory; `entries` has the entry count of known ledgers.
 
-    Cost: a `stat` a file, and RocksDB's properties; no row is read.
+    Cost: a `stat` per file, and RocksDB's properties; no row is read.
     """
     index = bookie.index
     if isinstance(index, HierarchicalIndex):
-        yield from _index_files(bookie, index, entries, page_size)
+        yield from _index_file_parts(bookie, index, entries, page_size)
         return
     parts = index.parts if isinstance(index, PartitionedIndex) else [index]
     for number, part in enumerate(parts):
         assert isinstance(part, RocksIndex)
         for sizes in part.sizes():
-            yield _database(number, sizes, part, entries)
+            yield _database_part(number, sizes, part, entries)
 
 
-def _index_files(
+def _index_file_parts(
     bookie: BookieDir,
     index: HierarchicalIndex,
     entries: Mapping[LedgerId, int | None],
     page_size: int,
 ) -> Iterator[IndexPart]:
-    currents = [str(current) + os.sep for current in bookie.folders.index]
-    counts: list[list[int]] = [[0, 0, 0, 0, 0] for _ in currents]
-    unread = [False] * len(currents)
-    for name, rows in entries.items():
-        path = index.path(name)
-        if path is None:  # gone since the listing: `check_unchanged` tells
+    """Yield the index files of each directory, summed."""
+    index_dirs = [str(index_dir) + os.sep for index_dir in bookie.folders.index]
+    sums: list[list[int]] = [[0, 0, 0, 0, 0] for _ in index_dirs]
+    has_unread = [False] * len(index_dirs)
+    for ledger_id, rows in entries.items():
+        path = index.path(ledger_id)
+        if path is None:  # removed since the listing, which `check_unchanged` reports
             continue
-        at = next(n for n, current in enumerate(currents) if path.startswith(current))
+        directory = next(
+            number for number, index_dir in enumerate(index_dirs) if path.startswith(index_dir)
+        )
         with readable(path):
-            found = os.stat(path)
-        pages = -(-max(found.st_size - HEADER_SIZE, 0) // page_size)
-        told = (1, found.st_size, found.st_blocks * _BLOCK, rows or 0, pages)
-        counts[at] = [a + b for a, b in zip(counts[at], told)]
-        unread[at] |= rows is None
-    for at, (files, long, disk, rows, pages) in enumerate(counts):
-        known = None if unread[at] else rows
-        row_bytes = None if unread[at] else 8 * rows
-        place = str(bookie.folders.index[at])
-        yield IndexPart(at, "idx", place, files, long, disk, known, row_bytes, pages)
+            stat = os.stat(path)
+        pages = -(-max(stat.st_size - HEADER_SIZE, 0) // page_size)
+        file_counts = (1, stat.st_size, stat.st_blocks * _BLOCK_BYTES, rows or 0, pages)
+        sums[directory] = [a + b for a, b in zip(sums[directory], file_counts)]
+        has_unread[directory] |= rows is None
+    for directory, (files, file_bytes, disk_bytes, rows, pages) in enumerate(sums):
+        known_rows = None if has_unread[directory] else rows
+        row_bytes = None if has_unread[directory] else 8 * rows
+        directory_path = str(bookie.folders.index[directory])
+        yield IndexPart(
+            directory,
+            "idx",
+            directory_path,
+            files,
+            file_bytes,
+            disk_bytes,
+            known_rows,
+            row_bytes,
+            pages,
+        )
 
 
-def _database(
+def _database_part(
     number: int, sizes: DatabaseSizes, index: EntryIndex, entries: Mapping[LedgerId, int | None]
 ) -> IndexPart:
+    """Return the part for one RocksDB database; its rows are counted from `entries`."""
     path = sizes.path
-    wide = path.name.endswith("-128")
-    names = [name for name in index.ledgers() if bool(name.scope) == wide]
-    rows: int | None = len(names)
+    has_scoped_keys = path.name.endswith("-128")
+    ledger_ids = [
+        ledger_id for ledger_id in index.ledgers() if bool(ledger_id.scope) == has_scoped_keys
+    ]
+    rows: int | None = len(ledger_ids)
     row_bytes: int | None = None
     if path.name.startswith("locations"):
-        counts = [entries[name] for name in names]
+        counts = [entries[ledger_id] for ledger_id in ledger_ids]
         known = [count for count in counts if count is not None]
         rows = sum(known) if len(known) == len(counts) else None
-        row_bytes = None if rows is None else rows * (32 if wide else 24)
-    files = _files(path)
-    long, disk = (sum(each) for each in zip((0, 0), *files))
+        row_bytes = None if rows is None else rows * (32 if has_scoped_keys else 24)
+    files = _file_sizes(path)
+    file_bytes, disk_bytes = (sum(sizes_of_files) for sizes_of_files in zip((0, 0), *files))
     return IndexPart(
-        number, path.name, str(path), len(files), long, disk, rows, row_bytes, None, sizes
+        number,
+        path.name,
+        str(path),
+        len(files),
+        file_bytes,
+        disk_bytes,
+        rows,
+        row_bytes,
+        None,
+        sizes,
     )
 
 
-def _files(folder: Path) -> list[tuple[int, int]]:
-    """Return length and bytes on disk of each file directly in a folder."""
+def _file_sizes(folder: Path) -> list[tuple[int, int]]:
+    """Return (length, bytes on disk) of each file directly in a folder."""
     with readable(folder), os.scandir(folder) as entries:
         stats = [entry.stat() for entry in entries if entry.is_file()]
-    return [(found.st_size, found.st_blocks * _BLOCK) for found in stats]
+    return [(stat.st_size, stat.st_blocks * _BLOCK_BYTES) for stat in stats]

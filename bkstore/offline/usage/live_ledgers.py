@@ -1,4 +1,4 @@
-"""Whose bytes are live: ledgers that the index knows, and that a list of live ones names."""
+"""Which ledgers are live: those in the index that are also in a list of live ledgers, if given."""
 
 from __future__ import annotations
 
@@ -10,40 +10,42 @@ from bkstore.files.opening import check_regular, opened
 from bkstore.files.os_errors import readable
 from bkstore.ids import LedgerId
 
-_LONGEST = 200
-"""Bytes of a line: any form of an id, and blanks around it."""
+_MAX_LINE_BYTES = 200
+"""Maximum length of a line in bytes: any form of an id, with blanks around it."""
 
 
 def read_live_list(path: str | os.PathLike[str]) -> set[LedgerId]:
-    """Return the ledgers that a file lists, an id a line, in any form `LedgerId.parse` takes.
+    """Return the ledgers that a file lists, one id per line, in any form `LedgerId.parse` takes.
 
-    Blank lines are passed over. Raises `CorruptionError` with file and offset for a line that is
-    no id, `InvalidArgument` for a file that lists none: then all would be garbage.
+    Blank lines are skipped. Raises `CorruptionError` with file and offset for a line that is not an
+    id, and `InvalidArgument` for an empty list, by which all ledgers would be garbage.
     """
-    found: set[LedgerId] = set()
+    ledger_ids: set[LedgerId] = set()
     with readable(path):
         check_regular(path)
     with readable(path), opened(path) as file:
-        at = 0
-        while line := file.readline(_LONGEST):
+        line_offset = 0
+        while line := file.readline(_MAX_LINE_BYTES):
             text = line.decode("ascii", "replace").strip()
             try:
                 if text:
-                    found.add(LedgerId.parse(text))
+                    ledger_ids.add(LedgerId.parse(text))
             except InvalidArgument as error:
-                raise CorruptionError(path, at, f"is no list of ledgers: {error}") from None
-            at += len(line)
-    if not found:
+                raise CorruptionError(
+                    path, line_offset, f"is no list of ledgers: {error}"
+                ) from None
+            line_offset += len(line)
+    if not ledger_ids:
         raise InvalidArgument(f"{path}: lists no ledger")
-    return found
+    return ledger_ids
 
 
 class LiveLedgers:
     """Tells live ledgers from garbage, directory by directory as garbage collection does.
 
-    A ledger is live where the index knows it, and a list of live ones, if there is one, names it.
-    With db storage it is live in its own directory only, number ``L mod directories``: what
-    another directory has of it is nobody's.
+    A ledger is live if the index knows it and, if a list of live ledgers is given, the list has it.
+    With db storage it is live only in its own directory, number ``L mod directories``: its bytes
+    in other directories are garbage.
 
     >>> live = LiveLedgers([LedgerId.of(3), LedgerId.of(4)], listed=[LedgerId.of(3)])
     >>> live.in_directory(LedgerId.of(3), 0), live.in_directory(LedgerId.of(4), 0)
@@ -58,11 +60,11 @@ class LiveLedgers:
     ) -> None:
         self._live = set(known)
         self.unknown = 0
-        """How many ledgers of the list the index does not know."""
+        """Number of listed ledgers that the index does not know."""
         if listed is not None:
-            wanted = set(listed)
-            self.unknown = len(wanted - self._live)
-            self._live &= wanted
+            listed_ids = set(listed)
+            self.unknown = len(listed_ids - self._live)
+            self._live &= listed_ids
         self._directories = directories
 
     def __contains__(self, ledger: LedgerId) -> bool:
@@ -70,5 +72,5 @@ class LiveLedgers:
 
     def in_directory(self, ledger: LedgerId, number: int) -> bool:
         """Return whether the bytes of a ledger in this directory are live."""
-        here = self._directories == 1 or ledger.ledger % self._directories == number
-        return here and ledger in self._live
+        is_own_directory = self._directories == 1 or ledger.ledger % self._directories == number
+        return is_own_directory and ledger in self._live

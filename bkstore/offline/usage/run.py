@@ -1,4 +1,4 @@
-"""Usage: one pass over the index and the entry logs of a bookie, and what it comes to."""
+"""Usage: the disk usage of a bookie, from one pass over its index and its entry logs."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ Progress = Callable[[str, int, int, int], None]
 
 @dataclass(slots=True)
 class LedgerUsage:
-    """A ledger's share of the disk: `bytes` of its records in `logs` entry logs.
+    """Disk usage of a ledger: `bytes` of its records, in `logs` entry logs.
 
-    `live_bytes` are the live ones of them: all or none, but for what lies in a wrong directory
-    of db storage. `entries` is how many the index has, None where it does not know the ledger or
-    cannot read it. `pinned_logs` is in how many logs it is among those that keep little alive.
+    `live_bytes` is all or none of them, except that bytes in a wrong directory of db storage are
+    not live. `entries` is the number of entries in the index, None if the index does not know the
+    ledger or cannot read it. `pinned_logs` is the number of pinned logs that the ledger keeps.
     """
 
     ledger: LedgerId
@@ -43,7 +43,7 @@ class LedgerUsage:
 
 @dataclass(slots=True)
 class ScopeUsage:
-    """The same of all ledgers of a scope."""
+    """Disk usage of all ledgers of a scope."""
 
     scope: int
     ledgers: int = 0
@@ -55,10 +55,10 @@ class ScopeUsage:
 
 @dataclass(slots=True)
 class Totals:
-    """What the entry logs come to.
+    """Sums over the entry logs.
 
-    `other_bytes` is what is no record: headers, ledgers maps, padding, what damage hides.
-    `moved_bytes` is what compaction would have to copy.
+    `other_bytes` are not in records: headers, ledgers maps, padding, bytes hidden by damage.
+    `moved_bytes` is the number of bytes that compaction would have to copy.
     """
 
     logs: int = 0
@@ -85,13 +85,13 @@ class Totals:
 
 
 class Usage:
-    """What fills the disk of one bookie, from its files alone.
+    """Disk usage of one bookie, computed from its files.
 
-    `listed` are the ledgers that are live (None: all that the index knows); logs of which less
-    than `threshold` is live would be compacted, less than `pinned` of a log that has some pins
-    it. Opening it reads the index once; `logs` reads the entry logs, by their ledgers maps where
-    they have them, and is to be gone through once before the sums are asked for.
-    What is damaged goes to `findings`. Memory: some 300 bytes a ledger; the ledgers of a log.
+    `listed` are the live ledgers (None: all that the index knows). Logs of an occupancy below
+    `threshold` would be compacted; logs of a positive occupancy below `pinned` count as pinned.
+    The constructor reads the index once. `logs` reads the entry logs, or only their ledgers maps,
+    and has to be exhausted before the sums are used. Damage is appended to `findings`. Memory: some
+    300 bytes per ledger; the ledgers of a log.
 
     >>> import tempfile
     >>> from bkstore import LedgerStorage
@@ -116,7 +116,7 @@ class Usage:
         pinned: float = MINOR_THRESHOLD,
         progress: Progress | None = None,
     ) -> None:
-        """Read the index; raises `InvalidArgument` for shares outside 0..1, and what it raises."""
+        """Read the index. Raises what it raises, and `InvalidArgument` for shares outside 0..1."""
         self._bookie = bookie
         self._threshold = float(_share("threshold", threshold))
         self._pinned = float(_share("pinned", pinned))
@@ -124,95 +124,110 @@ class Usage:
         self.findings: list[Finding] = bookie.unknown_files()
         self.totals = Totals()
         known = bookie.index.ledgers()
-        several = len(bookie.folders.ledger) if bookie.layout == "rocksdb" else 1
-        self.live = LiveLedgers(known, listed, several)
-        self._ledgers = dict(self._counted(known))
+        directories = len(bookie.folders.ledger) if bookie.layout == "rocksdb" else 1
+        self.live = LiveLedgers(known, listed, directories)
+        self._ledgers = dict(self._count_entries(known))
 
-    def _counted(self, known: list[LedgerId]) -> Iterator[tuple[LedgerId, LedgerUsage]]:
-        for name, here in answers(self._bookie.index, known):
-            found = LedgerUsage(name, name in self.live)
-            if isinstance(here, BkstoreError):
-                self.findings.append(Finding.of(here, name))
+    def _count_entries(self, known: list[LedgerId]) -> Iterator[tuple[LedgerId, LedgerUsage]]:
+        """Yield the usage of each ledger with its entry count; unreadable ones become findings."""
+        for ledger_id, availability in answers(self._bookie.index, known):
+            ledger_usage = LedgerUsage(ledger_id, ledger_id in self.live)
+            if isinstance(availability, BkstoreError):
+                self.findings.append(Finding.of(availability, ledger_id))
             else:
-                found.entries = len(here)
-            yield name, found
+                ledger_usage.entries = len(availability)
+            yield ledger_id, ledger_usage
 
     def logs(self) -> Iterator[LogUsage]:
-        """Yield what of each entry log is live, by directory and log id; counts them too."""
+        """Yield the usage of each entry log, by directory and log id, and add it to the sums."""
         bookie = self._bookie
         self.totals = Totals()
-        for each in self._ledgers.values():
-            each.logs = each.bytes = each.live_bytes = each.pinned_logs = 0
-        total, done = sum(log.bytes for log in bookie.entry_logs), 0
+        for ledger_usage in self._ledgers.values():
+            ledger_usage.logs = ledger_usage.bytes = ledger_usage.live_bytes = (
+                ledger_usage.pinned_logs
+            ) = 0
+        total_bytes, done_bytes = sum(log.bytes for log in bookie.entry_logs), 0
         for log in log_usages(bookie, self.live, self._threshold, self.findings):
-            self._add(log)
-            done += log.log.bytes
+            self._add_log(log)
+            done_bytes += log.log.bytes
             if self._progress is not None:
-                self._progress(f"log {log.log.log_id}", done, total, self.totals.logs)
+                self._progress(f"log {log.log.log_id}", done_bytes, total_bytes, self.totals.logs)
             yield log
 
     def is_pinned(self, log: LogUsage) -> bool:
-        """Return whether a log is pinned by little."""
+        """Return whether a few live bytes keep a log."""
         return log.is_pinned(self._pinned)
 
-    def _add(self, log: LogUsage) -> None:
-        here, pinned = self.totals, self.is_pinned(log)
-        here.logs += 1
-        here.file_bytes += log.log.bytes
-        here.record_bytes += log.record_bytes
-        here.live_bytes += log.live_bytes
-        here.pinned_logs += pinned
-        here.pinned_bytes += log.log.bytes if pinned else 0
-        here.removable_logs += log.fate == "remove"
-        here.compactable_logs += log.fate == "compact"
-        here.damaged_logs += log.fate == "damaged"
-        here.moved_bytes += log.live_bytes if log.fate == "compact" else 0
-        here.given_back += log.given_back
-        for name, size in log.ledgers.items():
-            found = self._ledgers.get(name)
-            if found is None:
-                found = self._ledgers[name] = LedgerUsage(name, False)
-            found.logs += 1
-            found.bytes += size
-            found.live_bytes += log.live.get(name, 0)
-            found.pinned_logs += pinned and name in log.live
+    def _add_log(self, log: LogUsage) -> None:
+        """Add a log to the totals and to the usage of its ledgers."""
+        totals, is_pinned = self.totals, self.is_pinned(log)
+        totals.logs += 1
+        totals.file_bytes += log.log.bytes
+        totals.record_bytes += log.record_bytes
+        totals.live_bytes += log.live_bytes
+        totals.pinned_logs += is_pinned
+        totals.pinned_bytes += log.log.bytes if is_pinned else 0
+        totals.removable_logs += log.fate == "remove"
+        totals.compactable_logs += log.fate == "compact"
+        totals.damaged_logs += log.fate == "damaged"
+        totals.moved_bytes += log.live_bytes if log.fate == "compact" else 0
+        totals.given_back += log.given_back
+        for ledger_id, byte_count in log.ledgers.items():
+            ledger_usage = self._ledgers.get(ledger_id)
+            if ledger_usage is None:
+                ledger_usage = self._ledgers[ledger_id] = LedgerUsage(ledger_id, False)
+            ledger_usage.logs += 1
+            ledger_usage.bytes += byte_count
+            ledger_usage.live_bytes += log.live.get(ledger_id, 0)
+            ledger_usage.pinned_logs += is_pinned and ledger_id in log.live
 
-    # -- sums, behind `logs`
+    # -- sums, complete after `logs`
 
     def ledgers(self) -> list[LedgerUsage]:
-        """Return each ledger that the index knows or a log has, in unsigned order."""
-        return [self._ledgers[name] for name in sorted(self._ledgers)]
+        """Return the usage of each ledger in the index or a log, in unsigned order."""
+        return [self._ledgers[ledger_id] for ledger_id in sorted(self._ledgers)]
 
     def scopes(self) -> list[ScopeUsage]:
         """Return the sums of each scope, in unsigned order."""
-        found: dict[int, ScopeUsage] = {}
-        for each in self.ledgers():
-            scope = found.setdefault(each.ledger.scope, ScopeUsage(each.ledger.scope))
+        by_scope: dict[int, ScopeUsage] = {}
+        for ledger_usage in self.ledgers():
+            scope = by_scope.setdefault(
+                ledger_usage.ledger.scope, ScopeUsage(ledger_usage.ledger.scope)
+            )
             scope.ledgers += 1
-            scope.live_ledgers += each.live
-            scope.entries += each.entries or 0
-            scope.bytes += each.bytes
-            scope.live_bytes += each.live_bytes
-        return list(found.values())
+            scope.live_ledgers += ledger_usage.live
+            scope.entries += ledger_usage.entries or 0
+            scope.bytes += ledger_usage.bytes
+            scope.live_bytes += ledger_usage.live_bytes
+        return list(by_scope.values())
 
     def index(self, page_size: int = DEFAULT_PAGE_SIZE) -> list[IndexPart]:
-        """Return the parts of the index, by directory. A `stat` a file; needs no `logs`.
+        """Return the parts of the index, by directory. A `stat` per file; does not need `logs`.
 
-        `page_size` is that of index files, which they do not say.
+        `page_size` is the page size of index files, which do not record it.
         """
         check_page_size("page_size", page_size)
-        known = {name: self._ledgers[name].entries for name in self._bookie.index.ledgers()}
-        return list(index_parts(self._bookie, known, page_size))
+        entry_counts = {
+            ledger_id: self._ledgers[ledger_id].entries
+            for ledger_id in self._bookie.index.ledgers()
+        }
+        return list(index_parts(self._bookie, entry_counts, page_size))
 
     def caches(self, readers: int = 1, read_ahead: int = DEFAULT_READ_AHEAD) -> list[CacheNeed]:
-        """Return what a bookie's caches need for this directory, for so many readers at once.
+        """Return the cache sizes that a bookie needs for this directory and `readers` concurrently.
 
-        Asks what `logs` has counted: the mean record is that of ledgers whose entries are known.
+        Uses what `logs` has counted: the mean record size is over ledgers with known entries.
         """
         _count("readers", readers)
         _count("read_ahead", read_ahead)
-        known = [each for each in self._ledgers.values() if each.entries and each.bytes]
-        entries = sum(each.entries or 0 for each in known)
-        mean = sum(each.bytes for each in known) / entries if entries else None
+        counted = [
+            ledger_usage
+            for ledger_usage in self._ledgers.values()
+            if ledger_usage.entries and ledger_usage.bytes
+        ]
+        entries = sum(ledger_usage.entries or 0 for ledger_usage in counted)
+        mean_record = (
+            sum(ledger_usage.bytes for ledger_usage in counted) / entries if entries else None
+        )
         directories = len(self._bookie.folders.ledger)
-        return cache_needs(self.index(), mean, directories, readers, read_ahead)
+        return cache_needs(self.index(), mean_record, directories, readers, read_ahead)
