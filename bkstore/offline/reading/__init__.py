@@ -1,12 +1,12 @@
-"""Reading the Parquet files of dumps where they lie: in tasks, in order, in bounded memory.
+"""Reading the Parquet files of dumps: in tasks, in order, in bounded memory.
 
-`open_dump` opens a dump by its `manifest`, for analyses, loads and comparisons. `read_tasks` cuts
-its files into tasks by row groups and ranges of ledgers: read it first. `row_stream` gives the rows
-of a task, `side_by_side` those of several sorted streams ledger by ledger. `file_parts` finds the
-share of a file that a task has. `ledger_ranges` is what a manifest says of a sorted file,
-`dump_file` a file as manifest and footer have it, `places` where files lie: paths, and URIs of
-other file systems; `dump_folder` is a dump's folder there. `kept_memory` lets the arrays of batches
-use the same memory again. One process and Spark's executors read by the same calls.
+`open_dump` opens a dump by its `manifest`, for analyses, loads and comparisons. `read_tasks` splits
+its files into tasks by row groups and ranges of ledgers: read it first. `row_stream` yields the
+rows of a task, `side_by_side` those of several sorted streams ledger by ledger. `file_parts` finds
+the row groups of a task's share. `ledger_ranges` has the declared order of a sorted file,
+`dump_file` a file as manifest and footer describe it, `places` its location: a path, or a URI of
+another file system; `dump_folder` is a dump's folder. `kept_memory` lets batches reuse freed
+memory. One process and Spark's executors use the same calls.
 """
 
 from bkstore.offline.reading.dump_file import DumpFile, RowGroup

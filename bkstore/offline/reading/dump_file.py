@@ -1,4 +1,4 @@
-"""A Parquet file of a dump: what the manifest says of it, and what its own footer does."""
+"""A Parquet file of a dump: its description in the manifest, compared with its footer."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class RowGroup(NamedTuple):
-    """Rows that are read together. `first` and `last` are ledgers that are known by statistics.
+    """A row group of a file. `first` and `last` are its end ledgers, None if not known.
 
-    They hold for sorted files. Parquet's least and greatest ids are signed: where a group has
-    ids of both signs they do not tell which ledger comes first.
+    They are derived from statistics and valid for sorted files. Parquet's minimum and maximum are
+    signed: if a group has ids of both signs, they do not tell which ledger is the first.
     """
 
     rows: int
@@ -32,10 +32,10 @@ class RowGroup(NamedTuple):
 
 @dataclass(frozen=True)
 class DumpFile:
-    """A Parquet file of a dump, whose rows it has, and how many: what its manifest says.
+    """A Parquet file of a dump, as the manifest describes it; its footer has not been read.
 
-    `pure`: all rows are of `bookie`, as in every dump; who reads them looks. `ledgers`: it is
-    sorted, and from which ledger to which. Nothing here asks for the file's footer.
+    `pure`: all rows are of `bookie`, as in every dump; readers verify it. `ledgers`: the range of
+    ledgers of a sorted file, None if it is not declared sorted.
     """
 
     path: str
@@ -47,9 +47,9 @@ class DumpFile:
 
 
 def described(path: str | os.PathLike[str], said: Mapping[str, Any], table: str) -> DumpFile:
-    """Return a file of a table, of which a manifest says `said`.
+    """Return a file of a table from its object in the manifest, `said`.
 
-    Raises `CorruptionError` where that makes no sense.
+    Raises `CorruptionError` if the range of ledgers is invalid.
     """
     try:
         ledgers = LedgerRange.from_json(said, table)
@@ -65,118 +65,134 @@ def check_footer(
     columns: Sequence[str] | None,
     rows: int | None,
 ) -> None:
-    """Raise unless a file has the declared columns, or these of them, and so many rows (None:
-    any number).
+    """Verify the columns of a file (all of them, or the given ones) and, unless None, its row count.
 
-    `UnsupportedLayout` for other columns, `CorruptionError` for other rows. Of some columns, text
-    may be Arrow's large text too.
+    Raises `UnsupportedLayout` for other columns, `CorruptionError` for another row count. If
+    `columns` are given, text columns may have Arrow's type large_string.
     """
-    here, wanted = file.schema_arrow, schema.to_arrow()
+    actual, declared = file.schema_arrow, schema.to_arrow()
     if columns is None:
-        odd = [f"{f.name} {f.type}" for f in here if f not in wanted]
-        lost = [f.name for f in wanted if f.name not in here.names]
-        if here.names != wanted.names or here.types != wanted.types:
-            said = f"it has {', '.join(odd or here.names)}"
-            raise _other(place, schema, said + (f", it lacks {', '.join(lost)}" if lost else ""))
-    for column in (f for f in wanted if f.name in (columns or ())):
-        at = here.get_all_field_indices(column.name)
-        if len(at) != 1:
-            raise _other(place, schema, f"no column {column.name}")
-        kind = here.field(at[0]).type
-        if kind != column.type and str(kind) != f"large_{column.type}":
-            raise _other(place, schema, f"{column.name} is {kind}, not {column.type}")
+        unexpected = [f"{column.name} {column.type}" for column in actual if column not in declared]
+        missing = [column.name for column in declared if column.name not in actual.names]
+        if actual.names != declared.names or actual.types != declared.types:
+            reason = f"it has {', '.join(unexpected or actual.names)}"
+            raise _wrong_columns_error(
+                place, schema, reason + (f", it lacks {', '.join(missing)}" if missing else "")
+            )
+    for expected_column in (column for column in declared if column.name in (columns or ())):
+        positions = actual.get_all_field_indices(expected_column.name)
+        if len(positions) != 1:
+            raise _wrong_columns_error(place, schema, f"no column {expected_column.name}")
+        column_type = actual.field(positions[0]).type
+        if (
+            column_type != expected_column.type
+            and str(column_type) != f"large_{expected_column.type}"
+        ):
+            raise _wrong_columns_error(
+                place,
+                schema,
+                f"{expected_column.name} is {column_type}, not {expected_column.type}",
+            )
     if rows is not None and file.metadata.num_rows != rows:
-        has = counted(file.metadata.num_rows, "row")
-        raise CorruptionError(place, None, f"has {has}, the manifest says {rows}")
+        row_count = counted(file.metadata.num_rows, "row")
+        raise CorruptionError(place, None, f"has {row_count}, the manifest says {rows}")
 
 
-def _other(place: str, schema: Schema, said: str) -> UnsupportedLayout:
-    return UnsupportedLayout(f"{place}: not the table {schema.name} of a dump: {said}")
+def _wrong_columns_error(place: str, schema: Schema, reason: str) -> UnsupportedLayout:
+    return UnsupportedLayout(f"{place}: not the table {schema.name} of a dump: {reason}")
 
 
 def is_pure(footer: pq.FileMetaData, bookie: str) -> bool:
-    """Return whether statistics say that all rows are of this bookie, and none of null."""
-    at = _columns(footer).get("bookie")
-    if at is None:
+    """Return whether statistics prove that all rows are of this bookie, and none is null."""
+    column = _column_numbers(footer).get("bookie")
+    if column is None:
         return not footer.num_row_groups
-    for number in range(footer.num_row_groups):
-        said = _statistics(footer, number, at)
-        # As bytes: what is no UTF-8 is no bookie's name either.
-        if said is None or not said.min_raw == said.max_raw == bookie.encode():
+    for group in range(footer.num_row_groups):
+        statistics = _min_max_statistics(footer, group, column)
+        # Compared as bytes, because the statistics of a damaged file may not be UTF-8.
+        if statistics is None or not statistics.min_raw == statistics.max_raw == bookie.encode():
             return False
     return not has_nulls(footer, "bookie")
 
 
 def has_nulls(footer: pq.FileMetaData, name: str) -> bool:
-    """Return whether a column may have nulls, as far as statistics tell."""
-    at = _columns(footer)[name]
-    for number in range(footer.num_row_groups):
-        said: Any = footer.row_group(number).column(at).statistics
-        if said is None or not said.has_null_count or said.null_count:
+    """Return whether a column may have nulls according to statistics."""
+    column = _column_numbers(footer)[name]
+    for group in range(footer.num_row_groups):
+        statistics: Any = footer.row_group(group).column(column).statistics
+        if statistics is None or not statistics.has_null_count or statistics.null_count:
             return True
     return False
 
 
 def row_groups(footer: pq.FileMetaData) -> tuple[RowGroup, ...]:
-    """Return the row groups of a file that has columns `scope_id` and `ledger_id`, or none.
+    """Return the row groups of a file, with end ledgers if it has the columns for them.
 
-    Cost: some 10 us a row group.
+    Cost: some 10 us per row group.
     """
-    columns = _columns(footer)
-    found = []
-    for number in range(footer.num_row_groups):
-        rows = footer.row_group(number).num_rows
+    columns = _column_numbers(footer)
+    groups = []
+    for group in range(footer.num_row_groups):
+        rows = footer.row_group(group).num_rows
         ends: tuple[LedgerId | None, LedgerId | None] = (None, None)
         if "scope_id" in columns and "ledger_id" in columns:
-            said = [_statistics(footer, number, columns[n]) for n in ("scope_id", "ledger_id")]
-            ends = _ends(*said)
-        found.append(RowGroup(rows, *ends))
-    return tuple(found)
+            statistics = [
+                _min_max_statistics(footer, group, columns[name])
+                for name in ("scope_id", "ledger_id")
+            ]
+            ends = _end_ledgers(*statistics)
+        groups.append(RowGroup(rows, *ends))
+    return tuple(groups)
 
 
 def check_row_groups(
     place: str, groups: Sequence[RowGroup], ledgers: LedgerRange | None = None
 ) -> None:
-    """Raise `CorruptionError` where statistics tell that a file is not sorted as its manifest
-    says, or has others than these ledgers. O(row groups).
+    """Raise `CorruptionError` if statistics show that a file is not sorted, though its manifest
+    says so, or that it has ledgers outside of `ledgers`. O(row groups).
     """
-    known = [(at, g.first, g.last) for at, g in enumerate(groups) if g.first and g.last]
-    for (before, _, last), (at, first, _) in pairwise(known):
+    known_ends = [
+        (number, group.first, group.last)
+        for number, group in enumerate(groups)
+        if group.first and group.last
+    ]
+    for (before, _, last), (number, first, _) in pairwise(known_ends):
         if first < last:
-            reason = (
-                f"row group {at} begins with ledger {first}, row group {before} ends with {last}"
-            )
+            reason = f"row group {number} begins with ledger {first}, row group {before} ends with {last}"
             raise CorruptionError(place, None, f"the manifest says that it is sorted, and {reason}")
-    for _, first, last in known:
+    for _, first, last in known_ends:
         if ledgers is not None and not ledgers.first <= first <= last <= ledgers.last:
-            odd = first if first < ledgers.first else last
-            raise outside(place, odd, ledgers)
+            ledger = first if first < ledgers.first else last
+            raise outside(place, ledger, ledgers)
 
 
 def outside(place: str, ledger: tuple[int, int], ledgers: LedgerRange) -> CorruptionError:
-    """Return the error for a file that has a ledger outside the range that its manifest says."""
-    scope, number = ledger  # it may be none of ours: of scope 0 and above 2^63-1
+    """Return the error for a file with a ledger outside the range in its manifest."""
+    scope, number = ledger  # not a LedgerId, as it may be invalid: in scope 0 above 2^63-1
     name = f"{scope:016x}{number:016x}" if scope else str(number)
-    said = f"the manifest says that its ledgers are {ledgers.first} to {ledgers.last}"
-    return CorruptionError(place, None, f"has ledger {name}, {said}")
+    expectation = f"the manifest says that its ledgers are {ledgers.first} to {ledgers.last}"
+    return CorruptionError(place, None, f"has ledger {name}, {expectation}")
 
 
-def _columns(footer: pq.FileMetaData) -> dict[str, int]:
-    return {footer.schema.column(at).path: at for at in range(footer.num_columns)}
+def _column_numbers(footer: pq.FileMetaData) -> dict[str, int]:
+    return {footer.schema.column(column).path: column for column in range(footer.num_columns)}
 
 
-def _statistics(footer: pq.FileMetaData, number: int, at: int) -> Any:
-    said = footer.row_group(number).column(at).statistics
-    return said if said is not None and said.has_min_max else None
+def _min_max_statistics(footer: pq.FileMetaData, group: int, column: int) -> Any:
+    statistics = footer.row_group(group).column(column).statistics
+    return statistics if statistics is not None and statistics.has_min_max else None
 
 
-def _ends(scope: Any, ledger: Any) -> tuple[LedgerId | None, LedgerId | None]:
-    """Return the first and last ledger of a row group of one scope, whose ids have one sign."""
+def _end_ledgers(scope: Any, ledger: Any) -> tuple[LedgerId | None, LedgerId | None]:
+    """Return the end ledgers of a row group from statistics, or Nones.
+
+    They are known if the group has one scope, and its ledger ids have one sign.
+    """
     if scope is None or ledger is None or scope.min != scope.max:
         return None, None
     if ledger.min < 0 <= ledger.max:
         return None, None
     try:
-        return tuple(LedgerId.from_signed(scope.min, n) for n in (ledger.min, ledger.max))  # type: ignore[return-value]
+        return tuple(LedgerId.from_signed(scope.min, number) for number in (ledger.min, ledger.max))  # type: ignore[return-value]
     except InvalidArgument:
         return None, None

@@ -1,4 +1,4 @@
-"""The folder of a dump, wherever it lies: its manifest's bytes, and where its files are."""
+"""The folder of a dump, local or remote: reading its text files, locating the others."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ class DumpFolder:
         return self.place
 
     def absolute(self) -> str:
-        """Return the place under a name that holds in any working directory."""
+        """Return the URI, or the absolute path."""
         return self.place if self.is_remote else os.path.abspath(self.place)
 
     def has(self, name: str) -> bool:
-        """Return whether there is anything of this name."""
+        """Return whether the folder has a file or folder of this name."""
         if not self.is_remote:
             return os.path.lexists(Path(self.place) / name)
-        return bool(self._kind(f"{self._path.rstrip('/')}/{name}") != "NotFound")
+        return bool(self._file_type(f"{self._path.rstrip('/')}/{name}") != "NotFound")
 
     def file(self, said: Any, manifest: str) -> str:
-        """Return where a file lies whose path in the dump is `said`, by the file `manifest`.
+        """Return the path or URI of a file from its path in the dump, `said`, as `manifest` has it.
 
         Raises `CorruptionError` for a path that leaves the dump: absolute, upward, or through a
-        link of this machine.
+        local symbolic link.
         """
         parts = said.split("/") if isinstance(said, str) else []
         if not parts or "\0" in said or any(part in ("", ".", "..") for part in parts):
@@ -51,33 +51,34 @@ class DumpFolder:
         if self.is_remote:
             return self.of(said)
         path = Path(self.absolute(), *parts)
-        real, inside = os.path.realpath(path), os.path.realpath(self.place)
-        if os.path.commonpath([real, inside]) != inside:
-            reason = f"{said!r:.80} leaves the dump: to {real}"
+        real_path, real_folder = os.path.realpath(path), os.path.realpath(self.place)
+        if os.path.commonpath([real_path, real_folder]) != real_folder:
+            reason = f"{said!r:.80} leaves the dump: to {real_path}"
             raise CorruptionError(self.of(manifest), None, reason)
         return str(path)
 
     def of(self, name: str) -> str:
-        """Return the place of a name in the folder."""
+        """Return the path or URI of a name in the folder."""
         if not self.is_remote:
             return os.path.join(self.place, name)
-        place, mark, options = self.place.partition("?")
-        return f"{place.rstrip('/')}/{name}{mark}{options}"
+        base, question_mark, options = self.place.partition("?")
+        return f"{base.rstrip('/')}/{name}{question_mark}{options}"
 
     def read(self, name: str, limit: int) -> bytes:
-        """Return the bytes of a file of text, at most `limit` of them.
+        """Return the bytes of a text file of at most `limit` bytes.
 
-        Raises `InvalidArgument` where it is not there, and as `read_whole` for what is no text.
+        Raises `InvalidArgument` if it does not exist, and what `read_whole` raises if it is not
+        text.
         """
         with readable(self.of(name)):
             try:
                 if not self.is_remote:
                     return read_whole(self.of(name), limit, text=True)
-                return self._read(name, limit)
+                return self._read_remote(name, limit)
             except (FileNotFoundError, NotADirectoryError):
                 raise self.lacking(name) from None
 
-    def _read(self, name: str, limit: int) -> bytes:
+    def _read_remote(self, name: str, limit: int) -> bytes:
         with self._system.open_input_file(f"{self._path.rstrip('/')}/{name}") as file:
             if file.size() > limit:
                 reason = f"is longer than the {limit} bytes that it may have"
@@ -85,23 +86,23 @@ class DumpFolder:
             return bytes(file.read())
 
     def lacking(self, name: str) -> InvalidArgument:
-        """Return the error for a folder that is no dump, as it lacks `name`."""
+        """Return the error for a folder that is not a dump because it lacks `name`."""
         if not self.is_remote:
             return no_dump(self.place, name)
-        kind = self._kind(self._path)
-        if kind == "NotFound":
+        file_type = self._file_type(self._path)
+        if file_type == "NotFound":
             return InvalidArgument(f"{self.place}: no such directory")
-        if kind == "File":
+        if file_type == "File":
             return InvalidArgument(f"{self.place}: is no directory, as a dump is")
         return InvalidArgument(f"{self.place}: not a dump: it has no {name}")
 
-    def _kind(self, path: str) -> str:
+    def _file_type(self, path: str) -> str:
         with readable(self.place):
             return str(self._system.get_file_info(path).type.name)
 
 
 def no_dump(path: str | os.PathLike[str], lacks: str) -> InvalidArgument:
-    """Return the error for a path that is no dump: nothing, a file, or a folder that `lacks` it.
+    """Return the error for a path that is not a dump: missing, a file, or a folder without `lacks`.
 
     >>> str(no_dump("nowhere", "manifest.json"))
     'nowhere: no such directory'

@@ -1,4 +1,4 @@
-"""The manifest of a dump: what is in it, from where, and what could not be read.
+"""The manifest of a dump: its files, the bookies they come from, and what could not be read.
 
 Format: `docs/formats/dump.md`.
 """
@@ -19,15 +19,15 @@ from bkstore.version import __version__
 
 MANIFEST = "manifest.json"
 FORMAT = 2
-"""What is written: files say how they are sorted, and which ledgers they hold."""
+"""The format that is written: with the order and the range of ledgers of each file."""
 
 FORMATS = (1, FORMAT)
-"""What is read. Format 1 says nothing of order."""
+"""The formats that can be read. Format 1 does not declare any order."""
 
 _KIND = "bkstore dump"
-_LIMIT = 1 << 30  # some 200 bytes a file
-_LISTED = 1000
-"""Findings that are listed; the table `findings` has all."""
+_MAX_MANIFEST_BYTES = 1 << 30  # in bytes; a file takes some 200
+_MAX_LISTED_FINDINGS = 1000
+"""Maximum number of findings in the manifest; the table `findings` has all."""
 
 
 def encode_manifest(
@@ -37,7 +37,7 @@ def encode_manifest(
     options: Mapping[str, Any],
 ) -> bytes:
     """Return the manifest's bytes. `tables` has the files of each table in order."""
-    listed = [{"bookie": name, **finding_to_json(found)} for name, found in findings]
+    finding_objects = [{"bookie": name, **finding_to_json(finding)} for name, finding in findings]
     document = {
         "kind": _KIND,
         "format": FORMAT,
@@ -54,20 +54,20 @@ def encode_manifest(
             }
             for name, files in tables.items()
         },
-        "findings": listed[:_LISTED],
-        "findings_not_listed": max(len(listed) - _LISTED, 0),
+        "findings": finding_objects[:_MAX_LISTED_FINDINGS],
+        "findings_not_listed": max(len(finding_objects) - _MAX_LISTED_FINDINGS, 0),
     }
     return (format_json(document, indent=1) + "\n").encode()
 
 
 def read_manifest(dump: str | os.PathLike[str] | DumpFolder) -> dict[str, Any]:
-    """Return the manifest of a dump, at a path or a URI, as it is written there.
+    """Return the parsed manifest of a dump at a path or a URI.
 
-    Raises `InvalidArgument` where `dump` is none, `UnsupportedLayout` for one of a later
-    format, `CorruptionError` for a manifest that cannot be parsed.
+    Raises `InvalidArgument` if there is no dump, `UnsupportedLayout` for a later format,
+    `CorruptionError` for a manifest that cannot be parsed.
     """
     folder = dump if isinstance(dump, DumpFolder) else DumpFolder(dump)
-    path, data = folder.of(MANIFEST), folder.read(MANIFEST, _LIMIT)
+    path, data = folder.of(MANIFEST), folder.read(MANIFEST, _MAX_MANIFEST_BYTES)
     document = parse_json(data, path)
     if not isinstance(document, dict) or document.get("kind") != _KIND:
         raise InvalidArgument(f"{path}: not the manifest of a dump")
@@ -78,7 +78,7 @@ def read_manifest(dump: str | os.PathLike[str] | DumpFolder) -> dict[str, Any]:
 
 
 def finding_to_json(found: Finding) -> dict[str, Any]:
-    """Return a finding as the table `findings` has it, but for the bookie."""
+    """Return a finding as a row of the table `findings`, without the bookie."""
     scope, ledger = (None, None) if found.ledger is None else found.ledger.signed
     return {
         "severity": found.severity,
@@ -98,5 +98,7 @@ def finding_from_json(said: Mapping[str, Any]) -> Finding:
     ledger = None
     if said["ledger_id"] is not None:
         ledger = LedgerId.from_signed(said["scope_id"], said["ledger_id"])
-    run = (said["first_entry"], said["last_entry"], said["entries"])
-    return Finding(said["severity"], said["detail"], said["file"], said["offset"], ledger, *run)
+    entry_range = (said["first_entry"], said["last_entry"], said["entries"])
+    return Finding(
+        said["severity"], said["detail"], said["file"], said["offset"], ledger, *entry_range
+    )

@@ -1,4 +1,4 @@
-"""Opening a dump: its manifest, and its files, which must be as that says."""
+"""Opening a dump by its manifest, and checking its files against the manifest."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BOOKIES = schema("bookies", "bookie is_read:bool")
-"""One row a bookie of the manifest, read or not."""
+"""One row per bookie of the manifest, read or not."""
 
-_THREADS = 16
-"""Footers that are read at once: most of a remote one is waiting."""
+_FOOTER_THREADS = 16
+"""Number of footers that are read concurrently: reading a remote one is mostly waiting."""
 
 
 @dataclass(frozen=True)
 class Dump:
-    """A dump as its manifest has it. `path` is where it lies: a whole path, or a URI.
+    """A dump as its manifest describes it. `path` is an absolute path, or a URI.
 
     `bookies` were read; those in `unread`, with the reason, were not, and count as not dumped.
-    `damage` is how many findings of it the dump has. Files are held against the manifest where
-    they are read, and by `check`.
+    `damage` is the number of findings of damage. Files are compared with the manifest when they are
+    read, and by `check`.
     """
 
     path: str
@@ -60,75 +60,81 @@ class Dump:
         return [file.path for file in self.files[table]]
 
     def check(self, *tables: str) -> None:
-        """Look at the footers of these tables' files, each once.
+        """Check the footers of these tables' files; a table that was checked is skipped.
 
-        Raises `CorruptionError` for files that are no Parquet or not as the manifest says,
-        `UnsupportedLayout` for other columns. Cost: some 0.3 ms a file, in threads.
+        Raises `CorruptionError` for files that are not Parquet or not as the manifest says,
+        `UnsupportedLayout` for other columns. Cost: some 0.3 ms per file, in threads.
         """
         for table in tables:
-            self._check(table, self.files[table])
+            self._check_once(table, self.files[table])
 
     def check_empty(self, table: str) -> None:
-        """Look at the footers of files that are said to have no rows; raises as `check`.
+        """Check the footers of files that have no rows according to the manifest, as `check` does.
 
-        Who plans by the manifest opens them no more.
+        Tasks that are planned by the manifest never open these files.
         """
-        self._check(f"{table} without rows", [f for f in self.files[table] if not f.rows])
+        self._check_once(f"{table} without rows", [f for f in self.files[table] if not f.rows])
 
-    def _check(self, what: str, files: Sequence[DumpFile]) -> None:
-        if what not in self._checked:
-            with ThreadPoolExecutor(_THREADS) as pool:
+    def _check_once(self, label: str, files: Sequence[DumpFile]) -> None:
+        if label not in self._checked:
+            with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
                 deque(pool.map(check_file, files), 0)
-            self._checked.add(what)
+            self._checked.add(label)
 
     def read(self, table: str) -> pa.Table:
         """Return all rows of a table, in the manifest's order of files; raises as `check`."""
         import pyarrow as pa
 
         schema = DUMP_TABLES[table].to_arrow()
-        parts = []
-        for each in self.files[table]:
-            with opened_parquet(each.path) as file:
-                check_footer(each.path, file, DUMP_TABLES[table], None, each.rows)
-                parts.append(file.read().cast(schema))
-        return pa.concat_tables(parts) if parts else schema.empty_table()
+        tables = []
+        for dump_file in self.files[table]:
+            with opened_parquet(dump_file.path) as file:
+                check_footer(dump_file.path, file, DUMP_TABLES[table], None, dump_file.rows)
+                tables.append(file.read().cast(schema))
+        return pa.concat_tables(tables) if tables else schema.empty_table()
 
     def bookie_rows(self) -> pa.Table:
         """Return the table `BOOKIES`."""
         import pyarrow as pa
 
-        names = [*self.bookies, *self.unread]
-        read = [True] * len(self.bookies) + [False] * len(self.unread)
-        return pa.table([pa.array(names, pa.string()), pa.array(read)], schema=BOOKIES.to_arrow())
+        bookies = [*self.bookies, *self.unread]
+        is_read = [True] * len(self.bookies) + [False] * len(self.unread)
+        return pa.table(
+            [pa.array(bookies, pa.string()), pa.array(is_read)], schema=BOOKIES.to_arrow()
+        )
 
 
 def check_file(file: DumpFile) -> None:
-    """Raise unless a file is there, of its table, with as many rows as the manifest says, all of
-    its bookie, and, as far as statistics tell, with the ledgers and the order that it says.
+    """Raise unless a file exists and has the columns, the row count and the bookie in the manifest,
+    and, as far as statistics show, the ledgers and the order.
     """
-    with opened_parquet(file.path) as opened:
-        check_footer(file.path, opened, DUMP_TABLES[file.table], None, file.rows)
+    with opened_parquet(file.path) as parquet_file:
+        check_footer(file.path, parquet_file, DUMP_TABLES[file.table], None, file.rows)
         if file.ledgers is not None:
-            check_row_groups(file.path, row_groups(opened.metadata), file.ledgers)
+            check_row_groups(file.path, row_groups(parquet_file.metadata), file.ledgers)
         if file.pure:
-            check_bookie(file.path, opened, file.bookie)
+            check_bookie(file.path, parquet_file, file.bookie)
 
 
 def open_dump(place: str | os.PathLike[str] | DumpFolder) -> Dump:
     """Return the dump at a path or a URI (`docs/spark.md`); reads its manifest and nothing else.
 
-    Raises `InvalidArgument` where there is none, or no such file system, `MissingDependency`
-    where that needs a package, `CorruptionError` for a manifest that makes no sense, and what
-    `read_manifest` raises. Memory: some 1 KB a file.
+    Raises `InvalidArgument` if there is no dump or no such file system, `MissingDependency` if
+    that needs a package, `CorruptionError` for an invalid manifest, and what `read_manifest`
+    raises. Memory: some 1 KB per file.
     """
     require_pyarrow("reading a dump")
     folder = place if isinstance(place, DumpFolder) else DumpFolder(place)
     manifest = read_manifest(folder)
     try:
-        files = {name: tuple(_files(folder, manifest, name)) for name in DUMP_TABLES}
-        bookies = tuple(each["id"] for each in manifest["bookies"] if each["read"])
-        unread = {e["id"]: str(e["reason"]) for e in manifest["bookies"] if not e["read"]}
-        damage = sum(each["damage"] for each in manifest["bookies"])
+        files = {name: tuple(_parse_files(folder, manifest, name)) for name in DUMP_TABLES}
+        bookies = tuple(bookie["id"] for bookie in manifest["bookies"] if bookie["read"])
+        unread = {
+            bookie["id"]: str(bookie["reason"])
+            for bookie in manifest["bookies"]
+            if not bookie["read"]
+        }
+        damage = sum(bookie["damage"] for bookie in manifest["bookies"])
     except (KeyError, TypeError) as error:
         raise CorruptionError(folder.of(MANIFEST), None, f"lacks {error}") from None
     return Dump(
@@ -142,13 +148,13 @@ def open_dump(place: str | os.PathLike[str] | DumpFolder) -> Dump:
     )
 
 
-def _files(folder: DumpFolder, manifest: Mapping[str, Any], table: str) -> Iterator[DumpFile]:
-    for said in manifest["tables"][table]["files"]:
-        path = folder.file(said["path"], MANIFEST)
-        yield described(path, {**said, "rows": _whole(said["rows"])}, table)
+def _parse_files(folder: DumpFolder, manifest: Mapping[str, Any], table: str) -> Iterator[DumpFile]:
+    for file_object in manifest["tables"][table]["files"]:
+        path = folder.file(file_object["path"], MANIFEST)
+        yield described(path, {**file_object, "rows": _parse_row_count(file_object["rows"])}, table)
 
 
-def _whole(rows: Any) -> int:
+def _parse_row_count(rows: Any) -> int:
     if type(rows) is not int or rows < 0:
         raise TypeError(f"a number of rows: {rows!r:.40} is none")
     return rows

@@ -1,8 +1,8 @@
-"""Where files lie: paths, ``file:`` URIs, and URIs of file systems that pyarrow or fsspec know.
+"""Locations of files: paths, ``file:`` URIs, and URIs of file systems of pyarrow or fsspec.
 
-A path is opened as every file of ours is: what is no regular file is refused by name. A URI of
-another file system goes to pyarrow (`s3`, `gs`, `hdfs`, ...), and where it does not know the
-scheme to fsspec, if that is installed. Hadoop's `s3a` and `s3n` are `s3` there.
+A path has to be a regular file, as everywhere in bkstore. Other URIs are opened with pyarrow (`s3`,
+`gs`, `hdfs`, ...) or, if it does not know the scheme, with fsspec, if that is installed. Hadoop's
+`s3a` and `s3n` are read as `s3`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HADOOP_S3 = ("s3a", "s3n")
 
 
 def local_path(place: str) -> str:
-    """Return a path as it is, and that of a ``file:`` URI.
+    """Return a path unchanged, or the path of a ``file:`` URI.
 
     Raises `InvalidArgument` for a ``file:`` URI of another host.
 
@@ -43,19 +43,19 @@ def local_path(place: str) -> str:
 
 
 def is_remote(place: str) -> bool:
-    """Return whether a place is a URI of another file system than this machine's.
+    """Return whether a location is a URI of a file system other than the local one.
 
     >>> is_remote("s3://bucket/dump"), is_remote("file:///dump"), is_remote("a:b/dump")
     (True, False, False)
     """
-    found = _SCHEME.match(place)
-    return found is not None and found[1].lower() != "file"
+    scheme_match = _SCHEME.match(place)
+    return scheme_match is not None and scheme_match[1].lower() != "file"
 
 
 def only_path(place: str | os.PathLike[str], what: str) -> None:
-    """Raise `InvalidArgument` for a URI where only a path of this machine will do.
+    """Raise `InvalidArgument` for a URI if only a local path is supported.
 
-    `what` is what lies there: the error says that it goes to a path.
+    `what` names the content, for the message.
     """
     text = os.fspath(place)
     if _SCHEME.match(text):
@@ -63,21 +63,21 @@ def only_path(place: str | os.PathLike[str], what: str) -> None:
 
 
 def remote_file_system(place: str) -> tuple[Any, str]:
-    """Return (a pyarrow file system, the path there) of a URI.
+    """Return (a pyarrow file system, the path in it) of a URI.
 
-    Raises `InvalidArgument` for one that is none or whose scheme nobody knows,
-    `MissingDependency` where it needs fsspec, or what fsspec asks for, and that is not installed.
+    Raises `InvalidArgument` for an invalid URI or an unknown scheme, `MissingDependency` if fsspec,
+    or a package that it needs for the scheme, is not installed.
     """
     import pyarrow as pa
     from pyarrow import fs
 
-    scheme, rest = place.split(":", 1)
-    if not rest.startswith("//"):
+    scheme, after_scheme = place.split(":", 1)
+    if not after_scheme.startswith("//"):
         raise InvalidArgument(f"{place}: a URI is {scheme}://..., with two slashes")
-    name = "s3" if scheme.lower() in _HADOOP_S3 else scheme.lower()
+    scheme_name = "s3" if scheme.lower() in _HADOOP_S3 else scheme.lower()
     try:
-        found: tuple[Any, str] = fs.FileSystem.from_uri(f"{name}:{rest}")
-        return found
+        system_and_path: tuple[Any, str] = fs.FileSystem.from_uri(f"{scheme_name}:{after_scheme}")
+        return system_and_path
     except pa.ArrowInvalid as error:
         if "nrecognized filesystem type" not in str(error):
             raise InvalidArgument(f"{place}: {_first_line(error)}") from None
@@ -96,15 +96,17 @@ def remote_file_system(place: str) -> tuple[Any, str]:
 
 
 def remote_dataset(places: Sequence[str]) -> Any:
-    """Return files of one remote file system as a `pyarrow.dataset.Dataset`; one at least."""
+    """Return one or more files of a remote file system as a `pyarrow.dataset.Dataset`."""
     import pyarrow.dataset as ds
 
-    first, *_ = named = [place.partition("?")[0] for place in places]
-    system, path = remote_file_system(places[0])  # each look-up of a store may cost a request
+    first, *_ = uris = [uri.partition("?")[0] for uri in places]
+    # Resolve only the first URI, because each resolution may cost a request. The other paths are
+    # derived from it: the URIs differ from the first one only behind their common prefix.
+    system, path = remote_file_system(places[0])
     paths = []
-    for place in named:
-        alike = len(os.path.commonpath([first, place]))
-        paths.append(path[: len(path) - len(first) + alike] + place[alike:])
+    for uri in uris:
+        common_length = len(os.path.commonpath([first, uri]))
+        paths.append(path[: len(path) - len(first) + common_length] + uri[common_length:])
     return ds.dataset(paths, filesystem=system, format="parquet")
 
 
@@ -114,7 +116,7 @@ def _first_line(error: Exception) -> str:
 
 @contextmanager
 def opened_parquet(place: str) -> Iterator[pq.ParquetFile]:
-    """Yield an open Parquet file; what pyarrow cannot read of it is a `CorruptionError`."""
+    """Yield an open Parquet file; raises `CorruptionError` for content that pyarrow cannot read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -129,10 +131,10 @@ def opened_parquet(place: str) -> Iterator[pq.ParquetFile]:
                 check_regular(path)
                 with pq.ParquetFile(path) as file:
                     yield file
-        except FileNotFoundError as error:  # a dump names the files that it has
+        except FileNotFoundError as error:  # damage, because the manifest lists the file
             raise CorruptionError(place, None, f"cannot be read: {error.strerror}") from None
         except (pa.ArrowException, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:
-                raise  # the system's; pyarrow's own, about what it cannot decode, has no number
+                raise  # an error of the system; pyarrow's own decoding errors have no errno
             reason = f"cannot be read as Parquet: {_first_line(error)}"
             raise CorruptionError(place, None, reason) from None

@@ -1,11 +1,10 @@
-"""Tasks: which part of which files is read together, by ranges of ledgers and shares of files.
+"""Tasks: the parts of files that are read together, as ranges of ledgers and shares of files.
 
-A task is small (paths and numbers): it is what Spark is given as rows, and what one process
-works through. Tasks are made of what a manifest says, and open no file. Files that it declares
-sorted are cut between ledgers, so that every ledger is whole in one task: a long file into shares,
-which who reads it finds by its footer, the same in each task; where a cut falls into a row group,
-both neighbours read it, and each takes its ledgers. Files of which nothing is known are cut at row
-groups.
+A task is small (paths and numbers), so that it can be sent to Spark as a row. Tasks are planned
+from the manifest alone, without opening a file. Sorted files are cut between ledgers, so that all
+rows of a ledger are in one task. A long file is cut into shares, whose bounds each reader computes
+from the footer. If a cut is inside a row group, both neighbors read the group, and each takes its
+own ledgers. Files that are not sorted are cut at row groups.
 """
 
 from __future__ import annotations
@@ -25,9 +24,10 @@ _END = LedgerId(2**64 - 1, 2**64 - 1)
 
 
 class Read(NamedTuple):
-    """A share of a table's file, (which, of how many), and of it the ledgers above `above` up to
-    `upto` (None: no such bound). `rows` are those of the whole file, None if nothing says how
-    many. `bookie` None: the rows say. `ledgers`: none is outside, the manifest says.
+    """A share of a file, (number, of how many), and the ledgers to read from it: those above
+    `above`, up to and including `upto` (None: unbounded). `rows` is the row count of the whole
+    file, None if not known. `bookie` is None if the file may have several. `ledgers` is the range
+    in the manifest.
     """
 
     path: str
@@ -42,10 +42,10 @@ class Read(NamedTuple):
 
     @property
     def about(self) -> int:
-        """About how many rows it gives."""
-        at, of = self.share
+        """The approximate number of rows of the share."""
+        share, share_count = self.share
         rows = self.rows or 0
-        return rows * (at + 1) // of - rows * at // of
+        return rows * (share + 1) // share_count - rows * share // share_count
 
 
 class Task(NamedTuple):
@@ -59,53 +59,60 @@ class Task(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """About how many rows it reads."""
-        return sum(read.about for side in self.sides for read in side)
+        """The approximate number of rows that the task reads."""
+        return sum(read.about for reads in self.sides for read in reads)
 
     @property
     def bookie(self) -> str | None:
-        """Whose rows they all are, if it is known."""
-        names = {read.bookie for side in self.sides for read in side}
-        return names.pop() if len(names) == 1 else None
+        """The bookie of all rows, None if not known or several."""
+        bookies = {read.bookie for reads in self.sides for read in reads}
+        return bookies.pop() if len(bookies) == 1 else None
 
 
 def apart(files: Iterable[DumpFile]) -> tuple[list[DumpFile], list[DumpFile]]:
-    """Return (files that are sorted and share no ledger with another, all others), of a bookie.
+    """Split a bookie's files into (sorted files that share no ledger with another, all others).
 
-    Where one file is not declared sorted it may hold any ledger: then all are others. Files
-    without rows are left out. O(n log n).
+    A file that is not declared sorted may have any ledger, so if there is one, all are others.
+    Files without rows are dropped. O(n log n).
     """
-    held = [file for file in files if file.rows]
-    ranged = [(file.ledgers, file) for file in held if file.ledgers is not None and file.pure]
-    if len(ranged) < len(held):
-        return [], held
-    ranged.sort(key=lambda pair: pair[0])
+    non_empty = [file for file in files if file.rows]
+    sorted_files = [
+        (file.ledgers, file) for file in non_empty if file.ledgers is not None and file.pure
+    ]
+    if len(sorted_files) < len(non_empty):
+        return [], non_empty
+    sorted_files.sort(key=lambda pair: pair[0])
     alone: list[DumpFile] = []
     others: list[DumpFile] = []
-    joined: list[DumpFile] = []
-    end: LedgerId | None = None
-    for ledgers, file in ranged:
-        if end is None or ledgers.first > end:
-            (others if len(joined) > 1 else alone).extend(joined)
-            joined = []
-        joined.append(file)
-        end = ledgers.last if end is None else max(end, ledgers.last)
-    (others if len(joined) > 1 else alone).extend(joined)
+    overlapping: list[DumpFile] = []
+    last_ledger: LedgerId | None = None
+    for ledgers, file in sorted_files:
+        if last_ledger is None or ledgers.first > last_ledger:
+            (others if len(overlapping) > 1 else alone).extend(overlapping)
+            overlapping = []
+        overlapping.append(file)
+        last_ledger = ledgers.last if last_ledger is None else max(last_ledger, ledgers.last)
+    (others if len(overlapping) > 1 else alone).extend(overlapping)
     return alone, others
 
 
 def by_bookie(files: Iterable[DumpFile]) -> dict[str, list[DumpFile]]:
     """Return the files of each bookie."""
     ordered = sorted(files, key=lambda file: file.bookie)
-    return {name: list(mine) for name, mine in groupby(ordered, key=lambda file: file.bookie)}
+    return {
+        bookie: list(bookie_files)
+        for bookie, bookie_files in groupby(ordered, key=lambda file: file.bookie)
+    }
 
 
 def split_repeating(files: Sequence[DumpFile]) -> tuple[list[DumpFile], list[DumpFile]]:
-    """Return (files whose rows come once, files that may repeat rows, their own or another's).
+    """Return (files without duplicate rows, files that may repeat rows of their own or another's).
 
-    The first are those that are `apart`, and files without rows. O(n log n).
+    The first are files that are `apart`, and files without rows. O(n log n).
     """
-    repeating = [file for mine in by_bookie(files).values() for file in apart(mine)[1]]
+    repeating = [
+        file for bookie_files in by_bookie(files).values() for file in apart(bookie_files)[1]
+    ]
     paths = {file.path for file in repeating}
     return [file for file in files if file.path not in paths], repeating
 
@@ -115,70 +122,91 @@ def sorted_tasks(
 ) -> list[Task]:
     """Return tasks of about `rows` rows over sorted files of one bookie, in order.
 
-    Each side's files are `apart`. A ledger, of all sides, is in one task: several sides are cut
-    where files of the manifest end, one side within files too.
+    Each side's files must be `apart`. All rows of a ledger, of all sides, are in one task. Several
+    sides are cut only where files end; a single side is also cut inside files.
     """
-    lists = [sorted(side, key=lambda file: file.ledgers or ()) for side in sides]
-    if len(lists) == 1 and not leave_out:
-        return [Task(((read,),)) for file in lists[0] for read in _shares(file, rows)]
-    lasts = [[_range(file)[1] for file in side] for side in lists]
-    left_out = sorted(leave_out)
-    found, above = [], None
-    for upto in [*_cuts(lists, rows), None]:
-        reads = [_reads(side, ends, above, upto) for side, ends in zip(lists, lasts)]
-        here = [n for n in left_out if (above is None or above < n) and n <= (upto or _END)]
+    files_per_side = [sorted(side, key=lambda file: file.ledgers or ()) for side in sides]
+    if len(files_per_side) == 1 and not leave_out:
+        return [Task(((read,),)) for file in files_per_side[0] for read in _shares(file, rows)]
+    last_ledgers = [[_ledger_range(file)[1] for file in side] for side in files_per_side]
+    all_left_out = sorted(leave_out)
+    tasks, above = [], None
+    for upto in [*_split_points(files_per_side, rows), None]:
+        reads = [
+            _reads_in_range(side, ends, above, upto)
+            for side, ends in zip(files_per_side, last_ledgers)
+        ]
+        task_left_out = [
+            ledger_id
+            for ledger_id in all_left_out
+            if (above is None or above < ledger_id) and ledger_id <= (upto or _END)
+        ]
         if any(reads):
-            found.append(Task(tuple(map(tuple, reads)), tuple(here)))
+            tasks.append(Task(tuple(map(tuple, reads)), tuple(task_left_out)))
         above = upto
-    return found
+    return tasks
 
 
 def _shares(file: DumpFile, rows: int) -> Iterator[Read]:
-    of = max(-(-file.rows // rows), 1)
-    for at in range(of):
-        yield read_of(file)._replace(share=(at, of))
+    """Yield reads of equal shares of a file, of about `rows` rows."""
+    share_count = max(-(-file.rows // rows), 1)
+    for share in range(share_count):
+        yield read_of(file)._replace(share=(share, share_count))
 
 
 def read_of(file: DumpFile, above: LedgerId | None = None, upto: LedgerId | None = None) -> Read:
-    """Return all of a file as a read, or the ledgers above `above` up to `upto`."""
+    """Return a read of a whole file, or of the ledgers above `above` up to `upto`."""
     bookie = file.bookie if file.pure else None
-    found = Read(file.path, file.table, bookie, file.rows, file.ledgers is not None)
-    return found._replace(above=above, upto=upto, ledgers=file.ledgers)
+    read = Read(file.path, file.table, bookie, file.rows, file.ledgers is not None)
+    return read._replace(above=above, upto=upto, ledgers=file.ledgers)
 
 
-def _range(file: DumpFile) -> tuple[LedgerId, LedgerId]:
+def _ledger_range(file: DumpFile) -> tuple[LedgerId, LedgerId]:
     assert file.ledgers is not None
     return file.ledgers
 
 
-def _cuts(sides: Sequence[Sequence[DumpFile]], rows: int) -> list[LedgerId]:
-    """Return last ledgers of files behind which about `rows` rows have come together."""
-    ends = sorted((_range(file)[1], file.rows) for side in sides for file in side)
-    cuts: list[LedgerId] = []
-    so_far = 0
-    for last, count in ends[:-1]:
-        so_far += count
-        if so_far >= rows and last != ends[-1][0] and last not in cuts[-1:]:
-            cuts.append(last)
-            so_far = 0
-    return cuts
+def _split_points(sides: Sequence[Sequence[DumpFile]], rows: int) -> list[LedgerId]:
+    """Return the ledgers at which to split the work into tasks of about `rows` rows.
+
+    Each is the last ledger of a file, and the last of its task.
+    """
+    last_ledgers_and_rows = sorted(
+        (_ledger_range(file)[1], file.rows) for side in sides for file in side
+    )
+    split_points: list[LedgerId] = []
+    rows_since_split = 0
+    for last_ledger, row_count in last_ledgers_and_rows[:-1]:
+        rows_since_split += row_count
+        if (
+            rows_since_split >= rows
+            and last_ledger != last_ledgers_and_rows[-1][0]
+            and last_ledger not in split_points[-1:]
+        ):
+            split_points.append(last_ledger)
+            rows_since_split = 0
+    return split_points
 
 
-def _reads(
+def _reads_in_range(
     files: Sequence[DumpFile],
-    lasts: Sequence[LedgerId],
+    last_ledgers: Sequence[LedgerId],
     above: LedgerId | None,
     upto: LedgerId | None,
 ) -> list[Read]:
-    found = []
-    for file in files[0 if above is None else bisect_right(lasts, above) :]:
-        first, last = _range(file)
+    """Return the reads of a side for the ledgers above `above` up to `upto`.
+
+    `lasts` are the last ledgers of `files`, which are sorted by ledger.
+    """
+    reads = []
+    for file in files[0 if above is None else bisect_right(last_ledgers, above) :]:
+        first, last = _ledger_range(file)
         if upto is not None and first > upto:
             break
-        low = above if above is not None and first <= above else None
-        high = upto if upto is not None and last > upto else None
-        found.append(read_of(file, low, high))
-    return found
+        lower_bound = above if above is not None and first <= above else None
+        upper_bound = upto if upto is not None and last > upto else None
+        reads.append(read_of(file, lower_bound, upper_bound))
+    return reads
 
 
 def loose_tasks(files: Iterable[DumpFile], rows: int) -> list[Task]:
@@ -189,17 +217,17 @@ def loose_tasks(files: Iterable[DumpFile], rows: int) -> list[Task]:
 
 
 def packed(tasks: Iterable[_T], rows: int, rows_of: Callable[[_T], int]) -> list[list[_T]]:
-    """Return tasks in order, small ones put together up to about `rows` rows.
+    """Return lists of tasks in order; small tasks share a list of at most `rows` rows.
 
     >>> packed([3, 4, 9, 1], 8, int)
     [[3, 4], [9], [1]]
     """
-    found: list[list[_T]] = []
-    so_far = 0
+    lists: list[list[_T]] = []
+    list_rows = 0
     for task in tasks:
-        if not found or so_far + rows_of(task) > rows:
-            found.append([])
-            so_far = 0
-        found[-1].append(task)
-        so_far += rows_of(task)
-    return found
+        if not lists or list_rows + rows_of(task) > rows:
+            lists.append([])
+            list_rows = 0
+        lists[-1].append(task)
+        list_rows += rows_of(task)
+    return lists

@@ -1,4 +1,4 @@
-"""The rows of a task: columns that are asked for, row groups that may have them, batch by batch."""
+"""Streaming the rows of a read: the requested columns of the relevant row groups, in batches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 BATCH_ROWS = 1 << 18
-"""Rows of a batch: some 2 MiB a column."""
+"""Default number of rows in a batch: some 2 MiB per column."""
 
 _IDS = ("scope_id", "ledger_id")
 _ENDS: tuple[Literal["left", "right"], ...] = ("left", "right")
@@ -38,13 +38,13 @@ def read_rows(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the columns of a read's rows in the order of the file, in bounded memory.
 
-    The file is held against the manifest: its rows, these columns, that all rows are of
-    `read.bookie`; that ledgers are those of `read.ledgers`, if their columns are read; and where
-    the read is declared sorted the order of `sorted_by` (of which the first two are the ledger's).
-    Raises `CorruptionError` where it is otherwise, for the first row that is out of order, and for
-    what is no Parquet, `UnsupportedLayout` for other columns.
-    `threads` decodes columns beside each other. Memory: a batch, and the compressed columns of a
-    row group; of what a process frees, it keeps up to 62 MiB from then on.
+    The file is compared with the manifest: its row count, these columns, that all rows are of
+    `read.bookie`, that ledgers are in `read.ledgers` (if their columns are read), and, if the read
+    is declared sorted, that rows are in the order of `sorted_by`, which begins with the two columns
+    of the ledger. Raises `CorruptionError` if they differ (for the first row out of order), and
+    for a file that is not Parquet; `UnsupportedLayout` for other columns.
+    With `threads`, columns are decoded in parallel. Memory: a batch, and the compressed columns of
+    a row group. From then on the process keeps up to 62 MiB of freed memory.
     """
     watch = OrderWatch()
     keep_freed_memory()
@@ -52,85 +52,91 @@ def read_rows(
         needed = {*columns, *(("bookie",) if read.bookie is not None else ())}
         check_footer(read.path, file, DUMP_TABLES[read.table], tuple(needed), read.rows)
         part = part_of(read, row_groups(file.metadata))
-        asks = read.bookie
-        if asks is not None and is_pure(file.metadata, asks):
-            asks = None  # only the rows could tell more
-        wanted = [*columns, *(("bookie",) if asks is not None and "bookie" not in columns else ())]
+        bookie_to_check = read.bookie
+        if bookie_to_check is not None and is_pure(file.metadata, bookie_to_check):
+            bookie_to_check = None  # proved by statistics: the column need not be read
+        read_columns = [
+            *columns,
+            *(("bookie",) if bookie_to_check is not None and "bookie" not in columns else ()),
+        ]
         batches = file.iter_batches(
-            batch, range(part.first, part.stop), columns=wanted, use_threads=threads
+            batch, range(part.first, part.stop), columns=read_columns, use_threads=threads
         )
         for rows in batches:
-            if asks is not None:
-                _check_bookie(read.path, rows, asks)
+            if bookie_to_check is not None:
+                _verify_bookie(read.path, rows, bookie_to_check)
                 rows = rows.select(list(columns))
             if not read.is_sorted or not rows.num_rows:
-                _check_range(read, rows)
+                _verify_range(read, rows)
                 yield rows
                 continue
             keys = [_int64(read, rows, name) for name in sorted_by]
-            _check(read, watch, keys)
+            _verify_order(read, watch, keys)
             if part.goes_on and part.upto and ledger_at(keys[0], keys[1], 0) > part.upto:
                 return
-            mine = _wanted(part, keys[0], keys[1])
-            if mine.start < mine.stop:
-                yield rows.slice(mine.start, mine.stop - mine.start)
+            selected_rows = _select_rows(part, keys[0], keys[1])
+            if selected_rows.start < selected_rows.stop:
+                yield rows.slice(selected_rows.start, selected_rows.stop - selected_rows.start)
 
 
 def check_bookie(place: str, file: pq.ParquetFile, bookie: str) -> None:
     """Raise `CorruptionError` unless all rows are of this bookie.
 
-    Reads its column where statistics do not tell: not so of files that bkstore has written.
+    Reads the column if statistics are not sufficient; for files that bkstore wrote they are.
     """
     if not is_pure(file.metadata, bookie):
         for rows in file.iter_batches(BATCH_ROWS, columns=["bookie"], use_threads=False):
-            _check_bookie(place, rows, bookie)
+            _verify_bookie(place, rows, bookie)
 
 
-def _check_bookie(place: str, rows: pa.RecordBatch, bookie: str) -> None:
+def _verify_bookie(place: str, rows: pa.RecordBatch, bookie: str) -> None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    for name in pc.unique(rows.column("bookie")).cast(pa.large_binary()).to_pylist():
-        if name != bookie.encode():
-            shown = "null" if name is None else name.decode(errors="backslashreplace")
-            reason = f"has rows of bookie {shown}, the manifest says that all are of {bookie}"
+    for bookie_bytes in pc.unique(rows.column("bookie")).cast(pa.large_binary()).to_pylist():
+        if bookie_bytes != bookie.encode():
+            bookie_text = (
+                "null" if bookie_bytes is None else bookie_bytes.decode(errors="backslashreplace")
+            )
+            reason = f"has rows of bookie {bookie_text}, the manifest says that all are of {bookie}"
             raise CorruptionError(place, None, reason)
 
 
 def _int64(read: Read, rows: pa.RecordBatch, name: str) -> Int64Array:
     if rows.column(name).null_count:
         raise CorruptionError(read.path, None, f"null in column {name}")
-    found: Int64Array = rows.column(name).to_numpy(zero_copy_only=False)
-    return found.astype(np.int64, copy=False)
+    values: Int64Array = rows.column(name).to_numpy(zero_copy_only=False)
+    return values.astype(np.int64, copy=False)
 
 
-def _check(read: Read, watch: OrderWatch, keys: Sequence[Int64Array]) -> None:
-    odd = watch.add(keys)
-    if odd is not None:
-        shown = ", ".join(str(int(column[odd])) for column in keys)
-        reason = f"the manifest says that it is sorted, and ({shown}) stands behind a later row"
+def _verify_order(read: Read, watch: OrderWatch, keys: Sequence[Int64Array]) -> None:
+    """Raise `CorruptionError` if sorted rows are out of order, or outside the declared range."""
+    first_unsorted = watch.add(keys)
+    if first_unsorted is not None:
+        key_text = ", ".join(str(int(column[first_unsorted])) for column in keys)
+        reason = f"the manifest says that it is sorted, and ({key_text}) stands behind a later row"
         raise CorruptionError(read.path, None, reason)
     for row in (0, -1):
-        ledger, said = ledger_at(keys[0], keys[1], row), read.ledgers
-        if said is not None and not said.first <= ledger <= said.last:
-            raise outside(read.path, ledger, said)
+        ledger, ledger_range = ledger_at(keys[0], keys[1], row), read.ledgers
+        if ledger_range is not None and not ledger_range.first <= ledger <= ledger_range.last:
+            raise outside(read.path, ledger, ledger_range)
 
 
-def _check_range(read: Read, rows: pa.RecordBatch) -> None:
-    """Look at the ledgers of rows in any order."""
+def _verify_range(read: Read, rows: pa.RecordBatch) -> None:
+    """Raise `CorruptionError` if unsorted rows have a ledger outside the declared range."""
     if read.ledgers is None or not set(_IDS) <= set(rows.schema.names):
         return
     scope, ledger = (_int64(read, rows, name) for name in _IDS)
     scopes, ledgers = (column.view(np.uint64) for column in (scope, ledger))
-    low, first, high, last = (np.uint64(each) for ends in read.ledgers for each in ends)
-    odd = (scopes < low) | ((scopes == low) & (ledgers < first))
-    odd |= (scopes > high) | ((scopes == high) & (ledgers > last))
-    if odd.any():
-        raise outside(read.path, ledger_at(scope, ledger, int(np.argmax(odd))), read.ledgers)
+    low, first, high, last = (np.uint64(number) for ends in read.ledgers for number in ends)
+    is_outside = (scopes < low) | ((scopes == low) & (ledgers < first))
+    is_outside |= (scopes > high) | ((scopes == high) & (ledgers > last))
+    if is_outside.any():
+        raise outside(read.path, ledger_at(scope, ledger, int(np.argmax(is_outside))), read.ledgers)
 
 
-def _wanted(part: FilePart, scope: Int64Array, ledger: Int64Array) -> slice:
-    """Return which rows of a sorted batch are in the range of ledgers."""
+def _select_rows(part: FilePart, scope: Int64Array, ledger: Int64Array) -> slice:
+    """Return the rows of a sorted batch that are in the part's range of ledgers."""
     start, stop = 0, int(scope.size)
     if part.above is not None and ledger_at(scope, ledger, 0) <= part.above:
         start = behind(scope, ledger, part.above)
@@ -145,9 +151,10 @@ def behind(
     key: tuple[int, int],
     side: Literal["left", "right"] = "right",
 ) -> int:
-    """Return the first of sorted rows whose ledger is above `key`; their number if none is.
+    """Return the number of the first of sorted rows whose ledger is above `key`.
 
-    With `side` "left" the first whose ledger is `key` or above it.
+    With `side` "left", of the first whose ledger is at least `key`. If there is none, the number of
+    rows.
     """
     scopes, ledgers = (column.view(np.uint64) for column in (scope, ledger))
     lo, hi = (int(np.searchsorted(scopes, np.uint64(key[0]), end)) for end in _ENDS)

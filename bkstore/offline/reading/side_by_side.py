@@ -1,4 +1,4 @@
-"""Several sorted streams side by side: blocks in which every ledger of all of them is whole."""
+"""Merging sorted streams into blocks, each with all rows of its ledgers from all streams."""
 
 from __future__ import annotations
 
@@ -15,93 +15,100 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SIDE = "side"
-"""The column that is added: from which stream a row is."""
+"""The column that is added: the number of the stream that a row is from."""
 
 
 def side_by_side(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of all streams by ledger, those of a ledger by stream, `SIDE` added.
+    """Yield the rows of all streams, sorted by ledger and then stream, with column `SIDE`.
 
-    Each stream is sorted by ledger. Memory: a batch of each stream, or the longest ledger's rows.
+    Each stream must be sorted by ledger. Memory: a batch of each stream, or the rows of the longest
+    ledger.
     """
-    waiting = [_Stream(number, stream) for number, stream in enumerate(streams)]
+    merged_streams = [_Stream(number, stream) for number, stream in enumerate(streams)]
     while True:
-        for stream in waiting:
+        for stream in merged_streams:
             stream.fill()
-        ends = [stream.end for stream in waiting if stream.end is not None]
-        # What lies before the last ledger that any stream has shown so far is whole everywhere.
+        ends = [stream.end for stream in merged_streams if stream.end is not None]
+        # Each stream has all its rows of the ledgers before its last waiting one: what is before
+        # the lowest of these is complete in all streams.
         limit = min(ends, default=None)
-        parts = [part for stream in waiting if (part := stream.before(limit)) is not None]
-        if parts:
-            yield _by_ledger(parts)
+        batches = [
+            batch for stream in merged_streams if (batch := stream.before(limit)) is not None
+        ]
+        if batches:
+            yield _merge_by_ledger(batches)
         elif limit is None:
             return
         else:
-            for stream in waiting:
+            for stream in merged_streams:
                 if stream.end == limit:
                     stream.read_on()
 
 
 class _Stream:
-    """A stream with the rows of it that wait for the others."""
+    """A stream with its waiting rows, which were read but not yet taken."""
 
     def __init__(self, number: int, batches: Iterator[pa.RecordBatch]) -> None:
         self._number = number
         self._batches = batches
         self._waiting: pa.RecordBatch | None = None
         self._keys: tuple[Int64Array, Int64Array] | None = None
-        self._is_over = False
+        self._has_ended = False
         self.end: tuple[int, int] | None = None
-        """The last ledger that waits; None when the stream is over."""
+        """The last waiting ledger; None after the end of the stream."""
 
     def fill(self) -> None:
-        """Have some rows wait, if there are more."""
-        if self._waiting is None and not self._is_over:
+        """Read a batch if no rows are waiting."""
+        if self._waiting is None and not self._has_ended:
             self.read_on()
 
     def read_on(self) -> None:
-        """Add a batch to what waits."""
+        """Read a batch and append it to the waiting rows."""
         import pyarrow as pa
 
-        batch = next((each for each in self._batches if each.num_rows), None)
+        batch = next((candidate for candidate in self._batches if candidate.num_rows), None)
         if batch is None:
-            self._is_over, self.end = True, None
+            self._has_ended, self.end = True, None
             return
         if self._waiting is not None:
             (batch,) = pa.Table.from_batches([self._waiting, batch]).combine_chunks().to_batches()
-        self._set(batch)
+        self._set_waiting(batch)
 
-    def _set(self, batch: pa.RecordBatch) -> None:
+    def _set_waiting(self, batch: pa.RecordBatch) -> None:
         self._waiting = batch
         scope, ledger = (batch.column(n).to_numpy() for n in ("scope_id", "ledger_id"))
         self._keys = scope, ledger
-        if not self._is_over:
+        if not self._has_ended:
             self.end = ledger_at(scope, ledger, -1)
 
     def before(self, limit: tuple[int, int] | None) -> pa.RecordBatch | None:
-        """Take the rows of ledgers before `limit` (None: all)."""
+        """Remove and return the waiting rows of ledgers before `limit` (None: all)."""
         import pyarrow as pa
 
         if self._waiting is None or self._keys is None:
             return None
-        rows = self._waiting.num_rows
-        at = rows if limit is None else behind(*self._keys, limit, "left")
-        if not at:
+        waiting_rows = self._waiting.num_rows
+        row_count = waiting_rows if limit is None else behind(*self._keys, limit, "left")
+        if not row_count:
             return None
-        taken = self._waiting.slice(0, at)
-        if at == rows:
+        taken = self._waiting.slice(0, row_count)
+        if row_count == waiting_rows:
             self._waiting = self._keys = None
         else:
-            self._set(self._waiting.slice(at))
-        number = pa.array(np.full(at, self._number, np.int32))
-        return taken.append_column(SIDE, number)
+            self._set_waiting(self._waiting.slice(row_count))
+        side_column = pa.array(np.full(row_count, self._number, np.int32))
+        return taken.append_column(SIDE, side_column)
 
 
-def _by_ledger(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
+def _merge_by_ledger(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return the rows of all parts, sorted by ledger."""
     import pyarrow as pa
 
-    if len(parts) == 1:
-        return parts[0]
-    (batch,) = pa.Table.from_batches(parts).combine_chunks().to_batches()
-    scope, ledger = (batch.column(n).to_numpy().view(np.uint64) for n in ("scope_id", "ledger_id"))
+    if len(batches) == 1:
+        return batches[0]
+    (batch,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    scope, ledger = (
+        batch.column(name).to_numpy().view(np.uint64) for name in ("scope_id", "ledger_id")
+    )
     order = np.lexsort((ledger, scope))  # stable: within a ledger streams stay in order
     return batch.take(pa.array(order))
