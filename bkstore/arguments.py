@@ -1,12 +1,12 @@
-"""Checks of a caller's arguments: whole numbers, shares, seconds, words, calls.
+"""Checks of a caller's arguments: whole numbers, shares, seconds, choices, callables.
 
-A check is made from what is allowed and called with the argument's name and value; it returns
-the value, or raises `InvalidArgument` that names both. `check_fields` runs a table of them over
-the fields of an options class, so that a class of settings refuses each bad one when it is made,
-before anything is done with it. A check costs some 0.3 us: not for the path of single entries.
+A check is built from the allowed values, and called with the argument's name and value; it returns
+the value, or raises an `InvalidArgument` that names both. `check_fields` runs a table of checks
+over the fields of an options class, so that an invalid setting is refused when the options are
+created. A check costs some 0.3 us: too much for the path of single entries.
 
-Messages show wrong numbers, text and paths as they are given, and of all else the type: bytes and
-what may hold them are payloads, keys or passwords. `data` and `password` show no value at all.
+Messages show invalid numbers, text and paths, but only the type of other values: bytes, and objects
+that may contain bytes, may be payloads, keys or passwords. `data` and `password` never show values.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from typing import Any, Final
 from bkstore.errors import InvalidArgument
 
 Check = Callable[[str, Any], Any]
-"""Takes an argument's name and value; returns the value, or raises `InvalidArgument`."""
+"""A function of an argument's name and value: returns the value, or raises `InvalidArgument`."""
 
 LARGEST: Final = 2**63 - 1
-"""What a whole number may be where nothing smaller is said: it must fit a file offset."""
+"""Default maximum of a whole number: the largest file offset."""
 
 
 def whole(least: int = 0, most: int = LARGEST, multiple: int = 1) -> Check:
-    """Return a check for integers of least..most, multiples of `multiple`; gives an int back.
+    """Return a check for integers of least..most that are multiples of `multiple`; returns an int.
 
-    numpy integers, and whatever else has ``__index__``, are taken; bools and floats are not.
+    Accepts numpy integers, and everything else with ``__index__``, but not bools and floats.
 
     >>> whole(1)("batch", 5)
     5
@@ -45,20 +45,20 @@ def whole(least: int = 0, most: int = LARGEST, multiple: int = 1) -> Check:
     def check(name: str, value: Any) -> int:
         if type(value) is not int:
             try:
-                found = None if isinstance(value, bool) else operator.index(value)
+                integer = None if isinstance(value, bool) else operator.index(value)
             except TypeError:
-                found = None
+                integer = None
         else:
-            found = value
-        if found is None or not least <= found <= most or found % multiple:
-            raise _odd(name, f"a whole number, {allowed}", value)
-        return found
+            integer = value
+        if integer is None or not least <= integer <= most or integer % multiple:
+            raise _invalid_value(name, f"a whole number, {allowed}", value)
+        return integer
 
     return check
 
 
 def number(least: float = 0, most: float = math.inf, *, above: bool = False) -> Check:
-    """Return a check for finite numbers of least..most, fractions too; `above` leaves out least.
+    """Return a check for finite numbers of least..most, fractions too; `above` excludes `least`.
 
     >>> number(0, 1)("fpp", float("nan"))
     Traceback (most recent call last):
@@ -70,20 +70,22 @@ def number(least: float = 0, most: float = math.inf, *, above: bool = False) -> 
 
     def check(name: str, value: Any) -> float:
         if isinstance(value, (bool, str, bytes)) or not hasattr(value, "__float__"):
-            raise _odd(name, f"a number {allowed}", value)
+            raise _invalid_value(name, f"a number {allowed}", value)
         try:
-            found = float(value)
+            float_value = float(value)
         except (TypeError, ValueError, OverflowError):
-            found = math.nan
-        if not (math.isfinite(found) and least <= found <= most) or (above and found == least):
-            raise _odd(name, f"a number {allowed}", value)
-        return value if type(value) in (int, float) else found
+            float_value = math.nan
+        if not (math.isfinite(float_value) and least <= float_value <= most) or (
+            above and float_value == least
+        ):
+            raise _invalid_value(name, f"a number {allowed}", value)
+        return value if type(value) in (int, float) else float_value
 
     return check
 
 
 def choice(*words: str | None) -> Check:
-    """Return a check for one of a few words (or None, where it is among them).
+    """Return a check for one of the given strings (or None, if it is given).
 
     >>> choice(None, "bookkeeper")("compat", "typo")
     Traceback (most recent call last):
@@ -93,7 +95,7 @@ def choice(*words: str | None) -> Check:
 
     def check(name: str, value: Any) -> Any:
         if not (value is None or type(value) is str) or value not in words:
-            raise _odd(name, allowed, value)
+            raise _invalid_value(name, allowed, value)
         return value
 
     return check
@@ -102,14 +104,14 @@ def choice(*words: str | None) -> Check:
 def truth(name: str, value: Any) -> bool:
     """Check that an argument is True or False."""
     if type(value) is not bool:
-        raise _odd(name, "True or False", value)
+        raise _invalid_value(name, "True or False", value)
     return value
 
 
 def call(name: str, value: Any) -> Any:
     """Check that an argument can be called."""
     if not callable(value):
-        raise _odd(name, "callable", value)
+        raise _invalid_value(name, "callable", value)
     return value
 
 
@@ -124,7 +126,7 @@ def instance(*kinds: type) -> Check:
 
     def check(name: str, value: Any) -> Any:
         if not isinstance(value, kinds):
-            raise _other_type(name, f"of type {allowed}", value)
+            raise _invalid_type(name, f"of type {allowed}", value)
         return value
 
     return check
@@ -135,14 +137,14 @@ def interface(kind: str, *methods: str) -> Check:
 
     def check(name: str, value: Any) -> Any:
         if isinstance(value, type) or not all(callable(getattr(value, m, None)) for m in methods):
-            raise _other_type(name, f"a {kind}", value)
+            raise _invalid_type(name, f"a {kind}", value)
         return value
 
     return check
 
 
 def data(name: str, value: Any) -> bytes:
-    """Return the bytes of a payload, record or key: bytes as they are, of a buffer a copy.
+    """Return the bytes of a payload, record or key: bytes unchanged, other buffers copied.
 
     >>> data("payload", bytearray(b"hi"))
     b'hi'
@@ -155,14 +157,14 @@ def data(name: str, value: Any) -> bytes:
     try:
         view = memoryview(value)
     except TypeError:
-        raise _other_type(name, "bytes", value) from None
-    if not view.ndim:  # a number of numpy's
-        raise _other_type(name, "bytes", value)
+        raise _invalid_type(name, "bytes", value) from None
+    if not view.ndim:  # a numpy scalar
+        raise _invalid_type(name, "bytes", value)
     return bytes(view)
 
 
 def password(name: str, value: Any) -> bytes:
-    """Return a password's bytes, those of text in UTF-8."""
+    """Return a password's bytes; text is encoded as UTF-8."""
     if isinstance(value, str):
         try:
             return value.encode("utf-8")
@@ -170,54 +172,54 @@ def password(name: str, value: Any) -> bytes:
             raise InvalidArgument(f"{name} must be text that UTF-8 can encode") from None
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
-    raise _other_type(name, "bytes or text", value)
+    raise _invalid_type(name, "bytes or text", value)
 
 
 def text(name: str, value: Any) -> str:
     """Check that an argument is text; the error names the type of anything else."""
     if not isinstance(value, str):
-        raise _other_type(name, "text", value)
+        raise _invalid_type(name, "text", value)
     return value
 
 
 def each(name: str, values: Any) -> Any:
-    """Check that an argument can be iterated over, and is no text and no bytes."""
+    """Check that an argument is iterable, but not text or bytes."""
     if isinstance(values, (str, bytes, bytearray)) or not isinstance(values, Iterable):
-        raise _other_type(name, "an iterable", values)
+        raise _invalid_type(name, "an iterable", values)
     return values
 
 
 def optional(check: Check) -> Check:
-    """Return a check that takes None as well."""
+    """Return a check that also accepts None."""
     return lambda name, value: None if value is None else check(name, value)
 
 
 def any_of(check: Check) -> Check:
-    """Return a check for a tuple or list, each item of which passes `check`; gives a tuple."""
+    """Return a check for a tuple or list whose items all pass `check`; returns a tuple."""
 
     def checked(name: str, value: Any) -> tuple[Any, ...]:
         if not isinstance(value, (tuple, list)):
-            raise _odd(name, "a tuple or a list", value)
-        return tuple(check(f"{name}[{at}]", item) for at, item in enumerate(value))
+            raise _invalid_value(name, "a tuple or a list", value)
+        return tuple(check(f"{name}[{index}]", item) for index, item in enumerate(value))
 
     return checked
 
 
 def pair(check: Check) -> Check:
     """Return a check for (low, high), both of which pass `check`, low not above high."""
-    both = any_of(check)
+    check_items = any_of(check)
 
     def checked(name: str, value: Any) -> tuple[Any, ...]:
-        found: tuple[Any, ...] = both(name, value)
-        if len(found) != 2 or found[0] > found[1]:
-            raise _odd(name, "two numbers, the second not below the first", value)
-        return found
+        bounds: tuple[Any, ...] = check_items(name, value)
+        if len(bounds) != 2 or bounds[0] > bounds[1]:
+            raise _invalid_value(name, "two numbers, the second not below the first", value)
+        return bounds
 
     return checked
 
 
 def path(name: str, value: Any) -> Path:
-    """Return the path that text, bytes or an os.PathLike says; looks at no file.
+    """Return the path in a text, bytes or os.PathLike argument; does not access the file.
 
     >>> path("path", 5)
     Traceback (most recent call last):
@@ -226,14 +228,14 @@ def path(name: str, value: Any) -> Path:
     try:
         text = os.fsdecode(value)
     except (TypeError, UnicodeError):
-        raise _odd(name, "text, bytes or os.PathLike", value) from None
+        raise _invalid_value(name, "text, bytes or os.PathLike", value) from None
     if "\0" in text:
-        raise _odd(name, "without NUL bytes, as paths are", value)
+        raise _invalid_value(name, "without NUL bytes, as paths are", value)
     return Path(text)
 
 
 def host_name(name: str, value: Any) -> str:
-    """Return a host, by name or by address, that can be looked up; looks nothing up.
+    """Return a host name or address if a look-up of it is possible; looks nothing up.
 
     >>> host_name("host", "a..b")
     Traceback (most recent call last):
@@ -241,15 +243,15 @@ def host_name(name: str, value: Any) -> str:
     """
     try:
         if isinstance(value, str) and "\0" not in value:
-            value.encode("idna")  # as the system's look-up does, whose error nobody expects
+            value.encode("idna")  # a look-up would do so too, and fail with a UnicodeError
             return value
     except UnicodeError:
         pass
-    raise _odd(name, "a host's name or address", value)
+    raise _invalid_value(name, "a host's name or address", value)
 
 
 def paths(name: str, value: Any) -> list[Path]:
-    """Return the paths that one `path`, or an iterable of them, says."""
+    """Return the paths in one path argument, or in an iterable of them."""
     single = isinstance(value, (str, bytes, os.PathLike)) or not isinstance(value, Iterable)
     return [path(name, each) for each in ([value] if single else value)]
 
@@ -257,38 +259,38 @@ def paths(name: str, value: Any) -> list[Path]:
 def check_fields(options: object, checks: Mapping[str, Check]) -> None:
     """Check fields of a frozen dataclass by name, in the order of `checks`.
 
-    A value that its check turned into another (a numpy integer into an int) is stored so.
+    A value that its check converts (a numpy integer to an int) is stored converted.
     """
     for name, check in checks.items():
         value = getattr(options, name)
-        found = check(name, value)
-        if found is not value:
-            object.__setattr__(options, name, found)
+        checked = check(name, value)
+        if checked is not value:
+            object.__setattr__(options, name, checked)
 
 
 def shown(value: object) -> str:
-    """Return what an error may show of a wrong argument: numbers, text and paths, else the type.
+    """Return the text for an invalid argument in a message: numbers, text, paths, else the type.
 
     >>> shown(1.5), shown("x" * 100)[-6:], shown(b"payload"), shown([b"payload"])
     ('1.5', 'xxx...', 'bytes', 'list')
     """
     if value is not None and not isinstance(value, (bool, int, float, str, PurePath)):
         return type(value).__name__
-    written = repr(value)
-    return written if len(written) <= 80 else written[:80] + "..."
+    value_text = repr(value)
+    return value_text if len(value_text) <= 80 else value_text[:80] + "..."
 
 
-def _odd(name: str, allowed: str, value: object) -> InvalidArgument:
+def _invalid_value(name: str, allowed: str, value: object) -> InvalidArgument:
     return InvalidArgument(f"{name} must be {allowed}, not {shown(value)}")
 
 
-def _other_type(name: str, allowed: str, value: object) -> InvalidArgument:
+def _invalid_type(name: str, allowed: str, value: object) -> InvalidArgument:
     type_name = "None" if value is None else type(value).__name__
     return InvalidArgument(f"{name} must be {allowed}, not {type_name}")
 
 
 check_compat = choice(None, "bookkeeper")
-"""``check_compat("compat", compat)``: for whatever takes ``compat="bookkeeper"``."""
+"""``check_compat("compat", compat)``: for functions that take ``compat="bookkeeper"``."""
 
 check_batch = whole(1)
-"""``check_batch("batch", batch)``: how many rows, or things, come at once."""
+"""``check_batch("batch", batch)``: the number of rows or items in a batch."""

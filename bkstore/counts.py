@@ -1,4 +1,4 @@
-"""Counts and lists as they are read: a number and what it counts; several names in a row."""
+"""Texts of counts and lists: a number with its noun, names joined by commas and "and"."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 
 def counted(number: int, one: str, many: str | None = None, *, grouped: bool = False) -> str:
-    """Return a number and its noun; `many` where that is not `one` with an s.
+    """Return a number and its noun, in the plural `many` (default: `one` with an s).
 
-    `grouped` sets thousands apart. Raises nothing.
+    `grouped` separates thousands. Raises nothing.
 
     >>> counted(1, "ledger"), counted(0, "ledger"), counted(1200, "entry", "entries")
     ('1 ledger', '0 ledgers', '1200 entries')
@@ -19,7 +19,7 @@ def counted(number: int, one: str, many: str | None = None, *, grouped: bool = F
 
 
 def in_words(names: Sequence[str]) -> str:
-    """Return names in a row, with "and" before the last; empty for none.
+    """Return the names joined by commas, with "and" before the last; "" for none.
 
     >>> in_words(["duckdb"]), in_words(["duckdb", "pyarrow"]), in_words(["a", "b", "c"])
     ('duckdb', 'duckdb and pyarrow', 'a, b and c')

@@ -1,9 +1,10 @@
-"""What becomes of open things in a forked child, where neither locks nor threads are its own.
+"""Open objects in a forked child: they register here, and are closed in the child.
 
-A fork copies memory and descriptors, not threads. A lock that another thread held is locked for
-ever in the child, a pool has no workers, two processes would write one file. So what cannot be
-shared registers here, and its `_forked` runs in the child before anything else does: mostly, it
-counts as closed from then on, and the parent goes on alone. Nothing is flushed or removed for it.
+A fork copies memory and descriptors, not threads. In the child, a lock that another thread held
+stays locked forever, a pool has no workers, and both processes would write to the same file. So
+objects that cannot be shared register here, and their `_forked` runs in the child before anything
+else: mostly it marks the object as closed, and only the parent goes on. It flushes and removes
+nothing.
 """
 
 from __future__ import annotations
@@ -18,23 +19,23 @@ from bkstore.errors import IllegalOperation
 
 
 class Forkable(Protocol):
-    """Something that has to know of a fork."""
+    """An object that must be told of a fork."""
 
     def _forked(self) -> None:
-        """Run in the child: let go of what is the parent's, without a lock, without I/O."""
+        """Run in the child: drop the parent's resources, without locking and without I/O."""
 
 
-_held: WeakSet[Forkable] = WeakSet()
+_registered: WeakSet[Forkable] = WeakSet()
 _in_child = False
 
 
 def register(opened: Forkable) -> None:
-    """Call `opened._forked()` in each child that is forked from now on; held weakly."""
-    _held.add(opened)
+    """Call `opened._forked()` in each child forked from now on. Keeps only a weak reference."""
+    _registered.add(opened)
 
 
 def closed(what: str) -> IllegalOperation:
-    """Return the error for a call on something closed, which a fork may have done."""
+    """Return the error for a call on a closed object; in a child it mentions the fork."""
     if _in_child:
         return IllegalOperation(
             f"{what} is closed (what was open before a fork is closed in the child: "
@@ -44,26 +45,26 @@ def closed(what: str) -> IllegalOperation:
 
 
 def leak(value: object) -> None:
-    """Keep a parent's object for good: its destructor would act on what is not the child's."""
+    """Keep an object alive forever: its destructor would act on the parent's resources."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
 
 
 def drop_descriptors(descriptors: Iterable[int]) -> None:
-    """Let go of the parent's sockets in the child; their numbers stay taken.
+    """Close the parent's sockets in the child, but keep their descriptor numbers in use.
 
-    As long as the child had them, who is connected would wait for an end that the parent has
-    made. Each number leads nowhere until the object that has it closes it.
+    While the child has them open, a peer does not see that the parent has closed a connection. Each
+    number refers to /dev/null until the object that owns it closes it.
     """
-    nowhere = os.open(os.devnull, os.O_RDWR)
+    dev_null = os.open(os.devnull, os.O_RDWR)
     for descriptor in descriptors:
-        os.dup2(nowhere, descriptor, inheritable=False)
-    os.close(nowhere)
+        os.dup2(dev_null, descriptor, inheritable=False)
+    os.close(dev_null)
 
 
 def _after_fork() -> None:
     global _in_child
     _in_child = True
-    for opened in list(_held):
+    for opened in list(_registered):
         opened._forked()
 
 

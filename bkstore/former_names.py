@@ -1,7 +1,7 @@
-"""Module names that pages once showed: they lead to where their contents are now.
+"""Former names of documented modules, which redirect to the present ones.
 
-Each is a module that looks its names up in the new one when they are asked for, so that none is
-loaded before. New code uses the new names.
+Each is a module that looks up its attributes in the present one when they are used, so that nothing
+is loaded before. New code uses the present names.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ FORMER = {
 }
 
 
-class _Former(ModuleType):
+class _FormerModule(ModuleType):
     """A module under its former name."""
 
     def __init__(self, name: str, home: str) -> None:
         super().__init__(name, f"The former name of `{home}`.")
         self.__spec__ = ModuleSpec(name, None)
-        self._home = home
+        self._present_name = home
 
     def __getattr__(self, name: str) -> object:
         if name.startswith("__") and name != "__all__":
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        return getattr(import_module(self._home), name)
+        return getattr(import_module(self._present_name), name)
 
 
 def keep_former_names() -> None:
     """Make the former names importable; loads nothing."""
     for name, home in FORMER.items():
-        sys.modules.setdefault(name, _Former(name, home))
+        sys.modules.setdefault(name, _FormerModule(name, home))

@@ -1,4 +1,4 @@
-"""Faces of rooms that load a module only when one of its names is asked for (PEP 562)."""
+"""Package attributes that load their module when they are first used (PEP 562)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from importlib import import_module
 def lazy_names(
     package: str, homes: Mapping[str, str], rooms: Collection[str] = ()
 ) -> Callable[[str], object]:
-    """Return the ``__getattr__`` of a package: public names by the module that has them.
+    """Return the ``__getattr__`` of a package, which loads public names from their modules.
 
-    `homes` gives each name the whole name of its module; `rooms` are modules of the package that
-    are loaded when they are asked for as its attributes. Any other name is `AttributeError`.
-    Costs one look-up a name; what is found is not kept, so that a test that patches the module
-    is seen.
+    `homes` maps each name to the full name of its module; `rooms` are submodules that are loaded
+    when they are used as attributes. Any other name raises `AttributeError`. Costs one look-up per
+    use: values are not cached, so that patches of the module by tests take effect.
 
     >>> lazy_names("bkstore", {"LedgerId": "bkstore.ids"})("LedgerId").__module__
     'bkstore.ids'
@@ -32,7 +31,7 @@ def lazy_names(
 
 
 def names_of_face(package: str) -> Callable[[], list[str]]:
-    """Return the ``__dir__`` of a package: its public names, loaded or not, among the others.
+    """Return the ``__dir__`` of a package, which includes public names that are not yet loaded.
 
     >>> "open_index" in names_of_face("bkstore")()
     True

@@ -21,10 +21,10 @@ from bkstore.ids import Int64Array, IntArrayLike, as_entry_ids, check_entry_id
 
 
 def _check_quorum(ensemble_size: int, write_quorum: int) -> None:
-    plain = type(ensemble_size) is type(write_quorum) is int  # asked for each entry
-    if not (plain and 1 <= write_quorum <= ensemble_size <= INT32_MAX):
-        size = whole(1, INT32_MAX)("ensemble_size", ensemble_size)
-        whole(1, size)("write_quorum", write_quorum)
+    are_plain_ints = type(ensemble_size) is type(write_quorum) is int  # asked for each entry
+    if not (are_plain_ints and 1 <= write_quorum <= ensemble_size <= INT32_MAX):
+        checked_size = whole(1, INT32_MAX)("ensemble_size", ensemble_size)
+        whole(1, checked_size)("write_quorum", write_quorum)
 
 
 def write_sets(entries: IntArrayLike, ensemble_size: int, write_quorum: int) -> Int64Array:
@@ -67,8 +67,8 @@ def bookie_index(
     if compat is None:
         return value % ensemble_size
     check_compat("compat", compat)
-    low = (value + 2**31) % 2**32 - 2**31
-    return low % ensemble_size if low >= 0 else -(-low % ensemble_size)
+    int32_value = (value + 2**31) % 2**32 - 2**31
+    return int32_value % ensemble_size if int32_value >= 0 else -(-int32_value % ensemble_size)
 
 
 def has_entry(
@@ -101,8 +101,10 @@ def expected(
     if last < first:
         raise InvalidArgument(f"last entry {last} lies before first entry {first}")
     row = np.array([[first, last, bookie_index, ensemble_size, write_quorum]], np.int64)
-    lo, hi, index, size, quorum = row.T
-    return Availability.from_canonical(fold(expected_many(lo, hi, index, size, quorum)))
+    first_column, last_column, index_column, size_column, quorum_column = row.T
+    return Availability.from_canonical(
+        fold(expected_many(first_column, last_column, index_column, size_column, quorum_column))
+    )
 
 
 def expected_many(
@@ -113,38 +115,39 @@ def expected_many(
     write_quorum: Int64Array,
     shift: Int64Array | None = None,
 ) -> Groups:
-    """Return `expected` of many rows as groups, each row moved up by `shift`; not folded.
+    """Return the groups of `expected` for many rows, each row shifted up by `shift`; not folded.
 
-    Rows are int64 columns of equal length; moved, they must be ascending and disjoint. Checks
-    nothing. At most three groups a row, all inside its range. O(rows).
+    Rows are int64 columns of equal length; shifted, they must be ascending and disjoint. Checks
+    nothing. At most three groups per row, all inside its range. O(rows).
     """
-    move = np.zeros_like(first) if shift is None else shift
-    lo, hi = first + move, last + 1 + move
-    full = write_quorum == ensemble_size
+    shifts = np.zeros_like(first) if shift is None else shift
+    range_start, range_end = first + shifts, last + 1 + shifts
+    # The sequence that begins at or before `first`, and the last one of the range.
+    is_full = write_quorum == ensemble_size
     phase = (bookie_index - write_quorum + 1) % ensemble_size
     start = first - (first - phase) % ensemble_size
     end = start + (last - start) // ensemble_size * ensemble_size
     stripe = Groups(
-        np.where(full, lo, start + move),
-        np.where(full, lo, end + move),
-        np.where(full, hi - lo, write_quorum),
-        np.where(full, 0, ensemble_size),
+        np.where(is_full, range_start, start + shifts),
+        np.where(is_full, range_start, end + shifts),
+        np.where(is_full, range_end - range_start, write_quorum),
+        np.where(is_full, 0, ensemble_size),
     )
-    return clip(stripe, lo, hi)
+    return clip(stripe, range_start, range_end)
 
 
 def is_covered(answered: Sequence[bool], write_quorum: int, ack_quorum: int) -> bool:
     """Return whether the bookies that answered cover every possible write set (`checkCovered`).
 
-    Covered: among any W neighbours of the ensemble fewer than A did not answer. O(E W).
+    Covered: among any W neighbors of the ensemble fewer than A did not answer. O(E W).
 
     >>> is_covered([True, True, False], 2, 2), is_covered([True, False, False], 2, 2)
     (True, False)
     """
-    size = len(answered)
-    _check_quorum(size, write_quorum)
-    unknown = [not ok for ok in answered]
+    ensemble_size = len(answered)
+    _check_quorum(ensemble_size, write_quorum)
+    unanswered = [not has_answered for has_answered in answered]
     return all(
-        sum(unknown[(start + w) % size] for w in range(write_quorum)) < ack_quorum
-        for start in range(size)
+        sum(unanswered[(start + w) % ensemble_size] for w in range(write_quorum)) < ack_quorum
+        for start in range(ensemble_size)
     )

@@ -1,15 +1,14 @@
-"""Ledger metadata: what the metadata store knows of a ledger.
+"""Ledger metadata: the record of a ledger in the metadata store.
 
-What this is: an immutable value, the rules it should keep (`LedgerMetadata.problems`), and the
-questions that readers and checkers ask of it: which bookies have an entry, where a segment ends.
-What it is not: bytes; those are in `bkstore.formats.metadata.serialized` (as BookKeeper keeps them)
-and `bkstore.formats.metadata.json_file` (a JSON file).
+An immutable value, the rules it should keep (`LedgerMetadata.problems`), and the queries of readers
+and checkers: which bookies have an entry, where a segment ends. Its serialized forms are elsewhere:
+`bkstore.formats.metadata.serialized` (BookKeeper's) and `bkstore.formats.metadata.json_file` (a
+JSON file).
 
-`model` has it all: `LedgerMetadata`, what sound metadata keeps to, and the form that bookie shell
-shows.
+`model` has all of it: `LedgerMetadata`, its consistency rules, and the text form of bookie shell.
 
-Metadata written by others may contradict itself. It can be held, read and written here all the
-same, so that a checker can say what is wrong; `LedgerMetadata.checked` refuses it.
+Metadata written by other programs may be inconsistent. It can be read and written all the same, so
+that a checker can report what is wrong; `LedgerMetadata.checked` refuses it.
 """
 
 from bkstore.ledger_metadata.model import (

@@ -1,6 +1,6 @@
-"""LedgerMetadata: an immutable value, and the questions that readers and checkers ask of it.
+"""LedgerMetadata: an immutable value, with the queries of readers and checkers.
 
-Bytes are the business of `bkstore.formats.metadata`.
+Its serialized forms are in `bkstore.formats.metadata`.
 Source: `client/LedgerMetadataImpl`, `client/LedgerMetadataBuilder`.
 """
 
@@ -19,25 +19,25 @@ from bkstore.errors import InvalidArgument
 from bkstore.ids import MAX_ENTRY_ID, LedgerId, check_integer
 
 NO_ENTRY = -1
-"""The last entry id of a ledger that has none, or that is not closed (`INVALID_ENTRY_ID`)."""
+"""The last entry id of a ledger that is empty or not closed (`INVALID_ENTRY_ID`)."""
 
 NEWEST_VERSION = 3
-"""The metadata format version that ledgers get today (`CURRENT_METADATA_FORMAT_VERSION`)."""
+"""The metadata format version of new ledgers (`CURRENT_METADATA_FORMAT_VERSION`)."""
 
 State = Literal["OPEN", "IN_RECOVERY", "CLOSED"]
 
 _STATES: tuple[str, ...] = get_args(State)
 _check_custom = instance(Mapping)
 _DIGESTS = ("CRC32", "HMAC", "CRC32C", "DUMMY")
-_LEAST, _MOST = -(2**63), 2**63 - 1
-_INTEGERS = [
+_MIN_INT64, _MAX_INT64 = -(2**63), 2**63 - 1
+_INTEGER_FIELDS = [
     *("ensemble_size", "write_quorum_size", "ack_quorum_size", "last_entry_id"),
     *("length", "ctime", "version", "c_token"),
 ]
 
 
 class Segment(NamedTuple):
-    """From `first_entry` on the entries go to `ensemble`, a bookie id for each index."""
+    """Entries from `first_entry` on are written to `ensemble`, a bookie id for each index."""
 
     first_entry: int
     ensemble: tuple[str, ...]
@@ -52,23 +52,23 @@ class SegmentRange(NamedTuple):
 
     @property
     def empty(self) -> bool:
-        """Whether no entry lies in it: it was opened, and nothing was written to it."""
+        """Whether the segment has no entries: it was opened, but nothing was written to it."""
         return self.last_entry < self.first_entry
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerMetadata:
-    """What the metadata store knows of one ledger. Immutable, hashable, can be pickled.
+    """The metadata of one ledger. Immutable, hashable, can be pickled.
 
     `ledger` is an int (scope 0) or a `LedgerId`. `segments` are (first entry, bookies) pairs.
-    A ledger that is not closed has last entry -1 and length 0; the readers of bytes see to that,
-    as upstream's does. `ctime` is in milliseconds, -1 if not known; it is written only with
-    `store_ctime`, as old readers do not know the field. In a store `digest_type` and `password`
-    come together or not at all; a metadata file tells no passwords. "MAC" is taken for "HMAC".
-    `c_token` is in version 3 only.
+    A ledger that is not closed has last entry -1 and length 0; the decoders ensure that, as
+    BookKeeper's does. `ctime` is in milliseconds, -1 if not known; it is written only with
+    `store_ctime`, because old readers do not know the field. A store has both `digest_type` and
+    `password` or neither; metadata files contain no passwords. "MAC" is accepted for "HMAC".
+    `c_token` exists only in version 3.
 
-    Raises `InvalidArgument` for values that are none (a state nobody knows, an id that is no
-    integer); values that contradict each other are for `problems` and `checked`.
+    Raises `InvalidArgument` for invalid values (an unknown state, an id that is not an integer).
+    Values that contradict each other are accepted, and reported by `problems` and `checked`.
 
     >>> ledger = LedgerMetadata(7, 3, 2, 2, [(0, ["b1", "b2", "b3"]), (10, ["b1", "b4", "b3"])],
     ...                         state="CLOSED", last_entry_id=25)
@@ -97,28 +97,30 @@ class LedgerMetadata:
     c_token: int = 0
 
     def __post_init__(self) -> None:
-        """Bring each field to its type."""
-        put = object.__setattr__
-        put(self, "ledger", LedgerId.of(self.ledger))
-        put(self, "segments", tuple(_segments(self.segments)))
+        """Validate the fields and convert each to its type."""
+        set_field = object.__setattr__
+        set_field(self, "ledger", LedgerId.of(self.ledger))
+        set_field(self, "segments", tuple(_to_segments(self.segments)))
         if self.state not in _STATES:
             raise InvalidArgument(f"ledger state {self.state!r} is none of {', '.join(_STATES)}")
         if self.digest_type is not None:
-            name = "HMAC" if self.digest_type == "MAC" else self.digest_type
-            if name not in _DIGESTS:
+            field_name = "HMAC" if self.digest_type == "MAC" else self.digest_type
+            if field_name not in _DIGESTS:
                 raise InvalidArgument(f"unknown digest type {self.digest_type!r}")
-            put(self, "digest_type", name)
+            set_field(self, "digest_type", field_name)
         if self.password is not None:
-            put(self, "password", data("password", self.password))
-        given = _check_custom("custom_metadata", self.custom_metadata)
-        if not all(isinstance(key, str) for key in given):
+            set_field(self, "password", data("password", self.password))
+        custom_given = _check_custom("custom_metadata", self.custom_metadata)
+        if not all(isinstance(key, str) for key in custom_given):
             raise InvalidArgument("the keys of custom metadata are text")
-        custom = {key: data("a value of custom metadata", value) for key, value in given.items()}
-        put(self, "custom_metadata", MappingProxyType(custom))
-        for name in _INTEGERS:
-            value = getattr(self, name)
-            if type(value) is not int or not _LEAST <= value <= _MOST:
-                put(self, name, _int64(value, name))
+        custom_bytes = {
+            key: data("a value of custom metadata", value) for key, value in custom_given.items()
+        }
+        set_field(self, "custom_metadata", MappingProxyType(custom_bytes))
+        for field_name in _INTEGER_FIELDS:
+            value = getattr(self, field_name)
+            if type(value) is not int or not _MIN_INT64 <= value <= _MAX_INT64:
+                set_field(self, field_name, _check_int64(value, field_name))
 
     @property
     def closed(self) -> bool:
@@ -126,7 +128,10 @@ class LedgerMetadata:
         return self.state == "CLOSED"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        values = {
+            dataclass_field.name: getattr(self, dataclass_field.name)
+            for dataclass_field in fields(self)
+        }
         values["custom_metadata"] = dict(self.custom_metadata)
         return partial(LedgerMetadata, **values), ()
 
@@ -143,42 +148,43 @@ class LedgerMetadata:
     @property
     def bookies(self) -> frozenset[str]:
         """Every bookie of every segment."""
-        return frozenset(bookie for part in self.segments for bookie in part.ensemble)
+        return frozenset(bookie for segment in self.segments for bookie in segment.ensemble)
 
     def ensemble_at(self, entry: int) -> tuple[str, ...]:
         """Return the ensemble of `entry`: that of the greatest first entry <= `entry`.
 
-        `InvalidArgument` if the entry lies before all segments. O(segments). Source:
+        Raises `InvalidArgument` if the entry is before all segments. O(segments). Source:
         `getEnsembleAt`.
         """
-        ordered = sorted(self.segments, key=lambda part: part.first_entry)
-        at = bisect_right(ordered, entry, key=lambda part: part.first_entry)
-        if at == 0:
+        ordered = sorted(self.segments, key=lambda segment: segment.first_entry)
+        following = bisect_right(ordered, entry, key=lambda segment: segment.first_entry)
+        if following == 0:
             raise InvalidArgument(f"ledger {self.ledger}: no segment has entry {entry}")
-        return ordered[at - 1].ensemble
+        return ordered[following - 1].ensemble
 
     def segments_with_ends(self) -> list[SegmentRange]:
-        """Return each segment of a closed ledger with its last entry, in the order kept.
+        """Return each segment of a closed ledger with its last entry, in the stored order.
 
-        A segment ends before the next one begins, the last one at the ledger's last entry;
-        none goes beyond that. Empty ones are there too, with an end before the start. Of
-        metadata with `problems` the ends mean nothing. `InvalidArgument` if not closed.
+        A segment ends before the next one begins, and at the ledger's last entry at the latest.
+        Empty segments are included, with an end before the start. For metadata with `problems` the
+        ends are meaningless. Raises `InvalidArgument` if the ledger is not closed.
         """
         if not self.closed:
             raise InvalidArgument(f"ledger {self.ledger} is {self.state}: its end is not known")
-        ends = [part.first_entry - 1 for part in self.segments[1:]] + [self.last_entry_id]
+        last_entries = [segment.first_entry - 1 for segment in self.segments[1:]] + [
+            self.last_entry_id
+        ]
         return [
-            SegmentRange(part.first_entry, min(end, self.last_entry_id), part.ensemble)
-            for part, end in zip(self.segments, ends)
+            SegmentRange(segment.first_entry, min(last_entry, self.last_entry_id), segment.ensemble)
+            for segment, last_entry in zip(self.segments, last_entries)
         ]
 
     def problems(self) -> list[str]:
-        """Return what contradicts itself, a sentence each; empty if the metadata is sound.
+        """Return the inconsistencies, a sentence each; empty if the metadata is sound.
 
-        Sizes, then segments, then the end. O(segments x E). Source: the checks of
-        `client/LedgerMetadataBuilder`, `client/LedgerMetadataImpl` and of the client when it
-        creates a ledger; what follows from how segments come about
-        (`docs/formats/ledgermetadata.md`).
+        Those of sizes first, then of segments, then of the end. O(segments x E). Source: the checks
+        of `client/LedgerMetadataBuilder`, of `client/LedgerMetadataImpl` and of the client when it
+        creates a ledger, and how segments are created (`docs/formats/ledgermetadata.md`).
 
         >>> LedgerMetadata(7, 2, 3, 2, [(0, ["b1", "b2"])]).problems()
         ['write quorum 3 is outside 1..2, the ensemble size']
@@ -186,16 +192,16 @@ class LedgerMetadata:
         return [*_size_problems(self), *_segment_problems(self), *_end_problems(self)]
 
     def checked(self) -> LedgerMetadata:
-        """Return this metadata; `InvalidArgument` naming every problem if it has any."""
-        found = self.problems()
-        if found:
-            raise InvalidArgument(f"ledger {self.ledger}: {'; '.join(found)}")
+        """Return this metadata; raises `InvalidArgument` with all problems if it has any."""
+        problems = self.problems()
+        if problems:
+            raise InvalidArgument(f"ledger {self.ledger}: {'; '.join(problems)}")
         return self
 
     def safe_string(self) -> str:
-        """Return the printable form without the password, as bookie shell prints it.
+        """Return the text without the password, as bookie shell prints it.
 
-        Source: `LedgerMetadataImpl.toSafeString`; custom metadata in the order of a Java HashMap.
+        Source: `LedgerMetadataImpl.toSafeString`; custom metadata are in Java's HashMap order.
         """
         shown: list[tuple[str, object]] = [
             ("formatVersion", self.version),
@@ -209,32 +215,34 @@ class LedgerMetadata:
         if self.password is not None:
             name = "MAC" if self.digest_type == "HMAC" else self.digest_type
             shown += [("digestType", name), ("password", "OMITTED")]
-        parts = (f"{part.first_entry}=[{', '.join(part.ensemble)}]" for part in self.segments)
-        custom = (
+        segment_texts = (
+            f"{segment.first_entry}=[{', '.join(segment.ensemble)}]" for segment in self.segments
+        )
+        custom_texts = (
             f"{key}=base64:{base64.b64encode(self.custom_metadata[key]).decode('ascii')}"
             for key in _java_order(self.custom_metadata)
         )
-        shown += [("ensembles", f"{{{', '.join(parts)}}}")]
-        shown += [("customMetadata", f"{{{', '.join(custom)}}}")]
+        shown += [("ensembles", f"{{{', '.join(segment_texts)}}}")]
+        shown += [("customMetadata", f"{{{', '.join(custom_texts)}}}")]
         return f"LedgerMetadata{{{', '.join(f'{name}={value}' for name, value in shown)}}}"
 
 
-def _int64(value: int, what: str) -> int:
+def _check_int64(value: int, what: str) -> int:
     number = check_integer(value, what)
-    if not _LEAST <= number <= _MOST:
+    if not _MIN_INT64 <= number <= _MAX_INT64:
         raise InvalidArgument(f"{what} {number} does not fit 64 bits")
     return number
 
 
-def _segments(given: Iterable[tuple[int, Iterable[str]]]) -> Iterator[Segment]:
-    for first, ensemble in given:
+def _to_segments(pairs: Iterable[tuple[int, Iterable[str]]]) -> Iterator[Segment]:
+    for first, ensemble in pairs:
         bookies = () if isinstance(ensemble, str) else tuple(ensemble)
         if isinstance(ensemble, str) or not {*map(type, bookies)} <= {str}:
             raise InvalidArgument(f"an ensemble is a list of bookie ids, not {ensemble!r}")
-        yield Segment(_int64(first, "first entry"), bookies)
+        yield Segment(_check_int64(first, "first entry"), bookies)
 
 
-# -- what sound metadata keeps to
+# -- consistency rules
 
 
 def _size_problems(metadata: LedgerMetadata) -> Iterator[str]:
@@ -258,12 +266,12 @@ def _size_problems(metadata: LedgerMetadata) -> Iterator[str]:
 def _segment_problems(metadata: LedgerMetadata) -> Iterator[str]:
     if not metadata.segments:
         yield "there is no segment"
-    before = None
+    previous = None
     for first, ensemble in metadata.segments:
-        if before is None and first != 0:
+        if previous is None and first != 0:
             yield f"the first segment begins at entry {first}, not at 0"
-        if before is not None and first <= before:
-            yield f"segment {first} does not begin after the one before it, {before}"
+        if previous is not None and first <= previous:
+            yield f"segment {first} does not begin after the one before it, {previous}"
         if not 0 <= first <= MAX_ENTRY_ID + 1:
             yield f"segment {first} begins outside 0..{MAX_ENTRY_ID + 1}"
         if len(ensemble) != metadata.ensemble_size:
@@ -272,7 +280,7 @@ def _segment_problems(metadata: LedgerMetadata) -> Iterator[str]:
             yield f"segment {first} names a bookie twice"
         if "" in ensemble:
             yield f"segment {first} has a bookie without a name"
-        before = first
+        previous = first
 
 
 def _end_problems(metadata: LedgerMetadata) -> Iterator[str]:
@@ -287,26 +295,27 @@ def _end_problems(metadata: LedgerMetadata) -> Iterator[str]:
         yield f"length {length} is negative"
     if last == NO_ENTRY and length > 0:
         yield f"length {length} without an entry"
-    begins = max((part.first_entry for part in metadata.segments), default=0)
-    if last + 1 < begins:  # a change of ensemble begins at most one past the last entry
-        yield f"last entry {last} lies before segment {begins}"
+    last_start = max((segment.first_entry for segment in metadata.segments), default=0)
+    if last + 1 < last_start:  # a change of ensemble begins at most one past the last entry
+        yield f"last entry {last} lies before segment {last_start}"
 
 
 # -- the order of a Java HashMap
 
 
 def _java_order(keys: Iterable[str]) -> list[str]:
-    """Return keys in the order in which a Java HashMap filled with them is walked."""
-    given = list(keys)
-    buckets = 16
-    while len(given) > buckets * 3 // 4:
-        buckets *= 2
-    return sorted(given, key=lambda key: _spread_hash(key) % buckets)
+    """Return the keys in the iteration order of a Java HashMap that has them."""
+    key_list = list(keys)
+    bucket_count = 16
+    while len(key_list) > bucket_count * 3 // 4:
+        bucket_count *= 2
+    return sorted(key_list, key=lambda key: _spread_hash(key) % bucket_count)
 
 
 def _spread_hash(text: str) -> int:
-    value = 0
-    units = text.encode("utf-16-be", "surrogatepass")
-    for at in range(0, len(units), 2):
-        value = (31 * value + int.from_bytes(units[at : at + 2], "big")) % 2**32
-    return value ^ value >> 16
+    """Return Java's `HashMap.hash` of a string: its hash code, with the upper bits mixed in."""
+    hash_code = 0
+    utf16 = text.encode("utf-16-be", "surrogatepass")
+    for offset in range(0, len(utf16), 2):
+        hash_code = (31 * hash_code + int.from_bytes(utf16[offset : offset + 2], "big")) % 2**32
+    return hash_code ^ hash_code >> 16

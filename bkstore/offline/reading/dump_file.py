@@ -65,7 +65,7 @@ def check_footer(
     columns: Sequence[str] | None,
     rows: int | None,
 ) -> None:
-    """Verify the columns of a file (all of them, or the given ones) and, unless None, its row count.
+    """Verify a file's columns (all of them, or the given ones) and, unless None, its row count.
 
     Raises `UnsupportedLayout` for other columns, `CorruptionError` for another row count. If
     `columns` are given, text columns may have Arrow's type large_string.
@@ -152,13 +152,15 @@ def check_row_groups(
     says so, or that it has ledgers outside of `ledgers`. O(row groups).
     """
     known_ends = [
-        (number, group.first, group.last)
-        for number, group in enumerate(groups)
+        (after, group.first, group.last)
+        for after, group in enumerate(groups)
         if group.first and group.last
     ]
-    for (before, _, last), (number, first, _) in pairwise(known_ends):
+    for (before, _, last), (after, first, _) in pairwise(known_ends):
         if first < last:
-            reason = f"row group {number} begins with ledger {first}, row group {before} ends with {last}"
+            reason = (
+                f"row group {after} begins with ledger {first}, row group {before} ends with {last}"
+            )
             raise CorruptionError(place, None, f"the manifest says that it is sorted, and {reason}")
     for _, first, last in known_ends:
         if ledgers is not None and not ledgers.first <= first <= last <= ledgers.last:

@@ -39,7 +39,7 @@ def test_a_dump_is_as_its_directory(dumped: Path, layout: str) -> None:
 
 def test_a_ledger_cut_by_blocks(dumped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Groups of a ledger that come in several blocks of rows are put together."""
-    monkeypatch.setattr(dump_side, "_ROWS", 1)
+    monkeypatch.setattr(dump_side, "_BATCH_ROWS", 1)
     with BookieDir(dumped / "idx") as bookie:
         expected = list(DirectorySide(bookie).ledgers())
 
