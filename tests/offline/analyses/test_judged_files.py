@@ -98,7 +98,11 @@ def test_every_file_order_gives_the_oracles_rows(
             _tear(dump)
         _few(dump, groups)
         _forget(dump, random.Random(seed), {"mixed": 0.3, "unsorted": 1.0}.get(lies, 0))
-        for name, value in (("_MAX_GROUPS", size), ("_MIN_GROUPS_PER_FILE", 0), ("_LEDGER_COST", 1)):
+        for name, value in (
+            ("_MAX_GROUPS", size),
+            ("_MIN_GROUPS_PER_FILE", 0),
+            ("_LEDGER_COST", 1),
+        ):
             patch.setattr(judged_files, name, value)
         inputs = analyses.open_inputs(dump, world.store())
         for name in JUDGED:
