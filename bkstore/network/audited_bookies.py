@@ -1,8 +1,8 @@
-"""AuditedBookies: the bookies of a running cluster, as an audit asks them: nothing is written.
+"""AuditedBookies: the bookies of a running cluster as an audit reads them, without any write.
 
-Each is asked over the wire for its lists of entries, many requests under way; some may be given
-as directories instead. A bookie that answers reads, and no list, is told from one that is silent:
-real bookies with db storage are so.
+Each bookie is sent requests for lists of entries, many concurrently; some bookies may be given as
+directories instead. A bookie that answers reads but no list requests, as BookKeeper's with db
+storage do, is distinguished from one that does not respond at all.
 """
 
 from __future__ import annotations
@@ -31,25 +31,26 @@ from bkstore.index.many_ledgers import Errors, asked_for
 from bkstore.network.registrations import RegisteredBookies
 
 AT_A_TIME = 128
-"""Requests under way at a bookie."""
+"""Maximum number of concurrent requests to a bookie."""
 
 PATIENCE = 10
-"""A bookie from which nothing comes is left alone for so many times what it took to find out."""
+"""A bookie that does not respond is not asked again for this multiple of the time it took to fail.
+"""
 
-_SOON = 0.1
-"""Seconds; one that fails as soon as that is simply asked again."""
+_MIN_BACKOFF_SECONDS = 0.1
+"""In seconds: a bookie that fails faster than this may be asked again at once."""
 
 _check_timeout = number(above=True)
 _ADVICE = ": a real bookie with db storage lists none; its directory would tell (%s=DIR)"
 
 
 class AuditedBookies(Mapping[str, EntriesOfLedger], Closing):
-    """Whoever answers for each bookie of a cluster: `directories`, else the bookie itself.
+    """A mapping from bookie ids to sources of entries: `directories`, else the bookie itself.
 
-    A bookie is at the address that it registered in `store`, read-only ones too; one that is not
-    registered, or whose registration cannot be read, is no bookie here (`KeyError`). `options` are
-    `timeout`, `tls` and `sasl` of `WireClient`. Connects when a bookie is asked. Directories stay
-    open.
+    A bookie, read-only ones included, is reached at the address that it registered in `store`. If
+    it is not registered, or its registration cannot be read, it is not in the mapping (`KeyError`).
+    `options` are `timeout`, `tls` and `sasl` of `WireClient`. Connects at the first request.
+    `close` does not close the directories.
 
     >>> from bkstore.cluster import MemoryStore
     >>> with AuditedBookies(MemoryStore()) as bookies:
@@ -65,24 +66,24 @@ class AuditedBookies(Mapping[str, EntriesOfLedger], Closing):
         timeout: float = 5.0,
         **options: Any,
     ) -> None:
-        """Take the cluster, and options of `WireClient`."""
+        """Prepare the connections; connects to no bookie yet."""
         self._store = store
         self._directories = dict(directories or {})
         options |= {"timeout": _check_timeout("timeout", timeout), "window": 2 * AT_A_TIME}
         self._registered = RegisteredBookies(store, **options)
-        self._asked: dict[str, AuditedBookie] = {}
+        self._audited: dict[str, AuditedBookie] = {}
 
     def __getitem__(self, bookie: str) -> EntriesOfLedger:
-        given = self._directories.get(bookie)
-        if given is not None:
-            return given
-        known = self._asked.get(bookie)
-        if known is None:
+        directory = self._directories.get(bookie)
+        if directory is not None:
+            return directory
+        audited_bookie = self._audited.get(bookie)
+        if audited_bookie is None:
             if bookie not in self._names() or bookie not in self._registered:
                 raise KeyError(bookie)
-            known = AuditedBookie(bookie, self._registered)
-            self._asked[bookie] = known
-        return known
+            audited_bookie = AuditedBookie(bookie, self._registered)
+            self._audited[bookie] = audited_bookie
+        return audited_bookie
 
     def _names(self) -> frozenset[str]:
         return self._store.registered_bookies() or frozenset()
@@ -94,144 +95,169 @@ class AuditedBookies(Mapping[str, EntriesOfLedger], Closing):
         return len(self._directories.keys() | set(self._registered))
 
     def close(self) -> None:
-        """End the connections. Idempotent."""
+        """Close the connections. Idempotent."""
         self._registered.close()
 
 
 class AuditedBookie:
-    """One bookie over the wire. It is asked for lists of entries, and nothing is added or fenced.
+    """One bookie over the wire, which is sent requests for lists of entries, no adds or fences.
 
-    A bookie from which no list comes is asked for entry 0 of a ledger, then for a list once more.
-    If it answers the one and not the other, it lists no entries: `NoListOfEntries` for every
-    ledger from then on, unless it has listed some before. Else, if that took long, it is not asked
-    again for ten times as long. Errors name the bookie. Threads: safe, one asks at a time.
+    If no list arrives, entry 0 of a ledger is read as a probe, and then a list requested again. If
+    the bookie answers only the read, it does not support lists: every further ledger fails with
+    `NoListOfEntries`, unless it has sent a list before. If it does not answer the read either, and
+    that took long, it is not asked again for `PATIENCE` times as long. Errors name the bookie.
+    Threads: safe; requests of several threads wait for each other.
     """
 
     def __init__(self, name: str, registered: RegisteredBookies) -> None:
-        """Take its id, and where to find it."""
+        """Prepare the bookie of id `name`, which is connected through `registered`."""
         self._name = name
         self._registered = registered
-        self._lists = False
+        self._has_listed = False
         self._refusal: BkstoreError | None = None
-        self._until = 0.0
+        self._refused_until = 0.0
         self._lock = Lock()
 
     def availability(self, ledger: LedgerLike) -> Availability:
-        """Return which entries are here; `NoSuchLedger` for an unknown ledger."""
-        name = LedgerId.of(ledger)
-        return dict(self.availability_many([name]))[name]
+        """Return the entries that the bookie has; raises `NoSuchLedger` for an unknown ledger."""
+        ledger_id = LedgerId.of(ledger)
+        return dict(self.availability_many([ledger_id]))[ledger_id]
 
     def availability_many(
         self, ledgers: Iterable[LedgerLike] | None = None, errors: Errors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
-        """As `EntrySource.availability_many`; `IllegalOperation` without `ledgers`.
+        """As `EntrySource.availability_many`; raises `IllegalOperation` without `ledgers`.
 
-        Up to `AT_A_TIME` requests are under way; all answers are kept until the last is there.
+        Sends up to `AT_A_TIME` requests concurrently. Keeps all lists until the last has arrived.
         """
         if ledgers is None:
             raise IllegalOperation(f"bookie {self._name}: the protocol has no list of ledgers")
-        names = asked_for(ledgers)
+        ledger_ids = asked_for(ledgers)
         found: dict[LedgerId, Availability] = {}
         failed: Errors = {}
         with self._lock:
-            for at in range(0, len(names), AT_A_TIME):
-                self._part(names[at : at + AT_A_TIME], found, failed)
+            for start in range(0, len(ledger_ids), AT_A_TIME):
+                self._request_part(ledger_ids[start : start + AT_A_TIME], found, failed)
         if errors is None and failed:
             raise next(iter(failed.values()))
         if errors is not None:
             errors.update(failed)
-        return ((name, found[name]) for name in names if name in found)
+        return ((ledger_id, found[ledger_id]) for ledger_id in ledger_ids if ledger_id in found)
 
-    def _part(
-        self, names: list[LedgerId], found: dict[LedgerId, Availability], failed: Errors
+    def _request_part(
+        self, ledger_ids: list[LedgerId], found: dict[LedgerId, Availability], failed: Errors
     ) -> None:
-        """Ask for some ledgers; again for those that others may have cost their answer.
+        """Request the lists of some ledgers, and retry those that another's failure may have hit.
 
-        A connection that is lost, or given up for an answer that cannot be, takes what is under
-        way with it. Where nothing came, each half is asked for by itself, down to the one ledger
-        that is the cause.
+        If the connection is lost, or closed because of an invalid response, all requests under way
+        fail. If every request failed, each half is retried separately, down to the single ledger
+        that is the cause. Fills `found` and `failed`.
         """
-        begun = time.monotonic()
-        if self._refusal is not None and begun < self._until:
-            failed.update(dict.fromkeys(names, self._refusal))
+        # A bookie that did not respond before is not asked until its time is over.
+        started = time.monotonic()
+        if self._refusal is not None and started < self._refused_until:
+            failed.update(dict.fromkeys(ledger_ids, self._refusal))
             return
-        failed.update(self._ask(names, found))
-        again = [name for name in names if _may_be_others_fault(failed.get(name))]
-        if len(again) == len(names):
-            if all(isinstance(failed[name], BookieUnavailable) for name in names):
-                refusal = self._refused(again.pop(), begun, found, failed)
+        failed.update(self._request_once(ledger_ids, found))
+        to_retry = [
+            ledger_id for ledger_id in ledger_ids if _failed_with_connection(failed.get(ledger_id))
+        ]
+        # Nothing arrived at all: probe whether the bookie responds.
+        if len(to_retry) == len(ledger_ids):
+            if all(isinstance(failed[ledger_id], BookieUnavailable) for ledger_id in ledger_ids):
+                refusal = self._probe_and_retry(to_retry.pop(), started, found, failed)
                 if refusal is not None:
-                    failed.update(dict.fromkeys(names, refusal))
+                    failed.update(dict.fromkeys(ledger_ids, refusal))
                     return
-            if len(names) == 1:
+            if len(ledger_ids) == 1:
                 return
-        half = (len(again) + 1) // 2 if len(again) > len(names) - 2 else len(again)
-        for part in (again[:half], again[half:]):
-            for name in part:
-                del failed[name]
-            if part:
-                self._part(part, found, failed)
+        # Retry: in halves if (almost) all requests failed, otherwise all at once.
+        half = (len(to_retry) + 1) // 2 if len(to_retry) > len(ledger_ids) - 2 else len(to_retry)
+        for retry_ids in (to_retry[:half], to_retry[half:]):
+            for ledger_id in retry_ids:
+                del failed[ledger_id]
+            if retry_ids:
+                self._request_part(retry_ids, found, failed)
 
-    def _ask(self, names: list[LedgerId], found: dict[LedgerId, Availability]) -> Errors:
-        """Ask for some ledgers once; put what is told into `found`, return why not of the rest."""
+    def _request_once(
+        self, ledger_ids: list[LedgerId], found: dict[LedgerId, Availability]
+    ) -> Errors:
+        """Request some lists once; add them to `found`, return the errors of the others."""
         client = self._registered.get(self._name)
         if client is None:
-            gone = BookieUnavailable(f"bookie {self._name}: it is not registered any more")
-            return dict.fromkeys(names, gone)
-        asked = [name for name in names if client.extended or not name.scope]
-        told: Errors = {}
-        there = len(found)
+            not_registered = BookieUnavailable(
+                f"bookie {self._name}: it is not registered any more"
+            )
+            return dict.fromkeys(ledger_ids, not_registered)
+        supported_ids = [
+            ledger_id for ledger_id in ledger_ids if client.extended or not ledger_id.scope
+        ]
+        failures: Errors = {}
+        found_before = len(found)
         try:
-            if asked:
-                found.update(client.availability_many(asked, told))
-        except (IllegalOperation, SystemRefused):  # it is closed, or says nothing of the bookie
+            if supported_ids:
+                found.update(client.availability_many(supported_ids, failures))
+        except (IllegalOperation, SystemRefused):  # closed, or an error of this machine
             raise
         except BkstoreError as error:
-            told |= {name: error for name in asked if name not in found and name not in told}
-        self._lists |= len(found) > there
-        if any(isinstance(error, BookieUnavailable) for error in told.values()):
+            failures |= {
+                ledger_id: error
+                for ledger_id in supported_ids
+                if ledger_id not in found and ledger_id not in failures
+            }
+        self._has_listed |= len(found) > found_before
+        if any(isinstance(error, BookieUnavailable) for error in failures.values()):
             self._registered.doubt(self._name)
-        errors: Errors = {name: self._named(error) for name, error in told.items()}
-        unsaid = NoListOfEntries(f"it does not say that it knows scopes{_ADVICE % self._name}")
-        errors |= {name: unsaid for name in names if name.scope and not client.extended}
+        errors: Errors = {
+            ledger_id: self._name_bookie(error) for ledger_id, error in failures.items()
+        }
+        scopes_unsupported = NoListOfEntries(
+            f"it does not say that it knows scopes{_ADVICE % self._name}"
+        )
+        errors |= {
+            ledger_id: scopes_unsupported
+            for ledger_id in ledger_ids
+            if ledger_id.scope and not client.extended
+        }
         return errors
 
-    def _named(self, error: BkstoreError) -> BkstoreError:
-        who = f"bookie {self._name}"
+    def _name_bookie(self, error: BkstoreError) -> BkstoreError:
+        """Return the error with the bookie's id in its message."""
+        bookie_text = f"bookie {self._name}"
         if isinstance(error, CorruptionError):
             if error.file is None:
-                return CorruptionError(None, error.offset, f"{who} at {error.reason}")
-            return error.within(f"{who} at {error.file}")
+                return CorruptionError(None, error.offset, f"{bookie_text} at {error.reason}")
+            return error.within(f"{bookie_text} at {error.file}")
         if isinstance(error, IllegalOperation):
             return NoListOfEntries(f"{error}{_ADVICE % self._name}")
-        return type(error)(f"{who} at {error}")
+        return type(error)(f"{bookie_text} at {error}")
 
-    def _refused(
+    def _probe_and_retry(
         self,
         ledger: LedgerId,
-        begun: float,
+        started: float,
         found: dict[LedgerId, Availability],
         failed: Errors,
     ) -> BkstoreError | None:
-        """Return why a bookie from which no list came is not asked on; None if it is after all,
-        and then what it says of this ledger is noted."""
+        """Probe a bookie that sent no list; return the error for all its ledgers, if it is to be
+        given up, or None. Then the list or the error of `ledger` is recorded."""
         try:
             self._probe(ledger)
         except BookieUnavailable as error:
-            return self._refuse(self._named(error), begun)
+            return self._back_off(self._name_bookie(error), started)
         del failed[ledger]
-        failed.update(self._ask([ledger], found))
-        silent = failed.get(ledger)
-        if not isinstance(silent, BookieUnavailable):
+        failed.update(self._request_once([ledger], found))
+        list_error = failed.get(ledger)
+        if not isinstance(list_error, BookieUnavailable):
             return None
-        if self._lists:
-            return self._refuse(silent, begun)
-        never = f"it answers reads, and no request for a list of entries{_ADVICE % self._name}"
-        self._refusal, self._until = NoListOfEntries(never), math.inf
+        if self._has_listed:
+            return self._back_off(list_error, started)
+        reason = f"it answers reads, and no request for a list of entries{_ADVICE % self._name}"
+        self._refusal, self._refused_until = NoListOfEntries(reason), math.inf
         return self._refusal
 
     def _probe(self, ledger: LedgerId) -> None:
-        """Read an entry: any answer, an error too, shows that somebody is there."""
+        """Read an entry; raises `BookieUnavailable` if there is no response, not even an error."""
         client = self._registered.get(self._name)
         if client is None:
             raise BookieUnavailable("nowhere: it is not registered any more")
@@ -242,14 +268,16 @@ class AuditedBookie:
         except BkstoreError:
             return
 
-    def _refuse(self, reason: BkstoreError, begun: float) -> BkstoreError:
+    def _back_off(self, reason: BkstoreError, started: float) -> BkstoreError:
+        """Return `reason`; if the failure took long, stop asking the bookie for a while."""
         now = time.monotonic()
-        if now - begun > _SOON:
-            self._refusal, self._until = reason, now + PATIENCE * (now - begun)
+        if now - started > _MIN_BACKOFF_SECONDS:
+            self._refusal, self._refused_until = reason, now + PATIENCE * (now - started)
         return reason
 
 
-def _may_be_others_fault(error: BkstoreError | None) -> bool:
-    """Return whether a request failed with its connection, not by an answer of its own."""
-    garbled = isinstance(error, CorruptionError) and error.file is not None  # else it is EIO
-    return garbled or isinstance(error, BookieUnavailable)
+def _failed_with_connection(error: BkstoreError | None) -> bool:
+    """Return whether a request failed with its connection, not by a response of its own."""
+    # A CorruptionError without a file is a response: the bookie's EIO.
+    is_invalid_response = isinstance(error, CorruptionError) and error.file is not None
+    return is_invalid_response or isinstance(error, BookieUnavailable)
