@@ -1,26 +1,26 @@
-"""The index contract: which entries of a ledger are here, and where they lie.
+"""The index contract: which entries of a ledger are stored, and their locations.
 
 Arrays are the primitives (int64, sorted, distinct); single calls are thin wrappers. These rules
-hold for every backend, and so does what the methods below say; `bkstore.testing.EntryIndexSuite`
-checks them. How an index is made, and which threads and processes may share it, is the backend's.
+and the method docstrings hold for every backend; `bkstore.testing.EntryIndexSuite` checks them.
+Each backend defines how an index is created and which threads and processes may share it.
 
-* an unknown ledger lists as empty; asking for its state raises `NoSuchLedger`. `put_many` and
-  `set_state` make a ledger known, no question does;
+* an unknown ledger lists as empty; reading its state raises `NoSuchLedger`. `put_many` and
+  `set_state` make a ledger known, reads never do;
 * ledgers come in unsigned order, by scope, then number, as `LedgerId`s sort. The same number in
   another scope is another ledger;
-* entry ids are 0 .. 2^63-2, locations 1 .. 2^63-1; 0 in an answer means absent;
-* an entry that is put again: `duplicates` says which location stays, within one call, between
+* entry ids are 0 .. 2^63-2, locations 1 .. 2^63-1; a returned location of 0 means absent;
+* if an entry is put again, `duplicates` says which location stays, within one call, between
   calls and after a reopen;
-* ids, scopes, locations and ends of ranges are ints, numpy integers or whatever else has
+* ids, scopes, locations and range bounds are ints, numpy integers or anything else with
   ``__index__``; bools, floats and text are refused (`InvalidArgument`), alone and in arrays, for
-  unknown ledgers too. `LedgerId.of`, `check_scope`, `check_bounds`, `as_entry_ids` (of
-  `bkstore.ids`) and `check_put` do it: a method hands each argument to one of them first;
-* arrays handed in are neither changed nor kept; an answer stays as it is when the index goes on;
+  unknown ledgers too. Each method first passes its arguments to `LedgerId.of`, `check_scope`,
+  `check_bounds`, `as_entry_ids` (all of `bkstore.ids`) or `check_put`, which check this;
+* arrays passed in are neither changed nor kept; later changes do not affect a returned array;
 * bytes that cannot be read raise `CorruptionError`, they are never "not found";
 * an index that is not `writable` raises `ReadOnlyError` for every change, of unknown ledgers too.
-  `flush` does nothing there; opening it, asking it and `close` change no file and make none;
-* a closed index raises `IllegalOperation` for every question about ledgers and entries and for
-  every change, one for reading too. Its properties can be asked; `flush` and `close` do nothing.
+  `flush` does nothing there; opening, reading and closing it neither change nor create a file;
+* a closed index raises `IllegalOperation` for every read of ledgers and entries and for every
+  change, also if it was read-only. Its properties stay readable; `flush` and `close` do nothing.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ DEFAULT_BATCH = 1 << 18
 
 
 class LedgerState(NamedTuple):
-    """What an index keeps of a ledger beside its entries.
+    """What an index stores for a ledger besides its entries.
 
     `master_key` may be empty (not known). `explicit_lac` is the whole body as a client sent it
-    (ledger, LAC, digest). Both are kept byte for byte, whatever is in them; `limbo` where the
-    index `supports_limbo`. Printed, it keeps the key to itself.
+    (ledger, LAC, digest). Both are stored byte for byte, without a check; `limbo` is stored if
+    the index `supports_limbo`. The repr does not show the key.
 
     >>> LedgerState(b"secret", fenced=True)
     LedgerState(master_key=<6 bytes>, fenced=True, limbo=False, explicit_lac=None)
@@ -90,8 +90,8 @@ _check_state = instance(LedgerState)
 class IndexBatch(NamedTuple):
     """Index rows as five equally long int64 columns; ids in two's complement.
 
-    `dir_index` tells which of several directories a row is from, all rows of a ledger from one;
-    where there is only one, it is 0.
+    `dir_index` is the number of the index directory that a row is from, 0 if there is only one.
+    All rows of a ledger are from the same directory.
     """
 
     dir_index: Int64Array
@@ -104,7 +104,7 @@ class IndexBatch(NamedTuple):
     def of_ledger(
         cls, ledger: LedgerId, entries: Int64Array, locations: Int64Array, dir_index: int = 0
     ) -> IndexBatch:
-        """Return rows of one ledger; the constant columns take no memory."""
+        """Return the rows of one ledger; the constant columns take no memory."""
         scope, number = ledger.signed
         shape = entries.shape
         return cls(
@@ -117,23 +117,23 @@ class IndexBatch(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Sequence[IndexBatch]) -> IndexBatch:
-        """Return the rows of batches one behind the other; of a single one itself."""
+        """Return the batches concatenated in order; a single batch is returned as it is."""
         if len(parts) == 1:
             return parts[0]
         return cls(*(np.concatenate(columns) for columns in zip(*parts)))
 
     def by_ledger(self) -> Iterator[tuple[LedgerId, Int64Array, Int64Array]]:
-        """Yield (ledger, entries, locations) for each stretch of rows of one ledger."""
+        """Yield (ledger, entries, locations) for each stretch of consecutive rows of one ledger."""
         for ledger, start, stop in ledger_stretches(self.scope_id, self.ledger_id):
             yield ledger, self.entry_id[start:stop], self.location[start:stop]
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something odd or damaged that was met and passed by: where, and what.
+    """Something odd or damaged that a reader skipped: what it is, and where.
 
-    `severity` is "damage" where data could not be read, "oddity" where a bookie would get
-    along but an operator wants to know.
+    `severity` is "damage" if data could not be read, "oddity" if a bookie can work with it but
+    an operator should know.
     """
 
     severity: Literal["damage", "oddity"]
@@ -149,8 +149,8 @@ class Finding:
     def of(cls, error: BkstoreError, ledger: LedgerId | None = None) -> Finding:
         """Return the damage that an error reports.
 
-        Raises the error itself where it says nothing about the data: what the machine lacks, and a
-        missing package, are never findings.
+        Raises the error itself if it is not about the data: a refusal of the operating system or
+        a missing package is never a finding.
         """
         if isinstance(error, (SystemRefused, MissingDependency)):
             raise error
@@ -166,7 +166,7 @@ class Finding:
 
 
 class Closing(ABC):
-    """Something to close, by `close` or by leaving its ``with`` block."""
+    """Something that `close` or the end of its ``with`` block closes."""
 
     @abstractmethod
     def close(self) -> None:
@@ -185,60 +185,61 @@ class Closing(ABC):
 
 
 class EntrySource(ABC):
-    """Anything that knows which entries of which ledgers are here."""
+    """Anything that knows which entries of which ledgers are stored."""
 
     @abstractmethod
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
-        """Return the known ledgers in unsigned order; None means of every scope."""
+        """Return the known ledgers of `scope` (None: of every scope) in unsigned order."""
 
     @abstractmethod
     def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
-        """Return the entry ids here, int64[n] sorted and distinct, of first..last inclusive.
+        """Return the stored entry ids in first..last inclusive, int64[n], sorted and distinct.
 
-        None is no end. The ends may lie anywhere, below 0, beyond int64 and last before first
-        too: what is in between is listed, if anything. `check_bounds` brings them into int64.
+        With `last` None the range has no end. Bounds may be negative or beyond int64, and `last`
+        may be below `first` (nothing is listed); `check_bounds` clips them to int64.
         """
 
     def last_entry(self, ledger: LedgerLike) -> int | None:
-        """Return the highest entry id here, None if there is none."""
+        """Return the highest stored entry id, None if there is none."""
         entries = self.entries(ledger)
         return int(entries[-1]) if entries.size else None
 
     def availability(self, ledger: LedgerLike) -> Availability:
-        """Return which entries are here, condensed. Opens no entry log."""
+        """Return which entries are stored, as sequence groups. Opens no entry log."""
         return Availability.from_entries(self.entries(ledger))
 
     def availability_many(
         self, ledgers: Iterable[LedgerLike] | None = None, errors: Errors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
-        """Return (ledger, `availability`) of ledgers in unsigned order, each once, one by one.
+        """Return an iterator of (ledger, `availability`), in unsigned order, each ledger once.
 
-        None are those that `ledgers` lists when it is called. The answers are what single calls
-        would give: nothing of an unknown ledger, or of one that was deleted meanwhile; a change
-        that comes after the call may be in them or not. Index data only, as there.
+        With `ledgers` None, these are the ledgers that `ledgers()` returns at the call. Each
+        result equals that of a single call: empty for a ledger that is unknown or was deleted
+        meanwhile; it may or may not reflect changes made after the call. Reads index data only.
 
-        With `errors`, a `BkstoreError` about one ledger goes there under its name, at the latest
-        when the next ledger's answer comes, and the others follow; without, it is raised when
-        its turn comes. What `ledgers` and `LedgerId.of` raise, this call raises; that the source
-        is closed (`IllegalOperation`) is raised in any case, behind answers that were made.
+        With `errors`, a `BkstoreError` about one ledger is stored there by its ledger id, at the
+        latest before the next result, and the iteration goes on; without `errors`, it is raised
+        when its turn comes. This call itself raises what `ledgers` and `LedgerId.of` raise. If the
+        source is closed, `IllegalOperation` is raised in any case, after results already made.
 
-        Memory: the names, and a part of the answers that does not grow with their number; an
-        answer may share its memory with its neighbours. Done here by a call for each; a backend
-        overrides it where one pass over many ledgers is cheaper.
+        Memory: the ledger ids, and a number of results that does not grow with theirs; results
+        may share memory. This implementation makes one call for each ledger; a backend overrides
+        it if one pass over many ledgers is cheaper.
         """
         return one_by_one(self.availability, self._names_asked(ledgers), errors)
 
     def _names_asked(self, ledgers: Iterable[LedgerLike] | None) -> list[LedgerId]:
+        """Return the ledgers to list, sorted and distinct; None means all known ones."""
         return self.ledgers() if ledgers is None else asked_for(ledgers)
 
 
 class EntryIndex(EntrySource, Closing):
     """An entry source with locations and ledger states: a bookie's index.
 
-    Usable as a context manager; leaving it closes. What a backend can do is said by the
-    properties `writable`, `durable`, `supports_limbo` and `duplicates`; `layout` is any text that
-    names it, the same however it is opened. A durable index can be reopened once it was closed,
-    also if nothing was put, and has all changes then: rows, states and deletes.
+    Usable as a context manager, which closes it. `writable`, `durable`, `supports_limbo` and
+    `duplicates` describe what a backend can do; `layout` names the backend, the same for reading
+    and for writing. A durable index can be reopened after it was closed, also if nothing was put,
+    and then has all changes: rows, states and deletes.
     """
 
     layout: str
@@ -254,84 +255,83 @@ class EntryIndex(EntrySource, Closing):
     @property
     @abstractmethod
     def writable(self) -> bool:
-        """Whether this index takes changes; else they raise `ReadOnlyError`."""
+        """Whether this index can be changed; if not, changes raise `ReadOnlyError`."""
 
     @abstractmethod
     def put_many(self, ledger: LedgerLike, entries: IntArrayLike, locations: IntArrayLike) -> None:
-        """Store locations for entries, any integers in any order, equally many of both.
+        """Store a location for each entry; both sequences are equally long, in any order.
 
-        An unknown ledger becomes known, without entries too, its state `LedgerState()`; a known
-        one's state stays. Raises `InvalidArgument` before anything is stored or made known: for
-        what `check_put` refuses, and for entry ids that this backend has no place for (asked for
-        them, it says absent).
+        An unknown ledger becomes known with state `LedgerState()`, even if `entries` is empty; a
+        known ledger's state stays. Raises `InvalidArgument`, before anything changes, for what
+        `check_put` refuses and for entry ids that this backend cannot store (reading them
+        returns absent).
         """
 
     @abstractmethod
     def get_many(self, ledger: LedgerLike, entries: IntArrayLike) -> Int64Array:
-        """Return int64[n]: the location of each entry asked for, 0 where absent; in the order
-        asked, as often as asked."""
+        """Return int64[n]: the location of each of `entries`, in their order, 0 where absent."""
 
     @abstractmethod
     def items(
         self, ledger: LedgerLike, first: int = 0, last: int | None = None
     ) -> tuple[Int64Array, Int64Array]:
-        """Return (entries, locations) of first..last, int64[n] each; the ends as in `entries`."""
+        """Return (entries, locations) of first..last, int64[n] each; bounds as in `entries`."""
 
     def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
-        """Return the entry ids of `items`; for a backend to override that can read them alone."""
+        """Return the entry ids of `items`; a backend that can read ids alone overrides this."""
         return self.items(ledger, first, last)[0]
 
     def has_ledger(self, ledger: LedgerLike) -> bool:
-        """Return whether the ledger is known: one of `ledgers`."""
-        name = LedgerId.of(ledger)
-        return name in self.ledgers(name.scope)
+        """Return whether the ledger is known, that is, one of `ledgers`."""
+        ledger_id = LedgerId.of(ledger)
+        return ledger_id in self.ledgers(ledger_id.scope)
 
     @abstractmethod
     def state(self, ledger: LedgerLike) -> LedgerState:
         """Return the ledger's state; `NoSuchLedger` if it is unknown."""
 
     def checked_state(self, ledger: LedgerLike) -> tuple[LedgerState, list[Finding]]:
-        """Return the ledger's state, and what in it contradicts itself; raises as `state`.
+        """Return the ledger's state as stored, and a finding for each contradiction in it.
 
-        The state is as it is stored in any case. Costs little more than `state`.
+        Raises what `state` raises; costs little more.
         """
-        name = LedgerId.of(ledger)
-        state = self.state(name)
-        odd = state_oddities(name, state.master_key, state.explicit_lac)
-        return state, [Finding("oddity", detail, ledger=name) for detail in odd]
+        ledger_id = LedgerId.of(ledger)
+        state = self.state(ledger_id)
+        oddities = state_oddities(ledger_id, state.master_key, state.explicit_lac)
+        return state, [Finding("oddity", detail, ledger=ledger_id) for detail in oddities]
 
     @abstractmethod
     def set_state(self, ledger: LedgerLike, state: LedgerState) -> None:
-        """Store the ledger's state in place of the one it had, making the ledger known; its
-        entries stay. `UnsupportedLayout`, and nothing is stored, for what the backend cannot
-        keep (limbo, or an explicit LAC in an old header)."""
+        """Replace the ledger's state and make the ledger known; its entries stay.
+
+        Raises `UnsupportedLayout`, and stores nothing, for a state that the backend cannot store
+        (limbo, or an explicit LAC in an old header).
+        """
 
     def can_store_explicit_lac(self, ledger: LedgerLike) -> bool:
-        """Return whether `set_state` takes an explicit LAC of the ledger; True in most backends.
+        """Return whether `set_state` can store an explicit LAC for the ledger.
 
-        Index files have no field for it in header version 0 (`FileInfo`).
+        True in most backends; index files have no field for it in header version 0 (`FileInfo`).
         """
         LedgerId.of(ledger)
         return True
 
     @abstractmethod
     def delete(self, ledger: LedgerLike) -> None:
-        """Forget the ledger: state and entries, so that it begins empty if it comes again.
-        Nothing happens if it is unknown."""
+        """Remove the ledger's state and entries; does nothing if it is unknown."""
 
     def delete_many(self, ledgers: Iterable[LedgerLike]) -> None:
-        """Forget several ledgers."""
-        for name in [LedgerId.of(ledger) for ledger in each("ledgers", ledgers)]:
-            self.delete(name)
+        """Remove several ledgers."""
+        for ledger_id in [LedgerId.of(ledger) for ledger in each("ledgers", ledgers)]:
+            self.delete(ledger_id)
 
     @abstractmethod
     def flush(self) -> None:
-        """Make every change durable, where the backend is `durable`; at any time, also where
-        there is nothing to do."""
+        """Make every change durable if the backend is `durable`; may be called at any time."""
 
     @abstractmethod
     def close(self) -> None:
-        """Release files; what a durable backend has not flushed is flushed. Idempotent."""
+        """Flush if the backend is durable, and release files. Idempotent."""
 
     def put(self, ledger: LedgerLike, entry: int, location: int) -> None:
         """Store the location of one entry."""
@@ -354,40 +354,40 @@ class EntryIndex(EntrySource, Closing):
         Memory is bounded by the batch. With a `findings` list, damage is appended to it and
         the scan goes on with the next ledger; without, it raises.
 
-        Done here ledger by ledger, from what `_pieces` reads: that is the method for a backend
-        to override whose ledgers may be larger than its memory.
+        Done here ledger by ledger, from `_row_chunks`: a backend whose ledgers may be larger than
+        memory overrides that method.
         """
-        return self._in_batches(check_batch("batch", batch), findings)
+        return self._scan_by_ledger(check_batch("batch", batch), findings)
 
-    def _in_batches(self, batch: int, findings: list[Finding] | None) -> Iterator[IndexBatch]:
+    def _scan_by_ledger(self, batch: int, findings: list[Finding] | None) -> Iterator[IndexBatch]:
         for ledger in self.ledgers():
             try:
-                for entries, locations in self._pieces(ledger, batch):
+                for entries, locations in self._row_chunks(ledger, batch):
                     yield IndexBatch.of_ledger(ledger, entries, locations)
             except CorruptionError as error:
                 if findings is None:
                     raise
                 findings.append(Finding.of(error, ledger))
 
-    def _pieces(self, ledger: LedgerId, batch: int) -> Iterator[tuple[Int64Array, Int64Array]]:
-        """Yield (entries, locations) of a ledger in pieces of 1 to about `batch` rows, in order.
+    def _row_chunks(self, ledger: LedgerId, batch: int) -> Iterator[tuple[Int64Array, Int64Array]]:
+        """Yield (entries, locations) of a ledger in chunks of 1 to about `batch` rows, in order.
 
-        Here they are cut from all of its `items`.
+        This implementation slices `items`.
         """
         entries, locations = self.items(ledger)
-        for at in range(0, entries.size, batch):
-            yield entries[at : at + batch], locations[at : at + batch]
+        for start in range(0, entries.size, batch):
+            yield entries[start : start + batch], locations[start : start + batch]
 
     def findings(self) -> list[Finding]:
-        """Return oddities that opening and listing met: stray files, orphan rows, leftovers.
+        """Return the oddities found by opening and listing: stray files, orphan rows, leftovers.
 
-        None in an index that is new, or was closed and is as it was left.
+        An index that is new, or unchanged since it was closed, has none.
         """
         return []
 
 
 def check_state(state: LedgerState) -> None:
-    """Raise `InvalidArgument` for what is no `LedgerState` of bytes; shows no key."""
+    """Raise `InvalidArgument` unless `state` is a valid `LedgerState`; the message shows no key."""
     _check_state("state", state)
     data("master key", state.master_key)
     if state.explicit_lac is not None:
@@ -395,32 +395,32 @@ def check_state(state: LedgerState) -> None:
 
 
 def check_put(entries: IntArrayLike, locations: IntArrayLike) -> tuple[Int64Array, Int64Array]:
-    """Return checked entry ids and locations of equal length; else `InvalidArgument`."""
-    ids, places = as_entry_ids(entries), as_locations(locations)
-    if ids.size != places.size:
-        raise InvalidArgument(f"{ids.size} entries, {places.size} locations")
-    return ids, places
+    """Return entry ids and locations as int64; `InvalidArgument` if invalid or not equally many."""
+    entry_ids, checked_locations = as_entry_ids(entries), as_locations(locations)
+    if entry_ids.size != checked_locations.size:
+        raise InvalidArgument(f"{entry_ids.size} entries, {checked_locations.size} locations")
+    return entry_ids, checked_locations
 
 
 def locations_of(wanted: Int64Array, entries: Int64Array, locations: Int64Array) -> Int64Array:
     """Return the location of each wanted entry, 0 where sorted `entries` lack it."""
     if not entries.size:
         return np.zeros(wanted.size, np.int64)
-    at = np.minimum(np.searchsorted(entries, wanted), entries.size - 1)
-    return np.where(entries[at] == wanted, locations[at], np.int64(0))
+    positions = np.minimum(np.searchsorted(entries, wanted), entries.size - 1)
+    return np.where(entries[positions] == wanted, locations[positions], np.int64(0))
 
 
 def sorted_distinct(
     entries: Int64Array, values: Int64Array, duplicates: Literal["first", "last"]
 ) -> tuple[Int64Array, Int64Array]:
-    """Return both sorted by entry, one row an entry; O(n) if they are already.
+    """Return entries and values sorted by entry, one row an entry; O(n) if already sorted.
 
-    `duplicates` says which of equal entries stays.
+    `duplicates` says which of several rows of one entry stays.
     """
     if is_ascending(entries):
         return entries, values
-    order = np.argsort(entries, kind="stable")
-    entries, values = entries[order], values[order]
-    changes = entries[1:] != entries[:-1]
-    keep = np.concatenate(([True], changes) if duplicates == "first" else (changes, [True]))
+    sort_order = np.argsort(entries, kind="stable")
+    entries, values = entries[sort_order], values[sort_order]
+    differs = entries[1:] != entries[:-1]
+    keep = np.concatenate(([True], differs) if duplicates == "first" else (differs, [True]))
     return entries[keep], values[keep]

@@ -1,7 +1,7 @@
-"""Damage told in runs: one finding for what follows each other, not one an entry.
+"""Damage reported in runs: one finding for consecutive damage, not one for each entry.
 
-A log that lost its end takes thousands of entries with it, and they all say the same. Who reads
-on past damage tells `DamageRuns` of each piece that could not be read, and of what could.
+A truncated log makes thousands of entries unreadable, all for the same reason. A reader that goes
+on past damage reports each unreadable record to `DamageRuns`, and when it could read again.
 """
 
 from __future__ import annotations
@@ -15,72 +15,74 @@ from bkstore.ids import Int64Array
 from bkstore.index.api import Finding
 
 MOST_RUNS = 64
-"""Runs of one kind in one file and ledger that are told apart; the last one takes the rest."""
+"""How many runs of one reason in one file and ledger get findings of their own; the last takes
+all later damage."""
 
 _NUMBER = re.compile(r"[0-9a-f]*[0-9][0-9a-f]*")
 
-_Key = tuple[str, str | None, object, str]
+_RunKey = tuple[str, str | None, object, str]
 
 
 def add_unreported(findings: list[Finding], more: Iterable[Finding]) -> None:
-    """Append the findings of `more` that `findings` does not have yet.
+    """Append the findings of `more` that are not in `findings` yet.
 
-    Two are the same if severity, file, offset and detail are; the one that stays names the ledger
-    if either does. For several readers that meet the same damage, each for itself.
+    Two findings are the same if severity, file, offset and detail are equal; the one that stays
+    gets the ledger if only the other has it. For readers that find the same damage independently.
     """
-    places = {_identity(found): at for at, found in enumerate(findings)}
-    for found in more:
-        at = places.setdefault(_identity(found), len(findings))
-        if at == len(findings):
-            findings.append(found)
-        elif findings[at].ledger is None:
-            findings[at] = replace(findings[at], ledger=found.ledger)
+    position_of = {_identity(finding): position for position, finding in enumerate(findings)}
+    for finding in more:
+        position = position_of.setdefault(_identity(finding), len(findings))
+        if position == len(findings):
+            findings.append(finding)
+        elif findings[position].ledger is None:
+            findings[position] = replace(findings[position], ledger=finding.ledger)
 
 
-def _identity(found: Finding) -> tuple[str, str | None, int | None, str]:
-    return found.severity, found.file, found.offset, found.detail
+def _identity(finding: Finding) -> tuple[str, str | None, int | None, str]:
+    return finding.severity, finding.file, finding.offset, finding.detail
 
 
 @dataclass(slots=True)
 class _Run:
-    """A run: where its finding is in the list, and what it has gathered."""
+    """A run of damage: the index of its finding in the list, and what it covers so far."""
 
-    at: int
+    finding_index: int
     first: Finding
-    runs: int
+    run_number: int
     round: int
     noun: str
     count: int = 0
     last_offset: int | None = None
-    alike: bool = True
+    same_detail: bool = True
 
     def finding(self) -> Finding:
-        found = self.first
+        """Return the finding for the run as it is now: what is damaged, and the reason."""
+        base = self.first
         if self.count == 1:
-            what = "" if found.first_entry is None else f"entry {found.first_entry}"
-        elif found.first_entry is None or found.last_entry is None:
-            what = f"{self.count} {self.noun}"
-        elif found.last_entry - found.first_entry + 1 == self.count:
-            what = f"entries {found.first_entry}-{found.last_entry}"
+            subject = "" if base.first_entry is None else f"entry {base.first_entry}"
+        elif base.first_entry is None or base.last_entry is None:
+            subject = f"{self.count} {self.noun}"
+        elif base.last_entry - base.first_entry + 1 == self.count:
+            subject = f"entries {base.first_entry}-{base.last_entry}"
         else:
-            some = counted(self.count, "entry", "entries")
-            what = f"{some} within {found.first_entry}-{found.last_entry}"
-        if found.first_entry is not None and found.ledger is not None:
-            what += f" of ledger {found.ledger}"
-        if self.last_offset is not None and self.last_offset != found.offset:
-            what += f", up to offset {self.last_offset}"
-        detail = f"{what}: {found.detail}" if what else found.detail
-        if not self.alike:
+            entry_count = counted(self.count, "entry", "entries")
+            subject = f"{entry_count} within {base.first_entry}-{base.last_entry}"
+        if base.first_entry is not None and base.ledger is not None:
+            subject += f" of ledger {base.ledger}"
+        if self.last_offset is not None and self.last_offset != base.offset:
+            subject += f", up to offset {self.last_offset}"
+        detail = f"{subject}: {base.detail}" if subject else base.detail
+        if not self.same_detail:
             detail += " (the first; the others are alike)"
-        return replace(found, detail=detail)
+        return replace(base, detail=detail)
 
 
 class DamageRuns:
-    """Appends to `findings` what was damaged, in runs of equal severity, file, ledger and reason.
+    """Appends damage to `findings`, in runs of equal severity, file, ledger and reason.
 
-    Reasons are equal if they differ in numbers only. A run lasts until `end` tells that
-    something was read in between; its finding grows in its place in the list. Of more than
-    `most` runs of one kind the last takes all that follow, and says how many entries it has.
+    Reasons are equal if they differ in numbers only. A run lasts until `end` is called because
+    something was read in between; its finding is updated in place in the list. After `most` runs
+    of one kind, the last one takes all later damage and counts its entries.
 
     Memory: a run for each file, ledger and reason.
 
@@ -99,11 +101,11 @@ class DamageRuns:
         self._findings = findings
         self._most = most
         self._noun = noun
-        self._runs: dict[_Key, _Run] = {}
+        self._runs: dict[_RunKey, _Run] = {}
         self._round = 0
 
     def end(self) -> None:
-        """Note that something was read: damage from here on is another run."""
+        """End the current runs, as something was read; later damage begins new ones."""
         self._round += 1
 
     def add(
@@ -112,21 +114,23 @@ class DamageRuns:
         entries: Int64Array | None = None,
         last_offset: int | None = None,
     ) -> None:
-        """Take one piece of damage, whose detail is the reason.
+        """Add damage to its run, or begin a run; `damage.detail` is the reason.
 
-        `entries` are the ids concerned, ascending; None stands for one thing that is no entry
-        (`noun` says what such things are called). `last_offset` is where the last of them lies,
-        the first being at ``damage.offset``.
+        `entries` are the damaged entry ids, ascending; None stands for one damaged object that is
+        not an entry (`noun` is its plural). ``damage.offset`` is the offset of the first of them,
+        `last_offset` that of the last.
         """
-        # Records without entries run on from ledger to ledger.
-        owner = None if entries is None else damage.ledger
-        key = (damage.severity, damage.file, owner, _NUMBER.sub("#", damage.detail))
+        # A run of objects that are not entries may span ledgers.
+        ledger_id = None if entries is None else damage.ledger
+        key = (damage.severity, damage.file, ledger_id, _NUMBER.sub("#", damage.detail))
         run = self._runs.get(key)
-        if run is None or (run.round != self._round and run.runs < self._most):
-            run = self._runs[key] = self._begun(damage, 1 if run is None else run.runs + 1)
+        if run is None or (run.round != self._round and run.run_number < self._most):
+            run = self._runs[key] = self._begin_run(
+                damage, 1 if run is None else run.run_number + 1
+            )
         run.round = self._round
         run.count += 1 if entries is None else entries.size
-        run.alike &= run.first.detail == damage.detail
+        run.same_detail &= run.first.detail == damage.detail
         run.last_offset = damage.offset if last_offset is None else last_offset
         if run.first.ledger != damage.ledger:
             run.first = replace(run.first, ledger=None)
@@ -138,8 +142,8 @@ class DamageRuns:
                 last_entry=int(entries[-1]),
                 entries=run.count,
             )
-        self._findings[run.at] = run.finding()
+        self._findings[run.finding_index] = run.finding()
 
-    def _begun(self, damage: Finding, runs: int) -> _Run:
+    def _begin_run(self, damage: Finding, run_number: int) -> _Run:
         self._findings.append(damage)
-        return _Run(len(self._findings) - 1, damage, runs, self._round, self._noun)
+        return _Run(len(self._findings) - 1, damage, run_number, self._round, self._noun)

@@ -16,15 +16,15 @@ from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import EntrySource, LedgerLike
 from bkstore.index.many_ledgers import Errors, answers, told
 
-_TOGETHER = 1 << 10
-"""Ledgers whose unflushed entries are looked up before the flushed ones are."""
+_LEDGERS_PER_CHUNK = 1 << 10
+"""Ledgers listed at a time: their unflushed entries first, then their flushed ones."""
 
 
 class LayeredSource(EntrySource):
     """The union of two entry sources: `top` (unflushed) and `below` (flushed).
 
-    `top` is read first, so that an entry flushed in between is seen in one of the two, and
-    listed once. Closes neither. As safe between threads as its parts.
+    `top` is read first, so that an entry flushed in between is found in at least one of the two;
+    it is listed once. Closes neither. Thread-safe if both sources are.
 
     >>> from bkstore.index.memtable import MemtableIndex
     >>> top, below = MemtableIndex(), MemtableIndex()
@@ -43,7 +43,7 @@ class LayeredSource(EntrySource):
         return sorted({*self.top.ledgers(scope), *self.below.ledgers(scope)})
 
     def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
-        """Return the distinct entry ids of both. O(n) if the top lies above."""
+        """Return the distinct entry ids of both. O(n) if all of `top`'s ids are the higher ones."""
         top = self.top.entries(ledger, first, last)
         below = self.below.entries(ledger, first, last)
         if not top.size or not below.size:
@@ -58,29 +58,29 @@ class LayeredSource(EntrySource):
 
         Upstream answers from the top as soon as it has any entry; the true maximum is right.
         """
-        found = (self.top.last_entry(ledger), self.below.last_entry(ledger))
-        return max((entry for entry in found if entry is not None), default=None)
+        last_entries = (self.top.last_entry(ledger), self.below.last_entry(ledger))
+        return max((entry for entry in last_entries if entry is not None), default=None)
 
     def availability(self, ledger: LedgerLike) -> Availability:
-        """Return the union of both answers; O(sequence groups) beyond theirs."""
+        """Return the union of both availabilities; adds O(sequence groups) to their cost."""
         return self.top.availability(ledger) | self.below.availability(ledger)
 
     def availability_many(
         self, ledgers: Iterable[LedgerLike] | None = None, errors: Errors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
-        """Return the union of both answers for many ledgers, the top's first, as in one call."""
-        return self._listed(self._names_asked(ledgers), errors)
+        """Return the unions for many ledgers; `top` is read first, as for one ledger."""
+        return self._list_chunks(self._names_asked(ledgers), errors)
 
-    def _listed(
-        self, names: list[LedgerId], errors: Errors | None
+    def _list_chunks(
+        self, ledger_ids: list[LedgerId], errors: Errors | None
     ) -> Iterator[tuple[LedgerId, Availability]]:
-        for at in range(0, len(names), _TOGETHER):
-            part = names[at : at + _TOGETHER]
-            above = list(answers(self.top, part))
-            for (name, top), (_, below) in zip(above, answers(self.below, part)):
+        for start in range(0, len(ledger_ids), _LEDGERS_PER_CHUNK):
+            chunk = ledger_ids[start : start + _LEDGERS_PER_CHUNK]
+            top_results = list(answers(self.top, chunk))
+            for (ledger_id, top), (_, below) in zip(top_results, answers(self.below, chunk)):
                 if isinstance(top, BkstoreError):
-                    yield from told(name, top, errors)
+                    yield from told(ledger_id, top, errors)
                 elif isinstance(below, BkstoreError) or not top:
-                    yield from told(name, below, errors)
+                    yield from told(ledger_id, below, errors)
                 else:
-                    yield name, top | below
+                    yield ledger_id, top | below

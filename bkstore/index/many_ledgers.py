@@ -1,4 +1,4 @@
-"""Listing many ledgers in one call: what every source of entries has in common there."""
+"""Listing many ledgers in one call: helpers that every source of entries shares."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from bkstore.errors import BkstoreError, IllegalOperation, SystemRefused
 from bkstore.ids import LedgerId, sort_ledgers
 
 Errors = dict[LedgerId, BkstoreError]
-"""Why ledgers could not be listed."""
+"""The error of each ledger that could not be listed."""
 
 
 @runtime_checkable
 class ListsMany(Protocol):
-    """Whoever lists many ledgers in one call: every `EntrySource`, a `DirectoryBookie`."""
+    """Anything that lists many ledgers in one call: every `EntrySource`, a `DirectoryBookie`."""
 
     def availability_many(
         self, ledgers: Iterable[int | LedgerId] | None = None, errors: Errors | None = None
@@ -26,14 +26,14 @@ class ListsMany(Protocol):
 
 
 def asked_for(ledgers: Iterable[int | LedgerId]) -> list[LedgerId]:
-    """Return ledgers in unsigned order, each once; `InvalidArgument` for what is none.
+    """Return ledger ids in unsigned order, each once; `InvalidArgument` if one is not a ledger id.
 
     >>> asked_for([7, LedgerId(1, 0), 3, 7])
     [LedgerId(scope=0, ledger=3), LedgerId(scope=0, ledger=7), LedgerId(scope=1, ledger=0)]
     """
-    names = list(dict.fromkeys(map(LedgerId.of, each("ledgers", ledgers))))
-    sort_ledgers(names)
-    return names
+    ledger_ids = list(dict.fromkeys(map(LedgerId.of, each("ledgers", ledgers))))
+    sort_ledgers(ledger_ids)
+    return ledger_ids
 
 
 def one_by_one(
@@ -41,40 +41,40 @@ def one_by_one(
     names: Iterable[LedgerId],
     errors: Errors | None,
 ) -> Iterator[tuple[LedgerId, Availability]]:
-    """Yield what a call for each ledger answers; errors go to `errors`, if that is given.
+    """Yield the result of one call for each ledger; store errors in `errors`, if that is given.
 
-    `IllegalOperation` and `SystemRefused` are raised in any case: they are about the source, which
-    is closed, and the machine.
+    `IllegalOperation` and `SystemRefused` are raised in any case: they are not about one ledger,
+    but say that the source is closed or the operating system refused.
     """
-    for name in names:
+    for ledger_id in names:
         try:
-            found = availability(name)
+            result = availability(ledger_id)
         except (IllegalOperation, SystemRefused):
             raise
         except BkstoreError as error:
             if errors is None:
                 raise
-            errors[name] = error
+            errors[ledger_id] = error
         else:
-            yield name, found
+            yield ledger_id, result
 
 
 def answers(
     source: ListsMany, names: Sequence[LedgerId]
 ) -> Iterator[tuple[LedgerId, Availability | BkstoreError]]:
-    """Yield what `source` answers for each of `names`, sorted and distinct: entries or an error.
+    """Yield each of `names` with its availability or its error; `names` are sorted and distinct.
 
-    For those who write a row a ledger, in order, whatever is wrong with some of them.
+    For callers that write one row for each ledger, in order, also for those that fail.
     """
     errors: Errors = {}
     listed = source.availability_many(names, errors)
-    ahead = next(listed, None)
-    for name in names:
-        if ahead is not None and ahead[0] == name:
-            yield ahead
-            ahead = next(listed, None)
+    next_result = next(listed, None)
+    for ledger_id in names:
+        if next_result is not None and next_result[0] == ledger_id:
+            yield next_result
+            next_result = next(listed, None)
         else:
-            yield name, errors.pop(name)
+            yield ledger_id, errors.pop(ledger_id)
 
 
 def over_parts(
@@ -83,22 +83,22 @@ def over_parts(
     names: Sequence[LedgerId],
     errors: Errors | None,
 ) -> Iterator[tuple[LedgerId, Availability]]:
-    """Yield what the part that each ledger belongs to answers; `home` tells its number."""
+    """Yield each ledger's result from the part it belongs to; `home` returns the part's index."""
     if len(parts) == 1:
         yield from parts[0].availability_many(names, errors)
         return
-    shares: list[list[LedgerId]] = [[] for _ in parts]
-    for name in names:
-        shares[home(name)].append(name)
-    streams = [answers(part, share) for part, share in zip(parts, shares)]
-    for name in names:
-        yield from told(name, next(streams[home(name)])[1], errors)
+    ids_of_part: list[list[LedgerId]] = [[] for _ in parts]
+    for ledger_id in names:
+        ids_of_part[home(ledger_id)].append(ledger_id)
+    streams = [answers(part, share) for part, share in zip(parts, ids_of_part)]
+    for ledger_id in names:
+        yield from told(ledger_id, next(streams[home(ledger_id)])[1], errors)
 
 
 def told(
     name: LedgerId, found: Availability | BkstoreError, errors: Errors | None
 ) -> Iterator[tuple[LedgerId, Availability]]:
-    """Yield an answer; put an error into `errors`, raise it where there are none."""
+    """Yield an availability; store an error in `errors`, or raise it if that is None."""
     if not isinstance(found, BkstoreError):
         yield name, found
     elif errors is None:

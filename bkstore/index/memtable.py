@@ -1,8 +1,8 @@
-"""MemtableIndex: an index in memory, with a memtable's rule that the first of equals wins.
+"""MemtableIndex: an index in memory; the first put of an entry wins, as in a bookie's memtable.
 
 Two levels: a `SortedDict` of ledgers, and per ledger a table that takes entries in any order
-and sorts when it is read. A flat sorted map of (scope, ledger, entry), which is what
-BookKeeper's `EntryMemTable` is, costs several times more to fill and to walk (measured:
+and sorts when it is read. A flat sorted map of (scope, ledger, entry), like BookKeeper's
+`EntryMemTable`, costs several times more to fill and to iterate (measured:
 `python -m tools.bench`, row "memtable").
 """
 
@@ -39,34 +39,34 @@ from bkstore.index.api import (
 )
 from bkstore.index.many_ledgers import Errors
 
-_NONE = np.empty(0, np.int64)
+_NO_ENTRIES = np.empty(0, np.int64)
 
-_TOGETHER, _SHORT = 256, 1 << 10
-"""Ledgers listed together, and how many entries those have that are condensed together."""
+_LEDGERS_PER_CHUNK, _MAX_SHORT_ENTRIES = 256, 1 << 10
+"""Ledgers listed together; those of at most so many entries are condensed in one call."""
 
-_LONGEST_TAIL = 1 << 20
-"""Numbers in a tail before they are packed into arrays: what single puts may cost in memory."""
+_MAX_TAIL_NUMBERS = 1 << 20
+"""Numbers in a tail before they are packed into arrays; bounds the memory of single puts."""
 
 
 class _Table:
-    """The entries of one ledger: sorted arrays, plus what came since they were sorted.
+    """The entries of one ledger: sorted arrays, plus the puts since they were sorted.
 
-    `tail` takes single puts, entry and location by turns; `pending` takes whole arrays. Both
-    are merged at the next read. The tail is one list for good, filled by one `extend` a put
-    and emptied by one ``del``: each is a single step, so no put needs a lock or gets lost.
+    `tail` takes single puts, alternating entry and location; `pending` takes whole arrays. Both
+    are merged at the next read. The tail is never replaced: each put is one `extend`, and one
+    ``del`` empties it. Both are atomic, so no put needs a lock or is lost.
     """
 
     __slots__ = ("entries", "locations", "pending", "state", "tail")
 
     def __init__(self) -> None:
-        self.entries = _NONE
-        self.locations = _NONE
+        self.entries = _NO_ENTRIES
+        self.locations = _NO_ENTRIES
         self.pending: list[tuple[Int64Array, Int64Array]] = []
         self.tail: list[int] = []
         self.state = LedgerState()
 
     def seal_tail(self) -> None:
-        """Move single puts behind the arrays that came before them. Under the index's lock."""
+        """Move single puts to the end of `pending`. The caller holds the index's lock."""
         size = len(self.tail)
         if size:
             pairs = np.fromiter(self.tail[:size], np.int64, size).reshape(-1, 2)
@@ -74,7 +74,7 @@ class _Table:
             self.pending.append((pairs[:, 0].copy(), pairs[:, 1].copy()))
 
     def merged(self) -> tuple[Int64Array, Int64Array]:
-        """Return sorted, distinct entries and their locations; O(1) if nothing came since."""
+        """Return sorted, distinct entries and their locations; O(1) if nothing was put since."""
         self.seal_tail()
         if self.pending:
             parts = [(self.entries, self.locations), *self.pending]
@@ -90,8 +90,8 @@ class MemtableIndex(EntryIndex):
     """An index held in memory; the first put of an entry wins, as in `EntryMemTable`.
 
     `put` appends to a list; `put_many` appends an array. The next read of a ledger merges
-    and sorts what came since (O(n log n) in the new entries, O(n) when they came in order).
-    Memory: 16 bytes an entry once merged. Threads: all calls are safe beside each other; single
+    and sorts the new puts (O(n log n) in the new entries, O(n) if they were put in order).
+    Memory: 16 bytes an entry once merged. Threads: all calls may run concurrently; single
     puts take no lock. Fork: the child has its own copy.
 
     >>> with MemtableIndex() as index:
@@ -107,25 +107,25 @@ class MemtableIndex(EntryIndex):
 
     def __init__(self) -> None:
         self._tables: SortedDict[LedgerId, _Table] = SortedDict()
-        self._by_name: dict[LedgerLike, _Table] = {}  # as callers say it: int or LedgerId
+        self._table_of: dict[LedgerLike, _Table] = {}  # keyed as callers pass it: int or LedgerId
         self._lock = RLock()
         self._closed = False
 
     @property
     def writable(self) -> bool:
-        """Always."""
+        """Always True."""
         return True
 
-    def _find(self, ledger: LedgerLike) -> _Table | None:
+    def _find_table(self, ledger: LedgerLike) -> _Table | None:
         self._check_open()
         return self._tables.get(LedgerId.of(ledger))
 
-    def _make(self, ledger: LedgerLike) -> _Table:
+    def _make_table(self, ledger: LedgerLike) -> _Table:
         with self._lock:
             self._check_open()
-            found = self._tables.setdefault(LedgerId.of(ledger), _Table())
-            self._by_name[ledger] = found
-            return found
+            table = self._tables.setdefault(LedgerId.of(ledger), _Table())
+            self._table_of[ledger] = table
+            return table
 
     def _check_open(self) -> None:
         if self._closed:
@@ -133,31 +133,33 @@ class MemtableIndex(EntryIndex):
 
     def put(self, ledger: LedgerLike, entry: int, location: int) -> None:
         """Store one location unless the entry has one; about 0.3 us."""
-        kind = type(ledger)
-        plain = (kind is int or kind is LedgerId) and type(entry) is type(location) is int
-        if not (plain and 0 <= entry <= MAX_ENTRY_ID and 0 < location < 1 << 63):
+        ledger_type = type(ledger)
+        is_valid = (ledger_type is int or ledger_type is LedgerId) and type(entry) is type(
+            location
+        ) is int
+        if not (is_valid and 0 <= entry <= MAX_ENTRY_ID and 0 < location < 1 << 63):
             ledger = LedgerId.of(ledger)
             entry, location = check_entry_id(entry), check_location(location)
-        table = self._by_name.get(ledger) or self._make(ledger)
+        table = self._table_of.get(ledger) or self._make_table(ledger)
         table.tail.extend((entry, location))
-        if len(table.tail) >= _LONGEST_TAIL:
+        if len(table.tail) >= _MAX_TAIL_NUMBERS:
             with self._lock:
                 table.seal_tail()
 
     def put_many(self, ledger: LedgerLike, entries: IntArrayLike, locations: IntArrayLike) -> None:
         """Append a batch: one copy, sorted at the next read."""
-        ids, places = check_put(entries, locations)
+        entry_ids, checked_locations = check_put(entries, locations)
         with self._lock:
-            table = self._find(ledger) or self._make(ledger)
+            table = self._find_table(ledger) or self._make_table(ledger)
             table.seal_tail()
-            if ids.size:
-                table.pending.append((ids.copy(), places.copy()))
+            if entry_ids.size:
+                table.pending.append((entry_ids.copy(), checked_locations.copy()))
 
     def get_many(self, ledger: LedgerLike, entries: IntArrayLike) -> Int64Array:
         """Return locations, 0 where absent; one binary search an entry."""
         wanted = as_entry_ids(entries)
-        ids, places = self.items(ledger)
-        return locations_of(wanted, ids, places)
+        entry_ids, locations = self.items(ledger)
+        return locations_of(wanted, entry_ids, locations)
 
     def items(
         self, ledger: LedgerLike, first: int = 0, last: int | None = None
@@ -165,16 +167,16 @@ class MemtableIndex(EntryIndex):
         """Return (entries, locations), views of the merged arrays."""
         first, last = check_bounds(first, last)
         with self._lock:
-            table = self._find(ledger)
+            table = self._find_table(ledger)
             if table is None:
-                return _NONE, _NONE
-            ids, places = table.merged()
-        lo = np.searchsorted(ids, first)
-        hi = np.searchsorted(ids, last, "right")
-        return ids[lo:hi], places[lo:hi]
+                return _NO_ENTRIES, _NO_ENTRIES
+            entry_ids, locations = table.merged()
+        start = np.searchsorted(entry_ids, first)
+        stop = np.searchsorted(entry_ids, last, "right")
+        return entry_ids[start:stop], locations[start:stop]
 
     def availability(self, ledger: LedgerLike) -> Availability:
-        """Return which entries are here. O(entries) after a put, as nothing is kept."""
+        """Return which entries are here. O(entries), as the result is not cached."""
         return Availability.from_entries(self.entries(ledger))
 
     def availability_many(
@@ -182,15 +184,25 @@ class MemtableIndex(EntryIndex):
     ) -> Iterator[tuple[LedgerId, Availability]]:
         """Return (ledger, `availability`) of many ledgers; short ones are condensed together."""
         self._check_open()
-        return self._listed(self._names_asked(ledgers))
+        return self._list_chunks(self._names_asked(ledgers))
 
-    def _listed(self, names: list[LedgerId]) -> Iterator[tuple[LedgerId, Availability]]:
-        for at in range(0, len(names), _TOGETHER):
-            part = names[at : at + _TOGETHER]
-            entries = [self.entries(name) for name in part]
-            short = [ids if ids.size <= _SHORT else _NONE for ids in entries]
-            for name, ids, found in zip(part, entries, sets_of_entries(short)):
-                yield name, found if ids.size <= _SHORT else Availability.from_entries(ids)
+    def _list_chunks(self, ledger_ids: list[LedgerId]) -> Iterator[tuple[LedgerId, Availability]]:
+        for start in range(0, len(ledger_ids), _LEDGERS_PER_CHUNK):
+            chunk = ledger_ids[start : start + _LEDGERS_PER_CHUNK]
+            entries = [self.entries(ledger_id) for ledger_id in chunk]
+            short_lists = [
+                entry_ids if entry_ids.size <= _MAX_SHORT_ENTRIES else _NO_ENTRIES
+                for entry_ids in entries
+            ]
+            for ledger_id, entry_ids, availability in zip(
+                chunk, entries, sets_of_entries(short_lists)
+            ):
+                yield (
+                    ledger_id,
+                    availability
+                    if entry_ids.size <= _MAX_SHORT_ENTRIES
+                    else Availability.from_entries(entry_ids),
+                )
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
         """Inherited."""
@@ -199,12 +211,12 @@ class MemtableIndex(EntryIndex):
             self._check_open()
             if scope is None:
                 return list(self._tables)
-            return [name for name in self._tables if name.scope == scope]
+            return [ledger_id for ledger_id in self._tables if ledger_id.scope == scope]
 
     def state(self, ledger: LedgerLike) -> LedgerState:
         """Inherited."""
         with self._lock:
-            table = self._find(ledger)
+            table = self._find_table(ledger)
             if table is None:
                 raise NoSuchLedger(f"ledger {LedgerId.of(ledger)} is not in this memtable")
             return table.state
@@ -213,16 +225,16 @@ class MemtableIndex(EntryIndex):
         """Inherited."""
         check_state(state)
         with self._lock:
-            (self._find(ledger) or self._make(ledger)).state = state
+            (self._find_table(ledger) or self._make_table(ledger)).state = state
 
     def delete(self, ledger: LedgerLike) -> None:
         """Inherited."""
         with self._lock:
             self._check_open()
-            name = LedgerId.of(ledger)
-            if self._tables.pop(name, None) is not None:
-                for said in (name, name.ledger) if name.scope == 0 else (name,):
-                    self._by_name.pop(said, None)
+            ledger_id = LedgerId.of(ledger)
+            if self._tables.pop(ledger_id, None) is not None:
+                for key in (ledger_id, ledger_id.ledger) if ledger_id.scope == 0 else (ledger_id,):
+                    self._table_of.pop(key, None)
 
     def flush(self) -> None:
         """Nothing to do: a memtable is not durable."""
@@ -232,4 +244,4 @@ class MemtableIndex(EntryIndex):
         with self._lock:
             self._closed = True
             self._tables.clear()
-            self._by_name.clear()
+            self._table_of.clear()

@@ -1,8 +1,8 @@
 """PartitionedIndex: the indexes of several directories as one, each ledger in one of them.
 
 db storage places ledger L in directory ``L mod n`` of the configured order
-(`DbLedgerStorage.getLedgerStorage`, `signSafeMod`). Scopes other than 0 are ours: the same
-rule on the unsigned ledger half.
+(`DbLedgerStorage.getLedgerStorage`, `signSafeMod`). Scopes other than 0 are bkstore's own:
+the same rule applies to the unsigned ledger half.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from bkstore.index.many_ledgers import Errors, over_parts
 
 
 class PartitionedIndex(EntryIndex):
-    """Several indexes of one layout; ledger L belongs to number ``L mod n``.
+    """Several indexes of one layout; ledger L belongs to part ``L mod n``.
 
-    Every question about a ledger goes to its part. A ledger found in a part where it does not
-    belong is out of a bookie's reach: it is not listed, `findings` names it. Threads: as its parts.
+    Every call about a ledger goes to its part. A ledger in a part where it does not belong cannot
+    be read by a bookie: it is not listed, but `findings` reports it. Threads: as its parts.
     Closes them.
     """
 
@@ -51,79 +51,79 @@ class PartitionedIndex(EntryIndex):
 
     @property
     def storage_flags(self) -> int | None:
-        """The storage flags, which lie in the directory of ledger 0; None if there are none."""
+        """The storage flags, which are in the directory of ledger 0; None if there are none."""
         return self.parts[0].storage_flags
 
     def dir_index(self, ledger: LedgerLike) -> int:
         """Return the number of the part that the ledger belongs to."""
         return LedgerId.of(ledger).ledger % len(self.parts)
 
-    def _part(self, ledger: LedgerLike) -> EntryIndex:
+    def _part_of(self, ledger: LedgerLike) -> EntryIndex:
         return self.parts[self.dir_index(ledger)]
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
-        """Return the ledgers that lie where they belong, in unsigned order."""
+        """Return the ledgers that are in the part where they belong, in unsigned order."""
         lists = (
-            [ledger for ledger in part.ledgers(scope) if self.dir_index(ledger) == at]
-            for at, part in enumerate(self.parts)
+            [ledger for ledger in part.ledgers(scope) if self.dir_index(ledger) == part_index]
+            for part_index, part in enumerate(self.parts)
         )
         return list(heapq.merge(*lists))
 
     def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
         """Inherited."""
-        return self._part(ledger).entries(ledger, first, last)
+        return self._part_of(ledger).entries(ledger, first, last)
 
     def last_entry(self, ledger: LedgerLike) -> int | None:
         """Inherited."""
-        return self._part(ledger).last_entry(ledger)
+        return self._part_of(ledger).last_entry(ledger)
 
     def availability(self, ledger: LedgerLike) -> Availability:
         """Inherited."""
-        return self._part(ledger).availability(ledger)
+        return self._part_of(ledger).availability(ledger)
 
     def availability_many(
         self, ledgers: Iterable[LedgerLike] | None = None, errors: Errors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
-        """Return the answers of the parts, in the order of ledgers."""
+        """Return the results of the parts, in ledger order."""
         return over_parts(self.parts, self.dir_index, self._names_asked(ledgers), errors)
 
     def get(self, ledger: LedgerLike, entry: int) -> int | None:
         """Inherited."""
-        return self._part(ledger).get(ledger, entry)
+        return self._part_of(ledger).get(ledger, entry)
 
     def get_many(self, ledger: LedgerLike, entries: IntArrayLike) -> Int64Array:
         """Inherited."""
-        return self._part(ledger).get_many(ledger, entries)
+        return self._part_of(ledger).get_many(ledger, entries)
 
     def items(
         self, ledger: LedgerLike, first: int = 0, last: int | None = None
     ) -> tuple[Int64Array, Int64Array]:
         """Inherited."""
-        return self._part(ledger).items(ledger, first, last)
+        return self._part_of(ledger).items(ledger, first, last)
 
     def put_many(self, ledger: LedgerLike, entries: IntArrayLike, locations: IntArrayLike) -> None:
         """Inherited."""
-        self._part(ledger).put_many(ledger, entries, locations)
+        self._part_of(ledger).put_many(ledger, entries, locations)
 
     def state(self, ledger: LedgerLike) -> LedgerState:
         """Inherited."""
-        return self._part(ledger).state(ledger)
+        return self._part_of(ledger).state(ledger)
 
     def checked_state(self, ledger: LedgerLike) -> tuple[LedgerState, list[Finding]]:
         """Inherited."""
-        return self._part(ledger).checked_state(ledger)
+        return self._part_of(ledger).checked_state(ledger)
 
     def set_state(self, ledger: LedgerLike, state: LedgerState) -> None:
         """Inherited."""
-        self._part(ledger).set_state(ledger, state)
+        self._part_of(ledger).set_state(ledger, state)
 
     def can_store_explicit_lac(self, ledger: LedgerLike) -> bool:
         """Inherited."""
-        return self._part(ledger).can_store_explicit_lac(ledger)
+        return self._part_of(ledger).can_store_explicit_lac(ledger)
 
     def delete(self, ledger: LedgerLike) -> None:
         """Inherited."""
-        self._part(ledger).delete(ledger)
+        self._part_of(ledger).delete(ledger)
 
     def flush(self) -> None:
         """Inherited."""
@@ -138,28 +138,30 @@ class PartitionedIndex(EntryIndex):
     def scan(
         self, batch: int = DEFAULT_BATCH, findings: list[Finding] | None = None
     ) -> Iterator[IndexBatch]:
-        """Return the rows of one part after the other, `dir_index` telling which.
+        """Return the rows of one part after the other; `dir_index` is the part's index.
 
-        Ledgers in a part where they do not belong are left out, as in every other answer.
+        Ledgers in a part where they do not belong are left out, as in every other method.
         """
-        return self._scanned(check_batch("batch", batch), findings)
+        return self._scan_parts(check_batch("batch", batch), findings)
 
-    def _scanned(self, batch: int, findings: list[Finding] | None) -> Iterator[IndexBatch]:
-        for at, part in enumerate(self.parts):
+    def _scan_parts(self, batch: int, findings: list[Finding] | None) -> Iterator[IndexBatch]:
+        for part_index, part in enumerate(self.parts):
             for rows in part.scan(batch, findings):
-                homes = rows.ledger_id.view(np.uint64) % np.uint64(len(self.parts))
-                if not (homes == at).all():
-                    rows = IndexBatch(*(column[homes == at] for column in rows))
+                home_of_row = rows.ledger_id.view(np.uint64) % np.uint64(len(self.parts))
+                if not (home_of_row == part_index).all():
+                    rows = IndexBatch(*(column[home_of_row == part_index] for column in rows))
                 if rows.entry_id.size:
-                    yield rows._replace(dir_index=rows.dir_index + at)
+                    yield rows._replace(dir_index=rows.dir_index + part_index)
 
     def findings(self) -> list[Finding]:
-        """Return the parts' findings, and ledgers that lie in the wrong part."""
-        found = [finding for part in self.parts for finding in part.findings()]
-        for at, part in enumerate(self.parts):
+        """Return the parts' findings, and one for each ledger in the wrong part."""
+        findings = [finding for part in self.parts for finding in part.findings()]
+        for part_index, part in enumerate(self.parts):
             for ledger in part.ledgers():
                 home = self.dir_index(ledger)
-                if home != at:
-                    detail = f"ledger {ledger} lies in directory {at}, a bookie looks in {home}"
-                    found.append(Finding("oddity", detail, ledger=ledger))
-        return found
+                if home != part_index:
+                    detail = (
+                        f"ledger {ledger} lies in directory {part_index}, a bookie looks in {home}"
+                    )
+                    findings.append(Finding("oddity", detail, ledger=ledger))
+        return findings

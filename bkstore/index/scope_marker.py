@@ -1,7 +1,7 @@
 """The marker of directories that hold scopes other than 0: ``current/BKSTORE-128``.
 
-Such ledgers are bkstore's own (BP-35 was never built), so a directory says that it has them
-and in which version: two lines of text, the name and a decimal number.
+Such ledgers are bkstore's own (BP-35 was never implemented), so a directory with them is marked
+with the version of their layout: two lines of text, the name and a decimal number.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from bkstore.files.os_errors import writing
 
 MARKER_NAME = "BKSTORE-128"
 MARKER_VERSION = 1
-_LIMIT = 1 << 16
+_MAX_MARKER_BYTES = 1 << 16
 
 
 def write_marker(current: Path, files: Files = OS_FILES) -> None:
-    """Write the marker below a ``current/`` directory unless it is there; durable at return."""
+    """Write the marker into a ``current/`` directory unless it exists; durable on return."""
     path = current / MARKER_NAME
     if not path.exists():
         with writing(path):
@@ -27,10 +27,10 @@ def write_marker(current: Path, files: Files = OS_FILES) -> None:
 
 
 def check_marker(current: Path) -> bool:
-    """Return whether the marker is there; `UnsupportedLayout` for a version we do not know."""
+    """Return whether the marker exists; raise `UnsupportedLayout` for an unknown version."""
     path = current / MARKER_NAME
     try:
-        lines = read_whole(path, _LIMIT).decode("ascii").splitlines()
+        lines = read_whole(path, _MAX_MARKER_BYTES).decode("ascii").splitlines()
     except FileNotFoundError:
         return False
     except UnicodeDecodeError as error:

@@ -1,8 +1,8 @@
 """Reading and writing the slots of one .idx file, in bounded memory.
 
-Works on an open file descriptor and int64 slots; knows nothing of ledgers or directories. The
-format is `bkstore.formats.idxfile`. Presence is judged on the raw words (zero is zero in
-either byte order), and only the locations that are wanted are byte-swapped.
+Works on an open file descriptor and int64 slots, independent of ledgers and directories. The
+format is `bkstore.formats.idxfile`. Presence is tested on the raw words (zero is zero in either
+byte order), and only the requested locations are byte-swapped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bkstore.formats.idxfile import HEADER_SIZE, SLOT_SIZE, IdxHeader
 from bkstore.ids import Int64Array
 
 CHUNK_SLOTS = 1 << 16
-"""Slots read at a time: 512 KiB, one buffer, reused, so that a scan stays in the cache."""
+"""Slots read at a time: 512 KiB in one reused buffer, so that a scan stays in the CPU cache."""
 
 _WRITE_SLOTS = 1 << 19
 """Slots rewritten at a time: 4 MiB."""
@@ -36,59 +36,65 @@ _SIGN_BYTE = np.int64(np.array([1 << 63], ">u8").view(np.int64)[0])
 def slot_count(size: int, path: str) -> int:
     """Return how many slots a file of `size` bytes has.
 
-    Raises `CorruptionError` where the file ends inside a slot: whole pages are written always,
+    Raises `CorruptionError` if the file ends inside a slot: only whole pages are ever written,
     so bytes are missing.
     """
     body = max(size - HEADER_SIZE, 0)
     if body % SLOT_SIZE:
-        at = size - body % SLOT_SIZE
-        raise CorruptionError(path, at, f"file ends inside a slot ({body % SLOT_SIZE} of 8 bytes)")
+        cut_offset = size - body % SLOT_SIZE
+        raise CorruptionError(
+            path, cut_offset, f"file ends inside a slot ({body % SLOT_SIZE} of 8 bytes)"
+        )
     return body // SLOT_SIZE
 
 
 def read_at(fd: int, view: memoryview, offset: int, path: str) -> None:
     """Fill `view` from `offset` on; `CorruptionError` if the file ends before that."""
-    done = 0
-    while done < len(view):
-        got = os.preadv(fd, [view[done:]], offset + done)
-        if got == 0:
-            raise CorruptionError(path, offset + done, "file ended while it was read")
-        done += got
+    filled = 0
+    while filled < len(view):
+        read_bytes = os.preadv(fd, [view[filled:]], offset + filled)
+        if read_bytes == 0:
+            raise CorruptionError(path, offset + filled, "file ended while it was read")
+        filled += read_bytes
 
 
-def _chunks(fd: int, path: str, first: int, stop: int) -> Iterator[tuple[int, Int64Array]]:
-    """Yield (first slot, raw words) for slots first..stop-1; the words are reused, not kept."""
+def _read_chunks(fd: int, path: str, first: int, stop: int) -> Iterator[tuple[int, Int64Array]]:
+    """Yield (first slot, raw words) for slots first..stop-1; the next step reuses the words.
+
+    Holes are skipped. Raises `CorruptionError` for a negative location.
+    """
     buffer = np.empty(min(CHUNK_SLOTS, max(stop - first, 0)), np.int64)
-    info = os.fstat(fd)
-    sparse = info.st_blocks * 512 < info.st_size - SLOT_SIZE * CHUNK_SLOTS
-    at = first
-    while at < stop:
-        if sparse:  # a file of few entries far apart: what was never written is not read
-            data = past_hole(fd, HEADER_SIZE + SLOT_SIZE * at)
-            if data is None:
+    file_stat = os.fstat(fd)
+    sparse = file_stat.st_blocks * 512 < file_stat.st_size - SLOT_SIZE * CHUNK_SLOTS
+    slot = first
+    while slot < stop:
+        if sparse:  # few entries far apart: skip what was never written
+            data_offset = past_hole(fd, HEADER_SIZE + SLOT_SIZE * slot)
+            if data_offset is None:
                 return
-            at = max(at, (data - HEADER_SIZE) // SLOT_SIZE)
-            if at >= stop:
+            slot = max(slot, (data_offset - HEADER_SIZE) // SLOT_SIZE)
+            if slot >= stop:
                 return
-        words = buffer[: min(CHUNK_SLOTS, stop - at)]
-        read_at(fd, words.data.cast("B"), HEADER_SIZE + SLOT_SIZE * at, path)
+        words = buffer[: min(CHUNK_SLOTS, stop - slot)]
+        read_at(fd, words.data.cast("B"), HEADER_SIZE + SLOT_SIZE * slot, path)
         if np.bitwise_or.reduce(words) & _SIGN_BYTE:
-            slot = at + int(np.flatnonzero(words & _SIGN_BYTE)[0])
+            bad_slot = slot + int(np.flatnonzero(words & _SIGN_BYTE)[0])
             raise CorruptionError(
-                path, HEADER_SIZE + SLOT_SIZE * slot, f"location of entry {slot} is negative"
+                path,
+                HEADER_SIZE + SLOT_SIZE * bad_slot,
+                f"location of entry {bad_slot} is negative",
             )
-        yield at, words
-        at += words.size
+        yield slot, words
+        slot += words.size
 
 
 def present_groups(fd: int, path: str, first: int, stop: int) -> Groups:
     """Return which of the slots first..stop-1 hold a location, as canonical groups.
 
-    Cost: one read of the data that is there, ids inside a run are never made. Memory: one
-    chunk, and the groups.
+    Cost: one read of the data, without expanding runs to ids. Memory: one chunk, and the groups.
     """
-    chunks = _chunks(fd, path, first, stop)
-    parts = [from_entries.presence(words != 0, at) for at, words in chunks]
+    chunks = _read_chunks(fd, path, first, stop)
+    parts = [from_entries.presence(words != 0, first_slot) for first_slot, words in chunks]
     return grouping.join(parts)
 
 
@@ -96,30 +102,30 @@ def read_items(
     fd: int, path: str, first: int, stop: int
 ) -> Iterator[tuple[Int64Array, Int64Array]]:
     """Yield (entries, locations) chunk by chunk for slots first..stop-1 that hold a location."""
-    for at, words in _chunks(fd, path, first, stop):
-        here = np.flatnonzero(words != 0)
-        if here.size:
-            yield here + at, _native(words[here])
+    for first_slot, words in _read_chunks(fd, path, first, stop):
+        present = np.flatnonzero(words != 0)
+        if present.size:
+            yield present + first_slot, _to_native(words[present])
 
 
 def last_present(fd: int, path: str, stop: int) -> int | None:
     """Return the highest slot below `stop` that holds a location, None if there is none.
 
-    Reads backwards from the end, past holes in strides that double: O(1) for a file without a
-    long tail of zeros.
+    Reads backwards from the end, skipping holes in strides that double: O(1) for a file without
+    a long tail of zeros.
     """
-    span = CHUNK_SLOTS
+    stride = CHUNK_SLOTS
     while stop > 0:
-        first = max(stop - span, 0)
-        data = past_hole(fd, HEADER_SIZE + SLOT_SIZE * first)
-        if data is None or data >= HEADER_SIZE + SLOT_SIZE * stop:
-            stop, span = first, 2 * span
-        elif span > CHUNK_SLOTS:
-            span //= 2
+        first = max(stop - stride, 0)
+        data_offset = past_hole(fd, HEADER_SIZE + SLOT_SIZE * first)
+        if data_offset is None or data_offset >= HEADER_SIZE + SLOT_SIZE * stop:
+            stop, stride = first, 2 * stride
+        elif stride > CHUNK_SLOTS:
+            stride //= 2
         else:
-            found = [int(entries[-1]) for entries, _ in read_items(fd, path, first, stop)]
-            if found:
-                return found[-1]
+            last_entries = [int(entries[-1]) for entries, _ in read_items(fd, path, first, stop)]
+            if last_entries:
+                return last_entries[-1]
             stop = first
     return None
 
@@ -127,35 +133,37 @@ def last_present(fd: int, path: str, stop: int) -> int | None:
 def gather(fd: int, path: str, entries: Int64Array, slots: int) -> Int64Array:
     """Return the locations of `entries` (any order), 0 where absent or past the end.
 
-    Reads the chunks that hold entries asked for, each once.
+    Reads the chunks that hold these entries, each once.
     """
     # In ascending order, so that each chunk is read once; those past the end stay 0.
     result = np.zeros(entries.size, np.int64)
-    order = np.argsort(entries, kind="stable") if _unsorted(entries) else np.arange(entries.size)
-    ids = entries[order]
-    ids = ids[: np.searchsorted(ids, slots)]
-    at = 0
-    while at < ids.size:
-        # One read for all entries of a chunk's length, from the first of them on.
-        first = int(ids[at])
-        end = int(np.searchsorted(ids, first + CHUNK_SLOTS))
-        words = np.empty(int(ids[end - 1]) - first + 1, np.int64)
+    sort_order = (
+        np.argsort(entries, kind="stable") if _is_unsorted(entries) else np.arange(entries.size)
+    )
+    sorted_ids = entries[sort_order]
+    sorted_ids = sorted_ids[: np.searchsorted(sorted_ids, slots)]
+    start = 0
+    while start < sorted_ids.size:
+        # One read covers all entries within a chunk's length of the first unread one.
+        first = int(sorted_ids[start])
+        stop = int(np.searchsorted(sorted_ids, first + CHUNK_SLOTS))
+        words = np.empty(int(sorted_ids[stop - 1]) - first + 1, np.int64)
         read_at(fd, words.data.cast("B"), HEADER_SIZE + SLOT_SIZE * first, path)
-        found = _native(words[ids[at:end] - first])
-        if found.size and int(found.min()) < 0:
-            slot = int(ids[at:end][found < 0][0])
+        locations = _to_native(words[sorted_ids[start:stop] - first])
+        if locations.size and int(locations.min()) < 0:
+            slot = int(sorted_ids[start:stop][locations < 0][0])
             offset = HEADER_SIZE + SLOT_SIZE * slot
             raise CorruptionError(path, offset, f"location of entry {slot} is negative")
-        result[order[at:end]] = found
-        at = end
+        result[sort_order[start:stop]] = locations
+        start = stop
     return result
 
 
-def _unsorted(values: Int64Array) -> bool:
+def _is_unsorted(values: Int64Array) -> bool:
     return bool((values[1:] < values[:-1]).any())
 
 
-def _native(words: Int64Array) -> Int64Array:
+def _to_native(words: Int64Array) -> Int64Array:
     return words.view(">i8").astype(np.int64)
 
 
@@ -168,46 +176,51 @@ def write_slots(
 ) -> None:
     """Store locations of sorted, distinct entries; whole pages are read, changed and written.
 
-    Untouched pages in between are left alone (a hole stays a hole). A page past the end of the
-    file begins as zeros. A write that fails (`OSError`) leaves its pages as they were.
+    Pages in between are not touched (a hole stays a hole). A page past the end of the file starts
+    as zeros. A write that fails (`OSError`) leaves its pages as they were.
     """
+    # Split the entries at gaps between their pages, then write each run of pages in parts.
     pages = entries // page_slots
-    span = max(_WRITE_SLOTS // page_slots, 1)
+    pages_per_write = max(_WRITE_SLOTS // page_slots, 1)
     gaps = np.flatnonzero(np.diff(pages) > 1) + 1
-    for lo, hi in zip(np.concatenate(([0], gaps)), np.concatenate((gaps, [pages.size]))):
-        at = int(lo)
-        while at < hi:
-            end = min(int(np.searchsorted(pages, pages[at] + span)), int(hi))
-            offset, data = _pages(fd, entries[at:end], locations[at:end], page_slots)
+    for run_start, run_stop in zip(
+        np.concatenate(([0], gaps)), np.concatenate((gaps, [pages.size]))
+    ):
+        start = int(run_start)
+        while start < run_stop:
+            stop = min(int(np.searchsorted(pages, pages[start] + pages_per_write)), int(run_stop))
+            offset, data = _changed_pages(
+                fd, entries[start:stop], locations[start:stop], page_slots
+            )
             overwrite(fd, data, offset, files)
-            at = end
+            start = stop
 
 
 def overwrite(fd: int, data: bytes, offset: int, files: Files = OS_FILES) -> None:
-    """Write `data` at `offset`; if that fails (`OSError`), put back what was there.
+    """Write `data` at `offset`; if that fails (`OSError`), restore the previous bytes and raise.
 
-    Else half a slot may stay of a location that was good.
+    Otherwise a partly written slot could replace a good location.
     """
-    size, old = os.fstat(fd).st_size, os.pread(fd, len(data), offset)
+    size, previous = os.fstat(fd).st_size, os.pread(fd, len(data), offset)
     try:
         files.pwrite(fd, data, offset)
     except OSError:
-        files.pwrite(fd, old, offset)
+        files.pwrite(fd, previous, offset)
         files.truncate(fd, size)
         raise
 
 
-def _pages(
+def _changed_pages(
     fd: int, entries: Int64Array, locations: Int64Array, page_slots: int
 ) -> tuple[int, bytes]:
-    """Return the whole pages around some entries as they are to be, and where they lie."""
+    """Return (offset, new contents) of the whole pages that hold these entries."""
     first = int(entries[0]) // page_slots * page_slots
     stop = (int(entries[-1]) // page_slots + 1) * page_slots
     offset = HEADER_SIZE + SLOT_SIZE * first
     words = np.zeros(stop - first, ">i8")
     if entries.size < stop - first:
-        old = os.pread(fd, words.nbytes, offset)
-        words.view(np.uint8)[: len(old)] = np.frombuffer(old, np.uint8)
+        stored = os.pread(fd, words.nbytes, offset)
+        words.view(np.uint8)[: len(stored)] = np.frombuffer(stored, np.uint8)
     words[entries - first] = locations
     return offset, words.tobytes()
 

@@ -1,8 +1,9 @@
-"""Which ledgers have an index file below ``current/``, and what else lies about there.
+"""Which ledgers have an index file below ``current/``, and which stray files are there.
 
-Real ledgers of scope 0 lie two hex directories deep, other scopes three. The start-up scan of
-a real bookie (`IndexPersistenceMgr.getActiveLedgers`) also sees `.rloc` files, left behind by
-an interrupted move: it deletes one whose `.idx` exists and renames one whose `.idx` does not.
+The files of ledgers of scope 0 are two hex directories deep, those of other scopes three. The
+start-up scan of a real bookie (`IndexPersistenceMgr.getActiveLedgers`) also sees `.rloc` files,
+left behind by an interrupted move: it deletes one whose `.idx` exists and renames one whose `.idx`
+does not.
 """
 
 from __future__ import annotations
@@ -21,74 +22,78 @@ from bkstore.formats.idxfile import index_path, ledger_of_path
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
 
-_LEVEL = re.compile(r"[0-9a-f]{1,2}|[0-9a-f]{8}")
+_LEVEL_NAME = re.compile(r"[0-9a-f]{1,2}|[0-9a-f]{8}")
 _SUFFIXES = (".idx", ".idx.rloc")
-_BYTES = {f"{byte:x}": byte for byte in range(256)}
+_BYTE_OF_NAME = {f"{byte:x}": byte for byte in range(256)}
 
 
 @dataclass
 class Tree:
-    """The index files of several directories: path by ledger, and what is odd."""
+    """The index files of several directories: path by ledger id, and findings."""
 
     files: dict[LedgerId, str] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     hidden: list[CorruptionError] = field(default_factory=list)
-    """What stands where a folder of index files should: what it hides is not known."""
+    """Errors for files in the place of a folder of index files: what it had is unknown."""
     unusual: set[LedgerId] = field(default_factory=set)
     """Ledgers whose file is a link, a leftover, or no file at all."""
     looked_at: bool = True
-    """Whether `unusual` has them all; else nobody looked."""
+    """Whether `unusual` is complete; if not, file types were not checked."""
 
 
 class _Walk:
-    """One pass over a ``current/``: files whose name and place fit are told apart at once."""
+    """One pass over a ``current/``: index files under canonical paths, and all others."""
 
     def __init__(self, current: Path, tree: Tree) -> None:
         self.files: dict[LedgerId, str] = {}
         self.others: list[tuple[tuple[str, ...], bool]] = []
-        """The path parts of what else ends in .idx or .idx.rloc, and whether it is a file."""
+        """Path parts of other index or .rloc names, and whether each is a regular file."""
         self._tree = tree
         for top in self._folders(str(current), ()):
-            deep = len(top.name) == 8
+            is_scoped = len(top.name) == 8
             for middle in self._folders(top.path, (top.name,)):
-                if not deep:
-                    self._take(middle.path, (top.name, middle.name))
+                if not is_scoped:
+                    self._add_files(middle.path, (top.name, middle.name))
                     continue
                 for lowest in self._folders(middle.path, (top.name, middle.name)):
-                    self._take(lowest.path, (top.name, middle.name, lowest.name))
+                    self._add_files(lowest.path, (top.name, middle.name, lowest.name))
 
     def _folders(self, path: str, parts: tuple[str, ...]) -> Iterator[os.DirEntry[str]]:
         for entry in _entries(path):
-            name = entry.name
-            if name.endswith(_SUFFIXES):
-                self.others.append(((*parts, name), entry.is_file(follow_symlinks=False)))
-            elif name in _BYTES or _LEVEL.fullmatch(name):
+            file_name = entry.name
+            if file_name.endswith(_SUFFIXES):
+                self.others.append(((*parts, file_name), entry.is_file(follow_symlinks=False)))
+            elif file_name in _BYTE_OF_NAME or _LEVEL_NAME.fullmatch(file_name):
                 if entry.is_dir(follow_symlinks=False) or is_folder(entry):
                     yield entry
                 else:
-                    self._tree.hidden.append(_no_folder(entry.path))
+                    self._tree.hidden.append(_not_a_folder(entry.path))
 
-    def _take(self, path: str, parts: tuple[str, ...]) -> None:
-        """Note the index files of a folder that has no folders in it."""
-        low = -1
-        if len(parts) == 2 and parts[0] in _BYTES and parts[1] in _BYTES:
-            low = _BYTES[parts[0]] << 8 | _BYTES[parts[1]]
+    def _add_files(self, path: str, parts: tuple[str, ...]) -> None:
+        """Add the index files of a lowest-level folder to `files`, or to `others`."""
+        low_16_bits = -1
+        if len(parts) == 2 and parts[0] in _BYTE_OF_NAME and parts[1] in _BYTE_OF_NAME:
+            low_16_bits = _BYTE_OF_NAME[parts[0]] << 8 | _BYTE_OF_NAME[parts[1]]
         for entry in _entries(path):
-            name = entry.name
-            if not name.endswith(_SUFFIXES):
+            file_name = entry.name
+            if not file_name.endswith(_SUFFIXES):
                 continue
             try:
-                number = int(name[:-4], 16)
+                ledger_number = int(file_name[:-4], 16)
             except ValueError:
-                number = -1
-            # As `index_path` says it, without making the path: this is done for each file.
-            if number & 0xFFFF == low and number < 1 << 63 and name == f"{number:x}.idx":
-                ledger: LedgerId = tuple.__new__(LedgerId, (0, number))
+                ledger_number = -1
+            # The same test as against `index_path`, without building the path: this runs per file.
+            if (
+                ledger_number & 0xFFFF == low_16_bits
+                and ledger_number < 1 << 63
+                and file_name == f"{ledger_number:x}.idx"
+            ):
+                ledger: LedgerId = tuple.__new__(LedgerId, (0, ledger_number))
                 self.files[ledger] = entry.path
                 if not entry.is_file(follow_symlinks=False):
                     self._tree.unusual.add(ledger)
             else:
-                self.others.append(((*parts, name), entry.is_file(follow_symlinks=False)))
+                self.others.append(((*parts, file_name), entry.is_file(follow_symlinks=False)))
 
 
 def _entries(path: str) -> list[os.DirEntry[str]]:
@@ -98,27 +103,29 @@ def _entries(path: str) -> list[os.DirEntry[str]]:
         return []
 
 
-def _no_folder(path: str) -> CorruptionError:
+def _not_a_folder(path: str) -> CorruptionError:
     return CorruptionError(path, None, "is no folder: index files in it cannot be read")
 
 
 def scan_trees(currents: list[Path]) -> Tree:
     """Return the index files below several ``current/`` directories, in configured order.
 
-    The first directory that has a ledger wins, as in upstream's look-up. Cost: one directory
-    read for each directory that exists (about 5 us a file); opens no file.
+    The first directory that has a ledger's file wins, as in upstream's look-up. Cost: one read of
+    each directory (about 5 us a file); opens no file.
     """
     tree = Tree()
     leftovers: list[tuple[LedgerId, str]] = []
     for current in currents:
-        # Files by their canonical names; those of ledgers that an earlier directory has are judged
-        # with the odd names below.
+        # Files under canonical names. A ledger that an earlier directory has is reported as a
+        # second file below, with the other names.
         walk = _Walk(current, tree)
-        second = walk.files.keys() & tree.files.keys() if tree.files else ()
-        walk.others += ((tuple(index_path(name).split("/")), True) for name in second)
+        duplicate_ids = walk.files.keys() & tree.files.keys() if tree.files else ()
+        walk.others += (
+            (tuple(index_path(ledger_id).split("/")), True) for ledger_id in duplicate_ids
+        )
         tree.files = walk.files | tree.files
-        # Other names may be a ledger's all the same (upper case, say), or leftovers, or nothing.
-        for parts, regular in sorted(walk.others):
+        # Another name may still be a ledger's (in upper case, say), a leftover, or no ledger's.
+        for parts, is_regular in sorted(walk.others):
             path = os.path.join(current, *parts)
             ledger = ledger_of_path(parts)
             if ledger is None:
@@ -131,9 +138,9 @@ def scan_trees(currents: list[Path]) -> Tree:
                 tree.findings.append(Finding("oddity", detail, path, ledger=ledger))
             else:
                 tree.files[ledger] = path
-                if not regular:
+                if not is_regular:
                     tree.unusual.add(ledger)
-    # Last, as a leftover counts only where no directory has the ledger's file.
+    # Last, as a leftover is used only if no directory has the ledger's file.
     for ledger, path in leftovers:
         _add_leftover(tree, ledger, path)
     tree.findings += map(Finding.of, tree.hidden)
@@ -141,6 +148,7 @@ def scan_trees(currents: list[Path]) -> Tree:
 
 
 def _add_leftover(tree: Tree, ledger: LedgerId, path: str) -> None:
+    """Report a leftover; use it as the ledger's file if the tree has no other."""
     if ledger in tree.files:
         detail = "leftover of an interrupted move; a bookie deletes it at start"
     else:
@@ -156,9 +164,9 @@ def current_of(directory: Path) -> Path:
 
 
 def find_index_file(currents: list[Path], relative: str) -> str | None:
-    """Return the path of one index file, first directory first, `.idx` before `.rloc`.
+    """Return the path of one index file or None: `.idx` before `.rloc`, directories in order.
 
-    Raises `CorruptionError` where what should be a folder on the way there is none.
+    Raises `CorruptionError` if a file stands in the place of a folder on its path.
     """
     for suffix in ("", ".rloc"):
         for current in currents:
@@ -176,7 +184,7 @@ def find_index_file(currents: list[Path], relative: str) -> str | None:
 
 
 def find_plain_file(currents: list[Path], relative: str) -> str | None:
-    """Return what `find_index_file` finds, if that is a regular file and no leftover."""
+    """Return the path if `find_index_file` would return a regular file other than a leftover."""
     for current in currents:
         path = f"{current}/{relative}"
         try:
@@ -189,31 +197,32 @@ def find_plain_file(currents: list[Path], relative: str) -> str | None:
 
 
 def _check_folders(current: Path, relative: str) -> None:
+    """Raise `CorruptionError` if anything on the path `relative` exists but is not a folder."""
     if os.path.isdir(os.path.join(current, relative)):
         return
-    place = str(current)
-    for part in relative.split("/"):
-        place = os.path.join(place, part)
-        if not os.path.isdir(place):
-            if os.path.lexists(place):
-                raise _no_folder(place)
+    folder = str(current)
+    for folder_name in relative.split("/"):
+        folder = os.path.join(folder, folder_name)
+        if not os.path.isdir(folder):
+            if os.path.lexists(folder):
+                raise _not_a_folder(folder)
             return
 
 
 def is_level(name: str) -> bool:
     """Return whether a folder of this name may hold index files."""
-    return _LEVEL.fullmatch(name) is not None
+    return _LEVEL_NAME.fullmatch(name) is not None
 
 
 def has_index_files(current: Path) -> bool:
-    """Return whether any index file lies below; stops at the first."""
-    for top in _directories(current):
-        for parent in _directories(top):
+    """Return whether there is any index file below; stops at the first."""
+    for top in _subfolders(current):
+        for parent in _subfolders(top):
             if any(name.endswith(_SUFFIXES) for name in os.listdir(parent)):
                 return True
             if any(
                 name.endswith(_SUFFIXES)
-                for deepest in _directories(parent)
+                for deepest in _subfolders(parent)
                 for name in os.listdir(deepest)
             ):
                 return True
@@ -221,17 +230,17 @@ def has_index_files(current: Path) -> bool:
 
 
 def stray_files(current: Path) -> Iterator[str]:
-    """Yield what lies in the folders of index files and has no such file's name, in order.
+    """Yield the paths of files among the index files that are not named like one, in order.
 
-    Copies under other names, and what an interrupted copy left: nothing reads them. Cost: one
-    directory read for each folder; opens no file.
+    Such as copies under other names and leftovers of an interrupted copy: nothing reads them.
+    Cost: one read of each directory; opens no file.
     """
-    for top in _directories(current):
-        for middle in _level(top):
+    for top in _subfolders(current):
+        for middle in _scan_level(top):
             if isinstance(middle, str):
                 yield middle
                 continue
-            for lowest in _level(middle.path) if len(os.path.basename(top)) == 8 else [middle]:
+            for lowest in _scan_level(middle.path) if len(os.path.basename(top)) == 8 else [middle]:
                 if isinstance(lowest, str):
                     yield lowest
                     continue
@@ -239,19 +248,19 @@ def stray_files(current: Path) -> Iterator[str]:
                 yield from (path for path in names if not path.endswith(_SUFFIXES))
 
 
-def _level(path: str) -> Iterator[os.DirEntry[str] | str]:
-    """Yield the folders of a folder of folders, and the paths of what is none and no index file."""
+def _scan_level(path: str) -> Iterator[os.DirEntry[str] | str]:
+    """Yield the level folders in `path`, and the paths of other names except index files."""
     for entry in sorted(_entries(path), key=lambda entry: entry.name):
-        if _LEVEL.fullmatch(entry.name):
-            if is_folder(entry):  # what is none is told by `scan_trees`
+        if _LEVEL_NAME.fullmatch(entry.name):
+            if is_folder(entry):  # `scan_trees` reports those that are not
                 yield entry
         elif not entry.name.endswith(_SUFFIXES):
             yield entry.path
 
 
-def _directories(path: str | Path) -> list[str]:
+def _subfolders(path: str | Path) -> list[str]:
     try:
         with os.scandir(path) as entries:
-            return sorted(e.path for e in entries if _LEVEL.fullmatch(e.name) and is_folder(e))
+            return sorted(e.path for e in entries if _LEVEL_NAME.fullmatch(e.name) and is_folder(e))
     except FileNotFoundError:
         return []

@@ -1,6 +1,6 @@
 """HierarchicalIndex: the tree of .idx files that interleaved and sorted storage keep.
 
-Formats: `docs/formats/idxfile.md`. `reader` has the reading half; here is what changes files.
+Formats: `docs/formats/idxfile.md`. `reader` has the reading half; this module changes files.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from bkstore.index.hierarchical.reader import HierarchicalReader
 class HierarchicalIndex(HierarchicalReader):
     """Index files below the ``current/`` of one or more index directories.
 
-    Reading: every directory is searched in the given order, the first hit wins; the header is
+    Reading: the directories are searched in the given order, the first hit wins; the header is
     checked at each open. Writing (`writable=True`): entries go straight into whole pages of
-    the file, the operating system's page cache being the page pool; `flush` makes them
-    durable. A new file goes to directory ``ledger mod n`` (a bookie picks one at random);
-    the first flush gives it its name, until then only its writer knows it. The writer changes
-    the disk through `files`; after `SyncFailed` it takes no more writes.
+    the file, with the operating system's page cache as the page pool; `flush` makes them
+    durable. A new file goes to directory ``ledger mod n`` (a bookie picks one at random) under a
+    temporary name; the first flush renames it. The writer changes the disk through `files`;
+    after `SyncFailed` it takes no more writes.
 
-    `page_size` matters for writing, and for ``compat="bookkeeper"``, which lists as the real
-    class does: whole pages only, and last entry 0 for "none". `header_version` is what new
-    files get; a version 0 file becomes version 1 when an explicit LAC is set on it. A file of
+    `page_size` matters for writing, and for ``compat="bookkeeper"``, which lists as upstream's
+    class does: whole pages only, and last entry 0 for "none". `header_version` is that of new
+    files; a version 0 file becomes version 1 when an explicit LAC is set on it. A file of
     more than `max_pages` pages is refused (`InvalidArgument`).
 
-    Threads: one lock guards the open files, reads of different ledgers run beside each other.
-    Fork: one that writes is closed in the child, one that reads goes on. Processes: one writer,
-    any number of readers.
+    Threads: one lock guards the open files, reads of different ledgers run concurrently. Fork: a
+    writable index is closed in the child, a read-only one stays usable. Processes: one writer, any
+    number of readers.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as top, HierarchicalIndex(top, writable=True) as index:
@@ -61,36 +61,39 @@ class HierarchicalIndex(HierarchicalReader):
             raise ReadOnlyError("this index was opened for reading")
         self._changes.check()
 
-    def _file_to_write(self, name: LedgerId) -> tuple[int, str]:
-        held = self._held(name)
-        if held is not None:
-            return held
-        current = self._currents[name.ledger % len(self._currents)]
+    def _open_to_write(self, ledger_id: LedgerId) -> tuple[int, str]:
+        """Return (descriptor, path) of the ledger's file, creating it if there is none."""
+        open_file = self._open_file(ledger_id)
+        if open_file is not None:
+            return open_file
+        current = self._currents[ledger_id.ledger % len(self._currents)]
         header = idxfile.encode_header(IdxHeader(version=self._header_version))
-        fd, path = self._changes.create(current, name, header)
+        fd, path = self._changes.create(current, ledger_id, header)
         if self._tree is not None:
-            self._tree.files[name] = self._changes.name_of(name)
-        return self._hold(name, fd, path)
+            self._tree.files[ledger_id] = self._changes.name_of(ledger_id)
+        return self._keep_open(ledger_id, fd, path)
 
     def put_many(self, ledger: LedgerLike, entries: IntArrayLike, locations: IntArrayLike) -> None:
-        """Store locations; the last of equal entries wins. Rewrites the pages they lie in.
+        """Store locations; the last of equal entries wins. Rewrites the pages that hold them.
 
-        `InvalidArgument` where the file would need more than `max_pages` pages; `WriteFailed`
-        where the system refuses: the pages it refused are as they were.
+        Raises `InvalidArgument` if the file would need more than `max_pages` pages, `WriteFailed`
+        if the system refuses a write: the pages concerned are left as they were.
         """
         self._check_writable()
-        ids, places = sorted_distinct(*check_put(entries, locations), "last")
-        if ids.size and int(ids[-1]) // self._page_slots >= self._max_pages:
+        entry_ids, sorted_locations = sorted_distinct(*check_put(entries, locations), "last")
+        if entry_ids.size and int(entry_ids[-1]) // self._page_slots >= self._max_pages:
             raise InvalidArgument(
-                f"entry {int(ids[-1])} needs page {int(ids[-1]) // self._page_slots}, "
+                f"entry {int(entry_ids[-1])} needs page {int(entry_ids[-1]) // self._page_slots}, "
                 f"this index takes {self._max_pages} pages a file (max_pages)"
             )
         with self._lock:
-            fd, path = self._file_to_write(LedgerId.of(ledger))
-            if ids.size:
+            fd, path = self._open_to_write(LedgerId.of(ledger))
+            if entry_ids.size:
                 self._changes.wrote(path)
                 with writing(path):
-                    file_slots.write_slots(fd, ids, places, self._page_slots, self._files)
+                    file_slots.write_slots(
+                        fd, entry_ids, sorted_locations, self._page_slots, self._files
+                    )
 
     def set_state(self, ledger: LedgerLike, state: LedgerState) -> None:
         """Rewrite the header block; the ledger's entries stay."""
@@ -98,60 +101,59 @@ class HierarchicalIndex(HierarchicalReader):
         check_state(state)
         if state.limbo:
             raise UnsupportedLayout("index files have no place for the limbo state")
-        name = LedgerId.of(ledger)
+        ledger_id = LedgerId.of(ledger)
         with self._lock:
-            held = self._held(name)
-            old = IdxHeader(version=self._header_version)
-            if held is not None:
-                old = file_slots.read_header(*held, self._compat)
+            open_file = self._open_file(ledger_id)
+            old_header = IdxHeader(version=self._header_version)
+            if open_file is not None:
+                old_header = file_slots.read_header(*open_file, self._compat)
             data = idxfile.encode_header(
-                _changed_header(old, state, self._header_version, self._compat)
+                _changed_header(old_header, state, self._header_version, self._compat)
             )
-            fd, path = self._file_to_write(name)
+            fd, path = self._open_to_write(ledger_id)
             self._changes.wrote(path)
             with writing(path):
                 file_slots.overwrite(fd, data, 0, self._files)
 
     def can_store_explicit_lac(self, ledger: LedgerLike) -> bool:
-        """Return False for a header of version 0 that `header_version=0` lets be; one read."""
-        name = LedgerId.of(ledger)
+        """Return False if the header is of version 0 and `header_version` is 0 too; one read."""
+        ledger_id = LedgerId.of(ledger)
         if self._compat or self._header_version != idxfile.VERSION_0:
-            return True  # in compat mode version 0 takes it and drops it
+            return True  # in compat mode version 0 accepts it and drops it
         try:
-            return self.header(name).version != idxfile.VERSION_0
+            return self.header(ledger_id).version != idxfile.VERSION_0
         except NoSuchLedger:
             return False
 
     def delete(self, ledger: LedgerLike) -> None:
-        """Remove the ledger's file, leftovers and second copies too; directories stay."""
+        """Remove the ledger's file, its leftovers and second copies; directories stay."""
         self._check_writable()
-        name = LedgerId.of(ledger)
+        ledger_id = LedgerId.of(ledger)
         with self._lock:
-            held = self._open.pop(name, None)
-            if held is not None:
-                self._files.close(held[0])
-            self._changes.drop_new(name)
-            relative = index_path(name)
+            open_file = self._open.pop(ledger_id, None)
+            if open_file is not None:
+                self._files.close(open_file[0])
+            self._changes.drop_new(ledger_id)
+            relative = index_path(ledger_id)
             while (path := find_index_file(self._currents, relative)) is not None:
                 self._changes.remove(path)
             if self._tree is not None:
-                self._tree.files.pop(name, None)
+                self._tree.files.pop(ledger_id, None)
 
     def flush(self) -> None:
         """Make every change since the last flush durable: bytes, names, removals.
 
-        One sync for each file and folder that changed. `SyncFailed` where the system could
-        not; open the index again then.
+        One sync for each file and folder that changed. After `SyncFailed`, open the index again.
         """
         with self._lock:
-            self._changes.flush(self._named)
+            self._changes.flush(self._note_final_path)
 
-    def _named(self, name: LedgerId, path: str) -> None:
-        if name in self._open:
-            self._open[name] = (self._open[name][0], path)
+    def _note_final_path(self, ledger_id: LedgerId, path: str) -> None:
+        if ledger_id in self._open:
+            self._open[ledger_id] = (self._open[ledger_id][0], path)
 
     def close(self) -> None:
-        """Flush, then close every file, also where the flush fails."""
+        """Flush, then close every file, even if the flush fails."""
         with self._lock:
             try:
                 if not self._closed:
@@ -163,17 +165,22 @@ class HierarchicalIndex(HierarchicalReader):
 
 
 def _changed_header(
-    old: IdxHeader, state: LedgerState, newest: int, compat: Literal["bookkeeper"] | None
+    old_header: IdxHeader,
+    state: LedgerState,
+    max_version: int,
+    compat: Literal["bookkeeper"] | None,
 ) -> IdxHeader:
     """Return the header for a new state; other state bits stay as they were read.
 
-    A header of version 0 becomes one of version 1 for an explicit LAC, if `newest` allows it.
+    An explicit LAC turns a header of version 0 into version 1, if `max_version` allows it.
     """
-    bits = old.state_bits | FENCED_BIT if state.fenced else old.state_bits & ~FENCED_BIT
-    lac, version = state.explicit_lac, old.version
+    bits = (
+        old_header.state_bits | FENCED_BIT if state.fenced else old_header.state_bits & ~FENCED_BIT
+    )
+    lac, version = state.explicit_lac, old_header.version
     if lac is not None and version == idxfile.VERSION_0:
         if compat:  # upstream keeps version 0 and loses the LAC at restart
             lac = None
-        elif newest >= idxfile.VERSION_1:
+        elif max_version >= idxfile.VERSION_1:
             version = idxfile.VERSION_1
     return IdxHeader(state.master_key, bits, lac, version)

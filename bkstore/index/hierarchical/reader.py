@@ -60,16 +60,16 @@ from bkstore.index.scope_marker import check_marker
 DEFAULT_MAX_PAGES = 1 << 20
 """Pages a file may grow to: 8 GiB and 2^30 entries at the default page size."""
 
-_OPEN_FILES = 64
-_FEWEST_ROWS = 1 << 10
-"""Rows that a scan hands out together, however small a batch is wished for."""
+_MAX_OPEN_FILES = 64
+_MIN_SCAN_ROWS = 1 << 10
+"""The fewest rows that a scan cuts a file into, even if `batch` is smaller."""
 
-_NONE = np.empty(0, np.int64)
+_NO_ENTRIES = np.empty(0, np.int64)
 _T = TypeVar("_T")
 
 
 class HierarchicalReader(EntryIndex):
-    """The reading half of `HierarchicalIndex`, which says what an index of files is."""
+    """The reading half of `HierarchicalIndex`, which documents both."""
 
     layout = "idx"
     supports_limbo = False
@@ -122,7 +122,8 @@ class HierarchicalReader(EntryIndex):
         if self._closed:
             raise forks.closed(f"{self._currents[0]}: this index")
 
-    def _scanned(self) -> Tree:
+    def _scanned_tree(self) -> Tree:
+        """Return the tree of index files, scanning for them the first time."""
         self._check_open()
         if self._tree is None:
             with readable(self._currents[0]):
@@ -131,58 +132,61 @@ class HierarchicalReader(EntryIndex):
         return self._tree
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
-        """Return the ledgers with an index file, in unsigned order; by name, opens none."""
+        """Return the ledgers with an index file, in unsigned order; opens no file."""
         scope = check_scope(scope)
         with self._lock:
-            files = self._scanned().files
-            names = [name for name in files if scope is None or name[0] == scope]
-        sort_ledgers(names)
-        return names
+            files = self._scanned_tree().files
+            ledger_ids = [
+                ledger_id for ledger_id in files if scope is None or ledger_id[0] == scope
+            ]
+        sort_ledgers(ledger_ids)
+        return ledger_ids
 
     def findings(self) -> list[Finding]:
         """Return misplaced files, second copies and `.rloc` leftovers."""
         with self._lock:
-            return list(self._scanned().findings)
+            return list(self._scanned_tree().findings)
 
     def path(self, ledger: LedgerLike) -> str | None:
         """Return the path of the ledger's index file, None if it has none.
 
-        A file that is new has that name from the next flush on.
+        A new file has this path only from the next flush on.
         """
-        name = LedgerId.of(ledger)
+        ledger_id = LedgerId.of(ledger)
         self._check_open()
         with self._lock:
-            if self._tree is not None and (name in self._tree.files or not self._tree.hidden):
-                return self._tree.files.get(name)
-            if name in self._changes.new:
-                return self._changes.name_of(name)
-        return find_index_file(self._currents, index_path(name))
+            if self._tree is not None and (ledger_id in self._tree.files or not self._tree.hidden):
+                return self._tree.files.get(ledger_id)
+            if ledger_id in self._changes.new:
+                return self._changes.name_of(ledger_id)
+        return find_index_file(self._currents, index_path(ledger_id))
 
     def has_ledger(self, ledger: LedgerLike) -> bool:
-        """Return whether the ledger has an index file; looks for that file alone."""
+        """Return whether the ledger has an index file; searches for that file only."""
         return self.path(ledger) is not None
 
-    def _with_file(self, ledger: LedgerLike, act: Callable[[int, str], _T], default: _T) -> _T:
+    def _with_file(self, ledger: LedgerLike, read: Callable[[int, str], _T], default: _T) -> _T:
         """Run `act(fd, path)` on the ledger's file, or return `default` if it has none."""
         with self._lock:
-            held = self._held(LedgerId.of(ledger))
-            if held is None:
+            open_file = self._open_file(LedgerId.of(ledger))
+            if open_file is None:
                 return default
-            # A descriptor of its own: the pool may close the shared one meanwhile.
-            fd, path = os.dup(held[0]), held[1]
+            # A duplicate descriptor: another thread may close the shared one meanwhile.
+            fd, path = os.dup(open_file[0]), open_file[1]
         try:
-            return act(fd, path)
+            return read(fd, path)
         except OSError as error:
             raise unreadable(error, path) from error
         finally:
             os.close(fd)
 
-    def _held(self, name: LedgerId) -> tuple[int, str] | None:
-        held = self._open.get(name)
-        if held is not None:
-            self._open.move_to_end(name)
-            return held
-        path = self._changes.new.get(name) or self.path(name)
+    def _open_file(self, ledger_id: LedgerId) -> tuple[int, str] | None:
+        """Return (descriptor, path) of the ledger's file, opening it; None if it has none."""
+        open_file = self._open.get(ledger_id)
+        if open_file is not None:
+            self._open.move_to_end(ledger_id)
+            return open_file
+        path = self._changes.new.get(ledger_id) or self.path(ledger_id)
         if path is None:
             return None
         mode = os.O_RDWR if self._writable else os.O_RDONLY
@@ -196,81 +200,82 @@ class HierarchicalReader(EntryIndex):
         except BaseException:
             self._files.close(fd)
             raise
-        return self._hold(name, fd, path)
+        return self._keep_open(ledger_id, fd, path)
 
-    def _hold(self, name: LedgerId, fd: int, path: str) -> tuple[int, str]:
-        self._open[name] = (fd, path)
-        if len(self._open) > _OPEN_FILES:
+    def _keep_open(self, ledger_id: LedgerId, fd: int, path: str) -> tuple[int, str]:
+        """Add a file to the open ones, closing the least recently used if there are too many."""
+        self._open[ledger_id] = (fd, path)
+        if len(self._open) > _MAX_OPEN_FILES:
             self._files.close(self._open.popitem(last=False)[1][0])
         return fd, path
 
-    def _slots(self, fd: int, path: str) -> int:
+    def _slot_count(self, fd: int, path: str) -> int:
         if self._compat:  # PageEntriesIterableImpl visits whole pages only
-            return self._rounded_slots(fd) // self._page_slots * self._page_slots
+            return self._whole_slots(fd) // self._page_slots * self._page_slots
         return file_slots.slot_count(os.fstat(fd).st_size, path)
 
     @staticmethod
-    def _rounded_slots(fd: int) -> int:
-        """Return the whole slots of a file, as upstream counts them: a cut one is ignored."""
+    def _whole_slots(fd: int) -> int:
+        """Return how many whole slots a file has; like upstream, ignores a partial one."""
         return max(os.fstat(fd).st_size - HEADER_SIZE, 0) // idxfile.SLOT_SIZE
 
-    def _bounds(self, fd: int, path: str, first: int, last: int) -> tuple[int, int]:
-        return first, min(self._slots(fd, path), last + 1)
+    def _slot_range(self, fd: int, path: str, first: int, last: int) -> tuple[int, int]:
+        return first, min(self._slot_count(fd, path), last + 1)
 
     # -- reading
 
     def availability(self, ledger: LedgerLike) -> Availability:
-        """Return which entries are here. One read of the file; memory in sequence groups."""
+        """Return which entries are stored. One read of the file; memory: the sequence groups."""
 
-        def act(fd: int, path: str) -> Availability:
-            groups = file_slots.present_groups(fd, path, 0, self._slots(fd, path))
+        def read(fd: int, path: str) -> Availability:
+            groups = file_slots.present_groups(fd, path, 0, self._slot_count(fd, path))
             return Availability.from_canonical(groups)
 
-        return self._with_file(ledger, act, Availability())
+        return self._with_file(ledger, read, Availability())
 
     def availability_many(
         self, ledgers: Iterable[LedgerLike] | None = None, errors: Errors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
-        """Return (ledger, `availability`) of many ledgers; small files are read and judged
-        together, so that each costs its system calls and little more. Memory: 2 MiB."""
+        """Return (ledger, `availability`) of many ledgers; small files are read and checked
+        together, so that each costs little more than its system calls. Memory: 2 MiB."""
         self._check_open()
-        return self._listed(self._names_asked(ledgers), errors)
+        return self._list_files(self._names_asked(ledgers), errors)
 
-    def _listed(
-        self, names: list[LedgerId], errors: Errors | None
+    def _list_files(
+        self, ledger_ids: list[LedgerId], errors: Errors | None
     ) -> Iterator[tuple[LedgerId, Availability]]:
-        for part in read_files(self._plain_files(names), self._whole):
+        for chunk in read_files(self._plain_files(ledger_ids), self._listed_unit_bytes):
             self._check_open()
-            found = from_mask_of_many(part.words != 0, part.base)
-            sets = sets_of(*found, len(part.read))
-            if len(part.read) == len(part.names):
-                yield from zip(part.names, sets)
+            groups = from_mask_of_many(chunk.words != 0, chunk.base)
+            sets = sets_of(*groups, len(chunk.read))
+            if len(chunk.read) == len(chunk.names):
+                yield from zip(chunk.names, sets)
                 continue
-            at = 0
-            for number, here in zip(part.read, sets):
-                yield from one_by_one(self.availability, part.names[at:number], errors)
-                yield part.names[number], here
-                at = number + 1
-            yield from one_by_one(self.availability, part.names[at:], errors)
+            next_index = 0
+            for index, availability in zip(chunk.read, sets):
+                yield from one_by_one(self.availability, chunk.names[next_index:index], errors)
+                yield chunk.names[index], availability
+                next_index = index + 1
+            yield from one_by_one(self.availability, chunk.names[next_index:], errors)
 
     @property
-    def _whole(self) -> int:
-        """What the slots of a file are a multiple of, in bytes, if a listing shows all of them."""
+    def _listed_unit_bytes(self) -> int:
+        """The bytes that a file's body must be a multiple of for all its slots to be listed."""
         return SLOT_SIZE * (self._page_slots if self._compat else 1)
 
-    def _plain_files(self, names: Iterable[LedgerId]) -> Iterator[tuple[LedgerId, str | None]]:
-        """Return where each ledger's file lies, None where that takes a closer look."""
+    def _plain_files(self, ledger_ids: Iterable[LedgerId]) -> Iterator[tuple[LedgerId, str | None]]:
+        """Yield (ledger id, path) for `read_files`; None if the file must be read alone."""
         tree = self._tree
         if tree and tree.looked_at and not tree.unusual and not self._changes.new:
-            return zip(names, map(tree.files.get, names))
-        return ((name, self._plain_file(name)) for name in names)
+            return zip(ledger_ids, map(tree.files.get, ledger_ids))
+        return ((ledger_id, self._plain_file(ledger_id)) for ledger_id in ledger_ids)
 
-    def _plain_file(self, name: LedgerId) -> str | None:
-        path, tree = self._changes.new.get(name), self._tree
+    def _plain_file(self, ledger_id: LedgerId) -> str | None:
+        path, tree = self._changes.new.get(ledger_id), self._tree
         if path is None and tree is None:
-            return find_plain_file(self._currents, index_path(name))
-        if path is None and tree is not None and name not in tree.unusual:
-            path = tree.files.get(name)
+            return find_plain_file(self._currents, index_path(ledger_id))
+        if path is None and tree is not None and ledger_id not in tree.unusual:
+            path = tree.files.get(ledger_id)
             if path is not None and not tree.looked_at:
                 return find_plain_file([Path(path).parent], os.path.basename(path))
         return path
@@ -279,10 +284,12 @@ class HierarchicalReader(EntryIndex):
         """Return the entry ids of first..last; reads that part of the file."""
         first, last = check_bounds(first, last)
 
-        def act(fd: int, path: str) -> Int64Array:
-            return expand(file_slots.present_groups(fd, path, *self._bounds(fd, path, first, last)))
+        def read(fd: int, path: str) -> Int64Array:
+            return expand(
+                file_slots.present_groups(fd, path, *self._slot_range(fd, path, first, last))
+            )
 
-        return self._with_file(ledger, act, _NONE)
+        return self._with_file(ledger, read, _NO_ENTRIES)
 
     def items(
         self, ledger: LedgerLike, first: int = 0, last: int | None = None
@@ -290,130 +297,138 @@ class HierarchicalReader(EntryIndex):
         """Return (entries, locations) of first..last; reads that part of the file."""
         first, last = check_bounds(first, last)
 
-        def act(fd: int, path: str) -> tuple[Int64Array, Int64Array]:
-            parts = list(file_slots.read_items(fd, path, *self._bounds(fd, path, first, last)))
+        def read(fd: int, path: str) -> tuple[Int64Array, Int64Array]:
+            parts = list(file_slots.read_items(fd, path, *self._slot_range(fd, path, first, last)))
             if not parts:
-                return _NONE, _NONE
+                return _NO_ENTRIES, _NO_ENTRIES
             entries, locations = zip(*parts)
             return np.concatenate(entries), np.concatenate(locations)
 
-        return self._with_file(ledger, act, (_NONE, _NONE))
+        return self._with_file(ledger, read, (_NO_ENTRIES, _NO_ENTRIES))
 
     def last_entry(self, ledger: LedgerLike) -> int | None:
         """Return the highest entry id, None if there is none; reads from the end.
 
-        ``compat="bookkeeper"`` looks at the last page only and says 0 for "none".
+        ``compat="bookkeeper"`` reads the last page only and returns 0 for "none".
         """
 
-        def act(fd: int, path: str) -> int | None:
+        def read(fd: int, path: str) -> int | None:
             if self._compat is None:
-                return file_slots.last_present(fd, path, self._slots(fd, path))
-            slots = self._rounded_slots(fd)
+                return file_slots.last_present(fd, path, self._slot_count(fd, path))
+            slots = self._whole_slots(fd)
             if 0 < slots < self._page_slots:
                 raise CorruptionError(path, HEADER_SIZE, "short read: less than a page of slots")
             parts = list(file_slots.read_items(fd, path, max(slots - self._page_slots, 0), slots))
             return int(parts[-1][0][-1]) if parts else 0
 
-        return self._with_file(ledger, act, None)
+        return self._with_file(ledger, read, None)
 
     def get_many(self, ledger: LedgerLike, entries: IntArrayLike) -> Int64Array:
-        """Return locations, 0 where absent; reads the stretches that hold entries asked for."""
+        """Return locations, 0 where absent; reads the ranges that hold these entries."""
         wanted = as_entry_ids(entries)
 
-        def act(fd: int, path: str) -> Int64Array:
-            cut = self._compat is not None
-            slots = self._rounded_slots(fd) if cut else self._slots(fd, path)
+        def read(fd: int, path: str) -> Int64Array:
+            is_compat = self._compat is not None
+            slots = self._whole_slots(fd) if is_compat else self._slot_count(fd, path)
             return file_slots.gather(fd, path, wanted, slots)
 
-        return self._with_file(ledger, act, np.zeros(wanted.size, np.int64))
+        return self._with_file(ledger, read, np.zeros(wanted.size, np.int64))
 
     def get(self, ledger: LedgerLike, entry: int) -> int | None:
         """Return the location of one entry, None if absent; one 8-byte read."""
         offset = HEADER_SIZE + idxfile.SLOT_SIZE * check_entry_id(entry)
         with self._lock:
-            held = self._held(LedgerId.of(ledger))
-            if held is None or offset >= 1 << 63:
+            open_file = self._open_file(LedgerId.of(ledger))
+            if open_file is None or offset >= 1 << 63:
                 return None
             try:
-                word = os.pread(held[0], idxfile.SLOT_SIZE, offset)
+                word = os.pread(open_file[0], idxfile.SLOT_SIZE, offset)
             except OSError as error:
-                raise unreadable(error, held[1]) from error
+                raise unreadable(error, open_file[1]) from error
         if 0 < len(word) < idxfile.SLOT_SIZE:
-            raise CorruptionError(held[1], offset, f"file ends inside the slot of entry {entry}")
+            raise CorruptionError(
+                open_file[1], offset, f"file ends inside the slot of entry {entry}"
+            )
         location = int.from_bytes(word, "big", signed=True)
         if location < 0:
-            raise CorruptionError(held[1], offset, f"location of entry {entry} is negative")
+            raise CorruptionError(open_file[1], offset, f"location of entry {entry} is negative")
         return location or None
 
     def header(self, ledger: LedgerLike) -> IdxHeader:
         """Return the file's header; `NoSuchLedger` if there is no file."""
-        return self._of_header(ledger, self._read_header)
+        return self._read_existing(ledger, self._read_header)
 
     def _read_header(self, fd: int, path: str) -> IdxHeader:
         return file_slots.read_header(fd, path, self._compat)
 
-    def _of_header(self, ledger: LedgerLike, act: Callable[[int, str], _T]) -> _T:
-        found = self._with_file(LedgerId.of(ledger), act, None)
-        if found is None:
+    def _read_existing(self, ledger: LedgerLike, read: Callable[[int, str], _T]) -> _T:
+        result = self._with_file(LedgerId.of(ledger), read, None)
+        if result is None:
             raise NoSuchLedger(f"ledger {LedgerId.of(ledger)} has no index file")
-        return found
+        return result
 
     def state(self, ledger: LedgerLike) -> LedgerState:
         """Return master key, fenced flag and explicit LAC from the header."""
         return _state_of(self.header(ledger))
 
     def checked_state(self, ledger: LedgerLike) -> tuple[LedgerState, list[Finding]]:
-        """Return the state, and what of the header does not fit; one read."""
-        name = LedgerId.of(ledger)
+        """Return the state, and a finding for each oddity of the header; one read."""
+        ledger_id = LedgerId.of(ledger)
 
-        def act(fd: int, path: str) -> tuple[LedgerState, list[Finding]]:
+        def read(fd: int, path: str) -> tuple[LedgerState, list[Finding]]:
             header = self._read_header(fd, path)
-            odd = idxfile.header_oddities(os.pread(fd, HEADER_SIZE, 0), header, name)
-            return _state_of(header), [Finding("oddity", why, path, at, name) for at, why in odd]
+            oddities = idxfile.header_oddities(os.pread(fd, HEADER_SIZE, 0), header, ledger_id)
+            return _state_of(header), [
+                Finding("oddity", detail, path, offset, ledger_id) for offset, detail in oddities
+            ]
 
-        return self._of_header(name, act)
+        return self._read_existing(ledger_id, read)
 
     def scan(
         self, batch: int = DEFAULT_BATCH, findings: list[Finding] | None = None
     ) -> Iterator[IndexBatch]:
-        """Return every row by ledger and entry; a batch gathers many small files.
+        """Return every row, ordered by ledger and entry; a batch joins many small files.
 
         Memory: one batch and one file chunk.
         """
-        return self._gathered(check_batch("batch", batch), findings)
+        return self._scan_batches(check_batch("batch", batch), findings)
 
-    def _gathered(self, batch: int, findings: list[Finding] | None) -> Iterator[IndexBatch]:
+    def _scan_batches(self, batch: int, findings: list[Finding] | None) -> Iterator[IndexBatch]:
         waiting: list[IndexBatch] = []
-        rows, step = 0, max(batch, _FEWEST_ROWS)
+        row_count, rows_per_part = 0, max(batch, _MIN_SCAN_ROWS)
+        # Files in the place of folders hide rows: report them first, or raise.
         with self._lock:
-            hidden = list(self._scanned().hidden)
+            hidden = list(self._scanned_tree().hidden)
         for error in hidden:
             if findings is None:
                 raise error
             findings.append(Finding.of(error))
-        for part in self._all_rows(findings):
-            for at in range(0, part.entry_id.size, step):
-                waiting.append(IndexBatch(*(column[at : at + step] for column in part)))
-                rows += waiting[-1].entry_id.size
-                if rows >= batch:
+        # Cut long files, join short ones.
+        for file_rows in self._read_all_rows(findings):
+            for start in range(0, file_rows.entry_id.size, rows_per_part):
+                waiting.append(
+                    IndexBatch(*(column[start : start + rows_per_part] for column in file_rows))
+                )
+                row_count += waiting[-1].entry_id.size
+                if row_count >= batch:
                     yield IndexBatch.joined(waiting)
-                    waiting, rows = [], 0
+                    waiting, row_count = [], 0
         if waiting:
             yield IndexBatch.joined(waiting)
 
-    def _all_rows(self, findings: list[Finding] | None) -> Iterator[IndexBatch]:
-        """Yield the rows of every file in order, those of small ones many together."""
-        for part in read_files(self._plain_files(self.ledgers()), self._whole):
-            at = 0
-            for first, stop, rows in part.rows():
-                for ledger in part.names[at:first]:
-                    yield from self._ledger_rows(ledger, findings)
+    def _read_all_rows(self, findings: list[Finding] | None) -> Iterator[IndexBatch]:
+        """Yield the rows of every file in order; a yield has the rows of many small files."""
+        for chunk in read_files(self._plain_files(self.ledgers()), self._listed_unit_bytes):
+            next_index = 0
+            for first, stop, rows in chunk.rows():
+                for ledger in chunk.names[next_index:first]:
+                    yield from self._read_ledger_rows(ledger, findings)
                 yield rows
-                at = stop
-            for ledger in part.names[at:]:
-                yield from self._ledger_rows(ledger, findings)
+                next_index = stop
+            for ledger in chunk.names[next_index:]:
+                yield from self._read_ledger_rows(ledger, findings)
 
-    def _ledger_rows(
+    def _read_ledger_rows(
         self, ledger: LedgerId, findings: list[Finding] | None
     ) -> Iterator[IndexBatch]:
         path = None
@@ -424,8 +439,8 @@ class HierarchicalReader(EntryIndex):
             if path is not None and fd is not None:
                 with os.fdopen(fd):
                     file_slots.read_header(fd, path, self._compat)
-                    for part in file_slots.read_items(fd, path, 0, self._slots(fd, path)):
-                        yield IndexBatch.of_ledger(ledger, *part)
+                    for columns in file_slots.read_items(fd, path, 0, self._slot_count(fd, path)):
+                        yield IndexBatch.of_ledger(ledger, *columns)
         except CorruptionError as error:
             if findings is None:
                 raise

@@ -1,9 +1,9 @@
-"""Many small index files at once: read into one buffer, their headers and slots judged together.
+"""Many small index files at once: read into one buffer, headers and slots checked together.
 
-A file of one page costs the system calls that open, read and close it, and little more: what
-numpy costs a call is shared by some hundred files. Only what is certain is answered here. A file
-that is long, torn, odd in any field or not to be opened is left to the call for a single ledger,
-which says what is wrong with it; so both ways give the same answers.
+A file of one page costs little more than the system calls that open, read and close it: some
+hundred files share the cost of each numpy call. Only valid files are handled here. A file that is
+long, torn, odd in any field or cannot be opened is left to the call for a single ledger, which
+reports what is wrong with it; so both ways give the same results.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from bkstore.index.api import IndexBatch
 LONGEST = HEADER_SIZE + (1 << 17)
 """Bytes of the longest file that is read with others: 16,384 slots."""
 
-_TOGETHER = 1 << 20
-"""Bytes read before they are judged: a second-level cache's worth."""
+_BYTES_PER_CHUNK = 1 << 20
+"""Bytes read before they are checked: about the size of a second-level CPU cache."""
 
 _HEADER_WORDS = HEADER_SIZE // SLOT_SIZE
-_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _SIGN_BYTE = np.int64(np.array([1 << 63], ">u8").view(np.int64)[0])
-_BEGINS = [
+_FIRST_WORDS = [
     np.frombuffer(b"BKLE" + version.to_bytes(4, "big"), np.int64)[0]
     for version in (VERSION_0, VERSION_1)
 ]
 
 
 class Read(NamedTuple):
-    """Ledgers in the order given, and what was read of the files of some of them.
+    """Ledgers in the given order, and the slots of those whose files could be read here.
 
-    `read` are the numbers (places in `names`) of those whose file is as it should be; the others
-    must be asked one by one. Slot 0 of the i-th of them is ``words[base[i]]``; words are as they
-    lie in the file, and zero between the slots of two files. They are valid until the next step.
+    `read` has the indexes in `names` of the ledgers whose files are valid; the others must be
+    read one by one. Slot 0 of the i-th valid file is ``words[base[i]]``; words are as in the
+    file, and zero between the slots of two files. They are valid until the next step.
     """
 
     names: list[LedgerId]
@@ -49,101 +49,124 @@ class Read(NamedTuple):
     base: Int64Array
 
     def rows(self) -> Iterator[tuple[int, int, IndexBatch]]:
-        """Yield (first, stop, rows) of each stretch of `names` all of whose files were read."""
+        """Yield (first, stop, rows) for each run of `names` whose files were all read."""
         read = np.array(self.read, np.int64)
-        cuts = np.flatnonzero(np.diff(read) != 1) + 1
+        run_starts = np.flatnonzero(np.diff(read) != 1) + 1
         ends = np.append(self.base[1:] - _HEADER_WORDS, self.words.size)
-        for some in np.split(np.arange(read.size), cuts):
-            if some.size:
-                # The slots of neighbours lie one behind the other: one look finds all that hold a
-                # location, and where each file begins says whose each is.
-                lo, hi = int(some[0]), int(some[-1])
-                begin = int(self.base[lo])
-                here = np.flatnonzero(self.words[begin : int(ends[hi])]) + begin
-                owner = np.searchsorted(self.base, here, "right") - 1
-                stretch = self.names[int(read[lo]) : int(read[hi]) + 1]
-                scopes, numbers = np.array([name.signed for name in stretch], np.int64).T
-                locations = self.words[here].view(">i8").astype(np.int64)
-                none = np.broadcast_to(np.int64(0), here.shape)
-                ids = scopes[owner - lo], numbers[owner - lo]
-                rows = IndexBatch(none, *ids, here - self.base[owner], locations)
-                yield int(read[lo]), int(read[hi]) + 1, rows
+        for run in np.split(np.arange(read.size), run_starts):
+            if run.size:
+                # The slots of neighbors are adjacent: one pass finds all that hold a location, and
+                # the starts of the files tell which file each belongs to.
+                first_read, last_read = int(run[0]), int(run[-1])
+                first_word = int(self.base[first_read])
+                present = np.flatnonzero(self.words[first_word : int(ends[last_read])]) + first_word
+                file_of_word = np.searchsorted(self.base, present, "right") - 1
+                run_ids = self.names[int(read[first_read]) : int(read[last_read]) + 1]
+                scopes, ledger_numbers = np.array(
+                    [ledger_id.signed for ledger_id in run_ids], np.int64
+                ).T
+                locations = self.words[present].view(">i8").astype(np.int64)
+                zeros = np.broadcast_to(np.int64(0), present.shape)
+                id_columns = (
+                    scopes[file_of_word - first_read],
+                    ledger_numbers[file_of_word - first_read],
+                )
+                rows = IndexBatch(zeros, *id_columns, present - self.base[file_of_word], locations)
+                yield int(read[first_read]), int(read[last_read]) + 1, rows
 
 
 def read_files(files: Iterable[tuple[LedgerId, str | None]], page_size: int) -> Iterator[Read]:
-    """Yield what lies in the files of ledgers, many at a time; None is for one to be left out.
+    """Yield the slots of the ledgers' files, many files at a time.
 
-    Files with a body that is not of whole `page_size` bytes are left out too. Memory: 1 MiB.
+    A ledger without a path, or with a body that is not a multiple of `page_size` bytes, is not
+    read. Memory: 1 MiB.
     """
-    buffer = np.empty((_TOGETHER + LONGEST) // SLOT_SIZE + 1, np.int64)
+    buffer = np.empty((_BYTES_PER_CHUNK + LONGEST) // SLOT_SIZE + 1, np.int64)
     view = buffer.data.cast("B")
-    names: list[LedgerId] = []
-    places: list[int] = []
-    numbers: list[int] = []
-    at = 0
-    for name, path in files:
-        got = 0
+    ledger_ids: list[LedgerId] = []
+    file_offsets: list[int] = []
+    read_indexes: list[int] = []
+    buffered_bytes = 0
+    for ledger_id, path in files:
+        read_bytes = 0
         try:
             if path is not None:
-                fd = os.open(path, _FLAGS)
+                fd = os.open(path, _OPEN_FLAGS)
                 try:
-                    got = os.readv(fd, (view[at : at + LONGEST + 1],))
+                    read_bytes = os.readv(
+                        fd, (view[buffered_bytes : buffered_bytes + LONGEST + 1],)
+                    )
                 finally:
                     os.close(fd)
-        except OSError:  # which one, the call for a single ledger says
+        except OSError:  # the call for a single ledger reports it
             pass
-        if HEADER_SIZE <= got <= LONGEST and not (got - HEADER_SIZE) % page_size:
-            places.append(at)
-            numbers.append(len(names))
-            at += got
-        names.append(name)
-        if at >= _TOGETHER:
-            yield _judged(names, numbers, buffer[: at // SLOT_SIZE], places)
-            names, places, numbers, at = [], [], [], 0
-    if names:
-        yield _judged(names, numbers, buffer[: at // SLOT_SIZE], places)
+        if HEADER_SIZE <= read_bytes <= LONGEST and not (read_bytes - HEADER_SIZE) % page_size:
+            file_offsets.append(buffered_bytes)
+            read_indexes.append(len(ledger_ids))
+            buffered_bytes += read_bytes
+        ledger_ids.append(ledger_id)
+        if buffered_bytes >= _BYTES_PER_CHUNK:
+            yield _check_files(
+                ledger_ids, read_indexes, buffer[: buffered_bytes // SLOT_SIZE], file_offsets
+            )
+            ledger_ids, file_offsets, read_indexes, buffered_bytes = [], [], [], 0
+    if ledger_ids:
+        yield _check_files(
+            ledger_ids, read_indexes, buffer[: buffered_bytes // SLOT_SIZE], file_offsets
+        )
 
 
-def _judged(names: list[LedgerId], numbers: list[int], words: Int64Array, at: list[int]) -> Read:
-    # Headers go to zeros once they are judged: what is left of the buffer are slots.
-    begin = np.array(at, np.int64) // SLOT_SIZE
-    good = _good_headers(words, begin)
-    _clear_headers(words, begin)
-    # One pass says whether any location is negative; which files have one is rarely asked.
+def _check_files(
+    ledger_ids: list[LedgerId], read_indexes: list[int], words: Int64Array, file_offsets: list[int]
+) -> Read:
+    # Zero the headers once they are checked, so that only slots are left in the buffer.
+    file_starts = np.array(file_offsets, np.int64) // SLOT_SIZE
+    is_good = _good_headers(words, file_starts)
+    _clear_headers(words, file_starts)
+    # One pass finds whether any location is negative; only then find the files.
     if words.size and np.bitwise_or.reduce(words) & _SIGN_BYTE:
         negative = np.flatnonzero(words & _SIGN_BYTE)
-        good[np.searchsorted(begin, negative, "right") - 1] = False
-    # Files that are not certain are left out as if they had not been read.
-    if not good.all():
-        ends = np.concatenate((begin[1:], [words.size]))
-        for one in np.flatnonzero(~good).tolist():
-            words[begin[one] : ends[one]] = 0
-        numbers = [number for number, fits in zip(numbers, good.tolist()) if fits]
-        begin = begin[good]
-    return Read(names, numbers, words, begin + _HEADER_WORDS)
+        is_good[np.searchsorted(file_starts, negative, "right") - 1] = False
+    # Treat invalid files as if they had not been read.
+    if not is_good.all():
+        ends = np.concatenate((file_starts[1:], [words.size]))
+        for bad_file in np.flatnonzero(~is_good).tolist():
+            words[file_starts[bad_file] : ends[bad_file]] = 0
+        read_indexes = [
+            read_index
+            for read_index, file_is_good in zip(read_indexes, is_good.tolist())
+            if file_is_good
+        ]
+        file_starts = file_starts[is_good]
+    return Read(ledger_ids, read_indexes, words, file_starts + _HEADER_WORDS)
 
 
-def _clear_headers(words: Int64Array, begin: Int64Array) -> None:
-    if begin.size and (np.diff(begin, append=words.size) == words.size // begin.size).all():
-        words.reshape(begin.size, -1)[:, :_HEADER_WORDS] = 0  # all of one size, as most are
+def _clear_headers(words: Int64Array, file_starts: Int64Array) -> None:
+    if (
+        file_starts.size
+        and (np.diff(file_starts, append=words.size) == words.size // file_starts.size).all()
+    ):
+        words.reshape(file_starts.size, -1)[:, :_HEADER_WORDS] = 0  # all of one size, as most are
     else:
-        words[(begin[:, None] + np.arange(_HEADER_WORDS)).ravel()] = 0
+        words[(file_starts[:, None] + np.arange(_HEADER_WORDS)).ravel()] = 0
 
 
-def _good_headers(words: Int64Array, begin: Int64Array) -> BoolArray:
-    """Return which headers `idxfile.decode_header` takes, for certain."""
-    first = words[begin]
-    explicit = first == _BEGINS[VERSION_1]
-    key = _int32(words, begin * SLOT_SIZE + 8)
-    good: BoolArray = explicit | (first == _BEGINS[VERSION_0])
-    good &= (key >= 0) & (key <= HEADER_SIZE - 16 - 4 * explicit)
-    lac = _int32(words, begin * SLOT_SIZE + 16 + np.where(good & explicit, key, 0))
-    fits = (lac >= MIN_EXPLICIT_LAC) & (lac <= HEADER_SIZE - 20 - key)
-    good &= ~explicit | (lac == 0) | fits
-    return good
+def _good_headers(words: Int64Array, file_starts: Int64Array) -> BoolArray:
+    """Return which headers are certain to be accepted by `idxfile.decode_header`."""
+    first_words = words[file_starts]
+    has_lac_field = first_words == _FIRST_WORDS[VERSION_1]
+    key_length = _int32(words, file_starts * SLOT_SIZE + 8)
+    is_good: BoolArray = has_lac_field | (first_words == _FIRST_WORDS[VERSION_0])
+    is_good &= (key_length >= 0) & (key_length <= HEADER_SIZE - 16 - 4 * has_lac_field)
+    lac_length = _int32(
+        words, file_starts * SLOT_SIZE + 16 + np.where(is_good & has_lac_field, key_length, 0)
+    )
+    lac_fits = (lac_length >= MIN_EXPLICIT_LAC) & (lac_length <= HEADER_SIZE - 20 - key_length)
+    is_good &= ~has_lac_field | (lac_length == 0) | lac_fits
+    return is_good
 
 
-def _int32(words: Int64Array, at: Int64Array) -> Int64Array:
-    """Return the big-endian int32 at each byte offset, on no border."""
-    parts: npt.NDArray[np.uint8] = words.view(np.uint8)[at[:, None] + np.arange(4)]
-    return parts.view(">i4").ravel().astype(np.int64)
+def _int32(words: Int64Array, byte_offsets: Int64Array) -> Int64Array:
+    """Return the big-endian int32 at each byte offset, aligned or not."""
+    int_bytes: npt.NDArray[np.uint8] = words.view(np.uint8)[byte_offsets[:, None] + np.arange(4)]
+    return int_bytes.view(">i4").ravel().astype(np.int64)

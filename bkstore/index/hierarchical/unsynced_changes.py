@@ -1,8 +1,8 @@
-"""What an index of .idx files has changed and not made durable yet.
+"""The changes of an index of .idx files that are not durable yet.
 
-A file that is new is called ``<name>.idx.new`` until the first `flush`, which syncs its bytes
-and renames it: whatever a crash leaves, a file that has a ledger's name has a whole header.
-Trees (`file_tree`) do not see such files, nor does a real bookie. Upstream's `FileInfo` creates
+A new file is called ``<name>.idx.new`` until the first `flush`, which syncs its bytes and renames
+it: after any crash, a file under a ledger's name has a complete header. `file_tree` ignores files
+that are still called ``.new``, as does a real bookie. Upstream's `FileInfo` creates
 the file in place, and after a crash rewrites a torn header if it is given the master key.
 """
 
@@ -23,43 +23,43 @@ NEW_SUFFIX = ".new"
 
 
 class Changes:
-    """The files and folders that the next `flush` has to sync. Not locked: its owner is.
+    """The files and folders that the next `flush` has to sync. Not locked: the owner locks.
 
-    A sync that fails is final: the system may have dropped what it was to write, and says so
-    once only. `check` raises it from then on.
+    A failed sync is final: the system may have dropped the unwritten data, and reports that
+    only once. `check` raises the error from then on.
     """
 
     def __init__(self, files: Files) -> None:
         self._files = files
         self.new: dict[LedgerId, str] = {}
-        """Where files lie that no flush has given their names yet."""
-        self._dirty: set[str] = set()
-        self._folders: set[str] = set()
-        self._reached: set[str] = set()
-        self._failed: SyncFailed | None = None
+        """Current paths of new files that no flush has renamed yet."""
+        self._unsynced_files: set[str] = set()
+        self._unsynced_folders: set[str] = set()
+        self._checked_folders: set[str] = set()
+        self._sync_error: SyncFailed | None = None
 
     def check(self) -> None:
         """Raise the `SyncFailed` of an earlier flush, if there was one."""
-        if self._failed is not None:
-            raise self._failed
+        if self._sync_error is not None:
+            raise self._sync_error
 
     def name_of(self, ledger: LedgerId) -> str:
-        """Return the path that the next flush gives a new file."""
+        """Return the path that a new file gets at the next flush."""
         return self.new[ledger].removesuffix(NEW_SUFFIX)
 
     def names(self) -> dict[LedgerId, str]:
-        """Return the paths that the next flush gives to new files."""
+        """Return the paths that new files get at the next flush."""
         return {ledger: self.name_of(ledger) for ledger in self.new}
 
     def create(self, current: Path, name: LedgerId, header: bytes) -> tuple[int, str]:
         """Create a ledger's file below ``current/``; return (descriptor, path)."""
-        final = current / index_path(name)
-        path = f"{final}{NEW_SUFFIX}"
+        final_path = current / index_path(name)
+        path = f"{final_path}{NEW_SUFFIX}"
         with writing(path):
             if name.scope:
                 write_marker(current, self._files)
-            self._make_folders(final.parent)
-            # One that is there already is what a crash left of a file that never was flushed.
+            self._make_folders(final_path.parent)
+            # Replaces a leftover of a crash: a file that was never flushed.
             fd = self._files.fresh(path)
             try:
                 self._files.pwrite(fd, header, 0)
@@ -71,71 +71,72 @@ class Changes:
         return fd, path
 
     def _make_folders(self, folder: Path) -> None:
-        """Make a folder and those above it; their names are synced at the flush, once each."""
+        """Make a folder and its missing parents; the flush syncs each parent once."""
         missing: list[Path] = []
         while not folder.is_dir():
             missing.append(folder)
             folder = folder.parent
-        for place in reversed(missing):
-            self._files.mkdir(place)
-            self._folders.add(str(place.parent))
+        for new_folder in reversed(missing):
+            self._files.mkdir(new_folder)
+            self._unsynced_folders.add(str(new_folder.parent))
 
     def wrote(self, path: str) -> None:
-        """Note that a file's bytes are to change.
+        """Record that a file's bytes change.
 
-        A name that was there before, of the file or of a folder above it, may be one that an
-        earlier writer gave and never synced: the first flush makes it durable too.
+        An earlier writer may have created the file or a folder above it and never synced the
+        name, so the first flush syncs those folders too.
         """
-        self._dirty.add(path)
+        self._unsynced_files.add(path)
         folder = os.path.dirname(path)
-        while folder not in self._reached:
-            self._reached.add(folder)
-            self._folders.add(folder)
+        while folder not in self._checked_folders:
+            self._checked_folders.add(folder)
+            self._unsynced_folders.add(folder)
             if os.path.basename(folder) != "current":
                 folder = os.path.dirname(folder)
 
     def drop_new(self, name: LedgerId) -> None:
-        """Remove the ledger's file if no flush has given it its name."""
+        """Remove the ledger's new file, if it has one that no flush has renamed yet."""
         path = self.new.get(name)
         if path is not None:
             with writing(path):
                 self._files.unlink(path)
-            self._dirty.discard(path)
+            self._unsynced_files.discard(path)
             del self.new[name]
 
     def remove(self, path: str) -> None:
         """Remove a file."""
         with writing(path):
             self._files.unlink(path)
-        self._dirty.discard(path)
-        self._folders.add(os.path.dirname(path))
+        self._unsynced_files.discard(path)
+        self._unsynced_folders.add(os.path.dirname(path))
 
     def flush(self, named: Callable[[LedgerId, str], None]) -> None:
-        """Make every change durable; `named` is told each new file's path.
+        """Make every change durable; `named` is called with each new file's final path.
 
-        Bytes first, then names: a name never stands for bytes that may go. What was not done
-        when an error came is done at the next flush; after `SyncFailed` there is none.
+        Bytes are synced before names, so a name never refers to bytes that a crash could lose.
+        After an error the next flush does the rest; after `SyncFailed` every flush raises it.
         """
         self.check()
         try:
-            for path in sorted(self._dirty):
+            for path in sorted(self._unsynced_files):
                 with syncing(path):
                     self._files.sync_file(path)
-                self._dirty.discard(path)
-            for name, path in list(self.new.items()):
-                named(name, self._give_name(name, path))
-            for folder in sorted(self._folders):
+                self._unsynced_files.discard(path)
+            for ledger_id, path in list(self.new.items()):
+                named(ledger_id, self._rename_new(ledger_id, path))
+            for folder in sorted(self._unsynced_folders):
                 with syncing(folder):
                     self._files.sync_dir(folder)
-                self._folders.discard(folder)
+                self._unsynced_folders.discard(folder)
         except SyncFailed as error:
-            self._failed = error
+            self._sync_error = error
             raise
 
-    def _give_name(self, name: LedgerId, path: str) -> str:
-        final = self.name_of(name)
-        with writing(final):
-            self._files.replace(path, final)
-        self._folders.add(os.path.dirname(final))
-        del self.new[name]
-        return final
+    def _rename_new(self, ledger_id: LedgerId, path: str) -> str:
+        """Rename a new file to its final path, and return that."""
+        final_path = self.name_of(ledger_id)
+        with writing(final_path):
+            self._files.replace(path, final_path)
+        self._unsynced_folders.add(os.path.dirname(final_path))
+        del self.new[ledger_id]
+        return final_path

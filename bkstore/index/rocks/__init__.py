@@ -1,11 +1,10 @@
-"""The two RocksDB databases of db storage: `locations`, and `ledgers` with their states.
+"""The two RocksDB databases of db storage: `locations`, and `ledgers` with the ledger states.
 
-`index` has `RocksIndex` and is the one to read first; `reader` is the half of it that changes
-nothing. `database` opens one database and reads it in arrays; `keys`, `rows` and `options` say
-what is in it and how it is set up, `listing` cuts one scan of keys into many ledgers. The others
-let a directory be read without touching it: `scratch_links`, and `manifest_file` over
-`log_framing`, the only modules that know RocksDB's own files. `errors` and `after_fork` are about
-its refusals.
+`index` has `RocksIndex`: read it first; `reader` is its read-only half. `database` opens one
+database and reads it in arrays; `keys`, `rows` and `options` define its contents and settings,
+`listing` lists many ledgers by one scan of keys. `scratch_links` lets a directory be read without
+changing it; `manifest_file` and `log_framing` check its files, and are the only modules that parse
+RocksDB's own formats. `errors` translates its errors, `after_fork` refuses what would hang.
 """
 
 from __future__ import annotations

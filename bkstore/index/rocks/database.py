@@ -1,10 +1,10 @@
-"""One RocksDB database: opened raw, read in arrays, every silent end checked.
+"""One RocksDB database: opened raw, read in arrays, with a check that every scan is complete.
 
-What rocksdict and RocksDB leave to their caller is done here. Iterators stop *silently* at a
-block that fails its checksum, so each scan ends with a look past its last row. A manifest or a
-write-ahead log that lost its end is read as if it were whole, so both are checked before the
-opening (`manifest_file`). Keys of other widths would be cut or padded by numpy, so widths are
-checked. Errors are plain exceptions with text, so they are turned into ours.
+This module does what rocksdict and RocksDB leave to their caller. Iterators stop *silently* at a
+block that fails its checksum, so each scan ends with a seek past its last row. RocksDB accepts a
+truncated manifest or write-ahead log, so both are checked before the database is opened
+(`manifest_file`). Numpy would cut or pad keys of other widths, so widths are checked. RocksDB's
+errors are plain exceptions with text, so they are translated (`errors`).
 """
 
 from __future__ import annotations
@@ -39,23 +39,25 @@ from bkstore.index.rocks.errors import translated
 from bkstore.index.rocks.options import opening_threads, reading_options
 
 _SIDE_FILE = "rocksdict-config.json"
-_TOTALS = re.compile(r"(# entries|# deletions|# range deletions|raw key size|raw value size)=(\d+)")
-_LIVE_TRIES = 20
-_VALUE = 8  # a location
-_SEQUENCE = 8  # what RocksDB adds to each key
-_JOINED = 512  # keys copied before the next are made: their memory is still in the cache
+_TABLE_TOTALS = re.compile(
+    r"(# entries|# deletions|# range deletions|raw key size|raw value size)=(\d+)"
+)
+_MAX_LIVE_TRIES = 20
+_VALUE_BYTES = 8  # a location
+_SEQUENCE_BYTES = 8  # sequence number and type, which RocksDB adds to each key
+_KEYS_PER_CHUNK = 512  # keys joined at a time, while they are in the CPU cache
 
 Words = npt.NDArray[Any]
-"""Big-endian int64 words, a row a line: the halves of its key, or its location."""
+"""Big-endian int64 words, one line for each row: the words of its key, or its location."""
 
 
 class Database:
     """A raw-mode RocksDB database, read-only or read-write.
 
     Read-only goes through a scratch directory (`scratch_links.link_copy`) and is a snapshot;
-    `oddities` holds what the check of its files met, as (file, offset, detail).
-    Threads: reads are safe beside each other; iterators hold the interpreter lock. Fork: closed
-    in the child, which may open it for reading, and for writing only where `after_fork` lets it.
+    `oddities` has what the check of its files found, as (file, offset, detail).
+    Threads: reads may run concurrently; iterators hold the interpreter lock. Fork: closed in
+    the child, which may open it for reading, and for writing only if `after_fork` permits.
     """
 
     def __init__(
@@ -67,19 +69,19 @@ class Database:
     ) -> None:
         """Open for writing with `options`, or for reading with None (`live`: while in use).
 
-        The directory of a new database is made durable through `files`, which is told of each
-        sync; what happens inside is RocksDB's own.
+        The directory of a new database is created durably through `files`, which is notified of
+        each sync; RocksDB itself writes the files in it.
         """
         self.path = path
         self._files = files
-        self._failed: SyncFailed | None = None
+        self._sync_error: SyncFailed | None = None
         self.oddities: list[tuple[Path, int | None, str]] = []
         self._scratch = ""
-        self._writes = options is not None
+        self._writable = options is not None
         self._db: Rdict | None = None
-        self._exact: bool | None = None
+        self._odd_widths_possible: bool | None = None
         self._stack = ExitStack()
-        # Also where nobody closes: at collection, or when the interpreter ends.
+        # Clean up even if `close` is not called: at collection, or at interpreter exit.
         self._cleanup = weakref.finalize(self, self._stack.close)
         forks.register(self)
         try:
@@ -108,30 +110,33 @@ class Database:
         return Rdict(str(self.path), options, column_families={"default": options})
 
     def _open_reading(self) -> Rdict:
+        """Check manifest and logs, noting oddities, then open through a directory of links."""
         scratch_links.check_not_in_use(self.path)
         manifest = scratch_links.manifest_path(self.path)
-        said = manifest_file.read_manifest(manifest)
-        if said.torn_at is not None:
-            self.oddities.append((manifest, said.torn_at, "manifest ends inside a record"))
-        for table in manifest_file.check_complete(said, self.path):
+        manifest_edits = manifest_file.read_manifest(manifest)
+        if manifest_edits.torn_at is not None:
+            self.oddities.append(
+                (manifest, manifest_edits.torn_at, "manifest ends inside a record")
+            )
+        for table_path in manifest_file.check_complete(manifest_edits, self.path):
             detail = "table file that no manifest names: left by a crash; RocksDB deletes it"
-            self.oddities.append((table, None, detail))
-        torn = manifest_file.check_logs(said, self.path)
-        for log, offset in torn:
+            self.oddities.append((table_path, None, detail))
+        torn_logs = manifest_file.check_logs(manifest_edits, self.path)
+        for log_path, offset in torn_logs:
             detail = "write-ahead log ends inside a record: its last write is lost, as in a crash"
-            self.oddities.append((log, offset, detail))
-        if said.torn_at is not None:
-            torn.append((manifest, said.torn_at))
-        return self._open_links(torn)
+            self.oddities.append((log_path, offset, detail))
+        if manifest_edits.torn_at is not None:
+            torn_logs.append((manifest, manifest_edits.torn_at))
+        return self._open_links(torn_logs)
 
     def _open_links(
         self, torn: Sequence[tuple[Path, int]] = (), held: ExitStack | None = None
     ) -> Rdict:
         scratch = self._stack.enter_context(scratch_links.link_copy(self.path, held))
         self._scratch = str(scratch)
-        if held is not None:  # a live one was not checked yet
-            said = manifest_file.read_manifest(scratch_links.manifest_path(scratch))
-            torn = manifest_file.check_logs(said, scratch)
+        if held is not None:  # a database in use was not checked yet
+            manifest_edits = manifest_file.read_manifest(scratch_links.manifest_path(scratch))
+            torn = manifest_file.check_logs(manifest_edits, scratch)
         scratch_links.cut_tails(scratch, torn)
         options = reading_options()
         options.set_max_file_opening_threads(opening_threads(scratch))
@@ -139,26 +144,26 @@ class Database:
         return Rdict(self._scratch, options, {"default": options}, AccessType.read_only(False))
 
     def _open_live(self) -> Rdict:
-        """Open while a writer goes on; begin again where it took a file away meanwhile."""
-        for attempt in range(_LIVE_TRIES):
+        """Open while a writer goes on; retry if it removed a file meanwhile."""
+        for attempt in range(_MAX_LIVE_TRIES):
             time.sleep(0.002 * attempt)
             logs = list(self.path.glob("*.log"))
             try:
-                with ExitStack() as held:
-                    db = self._open_links(held=held)
+                with ExitStack() as open_files:
+                    db = self._open_links(held=open_files)
             except Exception as error:
                 self._stack.close()
-                if isinstance(error, SystemRefused) or attempt + 1 == _LIVE_TRIES:
+                if isinstance(error, SystemRefused) or attempt + 1 == _MAX_LIVE_TRIES:
                     raise
                 continue
-            if scratch_links.CAN_HOLD or all(log.exists() for log in logs):
+            if scratch_links.CAN_HOLD or all(log_path.exists() for log_path in logs):
                 return db
-            db.close()  # without the rows of a log that went before it was read
+            db.close()  # it may lack rows of a log that was removed before it was read
             self._stack.close()
         raise scratch_links.in_use(self.path, "changes faster than it can be read")
 
     def _translated(self) -> AbstractContextManager[None]:
-        """Turn RocksDB's textual errors into ours."""
+        """Return a context that translates RocksDB's textual errors to `BkstoreError`s."""
         return translated(self.path, lambda: self._scratch)
 
     @property
@@ -168,10 +173,10 @@ class Database:
         return self._db
 
     def _forked(self) -> None:
-        """Be closed: the child has neither the parent's locks nor RocksDB's threads.
+        """Become closed: the child has neither the parent's locks nor RocksDB's threads.
 
-        The handle stays in memory. Destroyed, it would flush, and wait for ever for a thread; and
-        the scratch directory is the parent's.
+        The handle is leaked, as destroying it would flush and wait forever for a thread. The
+        scratch directory stays: it is the parent's.
         """
         forks.leak((self._db, self._stack))
         self._cleanup.detach()
@@ -184,7 +189,7 @@ class Database:
         database = self._handle if self._db is None else self._db
         try:
             return cast(bytes | None, database.get(key))
-        except Exception:  # entering `_translated` first would cost as much as the look-up
+        except Exception:  # entering `_translated` before would double the cost of a look-up
             with self._translated():
                 raise
 
@@ -196,139 +201,147 @@ class Database:
     def keys(self, lo: bytes, hi: bytes, width: int) -> Words:
         """Return the keys of [lo, hi) as words, `width` // 8 a row; about 140 ns a key.
 
-        Raises `CorruptionError` for keys of another width. Where the database's totals leave
-        one possible, or rows of a write-ahead log are not in a table yet, each key is measured:
-        about 200 ns a key.
+        Raises `CorruptionError` for keys of another width. If the totals of the tables allow one,
+        or rows of a write-ahead log are not in a table yet, each key is measured: about 200 ns a
+        key.
         """
         with self._translated():
-            walk = self._handle.iter(_bounds(hi))
+            end_check = self._handle.iter(_read_options(hi))
             rows = self._key_iterator(lo, hi)
-            if self._measures(width):
+            # Zero bytes pad each key, so that a longer key shows in the last word.
+            if self._has_odd_widths(width):
                 rows = list(rows)
                 self._check_widths(rows, width)
-            words = _words(np.fromiter(rows, f"S{width + 8}"))
+            words = _to_words(np.fromiter(rows, f"S{width + 8}"))
             if words[:, -1].any():
                 self._check_widths(list(self._key_iterator(lo, hi)), width)
-            self._check_end(walk, lo, words[-1, :-1].tobytes() if len(words) else None)
+            self._check_end(end_check, lo, words[-1, :-1].tobytes() if len(words) else None)
         return words[:, :-1]
 
     def _key_iterator(self, lo: bytes, hi: bytes) -> Iterable[bytes]:
-        return cast(Iterable[bytes], self._handle.keys(from_key=lo, read_opt=_bounds(hi)))
+        return cast(Iterable[bytes], self._handle.keys(from_key=lo, read_opt=_read_options(hi)))
 
     def key_blocks(self, lo: bytes, hi: bytes, width: int, rows: int, most: int) -> Iterator[Words]:
-        """Yield what `keys` returns in arrays of `rows` rows, then of twice as many, up to `most`.
+        """Yield the result of `keys` in arrays of `rows` rows, then of twice as many, up to `most`.
 
-        Rows behind a damaged place are missing before the `CorruptionError` comes, at the end.
+        Raises the `CorruptionError` for damage at the end; rows after the damage are missing.
         """
         with self._translated():
-            walk, last = self._handle.iter(_bounds(hi)), None
-            keys, more = iter(self._key_iterator(lo, hi)), True
-        while more:
+            end_check, last_key = self._handle.iter(_read_options(hi)), None
+            keys, has_more = iter(self._key_iterator(lo, hi)), True
+        while has_more:
             with self._translated():
                 _ = self._handle  # not closed meanwhile, nor by a fork
-                parts = [self._joined(keys, width) for _ in range(0, rows, _JOINED)]
-                words = np.frombuffer(b"".join(parts), ">i8").reshape(-1, width // 8)
-            more, rows = len(words) >= rows, min(2 * rows, most)
+                chunks = [self._join_keys(keys, width) for _ in range(0, rows, _KEYS_PER_CHUNK)]
+                words = np.frombuffer(b"".join(chunks), ">i8").reshape(-1, width // 8)
+            has_more, rows = len(words) >= rows, min(2 * rows, most)
             if len(words):
-                last = words[-1].tobytes()
+                last_key = words[-1].tobytes()
                 yield words
         with self._translated():
-            self._check_end(walk, lo, last)
+            self._check_end(end_check, lo, last_key)
 
-    def _joined(self, keys: Iterator[bytes], width: int) -> bytes:
-        part = list(islice(keys, _JOINED))
-        if self._measures(width):
-            self._check_widths(part, width)
-        return b"".join(part)
+    def _join_keys(self, keys: Iterator[bytes], width: int) -> bytes:
+        """Return the next keys as one string, checking their widths if need be."""
+        chunk = list(islice(keys, _KEYS_PER_CHUNK))
+        if self._has_odd_widths(width):
+            self._check_widths(chunk, width)
+        return b"".join(chunk)
 
     def values(self, lo: bytes, hi: bytes, width: int) -> tuple[Words, bytes | None] | None:
         """Return the values of [lo, hi) without their keys, and the last key below `hi`.
 
-        Half the price of `items`, about 160 ns a row: no pair is made for each. It is for the
-        caller to tell by number and last key whether all that it expects is here; a scan that
-        ended early shows in that too. None where rows of other widths are possible: only their
-        keys tell which.
+        Half the cost of `items`, about 160 ns a row, as it makes no pairs. The caller must check
+        the number of values and the last key against what it expects; that also detects a scan
+        that ended early. None if rows of other widths are possible, as only keys show them.
         """
         with self._translated():
-            if self._measures(width):
+            if self._has_odd_widths(width):
                 return None
-            at_once = self._handle.snapshot()  # number and last key are of one state
-            rows = at_once.values(from_key=lo, read_opt=_bounds(hi))
-            words = _words(np.fromiter(cast(Iterable[bytes], rows), f"S{_VALUE + 8}"))
-            walk = at_once.iter(_bounds(hi))
-            walk.seek_to_last()
-            walk.status()
-            last = _key(walk) if walk.valid() else None
-        return None if words[:, -1].any() else (words[:, 0], last)
+            snapshot = self._handle.snapshot()  # number and last key must be of the same state
+            rows = snapshot.values(from_key=lo, read_opt=_read_options(hi))
+            words = _to_words(np.fromiter(cast(Iterable[bytes], rows), f"S{_VALUE_BYTES + 8}"))
+            iterator = snapshot.iter(_read_options(hi))
+            iterator.seek_to_last()
+            iterator.status()
+            last_key = _key_at(iterator) if iterator.valid() else None
+        return None if words[:, -1].any() else (words[:, 0], last_key)
 
     def items(self, lo: bytes, hi: bytes, width: int, batch: int) -> Iterator[tuple[Words, Words]]:
         """Yield (keys, values) of [lo, hi) in arrays of at most `batch` rows.
 
-        All rows before a damaged place come before the `CorruptionError`.
+        Yields all rows before the damage, then raises `CorruptionError`.
         """
-        row = np.dtype([("k", f"S{width + 8}"), ("v", f"S{_VALUE + 8}")])
+        row_type = np.dtype([("k", f"S{width + 8}"), ("v", f"S{_VALUE_BYTES + 8}")])
         with self._translated():
-            walk, last = self._handle.iter(_bounds(hi)), None
-            rows = iter(self._handle.items(from_key=lo, read_opt=_bounds(hi)))
-        more = True
-        while more:
+            end_check, last_key = self._handle.iter(_read_options(hi)), None
+            rows = iter(self._handle.items(from_key=lo, read_opt=_read_options(hi)))
+        has_more = True
+        while has_more:
             with self._translated():
                 _ = self._handle  # not closed meanwhile, nor by a fork
-                part, odd = self._part(rows, row, width, batch)
-            words = _words(part)
+                rows_read, width_error = self._read_rows(rows, row_type, width, batch)
+            words = _to_words(rows_read)
             keys, values = words[:, : width // 8], words[:, -2]
-            more = len(part) == batch and odd is None
-            if len(part):
-                last = keys[-1].tobytes()
+            has_more = len(rows_read) == batch and width_error is None
+            if len(rows_read):
+                last_key = keys[-1].tobytes()
                 yield keys, values
-            if odd is not None:
-                raise odd
+            if width_error is not None:
+                raise width_error
         with self._translated():
-            self._check_end(walk, lo, last)
+            self._check_end(end_check, lo, last_key)
 
-    def _part(
-        self, rows: Iterator[Any], row: np.dtype[Any], width: int, batch: int
+    def _read_rows(
+        self, rows: Iterator[Any], row_type: np.dtype[Any], width: int, batch: int
     ) -> tuple[Words, CorruptionError | None]:
-        """Return the next rows; where one is of another width, those before it and the error."""
-        taken: Iterable[Any] = islice(rows, batch)
-        if self._measures(width):
-            taken = list(taken)
-            lengths = np.array([(len(key), len(value)) for key, value in taken]).reshape(-1, 2)
-            odd = (lengths != (width, _VALUE)).any(axis=1)
-            part = np.fromiter(taken, row)
+        """Return (next rows, None), or the rows before one of another width, and the error."""
+        next_rows: Iterable[Any] = islice(rows, batch)
+        if self._has_odd_widths(width):
+            next_rows = list(next_rows)
+            lengths = np.array([(len(key), len(value)) for key, value in next_rows]).reshape(-1, 2)
+            is_odd = (lengths != (width, _VALUE_BYTES)).any(axis=1)
+            rows_read = np.fromiter(next_rows, row_type)
         else:
-            part = np.fromiter(taken, row)
-            words = _words(part)
-            odd = (words[:, width // 8] | words[:, -1]) != 0
-        if not odd.any():
-            return part, None
-        at = int(np.flatnonzero(odd)[0])
-        key = part["k"][at : at + 1].tobytes().hex()
+            rows_read = np.fromiter(next_rows, row_type)
+            words = _to_words(rows_read)
+            is_odd = (words[:, width // 8] | words[:, -1]) != 0
+        if not is_odd.any():
+            return rows_read, None
+        first_odd = int(np.flatnonzero(is_odd)[0])
+        key = rows_read["k"][first_odd : first_odd + 1].tobytes().hex()
         detail = f"not a bookie's row: key or value of another width, at key {key}"
-        return part[:at], CorruptionError(self.path, None, detail)
+        return rows_read[:first_odd], CorruptionError(self.path, None, detail)
 
     # -- widths and ends
 
-    def _measures(self, width: int) -> bool:
-        """Whether rows of other widths are possible, judged once, by the tables' totals.
+    def _has_odd_widths(self, width: int) -> bool:
+        """Return whether rows of other widths are possible, by the tables' totals; computed once.
 
-        Rows that this process writes are of the right width; rows that wait in a write-ahead
-        log are in no total, so a reader measures as long as there are any.
+        Rows that this process writes have the right width. Rows that are only in a write-ahead
+        log are in no total, so a reader that has any measures each row.
         """
-        if self._exact is None:
+        if self._odd_widths_possible is None:
             text = self.property("aggregated-table-properties")
-            total = {name: int(value) for name, value in _TOTALS.findall(text)}
-            ranges, deletions = total.get("# range deletions", 0), total.get("# deletions", 0)
-            rows = total.get("# entries", 0)
-            key_bytes = rows * (width + _SEQUENCE)
-            value_bytes = (rows - deletions) * _VALUE + ranges * width
-            known = (total.get("raw key size", 0), total.get("raw value size", 0))
-            waiting = self._handle.property_int_value("rocksdb.num-entries-active-mem-table")
-            self._exact = known != (key_bytes, value_bytes) or bool(waiting and not self._writes)
-        return self._exact
+            totals = {name: int(value) for name, value in _TABLE_TOTALS.findall(text)}
+            range_deletions, deletions = (
+                totals.get("# range deletions", 0),
+                totals.get("# deletions", 0),
+            )
+            rows = totals.get("# entries", 0)
+            key_bytes = rows * (width + _SEQUENCE_BYTES)
+            value_bytes = (rows - deletions) * _VALUE_BYTES + range_deletions * width
+            measured_bytes = (totals.get("raw key size", 0), totals.get("raw value size", 0))
+            memtable_entries = self._handle.property_int_value(
+                "rocksdb.num-entries-active-mem-table"
+            )
+            self._odd_widths_possible = measured_bytes != (key_bytes, value_bytes) or bool(
+                memtable_entries and not self._writable
+            )
+        return self._odd_widths_possible
 
     def property(self, name: str) -> str:
-        """Return what RocksDB says of itself by a name, "" where it has no such property."""
+        """Return the RocksDB property ``rocksdb.<name>``, "" if there is none."""
         with self._translated():
             return self._handle.property_value(f"rocksdb.{name}") or ""
 
@@ -338,61 +351,61 @@ class Database:
             detail = f"not a bookie's row: key of {len(odd)} bytes, not {width}: {odd[:40].hex()}"
             raise CorruptionError(self.path, None, detail)
 
-    def _check_end(self, walk: RdictIter, lo: bytes, last: bytes | None) -> None:
-        """Raise if a scan from `lo` on, whose last key was `last`, ended early.
+    def _check_end(self, iterator: RdictIter, start: bytes, last_key: bytes | None) -> None:
+        """Raise if a scan from `start` on, whose last key was `last_key`, ended early.
 
-        `walk` is older than the scan, so that rows put meanwhile do not look like lost ones; a
-        row that was deleted meanwhile is asked for.
+        `iterator` must be older than the scan, so that rows put meanwhile do not count as lost;
+        a look-up excludes a row that was deleted meanwhile.
         """
-        walk.seek(lo if last is None else last)
-        if last is not None and walk.valid() and walk.key() == last:
-            walk.next()
-        walk.status()
-        if walk.valid() and self._handle.get(_key(walk)) is not None:
-            detail = f"scan ended before key {_key(walk).hex()}"
+        iterator.seek(start if last_key is None else last_key)
+        if last_key is not None and iterator.valid() and iterator.key() == last_key:
+            iterator.next()
+        iterator.status()
+        if iterator.valid() and self._handle.get(_key_at(iterator)) is not None:
+            detail = f"scan ended before key {_key_at(iterator).hex()}"
             raise CorruptionError(self.path, None, detail)
 
     def rows(self) -> list[tuple[bytes, bytes]]:
         """Return every row; for the small `ledgers` databases."""
         with self._translated():
-            walk = self._handle.iter()
-            found = cast(list[tuple[bytes, bytes]], list(self._handle.items()))
-            self._check_end(walk, b"", found[-1][0] if found else None)
-            return found
+            end_check = self._handle.iter()
+            all_rows = cast(list[tuple[bytes, bytes]], list(self._handle.items()))
+            self._check_end(end_check, b"", all_rows[-1][0] if all_rows else None)
+            return all_rows
 
     def first_at(self, key: bytes) -> bytes | None:
         """Return the lowest key at or above `key`, None if there is none."""
         with self._translated():
-            walk = self._handle.iter()
-            walk.seek(key)
-            walk.status()
-            return _key(walk) if walk.valid() else None
+            iterator = self._handle.iter()
+            iterator.seek(key)
+            iterator.status()
+            return _key_at(iterator) if iterator.valid() else None
 
     def last_below(self, key: bytes) -> bytes | None:
-        """Return the greatest key at or below `key`, None if there is none."""
+        """Return the highest key at or below `key`, None if there is none."""
         with self._translated():
-            walk = self._handle.iter()
-            walk.seek_for_prev(key)
-            walk.status()
-            return _key(walk) if walk.valid() else None
+            iterator = self._handle.iter()
+            iterator.seek_for_prev(key)
+            iterator.status()
+            return _key_at(iterator) if iterator.valid() else None
 
     def ends(self) -> list[tuple[bytes, bytes]]:
-        """Return the first and the last row, or nothing."""
+        """Return the first and the last row; empty if there are none."""
         with self._translated():
-            walk = self._handle.iter()
-            found = []
-            for seek in (walk.seek_to_first, walk.seek_to_last):
+            iterator = self._handle.iter()
+            end_rows = []
+            for seek in (iterator.seek_to_first, iterator.seek_to_last):
                 seek()
-                walk.status()
-                if walk.valid():
-                    found.append((_key(walk), cast(bytes, walk.value())))
-            return found
+                iterator.status()
+                if iterator.valid():
+                    end_rows.append((_key_at(iterator), cast(bytes, iterator.value())))
+            return end_rows
 
     # -- writing
 
     @contextmanager
     def _changing(self) -> Iterator[Rdict]:
-        """Yield the database to write to; RocksDB's refusals come out as `WriteFailed`."""
+        """Yield the database to write to; I/O errors of RocksDB become `WriteFailed`."""
         self.check_writable()
         try:
             yield self._handle
@@ -406,11 +419,11 @@ class Database:
 
     def check_writable(self) -> None:
         """Raise the `SyncFailed` of an earlier `sync`, if there was one."""
-        if self._failed is not None:
-            raise self._failed
+        if self._sync_error is not None:
+            raise self._sync_error
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Store one row, without sync. Like all that write: `WriteFailed`, `SyncFailed`."""
+        """Store one row, without sync. Like every change, may raise `WriteFailed`, `SyncFailed`."""
         with self._changing() as database:
             database[key] = value
 
@@ -429,22 +442,24 @@ class Database:
     def put_list(self, keys: list[bytes], values: list[bytes], per_batch: int) -> None:
         """Store many rows, in write batches of `per_batch`, without sync."""
         with self._changing() as database:
-            for at in range(0, len(keys), per_batch):
+            for start in range(0, len(keys), per_batch):
                 batch = WriteBatch(raw_mode=True)
                 put = batch.put
-                for key, value in zip(keys[at : at + per_batch], values[at : at + per_batch]):
+                for key, value in zip(
+                    keys[start : start + per_batch], values[start : start + per_batch]
+                ):
                     put(key, value)
                 database.write(batch)
 
     def ingest(self, file: Path) -> None:
-        """Take over a sorted table file; it is moved into the database."""
+        """Move a sorted table file into the database."""
         options = IngestExternalFileOptions()
         options.set_move_files(True)
         with self._changing() as database:
             database.ingest_external_file([str(file)], options)
 
     def compact(self) -> None:
-        """Merge the tables of all levels: rows that were deleted or put again take no room then."""
+        """Compact all levels, which frees the space of rows that were deleted or put again."""
         with self._changing() as database:
             database.compact_range(None, None)
 
@@ -458,14 +473,14 @@ class Database:
                     raise os_error(str(error)) from error
                 self._files.database_synced(self.path)
         except SyncFailed as error:
-            self._failed = error
+            self._sync_error = error
             raise
 
     def close(self) -> None:
         """Close; idempotent. Removes the scratch directory, or rocksdict's side file.
 
-        A database that was written puts its rows into table files. `WriteFailed` where it
-        cannot, closed all the same: what was synced is in its write-ahead logs.
+        A writable database flushes its rows to table files. If that fails, it raises `WriteFailed`
+        and is closed all the same: synced rows are in its write-ahead logs.
         """
         database, self._db = self._db, None
         if database is None:
@@ -473,26 +488,26 @@ class Database:
         try:
             database.close()
         except Exception as error:
-            if type(error) is not Exception or not self._writes:
+            if type(error) is not Exception or not self._writable:
                 raise
             raise WriteFailed(self.path, os_error(str(error))) from error
         finally:
-            del database  # an Rdict that failed to close holds the lock until it goes
+            del database  # an Rdict that failed to close holds the lock until it is destroyed
             self._cleanup()
-            if self._writes:
+            if self._writable:
                 with writing(self.path), suppress(FileNotFoundError):
                     OS_FILES.unlink(self.path / _SIDE_FILE)
 
 
-def _bounds(hi: bytes) -> ReadOptions:
+def _read_options(stop: bytes) -> ReadOptions:
     options = ReadOptions()
-    options.set_iterate_upper_bound(hi)
+    options.set_iterate_upper_bound(stop)
     return options
 
 
-def _words(rows: npt.NDArray[Any]) -> Words:
+def _to_words(rows: npt.NDArray[Any]) -> Words:
     return rows.view(">i8").reshape(-1, rows.itemsize // 8)
 
 
-def _key(walk: RdictIter) -> bytes:
-    return cast(bytes, walk.key())
+def _key_at(iterator: RdictIter) -> bytes:
+    return cast(bytes, iterator.key())

@@ -28,8 +28,8 @@ def key_width(ledger: LedgerId) -> int:
 
 def ledger_key(ledger: LedgerId) -> bytes:
     """Return the ledger's row key: 8 bytes for scope 0, else 16."""
-    low = ledger.ledger.to_bytes(8, "big")
-    return ledger.scope.to_bytes(8, "big") + low if ledger.scope else low
+    number_bytes = ledger.ledger.to_bytes(8, "big")
+    return ledger.scope.to_bytes(8, "big") + number_bytes if ledger.scope else number_bytes
 
 
 def entry_key(ledger: LedgerId, entry: int) -> bytes:
@@ -64,5 +64,5 @@ def entry_keys(ledger: LedgerId, entries: Int64Array) -> list[bytes]:
 
 def values(locations: Int64Array) -> list[bytes]:
     """Return the row values of many locations."""
-    made: list[bytes] = locations.astype(">i8").view("V8").tolist()
-    return made
+    row_values: list[bytes] = locations.astype(">i8").view("V8").tolist()
+    return row_values

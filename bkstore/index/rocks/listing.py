@@ -1,7 +1,7 @@
 """Listing many ledgers of a `locations` database by one scan of its keys, in blocks of arrays.
 
-A look-up a ledger would cost two iterators and a dozen calls of numpy for each. A block of keys
-is cut into ledgers by one comparison, and the entries of all of them are condensed together.
+A look-up for each ledger would cost two iterators and a dozen numpy calls. Here one comparison
+splits a block of keys into ledgers, and the entries of all of them are condensed together.
 """
 
 from __future__ import annotations
@@ -19,104 +19,114 @@ from bkstore.index.rocks.database import Database, Words
 from bkstore.index.rocks.keys import key_width, ledger_range
 from bkstore.index.rocks.rows import entry_column
 
-_FEWEST = 1 << 9
-"""Rows of the first block behind a leap: as many as a leap costs, about."""
+_FIRST_BLOCK_ROWS = 1 << 9
+"""Rows of the first block after a seek: reading them costs about as much as the seek."""
 
-_MOST = 1 << 16
-_NONE = np.empty(0, np.int64)
+_MAX_BLOCK_ROWS = 1 << 16
+_NO_ENTRIES = np.empty(0, np.int64)
 
 Listed = list[tuple[LedgerId, Availability]]
 
 
 def list_ledgers(database: Database, names: list[LedgerId]) -> Iterator[Listed]:
-    """Yield (ledger, entries) of `names`, some at a time; sorted, distinct, of one key width.
+    """Yield lists of (ledger, availability) of `names`: sorted, distinct, of one key width.
 
-    Raises `CorruptionError` at a damaged place, when everything before it is out. Memory: a
+    Raises `CorruptionError` at damage, after yielding everything before it. Memory: a
     block of rows, and the groups of a ledger that is longer than a block.
     """
-    asked = _Asked(names)
-    while asked.done < len(names):
-        lo, hi = ledger_range(names[asked.done])[0], ledger_range(names[-1])[1]
-        for keys in database.key_blocks(lo, hi, key_width(names[0]), _FEWEST, _MOST):
-            yield asked.take(keys)
-            if asked.leaps:
+    progress = _ListingProgress(names)
+    while progress.done < len(names):
+        start, stop = ledger_range(names[progress.done])[0], ledger_range(names[-1])[1]
+        for keys in database.key_blocks(
+            start, stop, key_width(names[0]), _FIRST_BLOCK_ROWS, _MAX_BLOCK_ROWS
+        ):
+            yield progress.take(keys)
+            if progress.leaps:
                 break
         else:
-            yield asked.finish()
+            yield progress.finish()
 
 
-class _Asked:
-    """The ledgers asked for: `done` have been listed, the next may have begun."""
+class _ListingProgress:
+    """The state of a listing: `done` ledgers are listed, rows of the next may have been read."""
 
     def __init__(self, names: list[LedgerId]) -> None:
         self.done = 0
         self.leaps = False
-        """Whether the last block ended in a ledger that was not asked for."""
-        self._names = names
-        self._places = {name: place for place, name in enumerate(names)}
-        # What has come of the next one: its last rows, and those before them if they are many.
-        self._rest = _NONE
-        self._begun: list[Groups] = []
+        """Whether the last block ended in a ledger that is not to be listed, so a seek is due."""
+        self._ledger_ids = names
+        self._index_of = {ledger_id: index for index, ledger_id in enumerate(names)}
+        # Rows read of the next ledger: the last ones as ids, those of full blocks as groups.
+        self._partial_ids = _NO_ENTRIES
+        self._partial_groups: list[Groups] = []
 
     def take(self, keys: Words) -> Listed:
-        """Take the next rows; return the ledgers that are complete."""
-        places, owner = self._owners(keys)
+        """Take the next rows; return the ledgers that they complete."""
+        run_indexes, owner = self._owners(keys)
         entries = entry_column(keys)
-        # Keys of negative entries, and the last one there is, are in no answer.
-        ours = (owner >= 0) & (entries >= 0) & (entries <= MAX_ENTRY_ID)
-        if not ours.all():
-            entries, owner = entries[ours], owner[ours]
-        last = self._names[-1] if places[-1] < 0 else self._names[places[-1]]
-        self.leaps = places[-1] < 0
+        # Negative entry ids, and ids above the highest valid one, are not listed.
+        is_listed = (owner >= 0) & (entries >= 0) & (entries <= MAX_ENTRY_ID)
+        if not is_listed.all():
+            entries, owner = entries[is_listed], owner[is_listed]
+        last_ledger = (
+            self._ledger_ids[-1] if run_indexes[-1] < 0 else self._ledger_ids[run_indexes[-1]]
+        )
+        self.leaps = run_indexes[-1] < 0
         if self.leaps:
-            scope, number = (0, *keys[-1, :-1].tolist())[-2:]
-            last = tuple.__new__(LedgerId, (scope % (1 << 64), number % (1 << 64)))
-        upto = bisect_right(self._names, last) if self.leaps else int(places[-1])
-        return self._listed(entries, owner, max(upto, self.done))
+            scope, ledger_number = (0, *keys[-1, :-1].tolist())[-2:]
+            last_ledger = tuple.__new__(LedgerId, (scope % (1 << 64), ledger_number % (1 << 64)))
+        next_index = (
+            bisect_right(self._ledger_ids, last_ledger) if self.leaps else int(run_indexes[-1])
+        )
+        return self._take_complete(entries, owner, max(next_index, self.done))
 
     def _owners(self, keys: Words) -> tuple[list[int], Int64Array]:
-        """Return the place in `names` of each ledger in turn, and of each row's; -1 for none."""
+        """Return the index in `names` of each run of rows, and of each row; -1 for none."""
         change = keys[1:, 0] != keys[:-1, 0]
         if keys.shape[1] > 2:
             change |= keys[1:, 1] != keys[:-1, 1]
-        opens = np.concatenate(([0], np.flatnonzero(change) + 1))
-        heads = keys[opens, :-1].astype(np.int64).view(np.uint64)
-        scopes = heads[:, 0].tolist() if heads.shape[1] == 2 else [0] * opens.size
-        find = self._places.get
-        places = [find(pair, -1) for pair in zip(scopes, heads[:, -1].tolist())]  # type: ignore[call-overload]
-        sizes = np.diff(opens, append=len(keys))
-        return places, np.repeat(np.array(places, np.int64), sizes)
+        run_starts = np.concatenate(([0], np.flatnonzero(change) + 1))
+        run_ledgers = keys[run_starts, :-1].astype(np.int64).view(np.uint64)
+        scopes = run_ledgers[:, 0].tolist() if run_ledgers.shape[1] == 2 else [0] * run_starts.size
+        index_of = self._index_of.get
+        run_indexes = [index_of(pair, -1) for pair in zip(scopes, run_ledgers[:, -1].tolist())]  # type: ignore[call-overload]
+        run_lengths = np.diff(run_starts, append=len(keys))
+        return run_indexes, np.repeat(np.array(run_indexes, np.int64), run_lengths)
 
-    def _listed(self, entries: Int64Array, owner: Int64Array, upto: int) -> Listed:
-        """Return the ledgers up to `upto`; keep what has come of that one."""
-        # What was kept of the ledger that may go on stands before the new rows.
-        if self._rest.size:
-            entries = np.concatenate((self._rest, entries))
-            owner = np.concatenate((np.full(self._rest.size, self.done), owner))
-        # A ledger longer than a block is condensed block by block; here come its last rows.
-        cut = int(np.searchsorted(owner, upto))
-        complete = upto - self.done
-        found: list[Availability] = []
-        if complete and self._begun:
-            rest = int(np.searchsorted(owner, self.done, "right"))
-            parts = [*self._begun, from_entries.from_ids(entries[:rest])]
-            found.append(Availability.from_canonical(grouping.join(parts)))
-            self._begun = []
-            entries, owner, cut = entries[rest:], owner[rest:], cut - rest
-        # All other complete ones are made together, those without rows too.
-        if len(found) < complete:
-            first = self.done + len(found)
-            groups = from_ids_of_many(entries[:cut], owner[:cut] - first)
-            found += sets_of(*groups, complete - len(found))
+    def _take_complete(self, entries: Int64Array, owner: Int64Array, next_index: int) -> Listed:
+        """Return the ledgers before `next_index`; keep the rows of that one, which may go on."""
+        # Rows kept from the last block come before the new ones.
+        if self._partial_ids.size:
+            entries = np.concatenate((self._partial_ids, entries))
+            owner = np.concatenate((np.full(self._partial_ids.size, self.done), owner))
+        # A ledger longer than a block was condensed block by block; these are its last rows.
+        complete_rows = int(np.searchsorted(owner, next_index))
+        complete = next_index - self.done
+        sets: list[Availability] = []
+        if complete and self._partial_groups:
+            first_rows = int(np.searchsorted(owner, self.done, "right"))
+            parts = [*self._partial_groups, from_entries.from_ids(entries[:first_rows])]
+            sets.append(Availability.from_canonical(grouping.join(parts)))
+            self._partial_groups = []
+            entries, owner, complete_rows = (
+                entries[first_rows:],
+                owner[first_rows:],
+                complete_rows - first_rows,
+            )
+        # Condense all other complete ledgers together, including those without rows.
+        if len(sets) < complete:
+            first = self.done + len(sets)
+            groups = from_ids_of_many(entries[:complete_rows], owner[:complete_rows] - first)
+            sets += sets_of(*groups, complete - len(sets))
         # Rows of the ledger that may go on: kept as ids while they are few, else condensed.
-        self._rest = entries[cut:]
-        if self._rest.size >= _MOST:
-            self._begun.append(from_entries.from_ids(self._rest))
-            self._rest = _NONE
-        names = self._names[self.done : upto]
-        self.done = upto
-        return list(zip(names, found))
+        self._partial_ids = entries[complete_rows:]
+        if self._partial_ids.size >= _MAX_BLOCK_ROWS:
+            self._partial_groups.append(from_entries.from_ids(self._partial_ids))
+            self._partial_ids = _NO_ENTRIES
+        ledger_ids = self._ledger_ids[self.done : next_index]
+        self.done = next_index
+        return list(zip(ledger_ids, sets))
 
     def finish(self) -> Listed:
-        """Return the ledgers that are left: the scan has seen its end."""
-        return self._listed(_NONE, _NONE, len(self._names))
+        """Return the remaining ledgers, as the scan has ended."""
+        return self._take_complete(_NO_ENTRIES, _NO_ENTRIES, len(self._ledger_ids))

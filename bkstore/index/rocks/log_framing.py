@@ -5,9 +5,9 @@
     type        1 whole, 2 first, 3 middle, 4 last; 5..8 the same with a u32 log number, for
                 recycled files; 9.. settings of the log, whole
 
-Little-endian. RocksDB forgives more than a reader may who must not lose rows in silence: it
-takes a broken length for the end of the file, zeros for preallocated space, and a flipped type
-byte can send it into an endless loop (seen). So these files are checked before it opens them.
+Little-endian. RocksDB is too tolerant for a reader that must not lose rows silently: it takes a
+broken length for the end of the file and zeros for preallocated space, and a flipped type byte
+can send it into an endless loop (observed). So these files are checked before it opens them.
 Source: `db/log_format.h`, `db/log_reader.cc` of RocksDB; `docs/formats/rocksdb.md`.
 """
 
@@ -28,73 +28,83 @@ BLOCK = 32768
 HEADER = 7
 _RECYCLED_HEADER = 11
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
-_RECYCLED = frozenset({5, 6, 7, 8, 11, 131})
-_SETTINGS = frozenset({9, 10, 11, 130, 131})
-_KNOWN = frozenset(range(1, 12)) | {130, 131}
+_RECYCLED_TYPES = frozenset({5, 6, 7, 8, 11, 131})
+_SETTINGS_TYPES = frozenset({9, 10, 11, 130, 131})
+_KNOWN_TYPES = frozenset(range(1, 12)) | {130, 131}
 _MASK_DELTA = 0xA282EAD8
-_U32 = 0xFFFFFFFF
+_UINT32_MASK = 0xFFFFFFFF
 
 
 @dataclass
 class FramedLogReader:
     """The logical records of one file, in order, each with the offset where it begins.
 
-    After the iteration `torn_at` is the offset of a last record that the file does not hold
-    in full, or of zeros up to its end (a crash leaves both), None if it ends cleanly. Damage
-    anywhere else raises
-    `CorruptionError` with file and offset. Cost: one read of the file, a block at a time.
+    After the iteration `torn_at` is the offset of an incomplete last record, or of zeros up to
+    the end (a crash may leave either), None if the file ends cleanly. Damage anywhere else
+    raises `CorruptionError` with file and offset. Cost: one read of the file, a block at a time.
     """
 
     path: Path
     torn_at: int | None = field(default=None, init=False)
 
     def records(self) -> Iterator[tuple[int, bytes]]:
-        """Yield (offset, payload) of each whole record."""
-        begun: int | None = None
+        """Yield (offset of the first fragment, payload) of each whole record; set `torn_at`."""
+        record_offset: int | None = None
         parts: list[bytes] = []
-        for at, kind, payload in self._fragments():
-            if (begun is None) != (kind in (_FULL, _FIRST)):
-                raise CorruptionError(self.path, at, f"record piece of type {kind} out of order")
-            begun = at if begun is None else begun
+        for fragment_offset, fragment_type, payload in self._fragments():
+            if (record_offset is None) != (fragment_type in (_FULL, _FIRST)):
+                raise CorruptionError(
+                    self.path, fragment_offset, f"record piece of type {fragment_type} out of order"
+                )
+            record_offset = fragment_offset if record_offset is None else record_offset
             parts.append(payload)
-            if kind in (_FULL, _LAST):
-                yield begun, b"".join(parts)
-                begun, parts = None, []
-        if begun is not None:
-            self.torn_at = begun
+            if fragment_type in (_FULL, _LAST):
+                yield record_offset, b"".join(parts)
+                record_offset, parts = None, []
+        if record_offset is not None:
+            self.torn_at = record_offset
 
     def _fragments(self) -> Iterator[tuple[int, int, bytes]]:
-        """Yield (offset, type 1..4, payload) of each piece."""
-        number = _log_number(self.path)
-        base = 0
+        """Yield (offset, type 1..4, payload) of each fragment; set `torn_at`."""
+        log_number = _log_number(self.path)
+        block_offset = 0
         with opened(self.path) as file:
             while block := file.read(BLOCK):
-                at = 0
-                while at + HEADER <= len(block):
-                    _, length, kind = struct.unpack_from("<IHB", block, at)
-                    header = _RECYCLED_HEADER if kind in _RECYCLED else HEADER
-                    end = at + header + length
-                    if not _valid(block, at, end, header):
-                        self._end(block, base, at, file)
+                position = 0
+                while position + HEADER <= len(block):
+                    _, length, fragment_type = struct.unpack_from("<IHB", block, position)
+                    header = _RECYCLED_HEADER if fragment_type in _RECYCLED_TYPES else HEADER
+                    end = position + header + length
+                    if not _is_valid_record(block, position, end, header):
+                        self._accept_torn_tail(block, block_offset, position, file)
                         return
-                    if header == _RECYCLED_HEADER and _u32(block, at + HEADER) != number & _U32:
-                        return  # left over from the file's former life
-                    if kind not in _SETTINGS:
-                        yield base + at, (kind - 1) % 4 + 1, block[at + header : end]
-                    at = end
-                if len(block) < BLOCK:  # the end, also where a writer appends meanwhile
-                    self.torn_at = base + at if at < len(block) else None
+                    if (
+                        header == _RECYCLED_HEADER
+                        and _uint32(block, position + HEADER) != log_number & _UINT32_MASK
+                    ):
+                        return  # left over from the file's previous use
+                    if fragment_type not in _SETTINGS_TYPES:
+                        yield (
+                            block_offset + position,
+                            (fragment_type - 1) % 4 + 1,
+                            block[position + header : end],
+                        )
+                    position = end
+                if len(block) < BLOCK:  # the end, even if a writer appends meanwhile
+                    self.torn_at = block_offset + position if position < len(block) else None
                     return
-                base += BLOCK
+                block_offset += BLOCK
 
-    def _end(self, block: bytes, base: int, at: int, file: BinaryIO) -> None:
-        """Accept the bytes from `at` on, which are no valid record, as a torn tail, or raise."""
-        rest = block[at:]
-        cut_off = len(block) < BLOCK and _runs_out(rest) and not _holds_record(rest)
-        if cut_off or (not any(rest) and _only_zeros(file)):
-            self.torn_at = base + at
+    def _accept_torn_tail(
+        self, block: bytes, block_offset: int, position: int, file: BinaryIO
+    ) -> None:
+        """Set `torn_at` if the invalid record at `position` is a torn tail, else raise."""
+        tail = block[position:]
+        cut_off = len(block) < BLOCK and _is_cut_off(tail) and not _holds_record(tail)
+        if cut_off or (not any(tail) and _only_zeros_follow(file)):
+            self.torn_at = block_offset + position
             return
-        raise CorruptionError(self.path, base + at, _reason(rest))
+        raise CorruptionError(self.path, block_offset + position, _reason(tail))
 
 
 def _log_number(path: Path) -> int:
@@ -102,20 +112,22 @@ def _log_number(path: Path) -> int:
     return int(digits) if digits.isdecimal() else 0
 
 
-def _u32(data: bytes, at: int) -> int:
-    return int.from_bytes(data[at : at + 4], "little")
+def _uint32(data: bytes, position: int) -> int:
+    return int.from_bytes(data[position : position + 4], "little")
 
 
-def _valid(block: bytes, at: int, end: int, header: int) -> bool:
-    """Whether a record of a known type lies at `at`, in full and as it was written."""
-    if end > len(block) or end < at + header or block[at + 6] not in _KNOWN:
+def _is_valid_record(block: bytes, position: int, end: int, header: int) -> bool:
+    """Return whether there is a complete, valid record of a known type at `position`."""
+    if end > len(block) or end < position + header or block[position + 6] not in _KNOWN_TYPES:
         return False
-    crc: int = google_crc32c.value(block[at + 6 : end])
-    return (((crc >> 15 | crc << 17) & _U32) + _MASK_DELTA) & _U32 == _u32(block, at)
+    crc: int = google_crc32c.value(block[position + 6 : end])
+    return (((crc >> 15 | crc << 17) & _UINT32_MASK) + _MASK_DELTA) & _UINT32_MASK == _uint32(
+        block, position
+    )
 
 
-def _only_zeros(file: BinaryIO) -> bool:
-    """Whether nothing but zeros follows: space that was allocated and never written."""
+def _only_zeros_follow(file: BinaryIO) -> bool:
+    """Return whether only zeros follow: space that was allocated and never written."""
     while (data := past_hole(file.fileno(), file.tell())) is not None:
         file.seek(data)
         chunk = file.read(1 << 20)
@@ -126,30 +138,30 @@ def _only_zeros(file: BinaryIO) -> bool:
     return True
 
 
-def _runs_out(rest: bytes) -> bool:
-    """Whether the file ends before the record that begins `rest` would."""
-    if len(rest) < HEADER:
+def _is_cut_off(tail: bytes) -> bool:
+    """Return whether the record at the start of `tail`, the end of the file, is longer than it."""
+    if len(tail) < HEADER:
         return True
-    length, kind = struct.unpack_from("<HB", rest, 4)
-    header = _RECYCLED_HEADER if kind in _RECYCLED else HEADER
-    return kind in _KNOWN and header + int(length) > len(rest)
+    length, record_type = struct.unpack_from("<HB", tail, 4)
+    header = _RECYCLED_HEADER if record_type in _RECYCLED_TYPES else HEADER
+    return record_type in _KNOWN_TYPES and header + int(length) > len(tail)
 
 
-def _holds_record(rest: bytes) -> bool:
-    """Whether a valid record begins anywhere behind the start of `rest`: then it is no tail."""
-    for at in range(1, len(rest) - HEADER):
-        _, length, kind = struct.unpack_from("<IHB", rest, at)
-        header = _RECYCLED_HEADER if kind in _RECYCLED else HEADER
-        if length and _valid(rest, at, at + header + length, header):
+def _holds_record(tail: bytes) -> bool:
+    """Return whether a valid record begins inside `tail`: then it is damage, not a torn tail."""
+    for position in range(1, len(tail) - HEADER):
+        _, length, record_type = struct.unpack_from("<IHB", tail, position)
+        header = _RECYCLED_HEADER if record_type in _RECYCLED_TYPES else HEADER
+        if length and _is_valid_record(tail, position, position + header + length, header):
             return True
     return False
 
 
-def _reason(rest: bytes) -> str:
-    if not any(rest[:HEADER]):
+def _reason(tail: bytes) -> str:
+    if not any(tail[:HEADER]):
         return "zeros where a record begins"
-    if len(rest) >= HEADER and rest[6] not in _KNOWN:
-        return f"record of unknown type {rest[6]}"
+    if len(tail) >= HEADER and tail[6] not in _KNOWN_TYPES:
+        return f"record of unknown type {tail[6]}"
     return "record fails its checksum"
 
 

@@ -1,4 +1,4 @@
-"""RocksDB options: what a bookie uses when it creates a database, and what reading needs.
+"""RocksDB options: those of a database that a bookie creates, and those for reading.
 
 Source of the figures: `KeyValueStorageRocksDB`, defaults of the ``dbStorage_rocksDB_*`` keys.
 Two of them are not copied. `cache_index_and_filter_blocks` is off: with a cache too small for
@@ -25,33 +25,33 @@ from bkstore.index.rocks import after_fork
 _MIB = 1 << 20
 BLOCK_CACHE = 64 * _MIB
 
-_MOST_LEVELS = 64
-"""For reading: RocksDB refuses a database of more levels (`dbStorage_rocksDB_numLevels`)."""
+_MAX_LEVELS = 64
+"""For reading: RocksDB refuses a database with more levels (`dbStorage_rocksDB_numLevels`)."""
 
 
-def _base() -> Options:
+def _base_options() -> Options:
     options = Options(raw_mode=True)
     options.create_if_missing(True)
     return options
 
 
-def _table(block_size: int | None, bloom_bits: int | None) -> BlockBasedOptions:
-    table = BlockBasedOptions()
-    table.set_format_version(5)
-    table.set_checksum_type(ChecksumType.xxhash())
-    table.set_block_cache(Cache(BLOCK_CACHE))
-    table.set_cache_index_and_filter_blocks(False)
+def _table_options(block_size: int | None, bloom_bits: int | None) -> BlockBasedOptions:
+    table_options = BlockBasedOptions()
+    table_options.set_format_version(5)
+    table_options.set_checksum_type(ChecksumType.xxhash())
+    table_options.set_block_cache(Cache(BLOCK_CACHE))
+    table_options.set_cache_index_and_filter_blocks(False)
     if block_size is not None:
-        table.set_block_size(block_size)
+        table_options.set_block_size(block_size)
     if bloom_bits is not None:
-        table.set_bloom_filter(bloom_bits, False)
-    return table
+        table_options.set_bloom_filter(bloom_bits, False)
+    return table_options
 
 
 def location_options() -> Options:
     """Return the options of a `locations` database, as a bookie creates it."""
-    options = _base()
-    options.set_block_based_table_factory(_table(64 << 10, 10))
+    options = _base_options()
+    options.set_block_based_table_factory(_table_options(64 << 10, 10))
     options.set_compression_type(DBCompressionType.lz4())
     options.set_write_buffer_size(64 * _MIB)
     options.set_max_write_buffer_number(4)
@@ -65,8 +65,8 @@ def location_options() -> Options:
 
 def metadata_options() -> Options:
     """Return the options of a `ledgers` database, as a bookie creates it."""
-    options = _base()
-    options.set_block_based_table_factory(_table(None, None))
+    options = _base_options()
+    options.set_block_based_table_factory(_table_options(None, None))
     return options
 
 
@@ -76,25 +76,25 @@ def database_options(kind: str) -> Options:
 
 
 def reading_options() -> Options:
-    """Return options for reading somebody's database.
+    """Return options for reading any database.
 
     A write-ahead log that is damaged before its tail is an error: RocksDB's default would
-    silently drop everything behind the damage.
+    silently drop everything after the damage.
     """
     options = location_options()
     options.create_if_missing(False)
-    options.set_num_levels(_MOST_LEVELS)
+    options.set_num_levels(_MAX_LEVELS)
     options.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
     return options
 
 
 def opening_threads(database: Path) -> int:
-    """Return how many threads are to open its table files: one for each four, 16 at most.
+    """Return how many threads should open the table files: one for each four, at most 16.
 
-    RocksDB starts 16 whatever there is to open (`max_file_opening_threads`), and to start them
-    takes longer than to open a small database. One is the caller: no other is there in a fork.
+    RocksDB always starts 16 by default (`max_file_opening_threads`), which takes longer than
+    opening a small database. With 1, the caller opens them: a forked child has no others.
     """
     if after_fork.lost_threads():
         return 1
-    tables = sum(name.endswith(".sst") for name in os.listdir(database))
-    return min(max(tables // 4, 1), 16)
+    table_count = sum(file_name.endswith(".sst") for file_name in os.listdir(database))
+    return min(max(table_count // 4, 1), 16)

@@ -1,8 +1,8 @@
 """Rows of the RocksDB databases as values: ledger rows, location columns, the scan of all rows.
 
-Between `database`, which knows bytes and widths, and `index`, which is the index contract.
-Formats: `docs/formats/rocksdb.md`. Every row that is no bookie's is a `CorruptionError` that
-names the database and the key, or a finding where a bulk read goes on.
+The layer between `database` (bytes and widths) and `index` (the index contract).
+Formats: `docs/formats/rocksdb.md`. A row that no bookie wrote raises a `CorruptionError` with
+the database and the key, or becomes a finding if a bulk read goes on.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from bkstore.index.rocks.database import Database, Words
 from bkstore.index.rocks.keys import entry_keys, ledger_key, values as row_values
 from bkstore.index.rocks.options import location_options
 
-_WORD = Struct(">q").unpack
-_TOTAL = re.compile(r"([a-z#][a-z #]*?)(?: \([^)]*\))?=(\d+)(?:;|$)")
+_unpack_int64 = Struct(">q").unpack
+_TABLE_TOTAL = re.compile(r"([a-z#][a-z #]*?)(?: \([^)]*\))?=(\d+)(?:;|$)")
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseSizes:
-    """What RocksDB says of one database by its properties, without reading a row.
+    """The sizes of one database, from RocksDB's properties.
 
-    `table_bytes` are those of the table files in use. `table_entries` counts what is in them,
-    deletions and rows below deletions too, `tombstones` the deletions: `range_tombstones` of a
-    whole range each, as a deleted ledger leaves. `estimated_rows` is `estimate-num-keys`, which
-    knows nothing of what a range tombstone hides. `waiting` entries are in the write-ahead log
-    only. `row_bytes` are keys and values as they are before compression (with 8 bytes a key that
-    RocksDB adds), `index_block_bytes` and `filter_block_bytes` what stands beside them.
+    `table_bytes` is the size of the table files in use. `table_entries` counts all entries in
+    them, tombstones and hidden rows included; `tombstones` counts all tombstones,
+    `range_tombstones` those of a range, as a deleted ledger leaves. `estimated_rows` is
+    `estimate-num-keys`, which ignores range tombstones. `waiting` entries are only in the
+    write-ahead log. `row_bytes` counts keys and values before compression (with the 8 bytes that
+    RocksDB adds to a key), `index_block_bytes` and `filter_block_bytes` the blocks beside them.
     """
 
     path: Path
@@ -54,20 +54,20 @@ class DatabaseSizes:
 
 
 def database_sizes(database: Database) -> DatabaseSizes:
-    """Return what a database says of its sizes. Reads the properties of its tables, no row."""
+    """Return the sizes of a database. Reads the properties of its tables, no row."""
     text = database.property("aggregated-table-properties")
-    total = {name.strip(): int(value) for name, value in _TOTAL.findall(text)}
+    totals = {name.strip(): int(value) for name, value in _TABLE_TOTAL.findall(text)}
     return DatabaseSizes(
         database.path,
         int(database.property("live-sst-files-size") or 0),
-        total.get("# entries", 0),
-        total.get("# deletions", 0),
-        total.get("# range deletions", 0),
+        totals.get("# entries", 0),
+        totals.get("# deletions", 0),
+        totals.get("# range deletions", 0),
         int(database.property("estimate-num-keys") or 0),
         int(database.property("num-entries-active-mem-table") or 0),
-        total.get("raw key size", 0) + total.get("raw value size", 0),
-        total.get("index block size", 0),
-        total.get("filter block size", 0),
+        totals.get("raw key size", 0) + totals.get("raw value size", 0),
+        totals.get("index block size", 0),
+        totals.get("filter block size", 0),
     )
 
 
@@ -81,7 +81,7 @@ def row_keys(ledger: LedgerId) -> list[bytes]:
 
 
 def check_shape(database: Database, kind: str, wide: bool) -> None:
-    """Refuse a database whose first or last row is no bookie's. Two seeks."""
+    """Raise `CorruptionError` if the first or last row is not a bookie's. Two seeks."""
     widths = {24 if wide else 16} if kind == "locations" else {16} if wide else {8, 16}
     for key, value in database.ends():
         if len(key) not in widths or (kind == "locations" and len(value) != 8):
@@ -95,29 +95,29 @@ def check_shape(database: Database, kind: str, wide: bool) -> None:
 def ledger_rows(database: Database, wide: bool) -> list[tuple[LedgerId, bytes, bytes]]:
     """Return (ledger, key, value) of the ledger rows in order; negative ids are left out.
 
-    The flags row is one of those; upstream loads none of them either.
+    The flags row has such an id; upstream does not load these rows either.
     """
-    found = []
+    rows = []
     for key, value in database.rows():
         if wide or not key or not key[0] & 0x80:
-            found.append((_ledger_of(database.path, key, wide), key, value))
-    return found
+            rows.append((_ledger_of(database.path, key, wide), key, value))
+    return rows
 
 
 def find_row(database: Database, ledger: LedgerId) -> LedgerData | None:
     """Return a ledger's row, None if there is none.
 
-    A 16-byte key wins over the 8-byte one, as it does when a bookie loads the rows in order.
+    A 16-byte key wins over the 8-byte one, as a bookie loads the rows in key order.
     """
     for key in reversed(row_keys(ledger)):
         value = database.get(key)
         if value is not None:
-            return _decoded(database.path, key, value)
+            return _decode_row(database.path, key, value)
     return None
 
 
 def storage_flags(database: Database) -> int | None:
-    """Return the storage flags (bit 0 = needs integrity check), None without such a row."""
+    """Return the storage flags (bit 0 = needs integrity check), None if there is no flags row."""
     value = database.get(FLAGS_KEY)
     if value is not None and len(value) != 8:
         raise CorruptionError(database.path, None, f"flags row has {len(value)} bytes, not 8")
@@ -125,34 +125,39 @@ def storage_flags(database: Database) -> int | None:
 
 
 def odd_rows(database: Database, wide: bool) -> Iterator[Finding]:
-    """Yield a finding for each row that does not parse or that only a loader accepts."""
+    """Yield a finding for each row that does not parse or is not as a bookie writes it."""
     path = str(database.path)
     for key, value in database.rows():
-        if not wide and key and key[0] & 0x80:
+        if not wide and key and key[0] & 0x80:  # a negative ledger id: the flags row has one too
             if key != FLAGS_KEY:
                 yield Finding("oddity", f"row {key.hex()} of a negative ledger id", path)
             continue
-        name = _ledger_of(database.path, key, wide)
+        ledger_id = _ledger_of(database.path, key, wide)
         if not wide and len(key) == 16:
-            detail = f"row of ledger {name} has a 16-byte key (rebuild-db-ledgers-index)"
-            yield Finding("oddity", detail, path, None, name)
+            detail = f"row of ledger {ledger_id} has a 16-byte key (rebuild-db-ledgers-index)"
+            yield Finding("oddity", detail, path, None, ledger_id)
         try:
-            _decoded(database.path, key, value)
+            _decode_row(database.path, key, value)
         except CorruptionError as error:
-            yield Finding.of(error, name)
+            yield Finding.of(error, ledger_id)
 
 
-def _ledger_of(path: Path, key: bytes, wide: bool) -> LedgerId:
-    if len(key) not in ((16,) if wide else (8, 16)) or (not wide and any(key[8:])):
+def _ledger_of(path: Path, key: bytes, is_scoped: bool) -> LedgerId:
+    """Return the ledger id of a `ledgers` key; `CorruptionError` if it is not one."""
+    if len(key) not in ((16,) if is_scoped else (8, 16)) or (not is_scoped and any(key[8:])):
         raise CorruptionError(path, None, f"key of {len(key)} bytes is no ledger's: {key.hex()}")
-    number = int.from_bytes(key[:8], "big")
+    first_half = int.from_bytes(key[:8], "big")
     try:
-        return LedgerId(number, int.from_bytes(key[8:16], "big")) if wide else LedgerId(0, number)
+        return (
+            LedgerId(first_half, int.from_bytes(key[8:16], "big"))
+            if is_scoped
+            else LedgerId(0, first_half)
+        )
     except InvalidArgument as error:
         raise CorruptionError(path, None, f"key {key.hex()}: {error}") from error
 
 
-def _decoded(path: Path, key: bytes, value: bytes) -> LedgerData:
+def _decode_row(path: Path, key: bytes, value: bytes) -> LedgerData:
     try:
         return ledgerdata.decode(value)
     except CorruptionError as error:
@@ -172,15 +177,15 @@ def location_column(database: Database, keys: Words, values: Words) -> Int64Arra
     """Return the locations of rows; `CorruptionError` for one that is not positive."""
     locations: Int64Array = values.astype(np.int64)
     if locations.size and int(locations.min()) <= 0:
-        at = int(np.flatnonzero(locations <= 0)[0])
-        detail = f"row {keys[at].tobytes().hex()}: location {locations[at]} is not positive"
+        row = int(np.flatnonzero(locations <= 0)[0])
+        detail = f"row {keys[row].tobytes().hex()}: location {locations[row]} is not positive"
         raise CorruptionError(database.path, None, detail)
     return locations
 
 
 def location_of(database: Database, key: bytes, value: bytes) -> int:
-    """Return the location that one value says; `CorruptionError` if it is none."""
-    location: int = _WORD(value)[0] if len(value) == 8 else 0
+    """Return the location in a value; `CorruptionError` if it is not a valid one."""
+    location: int = _unpack_int64(value)[0] if len(value) == 8 else 0
     if location <= 0:
         detail = f"row {key.hex()}: value {value[:40].hex()} is no location"
         raise CorruptionError(database.path, None, detail)
@@ -188,21 +193,21 @@ def location_of(database: Database, key: bytes, value: bytes) -> int:
 
 
 def first_ledgers(database: Database, wide: bool) -> list[LedgerId]:
-    """Return the ledgers that have location rows: one seek a ledger. Negative ids end it."""
-    found: list[LedgerId] = []
+    """Return the ledgers that have location rows: one seek a ledger. Stops at negative ids."""
+    ledger_ids: list[LedgerId] = []
     width = 24 if wide else 16
     stop = 256 ** (width - 8) if wide else 256**8 // 2
-    step = 0
-    while step < stop:
-        key = database.first_at(step.to_bytes(width - 8, "big"))
+    next_prefix = 0
+    while next_prefix < stop:
+        key = database.first_at(next_prefix.to_bytes(width - 8, "big"))
         if key is None or (not wide and key[0] & 0x80):
             break
         if len(key) != width:
             detail = f"not a bookie's row: key of {len(key)} bytes: {key[:40].hex()}"
             raise CorruptionError(database.path, None, detail)
-        found.append(_ledger_of(database.path, key[:-8], wide))
-        step = int.from_bytes(key[:-8], "big") + 1
-    return found
+        ledger_ids.append(_ledger_of(database.path, key[:-8], wide))
+        next_prefix = int.from_bytes(key[:-8], "big") + 1
+    return ledger_ids
 
 
 def scan_rows(
@@ -210,99 +215,104 @@ def scan_rows(
 ) -> Iterator[IndexBatch]:
     """Yield every location row in one pass, in batches of `batch`.
 
-    With `findings`, damage is noted there, and the pass begins again at the next ledger of
-    `rows` (the `ledgers` database) that can be read; without, it raises.
+    With `findings`, damage is appended there, and the scan goes on at the next readable ledger
+    of `rows` (the `ledgers` database); without, it is raised.
     """
     width = 24 if wide else 16
-    lo: bytes | None = bytes(width)
-    while lo is not None:
-        last = lo
+    start: bytes | None = bytes(width)
+    while start is not None:
+        last_key = start
         try:
-            for keys, values in database.items(lo, b"\xff" * (width + 1), width, batch):
-                rows_here = _batch(database, keys, values, wide, findings)
-                if rows_here.entry_id.size:
-                    yield rows_here
-                last = keys[-1].tobytes()
-            lo = None
+            for keys, values in database.items(start, b"\xff" * (width + 1), width, batch):
+                index_rows = _to_index_batch(database, keys, values, wide, findings)
+                if index_rows.entry_id.size:
+                    yield index_rows
+                last_key = keys[-1].tobytes()
+            start = None
         except CorruptionError as error:
-            # All rows before the damaged place are out. An iterator does not get past it, but one
-            # that begins at a later ledger may, if its rows lie in other blocks.
+            # All rows before the damage were yielded. The iterator cannot pass the damage, but one
+            # that begins at a later ledger can, if that ledger's rows are in other blocks.
             if findings is None:
                 raise
-            lo = _next_readable(database, last, rows, wide, findings)
-            upto = "the end" if lo is None else f"row {lo.hex()}"
-            detail = f"{error.reason}; rows behind {last.hex()} up to {upto} are not read"
+            start = _next_readable(database, last_key, rows, wide, findings)
+            resumed_at = "the end" if start is None else f"row {start.hex()}"
+            detail = f"{error.reason}; rows behind {last_key.hex()} up to {resumed_at} are not read"
             findings.append(Finding("damage", detail, error.file, error.offset))
 
 
 def _next_readable(
-    database: Database, last: bytes, rows: Database, wide: bool, findings: list[Finding]
+    database: Database, last_key: bytes, rows: Database, is_scoped: bool, findings: list[Finding]
 ) -> bytes | None:
-    """Return the first row of the first known ledger behind `last` whose rows can be reached."""
+    """Return where to resume: the first key of the next known ledger whose rows can be read.
+
+    None if there is none. Appends a finding for each ledger that cannot be read.
+    """
     try:
-        names = [row[0] for row in ledger_rows(rows, wide) if ledger_key(row[0]) > last[:-8]]
+        later_ledgers = [
+            row[0] for row in ledger_rows(rows, is_scoped) if ledger_key(row[0]) > last_key[:-8]
+        ]
     except CorruptionError as error:
         findings.append(Finding.of(error))
         return None
-    for name in names:
-        start = ledger_key(name) + bytes(8)
+    for ledger_id in later_ledgers:
+        start = ledger_key(ledger_id) + bytes(8)
         try:
             key = database.first_at(start)
         except CorruptionError as error:
-            detail = f"rows of ledger {name} cannot be read: {error.reason}"
-            findings.append(Finding("damage", detail, error.file, error.offset, name))
+            detail = f"rows of ledger {ledger_id} cannot be read: {error.reason}"
+            findings.append(Finding("damage", detail, error.file, error.offset, ledger_id))
         else:
             return start if key is not None else None
     return None
 
 
-def _batch(
-    database: Database, keys: Words, values: Words, wide: bool, findings: list[Finding] | None
+def _to_index_batch(
+    database: Database, keys: Words, values: Words, is_scoped: bool, findings: list[Finding] | None
 ) -> IndexBatch:
     columns: Int64Array = keys.astype(np.int64)
-    places: Int64Array = values.astype(np.int64)
-    odd = (places <= 0) | (columns[:, -1] < 0) | (columns[:, -1] > MAX_ENTRY_ID)
-    odd |= (columns[:, 0] == 0) if wide else (columns[:, 0] < 0)
-    if odd.any():
-        at = int(np.flatnonzero(odd)[0])
+    locations: Int64Array = values.astype(np.int64)
+    is_odd = (locations <= 0) | (columns[:, -1] < 0) | (columns[:, -1] > MAX_ENTRY_ID)
+    is_odd |= (columns[:, 0] == 0) if is_scoped else (columns[:, 0] < 0)
+    if is_odd.any():
+        row = int(np.flatnonzero(is_odd)[0])
         detail = (
-            f"row {keys[at].tobytes().hex()}: ids or location {places[at]} are out of range"
-            f" ({int(odd.sum())} rows here are)"
+            f"row {keys[row].tobytes().hex()}: ids or location {locations[row]} are out of range"
+            f" ({int(is_odd.sum())} rows here are)"
         )
         if findings is None:
             raise CorruptionError(database.path, None, detail)
         findings.append(Finding("damage", detail, str(database.path)))
-        columns, places = columns[~odd], places[~odd]
-    zero = np.broadcast_to(np.int64(0), places.shape)
-    scope = columns[:, 0] if wide else zero
-    return IndexBatch(zero, scope, columns[:, -2], columns[:, -1], places)
+        columns, locations = columns[~is_odd], locations[~is_odd]
+    zeros = np.broadcast_to(np.int64(0), locations.shape)
+    scope = columns[:, 0] if is_scoped else zeros
+    return IndexBatch(zeros, scope, columns[:, -2], columns[:, -1], locations)
 
 
 # -- writing tables
 
 
 def rows_by_ledger(rows: IndexBatch, wide: bool) -> dict[LedgerId, tuple[Int64Array, Int64Array]]:
-    """Return checked (entries, locations) of the ledgers of scope 0, or `wide` of the others."""
+    """Return checked (entries, locations) by ledger: of scope 0, or if `wide` of other scopes."""
     merged: dict[LedgerId, tuple[Int64Array, Int64Array]] = {}
-    for name, entries, locations in rows.by_ledger():
-        if bool(name.scope) != wide:
+    for ledger_id, entries, locations in rows.by_ledger():
+        if bool(ledger_id.scope) != wide:
             continue
-        if name in merged:
-            entries = np.concatenate((merged[name][0], entries))
-            locations = np.concatenate((merged[name][1], locations))
-        merged[name] = check_put(entries, locations)
+        if ledger_id in merged:
+            entries = np.concatenate((merged[ledger_id][0], entries))
+            locations = np.concatenate((merged[ledger_id][1], locations))
+        merged[ledger_id] = check_put(entries, locations)
     return merged
 
 
 def write_table(file: Path, merged: dict[LedgerId, tuple[Int64Array, Int64Array]]) -> int:
-    """Write one sorted table file, the last of equal entries; return how many rows it has."""
+    """Write one sorted table file and return its number of rows; the last of equal entries wins."""
     writer = SstFileWriter(location_options())
     writer.open(str(file))
     count = 0
-    for name in sorted(merged):
-        ids, places = sorted_distinct(*merged[name], "last")
-        for key, value in zip(entry_keys(name, ids), row_values(places)):
+    for ledger_id in sorted(merged):
+        entry_ids, locations = sorted_distinct(*merged[ledger_id], "last")
+        for key, value in zip(entry_keys(ledger_id, entry_ids), row_values(locations)):
             writer[key] = value
-        count += ids.size
+        count += entry_ids.size
     writer.finish()
     return count

@@ -1,9 +1,9 @@
-"""Reading a RocksDB directory without touching it: locks, and a scratch directory of links.
+"""Reading a RocksDB directory without changing it: locks, and a scratch directory of links.
 
 rocksdict writes a side file into every directory it opens, read-only opens included, and fails
-where it may not. So a database is read through a scratch directory: links to the table files
-and write-ahead logs, a copy of the manifest, which names them. The original stays as it was,
-also without write permission.
+if it may not. So a database is read through a scratch directory with links to the table files
+and write-ahead logs, and a copy of the manifest that names them. The original stays unchanged
+and may be write-protected.
 """
 
 from __future__ import annotations
@@ -29,35 +29,39 @@ _DESCRIPTORS = "/proc/self/fd"
 CAN_HOLD = os.path.isdir(_DESCRIPTORS)
 """Whether an open file can be opened again after it was removed."""
 
-_OPENED = ("CURRENT", "IDENTITY", "LOCK", "LOG", "rocksdict-config.json")
-_NUMBERED = ("MANIFEST-", "OPTIONS-")
-_DATA = re.compile(r"\d+\.(log|sst|blob)")
-_LIMITS = {"CURRENT": 1 << 10, "MANIFEST": 4 << 30, "LOG": 1 << 40}  # a manifest rolls at 1 GiB
-_MOST = 16 << 20
-_HOLES = 128 << 20  # more than RocksDB allocates ahead
-_TAIL = 64 << 20
-_COPIED = 1 << 20
+_FIXED_NAMES = ("CURRENT", "IDENTITY", "LOCK", "LOG", "rocksdict-config.json")
+_NUMBERED_PREFIXES = ("MANIFEST-", "OPTIONS-")
+_DATA_FILE = re.compile(r"\d+\.(log|sst|blob)")
+_MAX_BYTES_OF = {
+    "CURRENT": 1 << 10,
+    "MANIFEST": 4 << 30,
+    "LOG": 1 << 40,
+}  # a manifest rolls at 1 GiB
+_MAX_OTHER_BYTES = 16 << 20
+_MAX_UNWRITTEN_BYTES = 128 << 20  # more than RocksDB allocates ahead
+_MAX_TAIL_BYTES = 64 << 20
+_COPY_CHUNK_BYTES = 1 << 20
 
 _open_for_writing: set[str] = set()
 """Databases this process writes."""
 
-_probing = threading.Lock()
-"""Held while a lock file is open to be asked about: closing it would free a database that a
-thread opens meanwhile, so `claim` waits for it."""
+_probe_lock = threading.Lock()
+"""Held while a LOCK file is open for a query: closing it would drop the lock of a database that
+another thread opens meanwhile, so `claim` waits for it."""
 
 
 def _forget_claims() -> None:
-    global _probing
+    global _probe_lock
     _open_for_writing.clear()
-    _probing = threading.Lock()
+    _probe_lock = threading.Lock()
 
 
 os.register_at_fork(after_in_child=_forget_claims)
 
 
 def claim(path: Path) -> None:
-    """Remember that this process writes the database at `path`; call before it is opened."""
-    with _probing:
+    """Record that this process writes the database at `path`; call before opening it."""
+    with _probe_lock:
         _open_for_writing.add(os.path.realpath(path))
 
 
@@ -67,56 +71,63 @@ def release(path: Path) -> None:
 
 
 def manifest_path(path: Path) -> Path:
-    """Return the manifest that CURRENT names; raise unless `path` looks like a database."""
+    """Return the manifest that CURRENT names.
+
+    Raises `UnsupportedLayout` if `path` does not exist, `CorruptionError` if it is no database.
+    """
     if not path.is_dir():
         if os.path.lexists(path):
             raise CorruptionError(path, None, "cannot be read: is no folder")
         raise UnsupportedLayout(f"{path}: no such RocksDB directory")
     current = path / "CURRENT"
     try:
-        text = read_whole(current, _LIMITS["CURRENT"])
+        text = read_whole(current, _MAX_BYTES_OF["CURRENT"])
     except FileNotFoundError:
         raise CorruptionError(current, None, "missing: the database cannot be opened") from None
-    name = text.decode("ascii", "replace").rstrip("\n")
-    digits = name.removeprefix("MANIFEST-")
-    if not (text.endswith(b"\n") and digits != name and digits.isdecimal()):
-        raise CorruptionError(current, 0, f"names no manifest: {name[:40]!r}")
+    manifest_name = text.decode("ascii", "replace").rstrip("\n")
+    digits = manifest_name.removeprefix("MANIFEST-")
+    if not (text.endswith(b"\n") and digits != manifest_name and digits.isdecimal()):
+        raise CorruptionError(current, 0, f"names no manifest: {manifest_name[:40]!r}")
     try:
-        _check_size(path / name)
+        _check_size(path / manifest_name)
     except FileNotFoundError:
         missing = "missing: CURRENT names this manifest"
-        raise CorruptionError(path / name, None, missing) from None
-    return path / name
+        raise CorruptionError(path / manifest_name, None, missing) from None
+    return path / manifest_name
 
 
 def check_files(path: Path) -> None:
-    """Raise `CorruptionError` for what RocksDB would wait for, or read without an end.
+    """Raise `CorruptionError` for a file that would make RocksDB hang or read endlessly.
 
-    That is, for names that it opens itself: what is no regular file, what is longer than it can
-    be, and what it reads from end to end with more holes than it leaves. A `stat` a file.
+    Among the files that it opens, that is one that is not regular, is longer than possible, or
+    is read in full and has larger holes than RocksDB leaves. One `stat` for each file.
     """
     for entry in sorted(os.scandir(path), key=lambda entry: entry.name):
         try:
-            if entry.name in _OPENED or entry.name.startswith(_NUMBERED):
-                info = _check_size(path / entry.name)
-            elif _DATA.fullmatch(entry.name):
-                info = check_regular(entry.path)
+            if entry.name in _FIXED_NAMES or entry.name.startswith(_NUMBERED_PREFIXES):
+                file_stat = _check_size(path / entry.name)
+            elif _DATA_FILE.fullmatch(entry.name):
+                file_stat = check_regular(entry.path)
             else:
                 continue
-            holes = info.st_size - 512 * info.st_blocks
-            if holes > _HOLES and not entry.name.endswith((".sst", ".blob")):
-                reason = f"{info.st_size} bytes, of which {holes} were never written"
+            unwritten_bytes = file_stat.st_size - 512 * file_stat.st_blocks
+            if unwritten_bytes > _MAX_UNWRITTEN_BYTES and not entry.name.endswith(
+                (".sst", ".blob")
+            ):
+                reason = f"{file_stat.st_size} bytes, of which {unwritten_bytes} were never written"
                 raise CorruptionError(entry.path, None, reason)
         except FileNotFoundError:  # gone since the listing
             continue
 
 
 def _check_size(file: Path) -> os.stat_result:
-    limit = _LIMITS.get(file.name.partition("-")[0], _MOST)
-    info = check_regular(file)
-    if info.st_size > limit:
-        raise CorruptionError(file, limit, f"is longer than the {limit} bytes that it may have")
-    return info
+    max_bytes = _MAX_BYTES_OF.get(file.name.partition("-")[0], _MAX_OTHER_BYTES)
+    file_stat = check_regular(file)
+    if file_stat.st_size > max_bytes:
+        raise CorruptionError(
+            file, max_bytes, f"is longer than the {max_bytes} bytes that it may have"
+        )
+    return file_stat
 
 
 def in_use(path: Path, why: str = "is open in another place") -> DirectoryInUse:
@@ -127,8 +138,8 @@ def in_use(path: Path, why: str = "is open in another place") -> DirectoryInUse:
 
 
 def check_not_in_use(path: Path) -> None:
-    """Raise `DirectoryInUse` if a process holds the database's lock. Touches nothing."""
-    with _probing:
+    """Raise `DirectoryInUse` if a process holds the database's lock. Changes nothing."""
+    with _probe_lock:
         used = os.path.realpath(path) in _open_for_writing or _is_locked(path / "LOCK")
     if used:
         raise in_use(path)
@@ -141,64 +152,65 @@ def _is_locked(lock: Path) -> bool:
     a file drops all POSIX locks that the process holds on it.
     """
     try:
-        info = check_regular(lock)
-        # What a child has open of its parent's is no lock of its own.
-        if not after_fork.lost_threads() and _open_in_this_process(info):
+        lock_stat = check_regular(lock)
+        # Descriptors that a child inherited hold no lock of its own.
+        if not after_fork.lost_threads() and _is_open_in_this_process(lock_stat):
             return True
         fd = open_regular(lock)
-    except (FileNotFoundError, PermissionError):  # never opened by RocksDB, or not for us to see
+    except (FileNotFoundError, PermissionError):  # never opened by RocksDB, or not readable
         return False
     try:
-        return _query_lock(fd)
+        return _has_write_lock(fd)
     finally:
         os.close(fd)
 
 
-def _open_in_this_process(info: os.stat_result) -> bool:
-    for name in os.listdir("/dev/fd"):
+def _is_open_in_this_process(file_stat: os.stat_result) -> bool:
+    for descriptor in os.listdir("/dev/fd"):
         try:
-            if os.path.samestat(os.fstat(int(name)), info):
+            if os.path.samestat(os.fstat(int(descriptor)), file_stat):
                 return True
         except OSError:  # the descriptor of the listing itself, or one closed meanwhile
             continue
     return False
 
 
-def _query_lock(fd: int) -> bool:
+def _has_write_lock(fd: int) -> bool:
+    """Return whether another process holds a POSIX write lock on an open file."""
     # struct flock: l_type, l_whence, l_start, l_len, l_pid, whose order differs by system.
     if sys.platform == "darwin":
         layout = "@qqihh"
-        asked = struct.pack(layout, 0, 0, 0, fcntl.F_WRLCK, os.SEEK_SET)
-        kind = struct.unpack(layout, fcntl.fcntl(fd, fcntl.F_GETLK, asked))[3]
+        request = struct.pack(layout, 0, 0, 0, fcntl.F_WRLCK, os.SEEK_SET)
+        lock_type = struct.unpack(layout, fcntl.fcntl(fd, fcntl.F_GETLK, request))[3]
     else:
         layout = "@hhqqi4x"
-        asked = struct.pack(layout, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-        kind = struct.unpack(layout, fcntl.fcntl(fd, fcntl.F_GETLK, asked))[0]
-    return bool(kind != fcntl.F_UNLCK)
+        request = struct.pack(layout, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        lock_type = struct.unpack(layout, fcntl.fcntl(fd, fcntl.F_GETLK, request))[0]
+    return bool(lock_type != fcntl.F_UNLCK)
 
 
 @contextmanager
 def link_copy(path: Path, held: ExitStack | None = None) -> Iterator[Path]:
-    """Yield a scratch directory that stands for the database at `path`; remove it afterwards.
+    """Yield a scratch directory with links to the database at `path`; remove it afterwards.
 
-    Logs first, then the manifest and CURRENT, which names it, then the tables that it names:
-    whatever a writer flushes meanwhile is in a log that was there or in a table that is. With
-    `held` (where the system can), files are held open until it is closed, so that a writer cannot
-    take them away. Cost: one link a file, and a copy of the manifest. Raises `CorruptionError`
-    for what is no regular file, or longer than it can be.
+    Logs come first, then the manifest and CURRENT, then the tables: so rows that a writer flushes
+    meanwhile are in a log already linked or in a table linked later. With `held` (where the system
+    permits), files stay open until it is closed, so that a writer cannot remove them. Cost: one
+    link for each file, and a copy of the manifest. Raises `CorruptionError` for a file that is
+    not regular, or longer than possible.
     """
-    with scratch_directory("rocksdb") as top:
-        scratch = top / "copy"
+    with scratch_directory("rocksdb") as scratch_top:
+        scratch = scratch_top / "copy"
         with writing(scratch):
             OS_FILES.mkdir(scratch)
-        _link(path, scratch, (".log",), held)
+        _link_files(path, scratch, (".log",), held)
         manifest = manifest_path(path)
         copy_start(manifest, scratch / manifest.name)
         with writing(scratch):
             OS_FILES.write_file(
                 scratch / "CURRENT", os.fsencode(manifest.name) + b"\n", durable=False
             )
-        _link(path, scratch, (".sst", ".blob"), held)
+        _link_files(path, scratch, (".sst", ".blob"), held)
         yield scratch
 
 
@@ -211,44 +223,48 @@ def copy_start(source: Path, target: Path, size: int | None = None) -> None:
         with writing(target):
             copy = OS_FILES.fresh(target)
         stack.callback(OS_FILES.close, copy)
-        at = 0
+        position = 0
         while True:
             with readable(source):
-                data = past_hole(file.fileno(), at)
-                if data is None or data >= stop:
+                data_offset = past_hole(file.fileno(), position)
+                if data_offset is None or data_offset >= stop:
                     break
-                part = os.pread(file.fileno(), min(_COPIED, stop - data), data)
-            if not part:
+                chunk = os.pread(
+                    file.fileno(), min(_COPY_CHUNK_BYTES, stop - data_offset), data_offset
+                )
+            if not chunk:
                 break
             with writing(target):
-                OS_FILES.pwrite(copy, part, data)
-            at = data + len(part)
+                OS_FILES.pwrite(copy, chunk, data_offset)
+            position = data_offset + len(chunk)
         with writing(target):
             OS_FILES.truncate(copy, stop)
 
 
 def cut_tails(scratch: Path, torn: Iterable[tuple[Path, int]]) -> None:
-    """Let files of a scratch directory end where their last whole record does.
+    """Cut files of a scratch directory at the end of their last whole record.
 
-    Only those with much behind it, which RocksDB would read through: a copy stands for them.
+    Only those with a long tail, which RocksDB would read in full; a copy replaces the link.
     """
     for path, offset in torn:
-        link = scratch / path.name
-        if os.stat(link).st_size - offset > _TAIL:
-            copy_start(link, scratch / "cut", offset)
-            with writing(link):
-                OS_FILES.replace(scratch / "cut", link)
+        link_path = scratch / path.name
+        if os.stat(link_path).st_size - offset > _MAX_TAIL_BYTES:
+            copy_start(link_path, scratch / "cut", offset)
+            with writing(link_path):
+                OS_FILES.replace(scratch / "cut", link_path)
 
 
-def _link(path: Path, scratch: Path, suffixes: tuple[str, ...], held: ExitStack | None) -> None:
-    for name in sorted(os.listdir(path)):
-        if not (name.endswith(suffixes) and _DATA.fullmatch(name)):
+def _link_files(
+    path: Path, scratch: Path, suffixes: tuple[str, ...], open_files: ExitStack | None
+) -> None:
+    for file_name in sorted(os.listdir(path)):
+        if not (file_name.endswith(suffixes) and _DATA_FILE.fullmatch(file_name)):
             continue
-        target = os.path.realpath(path / name)
-        check_regular(path / name)
-        if held is not None and CAN_HOLD:
+        target = os.path.realpath(path / file_name)
+        check_regular(path / file_name)
+        if open_files is not None and CAN_HOLD:
             fd = open_regular(target)
-            held.callback(os.close, fd)
+            open_files.callback(os.close, fd)
             target = f"{_DESCRIPTORS}/{fd}"
         with writing(scratch):
-            OS_FILES.symlink(target, scratch / name)
+            OS_FILES.symlink(target, scratch / file_name)
