@@ -1,10 +1,10 @@
-"""Byte formats of a bookie's files: one module a format, one page each in docs/formats/.
+"""Byte formats of a bookie's files: a module and a page in docs/formats/ for each.
 
 Pure functions from bytes to values and back; no module here opens a file. `entry` is the record
-that travels through all of them: read it first. `journal` and `entrylog` are the logs, `idxfile`
-and `ledgerdata` what indexes keep of a ledger, `cookie` the file that names a bookie;
-`state_checks` says what contradicts itself in a ledger's state. Ledger metadata is in `metadata`,
-what several formats are written in (frames, JSON, protobuf's text) in `syntax`.
+that all of them contain: read it first. `journal` and `entrylog` are the logs, `idxfile` and
+`ledgerdata` the index data of a ledger, `cookie` the file that identifies a bookie;
+`state_checks` finds contradictions in a ledger's state. Ledger metadata is in `metadata`, syntaxes
+that several formats share (frames, JSON, protobuf's text) in `syntax`.
 """
 
 __all__ = [

@@ -3,7 +3,7 @@
 First line: layout version in decimal. Version 3: three more lines (bookie id, journal
 directories, ledger directories). From version 4 on: protobuf text format of `CookieFormat`
 (bookieHost 1, journalDir 2, ledgerDirs 3, instanceId 4, indexDirs 5). A list of directories is
-its length in decimal and each path behind a TAB, in the configured order. Source:
+its length in decimal, then a TAB and the path for each, in the configured order. Source:
 `bookie/Cookie`; `docs/formats/cookie.md`.
 """
 
@@ -40,7 +40,7 @@ _Message = declare(
 
 @dataclass(frozen=True, slots=True)
 class Cookie:
-    """What a bookie writes into each of its directories about itself."""
+    """The identity that a bookie writes into each of its directories."""
 
     version: int
     bookie_id: str
@@ -51,33 +51,33 @@ class Cookie:
 
 
 def decode(data: bytes) -> Cookie:
-    r"""Return the cookie; `CorruptionError` if it is none, or of a version outside 3..5.
+    r"""Return the cookie; `CorruptionError` if it is invalid, or of a version outside 3..5.
 
     >>> decode(b"3\nb1:3181\n/j\n1\t/l\n").ledger_dirs
     ('/l',)
     """
     try:
-        first, _, rest = data.decode("utf-8").partition("\n")
+        version_line, _, body = data.decode("utf-8").partition("\n")
     except UnicodeDecodeError as error:
         raise CorruptionError(None, error.start, "cookie is not UTF-8 text") from error
-    if not _NUMBER.fullmatch(first.strip(" \r\t")):
-        raise CorruptionError(None, 0, f"cookie's first line is no version: {first[:40]!r}")
-    version = int(first.strip(" \r\t"))
+    if not _NUMBER.fullmatch(version_line.strip(" \r\t")):
+        raise CorruptionError(None, 0, f"cookie's first line is no version: {version_line[:40]!r}")
+    version = int(version_line.strip(" \r\t"))
     if not _OLDEST_VERSION <= version <= NEWEST_VERSION:
         raise CorruptionError(None, 0, f"cookie version {version} is outside 3..5")
     if version == _OLDEST_VERSION:
-        return _from_lines(rest)
-    return _from_text(version, data, len(data) - len(rest.encode()))
+        return _decode_version_3(body)
+    return _decode_text(version, data, len(data) - len(body.encode()))
 
 
-def _from_lines(text: str) -> Cookie:
+def _decode_version_3(text: str) -> Cookie:
     lines = text.splitlines()
     if len(lines) != 3:
         raise CorruptionError(None, 0, f"cookie of version 3 has {len(lines)} more lines")
-    return Cookie(3, lines[0], tuple(lines[1].split(",")), _paths(lines[2]))
+    return Cookie(3, lines[0], tuple(lines[1].split(",")), _decode_paths(lines[2]))
 
 
-def _from_text(version: int, data: bytes, body: int) -> Cookie:
+def _decode_text(version: int, data: bytes, body: int) -> Cookie:
     message = _Message()
     proto_text.merge(data, body, message, "cookie")
     check_complete(message, body, "cookie")
@@ -85,13 +85,13 @@ def _from_text(version: int, data: bytes, body: int) -> Cookie:
         version,
         message.bookieHost,
         tuple(message.journalDir.split(",")),
-        _paths(message.ledgerDirs),
-        _paths(message.indexDirs) if message.HasField("indexDirs") else None,
+        _decode_paths(message.ledgerDirs),
+        _decode_paths(message.indexDirs) if message.HasField("indexDirs") else None,
         message.instanceId if message.HasField("instanceId") else None,
     )
 
 
-def _paths(text: str) -> tuple[str, ...]:
+def _decode_paths(text: str) -> tuple[str, ...]:
     count, *paths = text.split("\t")
     if not _NUMBER.fullmatch(count) or int(count) != len(paths):
         raise CorruptionError(None, 0, f"cookie's directory list is broken: {text[:80]!r}")
@@ -102,40 +102,40 @@ def encode(cookie: Cookie) -> bytes:
     r"""Return the file's bytes, as `Cookie.toString` writes them; `decode` gives the cookie back.
 
     Raises `InvalidArgument` for a version outside 3..5, for an instance id or index directories
-    in version 3, which has no place for them, and for names that the file cannot hold: empty
-    ones, with a TAB or line break, not to be said in UTF-8, journal directories with a comma.
+    in version 3, which has no fields for them, and for names that the file cannot hold: empty,
+    with a TAB or line break, not encodable in UTF-8, or journal directories with a comma.
 
     >>> encode(Cookie(5, "b1:3181", ("/j",), ("/a", "/b"), instance_id="x")).decode().split("\n")[3]
     'ledgerDirs: "2\\t/a\\t/b"'
     """
     if not _OLDEST_VERSION <= cookie.version <= NEWEST_VERSION:
         raise InvalidArgument(f"cookie version {cookie.version} is outside 3..5")
-    journals = ",".join(_checked(cookie.journal_dirs, ","))
-    (bookie_id,) = _checked((cookie.bookie_id,))
+    journals = ",".join(_check_names(cookie.journal_dirs, ","))
+    (bookie_id,) = _check_names((cookie.bookie_id,))
     if cookie.version == _OLDEST_VERSION:
         if cookie.index_dirs is not None or cookie.instance_id is not None:
             raise InvalidArgument("a cookie of version 3 has no index directories, no instance id")
-        lines = ("3", bookie_id, journals, _listed(cookie.ledger_dirs))
+        lines = ("3", bookie_id, journals, _encode_paths(cookie.ledger_dirs))
         return "".join(f"{line}\n" for line in lines).encode()
     message = _Message(
-        bookieHost=bookie_id, journalDir=journals, ledgerDirs=_listed(cookie.ledger_dirs)
+        bookieHost=bookie_id, journalDir=journals, ledgerDirs=_encode_paths(cookie.ledger_dirs)
     )
     if cookie.instance_id is not None:
         message.instanceId = cookie.instance_id
     if cookie.index_dirs is not None:
-        message.indexDirs = _listed(cookie.index_dirs)
+        message.indexDirs = _encode_paths(cookie.index_dirs)
     return b"%d\n" % cookie.version + proto_text.to_bytes(message)
 
 
-def _listed(paths: tuple[str, ...]) -> str:
-    return "\t".join((str(len(paths)), *_checked(paths)))
+def _encode_paths(paths: tuple[str, ...]) -> str:
+    return "\t".join((str(len(paths)), *_check_names(paths)))
 
 
-def _checked(names: tuple[str, ...], forbidden: str = "") -> tuple[str, ...]:
-    """Return the names if each can be told from its neighbours when it is read back."""
+def _check_names(names: tuple[str, ...], forbidden: str = "") -> tuple[str, ...]:
+    """Return the names; `InvalidArgument` unless each would be read back unchanged."""
     for name in names:
-        whole = name.splitlines() == [name] and name == name.encode(errors="replace").decode()
-        if not whole or any(character in name for character in "\t" + forbidden):
+        reads_back = name.splitlines() == [name] and name == name.encode(errors="replace").decode()
+        if not reads_back or any(character in name for character in "\t" + forbidden):
             raise InvalidArgument(f"a cookie cannot hold the name {name!r}")
     if not names:
         raise InvalidArgument("a cookie names at least one directory of each kind")

@@ -10,8 +10,8 @@
     entry, from 1024 on: i32 size of the record, then the record (`bkstore.formats.entry`)
 
 Offset and count are 0 until the log is closed. Logs of the direct-IO logger have a header of
-4096 bytes (an entry of ledger -1 fills it up) and 0xF0 behind each flush, up to a multiple of
-4096. Version 2 is written where a ledger of another scope than 0 is in the log. Big-endian
+4096 bytes (an entry of ledger -1 fills it up) and 0xF0 after each flush, up to a multiple of
+4096. Version 2 is written if the log has a ledger of a scope other than 0. Big-endian
 throughout. Persisted format: do not renumber. Sources: `DefaultEntryLogger`, `EntryLogMetadata`,
 `directentrylogger/Header`, `directentrylogger/LogMetadata`.
 """
@@ -32,7 +32,7 @@ from bkstore.ids import LedgerId
 HEADER_SIZE = 1024
 DIRECT_HEADER_SIZE = 4096
 PREFIX = 4
-"""Bytes of the size that stands before each record; a location points behind it."""
+"""Bytes of the size field before each record; a location points after it."""
 
 VERSION_0 = 0
 VERSION_1 = 1
@@ -43,12 +43,12 @@ _LEDGERS_PER_BATCH = 10_000
 _SIGNATURE = b"BKLO"
 _HEADER = struct.Struct(">4siqi")
 _MAP_FIELDS = struct.Struct(">qi")
-_BATCH = struct.Struct(">iqqi")
-_BATCH_REST = _BATCH.size - PREFIX
+_BATCH_HEADER = struct.Struct(">iqqi")
+_BATCH_HEADER_REST = _BATCH_HEADER.size - PREFIX
 _MAP_LEDGER = -1
-_MAP_ENTRY = {False: -2, True: -3}
+_MAP_ENTRY_OF_SCOPED = {False: -2, True: -3}
 _METADATA = struct.Struct(">hqqqq")
-_NAME = re.compile(r"(0|[1-9a-f][0-9a-f]{0,7})\.log")
+_LOG_NAME = re.compile(r"(0|[1-9a-f][0-9a-f]{0,7})\.log")
 _DIRECT_FILLER = struct.pack(">iq", DIRECT_HEADER_SIZE - HEADER_SIZE - PREFIX, -1)
 
 
@@ -62,14 +62,14 @@ def log_name(log_id: int) -> str:
 
 
 def log_id_of(name: str) -> int | None:
-    """Return the id that a file name says, None if it is no entry log's."""
-    match = _NAME.fullmatch(name)
+    """Return the log id in a file name, None if it is not an entry log's."""
+    match = _LOG_NAME.fullmatch(name)
     return int(match[1], 16) if match and int(match[1], 16) < 1 << 31 else None
 
 
 @dataclass(frozen=True, slots=True)
 class LogHeader:
-    """The first fields of a log. `map_offset` and `ledgers` are 0 where no map was written."""
+    """The first fields of a log. `map_offset` and `ledgers` are 0 if no map was written."""
 
     version: int = VERSION_1
     map_offset: int = 0
@@ -93,10 +93,10 @@ def encode_map_fields(map_offset: int, ledgers: int) -> bytes:
 
 
 def decode_header(data: bytes | memoryview) -> LogHeader:
-    """Return the header that the first bytes of a log say.
+    """Return the header in the first bytes of a log.
 
-    Raises `CorruptionError` where fewer than 20 bytes are there or the signature is wrong, and
-    `UnsupportedLayout` for a version above 2 (upstream logs it and reads on).
+    Raises `CorruptionError` for fewer than 20 bytes or a wrong signature, and
+    `UnsupportedLayout` for a version above 2 (upstream logs that and reads on).
     """
     if len(data) < _HEADER.size:
         raise CorruptionError(None, len(data), f"entry log header needs {HEADER_SIZE} bytes")
@@ -111,48 +111,61 @@ def decode_header(data: bytes | memoryview) -> LogHeader:
 def encode_ledgers_map(sizes: Mapping[LedgerId, int]) -> bytes:
     """Return the ledgers map: bytes per ledger (4 + size of each of its records), in batches.
 
-    Version 2 batches where any ledger is of another scope than 0. Empty for no ledgers.
+    Version 2 batches if any ledger has a scope other than 0. Empty for no ledgers.
     """
-    wide = any(name.scope for name in sizes)
-    rest = iter(sizes.items())
+    is_scoped = any(ledger_id.scope for ledger_id in sizes)
+    remaining = iter(sizes.items())
     parts = []
-    while batch := list(islice(rest, _LEDGERS_PER_BATCH)):
-        words = [(*(name.signed if wide else name.signed[1:]), size) for name, size in batch]
-        items = np.array(words, ">i8").tobytes()
-        parts.append(_BATCH.pack(_BATCH_REST + len(items), -1, _MAP_ENTRY[wide], len(batch)))
-        parts.append(items)
+    while batch := list(islice(remaining, _LEDGERS_PER_BATCH)):
+        rows = [
+            (*(ledger_id.signed if is_scoped else ledger_id.signed[1:]), size)
+            for ledger_id, size in batch
+        ]
+        row_bytes = np.array(rows, ">i8").tobytes()
+        parts.append(
+            _BATCH_HEADER.pack(
+                _BATCH_HEADER_REST + len(row_bytes), -1, _MAP_ENTRY_OF_SCOPED[is_scoped], len(batch)
+            )
+        )
+        parts.append(row_bytes)
     return b"".join(parts)
 
 
 def decode_map_batch(record: bytes | memoryview) -> list[tuple[LedgerId, int]]:
     """Return (ledger, bytes) pairs of one batch, given without its 4-byte size.
 
-    Raises `CorruptionError` where ids, count and length do not fit together.
+    Raises `CorruptionError` for wrong ids, or if count and length do not match.
     """
-    if len(record) < _BATCH_REST:
+    if len(record) < _BATCH_HEADER_REST:
         raise CorruptionError(None, 0, f"ledgers map batch of {len(record)} bytes")
     ledger, entry, count = struct.unpack_from(">qqi", record)
-    if ledger != _MAP_LEDGER or entry not in _MAP_ENTRY.values():
+    if ledger != _MAP_LEDGER or entry not in _MAP_ENTRY_OF_SCOPED.values():
         raise CorruptionError(None, 0, f"ids ({ledger}, {entry}) are no ledgers map's")
-    width = 3 if entry == _MAP_ENTRY[True] else 2
-    if count < 0 or len(record) != _BATCH_REST + 8 * width * count:
+    words_per_row = 3 if entry == _MAP_ENTRY_OF_SCOPED[True] else 2
+    if count < 0 or len(record) != _BATCH_HEADER_REST + 8 * words_per_row * count:
         detail = f"ledgers map batch of {count} ledgers has {len(record)} bytes"
         raise CorruptionError(None, 16, detail)
-    rows = np.frombuffer(record, ">i8", width * count, _BATCH_REST).reshape(count, width).tolist()
-    odd = [row for row in rows if row[-1] < 0 or (row[-2] < 0 and (width == 2 or row[0] == 0))]
-    if odd:
-        raise CorruptionError(None, 20, f"ledgers map names ledger or size {odd[0]}")
-    if width == 2:
+    rows = (
+        np.frombuffer(record, ">i8", words_per_row * count, _BATCH_HEADER_REST)
+        .reshape(count, words_per_row)
+        .tolist()
+    )
+    invalid_rows = [
+        row for row in rows if row[-1] < 0 or (row[-2] < 0 and (words_per_row == 2 or row[0] == 0))
+    ]
+    if invalid_rows:
+        raise CorruptionError(None, 20, f"ledgers map names ledger or size {invalid_rows[0]}")
+    if words_per_row == 2:
         return [(LedgerId.of(number), size) for number, size in rows]
     return [(LedgerId.from_signed(scope, number), size) for scope, number, size in rows]
 
 
 @dataclass
 class LogMetadata:
-    """How many bytes of which ledgers are in a log: what garbage collection decides by.
+    """The bytes of each ledger in a log, from which garbage collection decides.
 
-    Sizes count 4 + record. `total_size` is what was added, `remaining_size` what is left of it
-    after `remove_ledger` (`EntryLogMetadata`).
+    Sizes are 4 + record. `total_size` is what was added, `remaining_size` what is left after
+    `remove_ledger` (`EntryLogMetadata`).
 
     >>> metadata = LogMetadata(5)
     >>> metadata.add(LedgerId(ledger=1), 300); metadata.add(LedgerId(ledger=2), 100)
@@ -172,33 +185,33 @@ class LogMetadata:
         self.ledgers[ledger] = self.ledgers.get(ledger, 0) + size
 
     def add_all(self, sizes: Iterable[tuple[LedgerId, int]]) -> None:
-        """Count many."""
+        """Count the bytes of several ledgers."""
         for ledger, size in sizes:
             self.add(ledger, size)
 
     def remove_ledger(self, ledger: LedgerId) -> None:
-        """Take a deleted ledger's bytes off; nothing happens if it has none here."""
+        """Subtract a deleted ledger's bytes; does nothing if it has none here."""
         self.remaining_size -= self.ledgers.pop(ledger, 0)
 
     @property
     def usage(self) -> float:
-        """The share of bytes that is still wanted; 0.0 for a log without entries."""
+        """The share of bytes that is still in use; 0.0 for a log without entries."""
         return self.remaining_size / self.total_size if self.total_size else 0.0
 
     def to_bytes(self) -> bytes:
         """Return the form kept in the `metadata-cache` database.
 
-        Raises `UnsupportedLayout` for other scopes than 0, which it has no field for.
+        Raises `UnsupportedLayout` for scopes other than 0, as it has no field for them.
         """
-        if any(name.scope for name in self.ledgers):
+        if any(ledger_id.scope for ledger_id in self.ledgers):
             raise UnsupportedLayout("entry log metadata rows have no field for a scope")
         sizes = (self.total_size, self.remaining_size, len(self.ledgers))
-        words = [(name.ledger, size) for name, size in self.ledgers.items()]
-        return _METADATA.pack(0, self.log_id, *sizes) + np.array(words, ">i8").tobytes()
+        rows = [(ledger_id.ledger, size) for ledger_id, size in self.ledgers.items()]
+        return _METADATA.pack(0, self.log_id, *sizes) + np.array(rows, ">i8").tobytes()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> LogMetadata:
-        """Return the metadata that a row says; `CorruptionError` if it is none."""
+        """Return the metadata in a row; `CorruptionError` if it is invalid."""
         if len(data) < _METADATA.size:
             raise CorruptionError(None, 0, f"entry log metadata of {len(data)} bytes")
         version, log_id, total, remaining, count = _METADATA.unpack_from(data)
@@ -208,10 +221,10 @@ class LogMetadata:
             raise CorruptionError(None, 26, f"{count} ledgers in {len(data)} bytes of metadata")
         if min(log_id, total, remaining) < 0:
             raise CorruptionError(None, 2, f"log {log_id} of {total} and {remaining} bytes")
-        return cls(log_id, total, remaining, dict(_metadata_rows(data, count)))
+        return cls(log_id, total, remaining, dict(_decode_metadata_rows(data, count)))
 
 
-def _metadata_rows(data: bytes, count: int) -> Iterator[tuple[LedgerId, int]]:
+def _decode_metadata_rows(data: bytes, count: int) -> Iterator[tuple[LedgerId, int]]:
     rows = np.frombuffer(data, ">i8", 2 * count, _METADATA.size).reshape(count, 2).tolist()
     for number, size in rows:
         if number < 0 or size < 0:

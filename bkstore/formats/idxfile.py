@@ -31,7 +31,7 @@ from bkstore.ids import LedgerId
 
 HEADER_SIZE = 1024
 HEADER_FIELDS = 20
-"""Bytes of a version 1 header beside master key and explicit LAC."""
+"""Bytes of a version 1 header besides master key and explicit LAC."""
 
 SLOT_SIZE = 8
 DEFAULT_PAGE_SIZE = 8192
@@ -43,10 +43,10 @@ MIN_EXPLICIT_LAC = 16  # DigestManager.LAC_METADATA_LENGTH: ledger and LAC, befo
 
 check_header_version = whole(VERSION_0, VERSION_1)
 check_page_size = whole(SLOT_SIZE, 1 << 30, SLOT_SIZE)
-"""A page is of whole slots; upstream's size is an int."""
+"""A page has whole slots; upstream's size is an int."""
 
 _HEX = re.compile(r"0|[1-9a-f][0-9a-f]{0,15}")
-_WORD = re.compile(r"[0-9a-f]{8}")
+_EIGHT_DIGITS = re.compile(r"[0-9a-f]{8}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def encode_header(header: IdxHeader) -> bytes:
     """Return the 1024-byte header block.
 
     Raises `UnsupportedLayout` for an explicit LAC in version 0 (it has no field for one) and
-    `InvalidArgument` where the fields do not fit.
+    `InvalidArgument` if the fields do not fit.
 
     >>> decode_header(encode_header(IdxHeader(b"k" * 20, 1))).fenced
     True
@@ -99,10 +99,10 @@ def encode_header(header: IdxHeader) -> bytes:
 def decode_header(
     data: bytes | memoryview, compat: Literal["bookkeeper"] | None = None
 ) -> IdxHeader:
-    """Return the header that the first bytes of an index file say.
+    """Return the header in the first bytes of an index file.
 
-    Raises `CorruptionError` with the offset of the field at fault. As upstream, version above
-    1, negative lengths and fields that run past the block are refused; so are negative
+    Raises `CorruptionError` with the offset of the field at fault. Like upstream, refuses a
+    version above 1, negative lengths and fields that run past the block; also refuses negative
     versions, which ``compat="bookkeeper"`` reads as version 0.
     """
     if compat is not None:
@@ -114,19 +114,19 @@ def decode_header(
         )
     if bytes(view[:4]) != _SIGNATURE:
         raise CorruptionError(None, 0, f"signature is {bytes(view[:4]).hex()}, not 'BKLE'")
-    version = _i32(view, 4)
+    version = _int32(view, 4)
     if version > VERSION_1 or (version < 0 and compat is None):
         raise CorruptionError(None, 4, f"index header version {version} is not 0 or 1")
-    key, at = _sized(view, 8, "master key")
-    if at + 4 > HEADER_SIZE:
-        raise CorruptionError(None, at, "state bits run past the header")
-    bits = int.from_bytes(view[at : at + 4], "big")
+    key, bits_offset = _read_sized(view, 8, "master key")
+    if bits_offset + 4 > HEADER_SIZE:
+        raise CorruptionError(None, bits_offset, "state bits run past the header")
+    bits = int.from_bytes(view[bits_offset : bits_offset + 4], "big")
     if version < VERSION_1:
         return IdxHeader(key, bits, None, VERSION_0)
-    lac, _ = _sized(view, at + 4, "explicit LAC")
+    lac, _ = _read_sized(view, bits_offset + 4, "explicit LAC")
     if 0 < len(lac) < MIN_EXPLICIT_LAC:
         raise CorruptionError(
-            None, at + 4, f"explicit LAC length {len(lac)} is less than {MIN_EXPLICIT_LAC}"
+            None, bits_offset + 4, f"explicit LAC length {len(lac)} is less than {MIN_EXPLICIT_LAC}"
         )
     return IdxHeader(key, bits, lac or None, VERSION_1)
 
@@ -134,31 +134,34 @@ def decode_header(
 def header_oddities(
     data: bytes | memoryview, header: IdxHeader, ledger: LedgerId
 ) -> Iterator[tuple[int, str]]:
-    """Yield (offset, what does not fit) of a ledger's header that `decode_header` took.
+    """Yield (offset, description) of each oddity in a header that `decode_header` accepted.
 
-    A bookie reads it without a word: unknown state bits, bytes behind the fields, a master key
-    or an explicit LAC that cannot be this ledger's.
+    A bookie accepts them silently: unknown state bits, bytes after the fields, a master key or
+    an explicit LAC that cannot be this ledger's.
     """
-    bits = 12 + len(header.master_key)
-    end = bits + 4
+    bits_offset = 12 + len(header.master_key)
+    fields_end = bits_offset + 4
     if header.version == VERSION_1:
-        end += 4 + len(header.explicit_lac or b"")
-    key = master_key_oddity(header.master_key)
-    if key is not None:
-        yield 8, key
-    cut = ""
+        fields_end += 4 + len(header.explicit_lac or b"")
+    key_oddity = master_key_oddity(header.master_key)
+    if key_oddity is not None:
+        yield 8, key_oddity
+    hint = ""
     if 0 < len(header.master_key) < MASTER_KEY_SIZE:
-        cut = f"; is the master key cut, its length says {len(header.master_key)}?"
+        hint = f"; is the master key cut, its length says {len(header.master_key)}?"
     if header.state_bits & ~FENCED_BIT:
-        yield bits, f"unknown state bits {header.state_bits:#x}: only {FENCED_BIT:#x} is known{cut}"
-    lac = header.explicit_lac and explicit_lac_oddity(ledger, header.explicit_lac)
-    if lac:
-        yield bits + 8, lac
-    behind = bytes(memoryview(data)[end:HEADER_SIZE]).lstrip(b"\0")
-    if behind:
         yield (
-            HEADER_SIZE - len(behind),
-            f"bytes that are not zero behind {_last_field(header)}{cut}",
+            bits_offset,
+            f"unknown state bits {header.state_bits:#x}: only {FENCED_BIT:#x} is known{hint}",
+        )
+    lac_oddity = header.explicit_lac and explicit_lac_oddity(ledger, header.explicit_lac)
+    if lac_oddity:
+        yield bits_offset + 8, lac_oddity
+    trailing_bytes = bytes(memoryview(data)[fields_end:HEADER_SIZE]).lstrip(b"\0")
+    if trailing_bytes:
+        yield (
+            HEADER_SIZE - len(trailing_bytes),
+            f"bytes that are not zero behind {_last_field(header)}{hint}",
         )
 
 
@@ -168,22 +171,22 @@ def _last_field(header: IdxHeader) -> str:
     return "an explicit LAC of no length" if header.explicit_lac is None else "the explicit LAC"
 
 
-def _i32(view: memoryview, at: int) -> int:
-    return int.from_bytes(view[at : at + 4], "big", signed=True)
+def _int32(view: memoryview, offset: int) -> int:
+    return int.from_bytes(view[offset : offset + 4], "big", signed=True)
 
 
-def _sized(view: memoryview, at: int, what: str) -> tuple[bytes, int]:
+def _read_sized(view: memoryview, offset: int, field_name: str) -> tuple[bytes, int]:
     """Return a length-prefixed field and the offset after it."""
-    if at + 4 > len(view):
-        raise CorruptionError(None, at, f"{what} length runs past the header")
-    length = _i32(view, at)
+    if offset + 4 > len(view):
+        raise CorruptionError(None, offset, f"{field_name} length runs past the header")
+    length = _int32(view, offset)
     if length < 0:
-        raise CorruptionError(None, at, f"{what} length {length} is negative")
-    if at + 4 + length > len(view):
+        raise CorruptionError(None, offset, f"{field_name} length {length} is negative")
+    if offset + 4 + length > len(view):
         raise CorruptionError(
-            None, at, f"{what} length {length} runs past the {HEADER_SIZE}-byte header"
+            None, offset, f"{field_name} length {length} runs past the {HEADER_SIZE}-byte header"
         )
-    return bytes(view[at + 4 : at + 4 + length]), at + 4 + length
+    return bytes(view[offset + 4 : offset + 4 + length]), offset + 4 + length
 
 
 def index_path(ledger: LedgerId) -> str:
@@ -198,25 +201,25 @@ def index_path(ledger: LedgerId) -> str:
     number = ledger.ledger
     if ledger.scope == 0:
         return f"{number >> 8 & 0xFF:x}/{number & 0xFF:x}/{number:x}.idx"
-    name = ledger.qualified_name
-    return f"{name[:8]}/{name[8:16]}/{name[16:24]}/{name[24:]}.idx"
+    hex_digits = ledger.qualified_name
+    return f"{hex_digits[:8]}/{hex_digits[8:16]}/{hex_digits[16:24]}/{hex_digits[24:]}.idx"
 
 
 def ledger_of_path(parts: tuple[str, ...]) -> LedgerId | None:
-    """Return the ledger whose index file lies at `parts` below ``current/``.
+    """Return the ledger whose index file is at the path `parts` below ``current/``.
 
-    The last part may end in .idx or .idx.rloc. None where the name is no ledger's, or the
-    file does not lie where its name says: a real bookie would not find it either.
+    The last part may end in .idx or .idx.rloc. None if the name is not a ledger's, or the file
+    is not in the directory for its name: a bookie would not find it either.
     """
     stem = parts[-1].removesuffix(".rloc").removesuffix(".idx")
     if len(parts) == 3 and _HEX.fullmatch(stem) and int(stem, 16) < 2**63:
         ledger = LedgerId(0, int(stem, 16))
-    elif len(parts) == 4 and all(_WORD.fullmatch(word) for word in (*parts[:3], stem)):
+    elif len(parts) == 4 and all(_EIGHT_DIGITS.fullmatch(part) for part in (*parts[:3], stem)):
         scope = int(parts[0] + parts[1], 16)
         if scope == 0:
             return None
         ledger = LedgerId(scope, int(parts[2] + stem, 16))
     else:
         return None
-    at_home = index_path(ledger).split("/")[:-1] == list(parts[:-1])
-    return ledger if at_home else None
+    is_canonical = index_path(ledger).split("/")[:-1] == list(parts[:-1])
+    return ledger if is_canonical else None

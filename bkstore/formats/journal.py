@@ -51,19 +51,23 @@ SPECIAL_VERSIONS: dict[str, int] = {"master_key": 3, "fence": 4, "explicit_lac":
 _MAGIC = b"BKLG"
 _SHORT_HEADER = 8
 _LONG_HEADER = 512
-_MIN_RECORD = 16
-_MIN_EXPLICIT_LAC = 16
-_MAX_RECORD = (1 << 31) - 1
-_SIGN = 0x80
-_DIGESTS = 4  # an entry of version 2 has the number of one in its first byte, a special record 0
-_KINDS: dict[int, RecordKind] = {-0x1000: "master_key", -0x2000: "fence", -0x8000: "explicit_lac"}
+_MIN_RECORD_BYTES = 16
+_MIN_EXPLICIT_LAC_BYTES = 16
+_MAX_RECORD_BYTES = (1 << 31) - 1
+_V2_BIT = 0x80
+_DIGEST_COUNT = 4  # in its first byte a version 2 entry has its digest's number, a special record 0
+_KIND_OF_ID: dict[int, RecordKind] = {
+    -0x1000: "master_key",
+    -0x2000: "fence",
+    -0x8000: "explicit_lac",
+}
 _IDS_V1 = struct.Struct(">qq")
 _IDS_V2 = struct.Struct(">Bqqq")
-_MARK = struct.Struct(">qq")
+_MARK_STRUCT = struct.Struct(">qq")
 
 
 class LogMark(NamedTuple):
-    """A place in a journal: file id and position. Ordered as the journal is written.
+    """A position in a journal: file id and offset. Sorts in the order of writing.
 
     >>> LogMark(7, 512) < LogMark(7, 1024) < LogMark(8, 512)
     True
@@ -74,19 +78,19 @@ class LogMark(NamedTuple):
 
 
 class JournalHeader(NamedTuple):
-    """A file's version, and where its records begin."""
+    """A file's version, and the offset where its records begin."""
 
     version: int
     size: int
 
 
 class JournalRecord(NamedTuple):
-    """One record. What `body` is depends on `kind`.
+    """One record. The meaning of `body` depends on `kind`.
 
     add: the whole record, which is the entry. master_key: the key. explicit_lac: the LAC body
-    (ledger, LAC, digest). fence: empty. unknown (another negative entry id): what follows the
-    ids. `lac` and `length` are those of an entry, None in special records. Printed, it keeps a
-    key to itself.
+    (ledger, LAC, digest). fence: empty. unknown (another negative entry id): the bytes
+    after the ids. `lac` and `length` are those of an entry, None in special records. The repr
+    does not show a key.
     """
 
     kind: RecordKind
@@ -122,10 +126,10 @@ def _header_size(version: int) -> int:
 
 
 def decode_header(data: bytes | memoryview) -> JournalHeader:
-    """Return what the first bytes of a file say; 8 are enough.
+    """Return the header in the first bytes of a file; 8 are enough.
 
-    Without the signature, or with fewer than 8 bytes, a file is of version 1, which has no
-    header. Raises `CorruptionError` for a version outside 2..6 behind the signature.
+    A file without the signature, or of fewer than 8 bytes, is of version 1, which has no
+    header. Raises `CorruptionError` for a version outside 2..6 after the signature.
 
     >>> decode_header(encode_header(6)), decode_header(b"")
     (JournalHeader(version=6, size=512), JournalHeader(version=1, size=0))
@@ -153,23 +157,25 @@ def check_size(size: int) -> None:
 
     An empty one would read as the end of the file; fewer than 16 bytes hold no ids.
     """
-    if not _MIN_RECORD <= size <= _MAX_RECORD:
-        raise InvalidArgument(f"journal record of {size} bytes: {_MIN_RECORD}..{_MAX_RECORD}")
+    if not _MIN_RECORD_BYTES <= size <= _MAX_RECORD_BYTES:
+        raise InvalidArgument(
+            f"journal record of {size} bytes: {_MIN_RECORD_BYTES}..{_MAX_RECORD_BYTES}"
+        )
 
 
 def padding(position: int, alignment: int = ALIGNMENT) -> bytes:
     """Return the padding record that brings `position` to a multiple of `alignment`.
 
-    Nothing where it is one already. A gap too small for the eight bytes in front of the zeros
-    takes one alignment unit more.
+    Empty if it is one already. A gap too small for the eight bytes before the zeros is extended
+    by one alignment unit.
 
     >>> len(padding(1000)), len(padding(1020)), len(padding(1024))
     (24, 516, 0)
     """
-    over = position % alignment
-    if not over:
+    past_alignment = position % alignment
+    if not past_alignment:
         return b""
-    gap = alignment - over
+    gap = alignment - past_alignment
     zeros = alignment - (8 - gap) if gap < 8 else gap - 8
     return struct.pack(">ii", PADDING_MASK, zeros) + bytes(zeros)
 
@@ -187,33 +193,33 @@ def encode_special(kind: str, ledger: int | LedgerId, body: bytes = b"") -> byte
         raise InvalidArgument(f"special record {kind!r} is none of {', '.join(SPECIAL_IDS)}")
     if kind == "fence" and body:
         raise InvalidArgument("a fence record has no body")
-    if kind == "explicit_lac" and len(body) < _MIN_EXPLICIT_LAC:
+    if kind == "explicit_lac" and len(body) < _MIN_EXPLICIT_LAC_BYTES:
         raise InvalidArgument(f"explicit LAC body of {len(body)} bytes: at least 16 are needed")
-    name = LedgerId.of(ledger)
-    if name.scope == 0:
-        ids = _IDS_V1.pack(name.ledger, SPECIAL_IDS[kind])
+    ledger_id = LedgerId.of(ledger)
+    if ledger_id.scope == 0:
+        ids = _IDS_V1.pack(ledger_id.ledger, SPECIAL_IDS[kind])
     else:
-        ids = _IDS_V2.pack(FLAGS_V2, *name.signed, SPECIAL_IDS[kind])
+        ids = _IDS_V2.pack(FLAGS_V2, *ledger_id.signed, SPECIAL_IDS[kind])
     return ids if kind == "fence" else ids + struct.pack(">i", len(body)) + body
 
 
 def decode_record(data: bytes, version: int = NEWEST_VERSION) -> JournalRecord:
     """Return the record of a file of `version`, its length not included. No digest is verified.
 
-    Raises `CorruptionError` for one that is too short, names an impossible ledger, is of a kind
-    that the version does not have, or whose body is not as long as it says.
+    Raises `CorruptionError` for a record that is too short, has an impossible ledger id, is of a
+    kind that the version does not have, or whose body does not have the stated length.
 
     >>> decode_record(encode_special("master_key", 7, b"secret"))[:4]
     ('master_key', LedgerId(scope=0, ledger=7), -4096, b'secret')
     """
-    if len(data) < _MIN_RECORD:
+    if len(data) < _MIN_RECORD_BYTES:
         raise CorruptionError(None, 0, f"journal record of {len(data)} bytes has no room for ids")
     if not is_v2(data):
         number, entry = _IDS_V1.unpack_from(data)
         if entry < 0:
-            return _special(LedgerId.of(number), entry, data, _IDS_V1.size, version)
+            return _decode_special(LedgerId.of(number), entry, data, _IDS_V1.size, version)
     elif data[0] == FLAGS_V2:
-        return _special_v2(data, version)
+        return _decode_special_v2(data, version)
     header = record_header(data)
     if header.entry_id < 0:
         raise CorruptionError(None, 17, f"entry of negative id {header.entry_id}")
@@ -221,29 +227,31 @@ def decode_record(data: bytes, version: int = NEWEST_VERSION) -> JournalRecord:
 
 
 def entry_ids_among(data: Bytes, offsets: Int64Array, sizes: Int64Array) -> Int64Array:
-    """Return the entry ids of the records that are entries, int64[n]; -1 for the others.
+    """Return the entry ids of the records that are entries, int64[n]; -1 for other records.
 
-    The records lie whole in `data` at these offsets. Entries are those that `decode_record` calls
-    "add"; it also tells what the others are. About 15 ns a record.
+    The records at these offsets must be complete in `data`. Entries are the records for which
+    `decode_record` returns kind "add". About 15 ns a record.
 
     >>> data = bytes(32) + encode_special("fence", 7)
     >>> entry_ids_among(np.frombuffer(data, np.uint8), np.array([0, 32]), np.array([32, 16]))
     array([ 0, -1])
     """
-    first = data[offsets]
-    whole = (sizes >= V1_HEADER) & (first < _SIGN)
-    if whole.all():
+    first_bytes = data[offsets]
+    is_v1 = (sizes >= V1_HEADER) & (first_bytes < _V2_BIT)
+    if is_v1.all():
         return np.maximum(words(data, offsets, 8), -1)
-    found = np.full(offsets.size, -1, np.int64)
-    found[whole] = np.maximum(words(data, offsets[whole], 8), -1)
-    wide = (sizes >= V2_HEADER) & (first > FLAGS_V2) & (first <= FLAGS_V2 + _DIGESTS)
-    there = offsets[wide]
-    scopes, entries = words(data, there, 1), words(data, there, 17)
-    found[wide] = np.where(scopes == 0, -1, np.maximum(entries, -1))
-    return found
+    entry_ids = np.full(offsets.size, -1, np.int64)
+    entry_ids[is_v1] = np.maximum(words(data, offsets[is_v1], 8), -1)
+    is_v2_entry = (
+        (sizes >= V2_HEADER) & (first_bytes > FLAGS_V2) & (first_bytes <= FLAGS_V2 + _DIGEST_COUNT)
+    )
+    offsets_v2 = offsets[is_v2_entry]
+    scopes, entries = words(data, offsets_v2, 1), words(data, offsets_v2, 17)
+    entry_ids[is_v2_entry] = np.where(scopes == 0, -1, np.maximum(entries, -1))
+    return entry_ids
 
 
-def _special_v2(data: bytes, version: int) -> JournalRecord:
+def _decode_special_v2(data: bytes, version: int) -> JournalRecord:
     if len(data) < _IDS_V2.size:
         reason = f"special record of {len(data)} bytes: its ids take {_IDS_V2.size}"
         raise CorruptionError(None, 0, reason)
@@ -252,29 +260,33 @@ def _special_v2(data: bytes, version: int) -> JournalRecord:
         raise CorruptionError(None, 1, "version 2 record of scope 0, which version 1 is for")
     if entry >= 0:
         raise CorruptionError(None, 17, f"special record of entry id {entry}")
-    return _special(LedgerId.from_signed(scope, number), entry, data, _IDS_V2.size, version)
+    return _decode_special(LedgerId.from_signed(scope, number), entry, data, _IDS_V2.size, version)
 
 
-def _special(ledger: LedgerId, entry: int, data: bytes, at: int, version: int) -> JournalRecord:
-    """Return the special record whose ids end at `at`."""
-    kind = _KINDS.get(entry, "unknown")
+def _decode_special(
+    ledger: LedgerId, entry: int, data: bytes, ids_end: int, version: int
+) -> JournalRecord:
+    """Return the special record whose ids end at offset `ids_end`."""
+    kind = _KIND_OF_ID.get(entry, "unknown")
     if kind == "unknown":
-        return JournalRecord(kind, ledger, entry, data[at:])
+        return JournalRecord(kind, ledger, entry, data[ids_end:])
     if version < SPECIAL_VERSIONS[kind]:
-        oldest = SPECIAL_VERSIONS[kind]
-        reason = f"{kind} record in a file of version {version}, allowed from {oldest} on"
-        raise CorruptionError(None, at - 8, reason)
+        first_version = SPECIAL_VERSIONS[kind]
+        reason = f"{kind} record in a file of version {version}, allowed from {first_version} on"
+        raise CorruptionError(None, ids_end - 8, reason)
     if kind == "fence":
-        if len(data) > at:
-            raise CorruptionError(None, at, f"fence record with {len(data) - at} bytes too many")
+        if len(data) > ids_end:
+            raise CorruptionError(
+                None, ids_end, f"fence record with {len(data) - ids_end} bytes too many"
+            )
         return JournalRecord(kind, ledger, entry, b"")
-    body = data[at + 4 :]
-    size = int.from_bytes(data[at : at + 4], "big", signed=True)
-    if len(data) < at + 4 or size != len(body):
+    body = data[ids_end + 4 :]
+    size = int.from_bytes(data[ids_end : ids_end + 4], "big", signed=True)
+    if len(data) < ids_end + 4 or size != len(body):
         reason = f"{kind} record says {size} bytes of body, {len(body)} are there"
-        raise CorruptionError(None, at, reason)
-    if kind == "explicit_lac" and size < _MIN_EXPLICIT_LAC:
-        raise CorruptionError(None, at, f"explicit LAC body of {size} bytes: 16 are needed")
+        raise CorruptionError(None, ids_end, reason)
+    if kind == "explicit_lac" and size < _MIN_EXPLICIT_LAC_BYTES:
+        raise CorruptionError(None, ids_end, f"explicit LAC body of {size} bytes: 16 are needed")
     return JournalRecord(kind, ledger, entry, body)
 
 
@@ -286,15 +298,15 @@ def encode_mark(mark: LogMark) -> bytes:
     """
     if not (0 <= mark[0] < 1 << 63 and 0 <= mark[1] < 1 << 63):
         raise InvalidArgument(f"no place in a journal: id {mark[0]}, position {mark[1]}")
-    return _MARK.pack(*mark)
+    return _MARK_STRUCT.pack(*mark)
 
 
 def decode_mark(data: bytes) -> LogMark:
     """Return the mark in the first 16 bytes; `CorruptionError` if cut short or negative."""
     if len(data) < LAST_MARK_SIZE:
         raise CorruptionError(None, 0, f"lastMark of {len(data)} bytes: {LAST_MARK_SIZE} needed")
-    mark = LogMark(*_MARK.unpack_from(data))
+    mark = LogMark(*_MARK_STRUCT.unpack_from(data))
     if min(mark) < 0:
-        at = 0 if mark.journal_id < 0 else 8
-        raise CorruptionError(None, at, f"lastMark is negative: {tuple(mark)}")
+        bad_offset = 0 if mark.journal_id < 0 else 8
+        raise CorruptionError(None, bad_offset, f"lastMark is negative: {tuple(mark)}")
     return mark

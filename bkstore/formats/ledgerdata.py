@@ -53,9 +53,9 @@ _Message = declare(
 
 @dataclass(frozen=True, slots=True)
 class LedgerData:
-    """One ledger row. `limbo` None means that the field is not there.
+    """One ledger row. `limbo` None means that the field is absent.
 
-    `unknown` are the numbers of fields that the message has and its declaration does not.
+    `unknown` has the numbers of fields of the message that are not declared.
     """
 
     master_key: bytes = field(default=b"", repr=False)
@@ -82,7 +82,7 @@ def encode(data: LedgerData) -> bytes:
 
 
 def decode(value: bytes) -> LedgerData:
-    """Return the row that `value` says; `CorruptionError` if it is not a `LedgerData`."""
+    """Return the row in `value`; `CorruptionError` if it is not a `LedgerData`."""
     message = _Message()
     try:
         message.ParseFromString(value)
@@ -95,17 +95,17 @@ def decode(value: bytes) -> LedgerData:
         message.explicitLac if message.HasField("explicitLac") else None,
         message.limbo if message.HasField("limbo") else None,
         message.exists,
-        _unknown(message),
+        _unknown_fields(message),
     )
 
 
-def _unknown(message: Any) -> tuple[int, ...]:
+def _unknown_fields(message: Any) -> tuple[int, ...]:
     fields: Any = UnknownFieldSet(message)
     return tuple(field.field_number for field in fields)
 
 
 def oddities(data: LedgerData, ledger: LedgerId) -> Iterator[str]:
-    """Yield what does not fit in the row of a ledger: its state, or the row itself."""
+    """Yield a description of each oddity in a ledger's row or in the state it holds."""
     yield from state_oddities(ledger, data.master_key, data.explicit_lac or None)
     if not data.exists:
         yield "the row says that the ledger does not exist"

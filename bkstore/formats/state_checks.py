@@ -1,8 +1,8 @@
-"""What contradicts itself in the state of a ledger that reads well otherwise.
+"""Contradictions in the state of a ledger that can otherwise be read.
 
-An index file's header, a row of `ledgers` and the special records of a journal keep the same two
-things: the master key, and the explicit LAC as a client sent it. A bookie believes them; a
-reader of copies says what does not fit. Sources: `proto/checksum/DigestManager`,
+An index file's header, a row of `ledgers` and the special records of a journal store the same two
+fields: the master key, and the explicit LAC as a client sent it. A bookie does not check them; a
+reader of copies reports oddities. Sources: `proto/checksum/DigestManager`,
 `proto/checksum/MacDigestManager`.
 """
 
@@ -15,44 +15,44 @@ from bkstore.formats.entry import decode_explicit_lac, is_v2
 from bkstore.formats.entry.digest import DIGEST_SIZES, MASTER_KEY_SIZE
 from bkstore.ids import MAX_ENTRY_ID, LedgerId
 
-_LAC_V1, _LAC_V2 = 16, 25
+_LAC_V1_BYTES, _LAC_V2_BYTES = 16, 25
 _NO_ENTRY = -1
 
 
 def state_oddities(
     ledger: LedgerId, master_key: bytes, explicit_lac: bytes | None
 ) -> Iterator[str]:
-    """Yield what does not fit in a ledger's master key and explicit LAC.
+    """Yield a description of each oddity in a ledger's master key and explicit LAC.
 
     >>> list(state_oddities(LedgerId.of(7), bytes(20), bytes(7) + b"\\x08" + bytes(8)))
     ['the explicit LAC is of ledger 8, not of ledger 7']
     """
-    found = master_key_oddity(master_key)
-    if found is not None:
-        yield found
-    found = None if explicit_lac is None else explicit_lac_oddity(ledger, explicit_lac)
-    if found is not None:
-        yield found
+    oddity = master_key_oddity(master_key)
+    if oddity is not None:
+        yield oddity
+    oddity = None if explicit_lac is None else explicit_lac_oddity(ledger, explicit_lac)
+    if oddity is not None:
+        yield oddity
 
 
 def master_key_oddity(key: bytes) -> str | None:
-    """Return what is odd about a master key: a SHA-1 has 20 bytes; shorter ones can be clients'."""
+    """Return what is odd about a master key, or None; only one of more than 20 bytes (SHA-1) is."""
     if len(key) <= MASTER_KEY_SIZE:
         return None
     return f"master key of {len(key)} bytes: a client's has {MASTER_KEY_SIZE}"
 
 
 def explicit_lac_oddity(ledger: LedgerId, body: bytes) -> str | None:
-    """Return what is odd about the body of a ledger's explicit LAC; its digest is not verified."""
+    """Return what is odd about a ledger's explicit LAC, or None; the digest is not verified."""
     try:
-        named, lac = decode_explicit_lac(body)
+        lac_ledger, lac = decode_explicit_lac(body)
     except CorruptionError as error:
         return f"the explicit LAC cannot be read: {error.reason}"
-    if named != ledger:
-        return f"the explicit LAC is of ledger {named}, not of ledger {ledger}"
+    if lac_ledger != ledger:
+        return f"the explicit LAC is of ledger {lac_ledger}, not of ledger {ledger}"
     if not _NO_ENTRY <= lac <= MAX_ENTRY_ID:
         return f"the explicit LAC is {lac}, outside -1..{MAX_ENTRY_ID}"
-    digest = len(body) - (_LAC_V2 if is_v2(body) else _LAC_V1)
-    if digest not in DIGEST_SIZES.values():
-        return f"the explicit LAC has {digest} bytes of digest, which no digest type has"
+    digest_size = len(body) - (_LAC_V2_BYTES if is_v2(body) else _LAC_V1_BYTES)
+    if digest_size not in DIGEST_SIZES.values():
+        return f"the explicit LAC has {digest_size} bytes of digest, which no digest type has"
     return None

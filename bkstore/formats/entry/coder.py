@@ -25,13 +25,13 @@ CHECKSUMS = ("CRC32C", "CRC32")
 
 _check_entry = instance(Entry)
 _check_batch = instance(RecordBatch)
-_FEW = 16  # entries below which one by one is cheaper than arrays
+_MIN_BATCH_SIZE = 16  # below this, encoding one by one is cheaper than arrays
 
 
 class Coder:
     """Encodes and verifies the entries of one ledger password and digest type.
 
-    Keeps the HMAC key, so that many entries cost no more than their digests. Stateless else.
+    Keeps the HMAC key, so that each entry costs only its digest. Otherwise stateless.
 
     >>> coder = Coder("CRC32C", "pw")
     >>> coder.decode(coder.encode(Entry(7, 0, -1, 5, b"hello"))).payload
@@ -61,17 +61,19 @@ class Coder:
     ) -> list[bytes]:
         """Return the records of a writer that sends `entries` in this order.
 
-        `lac` and `length` are the ledger's before the first; each entry carries the highest
-        id sent before it as LAC, and the payload bytes up to and including its own. The records
-        of `encode_batch`, each by itself.
+        `lac` and `length` are the ledger's before the first entry. Each entry carries as LAC the
+        highest id sent before it, and as length the payload bytes up to and including its own.
+        Returns the same records as `encode_batch`, as single bytes objects.
         """
-        bodies, ids = payload_list(payloads), list(each("entries", entries))
-        if len(bodies) >= _FEW:
-            return self.encode_batch(ledger, ids, bodies, lac=lac, length=length).records()
-        check_as_many(len(ids), len(bodies))
+        payload_bytes, entry_ids = payload_list(payloads), list(each("entries", entries))
+        if len(payload_bytes) >= _MIN_BATCH_SIZE:
+            return self.encode_batch(
+                ledger, entry_ids, payload_bytes, lac=lac, length=length
+            ).records()
+        check_as_many(len(entry_ids), len(payload_bytes))
         lac, length = check_integer(lac, "LAC"), check_integer(length, "length")
         records = []
-        for entry, payload in zip(ids, bodies):
+        for entry, payload in zip(entry_ids, payload_bytes):
             entry = check_entry_id(entry)
             length += len(payload)
             records.append(self.encode(Entry(ledger, entry, lac, length, payload)))
@@ -89,10 +91,10 @@ class Coder:
     ) -> RecordBatch:
         """Return the records of a writer that sends `entries` in this order, as one buffer.
 
-        `entries` are n ids; `payloads` a list of n, rows of equal length (uint8[n, size]), or a
-        buffer with offsets. `lac` and `length` as in `encode_many`, whose bytes these are; or
-        `lac` is what each says, int64[n], as of a writer that sends many before any is confirmed.
-        Raises `InvalidArgument` for ids, numbers or payloads that are none, or not equally many.
+        `entries` are n ids; `payloads` is a list of n, rows of equal length (uint8[n, size]), or a
+        buffer with offsets. `lac` and `length` are as in `encode_many`; or `lac` is int64[n], the
+        LAC of each entry, for a writer that sends many before any is confirmed. Raises
+        `InvalidArgument` for invalid ids, numbers or payloads, or if they are not equally many.
 
         >>> batch = Coder("CRC32C", "pw").encode_batch(7, range(3), [b"a", b"bc", b"def"])
         >>> batch.sizes.tolist(), bytes(batch[1]) == Coder("CRC32C", "pw").encode(
@@ -105,10 +107,10 @@ class Coder:
     def decode_batch(
         self, batch: RecordBatch, ledger: int | LedgerId | None = None
     ) -> DecodedBatch:
-        """Return what the records of a batch say, verified; names each that does not verify.
+        """Return the verified entries of a batch, and the error of each record that fails.
 
-        Each is held against the entry id that the batch gives it, and against `ledger`, as by
-        `decode`; its error is that of `decode`. Nothing is raised for a record that fails.
+        Each record is checked as by `decode`, against `ledger` and the entry id that the batch
+        gives it, and gets the same error. Nothing is raised for a record that fails.
 
         >>> coder = Coder("CRC32C", "pw")
         >>> batch = coder.encode_batch(7, range(3), [b"a", b"bc", b"def"])
@@ -116,15 +118,15 @@ class Coder:
         >>> found.failed, found.payload(2), found.lacs.tolist()
         ({}, b'def', [-1, 0, 1])
         """
-        name = None if ledger is None else LedgerId.of(ledger)
+        ledger_id = None if ledger is None else LedgerId.of(ledger)
         _check_batch("batch", batch)
-        found, doubtful = decoded(self.digest, batch, name)
-        for at in doubtful.tolist():
+        batch_result, doubtful = decoded(self.digest, batch, ledger_id)
+        for index in doubtful.tolist():
             try:
-                self.decode(batch[at], name, int(batch.entries[at]))
+                self.decode(batch[index], ledger_id, int(batch.entries[index]))
             except CorruptionError as error:
-                found.failed[at] = error
-        return found
+                batch_result.failed[index] = error
+        return batch_result
 
     def decode(
         self,
@@ -132,21 +134,23 @@ class Coder:
         ledger: int | LedgerId | None = None,
         entry_id: int | None = None,
     ) -> Entry:
-        """Return the verified entry. Raises `CorruptionError` otherwise.
+        """Return the verified entry; `CorruptionError` if the record does not verify.
 
         Checked in the order of `DigestManager.verifyDigest`: length, digest, ledger, entry id.
         """
         data = as_data("record", record)
         header = record_header(data)
-        start = header.size + self.digest.size
+        payload_start = header.size + self.digest.size
         if header.digest not in (None, self.digest.number):
-            said = digest_name(header.digest or 0)
-            raise CorruptionError(None, 0, f"entry has digest {said}, not {self.digest.name}")
-        if len(data) < start:
-            detail = f"header and {self.digest.name} digest take {start}"
+            digest_type = digest_name(header.digest or 0)
+            raise CorruptionError(
+                None, 0, f"entry has digest {digest_type}, not {self.digest.name}"
+            )
+        if len(data) < payload_start:
+            detail = f"header and {self.digest.name} digest take {payload_start}"
             raise CorruptionError(None, 0, f"entry of {len(data)} bytes: {detail}")
-        payload = data[start:]
-        if self.digest.of(data[: header.size], payload) != data[header.size : start]:
+        payload = data[payload_start:]
+        if self.digest.of(data[: header.size], payload) != data[header.size : payload_start]:
             reason = f"{self.digest.name} digest of entry {header.entry_id} does not match"
             raise CorruptionError(None, header.size, reason)
         if ledger is not None and header.ledger != LedgerId.of(ledger):
@@ -170,17 +174,17 @@ def decode(
     digest_type: str | int | None = None,
     password: bytes | str | None = None,
 ) -> Entry:
-    """Return the entry that a record holds; a digest that does not match is `CorruptionError`.
+    """Return the entry in a record; `CorruptionError` if its digest does not match.
 
-    Without a digest type nothing is verified, and what stands behind the header of a version 1
-    record comes as the payload, digest included: the record does not say how long that is.
+    Without a digest type nothing is verified, and the payload of a version 1 record includes the
+    digest: such a record does not tell the size of its digest.
     """
     if digest_type is not None:
         return Coder(digest_type, password).decode(record)
     record = as_data("record", record)
     header = record_header(record)
-    skip = 0 if header.digest is None else DIGEST_SIZES[digest_name(header.digest)]
-    return Entry(*header[:4], record[header.size + skip :])
+    digest_size = 0 if header.digest is None else DIGEST_SIZES[digest_name(header.digest)]
+    return Entry(*header[:4], record[header.size + digest_size :])
 
 
 def fitting_checksum(record: bytes) -> str | None:

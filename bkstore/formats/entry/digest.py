@@ -17,13 +17,13 @@ from bkstore.arguments import password as check_password, shown
 from bkstore.errors import InvalidArgument
 
 DigestType = Literal["CRC32", "HMAC", "MAC", "CRC32C", "DUMMY"]
-"""Names as ledger metadata say them; the client's API says MAC for HMAC."""
+"""Names as in ledger metadata; the client's API calls HMAC "MAC"."""
 
 DIGEST_NUMBERS = {"CRC32": 1, "HMAC": 2, "CRC32C": 3, "DUMMY": 4}
 DIGEST_SIZES = {"CRC32": 8, "HMAC": 20, "CRC32C": 4, "DUMMY": 0}
 MASTER_KEY_SIZE = 20
 
-_NAMES = {number: name for name, number in DIGEST_NUMBERS.items()}
+_NAME_OF_NUMBER = {number: name for name, number in DIGEST_NUMBERS.items()}
 
 
 class Digest(NamedTuple):
@@ -49,13 +49,13 @@ def master_key(password: bytes | str) -> bytes:
 
 
 def digest_name(digest: str | int) -> str:
-    """Return the metadata name of a digest type, given by name ("MAC" too) or by number."""
-    plain = isinstance(digest, int) and not isinstance(digest, bool)
-    name = _NAMES.get(digest) if plain else str(digest).upper()  # type: ignore[arg-type]
+    """Return the metadata name of a digest type, given by name (or "MAC") or by number."""
+    is_number = isinstance(digest, int) and not isinstance(digest, bool)
+    name = _NAME_OF_NUMBER.get(digest) if is_number else str(digest).upper()  # type: ignore[arg-type]
     name = "HMAC" if name == "MAC" else name
     if name not in DIGEST_NUMBERS:
-        known = ", ".join(DIGEST_NUMBERS)
-        raise InvalidArgument(f"digest type {shown(digest)} is none of {known}")
+        known_names = ", ".join(DIGEST_NUMBERS)
+        raise InvalidArgument(f"digest type {shown(digest)} is none of {known_names}")
     return name
 
 
@@ -70,10 +70,10 @@ def new_digest(digest: str | int, password: bytes | str | None = None) -> Digest
     if name == "HMAC":
         if key is None:
             raise InvalidArgument("an HMAC digest needs the ledger's password")
-        of = _hmac(key)
+        digest_function = _hmac(key)
     else:
-        of = {"CRC32": _crc32, "CRC32C": _crc32c(), "DUMMY": _dummy}[name]
-    return Digest(name, DIGEST_NUMBERS[name], DIGEST_SIZES[name], of)
+        digest_function = {"CRC32": _crc32, "CRC32C": _crc32c(), "DUMMY": _dummy}[name]
+    return Digest(name, DIGEST_NUMBERS[name], DIGEST_SIZES[name], digest_function)
 
 
 def _crc32(header: bytes, payload: bytes) -> bytes:

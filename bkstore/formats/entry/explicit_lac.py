@@ -1,4 +1,4 @@
-"""The body of an explicit LAC: ledger, LAC, digest; version 2, for other scopes, says the scope.
+"""The body of an explicit LAC: ledger, LAC, digest; in version 2, for scopes, the scope too.
 
 Persisted format: `docs/formats/entry.md`. Source: `proto/checksum/DigestManager`.
 """
@@ -13,8 +13,8 @@ from bkstore.formats.entry.digest import new_digest
 from bkstore.formats.entry.header import FLAGS_V2, NO_ENTRY, digest_number, is_v2, scoped_id
 from bkstore.ids import MAX_ENTRY_ID, LedgerId, check_integer
 
-_LAC_V1 = struct.Struct(">qq")
-_LAC_V2 = struct.Struct(">Bqqq")
+_STRUCT_V1 = struct.Struct(">qq")
+_STRUCT_V2 = struct.Struct(">Bqqq")
 
 
 def encode_explicit_lac(
@@ -25,42 +25,45 @@ def encode_explicit_lac(
     >>> encode_explicit_lac(1, 4, "DUMMY").hex()
     '00000000000000010000000000000004'
     """
-    name, digest = LedgerId.of(ledger), new_digest(digest_type, password)
+    ledger_id, digest = LedgerId.of(ledger), new_digest(digest_type, password)
     lac = check_integer(lac, "explicit LAC")
     if not NO_ENTRY <= lac <= MAX_ENTRY_ID:
         raise InvalidArgument(f"explicit LAC {lac} is outside -1..{MAX_ENTRY_ID}")
-    if name.scope == 0:
-        header = _LAC_V1.pack(name.ledger, lac)
+    if ledger_id.scope == 0:
+        header = _STRUCT_V1.pack(ledger_id.ledger, lac)
     else:
-        header = _LAC_V2.pack(FLAGS_V2 | digest.number, *name.signed, lac)
+        header = _STRUCT_V2.pack(FLAGS_V2 | digest.number, *ledger_id.signed, lac)
     return header + digest.of(header, b"")
 
 
 def decode_explicit_lac(
     body: bytes, digest_type: str | int | None = None, password: bytes | str | None = None
 ) -> tuple[LedgerId, int]:
-    """Return (ledger, LAC) of an explicit LAC body; verified if a digest type is given."""
+    """Return (ledger, LAC) of an explicit LAC body; verify it if a digest type is given.
+
+    Raises `CorruptionError` if it is too short or does not verify.
+    """
     body = data("explicit LAC", body)
-    wide = is_v2(body)
-    layout = _LAC_V2 if wide else _LAC_V1
+    version_2 = is_v2(body)
+    layout = _STRUCT_V2 if version_2 else _STRUCT_V1
     if len(body) < layout.size:
         raise CorruptionError(None, 0, f"explicit LAC of {len(body)} bytes, {layout.size} needed")
     fields = layout.unpack_from(body)
-    name = scoped_id(fields[1], fields[2]) if wide else LedgerId.of(fields[0])
-    if wide:
+    ledger_id = scoped_id(fields[1], fields[2]) if version_2 else LedgerId.of(fields[0])
+    if version_2:
         digest_number(fields[0])
     if digest_type is not None:
         digest, header = new_digest(digest_type, password), body[: layout.size]
         if digest.of(header, b"") != body[layout.size :]:
             reason = f"{digest.name} digest of the explicit LAC does not match"
             raise CorruptionError(None, layout.size, reason)
-    return name, int(fields[-1])
+    return ledger_id, int(fields[-1])
 
 
 def explicit_lac_entry(body: bytes) -> int | None:
-    """Return the entry that an explicit LAC body says, None if it is no such body.
+    """Return the LAC in an explicit LAC body, None if the body is invalid.
 
-    The digest is not verified. -1 says that no entry is confirmed.
+    The digest is not verified. -1 means that no entry is confirmed.
 
     >>> explicit_lac_entry(encode_explicit_lac(1, 4, "DUMMY")), explicit_lac_entry(b"short")
     (4, None)

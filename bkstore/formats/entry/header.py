@@ -1,4 +1,4 @@
-"""The header of a record: ids, LAC and length, and what stands behind it.
+"""The header of a record: ids, LAC and length, and the layout of the rest.
 
     version 1 (scope 0, BookKeeper's)      version 2 (other scopes, bkstore's)
     0    i64     ledger                    0    u8      0xA0 | digest number
@@ -10,8 +10,8 @@
                                            41   u8[x]   digest
                                            41+x u8[]    payload
 
-Big-endian throughout. The digest covers the header and the payload. Version 1 does not say
-which digest it carries; version 2 does, in the low half of its first byte. Persisted format: do
+Big-endian throughout. The digest covers the header and the payload. Version 1 has no
+field for its digest type; version 2 has it in the low half of its first byte. Persisted format: do
 not renumber. Sources: `proto/checksum/DigestManager`, BP-35 (the version 2 header: the proposal's
 "1 byte of flags, 9 bytes more").
 """
@@ -32,17 +32,17 @@ from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId, check_entry_id, chec
 V1_HEADER = 32
 V2_HEADER = 41
 NO_ENTRY = -1
-"""What a LAC field says when nothing is confirmed (`BookieProtocol.INVALID_ENTRY_ID`)."""
+"""The value of a LAC field when nothing is confirmed (`BookieProtocol.INVALID_ENTRY_ID`)."""
 
 FLAGS_V2 = 0xA0  # top bit, and version 2 in bits 4-6; bits 0-3 take the digest number
-_V1 = struct.Struct(">qqqq")
-_V2 = struct.Struct(">Bqqqqq")
-_SIGN = 0x80
+_STRUCT_V1 = struct.Struct(">qqqq")
+_STRUCT_V2 = struct.Struct(">Bqqqqq")
+_V2_BIT = 0x80
 _check_record = instance(bytes, bytearray, memoryview)
 
 
 class Entry(NamedTuple):
-    """One entry: ids, the LAC its writer knew, the ledger's payload bytes up to it, its payload.
+    """One entry: ids, its writer's LAC, the ledger's payload bytes up to and including it, payload.
 
     `decode` gives `ledger` as a `LedgerId`; `encode` takes an int for scope 0 too.
     """
@@ -72,11 +72,11 @@ def is_v2(record: bytes | memoryview) -> bool:
     """Return whether a record is of version 2: the top bit of its first byte."""
     if type(record) is not bytes:
         _check_record("record", record)
-    return len(record) > 0 and record[0] >= _SIGN
+    return len(record) > 0 and record[0] >= _V2_BIT
 
 
 def record_header(record: bytes | memoryview) -> RecordHeader:
-    """Return the fixed fields of a record; looks at 32 or 41 bytes, verifies no digest.
+    """Return the fixed fields of a record, from its first 32 or 41 bytes; verifies no digest.
 
     The entry id may be negative (special records of a journal have such ids). Raises
     `CorruptionError` for a record that is too short or names an impossible ledger.
@@ -85,19 +85,19 @@ def record_header(record: bytes | memoryview) -> RecordHeader:
     (LedgerId(scope=0, ledger=7), 3, 2, 40)
     """
     if is_v2(record):
-        return _header_v2(record)
+        return _record_header_v2(record)
     if len(record) < V1_HEADER:
         raise CorruptionError(None, 0, f"entry of {len(record)} bytes: its header has {V1_HEADER}")
-    ledger, entry, lac, length = _V1.unpack_from(record)
+    ledger, entry, lac, length = _STRUCT_V1.unpack_from(record)
     return RecordHeader(LedgerId.of(ledger), entry, lac, length, V1_HEADER, None)
 
 
-def _header_v2(record: bytes | memoryview) -> RecordHeader:
+def _record_header_v2(record: bytes | memoryview) -> RecordHeader:
     if len(record) < V2_HEADER:
         raise CorruptionError(None, 0, f"entry of {len(record)} bytes: its header has {V2_HEADER}")
-    flags, scope, ledger, entry, lac, length = _V2.unpack_from(record)
-    number = digest_number(flags)
-    return RecordHeader(scoped_id(scope, ledger), entry, lac, length, V2_HEADER, number)
+    flags, scope, ledger, entry, lac, length = _STRUCT_V2.unpack_from(record)
+    digest_id = digest_number(flags)
+    return RecordHeader(scoped_id(scope, ledger), entry, lac, length, V2_HEADER, digest_id)
 
 
 def digest_number(flags: int) -> int:
@@ -125,27 +125,29 @@ def record_ids(
     """
     ledger, entry = words(data, offsets), words(data, offsets, 8)
     scope = np.zeros(offsets.size, np.int64)
-    wide = ledger < 0
-    if wide.any():
-        there = offsets[wide]
-        scope[wide], ledger[wide], entry[wide] = (words(data, there, at) for at in (1, 9, 17))
+    version_2 = ledger < 0
+    if version_2.any():
+        offsets_v2 = offsets[version_2]
+        scope[version_2], ledger[version_2], entry[version_2] = (
+            words(data, offsets_v2, field_offset) for field_offset in (1, 9, 17)
+        )
     return scope, ledger, entry
 
 
 def encode_header(entry: Entry, number: int) -> bytes:
     """Return the header of an entry: of version 1 for scope 0, else of version 2.
 
-    `number` is that of the digest, which version 2 says. Raises `InvalidArgument` for ids or
+    `number` is the digest's, which version 2 stores. Raises `InvalidArgument` for ids or
     numbers out of range.
     """
-    name = LedgerId.of(entry.ledger)
+    ledger_id = LedgerId.of(entry.ledger)
     entry_id = check_entry_id(entry.entry_id)
     lac, length = entry.lac, entry.length
     if type(lac) is not int or type(length) is not int:
         lac, length = check_integer(lac, "LAC"), check_integer(length, "length")
     if not NO_ENTRY <= lac <= MAX_ENTRY_ID or not 0 <= length < 1 << 63:
         raise InvalidArgument(f"entry {entry_id}: LAC {lac} or length {length}")
-    if name.scope == 0:
-        return _V1.pack(name.ledger, entry_id, lac, length)
+    if ledger_id.scope == 0:
+        return _STRUCT_V1.pack(ledger_id.ledger, entry_id, lac, length)
     flags = FLAGS_V2 | number
-    return _V2.pack(flags, *name.signed, entry_id, lac, length)
+    return _STRUCT_V2.pack(flags, *ledger_id.signed, entry_id, lac, length)

@@ -1,7 +1,7 @@
 """The ledger metadata file: a JSON document for `audit` and `analyze`.
 
 An object with ``ledgers`` and, each of them optional, ``registered_bookies``,
-``unavailable_bookies`` and ``underreplicated``; what is absent is not judged. Page:
+``unavailable_bookies`` and ``underreplicated``; what is absent is not checked. Page:
 `docs/formats/ledgermetadata.md`.
 """
 
@@ -21,7 +21,7 @@ from bkstore.ledger_metadata import NO_ENTRY, LedgerMetadata, Segment
 
 @dataclass(frozen=True, slots=True)
 class ClusterMetadata:
-    """All that a metadata store knows, at one time. None = not told, so not judged."""
+    """The contents of a metadata store at one time. None = not given, so not checked."""
 
     ledgers: tuple[LedgerMetadata, ...] = ()
     registered_bookies: frozenset[str] | None = None
@@ -30,52 +30,59 @@ class ClusterMetadata:
 
 
 def decode_file(data: bytes) -> ClusterMetadata:
-    """Return what a metadata file says; contradictions inside a ledger's metadata are kept.
+    """Return the contents of a metadata file; contradictions in a ledger's metadata are kept.
 
-    Raises `CorruptionError` for what is no JSON object of this form (the reason names the
-    place, such as ``ledgers[3].state``), and for a ledger that is there twice.
+    Raises `CorruptionError` if it is not a JSON object of this form (the reason has the path of
+    the value, such as ``ledgers[3].state``), or if a ledger is in it twice.
     """
-    top = _object(parse_json(data, what="metadata file"), "the document")
+    document = _as_object(parse_json(data, what="metadata file"), "the document")
     ledgers = [
-        _ledger(_object(each, f"ledgers[{at}]"), f"ledgers[{at}]")
-        for at, each in enumerate(_list(top, "ledgers", ""))
+        _decode_ledger(_as_object(value, f"ledgers[{index}]"), f"ledgers[{index}]")
+        for index, value in enumerate(_read_list(document, "ledgers", ""))
     ]
-    _unique([each.ledger for each in ledgers], "ledgers")
+    _check_unique([value.ledger for value in ledgers], "ledgers")
     marks = None
-    if top.get("underreplicated") is not None:
+    if document.get("underreplicated") is not None:
         rows = [
-            _mark(_object(each, f"underreplicated[{at}]"), f"underreplicated[{at}]")
-            for at, each in enumerate(_list(top, "underreplicated", ""))
+            _decode_mark(
+                _as_object(value, f"underreplicated[{index}]"), f"underreplicated[{index}]"
+            )
+            for index, value in enumerate(_read_list(document, "underreplicated", ""))
         ]
-        _unique([ledger for ledger, _ in rows], "underreplicated")
+        _check_unique([ledger for ledger, _ in rows], "underreplicated")
         marks = dict(rows)
     return ClusterMetadata(
-        tuple(ledgers), _names(top, "registered_bookies"), _names(top, "unavailable_bookies"), marks
+        tuple(ledgers),
+        _read_bookie_ids(document, "registered_bookies"),
+        _read_bookie_ids(document, "unavailable_bookies"),
+        marks,
     )
 
 
 def encode_file(metadata: ClusterMetadata, *, passwords: bool = False) -> bytes:
-    """Return the file's bytes, a ledger a line; without `passwords` they are left out.
+    """Return the file's bytes, one line for each ledger; passwords only with `passwords`.
 
-    `decode_file` gives the same back (the digest type alone where passwords are left out).
+    `decode_file` returns the same metadata, except for passwords that were left out.
     """
-    parts = [_lines("ledgers", [_ledger_fields(each, passwords) for each in metadata.ledgers])]
-    for name in ("registered_bookies", "unavailable_bookies"):
-        names = getattr(metadata, name)
-        if names is not None:
-            parts.append(f"{json.dumps(name)}: {json.dumps(sorted(names))}")
+    parts = [
+        _encode_rows("ledgers", [_ledger_fields(item, passwords) for item in metadata.ledgers])
+    ]
+    for key in ("registered_bookies", "unavailable_bookies"):
+        bookie_ids = getattr(metadata, key)
+        if bookie_ids is not None:
+            parts.append(f"{json.dumps(key)}: {json.dumps(sorted(bookie_ids))}")
     if metadata.underreplicated is not None:
         marks = sorted(metadata.underreplicated.items())
-        parts.append(_lines("underreplicated", [_mark_fields(*each) for each in marks]))
+        parts.append(_encode_rows("underreplicated", [_mark_fields(*item) for item in marks]))
     return ("{" + ",\n".join(parts) + "}\n").encode("ascii")
 
 
-def _lines(name: str, rows: list[dict[str, Any]]) -> str:
-    return f"{json.dumps(name)}: [\n" + ",\n".join(map(json.dumps, rows)) + "\n]"
+def _encode_rows(key: str, rows: list[dict[str, Any]]) -> str:
+    return f"{json.dumps(key)}: [\n" + ",\n".join(map(json.dumps, rows)) + "\n]"
 
 
 def _ledger_fields(metadata: LedgerMetadata, passwords: bool) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "scope_id": metadata.scope_id,
         "ledger_id": metadata.ledger_id,
         "ensemble_size": metadata.ensemble_size,
@@ -92,152 +99,165 @@ def _ledger_fields(metadata: LedgerMetadata, passwords: bool) -> dict[str, Any]:
         "metadata_format_version": metadata.version,
     }
     if metadata.ctime >= 0:
-        found |= {"ctime": metadata.ctime, "store_ctime": metadata.store_ctime}
+        fields |= {"ctime": metadata.ctime, "store_ctime": metadata.store_ctime}
     if metadata.custom_metadata:
-        custom = {key: value.hex() for key, value in metadata.custom_metadata.items()}
-        found["custom_metadata_hex"] = custom
+        custom_hex = {key: value.hex() for key, value in metadata.custom_metadata.items()}
+        fields["custom_metadata_hex"] = custom_hex
     if metadata.c_token:
-        found["c_token"] = metadata.c_token
+        fields["c_token"] = metadata.c_token
     if passwords and metadata.password is not None:
-        found["password_hex"] = metadata.password.hex()
-    return found
+        fields["password_hex"] = metadata.password.hex()
+    return fields
 
 
 def _mark_fields(ledger: LedgerId, mark: Mark) -> dict[str, Any]:
-    found: dict[str, Any] = {"scope_id": ledger.scope, "ledger_id": ledger.ledger}
+    fields: dict[str, Any] = {"scope_id": ledger.scope, "ledger_id": ledger.ledger}
     if mark.marked_at is not None:
-        found["marked_at"] = mark.marked_at
+        fields["marked_at"] = mark.marked_at
     if mark.missing_bookies:
-        found["missing_bookies"] = list(mark.missing_bookies)
-    return found
+        fields["missing_bookies"] = list(mark.missing_bookies)
+    return fields
 
 
 # -- reading
 
 
-def _wrong(place: str, what: str, value: object) -> CorruptionError:
-    return CorruptionError(None, None, f"metadata file: {place} is no {what}: {value!r:.80}")
-
-
-def _object(value: Any, place: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise _wrong(place, "object", value)
-    return value
-
-
-def _list(fields: dict[str, Any], name: str, place: str) -> list[Any]:
-    value = fields.get(name)
-    if not isinstance(value, list):
-        raise _wrong(f"{place}{name}", "list", value)
-    return value
-
-
-def _names(top: dict[str, Any], name: str) -> frozenset[str] | None:
-    return None if top.get(name) is None else frozenset(_texts(top, name, ""))
-
-
-def _texts(fields: dict[str, Any], name: str, place: str) -> list[str]:
-    values = _list(fields, name, place)
-    for value in values:
-        if not isinstance(value, str):
-            raise _wrong(f"{place}{name}", "list of texts", values)
-    return values
-
-
-def _integer(
-    fields: dict[str, Any], name: str, place: str, default: int | None = None, bits: int = 63
-) -> int:
-    value = fields.get(name, default)
-    value = default if value is None else value
-    if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**bits:
-        raise _wrong(f"{place}.{name}", "integer of 64 bits", value)
-    return value
-
-
-def _name(fields: dict[str, Any], place: str) -> LedgerId:
-    scope = _integer(fields, "scope_id", place, 0, bits=64)
-    ledger = _integer(fields, "ledger_id", place, bits=64)
-    try:
-        return LedgerId(scope, ledger)
-    except InvalidArgument as error:
-        raise CorruptionError(None, None, f"metadata file: {place}: {error}") from error
-
-
-def _ledger(fields: dict[str, Any], place: str) -> LedgerMetadata:
-    name = _name(fields, place)
-    write = _integer(fields, "write_quorum_size", place)
-    state = fields.get("state")
-    closed = state == "CLOSED"
-    segments = [
-        _segment(_object(each, f"{place}.segments[{at}]"), f"{place}.segments[{at}]")
-        for at, each in enumerate(_list(fields, "segments", f"{place}."))
-    ]
-    try:
-        return LedgerMetadata(
-            name,
-            _integer(fields, "ensemble_size", place),
-            write,
-            _integer(fields, "ack_quorum_size", place, write),
-            tuple(segments),
-            state=state,  # type: ignore[arg-type]
-            last_entry_id=_integer(fields, "last_entry_id", place) if closed else NO_ENTRY,
-            length=_integer(fields, "length", place, 0) if closed else 0,
-            digest_type=_optional(fields, "digest_type", place, str),
-            password=_optional(fields, "password_hex", place, bytes.fromhex),
-            ctime=_integer(fields, "ctime", place, -1),
-            store_ctime=bool(_optional(fields, "store_ctime", place, bool)),
-            custom_metadata=_custom(fields, place),
-            version=_integer(fields, "metadata_format_version", place, 3),
-            c_token=_integer(fields, "c_token", place, 0),
-        )
-    except InvalidArgument as error:
-        raise CorruptionError(None, None, f"metadata file: {place}: {error}") from error
-
-
-def _segment(fields: dict[str, Any], place: str) -> Segment:
-    return Segment(
-        _integer(fields, "first_entry", place), tuple(_texts(fields, "ensemble", f"{place}."))
+def _wrong_type(json_path: str, expected: str, value: object) -> CorruptionError:
+    return CorruptionError(
+        None, None, f"metadata file: {json_path} is no {expected}: {value!r:.80}"
     )
 
 
-def _custom(fields: dict[str, Any], place: str) -> dict[str, bytes]:
-    given = _object(fields.get("custom_metadata_hex") or {}, f"{place}.custom_metadata_hex")
-    place = f"{place}.custom_metadata_hex"
-    for key, value in given.items():
+def _as_object(value: Any, json_path: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise _wrong_type(json_path, "object", value)
+    return value
+
+
+def _read_list(fields: dict[str, Any], key: str, json_path: str) -> list[Any]:
+    value = fields.get(key)
+    if not isinstance(value, list):
+        raise _wrong_type(f"{json_path}{key}", "list", value)
+    return value
+
+
+def _read_bookie_ids(document: dict[str, Any], key: str) -> frozenset[str] | None:
+    return None if document.get(key) is None else frozenset(_read_texts(document, key, ""))
+
+
+def _read_texts(fields: dict[str, Any], key: str, json_path: str) -> list[str]:
+    values = _read_list(fields, key, json_path)
+    for value in values:
+        if not isinstance(value, str):
+            raise _wrong_type(f"{json_path}{key}", "list of texts", values)
+    return values
+
+
+def _read_integer(
+    fields: dict[str, Any], key: str, json_path: str, default: int | None = None, bits: int = 63
+) -> int:
+    value = fields.get(key, default)
+    value = default if value is None else value
+    if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**bits:
+        raise _wrong_type(f"{json_path}.{key}", "integer of 64 bits", value)
+    return value
+
+
+def _read_ledger_id(fields: dict[str, Any], json_path: str) -> LedgerId:
+    scope = _read_integer(fields, "scope_id", json_path, 0, bits=64)
+    ledger = _read_integer(fields, "ledger_id", json_path, bits=64)
+    try:
+        return LedgerId(scope, ledger)
+    except InvalidArgument as error:
+        raise CorruptionError(None, None, f"metadata file: {json_path}: {error}") from error
+
+
+def _decode_ledger(fields: dict[str, Any], json_path: str) -> LedgerMetadata:
+    ledger_id = _read_ledger_id(fields, json_path)
+    write_quorum = _read_integer(fields, "write_quorum_size", json_path)
+    state = fields.get("state")
+    is_closed = state == "CLOSED"
+    segments = [
+        _decode_segment(
+            _as_object(value, f"{json_path}.segments[{index}]"), f"{json_path}.segments[{index}]"
+        )
+        for index, value in enumerate(_read_list(fields, "segments", f"{json_path}."))
+    ]
+    try:
+        return LedgerMetadata(
+            ledger_id,
+            _read_integer(fields, "ensemble_size", json_path),
+            write_quorum,
+            _read_integer(fields, "ack_quorum_size", json_path, write_quorum),
+            tuple(segments),
+            state=state,  # type: ignore[arg-type]
+            last_entry_id=_read_integer(fields, "last_entry_id", json_path)
+            if is_closed
+            else NO_ENTRY,
+            length=_read_integer(fields, "length", json_path, 0) if is_closed else 0,
+            digest_type=_read_optional(fields, "digest_type", json_path, str),
+            password=_read_optional(fields, "password_hex", json_path, bytes.fromhex),
+            ctime=_read_integer(fields, "ctime", json_path, -1),
+            store_ctime=bool(_read_optional(fields, "store_ctime", json_path, bool)),
+            custom_metadata=_decode_custom_metadata(fields, json_path),
+            version=_read_integer(fields, "metadata_format_version", json_path, 3),
+            c_token=_read_integer(fields, "c_token", json_path, 0),
+        )
+    except InvalidArgument as error:
+        raise CorruptionError(None, None, f"metadata file: {json_path}: {error}") from error
+
+
+def _decode_segment(fields: dict[str, Any], json_path: str) -> Segment:
+    return Segment(
+        _read_integer(fields, "first_entry", json_path),
+        tuple(_read_texts(fields, "ensemble", f"{json_path}.")),
+    )
+
+
+def _decode_custom_metadata(fields: dict[str, Any], json_path: str) -> dict[str, bytes]:
+    hex_values = _as_object(
+        fields.get("custom_metadata_hex") or {}, f"{json_path}.custom_metadata_hex"
+    )
+    json_path = f"{json_path}.custom_metadata_hex"
+    for key, value in hex_values.items():
         if value is None:
-            raise _wrong(f"{place}.{key}", "text", value)
-    return {key: _optional(given, key, place, bytes.fromhex) for key in given}
+            raise _wrong_type(f"{json_path}.{key}", "text", value)
+    return {key: _read_optional(hex_values, key, json_path, bytes.fromhex) for key in hex_values}
 
 
-def _optional(fields: dict[str, Any], name: str, place: str, kind: Callable[[Any], Any]) -> Any:
-    """Return a field as `kind` makes it; None if it is absent."""
-    value = fields.get(name)
+def _read_optional(
+    fields: dict[str, Any], key: str, json_path: str, convert: Callable[[Any], Any]
+) -> Any:
+    """Return a field converted by `convert`, None if it is absent."""
+    value = fields.get(key)
     if value is None:
         return None
-    if isinstance(value, bool) != (kind is bool) or not isinstance(value, (str, bool)):
-        value = "<hidden>" if "password" in name else value
-        raise _wrong(f"{place}.{name}", "text" if kind is not bool else "truth value", value)
+    if isinstance(value, bool) != (convert is bool) or not isinstance(value, (str, bool)):
+        value = "<hidden>" if "password" in key else value
+        raise _wrong_type(
+            f"{json_path}.{key}", "text" if convert is not bool else "truth value", value
+        )
     try:
-        return kind(value)
+        return convert(value)
     except ValueError:
-        hidden = "<hidden>" if "password" in name else value
-        raise _wrong(f"{place}.{name}", "hex text", hidden) from None
+        hidden = "<hidden>" if "password" in key else value
+        raise _wrong_type(f"{json_path}.{key}", "hex text", hidden) from None
 
 
-def _mark(fields: dict[str, Any], place: str) -> tuple[LedgerId, Mark]:
-    since = fields.get("marked_at")
-    number = isinstance(since, (int, float)) and not isinstance(since, bool)
-    if since is not None and not (number and 0 <= since < 2**53):
-        raise _wrong(f"{place}.marked_at", "time in unix seconds", since)
-    missing: tuple[str, ...] = ()
+def _decode_mark(fields: dict[str, Any], json_path: str) -> tuple[LedgerId, Mark]:
+    marked_at = fields.get("marked_at")
+    is_number = isinstance(marked_at, (int, float)) and not isinstance(marked_at, bool)
+    if marked_at is not None and not (is_number and 0 <= marked_at < 2**53):
+        raise _wrong_type(f"{json_path}.marked_at", "time in unix seconds", marked_at)
+    missing_bookies: tuple[str, ...] = ()
     if fields.get("missing_bookies") is not None:
-        missing = tuple(_texts(fields, "missing_bookies", f"{place}."))
-    return _name(fields, place), Mark(since, missing)
+        missing_bookies = tuple(_read_texts(fields, "missing_bookies", f"{json_path}."))
+    return _read_ledger_id(fields, json_path), Mark(marked_at, missing_bookies)
 
 
-def _unique(ledgers: list[LedgerId], place: str) -> None:
+def _check_unique(ledgers: list[LedgerId], key: str) -> None:
     seen: set[LedgerId] = set()
     for ledger in ledgers:
         if ledger in seen:
-            raise CorruptionError(None, None, f"metadata file: ledger {ledger} twice in {place}")
+            raise CorruptionError(None, None, f"metadata file: ledger {ledger} twice in {key}")
         seen.add(ledger)

@@ -13,23 +13,23 @@ from typing import Literal, NamedTuple
 from bkstore.errors import CorruptionError
 
 Manager = Literal["flat", "hierarchical", "longhierarchical"]
-"""A ledger manager that bkstore has, by the name that service URIs give it."""
+"""A ledger manager that bkstore supports, by its name in service URIs."""
 
 NEWEST_VERSION = 2
 _MANAGER_VERSION = 1
 
-_CLASSES: dict[Manager, str] = {
+_CLASS_OF_MANAGER: dict[Manager, str] = {
     "flat": "org.apache.bookkeeper.meta.FlatLedgerManagerFactory",
     "hierarchical": "org.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory",
     "longhierarchical": "org.apache.bookkeeper.meta.LongHierarchicalLedgerManagerFactory",
 }
-_OF_CLASSES = {name: manager for manager, name in _CLASSES.items()}
-_OF_TYPES: dict[str, Manager] = {"flat": "flat", "hierarchical": "hierarchical"}
+_MANAGER_OF_CLASS = {name: manager for manager, name in _CLASS_OF_MANAGER.items()}
+_MANAGER_OF_TYPE: dict[str, Manager] = {"flat": "flat", "hierarchical": "hierarchical"}
 _NUMBER = re.compile(r"[+-]?[0-9]{1,10}")
 
 
 class LedgerLayout(NamedTuple):
-    """What LAYOUT says: a factory class (version 1: a type), its version, the layout's version."""
+    """LAYOUT: the factory class (version 1: type), its version, and the layout's version."""
 
     factory: str
     manager_version: int = _MANAGER_VERSION
@@ -37,36 +37,38 @@ class LedgerLayout(NamedTuple):
 
     @property
     def manager(self) -> Manager | None:
-        """The ledger manager that is meant; None for one that bkstore has not.
+        """The ledger manager, None for one that bkstore does not support.
 
         >>> LedgerLayout("org.apache.bookkeeper.meta.FlatLedgerManagerFactory").manager
         'flat'
         """
-        names = _OF_TYPES if self.version == 1 else _OF_CLASSES
-        return names.get(self.factory) if self.manager_version == _MANAGER_VERSION else None
+        managers = _MANAGER_OF_TYPE if self.version == 1 else _MANAGER_OF_CLASS
+        return managers.get(self.factory) if self.manager_version == _MANAGER_VERSION else None
 
     @classmethod
     def of(cls, manager: Manager) -> LedgerLayout:
         """Return the layout that a new cluster with this manager has."""
-        return cls(_CLASSES[manager])
+        return cls(_CLASS_OF_MANAGER[manager])
 
 
 def decode_layout(data: bytes) -> LedgerLayout:
-    r"""Return what LAYOUT says; `CorruptionError` unless version, class and number are there.
+    r"""Return the contents of LAYOUT; `CorruptionError` unless version, class and number are valid.
 
-    Lines behind the second are not looked at, as upstream does.
+    Ignores lines after the second, as upstream does.
 
     >>> decode_layout(b"1\nflat:1")
     LedgerLayout(factory='flat', manager_version=1, version=1)
     """
-    first, *others = data.decode("utf-8", "replace").split("\n")
-    if not _NUMBER.fullmatch(first) or not 1 <= int(first) <= NEWEST_VERSION:
-        raise CorruptionError(None, 0, f"LAYOUT's version is {first[:40]!r}, known are 1 and 2")
-    parts = others[0].split(":") if others else []
-    if len(parts) != 2 or not _NUMBER.fullmatch(parts[1]):
+    version_line, *other_lines = data.decode("utf-8", "replace").split("\n")
+    if not _NUMBER.fullmatch(version_line) or not 1 <= int(version_line) <= NEWEST_VERSION:
+        raise CorruptionError(
+            None, 0, f"LAYOUT's version is {version_line[:40]!r}, known are 1 and 2"
+        )
+    class_and_version = other_lines[0].split(":") if other_lines else []
+    if len(class_and_version) != 2 or not _NUMBER.fullmatch(class_and_version[1]):
         reason = "LAYOUT's second line is no class and version with a colon between"
-        raise CorruptionError(None, len(first) + 1, reason)
-    return LedgerLayout(parts[0], int(parts[1]), int(first))
+        raise CorruptionError(None, len(version_line) + 1, reason)
+    return LedgerLayout(class_and_version[0], int(class_and_version[1]), int(version_line))
 
 
 def encode_layout(layout: LedgerLayout) -> bytes:

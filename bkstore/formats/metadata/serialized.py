@@ -1,7 +1,7 @@
 """Serialized ledger metadata, versions 1 to 3, and underreplicated marks.
 
-A line names the version, then follow: version 1, lines of text; version 2, the protobuf message
-`LedgerMetadataFormat` in text format; version 3 (current), the same in binary behind a varint of
+A first line has the version. Then version 1 has lines of text; version 2 the protobuf message
+`LedgerMetadataFormat` in text format; version 3 (current) the same in binary after a varint of
 its length. A mark is `UnderreplicatedLedgerFormat` in text format. Page:
 `docs/formats/ledgermetadata.md`. Source: `meta/LedgerMetadataSerDe`, `DataFormats.proto`,
 `meta/ZkLedgerUnderreplicationManager`.
@@ -26,10 +26,10 @@ from bkstore.ledger_metadata import NEWEST_VERSION, NO_ENTRY, LedgerMetadata, Se
 HEADER = b"BookieMetadataFormatVersion\t"
 _MAX_VERSION_DIGITS = 10
 
-_STATES: dict[int, State] = {1: "OPEN", 2: "IN_RECOVERY", 3: "CLOSED"}
-_STATE_NUMBERS = {name: number for number, name in _STATES.items()}
-_DIGESTS = {1: "CRC32", 2: "HMAC", 3: "CRC32C", 4: "DUMMY"}
-_DIGEST_NUMBERS = {name: number for number, name in _DIGESTS.items()}
+_STATE_OF_NUMBER: dict[int, State] = {1: "OPEN", 2: "IN_RECOVERY", 3: "CLOSED"}
+_STATE_NUMBERS = {name: number for number, name in _STATE_OF_NUMBER.items()}
+_DIGEST_OF_NUMBER = {1: "CRC32", 2: "HMAC", 3: "CRC32C", 4: "DUMMY"}
+_DIGEST_NUMBERS = {name: number for number, name in _DIGEST_OF_NUMBER.items()}
 
 
 class Mark(NamedTuple):
@@ -40,19 +40,23 @@ class Mark(NamedTuple):
 
 
 def header(data: bytes) -> tuple[int, int]:
-    r"""Return (version, offset of what follows the header line).
+    r"""Return (version, offset after the header line).
 
-    Raises `CorruptionError` with the index of the first wrong byte, and for a version that is
-    no number or outside 1..3.
+    Raises `CorruptionError` with the offset of the first wrong byte, also for a version that is
+    not a number or outside 1..3.
 
     >>> header(b"BookieMetadataFormatVersion\t3\n")
     (3, 30)
     """
     if not data.startswith(HEADER):
-        at = next(at for at in range(len(HEADER)) if data[at : at + 1] != HEADER[at : at + 1])
-        raise CorruptionError(None, at, "ledger metadata header is broken")
-    digits, found, _ = data[len(HEADER) : len(HEADER) + _MAX_VERSION_DIGITS].partition(b"\n")
-    if not found:
+        index = next(
+            index
+            for index in range(len(HEADER))
+            if data[index : index + 1] != HEADER[index : index + 1]
+        )
+        raise CorruptionError(None, index, "ledger metadata header is broken")
+    digits, line_end, _ = data[len(HEADER) : len(HEADER) + _MAX_VERSION_DIGITS].partition(b"\n")
+    if not line_end:
         raise CorruptionError(None, len(HEADER), "ledger metadata version has no end")
     if not re.fullmatch(rb"[+-]?[0-9]+", digits):
         raise CorruptionError(None, len(HEADER), f"ledger metadata version is {digits!r}")
@@ -68,25 +72,27 @@ def decode(
 ) -> LedgerMetadata:
     """Return the metadata of `ledger`, whose id is not in the bytes.
 
-    `ctime` is the creation time that the store keeps, in milliseconds; it counts where the
-    bytes of version 2 or 3 have none. Contradictions are kept (see `LedgerMetadata.problems`)
-    unless `strict`. Raises `CorruptionError` for bytes that are no metadata, for none of
-    segments, and with `strict` for any problem. O(bytes).
+    `ctime` is the creation time in the store, in milliseconds; it is used if bytes of version 2
+    or 3 have none. Contradictions are kept (see `LedgerMetadata.problems`) unless `strict`.
+    Raises `CorruptionError` for bytes that are not metadata, for metadata without segments, and
+    with `strict` for any problem. O(bytes).
     """
     version, body = header(data)
     if version == 1:
-        found = decode_lines(data, body, LedgerId.of(ledger))
+        metadata = decode_lines(data, body, LedgerId.of(ledger))
     else:
-        found = _from_message(_message(data, version, body), version, LedgerId.of(ledger), ctime)
-    if not found.segments:
+        metadata = _from_message(
+            _parse_message(data, version, body), version, LedgerId.of(ledger), ctime
+        )
+    if not metadata.segments:
         raise CorruptionError(None, body, "ledger metadata without a segment")
-    problems = found.problems() if strict else []
+    problems = metadata.problems() if strict else []
     if problems:
         raise CorruptionError(None, None, f"ledger metadata: {'; '.join(problems)}")
-    return found
+    return metadata
 
 
-def _message(data: bytes, version: int, body: int) -> Any:
+def _parse_message(data: bytes, version: int, body: int) -> Any:
     message = LedgerMetadataFormat()
     if version == 2:
         proto_text.merge(data, body, message, "ledger metadata")
@@ -111,18 +117,18 @@ def _parse_delimited(data: bytes, body: int, message: Any) -> None:
 
 
 def _from_message(message: Any, version: int, ledger: LedgerId, ctime: int) -> LedgerMetadata:
-    state = _STATES[message.state]
-    closed = state == "CLOSED"
+    state = _STATE_OF_NUMBER[message.state]
+    is_closed = state == "CLOSED"
     with_password = message.HasField("password")
-    # Upstream takes no digest type without a password; here what is there is told.
+    # Upstream ignores a digest type without a password; here it is returned.
     with_digest = with_password or message.HasField("digestType")
-    stored = message.HasField("ctime")
+    has_ctime = message.HasField("ctime")
     try:
         segments = tuple(
-            Segment(each.firstEntryId, tuple(map(_text, each.ensembleMember)))
-            for each in message.segment
+            Segment(item.firstEntryId, tuple(map(_as_text, item.ensembleMember)))
+            for item in message.segment
         )
-        custom = {_text(each.key): each.value for each in message.customMetadata}
+        custom_metadata = {_as_text(item.key): item.value for item in message.customMetadata}
     except UnicodeDecodeError as error:
         raise CorruptionError(None, None, "ledger metadata has a name not in UTF-8") from error
     return LedgerMetadata(
@@ -132,20 +138,20 @@ def _from_message(message: Any, version: int, ledger: LedgerId, ctime: int) -> L
         message.ackQuorumSize if message.HasField("ackQuorumSize") else message.quorumSize,
         segments,
         state=state,
-        last_entry_id=message.lastEntryId if closed else NO_ENTRY,
-        length=message.length if closed else 0,
-        digest_type=_DIGESTS[message.digestType] if with_digest else None,
+        last_entry_id=message.lastEntryId if is_closed else NO_ENTRY,
+        length=message.length if is_closed else 0,
+        digest_type=_DIGEST_OF_NUMBER[message.digestType] if with_digest else None,
         password=message.password if with_password else None,
-        ctime=message.ctime if stored else ctime,
-        store_ctime=stored,
-        custom_metadata=custom,
+        ctime=message.ctime if has_ctime else ctime,
+        store_ctime=has_ctime,
+        custom_metadata=custom_metadata,
         version=version,
         c_token=message.cToken,
     )
 
 
-def _text(value: str | bytes) -> str:
-    # For bytes that are no UTF-8 some builds of the library hand out bytes, others raise.
+def _as_text(value: str | bytes) -> str:
+    # For strings that are not UTF-8 some builds of the library return bytes, others raise.
     return value.decode("utf-8") if isinstance(value, bytes) else value
 
 
@@ -155,9 +161,9 @@ def encode(
     """Return the bytes that the real `LedgerMetadataSerDe` writes; `version` overrides.
 
     Raises `InvalidArgument` for a version outside 1..3, and in versions 2 and 3 for metadata
-    without digest type or password (upstream throws there; with `incomplete` what is missing is
-    left out, which upstream reads), and for what the bytes cannot hold: sizes beyond 32 bits, in
-    version 1 a bookie id with white space, names that cannot be said in UTF-8. Version 1 has no
+    without digest type or password (upstream throws there; with `incomplete` they are left out,
+    which upstream can read), and for values that the format cannot hold: sizes beyond 32 bits, in
+    version 1 a bookie id with white space, names that cannot be encoded in UTF-8. Version 1 has no
     ack quorum, digest type, password, custom metadata and ctime, and only 3 has the c token.
     """
     version = metadata.version if version is None else version
@@ -204,7 +210,7 @@ def _to_message(metadata: LedgerMetadata, version: int, incomplete: bool) -> Any
 
 
 def decode_mark(data: bytes) -> Mark:
-    r"""Return an underreplicated mark; `CorruptionError` if the bytes are none.
+    r"""Return an underreplicated mark; `CorruptionError` if the bytes are invalid.
 
     >>> decode_mark(b'replica: "b1"\nctime: 1700000000500\n')
     Mark(marked_at=1700000000.5, missing_bookies=('b1',))
@@ -212,15 +218,15 @@ def decode_mark(data: bytes) -> Mark:
     message = UnderreplicatedLedgerFormat()
     proto_text.merge(data, 0, message, "underreplicated mark")
     try:
-        bookies = tuple(map(_text, message.replica))
+        bookies = tuple(map(_as_text, message.replica))
     except UnicodeDecodeError as error:
         raise CorruptionError(None, None, "a mark has a name not in UTF-8") from error
-    since = message.ctime / 1000 if message.HasField("ctime") and message.ctime >= 0 else None
-    return Mark(since, bookies)
+    marked_at = message.ctime / 1000 if message.HasField("ctime") and message.ctime >= 0 else None
+    return Mark(marked_at, bookies)
 
 
 def encode_mark(mark: Mark) -> bytes:
-    """Return a mark as `markLedgerUnderreplicated` writes it; time is cut to milliseconds."""
+    """Return a mark as `markLedgerUnderreplicated` writes it; time is rounded to milliseconds."""
     message = UnderreplicatedLedgerFormat(replica=mark.missing_bookies)
     if mark.marked_at is not None:
         message.ctime = round(mark.marked_at * 1000)

@@ -1,7 +1,7 @@
-"""What a bookie tells of itself where it is registered: `BookieServiceInfoFormat`, in protobuf.
+"""The service info in a bookie's registration: `BookieServiceInfoFormat`, in protobuf.
 
-Clients take a bookie's address from there and from nowhere else, and one registration that they
-cannot read makes every real client wait for ever. Page: `docs/formats/zookeeper.md`. Source:
+Clients take a bookie's address only from there, and one registration that cannot be parsed makes
+every upstream client wait forever. Page: `docs/formats/zookeeper.md`. Source:
 `discover/ZKRegistrationManager`, `discover/ZKRegistrationClient`, `discover/BookieServiceInfo`,
 `net/BookieId`.
 """
@@ -18,7 +18,7 @@ from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.syntax.proto_messages import check_complete, declare_file
 
 BOOKIE_RPC = "bookie-rpc"
-"""The protocol of the endpoint that clients read and write by."""
+"""The protocol of the endpoint for clients' reads and writes."""
 
 READ_ONLY = "readonly"
 
@@ -61,7 +61,7 @@ message_type {
 
 
 class Endpoint(NamedTuple):
-    """Where a bookie listens, and for what."""
+    """An address that a bookie listens on, and its protocol."""
 
     id: str
     port: int
@@ -72,14 +72,14 @@ class Endpoint(NamedTuple):
 
 
 class ServiceInfo(NamedTuple):
-    """What a registration says: endpoints, and properties by name."""
+    """The contents of a registration: endpoints, and properties by name."""
 
     endpoints: tuple[Endpoint, ...] = ()
     properties: Mapping[str, str] = {}
 
     @classmethod
     def at(cls, host: str, port: int, *, tls: bool = False) -> ServiceInfo:
-        """Return what a bookie that listens there publishes, as a real one does."""
+        """Return the service info that a bookie at this address registers, like upstream's."""
         extensions = ("tls",) if tls else ()
         return cls((Endpoint("bookie", port, host, BOOKIE_RPC, (), extensions),))
 
@@ -90,16 +90,16 @@ class ServiceInfo(NamedTuple):
         >>> ServiceInfo.at("10.0.0.1", 3181).address
         ('10.0.0.1', 3181)
         """
-        for each in self.endpoints:
-            if each.protocol == BOOKIE_RPC:
-                return each.host, each.port
+        for endpoint in self.endpoints:
+            if endpoint.protocol == BOOKIE_RPC:
+                return endpoint.host, endpoint.port
         return None
 
 
 def check_bookie_id(bookie: str) -> str:
-    """Return a bookie's id; `InvalidArgument` for one that real clients refuse.
+    """Return a bookie's id; `InvalidArgument` for one that upstream's clients refuse.
 
-    One such name among the registered ones stops every real client (`net/BookieId`).
+    A single invalid id among the registered ones stops every such client (`net/BookieId`).
 
     >>> check_bookie_id("10.0.0.1:3181")
     '10.0.0.1:3181'
@@ -113,16 +113,16 @@ def check_bookie_id(bookie: str) -> str:
 
 
 def decode_service_info(data: bytes, bookie: str) -> ServiceInfo:
-    """Return what a registration says; `CorruptionError` for bytes that are none.
+    """Return the contents of a registration; `CorruptionError` for invalid bytes.
 
-    A registration without a byte is one of an old bookie: the id tells its host and port, and
-    where it does not, there is no endpoint (a real client hangs there).
+    An empty registration is an old bookie's: its id is its host and port. If the id is not an
+    address, there is no endpoint (an upstream client hangs there).
 
     >>> decode_service_info(b"", "10.0.0.1:3181").address
     ('10.0.0.1', 3181)
     """
     if not data:
-        return _legacy(bookie)
+        return _address_from_id(bookie)
     message = _Message()
     try:
         message.ParseFromString(data)
@@ -130,15 +130,15 @@ def decode_service_info(data: bytes, bookie: str) -> ServiceInfo:
         raise CorruptionError(None, 0, f"service info does not parse: {error}") from error
     check_complete(message, 0, "service info")
     endpoints = tuple(
-        Endpoint(each.id, each.port, each.host, each.protocol, (*each.auth,), (*each.extensions,))
-        for each in message.endpoints
+        Endpoint(item.id, item.port, item.host, item.protocol, (*item.auth,), (*item.extensions,))
+        for item in message.endpoints
     )
-    return ServiceInfo(endpoints, {each.key: each.value for each in message.properties})
+    return ServiceInfo(endpoints, {item.key: item.value for item in message.properties})
 
 
-def _legacy(bookie: str) -> ServiceInfo:
-    host, _, rest = bookie.partition(":")
-    port = rest.split(":")[0]
+def _address_from_id(bookie: str) -> ServiceInfo:
+    host, _, port_and_more = bookie.partition(":")
+    port = port_and_more.split(":")[0]
     if not host or not _PORT.fullmatch(port) or int(port) > 0xFFFF:
         return ServiceInfo()
     return ServiceInfo((Endpoint(bookie, int(port), host, BOOKIE_RPC),))
@@ -147,8 +147,8 @@ def _legacy(bookie: str) -> ServiceInfo:
 def encode_service_info(info: ServiceInfo) -> bytes:
     """Return the bytes of a registration, fields in the order of their numbers.
 
-    `InvalidArgument` for a port outside 0..65535, and for info without any byte: a real client
-    reads that as "the id is the address".
+    `InvalidArgument` for a port outside 0..65535, and for empty info: a client takes an empty
+    registration to mean that the id is the address.
 
     >>> encode_service_info(ServiceInfo.at("127.0.0.1", 3181))[:8].hex()
     '32220a06626f6f6b'
@@ -156,10 +156,10 @@ def encode_service_info(info: ServiceInfo) -> bytes:
     if not info.endpoints and not info.properties:
         raise InvalidArgument("service info needs an endpoint or a property")
     message = _Message()
-    for each in info.endpoints:
-        if not 0 <= each.port <= 0xFFFF:
-            raise InvalidArgument(f"port {each.port} is outside 0..65535")
-        message.endpoints.add(**each._asdict())
+    for endpoint in info.endpoints:
+        if not 0 <= endpoint.port <= 0xFFFF:
+            raise InvalidArgument(f"port {endpoint.port} is outside 0..65535")
+        message.endpoints.add(**endpoint._asdict())
     for key, value in info.properties.items():
         message.properties.add(key=key, value=value)
     data: bytes = message.SerializeToString()

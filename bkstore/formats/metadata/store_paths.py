@@ -1,8 +1,8 @@
-"""Where the metadata store keeps a ledger: paths below the ledgers root (``/ledgers``).
+"""Paths of ledgers in the metadata store, below the ledgers root (``/ledgers``).
 
-Flat, short and long hierarchical paths are BookKeeper's own and know scope 0 only; scopes other
-than 0 have a hexadecimal layout of bkstore's, and the key/value form names a ledger of any scope
-by its UUID, as upstream's etcd driver does (there with scope 0 always). Underreplicated marks
+Flat, short and long hierarchical paths are BookKeeper's own and exist for scope 0 only. Other
+scopes have a hexadecimal layout of bkstore's. The key/value form uses the UUID of a ledger of any
+scope, as upstream's etcd driver does (there always with scope 0). Underreplicated marks
 have paths of their own. Page: `docs/formats/ledgermetadata.md`. Source: `util/StringUtils`,
 `meta/FlatLedgerManager`, `metadata/etcd/EtcdUtils`, `meta/ZkLedgerUnderreplicationManager`.
 """
@@ -18,15 +18,16 @@ from bkstore.availability import Compat
 from bkstore.errors import InvalidArgument
 from bkstore.ids import LedgerId
 
-_SHORT_MAX = 10**10 - 1
-_INT_MAX = 2**31 - 1
+_MAX_SHORT_ID = 10**10 - 1
+_INT32_MAX = 2**31 - 1
 
 
-def _scope_0(ledger: int | LedgerId) -> int:
-    name = LedgerId.of(ledger)
-    if name.scope:
-        raise InvalidArgument(f"this layout has no place for scope {name.scope:#x}")
-    return name.ledger
+def _check_scope_0(ledger: int | LedgerId) -> int:
+    """Return the number of a ledger of scope 0; `InvalidArgument` for other scopes."""
+    ledger_id = LedgerId.of(ledger)
+    if ledger_id.scope:
+        raise InvalidArgument(f"this layout has no place for scope {ledger_id.scope:#x}")
+    return ledger_id.ledger
 
 
 def flat_path(ledger: int | LedgerId) -> str:
@@ -35,7 +36,7 @@ def flat_path(ledger: int | LedgerId) -> str:
     >>> flat_path(4660)
     '/L0000004660'
     """
-    return f"/L{_scope_0(ledger):010d}"
+    return f"/L{_check_scope_0(ledger):010d}"
 
 
 def short_path(ledger: int | LedgerId, compat: Compat | None = None) -> str:
@@ -48,8 +49,8 @@ def short_path(ledger: int | LedgerId, compat: Compat | None = None) -> str:
     '/00/0000/L4660'
     """
     check_compat("compat", compat)
-    number = _scope_0(ledger)
-    if number > _SHORT_MAX and compat is None:
+    number = _check_scope_0(ledger)
+    if number > _MAX_SHORT_ID and compat is None:
         raise InvalidArgument(f"ledger {number} has more digits than a short path")
     digits = f"{number:010d}"
     return f"/{digits[:2]}/{digits[2:6]}/L{digits[6:10]}"
@@ -61,14 +62,14 @@ def long_path(ledger: int | LedgerId) -> str:
     >>> long_path(4660)
     '/000/0000/0000/0000/L4660'
     """
-    digits = f"{_scope_0(ledger):019d}"
+    digits = f"{_check_scope_0(ledger):019d}"
     return f"/{digits[:3]}/{digits[3:7]}/{digits[7:11]}/{digits[11:15]}/L{digits[15:]}"
 
 
 def hierarchical_path(ledger: int | LedgerId) -> str:
     """Return the path of the default manager: short below 2^31 - 1, long from there on."""
-    number = _scope_0(ledger)
-    return short_path(number) if number < _INT_MAX else long_path(number)
+    number = _check_scope_0(ledger)
+    return short_path(number) if number < _INT32_MAX else long_path(number)
 
 
 def tree_path(ledger: int | LedgerId) -> str:
@@ -80,11 +81,11 @@ def tree_path(ledger: int | LedgerId) -> str:
     >>> tree_path(LedgerId(1, 4660))
     '/S0000000000000001/0000/0000/0000/L1234'
     """
-    name = LedgerId.of(ledger)
-    if name.scope == 0:
-        return long_path(name)
-    digits = f"{name.ledger:016x}"
-    return f"/S{name.scope:016x}/{digits[:4]}/{digits[4:8]}/{digits[8:12]}/L{digits[12:]}"
+    ledger_id = LedgerId.of(ledger)
+    if ledger_id.scope == 0:
+        return long_path(ledger_id)
+    digits = f"{ledger_id.ledger:016x}"
+    return f"/S{ledger_id.scope:016x}/{digits[:4]}/{digits[4:8]}/{digits[8:12]}/L{digits[12:]}"
 
 
 def uuid_path(ledger: int | LedgerId) -> str:
@@ -96,11 +97,14 @@ def uuid_path(ledger: int | LedgerId) -> str:
     return f"/{LedgerId.of(ledger).uuid}"
 
 
-_FORMS: list[tuple[re.Pattern[str], Callable[[str], LedgerId]]] = [
+_PATH_FORMS: list[tuple[re.Pattern[str], Callable[[str], LedgerId]]] = [
     (re.compile(r"/L([0-9]{10,19})"), lambda digits: LedgerId(0, int(digits))),
-    (re.compile(r"/([0-9]{2}/[0-9]{4}/L[0-9]{4})"), lambda text: _decimal(text)),
-    (re.compile(r"/([0-9]{3}(?:/[0-9]{4}){3}/L[0-9]{4})"), lambda text: _decimal(text)),
-    (re.compile(r"/S([0-9a-f]{16}(?:/[0-9a-f]{4}){3}/L[0-9a-f]{4})"), lambda text: _hex(text)),
+    (re.compile(r"/([0-9]{2}/[0-9]{4}/L[0-9]{4})"), lambda text: _parse_decimal(text)),
+    (re.compile(r"/([0-9]{3}(?:/[0-9]{4}){3}/L[0-9]{4})"), lambda text: _parse_decimal(text)),
+    (
+        re.compile(r"/S([0-9a-f]{16}(?:/[0-9a-f]{4}){3}/L[0-9a-f]{4})"),
+        lambda text: _parse_hex(text),
+    ),
     (
         re.compile(r"/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"),
         lambda text: LedgerId.from_uuid(UUID(text)),
@@ -108,11 +112,11 @@ _FORMS: list[tuple[re.Pattern[str], Callable[[str], LedgerId]]] = [
 ]
 
 
-def _decimal(text: str) -> LedgerId:
+def _parse_decimal(text: str) -> LedgerId:
     return LedgerId(0, int(text.replace("/L", "").replace("/", "")))
 
 
-def _hex(text: str) -> LedgerId:
+def _parse_hex(text: str) -> LedgerId:
     digits = text.replace("/L", "").replace("/", "")
     scope = int(digits[:16], 16)
     if scope == 0:
@@ -121,16 +125,16 @@ def _hex(text: str) -> LedgerId:
 
 
 def parse_path(path: str) -> LedgerId | None:
-    """Return the ledger that a path of any of the forms names; None for other paths.
+    """Return the ledger of a path of any of these forms; None for other paths.
 
     >>> parse_path("/00/0000/L4660"), parse_path("/LAYOUT")
     (LedgerId(scope=0, ledger=4660), None)
     """
-    for form, read in _FORMS:
-        found = form.fullmatch(path)
-        if found:
+    for pattern, parse in _PATH_FORMS:
+        match = pattern.fullmatch(path)
+        if match:
             try:
-                return read(found[1])
+                return parse(match[1])
             except InvalidArgument:  # digits beyond 2^63-1: no ledger has this path
                 return None
     return None
@@ -150,20 +154,20 @@ def mark_path(ledger: int | LedgerId) -> str:
     >>> mark_path(4660)
     '/underreplication/ledgers/0000/0000/0000/1234/urL0000004660'
     """
-    name = LedgerId.of(ledger)
-    digits = f"{name.ledger:016x}"
-    scope = f"/S{name.scope:016x}" if name.scope else ""
-    split = f"{digits[:4]}/{digits[4:8]}/{digits[8:12]}/{digits[12:]}"
-    return f"{_MARKS}{scope}/{split}/urL{name.ledger:010d}"
+    ledger_id = LedgerId.of(ledger)
+    digits = f"{ledger_id.ledger:016x}"
+    scope = f"/S{ledger_id.scope:016x}" if ledger_id.scope else ""
+    levels = f"{digits[:4]}/{digits[4:8]}/{digits[8:12]}/{digits[12:]}"
+    return f"{_MARKS}{scope}/{levels}/urL{ledger_id.ledger:010d}"
 
 
 def parse_mark_path(path: str) -> LedgerId | None:
     """Return the ledger whose mark has this path; None for other paths."""
-    found = _MARK.fullmatch(path)
-    if not found:
+    match = _MARK.fullmatch(path)
+    if not match:
         return None
     try:
-        ledger = LedgerId(int(found[1] or "0", 16), int(found[3]))
+        ledger = LedgerId(int(match[1] or "0", 16), int(match[3]))
     except InvalidArgument:
         return None
     return ledger if mark_path(ledger) == path else None

@@ -1,4 +1,4 @@
-"""What lies beside the marks: locks, votes, check times, the recovery delay, the layout.
+"""Nodes of underreplication other than marks: locks, votes, check times, delay, layout.
 
 Locks and votes name their holder in protobuf's text format, check times are binary protobuf, the
 delay is plain text. Page: `docs/formats/zookeeper.md`. Source:
@@ -18,10 +18,10 @@ from bkstore.formats.syntax.proto_messages import REQUIRED, STRING, check_comple
 from bkstore.ids import LedgerId
 
 BASIC_LAYOUT = b'type: "BASIC"\nversion: 1\n'
-"""All that the layout of underreplication has ever been."""
+"""The only layout of underreplication that has ever existed."""
 
-_FIELD_1 = 8
-_TEXT_LIMIT = 64
+_FIELD_1_TAG = 8
+_MAX_QUOTED_BYTES = 64
 _DELAY = re.compile(rb"[0-9]{1,10}")
 _LOCKS = "/underreplication/locks"
 
@@ -34,9 +34,9 @@ def lock_path(ledger: int | LedgerId) -> str:
     >>> lock_path(4660)
     '/underreplication/locks/urL0000004660'
     """
-    name = LedgerId.of(ledger)
-    scope = f"/S{name.scope:016x}" if name.scope else ""
-    return f"{_LOCKS}{scope}/urL{name.ledger:010d}"
+    ledger_id = LedgerId.of(ledger)
+    scope = f"/S{ledger_id.scope:016x}" if ledger_id.scope else ""
+    return f"{_LOCKS}{scope}/urL{ledger_id.ledger:010d}"
 
 
 def encode_check_time(milliseconds: int) -> bytes:
@@ -48,7 +48,7 @@ def encode_check_time(milliseconds: int) -> bytes:
     if not -(2**63) <= milliseconds < 2**63:
         raise InvalidArgument(f"{milliseconds} milliseconds are beyond 64 bits")
     value: bytes = encoder._VarintBytes(milliseconds % 2**64)  # type: ignore[attr-defined]
-    return bytes([_FIELD_1]) + value
+    return bytes([_FIELD_1_TAG]) + value
 
 
 def decode_check_time(data: bytes) -> int:
@@ -59,14 +59,14 @@ def decode_check_time(data: bytes) -> int:
         value, end = decoder._DecodeVarint(data, 1)  # type: ignore[attr-defined]
     except (IndexError, DecodeError):
         value, end = 0, -1
-    if data[0] != _FIELD_1 or end != len(data):
+    if data[0] != _FIELD_1_TAG or end != len(data):
         raise CorruptionError(None, 0, f"no check time: {data[:16].hex()}")
     number = int(value)
     return number - 2**64 if number >= 2**63 else number
 
 
 def encode_holder(name: str) -> bytes:
-    r"""Return the value of a lock or a vote, which says whose it is.
+    r"""Return the value of a lock or a vote: its holder.
 
     >>> encode_holder("worker-1")
     b'bookieId: "worker-1"\n'
@@ -75,7 +75,7 @@ def encode_holder(name: str) -> bytes:
 
 
 def decode_holder(data: bytes) -> str:
-    """Return whose a lock or a vote is; `CorruptionError` if the bytes do not tell."""
+    """Return the holder of a lock or a vote; `CorruptionError` for invalid bytes."""
     message = _Holder()
     proto_text.merge(data, 0, message, "holder")
     check_complete(message, 0, "holder")
@@ -90,7 +90,7 @@ def encode_delay(seconds: int) -> bytes:
 
 
 def decode_delay(data: bytes) -> int:
-    """Return the recovery delay in seconds; `CorruptionError` if it is no number."""
+    """Return the recovery delay in seconds; `CorruptionError` if it is not a number."""
     if not _DELAY.fullmatch(data):
-        raise CorruptionError(None, 0, f"recovery delay is no number: {data[:_TEXT_LIMIT]!r}")
+        raise CorruptionError(None, 0, f"recovery delay is no number: {data[:_MAX_QUOTED_BYTES]!r}")
     return int(data)

@@ -1,8 +1,8 @@
 """Version 1 of serialized ledger metadata: lines of text.
 
-Write quorum, ensemble size and length, a line each; one line a segment: its first entry and the
-bookie ids behind TABs; then, unless the ledger is open, its last entry (in recovery: -102), TAB,
-``CLOSED``, without a line end. Page: `docs/formats/ledgermetadata.md`. Source:
+Write quorum, ensemble size and length, a line each. One line for each segment: its first entry,
+then a TAB before each bookie id. Then, unless the ledger is open, its last entry (in recovery:
+-102), TAB, ``CLOSED``, without a line end. Page: `docs/formats/ledgermetadata.md`. Source:
 `LedgerMetadataSerDe.serializeVersion1`, `parseVersion1Config`.
 """
 
@@ -23,62 +23,64 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
 
 
 def decode_lines(data: bytes, start: int, ledger: LedgerId) -> LedgerMetadata:
-    """Return the metadata that the lines of `data` from `start` on say; else `CorruptionError`."""
-    lines = _lines(data, start)
-    write = _head(lines, len(data), "write quorum", 32)
-    size = _head(lines, len(data), "ensemble size", 32)
-    length = _head(lines, len(data), "length", 64)
+    """Return the metadata in the lines of `data` from `start` on; `CorruptionError` if invalid."""
+    lines = _split_lines(data, start)
+    write_quorum = _next_number(lines, len(data), "write quorum", 32)
+    ensemble_size = _next_number(lines, len(data), "ensemble size", 32)
+    length = _next_number(lines, len(data), "length", 64)
     segments: list[Segment] = []
-    end: int | None = None
-    for at, line in lines:
-        first, *rest = line.rstrip("\t").split("\t")
-        if not rest:
-            raise CorruptionError(None, at, f"segment without bookies: {line[:80]!r}")
-        number = _number(first, at, "first entry", 64)
-        if rest[0] == _CLOSED_TAG:  # what follows it is not looked at, as upstream
-            end = number
+    last_entry: int | None = None
+    for line_offset, line in lines:
+        first_text, *other_fields = line.rstrip("\t").split("\t")
+        if not other_fields:
+            raise CorruptionError(None, line_offset, f"segment without bookies: {line[:80]!r}")
+        entry_id = _parse_number(first_text, line_offset, "first entry", 64)
+        if other_fields[0] == _CLOSED_TAG:  # like upstream, ignore what follows it
+            last_entry = entry_id
             break
-        segments.append(Segment(number, tuple(rest)))
-    closed = end is not None and end != _IN_RECOVERY_ENTRY
+        segments.append(Segment(entry_id, tuple(other_fields)))
+    is_closed = last_entry is not None and last_entry != _IN_RECOVERY_ENTRY
     return LedgerMetadata(
         ledger,
-        size,
-        write,
-        write,
+        ensemble_size,
+        write_quorum,
+        write_quorum,
         tuple(segments),
-        state="OPEN" if end is None else "CLOSED" if closed else "IN_RECOVERY",
-        last_entry_id=end if end is not None and closed else -1,
-        length=length if closed else 0,
+        state="OPEN" if last_entry is None else "CLOSED" if is_closed else "IN_RECOVERY",
+        last_entry_id=last_entry if last_entry is not None and is_closed else -1,
+        length=length if is_closed else 0,
         version=1,
     )
 
 
-def _lines(data: bytes, start: int) -> Iterator[tuple[int, str]]:
+def _split_lines(data: bytes, start: int) -> Iterator[tuple[int, str]]:
     """Yield (offset, text) of each line; a line end at the end of the data starts no line."""
     while start < len(data):
-        found = _LINE.match(data, start)
-        assert found is not None  # it matches the empty text too
+        match = _LINE.match(data, start)
+        assert match is not None  # the pattern matches the empty text too
         try:
-            yield start, found[1].decode("utf-8")
+            yield start, match[1].decode("utf-8")
         except UnicodeDecodeError as error:
             reason = "ledger metadata text is not UTF-8"
             raise CorruptionError(None, start + error.start, reason) from error
-        start = found.end()
+        start = match.end()
 
 
-def _head(lines: Iterator[tuple[int, str]], end: int, what: str, bits: int) -> int:
-    at, line = next(lines, (end, ""))
-    return _number(line, at, what, bits)
+def _next_number(
+    lines: Iterator[tuple[int, str]], end_offset: int, field_name: str, bits: int
+) -> int:
+    line_offset, line = next(lines, (end_offset, ""))
+    return _parse_number(line, line_offset, field_name, bits)
 
 
-def _number(text: str, at: int, what: str, bits: int) -> int:
+def _parse_number(text: str, offset: int, field_name: str, bits: int) -> int:
     if not _NUMBER.fullmatch(text) or not -(2 ** (bits - 1)) <= int(text) < 2 ** (bits - 1):
-        raise CorruptionError(None, at, f"{what} is no {bits}-bit number: {text[:40]!r}")
+        raise CorruptionError(None, offset, f"{field_name} is no {bits}-bit number: {text[:40]!r}")
     return int(text)
 
 
 def encode_lines(metadata: LedgerMetadata) -> bytes:
-    """Return the lines; `InvalidArgument` for bookie ids that would read back as others."""
+    """Return the lines; `InvalidArgument` for bookie ids that would not be read back unchanged."""
     lines = [str(metadata.write_quorum_size), str(metadata.ensemble_size), str(metadata.length)]
     for first, ensemble in metadata.segments:
         if not ensemble:
@@ -87,8 +89,8 @@ def encode_lines(metadata: LedgerMetadata) -> bytes:
             if not bookie or re.search(r"[\t\r\n]", bookie) or bookie == _CLOSED_TAG:
                 raise InvalidArgument(f"version 1 cannot hold the bookie id {bookie!r}")
         lines.append("\t".join([str(first), *ensemble]))
-    end = ""
+    state_line = ""
     if metadata.state != "OPEN":
-        last = metadata.last_entry_id if metadata.closed else _IN_RECOVERY_ENTRY
-        end = f"{last}\t{_CLOSED_TAG}"
-    return "".join(f"{line}\n" for line in lines).encode("utf-8") + end.encode("ascii")
+        last_entry = metadata.last_entry_id if metadata.closed else _IN_RECOVERY_ENTRY
+        state_line = f"{last_entry}\t{_CLOSED_TAG}"
+    return "".join(f"{line}\n" for line in lines).encode("utf-8") + state_line.encode("ascii")
