@@ -1,10 +1,10 @@
-"""Syntaxes that several formats are written in, none of them BookKeeper's own.
+"""Syntaxes that several formats share, none of them BookKeeper's own.
 
-`framing` finds whole frames, each behind its size; `json_text` reads JSON from outside, whatever
-its bytes are; `proto_messages` declares protobuf messages without generated code; `proto_text` is
-protobuf's text format, as Java writes it. `properties_text` reads the files of settings of
-commons-configuration, `variables` replaces what stands for other values in them, `java_values`
-are numbers and truths as Java reads them, and `configuration` puts these together.
+`framing` finds whole frames by their size fields; `json_text` parses untrusted JSON;
+`proto_messages` declares protobuf messages without generated code; `proto_text` is protobuf's text
+format, as Java writes it. `properties_text` parses properties files of commons-configuration,
+`variables` replaces variables in their values, `java_values` parses numbers and booleans as Java
+does, and `configuration` combines these.
 """
 
 __all__ = [

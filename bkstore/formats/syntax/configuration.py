@@ -1,7 +1,7 @@
-"""Configuration: keys with values, and each value as text, number, truth or list when it is read.
+"""Configuration: keys with values, read as text, number, boolean or list.
 
-As a configuration of commons-configuration 2 answers, and BookKeeper's on top of it: variables
-are replaced when a key is read, and a number that is none is refused then, not before.
+Behaves like commons-configuration 2 with BookKeeper's classes on top: variables are replaced and
+numbers are parsed, or refused, only when a key is read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 
 
 def value_of(items: list[str]) -> Value:
-    """Return the value of a key with these items: the item itself where it is the only one."""
+    """Return the value of a key with these items: the item itself if it is the only one."""
     return items[0] if len(items) == 1 else items
 
 
@@ -36,8 +36,8 @@ class Configuration:
     takes it over and where that keeps it, so that one backslash does not keep a comma: ``a\\,b``
     are two items.
 
-    Each reading call returns `default` for a key that is not here. It raises `InvalidArgument`
-    for a value that is not of its kind, or whose variables contain themselves.
+    Each read method returns `default` for an absent key. It raises `InvalidArgument` for a value
+    that is not of its type, or whose variables contain themselves.
 
     >>> conf = Configuration({"base": ["/d"], "ledgerDirectories": ["${base}/1", "/2"]})
     >>> conf.strings("ledgerDirectories"), conf.string("ledgerDirectories", None)
@@ -59,45 +59,45 @@ class Configuration:
         return iter(self._values)
 
     def strings(self, key: str) -> list[str]:
-        """Return all items of a key; none where it is not here."""
+        """Return all items of a key; empty if it is absent."""
         if key not in self._values:
             return []
         value = self._replace(key, self._values[key])
         items = [value] if isinstance(value, str) else value
         replaced = [self._replace(key, item) for item in items]
-        return [_text(item) for item in replaced]
+        return [_as_text(item) for item in replaced]
 
     def string(self, key: str, default: _T) -> str | _T:
         """Return the first item of a key."""
-        return self._read(key, default, _same)
+        return self._read_first(key, default, _unchanged)
 
     def integer(self, key: str, default: _T, bits: int = 32) -> int | _T:
         """Return the first item as a whole number of 32 bits, or of 64 (a `long`)."""
-        return self._read(key, default, lambda text: parse_integer(text, bits))
+        return self._read_first(key, default, lambda text: parse_integer(text, bits))
 
     def double(self, key: str, default: _T) -> float | _T:
         """Return the first item as a number of double precision."""
-        return self._read(key, default, parse_double)
+        return self._read_first(key, default, parse_double)
 
     def single(self, key: str, default: _T) -> float | _T:
         """Return the first item as a number of single precision (a `float`)."""
-        return self._read(key, default, parse_float)
+        return self._read_first(key, default, parse_float)
 
     def boolean(self, key: str, default: _T) -> bool | _T:
-        """Return the first item as a truth."""
-        return self._read(key, default, parse_boolean)
+        """Return the first item as a boolean."""
+        return self._read_first(key, default, parse_boolean)
 
-    def _read(self, key: str, default: _T, parse: Callable[[str], _R]) -> _R | _T:
+    def _read_first(self, key: str, default: _T, parse: Callable[[str], _R]) -> _R | _T:
         if key not in self._values:
             return default
         value = self._replace(key, self._values[key])
         if not isinstance(value, str):
             value = self._replace(key, value[0])
         value = self._replace(key, value)
-        if not isinstance(value, str) and parse is not _same:
-            raise InvalidArgument(f"{key}: is a list, {_text(value)}")
+        if not isinstance(value, str) and parse is not _unchanged:
+            raise InvalidArgument(f"{key}: is a list, {_as_text(value)}")
         try:
-            return parse(_text(value))
+            return parse(_as_text(value))
         except ValueError as error:
             raise InvalidArgument(f"{key}: {error}") from None
 
@@ -108,14 +108,19 @@ class Configuration:
             raise InvalidArgument(f"{key}: {error}") from None
 
 
-def _same(text: str) -> str:
+def _unchanged(text: str) -> str:
     return text
 
 
 def _split_twice(values: Iterable[str]) -> list[str]:
-    return [item for value in values for once in split_list(value) for item in split_list(once)]
+    return [
+        item
+        for value in values
+        for item_list in split_list(value)
+        for item in split_list(item_list)
+    ]
 
 
-def _text(value: Value) -> str:
-    """Return an item as text: a list inside of a list as Java writes it."""
+def _as_text(value: Value) -> str:
+    """Return an item as text; a list inside a list is written as in Java."""
     return value if isinstance(value, str) else f"[{', '.join(value)}]"

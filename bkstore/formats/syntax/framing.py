@@ -1,8 +1,8 @@
-"""Finding whole frames in a buffer: a size (i32), then as many bytes, one behind the other.
+"""Finding whole frames in a buffer: a chain of sizes (i32), each followed by so many bytes.
 
-Entry logs are such chains, and journals, with padding in between. Each size says where the next
-one is, so a chain has to be followed frame by frame; only where frames are of one size can
-thousands be checked at once. What a frame holds is not looked at here. Source of the framing:
+Entry logs are such chains; so are journals, with padding in between. A size gives the offset of
+the next one, so a chain is followed frame by frame; only frames of equal size can be checked
+thousands at a time. The contents of frames are not read here. Source of the framing:
 `DefaultEntryLogger`.
 """
 
@@ -19,18 +19,18 @@ from bkstore.ids import Int64Array
 Bytes = npt.NDArray[np.uint8]
 
 PREFIX = 4
-"""Bytes of the size that stands before each record."""
+"""Bytes of the size field before each record."""
 
-_SIZE = Struct(">i").unpack_from
-_PROBE = 64  # frames of one size in a row, before thousands of that size are looked for
-_EQUAL = 4096
+_unpack_size = Struct(">i").unpack_from
+_MIN_EQUAL_FRAMES = 64  # frames of one size in a row, before thousands are tested at once
+_MAX_FRAMES_AT_ONCE = 4096
 
 
 class Frames(NamedTuple):
-    """Whole frames: where each record begins (behind its size), and how long it is.
+    """Whole frames: the offset of each record (after its size field), and its size.
 
-    `end` is where the first thing stands that is not a whole frame: the end of the buffer, a
-    frame that is cut by it, a size below the smallest.
+    `end` is the offset after the last whole frame: the end of the buffer, a frame cut by it, or
+    a size below the smallest.
     """
 
     offsets: Int64Array
@@ -49,12 +49,12 @@ def words_at(data: Bytes, dtype: str) -> npt.NDArray[Any]:
 
 def words(data: Bytes, offsets: Int64Array, skip: int = 0) -> Int64Array:
     """Return the i64 at each offset + skip, which must end inside `data`. About 5 ns each."""
-    found: Int64Array = words_at(data, ">i8")[offsets + skip].astype(np.int64)
-    return found
+    integers: Int64Array = words_at(data, ">i8")[offsets + skip].astype(np.int64)
+    return integers
 
 
 def windows(data: Bytes, width: int) -> npt.NDArray[np.void]:
-    """Return the `width` bytes from each place of `data` on; element i begins at byte i. A view."""
+    """Return the `width` bytes at every offset of `data`; element i begins at byte i. A view."""
     return np.ndarray((data.size - width + 1,), f"V{width}", data, strides=(1,))
 
 
@@ -70,91 +70,93 @@ def find_frames(
 ) -> Frames:
     """Return the whole frames of the chain that begins at `start`.
 
-    A size below `smallest`, which is at least 1, ends the chain; but where it is `padding`, and
-    another i32 and as many bytes as that one says are there, they are passed by. Cost: about
-    10 ns a frame where sizes are equal, else 150, and as much for a padding.
+    A size below `smallest`, which is at least 1, ends the chain. But a size equal to `padding`
+    is skipped with the i32 length and the bytes after it, if they are complete. Cost: about 10 ns
+    a frame if sizes are equal, else 150, and as much for a padding.
 
     >>> data = np.frombuffer(bytes.fromhex("00000002 aaaa 00000001 bb 00000009 cc"), np.uint8)
     >>> find_frames(data)
     Frames(offsets=array([ 4, 10]), sizes=array([2, 1]), end=11)
     """
-    sizes, at, run = words_at(data, ">i4"), start, _Run(0, 0)
-    parts: list[Int64Array] = []
+    sizes, offset, run = words_at(data, ">i4"), start, _EqualRun(0, 0)
+    offset_parts: list[Int64Array] = []
     while True:
-        found, at, run = _followed(data, at, smallest, padding, run)
-        parts.append(found)
-        if run.length < _PROBE:
+        frame_offsets, offset, run = _follow_chain(data, offset, smallest, padding, run)
+        offset_parts.append(frame_offsets)
+        if run.length < _MIN_EQUAL_FRAMES:
             break
-        found, at = _equal(sizes, data.size, at, run.size)
-        parts.append(found)
-        if found.size < _PROBE:  # too short to be looked for again behind a padding
-            run = _Run(0, 0)
-    places = np.concatenate(parts)
-    return Frames(places + PREFIX, sizes[places].astype(np.int64), at)
+        frame_offsets, offset = _follow_equal(sizes, data.size, offset, run.size)
+        offset_parts.append(frame_offsets)
+        if frame_offsets.size < _MIN_EQUAL_FRAMES:  # too short to try again after a padding
+            run = _EqualRun(0, 0)
+    all_offsets = np.concatenate(offset_parts)
+    return Frames(all_offsets + PREFIX, sizes[all_offsets].astype(np.int64), offset)
 
 
-class _Run(NamedTuple):
-    """How many frames of one size there were last, in a row or with padding in between."""
+class _EqualRun(NamedTuple):
+    """The latest frames of equal size, in a row or with padding in between: size and count."""
 
     size: int
     length: int
 
 
-def _followed(
-    data: Bytes, at: int, smallest: int, padding: int | None, run: _Run
-) -> tuple[Int64Array, int, _Run]:
-    """Follow the chain to its end, or until many sizes in a row were equal; `run` goes on.
+def _follow_chain(
+    data: Bytes, offset: int, smallest: int, padding: int | None, run: _EqualRun
+) -> tuple[Int64Array, int, _EqualRun]:
+    """Follow the chain to its end, or until many sizes in a row were equal; continues `run`.
 
-    Returns the places of the sizes, where the chain goes on or ends, and the run there.
+    Returns the offsets of the sizes, the offset where it stopped, and the run there.
     """
-    found: list[int] = []
-    add, raw, end = found.append, data.data, data.size
-    last, (before, equal) = end - PREFIX, run
-    equal = min(equal, _PROBE - 1)
-    while at <= last and equal < _PROBE:
-        (size,) = _SIZE(raw, at)
-        after = at + PREFIX + size
-        if size < smallest or after > end:
-            behind = _behind_padding(raw, at) if size == padding else end + 1
-            if behind > end:
+    frame_offsets: list[int] = []
+    add, buffer, end = frame_offsets.append, data.data, data.size
+    last_start, (last_size, equal_count) = end - PREFIX, run
+    equal_count = min(equal_count, _MIN_EQUAL_FRAMES - 1)
+    while offset <= last_start and equal_count < _MIN_EQUAL_FRAMES:
+        (size,) = _unpack_size(buffer, offset)
+        frame_end = offset + PREFIX + size
+        if size < smallest or frame_end > end:
+            padding_end = _padding_end(buffer, offset) if size == padding else end + 1
+            if padding_end > end:
                 break
-            at = behind
+            offset = padding_end
             continue
-        add(at)
-        at = after
-        equal = equal + 1 if size == before else 1
-        before = size
-    return np.array(found, np.int64), at, _Run(before, equal)
+        add(offset)
+        offset = frame_end
+        equal_count = equal_count + 1 if size == last_size else 1
+        last_size = size
+    return np.array(frame_offsets, np.int64), offset, _EqualRun(last_size, equal_count)
 
 
-def _behind_padding(raw: memoryview, at: int) -> int:
-    """Return where the padding that begins at `at` ends; beyond the end where it is not whole."""
-    beyond = len(raw) + 1
-    if at + 2 * PREFIX > len(raw):
-        return beyond
-    (zeros,) = _SIZE(raw, at + PREFIX)
-    return at + 2 * PREFIX + zeros if zeros >= 0 else beyond
+def _padding_end(buffer: memoryview, offset: int) -> int:
+    """Return the end of the padding at `offset`; past the end of the buffer if it is incomplete."""
+    past_end = len(buffer) + 1
+    if offset + 2 * PREFIX > len(buffer):
+        return past_end
+    (zeros,) = _unpack_size(buffer, offset + PREFIX)
+    return offset + 2 * PREFIX + zeros if zeros >= 0 else past_end
 
 
-def _equal(sizes: npt.NDArray[Any], end: int, at: int, size: int) -> tuple[Int64Array, int]:
-    """Follow frames of one size, thousands at a time; stop before the first of another."""
-    step, start = PREFIX + size, at
-    while (count := min((end - at) // step, _EQUAL)) > 0:
-        same = sizes[at : at + (count - 1) * step + 1 : step] == size
-        if not same.all():
-            at += int(same.argmin()) * step
+def _follow_equal(
+    sizes: npt.NDArray[Any], end: int, offset: int, size: int
+) -> tuple[Int64Array, int]:
+    """Follow frames of one size, thousands at a time; stop before the first of another size."""
+    step, start = PREFIX + size, offset
+    while (count := min((end - offset) // step, _MAX_FRAMES_AT_ONCE)) > 0:
+        is_same = sizes[offset : offset + (count - 1) * step + 1 : step] == size
+        if not is_same.all():
+            offset += int(is_same.argmin()) * step
             break
-        at += count * step
-    return np.arange(start, at, step), at
+        offset += count * step
+    return np.arange(start, offset, step), offset
 
 
 def run_end(data: Bytes, at: int, value: int) -> int:
     """Return where a run of bytes `value` that begins at `at` ends. About 50 us a MiB."""
     block = 4096
     while at < data.size:
-        same = data[at : at + block] == value
-        if not same.all():
-            return at + int(same.argmin())
-        at += same.size
+        is_same = data[at : at + block] == value
+        if not is_same.all():
+            return at + int(is_same.argmin())
+        at += is_same.size
         block = min(2 * block, 1 << 20)
     return at

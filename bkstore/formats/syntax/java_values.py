@@ -1,7 +1,7 @@
-"""Texts as numbers and truths, as Java and commons-configuration 2 take them. No I/O.
+"""Parsing numbers and booleans as Java and commons-configuration 2 do. No I/O.
 
-`0x10` and `0b11` are numbers of any size, cut down to the bits asked for; other numbers are what
-`Long` and `Double` of Java parse. Raises `ValueError`, with a sentence, for anything else.
+`0x10` and `0b11` are numbers of any size, truncated to the requested bits; other numbers are what
+Java's `Long` and `Double` parse. Raises `ValueError`, with a sentence, for anything else.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ _RADIX = {"0x": (16, re.compile(r"[+-]?[\da-fA-F]+")), "0b": (2, re.compile(r"[+
 _WHOLE = re.compile(r"[+-]?\d+")
 _DIGITS = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _DECIMAL = re.compile(rf"([+-]?{_DIGITS})[fFdD]?")
-_NAMED = re.compile(r"[+-]?(?:NaN|Infinity)")
+_NAN_OR_INFINITY = re.compile(r"[+-]?(?:NaN|Infinity)")
 _HEXADECIMAL = re.compile(
     r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?"
 )
-_BLANKS = "".join(map(chr, range(0x21)))
-_NO_SPACE = "\x85\xa0\u2007\u202f"
-"""White space of Unicode that is none for `Character.isWhitespace`."""
+_TRIMMED = "".join(map(chr, range(0x21)))
+_NOT_JAVA_SPACE = "\x85\xa0\u2007\u202f"
+"""Unicode white space that is not white space for `Character.isWhitespace`."""
 _TRUE = ("true", "t", "yes", "y", "on", "1")
 _FALSE = ("false", "f", "no", "n", "off", "0")
 
 
 def is_blank(text: str) -> bool:
-    r"""Return whether a text is nothing but white space, as Java sees it.
+    r"""Return whether a text has only white space as Java defines it.
 
     >>> is_blank(" \t\u3000"), is_blank("\xa0")
     (True, False)
     """
-    return all(letter.isspace() and letter not in _NO_SPACE for letter in text)
+    return all(letter.isspace() and letter not in _NOT_JAVA_SPACE for letter in text)
 
 
 def parse_integer(text: str, bits: int) -> int:
-    """Return the whole number of `bits` bits with a sign.
+    """Return the signed integer of `bits` bits in a text.
 
     >>> parse_integer("+3181", 32), parse_integer("0xffffffff", 32)
     (3181, -1)
     """
-    number = _in_radix(text)
+    number = _parse_prefixed(text)
     if number is not None:
         return (number + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
     if not _WHOLE.fullmatch(text):
@@ -52,32 +52,32 @@ def parse_integer(text: str, bits: int) -> int:
 
 
 def parse_double(text: str) -> float:
-    """Return the number that a text is.
+    """Return the double-precision number in a text.
 
     >>> parse_double(" .5d"), parse_double("0x10"), parse_double("0X1p-1")
     (0.5, 16.0, 0.5)
     """
-    number = _in_radix(text)
+    number = _parse_prefixed(text)
     if number is not None:
         try:
             return float(number)
         except OverflowError:
             return math.copysign(math.inf, number)
-    body = text.strip(_BLANKS)
-    if _NAMED.fullmatch(body):
-        return float(body)
-    if decimal := _DECIMAL.fullmatch(body):
+    stripped = text.strip(_TRIMMED)
+    if _NAN_OR_INFINITY.fullmatch(stripped):
+        return float(stripped)
+    if decimal := _DECIMAL.fullmatch(stripped):
         return float(decimal[1])
-    if hexadecimal := _HEXADECIMAL.fullmatch(body):
+    if hexadecimal := _HEXADECIMAL.fullmatch(stripped):
         try:
             return float.fromhex(hexadecimal[1])
         except OverflowError:
-            return math.copysign(math.inf, -1 if body[0] == "-" else 1)
+            return math.copysign(math.inf, -1 if stripped[0] == "-" else 1)
     raise ValueError(f"{text!r} is no number")
 
 
 def parse_float(text: str) -> float:
-    """Return the number of single precision that a text is, as the shortest that means it.
+    """Return the single-precision number in a text, as the shortest decimal that packs to it.
 
     >>> parse_float("0.949999999"), parse_float("1e-1")
     (0.95, 0.1)
@@ -86,16 +86,16 @@ def parse_float(text: str) -> float:
     if math.isnan(number) or math.isinf(number):
         return number
     try:
-        single = struct.pack("<f", number)
+        packed = struct.pack("<f", number)
     except OverflowError:
         return math.copysign(math.inf, number)
-    (exact,) = struct.unpack("<f", single)
+    (exact,) = struct.unpack("<f", packed)
     shortest = (float(f"{exact:.{digits}g}") for digits in range(1, 10))
-    return next(short for short in shortest if _packs_to(short, single))
+    return next(candidate for candidate in shortest if _packs_to(candidate, packed))
 
 
 def parse_boolean(text: str) -> bool:
-    """Return the truth that a word says, in letters of either case.
+    """Return the boolean for a word such as true, off, y or 0, in upper or lower case.
 
     >>> [parse_boolean(word) for word in ("TRUE", "off", "1", "n")]
     [True, False, True, False]
@@ -106,8 +106,8 @@ def parse_boolean(text: str) -> bool:
     return word in _TRUE
 
 
-def _in_radix(text: str) -> int | None:
-    """Return the number behind ``0x`` or ``0b``, None where there is no such prefix."""
+def _parse_prefixed(text: str) -> int | None:
+    """Return the number after ``0x`` or ``0b``, None without such a prefix."""
     if text[:2] not in _RADIX:
         return None
     radix, syntax = _RADIX[text[:2]]
@@ -116,8 +116,8 @@ def _in_radix(text: str) -> int | None:
     return int(text[2:], radix)
 
 
-def _packs_to(number: float, single: bytes) -> bool:
+def _packs_to(number: float, packed: bytes) -> bool:
     try:
-        return struct.pack("<f", number) == single
+        return struct.pack("<f", number) == packed
     except OverflowError:
         return False

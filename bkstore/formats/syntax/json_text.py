@@ -1,8 +1,8 @@
-"""JSON as it comes from outside: a value, or a `CorruptionError`, whatever the bytes are.
+"""Parsing untrusted JSON: returns a value or raises `CorruptionError`, for any bytes.
 
-Python's parser takes more than JSON has (NaN, a key twice, half of a surrogate pair, which
-no file or terminal takes later) and fails in three ways on the rest (nesting and numbers without
-end are no `JSONDecodeError`). No I/O: whoever reads the bytes bounds them.
+Python's parser accepts more than JSON (NaN, a duplicate key, a lone surrogate, which cannot be
+written to a file or terminal later) and fails in three ways on the rest (too deep nesting and too
+long numbers raise no `JSONDecodeError`). No I/O: the caller bounds the size.
 """
 
 from __future__ import annotations
@@ -37,60 +37,62 @@ def parse_json(
     ...
     bkstore.errors.CorruptionError: image.json: no JSON: nested too deeply
     """
-    name = f"{what} is no JSON" if what else "no JSON"
+    prefix = f"{what} is no JSON" if what else "no JSON"
     try:
         text = data if isinstance(data, str) else data.decode("utf-8")
         body = text.removeprefix(_BOM)
-        found = _HOOKS.decode(body)
+        value = _DECODER.decode(body)
         if _SURROGATE.search(body):
-            json.dumps(found, ensure_ascii=False).encode("utf-8")
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeDecodeError as error:
-        raise CorruptionError(file, error.start, f"{name}: it is not UTF-8") from None
+        raise CorruptionError(file, error.start, f"{prefix}: it is not UTF-8") from None
     except UnicodeEncodeError:
-        raise CorruptionError(file, None, f"{name}: half of a surrogate pair") from None
+        raise CorruptionError(file, None, f"{prefix}: half of a surrogate pair") from None
     except json.JSONDecodeError as error:
         before = text[: error.pos + len(text) - len(body)]
         offset = len(before.encode("utf-8", "surrogatepass"))
-        raise CorruptionError(file, offset, f"{name}: {error.msg}") from None
+        raise CorruptionError(file, offset, f"{prefix}: {error.msg}") from None
     except RecursionError:
-        raise CorruptionError(file, None, f"{name}: nested too deeply") from None
-    except ValueError as error:  # a number beyond what Python takes, and what the hooks refuse
-        raise CorruptionError(file, None, f"{name}: {error}") from None
-    return found
+        raise CorruptionError(file, None, f"{prefix}: nested too deeply") from None
+    except ValueError as error:  # from a number too long for Python, or from the hooks below
+        raise CorruptionError(file, None, f"{prefix}: {error}") from None
+    return value
 
 
 def format_json(value: Any, indent: int | None = None) -> str:
-    r"""Return a value as JSON in ASCII that any parser takes.
+    r"""Return a value as ASCII JSON that any parser accepts.
 
-    A lone surrogate, such as the undecodable byte of a file name is, becomes its escape as text.
+    A lone surrogate, as Python has for an undecodable byte of a file name, is written as text.
 
     >>> print(format_json(["caf\udce9", "\U0001f600"]))
     ["caf\\udce9", "\ud83d\ude00"]
     """
     text = json.dumps(value, indent=indent)
     if _SURROGATE.search(text):
-        text = _ESCAPE.sub(lambda at: f"\\{at[1]}" if at[1] else at[0], text)
+        text = _ESCAPE.sub(lambda match: f"\\{match[1]}" if match[1] else match[0], text)
     return text
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
         seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"key {twice!r:.60} is twice in one object")
-    return found
+        duplicate = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(f"key {duplicate!r:.60} is twice in one object")
+    return members
 
 
-def _float(text: str) -> float:
+def _parse_float(text: str) -> float:
     value = float(text)
     if math.isinf(value):
         raise ValueError(f"number {text:.60} is beyond what a float holds")
     return value
 
 
-def _constant(text: str) -> NoReturn:
+def _refuse_constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is no number of JSON")
 
 
-_HOOKS = json.JSONDecoder(object_pairs_hook=_object, parse_float=_float, parse_constant=_constant)
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_make_object, parse_float=_parse_float, parse_constant=_refuse_constant
+)

@@ -3,7 +3,7 @@ r"""Properties files as commons-configuration 2 reads them: `bk_server.conf` is 
 This is not the syntax of `java.util.Properties`. A line is trimmed at both ends, a comment or an
 empty line inside a continued line is skipped, a property whose continuation reaches the end of
 the file is lost, keys and values are unescaped by different rules, and a value is a list wherever
-a comma is not escaped. Bytes are ISO-8859-1, whatever an editor thinks. No I/O.
+a comma is not escaped. Bytes are read as ISO-8859-1. No I/O.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from bkstore.errors import CorruptionError
 
 _LINE = re.compile(r"([^\r\n]*)(?:\r\n|\r|\n|\Z)")
 _TRIMMED = "".join(map(chr, range(0x21)))
-"""What `String.trim` of Java takes away: all up to the space, and no other white space."""
-_END = "\n\r\x85\u2028\u2029"
-_KEY = re.compile(rf"(?:[^\s\\=:]|\\[^{_END}])*", re.ASCII)
+"""The characters that Java's `String.trim` removes: all up to the space."""
+_LINE_ENDS = "\n\r\x85\u2028\u2029"
+_KEY = re.compile(rf"(?:[^\s\\=:]|\\[^{_LINE_ENDS}])*", re.ASCII)
 _SEPARATOR = re.compile(r"\s*[=:]?\s*", re.ASCII)
-_NO_VALUE = re.compile(f"[{_END}]")
+_NO_VALUE = re.compile(f"[{_LINE_ENDS}]")
 _HEX = re.compile(r"[+-]?[0-9a-fA-F]+")
 _SURROGATES = re.compile("[\ud800-\udbff][\udc00-\udfff]|[\ud800-\udfff]")
 
@@ -60,9 +60,9 @@ def parse_properties(data: bytes) -> Iterator[Property]:
 
 
 def split_list(text: str) -> list[str]:
-    r"""Return the trimmed items of a value: what its commas separate, at least one.
+    r"""Return the trimmed items of a value, which commas separate; at least one.
 
-    A backslash keeps a comma or a backslash from being read so; before others it stays.
+    A backslash escapes a comma or a backslash; before other characters it stays.
 
     >>> split_list("/a , /b\\,c,\\d,")
     ['/a', '/b,c', '\\d', '']
@@ -89,24 +89,24 @@ def trim(text: str) -> str:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[str, int, int]]:
-    """Yield what stands on one line, or on several that a backslash joins, and where."""
+    """Yield (text, begin, end) of each line, or of several lines joined by backslashes."""
     joined: list[str] = []
-    begin = 0
+    first_offset = 0
     for match in _LINE.finditer(text):
         line = trim(match[1])
         if not line or line[0] in "#!":  # inside a continued line too
             continue
         if not joined:
-            begin = match.start()
+            first_offset = match.start()
         slashes = len(line) - len(line.rstrip("\\"))
         joined.append(line[:-1] if slashes % 2 else line)
         if slashes % 2 == 0:
-            yield "".join(joined), begin, match.end()
+            yield "".join(joined), first_offset, match.end()
             joined = []
 
 
 def _split_line(line: str) -> tuple[str, str]:
-    """Return key and value, still escaped; nothing of both where the value has a line's end."""
+    """Return key and value, still escaped; both empty if the value has a line end."""
     key = _KEY.match(line)
     assert key is not None
     separator = _SEPARATOR.match(line, key.end())
@@ -120,9 +120,9 @@ def _unescape_key(text: str) -> str:
         octal, unicode, digits, letter = match.groups()
         if octal:
             return chr(int(octal, 8))
-        return _unicode(digits) if unicode else _KEY_CONTROLS.get(letter, letter)
+        return _unescape_unicode(digits) if unicode else _KEY_CONTROLS.get(letter, letter)
 
-    return _joined(_KEY_ESCAPE.sub(unescape, text))
+    return _join_surrogates(_KEY_ESCAPE.sub(unescape, text))
 
 
 def _unescape_value(text: str) -> str:
@@ -130,26 +130,28 @@ def _unescape_value(text: str) -> str:
         digits, letter = match.groups()
         if digits is None:
             return _VALUE_LETTERS.get(letter, "\\" + letter)
-        return _unicode(digits) if len(digits) == 4 else ""  # one that is cut off is no error
+        return (
+            _unescape_unicode(digits) if len(digits) == 4 else ""
+        )  # an incomplete one is not an error
 
-    return _joined(_VALUE_ESCAPE.sub(unescape, text))
+    return _join_surrogates(_VALUE_ESCAPE.sub(unescape, text))
 
 
-def _unicode(digits: str) -> str:
+def _unescape_unicode(digits: str) -> str:
     r"""Return the character of ``\u`` and four digits, of which the first may be a sign."""
     if len(digits) < 4 or not _HEX.fullmatch(digits):
         raise ValueError(f"\\u is followed by {digits!r}, not by four hexadecimal digits")
     return chr(int(digits, 16) & 0xFFFF)
 
 
-def _joined(text: str) -> str:
-    """Return a text with its surrogate pairs as characters; half of one is a question mark."""
+def _join_surrogates(text: str) -> str:
+    """Return a text with surrogate pairs as characters; a lone one becomes a question mark."""
     if text.isascii():
         return text
-    return _SURROGATES.sub(_character, text)
+    return _SURROGATES.sub(_join_surrogate, text)
 
 
-def _character(match: re.Match[str]) -> str:
+def _join_surrogate(match: re.Match[str]) -> str:
     if len(match[0]) == 1:
         return "?"
     return match[0].encode("utf-16-le", "surrogatepass").decode("utf-16-le")

@@ -18,8 +18,8 @@ def declare(name: str, *fields: tuple[str, int, int, int]) -> type[Any]:
         name=f"bkstore/{name}.proto", package="bkstore", syntax="proto2"
     )
     message = file.message_type.add(name=name)
-    for field, number, kind, label in fields:
-        message.field.add(name=field, number=number, type=kind, label=label)
+    for field, number, field_type, label in fields:
+        message.field.add(name=field, number=number, type=field_type, label=label)
     return classes_of(file, name)[0]
 
 
@@ -34,12 +34,12 @@ def classes_of(file: descriptor_pb2.FileDescriptorProto, *names: str) -> list[ty
     """Return the classes of messages of a file descriptor, in a pool of their own."""
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    found = (pool.FindMessageTypeByName(f"{file.package}.{name}") for name in names)
-    return list(map(message_factory.GetMessageClass, found))
+    descriptors = (pool.FindMessageTypeByName(f"{file.package}.{name}") for name in names)
+    return list(map(message_factory.GetMessageClass, descriptors))
 
 
 def check_complete(message: Any, offset: int, what: str) -> None:
-    """Raise `CorruptionError`, led by `what`, for a message that lacks required fields."""
+    """Raise `CorruptionError`, its reason starting with `what`, if required fields are missing."""
     if not message.IsInitialized():
         missing = ", ".join(message.FindInitializationErrors())
         raise CorruptionError(None, offset, f"{what} lacks {missing}")

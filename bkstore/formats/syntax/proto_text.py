@@ -27,58 +27,60 @@ _ESCAPE = re.compile(
     |)""",
     re.VERBOSE,
 )
-_MARKS = dict(zip(b"abfnrtv\\'\"?", b"\a\b\f\n\r\t\v\\'\"?", strict=True))
+_BYTE_OF_LETTER = dict(zip(b"abfnrtv\\'\"?", b"\a\b\f\n\r\t\v\\'\"?", strict=True))
 
 # Java's text format has letters for four bytes that the library writes in octal.
-_WRITTEN = re.compile(r"\\(007|010|013|014|[0-7]{3}|.)")
+_WRITTEN_ESCAPE = re.compile(r"\\(007|010|013|014|[0-7]{3}|.)")
 _JAVA_LETTERS = {"007": "a", "010": "b", "013": "v", "014": "f"}
 
 
 def merge(data: bytes, start: int, message: Any, what: str) -> None:
-    """Read text format from `start` on into the message; of a field given twice the last counts.
+    """Parse text format from `start` on into the message; the last of repeated fields wins.
 
-    Raises `CorruptionError`, its reason led by `what`, for other than UTF-8, for escapes that
-    text format does not know or that give no byte or character, and for what does not parse.
-    Required fields are the caller's to check. O(bytes).
+    Raises `CorruptionError`, its reason starting with `what`, for bytes that are not UTF-8, for
+    unknown or invalid escapes, and for text that does not parse. The caller checks required
+    fields. O(bytes).
     """
     body = data[start:]
     try:
         body.decode("utf-8")
     except UnicodeDecodeError as error:
         raise CorruptionError(None, start + error.start, f"{what} is not UTF-8") from error
-    text = _TOKEN.sub(lambda token: _octal_only(token, start, what), body).decode("utf-8")
+    text = _TOKEN.sub(lambda token: _escape_in_octal(token, start, what), body).decode("utf-8")
     try:
         # Merge, not Parse: Parse refuses a field that is there twice, Java does not.
         text_format.Merge(text, message)
     except (text_format.ParseError, ValueError) as error:
         line = getattr(error, "GetLine", lambda: None)() or 1
-        offset = start + sum(len(one) + 1 for one in body.split(b"\n")[: line - 1])
+        offset = start + sum(
+            len(earlier_line) + 1 for earlier_line in body.split(b"\n")[: line - 1]
+        )
         detail = str(error)
         if b"password" in body:  # which the parser may quote
             detail = f"line {line} (not quoted here: there is a password)"
         raise CorruptionError(None, offset, f"{what} does not parse: {detail}") from None
 
 
-def _octal_only(token: re.Match[bytes], start: int, what: str) -> bytes:
-    """Return a string with three octal digits in each escape: there all readings agree."""
+def _escape_in_octal(token: re.Match[bytes], start: int, what: str) -> bytes:
+    """Return a string token with all escapes in three octal digits, which all parsers agree on."""
     if token[0].startswith(b"#"):
         return token[0]
 
     def octal(escape: re.Match[bytes]) -> bytes:
-        found = _unescaped(escape)
-        if found is None:
-            at = start + token.start() + escape.start()
-            raise CorruptionError(None, at, f"{what} has an unknown escape")
-        return b"".join(b"\\%03o" % byte for byte in found)
+        escaped_bytes = _unescape(escape)
+        if escaped_bytes is None:
+            offset = start + token.start() + escape.start()
+            raise CorruptionError(None, offset, f"{what} has an unknown escape")
+        return b"".join(b"\\%03o" % byte for byte in escaped_bytes)
 
     return _ESCAPE.sub(octal, token[0])
 
 
-def _unescaped(escape: re.Match[bytes]) -> bytes | None:
-    """Return the bytes that an escape stands for, or None if it stands for none."""
+def _unescape(escape: re.Match[bytes]) -> bytes | None:
+    """Return the bytes that an escape stands for, None if it is invalid."""
     mark, octal, byte, short, long = escape.groups()
     if mark:
-        return bytes([_MARKS[mark[0]]])
+        return bytes([_BYTE_OF_LETTER[mark[0]]])
     if octal or byte:
         return bytes([int(octal, 8) if octal else int(byte, 16)])
     character = short or long
@@ -91,7 +93,9 @@ def _unescaped(escape: re.Match[bytes]) -> bytes | None:
 
 
 def to_bytes(message: Any) -> bytes:
-    """Return the message as Java's `TextFormat` prints it: all that is not ASCII in octal."""
+    """Return the message as Java's `TextFormat` prints it: non-ASCII bytes in octal."""
     text = text_format.MessageToString(message, as_utf8=False)
-    javas = _WRITTEN.sub(lambda hit: "\\" + _JAVA_LETTERS.get(hit[1], hit[1]), text)
-    return javas.encode("ascii")
+    java_text = _WRITTEN_ESCAPE.sub(
+        lambda match: "\\" + _JAVA_LETTERS.get(match[1], match[1]), text
+    )
+    return java_text.encode("ascii")

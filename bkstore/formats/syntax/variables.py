@@ -1,8 +1,8 @@
 """Variables in values, as commons-configuration 2 replaces them: ``${name}``, ``${name:-else}``.
 
-A variable is another key, or a prefix and what that looks up: ``${env:HOME}``. One that nothing
-defines stays as it is written. ``$${name}`` is ``${name}``, literally. No I/O of its own: the
-caller gives the look-ups.
+A variable is another key, or a prefix and a name to look up: ``${env:HOME}``. An undefined one
+stays as it is written. ``$${name}`` is a literal ``${name}``. No I/O of its own: the caller
+passes the look-ups.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import TypeAlias
 from bkstore.errors import InvalidArgument
 
 Value: TypeAlias = str | list[str]
-"""What a key has: one item, or a list of several."""
+"""The value of a key: one item, or a list of several."""
 Lookup: TypeAlias = Callable[[str], str | None]
 
-_LONGEST = 1 << 20
-_DEEPEST = 100
-_MOST = 10_000
-"""How long a text with its variables replaced may be, how deep they nest, how many they are."""
+_MAX_LETTERS = 1 << 20
+_MAX_DEPTH = 100
+_MAX_VARIABLES = 10_000
+"""Limits: the length of a text after replacement, the nesting, and the number of variables."""
 
 
 class Variables:
-    """What the variables of a file stand for: its own keys, and look-ups by prefix."""
+    """Resolves the variables of a file: by its own keys, and by look-ups with a prefix."""
 
     def __init__(
         self, values: Mapping[str, Value], lookups: Mapping[str, Lookup] | None = None
@@ -32,12 +32,12 @@ class Variables:
         self._lookups = {} if lookups is None else lookups
 
     def resolve(self, name: str) -> Value | None:
-        """Return what a name stands for, None if nothing defines it."""
+        """Return the value of a variable, None if it is undefined."""
         prefix, colon, key = name.partition(":")
         if colon and prefix in self._lookups:
-            found = self._lookups[prefix](key)
-            if found is not None:
-                return found
+            value = self._lookups[prefix](key)
+            if value is not None:
+                return value
         return self._values.get(name)
 
     def replace(self, value: Value) -> Value:
@@ -56,9 +56,9 @@ class Variables:
         if not isinstance(value, str):
             return value
         if value.startswith("${") and value.find("}", 2) == len(value) - 1:
-            found = self.resolve(value[2:-1])
-            if found is not None and not isinstance(found, str):
-                return found
+            resolved = self.resolve(value[2:-1])
+            if resolved is not None and not isinstance(resolved, str):
+                return resolved
         return _Replacement(self).of(value, [])
 
 
@@ -69,44 +69,44 @@ class _Replacement:
         self._variables = variables
         self._count = 0
 
-    def of(self, text: str, inside: list[str]) -> str:
-        """Return `text` with its variables replaced, `inside` those whose values it is part of."""
-        done, position = "", 0
+    def of(self, text: str, enclosing: list[str]) -> str:
+        """Return `text` with its variables replaced; `enclosing` are those it is part of."""
+        result, position = "", 0
         while (begin := text.find("${", position)) >= 0:
             end = text.find("}", begin + 2)
             if end < 0:
                 break
-            done += text[position:begin]
-            if done.endswith("$"):  # an escape: it goes, and the variable stays
-                done = done[:-1] + "${"
+            result += text[position:begin]
+            if result.endswith("$"):  # an escape: it goes, and the variable stays
+                result = result[:-1] + "${"
                 position = begin + 2
                 continue
-            done += self._variable(text[begin : end + 1], inside)
+            result += self._replace_one(text[begin : end + 1], enclosing)
             position = end + 1
-        return done + text[position:]
+        return result + text[position:]
 
-    def _variable(self, written: str, inside: list[str]) -> str:
-        name, otherwise = _name_and_default(written[2:-1])
-        if name in inside:
-            raise InvalidArgument("a variable contains itself: " + " -> ".join([*inside, name]))
+    def _replace_one(self, written: str, enclosing: list[str]) -> str:
+        name, default = _name_and_default(written[2:-1])
+        if name in enclosing:
+            raise InvalidArgument("a variable contains itself: " + " -> ".join([*enclosing, name]))
         self._count += 1
-        if len(inside) >= _DEEPEST or self._count > _MOST:
+        if len(enclosing) >= _MAX_DEPTH or self._count > _MAX_VARIABLES:
             raise InvalidArgument(f"${{{name}}}: there are too many variables inside each other")
-        found = self._variables.resolve(name)
-        if found is not None and not isinstance(found, str):
-            found = found[0] if found else None
-        value = otherwise if found is None else found
+        resolved = self._variables.resolve(name)
+        if resolved is not None and not isinstance(resolved, str):
+            resolved = resolved[0] if resolved else None
+        value = default if resolved is None else resolved
         if value is None:
             return written
-        replaced = self.of(value, [*inside, name])
-        if len(replaced) > _LONGEST:
-            raise InvalidArgument(f"${{{name}}} stands for more than {_LONGEST} letters")
+        replaced = self.of(value, [*enclosing, name])
+        if len(replaced) > _MAX_LETTERS:
+            raise InvalidArgument(f"${{{name}}} stands for more than {_MAX_LETTERS} letters")
         return replaced
 
 
 def _name_and_default(expression: str) -> tuple[str, str | None]:
     """Return the parts around the first ``:-``, if no variable begins before it."""
-    name, mark, otherwise = expression.partition(":-")
-    if not mark or "${" in name:
+    name, separator, default = expression.partition(":-")
+    if not separator or "${" in name:
         return expression, None
-    return name, otherwise
+    return name, default
