@@ -29,7 +29,7 @@ _MAX_FRAMES_AT_ONCE = 4096
 class Frames(NamedTuple):
     """Whole frames: the offset of each record (after its size field), and its size.
 
-    `end` is the offset after the last whole frame: the end of the buffer, a frame cut by it, or
+    `end` is the offset where no whole frame begins: the end of the buffer, a frame cut by it, or
     a size below the smallest.
     """
 
