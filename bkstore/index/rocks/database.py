@@ -79,7 +79,7 @@ class Database:
         self._scratch = ""
         self._writable = options is not None
         self._db: Rdict | None = None
-        self._odd_widths_possible: bool | None = None
+        self._may_be_odd: bool | None = None
         self._stack = ExitStack()
         # Clean up even if `close` is not called: at collection, or at interpreter exit.
         self._cleanup = weakref.finalize(self, self._stack.close)
@@ -113,20 +113,18 @@ class Database:
         """Check manifest and logs, noting oddities, then open through a directory of links."""
         scratch_links.check_not_in_use(self.path)
         manifest = scratch_links.manifest_path(self.path)
-        manifest_edits = manifest_file.read_manifest(manifest)
-        if manifest_edits.torn_at is not None:
-            self.oddities.append(
-                (manifest, manifest_edits.torn_at, "manifest ends inside a record")
-            )
-        for table_path in manifest_file.check_complete(manifest_edits, self.path):
+        edits = manifest_file.read_manifest(manifest)
+        if edits.torn_at is not None:
+            self.oddities.append((manifest, edits.torn_at, "manifest ends inside a record"))
+        for table_path in manifest_file.check_complete(edits, self.path):
             detail = "table file that no manifest names: left by a crash; RocksDB deletes it"
             self.oddities.append((table_path, None, detail))
-        torn_logs = manifest_file.check_logs(manifest_edits, self.path)
+        torn_logs = manifest_file.check_logs(edits, self.path)
         for log_path, offset in torn_logs:
             detail = "write-ahead log ends inside a record: its last write is lost, as in a crash"
             self.oddities.append((log_path, offset, detail))
-        if manifest_edits.torn_at is not None:
-            torn_logs.append((manifest, manifest_edits.torn_at))
+        if edits.torn_at is not None:
+            torn_logs.append((manifest, edits.torn_at))
         return self._open_links(torn_logs)
 
     def _open_links(
@@ -135,8 +133,8 @@ class Database:
         scratch = self._stack.enter_context(scratch_links.link_copy(self.path, held))
         self._scratch = str(scratch)
         if held is not None:  # a database in use was not checked yet
-            manifest_edits = manifest_file.read_manifest(scratch_links.manifest_path(scratch))
-            torn = manifest_file.check_logs(manifest_edits, scratch)
+            edits = manifest_file.read_manifest(scratch_links.manifest_path(scratch))
+            torn = manifest_file.check_logs(edits, scratch)
         scratch_links.cut_tails(scratch, torn)
         options = reading_options()
         options.set_max_file_opening_threads(opening_threads(scratch))
@@ -201,14 +199,12 @@ class Database:
     def keys(self, lo: bytes, hi: bytes, width: int) -> Words:
         """Return the keys of [lo, hi) as words, `width` // 8 a row; about 140 ns a key.
 
-        Raises `CorruptionError` for keys of another width. If the totals of the tables allow one,
-        or rows of a write-ahead log are not in a table yet, each key is measured: about 200 ns a
-        key.
+        Raises `CorruptionError` for keys of another width. If the tables may have one, or rows of
+        a write-ahead log are not in a table yet, each key is measured: about 200 ns a key.
         """
         with self._translated():
             end_check = self._handle.iter(_read_options(hi))
             rows = self._key_iterator(lo, hi)
-            # Zero bytes pad each key, so that a longer key shows in the last word.
             if self._has_odd_widths(width):
                 rows = list(rows)
                 self._check_widths(rows, width)
@@ -242,7 +238,6 @@ class Database:
             self._check_end(end_check, lo, last_key)
 
     def _join_keys(self, keys: Iterator[bytes], width: int) -> bytes:
-        """Return the next keys as one string, checking their widths if need be."""
         chunk = list(islice(keys, _KEYS_PER_CHUNK))
         if self._has_odd_widths(width):
             self._check_widths(chunk, width)
@@ -321,24 +316,18 @@ class Database:
         Rows that this process writes have the right width. Rows that are only in a write-ahead
         log are in no total, so a reader that has any measures each row.
         """
-        if self._odd_widths_possible is None:
+        if self._may_be_odd is None:
             text = self.property("aggregated-table-properties")
             totals = {name: int(value) for name, value in _TABLE_TOTALS.findall(text)}
-            range_deletions, deletions = (
-                totals.get("# range deletions", 0),
-                totals.get("# deletions", 0),
-            )
+            ranges, deletions = totals.get("# range deletions", 0), totals.get("# deletions", 0)
             rows = totals.get("# entries", 0)
             key_bytes = rows * (width + _SEQUENCE_BYTES)
-            value_bytes = (rows - deletions) * _VALUE_BYTES + range_deletions * width
-            measured_bytes = (totals.get("raw key size", 0), totals.get("raw value size", 0))
-            memtable_entries = self._handle.property_int_value(
-                "rocksdb.num-entries-active-mem-table"
-            )
-            self._odd_widths_possible = measured_bytes != (key_bytes, value_bytes) or bool(
-                memtable_entries and not self._writable
-            )
-        return self._odd_widths_possible
+            value_bytes = (rows - deletions) * _VALUE_BYTES + ranges * width
+            actual = (totals.get("raw key size", 0), totals.get("raw value size", 0))
+            unflushed = self._handle.property_int_value("rocksdb.num-entries-active-mem-table")
+            fits = actual == (key_bytes, value_bytes)
+            self._may_be_odd = not fits or bool(unflushed and not self._writable)
+        return self._may_be_odd
 
     def property(self, name: str) -> str:
         """Return the RocksDB property ``rocksdb.<name>``, "" if there is none."""
@@ -442,12 +431,10 @@ class Database:
     def put_list(self, keys: list[bytes], values: list[bytes], per_batch: int) -> None:
         """Store many rows, in write batches of `per_batch`, without sync."""
         with self._changing() as database:
-            for start in range(0, len(keys), per_batch):
+            for i in range(0, len(keys), per_batch):
                 batch = WriteBatch(raw_mode=True)
                 put = batch.put
-                for key, value in zip(
-                    keys[start : start + per_batch], values[start : start + per_batch]
-                ):
+                for key, value in zip(keys[i : i + per_batch], values[i : i + per_batch]):
                     put(key, value)
                 database.write(batch)
 
