@@ -1,7 +1,7 @@
-"""Which protocol a connection speaks, as a real server finds out.
+"""Detection of the protocol of a connection, as in BookKeeper's server.
 
-Every request is parsed as v3 until one fails to parse; from that one on the connection is v2, for
-good. Source: `BookieProtoEncoding.RequestDecoder`, and recorded conversations.
+Every request is parsed as v3 until one fails to parse; from that one on, the connection uses v2.
+Source: `BookieProtoEncoding.RequestDecoder`, and recorded conversations.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from bkstore.wire import v2, v3
 
 
 class RequestDecoder:
-    """Decodes the requests of one connection, in the order in which they came.
+    """Decodes the requests of one connection, in order.
 
-    `version` is 3 until the first request that is no v3 message, then 2. With `extended` v3
+    `version` is 3 until the first request that is not a v3 message, then 2. With `extended`, v3
     requests have scopes and batch reads. Not safe between threads.
 
     >>> decoder = RequestDecoder()
@@ -30,12 +30,12 @@ class RequestDecoder:
     def decode(self, message: bytes) -> v2.Request | Any:
         """Return the request in a frame's message: one of `v2.Request`, or a v3 message.
 
-        Raises `CorruptionError` if it is neither, and for v3 requests after v2 ones; a real
-        bookie closes the connection then.
+        Raises `CorruptionError` if it is neither, and for v3 requests after v2 ones; BookKeeper's
+        bookie then closes the connection.
         """
         if self.version == 3:
             try:
                 return v3.decode_request(message, extended=self._extended)
             except CorruptionError:
-                self.version = 2  # what it is now is v2's to say
+                self.version = 2  # decoded as v2 below, for good
         return v2.decode_request(message)

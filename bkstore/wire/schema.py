@@ -1,11 +1,11 @@
 """The protobuf messages of v3, declared here and compiled when this module is loaded.
 
 Field numbers go over the wire: do not renumber. Source: `BookkeeperProtocol.proto` (proto2).
-Strings are declared as bytes, which are the same on the wire: Java takes text that is no UTF-8.
+Strings are declared as bytes, which are the same on the wire, because Java accepts invalid UTF-8.
 
-`EXTENDED` has what was proposed and never built: `ledgerScopeId` in each message that names a
-ledger (BP-35 gives it no number; 50 is bkstore's) and batch reads (fields as in BP-62; 109 is
-bkstore's). In `PLAIN` these are unknown fields, as for a real bookie.
+`EXTENDED` adds proposals that BookKeeper never built: `ledgerScopeId` in each message with a
+ledger id (BP-35 gives it no number; 50 is bkstore's) and batch reads (fields as in BP-62; 109 is
+bkstore's). In `PLAIN` these are unknown fields, as for BookKeeper's bookies.
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ _BATCH_FIELDS = {
     "Request": "optional BatchReadRequest batchReadRequest 109",
     "Response": "optional BatchReadResponse batchReadResponse 109",
 }
-_LABELS = {"optional": 1, "required": 2, "repeated": 3}
-_TYPES = {"int64": 3, "uint64": 4, "int32": 5, "bytes": 12, "uint32": 13}
-_MESSAGE, _ENUM = 11, 14
+_LABEL_NUMBERS = {"optional": 1, "required": 2, "repeated": 3}
+_TYPE_NUMBERS = {"int64": 3, "uint64": 4, "int32": 5, "bytes": 12, "uint32": 13}
+_MESSAGE_TYPE, _ENUM_TYPE = 11, 14
 
 
 class Schema(NamedTuple):
@@ -106,18 +106,21 @@ class Schema(NamedTuple):
     AuthMessage: type[Any]
 
 
-def _declared(text: str) -> dict[str, list[str]]:
-    """Return the fields of each message, as text."""
-    found = {}
+def _parse_messages(text: str) -> dict[str, list[str]]:
+    """Return the field declarations of each message, as text."""
+    fields_of_message = {}
     for line in text.replace("\n    ", " ").splitlines():
         name, _, fields = line.partition(":")
         if name:
-            found[name] = [field.strip() for field in fields.split(",") if field.strip()]
-    return found
+            fields_of_message[name] = [
+                field.strip() for field in fields.split(",") if field.strip()
+            ]
+    return fields_of_message
 
 
-def _extended() -> dict[str, list[str]]:
-    messages = _declared(_BATCH_MESSAGES + _MESSAGES)
+def _extended_messages() -> dict[str, list[str]]:
+    """Return the field declarations of all messages, with scopes and batch reads added."""
+    messages = _parse_messages(_BATCH_MESSAGES + _MESSAGES)
     for name, fields in messages.items():
         if any(" ledgerId " in field for field in fields):
             fields.append(_SCOPE)
@@ -127,29 +130,32 @@ def _extended() -> dict[str, list[str]]:
 
 
 def _compile(package: str, messages: dict[str, list[str]]) -> Schema:
+    """Return the message classes compiled from their declarations."""
     file = descriptor_pb2.FileDescriptorProto(
         name=f"{package.replace('.', '/')}.proto", package=package, syntax="proto2"
     )
     for name, values in _ENUMS.items():
-        declared = file.enum_type.add(name=name)
+        enum = file.enum_type.add(name=name)
         for value in values.split(","):
             label, number = value.split()
-            declared.value.add(name=label, number=int(number))
+            enum.value.add(name=label, number=int(number))
     for name, fields in messages.items():
         message = file.message_type.add(name=name)
-        for each in fields:
-            label, kind, field, number = each.split()
-            number_of_kind = _TYPES.get(kind, _ENUM if kind in _ENUMS else _MESSAGE)
-            added = message.field.add(
-                name=field, number=int(number), label=_LABELS[label], type=number_of_kind
+        for declaration in fields:
+            label, type_name, field, number = declaration.split()
+            type_number = _TYPE_NUMBERS.get(
+                type_name, _ENUM_TYPE if type_name in _ENUMS else _MESSAGE_TYPE
             )
-            if kind not in _TYPES:
-                added.type_name = f".{package}.{kind}"
+            descriptor = message.field.add(
+                name=field, number=int(number), label=_LABEL_NUMBERS[label], type=type_number
+            )
+            if type_name not in _TYPE_NUMBERS:
+                descriptor.type_name = f".{package}.{type_name}"
     return Schema(*classes_of(file, *Schema._fields))
 
 
-PLAIN = _compile("bkstore.wire", _declared(_MESSAGES))
-"""The messages that real bookies and clients know."""
+PLAIN = _compile("bkstore.wire", _parse_messages(_MESSAGES))
+"""The messages of BookKeeper's bookies and clients."""
 
-EXTENDED = _compile("bkstore.wire.extended", _extended())
-"""The same, with scopes and batch reads."""
+EXTENDED = _compile("bkstore.wire.extended", _extended_messages())
+"""The messages with scopes and batch reads added."""

@@ -1,4 +1,4 @@
-"""Status codes of both protocols, and the errors of bkstore that they stand for.
+"""Status codes of both protocols, and the bkstore error of each.
 
 Sources: `BookieProtocol` (v2) and `StatusCode` of `BookkeeperProtocol.proto` (v3). Numbers go
 over the wire: do not renumber.
@@ -52,22 +52,22 @@ class Status(enum.Enum):
 
     @classmethod
     def from_v2(cls, code: int, offset: int | None = None) -> Status:
-        """Return the status of a v2 number; `CorruptionError` at `offset` if there is none."""
-        status = _V2.get(code)
+        """Return the status of a v2 code. Raises `CorruptionError` at `offset` if it is unknown."""
+        status = _BY_V2_CODE.get(code)
         if status is None:
             raise CorruptionError(None, offset, f"{code} is no status code of v2")
         return status
 
     @classmethod
     def from_v3(cls, code: int) -> Status:
-        """Return the status of a v3 number; `CorruptionError` if there is none."""
-        status = _V3.get(code)
+        """Return the status of a v3 code. Raises `CorruptionError` if it is unknown."""
+        status = _BY_V3_CODE.get(code)
         if status is None:
             raise CorruptionError(None, None, f"{code} is no status code of v3")
         return status
 
     def check(self, what: str) -> None:
-        """Raise the error that this answer to `what` stands for; nothing for EOK.
+        """Raise the error of this status, as the answer to `what`; do nothing for EOK.
 
         >>> Status.ENOENTRY.check("entry 3 of ledger 7")
         Traceback (most recent call last):
@@ -80,16 +80,16 @@ class Status(enum.Enum):
             raise self.error(text)
 
 
-_V2 = {status.v2: status for status in Status}
-_V3 = {status.v3: status for status in Status}
+_BY_V2_CODE = {status.v2: status for status in Status}
+_BY_V3_CODE = {status.v3: status for status in Status}
 
 
 def status_of(error: BkstoreError | OSError) -> Status:
-    """Return what a bookie answers when a request raised `error`.
+    """Return the status that a bookie answers when a request raised `error`.
 
-    The status that a client raises the same error for; EBADREQ for `InvalidArgument`;
-    ETOOMANYREQUESTS for a read for which the machine has no descriptor or memory now, which EIO
-    would call damage; EIO for all else.
+    It is the status for which a client raises the same error; EBADREQ for `InvalidArgument`;
+    ETOOMANYREQUESTS for a read that the machine has no descriptor or memory for now, because EIO
+    would mean damage; EIO for all others.
 
     >>> status_of(NoSuchLedger("ledger 7")).name
     'ENOLEDGER'

@@ -1,4 +1,4 @@
-"""What START_TLS goes on with: certificates from files, by the standard library's ssl."""
+"""TLS contexts for START_TLS, with certificates from files."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from bkstore.files.opening import opened
 def server_tls(
     certificate: StrPath, key: StrPath | None = None, client_ca: StrPath | None = None
 ) -> ssl.SSLContext:
-    """Return the context of a server that shows a certificate; TLS 1.2 or later.
+    """Return the context of a server with this certificate; TLS 1.2 or later.
 
-    Files are PEM; `certificate` may have its chain, and the key too where `key` is None. With
-    `client_ca` clients must show a certificate of it. `InvalidArgument` names a file that is not
-    what it should be, `OSError` one that cannot be read. A key with a password is refused.
+    Files are PEM. `certificate` may include its chain, and must include the key if `key` is None.
+    With `client_ca`, clients must have a certificate that it issued. Raises `InvalidArgument` for
+    an invalid file or a key with a password, `OSError` for a file that cannot be read; both name
+    the file.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    _show(context, certificate, key)
+    _load_certificate(context, certificate, key)
     if client_ca is not None:
-        _trust(context, as_path("client_ca", client_ca))
+        _load_trusted(context, as_path("client_ca", client_ca))
         context.verify_mode = ssl.CERT_REQUIRED
     return context
 
@@ -36,12 +37,13 @@ def client_tls(
     *,
     check_host: bool = True,
 ) -> ssl.SSLContext:
-    """Return the context of a client that checks what a bookie shows; TLS 1.2 or later.
+    """Return the context of a client that verifies bookies' certificates; TLS 1.2 or later.
 
-    `ca` is whom to trust (PEM), None the certificates that the system trusts. `certificate` and
-    `key` are shown to bookies that ask, as of `server_tls`. Without `check_host` a certificate
-    may name another host: so do real clients unless `tlsHostnameVerificationEnabled` is set.
-    Raises as `server_tls`; a `key` without its certificate is `InvalidArgument`.
+    `ca` has the trusted certificates (PEM); None trusts those that the system trusts.
+    `certificate` and `key`, as in `server_tls`, are for bookies that require them. Without
+    `check_host` a certificate may be for another host, as for BookKeeper's clients unless
+    `tlsHostnameVerificationEnabled` is set. Raises what `server_tls` raises, and
+    `InvalidArgument` for a `key` without `certificate`.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -49,28 +51,29 @@ def client_tls(
     if ca is None:
         context.load_default_certs()
     else:
-        _trust(context, as_path("ca", ca))
+        _load_trusted(context, as_path("ca", ca))
     if certificate is not None:
-        _show(context, certificate, key)
+        _load_certificate(context, certificate, key)
     elif key is not None:
         raise InvalidArgument("key needs certificate")
     return context
 
 
-def _show(context: ssl.SSLContext, certificate: StrPath, key: StrPath | None) -> None:
-    shown = as_path("certificate", certificate)
-    secret = None if key is None else as_path("key", key)
-    for each in (shown, secret):
-        if each is not None:
-            _check_readable(each)
+def _load_certificate(context: ssl.SSLContext, certificate: StrPath, key: StrPath | None) -> None:
+    """Load the certificate and key into the context."""
+    certificate_path = as_path("certificate", certificate)
+    key_path = None if key is None else as_path("key", key)
+    for file in (certificate_path, key_path):
+        if file is not None:
+            _check_readable(file)
     try:
-        context.load_cert_chain(shown, secret, password=b"")
+        context.load_cert_chain(certificate_path, key_path, password=b"")
     except (ssl.SSLError, ValueError) as error:
-        names = str(shown) if secret is None else f"{shown} and {secret}"
+        names = str(certificate_path) if key_path is None else f"{certificate_path} and {key_path}"
         raise InvalidArgument(f"{names}: no certificate with its key: {error}") from error
 
 
-def _trust(context: ssl.SSLContext, trusted: Path) -> None:
+def _load_trusted(context: ssl.SSLContext, trusted: Path) -> None:
     _check_readable(trusted)
     try:
         context.load_verify_locations(trusted)
@@ -79,5 +82,5 @@ def _trust(context: ssl.SSLContext, trusted: Path) -> None:
 
 
 def _check_readable(file: Path) -> None:
-    with opened(file):  # whose error names the file; that of ssl does not
+    with opened(file):  # its error names the file, unlike that of ssl
         pass

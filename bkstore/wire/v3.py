@@ -1,7 +1,7 @@
-"""The v3 protocol: protobuf messages, each with a header that says operation and transaction.
+"""The v3 protocol: protobuf messages, each with a header of operation and transaction id.
 
-Messages are those of `schema`, so that fields which nobody here knows stay in them. An answer
-has the operation and the transaction id of its request. Source: `BookkeeperProtocol.proto`, the
+Messages are protobuf objects of `schema`, so they keep unknown fields. An answer has the operation
+and the transaction id of its request. Source: `BookkeeperProtocol.proto`, the
 `*ProcessorV3` classes.
 """
 
@@ -20,11 +20,11 @@ from bkstore.wire.schema import EXTENDED, PLAIN
 from bkstore.wire.status import Status
 
 VERSION = 3
-"""The version of a header; a real bookie answers others with EBADVERSION."""
+"""The version in a header. BookKeeper answers EBADVERSION to others."""
 
 
 class Operation(enum.IntEnum):
-    """What a message is about. The two ranges were never built, batch reads are bkstore's own."""
+    """The operation of a message. The ranges were never built; batch reads are bkstore's own."""
 
     READ_ENTRY = 1
     ADD_ENTRY = 2
@@ -40,7 +40,7 @@ class Operation(enum.IntEnum):
     BATCH_READ_ENTRY = 12
 
 
-_NAMES = {
+_FIELD_PREFIXES = {
     Operation.READ_ENTRY: "read",
     Operation.ADD_ENTRY: "add",
     Operation.AUTH: "auth",
@@ -68,46 +68,46 @@ def new_request(
 ) -> Any:
     """Return a `Request` message.
 
-    `body` has the fields of the operation's own message by their names (`ledgerId` takes a
-    `LedgerId` too); None leaves that message out. Raises `IllegalOperation` for a scope other
-    than 0 or a batch read without `extended`, and for operations without a message;
-    `InvalidArgument` for fields that the message has not or cannot hold.
+    `body` has the fields of the operation's own message by name (`ledgerId` may be a `LedgerId`);
+    None leaves that message out. Raises `IllegalOperation` for a scope or a batch read without
+    `extended`, and for operations without a message; `InvalidArgument` for unknown fields and
+    for values that do not fit.
 
     >>> encode(new_request(Operation.READ_LAC, 7, {"ledgerId": 4660})).hex()
     '0a06080310071807c2060308b424'
     """
     message = _SCHEMAS[extended].Request()
-    _fill(message.header, {"version": VERSION, "operation": operation, "txnId": txn_id})
+    _set_fields(message.header, {"version": VERSION, "operation": operation, "txnId": txn_id})
     if priority:
-        _fill(message.header, {"priority": priority})
+        _set_fields(message.header, {"priority": priority})
     if body is not None:
-        _fill(_set(message), body)
+        _set_fields(_ensure_body(message), body)
     return message
 
 
 def new_response(request: Any, status: Status, body: Body | None = None) -> Any:
     """Return the `Response` message to a request; `body` as in `new_request`.
 
-    The status stands in the response and, if there is a body with a status, in that too. The
-    header is always of version 3, and has no priority.
+    The status is set in the response and, if the body has a status, in the body too. The header
+    always has version 3 and no priority.
     """
     extended = isinstance(request, EXTENDED.Request)
     message = _SCHEMAS[extended].Response()
     header = {"operation": request.header.operation, "txnId": request.header.txnId}
-    _fill(message.header, {"version": VERSION, **header})
+    _set_fields(message.header, {"version": VERSION, **header})
     message.status = status.v3
     if body is not None:
-        mine = _set(message)
-        if "status" in mine.DESCRIPTOR.fields_by_name:
-            mine.status = status.v3
-        _fill(mine, body)
+        response_body = _ensure_body(message)
+        if "status" in response_body.DESCRIPTOR.fields_by_name:
+            response_body.status = status.v3
+        _set_fields(response_body, body)
     return message
 
 
 def new_echo(request: Any, status: Status, body: Body | None = None) -> Any:
-    """Return the `Response` that has the header of its request as it came, priority and all.
+    """Return the `Response` with an exact copy of the request's header, priority included.
 
-    So a real bookie answers AUTH, and whatever comes before it knows who asks; else as
+    BookKeeper answers AUTH, and requests before authentication, in this way. Otherwise as
     `new_response`.
     """
     message = new_response(request, status, body)
@@ -116,9 +116,9 @@ def new_echo(request: Any, status: Status, body: Body | None = None) -> Any:
 
 
 def encode(message: Any) -> bytes:
-    """Return the bytes of a message, fields in order of their numbers, as Java writes them.
+    """Return the bytes of a message, with fields in order of their numbers, as Java writes them.
 
-    `InvalidArgument` if a required field is missing.
+    Raises `InvalidArgument` if a required field is missing.
     """
     try:
         return bytes(message.SerializeToString())
@@ -129,14 +129,14 @@ def encode(message: Any) -> bytes:
 def decode_request(data: bytes | memoryview, *, extended: bool = False) -> Any:
     """Return the `Request` in a frame's message.
 
-    Raises `CorruptionError` where a real bookie fails to parse it: no protobuf, a required field
-    missing, an operation that the schema has not. The version of the header is not looked at.
+    Raises `CorruptionError` where BookKeeper fails to parse it: invalid protobuf, a missing
+    required field, an unknown operation. The version in the header is not checked.
     """
     return _decode(_SCHEMAS[extended].Request(), data, "request")
 
 
 def decode_response(data: bytes | memoryview, *, extended: bool = False) -> Any:
-    """Return the `Response` in a frame's message; `CorruptionError` as for requests."""
+    """Return the `Response` in a frame's message. Raises `CorruptionError` as `decode_request`."""
     return _decode(_SCHEMAS[extended].Response(), data, "response")
 
 
@@ -149,11 +149,11 @@ def _decode(message: Any, data: bytes | memoryview, what: str) -> Any:
     return message
 
 
-def _field(message: Any) -> str:
-    """Return the name of the field that a message of its operation has its body in."""
+def _body_field(message: Any) -> str:
+    """Return the name of the field with the body, by the operation in the header."""
     operation = Operation(message.header.operation)
     kind = "Request" if message.DESCRIPTOR.name == "Request" else "Response"
-    name = f"{_NAMES.get(operation, '')}{kind}"
+    name = f"{_FIELD_PREFIXES.get(operation, '')}{kind}"
     if name not in message.DESCRIPTOR.fields_by_name:
         raise IllegalOperation(f"v3 has no {operation.name} here")
     return name
@@ -162,24 +162,24 @@ def _field(message: Any) -> str:
 def body_of(message: Any) -> Any:
     """Return the operation's own message in a request or response.
 
-    One that is not there reads as its defaults (ledger 0, entry 0), as a real bookie serves it.
-    `IllegalOperation` for an operation that has none: a range, or a batch read that is not
+    A missing one reads as its defaults (ledger 0, entry 0), as in BookKeeper. Raises
+    `IllegalOperation` for an operation without one: a range operation, or a batch read unless
     extended.
     """
-    return getattr(message, _field(message))
+    return getattr(message, _body_field(message))
 
 
-def _set(message: Any) -> Any:
-    """Return the operation's own message, there from now on, if only empty."""
+def _ensure_body(message: Any) -> Any:
+    """Return the operation's own message, and mark it as present even if it stays empty."""
     body = body_of(message)
     body.SetInParent()
     return body
 
 
 def ledger_of(body: Any) -> LedgerId:
-    """Return the ledger that a body names, scope 0 where it says none.
+    """Return the ledger id in a body, with scope 0 if it has none.
 
-    `InvalidArgument` for a negative ledger of scope 0, which bkstore does not keep.
+    Raises `InvalidArgument` for a negative ledger in scope 0, which bkstore does not support.
     """
     return LedgerId(getattr(body, "ledgerScopeId", 0), body.ledgerId)
 
@@ -189,10 +189,11 @@ def status_in(response: Any) -> Status:
     return Status.from_v3(response.status)
 
 
-def _fill(message: Any, fields: Body) -> None:
+def _set_fields(message: Any, fields: Body) -> None:
+    """Set fields by name. Raises `InvalidArgument` for unknown fields and invalid values."""
     for name, value in fields.items():
         if isinstance(value, LedgerId):
-            _name_ledger(message, value)
+            _set_ledger(message, value)
             continue
         try:
             if isinstance(value, list | tuple):
@@ -203,7 +204,7 @@ def _fill(message: Any, fields: Body) -> None:
             raise InvalidArgument(f"{name} of {message.DESCRIPTOR.name}: {error}") from None
 
 
-def _name_ledger(message: Any, ledger: LedgerId) -> None:
+def _set_ledger(message: Any, ledger: LedgerId) -> None:
     message.ledgerId = signed64(ledger.ledger)
     if ledger.scope:
         if "ledgerScopeId" not in message.DESCRIPTOR.fields_by_name:

@@ -36,7 +36,7 @@ _MAX_BYTES_IN_FLIGHT = 4 << 20
 _RECHECK_SECONDS = 0.05
 
 _MAX_SILENT_TIMEOUTS = 3
-"""The timeouts without a byte from the bookie after which a late answer ends the connection."""
+"""Timeouts without a byte from the bookie after which an unanswered request ends the connection."""
 
 _MAX_LATE_KEYS = 4096
 """The number of timed-out requests whose answers are still expected."""
@@ -81,9 +81,8 @@ class Connection:
         self._receive_error = ""
         self._handed_out_bytes = 0  # bytes of answers, for offsets in errors
         self._receiver_thread: int | None = None  # id of the thread that receives
-        self._change_queues: list[
-            SimpleQueue[None]
-        ] = []  # one for each thread that waits for a change
+        # one for each thread that waits for a change
+        self._change_queues: list[SimpleQueue[None]] = []
         self._state_lock = RLock()
         self._send_lock = RLock()
 

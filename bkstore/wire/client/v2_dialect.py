@@ -163,7 +163,6 @@ def _decode_batch(message: bytes) -> Spoken:
     if end != len(message):
         reason = f"batch whose record {offsets.size} does not end with its frame"
         raise CorruptionError(None, end, reason)
-    batch = RecordBatch.of_frames(
-        offsets, message, offsets, sizes
-    )  # `checked_batch` sets the entry ids
+    # offsets stand in for the entry ids, which `checked_batch` sets
+    batch = RecordBatch.of_frames(offsets, message, offsets, sizes)
     return Spoken((v2.Opcode.BATCH_READ_ENTRY, ledger, start, request_id), status, batch)

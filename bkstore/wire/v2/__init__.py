@@ -1,8 +1,8 @@
-"""The v2 protocol: messages laid out by hand, behind a word of version, opcode and flags.
+"""The v2 protocol: messages of fixed fields after a packet header of version, opcode and flags.
 
-`header` has that word and the opcodes; `requests` and `responses` the messages, encoded and
-decoded both ways; `many` those that are alike, as arrays. A message says its `parts`, which
-`wire.frames.frame` puts together. v2 cannot say a scope: `IllegalOperation`.
+`header` has the packet header and the opcodes. `requests` and `responses` have the messages, which
+they encode and decode; `many` handles many similar messages as arrays. The `parts` of a message
+are joined by `wire.frames.frame`. v2 has no scopes: a ledger in one raises `IllegalOperation`.
 """
 
 from bkstore.wire.v2.header import CURRENT, Flags, Opcode, PacketHeader

@@ -1,4 +1,4 @@
-"""The first word of a v2 message: version, opcode, flags.
+"""The packet header of a v2 message: a word of version, opcode and flags.
 
     bits 31-24  version     23-16  opcode     15-0  flags
 
@@ -19,14 +19,14 @@ from bkstore.ids import LedgerId
 from bkstore.wire.schema import PLAIN
 
 CURRENT = 2
-"""The version that clients send; a real bookie answers 0, 1 and 2, others with EBADVERSION."""
+"""The version that clients send. BookKeeper serves 0, 1 and 2, and others get EBADVERSION."""
 
 MASTER_KEY = 20
 _WORD = struct.Struct(">I")
 
 
 class Opcode(enum.IntEnum):
-    """What a message is about; 4, 5 and 6 have a number and no layout."""
+    """The operation of a message. 4, 5 and 6 have a number, but no layout in v2."""
 
     ADD_ENTRY = 1
     READ_ENTRY = 2
@@ -38,7 +38,7 @@ class Opcode(enum.IntEnum):
 
 
 class Flags(enum.IntFlag):
-    """Flags of a request; responses have none."""
+    """The flags of a request; responses have none."""
 
     DO_FENCING = 1
     RECOVERY_ADD = 2
@@ -46,14 +46,14 @@ class Flags(enum.IntFlag):
 
 
 class PacketHeader(NamedTuple):
-    """Version, opcode and flags, as numbers: also those that nobody gave a meaning."""
+    """Version, opcode and flags as plain numbers, which may be undefined ones."""
 
     version: int
     opcode: int
     flags: int = 0
 
     def to_bytes(self) -> bytes:
-        """Return the four bytes; `InvalidArgument` for what they cannot say.
+        """Return the four bytes. Raises `InvalidArgument` if the fields do not fit.
 
         >>> PacketHeader(2, Opcode.BATCH_READ_ENTRY, Flags.DO_FENCING).to_bytes().hex()
         '02070001'
@@ -69,7 +69,7 @@ class PacketHeader(NamedTuple):
 
 
 def decode_header(data: bytes | memoryview) -> PacketHeader:
-    """Return the header that a message begins with; `CorruptionError` below four bytes."""
+    """Return the packet header of a message. Raises `CorruptionError` below four bytes."""
     (word,) = unpack(_WORD, data, 0, "packet header")
     if word < 2**24:
         return PacketHeader(0, word)
@@ -79,7 +79,7 @@ def decode_header(data: bytes | memoryview) -> PacketHeader:
 def unpack(
     layout: struct.Struct, data: bytes | memoryview, offset: int, what: str
 ) -> tuple[int, ...]:
-    """Return the fields at an offset; `CorruptionError` if the message ends before they do."""
+    """Return the fields at an offset. Raises `CorruptionError` if the message is too short."""
     if len(data) < offset + layout.size:
         reason = f"{what} of {layout.size} bytes, {max(0, len(data) - offset)} are there"
         raise CorruptionError(None, offset, reason)
@@ -87,7 +87,7 @@ def unpack(
 
 
 def pack(layout: struct.Struct, *values: int) -> bytes:
-    """Return fields as bytes; `InvalidArgument` for a value that its field cannot hold."""
+    """Return the packed fields. Raises `InvalidArgument` for a value that does not fit."""
     try:
         return layout.pack(*values)
     except struct.error as error:
@@ -95,7 +95,7 @@ def pack(layout: struct.Struct, *values: int) -> bytes:
 
 
 def ledger_number(ledger: int | LedgerId) -> int:
-    """Return a ledger as v2 says it, a signed number; `IllegalOperation` for another scope."""
+    """Return the signed ledger number for v2. Raises `IllegalOperation` for a ledger in a scope."""
     if isinstance(ledger, LedgerId):
         if ledger.scope:
             raise IllegalOperation(f"ledger {ledger}: the v2 protocol cannot say a scope")
@@ -104,15 +104,15 @@ def ledger_number(ledger: int | LedgerId) -> int:
 
 
 def auth_body(plugin: bytes, payload: bytes) -> bytes:
-    """Return the bytes of an authentication message, the same in both directions."""
+    """Return the bytes of an `AuthMessage`, which is the same in both directions."""
     if not (isinstance(plugin, bytes) and isinstance(payload, bytes)):
         raise InvalidArgument("plugin name and payload of an authentication message are bytes")
-    found = PLAIN.AuthMessage(authPluginName=plugin, payload=payload).SerializeToString()
-    return bytes(found)
+    message_bytes = PLAIN.AuthMessage(authPluginName=plugin, payload=payload).SerializeToString()
+    return bytes(message_bytes)
 
 
 def decode_auth(data: bytes | memoryview, offset: int) -> tuple[bytes, bytes]:
-    """Return plugin name and payload; `CorruptionError` if a real bookie would not parse it."""
+    """Return plugin name and payload. Raises `CorruptionError` where BookKeeper fails to parse."""
     message = PLAIN.AuthMessage()
     try:
         message.ParseFromString(bytes(data[offset:]))

@@ -1,4 +1,4 @@
-"""Requests of the v2 protocol, both ways.
+"""Requests of the v2 protocol, encoded and decoded.
 
     add         header  u8[20] master key   record
     read        header  i64 ledger  i64 entry  [u8[20] master key]
@@ -6,8 +6,8 @@
                 i64 most bytes  [u8[20] master key]
     auth        header  AuthMessage (protobuf)
 
-A master key is there if the request fences and its version is 2 or more. What a read has behind
-its fields is ignored, as a bookie does. Source: `BookieProtoEncoding.RequestEnDeCoderPreV3`.
+A read has a master key if it fences and its version is 2 or more. Bytes after the fields of a read
+are ignored, as in BookKeeper. Source: `BookieProtoEncoding.RequestEnDeCoderPreV3`.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from bkstore.wire.v2.header import (
     unpack,
 )
 
-_HEADER = 4
-_FENCING = int(Flags.DO_FENCING)  # a number: flags are slow to combine
-_RECORD = _HEADER + MASTER_KEY
+_HEADER_SIZE = 4
+_FENCING = int(Flags.DO_FENCING)  # a plain int, because IntFlag operations are slow
+_RECORD_OFFSET = _HEADER_SIZE + MASTER_KEY
 _KEY = struct.Struct(f"{MASTER_KEY}x")
 _IDS = struct.Struct(">qq")
 _BATCH = struct.Struct(">qqqiq")
-_V2_RECORD = range(0xA1, 0xA5)  # first bytes of a record of another scope
+_SCOPED_RECORD_TYPES = range(0xA1, 0xA5)  # first bytes of records in a scope
 
 
 class AddRequest(NamedTuple):
-    """Add a record as it is; its first 16 bytes say ledger and entry.
+    """Add a record unchanged; its first 16 bytes are ledger and entry id.
 
     `flags` may have `Flags.RECOVERY_ADD` and `Flags.HIGH_PRIORITY`.
     """
@@ -53,31 +53,31 @@ class AddRequest(NamedTuple):
 
     @property
     def ledger(self) -> int:
-        """The ledger, signed, as the record of version 1 says it."""
+        """The signed ledger id in the header of a record of version 1."""
         return int(_IDS.unpack_from(self.record)[0])
 
     @property
     def entry(self) -> int:
-        """The entry id, signed, as the record of version 1 says it."""
+        """The signed entry id in the header of a record of version 1."""
         return int(_IDS.unpack_from(self.record)[1])
 
     @property
     def scoped(self) -> bool:
-        """Whether the record is of version 2: of another scope, to be answered with EBADREQ."""
-        return self.record[0] in _V2_RECORD
+        """Whether the record has version 2, so is in a scope: it is answered with EBADREQ."""
+        return self.record[0] in _SCOPED_RECORD_TYPES
 
     def parts(self) -> tuple[bytes, ...]:
         """Return the message in parts: header and key, record.
 
-        `InvalidArgument` for a key that has not 20 bytes or a record without ids,
-        `IllegalOperation` for a record of another scope.
+        Raises `InvalidArgument` for a key that has not 20 bytes or a record without ids,
+        `IllegalOperation` for a record in a scope.
         """
         if len(self.record) < _IDS.size:
             raise InvalidArgument(f"record of {len(self.record)} bytes has no ids")
         if self.scoped:
             raise IllegalOperation("record of another scope, which the v2 protocol cannot say")
         header = PacketHeader(self.version, Opcode.ADD_ENTRY, self.flags).to_bytes()
-        return header + _checked_key(self.master_key), self.record
+        return header + _check_key_length(self.master_key), self.record
 
 
 class ReadRequest(NamedTuple):
@@ -90,14 +90,17 @@ class ReadRequest(NamedTuple):
     version: int = CURRENT
 
     def parts(self) -> tuple[bytes, ...]:
-        """Return the message in one part; `InvalidArgument` unless a key comes with fencing."""
+        """Return the message in one part.
+
+        Raises `InvalidArgument` if it has a master key but does not fence, or the reverse.
+        """
         header = PacketHeader(self.version, Opcode.READ_ENTRY, self.flags)
         ids = pack(_IDS, ledger_number(self.ledger), self.entry)
-        return (header.to_bytes() + ids + _key_of(header, self.master_key),)
+        return (header.to_bytes() + ids + _encode_key(header, self.master_key),)
 
 
 class BatchReadRequest(NamedTuple):
-    """Read entries with consecutive ids: see `storage.batch_limits` for how many come."""
+    """Read consecutive entries; `storage.batch_limits` decides how many are returned."""
 
     ledger: int | LedgerId
     entry: int
@@ -109,15 +112,18 @@ class BatchReadRequest(NamedTuple):
     version: int = CURRENT
 
     def parts(self) -> tuple[bytes, ...]:
-        """Return the message in one part; `InvalidArgument` unless a key comes with fencing."""
+        """Return the message in one part.
+
+        Raises `InvalidArgument` if it has a master key but does not fence, or the reverse.
+        """
         header = PacketHeader(self.version, Opcode.BATCH_READ_ENTRY, self.flags)
         limits = (self.request_id, self.max_count, self.max_size)
         fields = pack(_BATCH, ledger_number(self.ledger), self.entry, *limits)
-        return (header.to_bytes() + fields + _key_of(header, self.master_key),)
+        return (header.to_bytes() + fields + _encode_key(header, self.master_key),)
 
 
 class AuthRequest(NamedTuple):
-    """A step of an authentication; `plugin` is a name in UTF-8."""
+    """One step of an authentication; `plugin` is its name in UTF-8."""
 
     plugin: bytes
     payload: bytes
@@ -134,10 +140,10 @@ Request = AddRequest | ReadRequest | BatchReadRequest | AuthRequest
 
 
 def decode_request(data: bytes | memoryview) -> Request:
-    """Return the request in a frame's message, whatever its version; O(size), a copy.
+    """Return the request in a frame's message, of any version. Copies the bytes.
 
     Raises `CorruptionError` for an opcode without a layout and for a message that ends too soon;
-    a real bookie closes the connection then.
+    BookKeeper's bookie then closes the connection.
 
     >>> decode_request(bytes.fromhex("02020000" "0000000000001234" "0000000000000003"))[:3]
     (4660, 3, 0)
@@ -145,33 +151,39 @@ def decode_request(data: bytes | memoryview) -> Request:
     header = decode_header(data)
     version, opcode, flags = header
     if opcode == Opcode.ADD_ENTRY:
-        unpack(_IDS, data, _RECORD, "ids of a record")
-        return AddRequest(bytes(data[_HEADER:_RECORD]), bytes(data[_RECORD:]), flags, version)
+        unpack(_IDS, data, _RECORD_OFFSET, "ids of a record")
+        return AddRequest(
+            bytes(data[_HEADER_SIZE:_RECORD_OFFSET]), bytes(data[_RECORD_OFFSET:]), flags, version
+        )
     if opcode == Opcode.READ_ENTRY:
-        ledger, entry = unpack(_IDS, data, _HEADER, "ledger and entry")
-        key = _decode_key(header, data, _HEADER + _IDS.size)
+        ledger, entry = unpack(_IDS, data, _HEADER_SIZE, "ledger and entry")
+        key = _decode_key(header, data, _HEADER_SIZE + _IDS.size)
         return ReadRequest(ledger, entry, flags, key, version)
     if opcode == Opcode.BATCH_READ_ENTRY:
-        fields = unpack(_BATCH, data, _HEADER, "fields of a batch read")
-        ledger, first, number, count, size = fields
-        key = _decode_key(header, data, _HEADER + _BATCH.size)
-        return BatchReadRequest(ledger, first, number, count, size, flags, key, version)
+        fields = unpack(_BATCH, data, _HEADER_SIZE, "fields of a batch read")
+        ledger, first_entry, request_id, max_count, max_size = fields
+        key = _decode_key(header, data, _HEADER_SIZE + _BATCH.size)
+        return BatchReadRequest(
+            ledger, first_entry, request_id, max_count, max_size, flags, key, version
+        )
     if opcode == Opcode.AUTH:
-        return AuthRequest(*decode_auth(data, _HEADER), flags, version)
+        return AuthRequest(*decode_auth(data, _HEADER_SIZE), flags, version)
     raise CorruptionError(None, 0, f"opcode {opcode} has no layout in the v2 protocol")
 
 
 def _has_key(header: PacketHeader) -> bool:
+    """Return whether a read with this header has a master key."""
     return bool(header.flags & _FENCING) and header.version >= 2
 
 
-def _key_of(header: PacketHeader, key: bytes | None) -> bytes:
+def _encode_key(header: PacketHeader, key: bytes | None) -> bytes:
+    """Return the key's bytes. Raises `InvalidArgument` unless there is one just if needed."""
     if (key is not None) != _has_key(header):
         raise InvalidArgument("a read has a master key if it fences in version 2, and only then")
-    return b"" if key is None else _checked_key(key)
+    return b"" if key is None else _check_key_length(key)
 
 
-def _checked_key(key: bytes) -> bytes:
+def _check_key_length(key: bytes) -> bytes:
     if len(key) != MASTER_KEY:
         raise InvalidArgument(f"master key of {len(key)} bytes, v2 messages have {MASTER_KEY}")
     return key

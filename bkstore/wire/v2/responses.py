@@ -1,4 +1,4 @@
-"""Responses of the v2 protocol, both ways.
+"""Responses of the v2 protocol, encoded and decoded.
 
     add         header  i32 status  i64 ledger  i64 entry
     read        header  i32 status  i64 ledger  i64 entry  record
@@ -6,8 +6,8 @@
                 then for each record: i32 size  record
     auth        header  AuthMessage (protobuf)
 
-The header has the request's version and opcode and no flags. Records are there if the status is
-EOK. Source: `BookieProtoEncoding.ResponseEnDeCoderPreV3`.
+The header has the request's version and opcode, and no flags. Only answers with EOK have records.
+Source: `BookieProtoEncoding.ResponseEnDeCoderPreV3`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from bkstore.wire.v2.header import (
     unpack,
 )
 
-_HEADER = 4
+_HEADER_SIZE = 4
 _FIELDS = struct.Struct(">iqq")
 _BATCH = struct.Struct(">iqqq")
 _SIZE = struct.Struct(">i")
@@ -51,7 +51,7 @@ class AddResponse(NamedTuple):
 
 
 class ReadResponse(NamedTuple):
-    """The answer to a read: the record, empty on an error. `entry` is what was asked for."""
+    """The answer to a read: the record, empty on an error. `entry` is that of the request."""
 
     status: Status
     ledger: int | LedgerId
@@ -80,14 +80,14 @@ class BatchReadResponse(NamedTuple):
         """Return the message in parts: fields, and for each record its size and the record."""
         header = PacketHeader(self.version, Opcode.BATCH_READ_ENTRY).to_bytes()
         ids = (ledger_number(self.ledger), self.entry, self.request_id)
-        found = [header + pack(_BATCH, self.status.v2, *ids)]
+        parts = [header + pack(_BATCH, self.status.v2, *ids)]
         for record in self.records:
-            found += pack(_SIZE, len(record)), record
-        return tuple(found)
+            parts += pack(_SIZE, len(record)), record
+        return tuple(parts)
 
 
 class AuthResponse(NamedTuple):
-    """A step of an authentication, from the bookie; it has no status."""
+    """One step of an authentication, from the bookie; it has no status."""
 
     plugin: bytes
     payload: bytes
@@ -103,34 +103,36 @@ Response = AddResponse | ReadResponse | BatchReadResponse | AuthResponse
 
 
 def decode_response(data: bytes | memoryview) -> Response:
-    """Return the response in a frame's message; O(size), a copy of the records.
+    """Return the response in a frame's message. Copies the records.
 
-    Raises `CorruptionError` for an opcode without a layout, a number that is no status, and a
-    message or a record that ends too soon.
+    Raises `CorruptionError` for an opcode without a layout, an unknown status, and a message or a
+    record that ends too soon.
 
     >>> decode_response(bytes.fromhex("02010000" "00000068" + "00" * 15 + "07"))[:3]
     (<Status.EFENCED: (104, 504, <class 'bkstore.errors.LedgerFenced'>)>, 0, 7)
     """
     version, opcode, _ = decode_header(data)
     if opcode == Opcode.AUTH:
-        return AuthResponse(*decode_auth(data, _HEADER), version)
+        return AuthResponse(*decode_auth(data, _HEADER_SIZE), version)
     if opcode == Opcode.BATCH_READ_ENTRY:
-        code, ledger, entry, number = unpack(_BATCH, data, _HEADER, "fields of a batch")
-        status = Status.from_v2(code, _HEADER)
-        records = _records(data, _HEADER + _BATCH.size)
-        return BatchReadResponse(status, ledger, entry, number, records, version)
+        status_code, ledger, entry, request_id = unpack(
+            _BATCH, data, _HEADER_SIZE, "fields of a batch"
+        )
+        status = Status.from_v2(status_code, _HEADER_SIZE)
+        records = _decode_records(data, _HEADER_SIZE + _BATCH.size)
+        return BatchReadResponse(status, ledger, entry, request_id, records, version)
     if opcode not in (Opcode.ADD_ENTRY, Opcode.READ_ENTRY):
         raise CorruptionError(None, 0, f"opcode {opcode} has no layout in the v2 protocol")
-    code, ledger, entry = unpack(_FIELDS, data, _HEADER, "fields of an answer")
-    status = Status.from_v2(code, _HEADER)
+    status_code, ledger, entry = unpack(_FIELDS, data, _HEADER_SIZE, "fields of an answer")
+    status = Status.from_v2(status_code, _HEADER_SIZE)
     if opcode == Opcode.ADD_ENTRY:
         return AddResponse(status, ledger, entry, version)
-    return ReadResponse(status, ledger, entry, bytes(data[_HEADER + _FIELDS.size :]), version)
+    return ReadResponse(status, ledger, entry, bytes(data[_HEADER_SIZE + _FIELDS.size :]), version)
 
 
-def _records(data: bytes | memoryview, offset: int) -> tuple[bytes, ...]:
-    """Return the records from an offset to the end; a size is checked before it is believed."""
-    found = []
+def _decode_records(data: bytes | memoryview, offset: int) -> tuple[bytes, ...]:
+    """Return the records from an offset to the end. Raises `CorruptionError` for a bad size."""
+    records = []
     while offset < len(data):
         (size,) = unpack(_SIZE, data, offset, "size of a record")
         begin = offset + _SIZE.size
@@ -138,5 +140,5 @@ def _records(data: bytes | memoryview, offset: int) -> tuple[bytes, ...]:
             reason = f"record of {size} bytes where {len(data) - begin} are left"
             raise CorruptionError(None, offset, reason)
         offset = begin + size
-        found.append(bytes(data[begin:offset]))
-    return tuple(found)
+        records.append(bytes(data[begin:offset]))
+    return tuple(records)
