@@ -1,10 +1,9 @@
-"""SASL by DIGEST-MD5 (RFC 2831), by which a bookie asks its clients who they are.
+"""SASL authentication of clients to bookies by DIGEST-MD5 (RFC 2831).
 
-`digest_md5` has both sides of the mechanism: read it first. `directives` is the syntax of its
-messages, `credentials` has whom a bookie lets in and as whom a client comes; `jaas` reads both out
-of the file that BookKeeper reads them from. `plugins` has the names in the messages that carry
-the mechanism. Only `jaas` reads a file, nothing here uses a socket; the messages are on the page
-`docs/formats/wire.md`.
+`digest_md5` has both sides of the mechanism: read it first. `directives` parses its messages;
+`credentials` has the users of a bookie and the user of a client; `jaas` reads both from the file
+that BookKeeper uses. `plugins` has the plugin names in AUTH messages. Only `jaas` reads a file,
+nothing here uses a socket; `docs/formats/wire.md` describes the messages.
 """
 
 from bkstore.wire.sasl.credentials import SaslUser, SaslUsers

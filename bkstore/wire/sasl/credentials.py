@@ -1,4 +1,4 @@
-"""Credentials: whom a bookie lets in, and as whom a client comes. They never show a password."""
+"""Credentials: the users of a bookie, and the user of a client. They never show a password."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from bkstore.files.disk_changes import StrPath
 from bkstore.wire.sasl.jaas import BOOKIE_SECTION, CLIENT_SECTION, digest_options
 
 ALLOWED_IDS = ".*bookkeeper.*"
-"""What BookKeeper has for `saslJaasClientAllowedIds` where nothing is set."""
+"""BookKeeper's default for `saslJaasClientAllowedIds`."""
 
-_USER = "user_"
+_USER_PREFIX = "user_"
 
 
 def _check_secret(name: str, value: Any) -> str:
-    """Check a name or a password without showing it."""
+    """Return a valid name or password. Raises `InvalidArgument`, without showing it, otherwise."""
     text(name, value)
     try:
         value.encode("utf-8")
@@ -46,10 +46,10 @@ class SaslUser:
 
     @classmethod
     def from_jaas(cls, file: StrPath, section: str = CLIENT_SECTION) -> Self:
-        """Return the user of a client's section of a JAAS file: `username` and `password`.
+        """Return the user (`username` and `password`) of a client's section of a JAAS file.
 
-        `InvalidArgument` for a section that is not there, that asks for Kerberos or for another
-        login module, or has no user; raises as `jaas.read_jaas`.
+        Raises `InvalidArgument` if the section is missing, has another login module such as
+        Kerberos, or has no user; and what `jaas.read_jaas` raises.
         """
         options = digest_options(file, section)
         if options.get("username") is None or options.get("password") is None:
@@ -59,11 +59,11 @@ class SaslUser:
 
 @dataclass(frozen=True)
 class SaslUsers:
-    """The users that a bookie lets in, each with its password.
+    """The users of a bookie, each with a password.
 
-    `allowed_ids` is `saslJaasClientAllowedIds`, a regular expression that the whole name of a user
-    has to match. It is Java's; one that Python reads in another way is refused. `InvalidArgument`
-    where nobody could come in.
+    `allowed_ids` is `saslJaasClientAllowedIds`, a Java regular expression that the whole name of a
+    user has to match. Raises `InvalidArgument` for one that Python would interpret differently,
+    and if no user matches.
 
     >>> users = SaslUsers({"bookkeeper-writer": "secret", "guest": "1234"})
     >>> users.allows("bookkeeper-writer"), users.allows("guest"), users
@@ -75,14 +75,14 @@ class SaslUsers:
 
     def __post_init__(self) -> None:
         check_fields(self, {"passwords": instance(Mapping), "allowed_ids": text})
-        copied = {
-            _check_secret("user name", name): _check_secret("password", secret)
-            for name, secret in self.passwords.items()
+        passwords = {
+            _check_secret("user name", name): _check_secret("password", password)
+            for name, password in self.passwords.items()
         }
-        object.__setattr__(self, "passwords", copied)
-        if not any(map(self.allows, copied)):
+        object.__setattr__(self, "passwords", passwords)
+        if not any(map(self.allows, passwords)):
             raise InvalidArgument(
-                f"nobody could connect: the name of none of {len(copied)} users matches the "
+                f"nobody could connect: the name of none of {len(passwords)} users matches the "
                 f"allowed ids {self.allowed_ids!r} (saslJaasClientAllowedIds)"
             )
 
@@ -90,36 +90,36 @@ class SaslUsers:
     def from_jaas(
         cls, file: StrPath, section: str = BOOKIE_SECTION, allowed_ids: str = ALLOWED_IDS
     ) -> Self:
-        """Return the users of a bookie's section of a JAAS file: an option ``user_NAME`` each.
+        """Return the users of a bookie's section of a JAAS file, from its ``user_NAME`` options.
 
-        Raises as `SaslUser.from_jaas`.
+        Raises what `SaslUser.from_jaas` raises.
         """
         options = digest_options(file, section)
-        users = {
-            name.removeprefix(_USER): password
-            for name, password in options.items()
-            if name.startswith(_USER)
+        password_of_user = {
+            option.removeprefix(_USER_PREFIX): password
+            for option, password in options.items()
+            if option.startswith(_USER_PREFIX)
         }
-        if not users:
+        if not password_of_user:
             raise InvalidArgument(f"{file}: section {section} has no user (user_NAME)")
         try:
-            return cls(users, allowed_ids)
+            return cls(password_of_user, allowed_ids)
         except InvalidArgument as error:
             raise InvalidArgument(f"{file}, section {section}: {error}") from None
 
     def first(self) -> SaslUser:
-        """Return a user that is let in: as whom who has this may come, too."""
-        name = next(filter(self.allows, self.passwords))
-        return SaslUser(name, self.passwords[name])
+        """Return the first allowed user, for the holder's own connections."""
+        username = next(filter(self.allows, self.passwords))
+        return SaslUser(username, self.passwords[username])
 
     def allows(self, username: str) -> bool:
-        """Return whether a user of this name may connect, whoever it is."""
-        return self._allowed.fullmatch(username) is not None
+        """Return whether `allowed_ids` allows this user name, known or not."""
+        return self._allowed_pattern.fullmatch(username) is not None
 
     @cached_property
-    def _allowed(self) -> re.Pattern[str]:
+    def _allowed_pattern(self) -> re.Pattern[str]:
         with warnings.catch_warnings():
-            warnings.simplefilter("error", FutureWarning)  # sets of sets, which Java has
+            warnings.simplefilter("error", FutureWarning)  # nested sets, which Java supports
             try:
                 return re.compile(self.allowed_ids, re.ASCII)
             except (re.error, FutureWarning, OverflowError, RecursionError) as error:

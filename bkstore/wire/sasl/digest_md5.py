@@ -8,8 +8,8 @@
                                <-         rspauth=...
       (nothing)                ->
 
-`response` proves to the server that the client knows the password, `rspauth` to the client that
-the server does; neither says it. Messages are as Java's, field by field. Nothing here does I/O.
+`response` proves to the server that the client knows the password, and `rspauth` proves it to the
+client of the server; neither reveals it. Messages have the same fields as Java's. Does no I/O.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ from bkstore.wire.sasl.directives import parse_directives, quoted
 
 _REALM = "bookkeeper"
 _DIGEST_URI = "bookkeeper/bookkeeper"
-"""Service and host: BookKeeper names no host of its own here, so a proof is for any bookie."""
+"""Service and host. BookKeeper uses the same host for all bookies, so a proof is valid for any."""
 
 LONGEST_CHALLENGE, LONGEST_RESPONSE = 2048, 4096
-"""Bytes, as the RFC has them."""
+"""The most bytes of each message, as in the RFC."""
 
-_IN_CHALLENGE = (b"realm", b"nonce", b"qop", b"algorithm", b"charset")
-_IN_RESPONSE = (
+_CHALLENGE_FIELDS = (b"realm", b"nonce", b"qop", b"algorithm", b"charset")
+_RESPONSE_FIELDS = (
     b"username", b"realm", b"nonce", b"cnonce", b"nc", b"qop", b"digest-uri", b"response",
     b"maxbuf", b"charset", b"authzid",
 )  # fmt: skip
-_COUNT = b"00000001"  # of uses of a nonce: each is used once
+_NONCE_COUNT = b"00000001"  # how often the nonce is used: once
 _UTF8, _LATIN = "utf-8", "iso-8859-1"
-_NONCE_SIZE = 30  # bytes, a multiple of 3: 40 characters
+_NONCE_BYTES = 30  # a multiple of 3: 40 characters in base64
 
 
 def new_nonce() -> bytes:
-    """Return a nonce that nobody can guess: 40 characters, as many as Java's have."""
-    return base64.b64encode(secrets.token_bytes(_NONCE_SIZE))
+    """Return a random nonce of 40 characters, the length of Java's."""
+    return base64.b64encode(secrets.token_bytes(_NONCE_BYTES))
 
 
 class DigestServer:
     """The server's side of one handshake.
 
-    `respond` takes each message of the client; the handshake is over when it is `complete`, and
-    `username` says then who the client is. It never is once `respond` has raised.
+    `respond` takes each message of the client. Once the handshake is `complete`, `username` is the
+    client's. It never completes after `respond` has raised an error.
 
     >>> server = DigestServer(SaslUsers({"bookkeeper": "secret"}), nonce=b"abc")
     >>> server.respond(b"")
@@ -74,56 +74,60 @@ class DigestServer:
 
     @property
     def begun(self) -> bool:
-        """Whether the challenge has been given."""
+        """Whether the challenge has been sent."""
         return self._step != 1
 
     @property
     def complete(self) -> bool:
-        """Whether the client has proved who it is."""
+        """Whether the client has authenticated."""
         return self.username is not None
 
     def respond(self, message: bytes) -> bytes:
         """Return the answer to a message of the client.
 
-        The first one is answered with the challenge, whatever is in it, as Java does. Raises
-        `UnauthorizedAccess` for a proof that is none, for a user who is not known or not allowed,
-        and for each message after that; `CorruptionError` for one that cannot be read. Neither
-        shows what the client sent, but for its user name.
+        The answer to the first one is the challenge, whatever its content, as in Java. Raises
+        `UnauthorizedAccess` for a wrong proof, an unknown or disallowed user, and any later
+        message; `CorruptionError` for a malformed message. Of the client's data, errors show only
+        the user name.
         """
         step, self._step = self._step, 0
         if len(message) > LONGEST_RESPONSE:
             raise CorruptionError(None, LONGEST_RESPONSE, "too long a message of DIGEST-MD5")
         if step == 1:
             self._step = 2
-            return self._challenge()
+            return self._make_challenge()
         if step == 2:
-            return self._proof(parse_directives(message, _IN_RESPONSE))
+            return self._verify_response(parse_directives(message, _RESPONSE_FIELDS))
         raise UnauthorizedAccess("DIGEST-MD5: a message after the handshake")
 
-    def _challenge(self) -> bytes:
+    def _make_challenge(self) -> bytes:
         self._nonce = self._nonce or new_nonce()
         realm = quoted(self._realm.encode())
         fields = b"realm=%b,nonce=%b,charset=utf-8,algorithm=md5-sess"
         return fields % (realm, quoted(self._nonce))
 
-    def _proof(self, fields: Mapping[bytes, bytes]) -> bytes:
-        """Return ``rspauth`` to a response that proves who the client is."""
-        coding = _coding(fields)
-        username = _text(fields, b"username", coding)
-        self._check_fields(fields, coding)
+    def _verify_response(self, fields: Mapping[bytes, bytes]) -> bytes:
+        """Verify the client's response and set `username`; return the answer with ``rspauth``.
+
+        Raises `UnauthorizedAccess` if the proof is wrong or the user is not allowed.
+        """
+        charset = _charset(fields)
+        username = _decoded_field(fields, b"username", charset)
+        self._check_challenge_fields(fields, charset)
         password = self._users.passwords.get(username)
-        answer = _Answer(
+        proofs = _Proofs(
             username,
-            new_nonce().decode() if password is None else password,  # as long as for one known
-            _text(fields, b"realm", coding),
+            # for an unknown user a random one, so that the check takes as long
+            new_nonce().decode() if password is None else password,
+            _decoded_field(fields, b"realm", charset),
             fields[b"nonce"],
-            _needed(fields, b"cnonce"),
-            _needed(fields, b"digest-uri"),
+            _required(fields, b"cnonce"),
+            _required(fields, b"digest-uri"),
             fields.get(b"authzid"),
         )
-        expected = answer.proof(b"AUTHENTICATE")
-        right = hmac.compare_digest(expected, _needed(fields, b"response"))
-        if password is None or not right:
+        expected = proofs.proof(b"AUTHENTICATE")
+        is_right = hmac.compare_digest(expected, _required(fields, b"response"))
+        if password is None or not is_right:
             raise UnauthorizedAccess(f"DIGEST-MD5: wrong user or password of {username[:80]!r}")
         if fields.get(b"authzid", fields[b"username"]) != fields[b"username"]:
             raise UnauthorizedAccess(f"DIGEST-MD5: {username[:80]!r} would act for another user")
@@ -133,20 +137,20 @@ class DigestServer:
                 "(saslJaasClientAllowedIds)"
             )
         self.username = username
-        return b"rspauth=" + answer.proof(b"")
+        return b"rspauth=" + proofs.proof(b"")
 
-    def _check_fields(self, fields: Mapping[bytes, bytes], coding: str) -> None:
-        """Refuse a response to another challenge than this one."""
+    def _check_challenge_fields(self, fields: Mapping[bytes, bytes], charset: str) -> None:
+        """Raise an error for a response to a challenge other than this one."""
         assert self._nonce is not None
-        if _text(fields, b"realm", coding) != self._realm:
+        if _decoded_field(fields, b"realm", charset) != self._realm:
             raise UnauthorizedAccess("DIGEST-MD5: the response is for another realm")
-        if _needed(fields, b"nonce") != self._nonce:
+        if _required(fields, b"nonce") != self._nonce:
             raise UnauthorizedAccess("DIGEST-MD5: the response is to another nonce")
-        if fields.get(b"nc", _COUNT) != _COUNT:
+        if fields.get(b"nc", _NONCE_COUNT) != _NONCE_COUNT:
             raise UnauthorizedAccess("DIGEST-MD5: the nonce was used before")
         if fields.get(b"qop", b"auth") != b"auth":
             raise UnauthorizedAccess("DIGEST-MD5: only qop=auth is served")
-        uri = _text(fields, b"digest-uri", coding)
+        uri = _decoded_field(fields, b"digest-uri", charset)
         if uri.lower() != self._digest_uri.lower():
             raise UnauthorizedAccess("DIGEST-MD5: the response is for another service")
         maxbuf = fields.get(b"maxbuf", b"65536")
@@ -157,8 +161,8 @@ class DigestServer:
 class DigestClient:
     """The client's side of one handshake, as `user`.
 
-    `respond` takes what the server sent and returns what is sent next; the first message is empty,
-    and so is the last, after which the handshake is `complete`.
+    `respond` takes a message of the server and returns the next one to send. The first and the last
+    message to the server are empty; after the last the handshake is `complete`.
     """
 
     def __init__(
@@ -167,74 +171,74 @@ class DigestClient:
         self._user = user
         self._cnonce = cnonce
         self._digest_uri = digest_uri
-        self._expected = b""
+        self._expected_rspauth = b""
         self._step = 1
         self.complete = False
 
     def respond(self, message: bytes) -> bytes:
-        """Return the answer to a challenge, or nothing to the server's proof.
+        """Return the response to a challenge, or b"" once the server's proof is verified.
 
-        Raises `CorruptionError` for a message that is none, `UnauthorizedAccess` for a challenge
-        that asks for more than DIGEST-MD5 for authentication, and for a server that does not know
-        the password.
+        Raises `CorruptionError` for a malformed message, `UnauthorizedAccess` for a challenge that
+        requires another algorithm or encryption, and if the server does not know the password.
         """
         step, self._step = self._step, 0
         if len(message) > LONGEST_CHALLENGE:
             raise CorruptionError(None, LONGEST_CHALLENGE, "too long a challenge of DIGEST-MD5")
         if step == 1:
             self._step = 2
-            return self._response(parse_directives(message, _IN_CHALLENGE))
+            return self._make_response(parse_directives(message, _CHALLENGE_FIELDS))
         if step == 2:
-            proof = _needed(parse_directives(message, [b"rspauth"]), b"rspauth")
-            if not hmac.compare_digest(proof, self._expected):
+            proof = _required(parse_directives(message, [b"rspauth"]), b"rspauth")
+            if not hmac.compare_digest(proof, self._expected_rspauth):
                 who = repr(self._user.username)
                 raise UnauthorizedAccess(f"the bookie does not know the password of {who}")
             self.complete = True
             return b""
         raise CorruptionError(None, None, "a message of DIGEST-MD5 after the handshake")
 
-    def _response(self, fields: Mapping[bytes, bytes]) -> bytes:
-        coding = _coding(fields)
-        if _needed(fields, b"algorithm") != b"md5-sess":
+    def _make_response(self, fields: Mapping[bytes, bytes]) -> bytes:
+        """Return the response to a challenge, and keep the ``rspauth`` expected in return."""
+        charset = _charset(fields)
+        if _required(fields, b"algorithm") != b"md5-sess":
             raise UnauthorizedAccess("DIGEST-MD5: the bookie asks for another algorithm")
         if b"auth" not in fields.get(b"qop", b"auth").replace(b",", b" ").split():
             raise UnauthorizedAccess("DIGEST-MD5: the bookie asks for encryption by SASL")
-        nonce, cnonce = _needed(fields, b"nonce"), self._cnonce or new_nonce()
+        nonce, cnonce = _required(fields, b"nonce"), self._cnonce or new_nonce()
         realm = fields.get(b"realm", b"")
         try:
-            username = self._user.username.encode(coding)
+            username = self._user.username.encode(charset)
         except UnicodeError:
             who = repr(self._user.username)
             raise UnauthorizedAccess(f"DIGEST-MD5: the bookie takes no name as {who}") from None
-        answer = _Answer(
+        proofs = _Proofs(
             self._user.username,
             self._user.password,
-            _text({b"realm": realm}, b"realm", coding),
+            _decoded_field({b"realm": realm}, b"realm", charset),
             nonce,
             cnonce,
             self._digest_uri.encode(),
             self._user.username.encode(),
         )
-        self._expected = answer.proof(b"")
-        parts = [b"charset=utf-8"] if coding == _UTF8 else []
-        parts.append(b"username=" + quoted(username))
+        self._expected_rspauth = proofs.proof(b"")
+        directives = [b"charset=utf-8"] if charset == _UTF8 else []
+        directives.append(b"username=" + quoted(username))
         if realm:
-            parts.append(b"realm=" + quoted(realm))
-        parts += [
+            directives.append(b"realm=" + quoted(realm))
+        directives += [
             b"nonce=" + quoted(nonce),
-            b"nc=" + _COUNT,
+            b"nc=" + _NONCE_COUNT,
             b"cnonce=" + quoted(cnonce),
             b"digest-uri=" + quoted(self._digest_uri.encode()),
             b"maxbuf=65536",
-            b"response=" + answer.proof(b"AUTHENTICATE"),
+            b"response=" + proofs.proof(b"AUTHENTICATE"),
             b"qop=auth",
             b"authzid=" + quoted(self._user.username.encode()),
         ]
-        return b",".join(parts)
+        return b",".join(directives)
 
 
-class _Answer:
-    """What the proofs of a handshake are made of (RFC 2831, 2.1.2.1)."""
+class _Proofs:
+    """Computes the proofs of a handshake (RFC 2831, 2.1.2.1)."""
 
     def __init__(
         self,
@@ -246,54 +250,54 @@ class _Answer:
         digest_uri: bytes,
         authzid: bytes | None,
     ) -> None:
-        secret = _md5(b":".join(map(_as_latin, (username, realm, password)))).digest()
-        ends = [nonce, cnonce] if authzid is None else [nonce, cnonce, authzid]
-        self._key = _hex(b":".join([secret, *ends]))
-        self._middle = b":".join([nonce, _COUNT, cnonce, b"auth"])
+        secret_hash = _md5(b":".join(map(_encode_for_hash, (username, realm, password)))).digest()
+        key_fields = [nonce, cnonce] if authzid is None else [nonce, cnonce, authzid]
+        self._key = _hex(b":".join([secret_hash, *key_fields]))
+        self._nonce_fields = b":".join([nonce, _NONCE_COUNT, cnonce, b"auth"])
         self._digest_uri = digest_uri
 
     def proof(self, method: bytes) -> bytes:
-        """Return 32 hexadecimal digits: of the client by ``AUTHENTICATE``, of the server by
-        nothing."""
-        asked = _hex(method + b":" + self._digest_uri)
-        return _hex(b":".join([self._key, self._middle, asked]))
+        """Return 32 hex digits: the client's proof for ``AUTHENTICATE``, the server's for b""."""
+        method_hash = _hex(method + b":" + self._digest_uri)
+        return _hex(b":".join([self._key, self._nonce_fields, method_hash]))
 
 
 def _md5(data: bytes) -> hashlib._Hash:
-    return hashlib.md5(data, usedforsecurity=False)  # which systems that forbid it still have
+    return hashlib.md5(data, usedforsecurity=False)  # works where MD5 is forbidden for security
 
 
 def _hex(data: bytes) -> bytes:
     return _md5(data).hexdigest().encode()
 
 
-def _as_latin(text: str) -> bytes:
-    """Return text as it is hashed: in ISO 8859-1 where that has all of it, else in UTF-8."""
+def _encode_for_hash(text: str) -> bytes:
+    """Return text encoded for hashing: in ISO 8859-1 if possible, else in UTF-8."""
     try:
         return text.encode(_LATIN)
     except UnicodeError:
         return text.encode(_UTF8)
 
 
-def _coding(fields: Mapping[bytes, bytes]) -> str:
-    charset = fields.get(b"charset")
-    if charset is None:
+def _charset(fields: Mapping[bytes, bytes]) -> str:
+    """Return the encoding of text fields: ISO 8859-1 unless the message says UTF-8."""
+    charset_field = fields.get(b"charset")
+    if charset_field is None:
         return _LATIN
-    if charset.lower() != b"utf-8":
+    if charset_field.lower() != b"utf-8":
         raise CorruptionError(None, None, "charset of DIGEST-MD5 is not utf-8")
     return _UTF8
 
 
-def _needed(fields: Mapping[bytes, bytes], name: bytes) -> bytes:
+def _required(fields: Mapping[bytes, bytes], name: bytes) -> bytes:
     value = fields.get(name)
     if value is None:
         raise CorruptionError(None, None, f"message of DIGEST-MD5 lacks {name.decode()}")
     return value
 
 
-def _text(fields: Mapping[bytes, bytes], name: bytes, coding: str) -> str:
+def _decoded_field(fields: Mapping[bytes, bytes], name: bytes, charset: str) -> str:
     try:
-        return _needed(fields, name).decode(coding)
+        return _required(fields, name).decode(charset)
     except UnicodeDecodeError:
-        reason = f"{name.decode()} of DIGEST-MD5 is not {coding}"
+        reason = f"{name.decode()} of DIGEST-MD5 is not {charset}"
         raise CorruptionError(None, None, reason) from None

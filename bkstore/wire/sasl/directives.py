@@ -1,6 +1,6 @@
 """Directives: the syntax of DIGEST-MD5's messages, ``name=value`` and commas (RFC 2831, 7.1).
 
-A value is a token, or a quoted string in which a backslash stands before what it quotes.
+A value is a token, or a quoted string in which a backslash escapes the next character.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from bkstore.errors import CorruptionError
 
-# Possessive, so that no input makes it look at a byte more than a few times.
+# Possessive quantifiers: no input makes it examine a byte more than a few times.
 _DIRECTIVE = re.compile(
     rb"""
     [ \t\r\n]*+
@@ -22,14 +22,14 @@ _DIRECTIVE = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _ESCAPE = re.compile(rb"\\(.)", re.DOTALL)
-_TO_QUOTE = re.compile(rb'["\\\x00-\x08\x0b\x0c\x0e-\x1f\x7f]')
+_NEEDS_ESCAPE = re.compile(rb'["\\\x00-\x08\x0b\x0c\x0e-\x1f\x7f]')
 
 
 def parse_directives(message: bytes, known: Iterable[bytes]) -> dict[bytes, bytes]:
-    """Return the values of known directives by their names, unquoted; others are passed over.
+    """Return the unquoted values of known directives by name; other directives are ignored.
 
-    `CorruptionError`, without a word of what it found, for a message of another syntax, and for
-    a known directive that is there twice.
+    Raises `CorruptionError` for invalid syntax and for a repeated known directive. Its message
+    does not show any of the input, except the name of that directive.
 
     >>> parse_directives(b'realm="b\\\\"k", nonce=7,,stale=true', [b"realm", b"nonce"])
     {b'realm': b'b"k', b'nonce': b'7'}
@@ -52,9 +52,9 @@ def parse_directives(message: bytes, known: Iterable[bytes]) -> dict[bytes, byte
 
 
 def quoted(value: bytes) -> bytes:
-    r"""Return a value as a quoted string: control characters quoted too, as Java does.
+    r"""Return a value as a quoted string. Control characters are escaped too, as in Java.
 
     >>> quoted(b'a"b').decode()
     '"a\\"b"'
     """
-    return b'"' + _TO_QUOTE.sub(rb"\\\g<0>", value) + b'"'
+    return b'"' + _NEEDS_ESCAPE.sub(rb"\\\g<0>", value) + b'"'

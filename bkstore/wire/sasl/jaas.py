@@ -5,7 +5,7 @@
         user_bookkeeper="secret";
     };
 
-Of login modules only ZooKeeper's `DigestLoginModule` means something here. Source:
+ZooKeeper's `DigestLoginModule` is the only login module that is supported. Source:
 `sasl/SaslServerState`, `sasl/SASLClientProviderFactory`, Java's `ConfigFile`.
 """
 
@@ -22,12 +22,12 @@ from bkstore.files.opening import read_whole
 from bkstore.files.os_errors import readable
 
 BOOKIE_SECTION = "Bookie"
-"""`saslJaasBookieSectionName` where nothing is set."""
+"""The default of `saslJaasBookieSectionName`."""
 
 CLIENT_SECTION = "BookKeeper"
-"""`saslJaasClientSectionName` where nothing is set."""
+"""The default of `saslJaasClientSectionName`."""
 
-_LIMIT = 1 << 20
+_MAX_FILE_BYTES = 1 << 20
 _FLAGS = ("required", "requisite", "sufficient", "optional")
 
 _TOKEN = re.compile(
@@ -40,7 +40,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _ESCAPE = re.compile(r"\\([0-3]?[0-7]{1,2}|.)")
-_LETTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_ESCAPED_LETTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
 class LoginModule(NamedTuple):
@@ -59,13 +59,13 @@ class _Token(NamedTuple):
 def read_jaas(file: StrPath) -> dict[str, list[LoginModule]]:
     """Return the login modules of a JAAS file by section.
 
-    `InvalidArgument` names the line that is no JAAS configuration, and shows nothing of it;
-    `CorruptionError` for what is no file of at most 1 MiB, `BkstoreError` as of `readable` for
-    one that the system refuses.
+    Raises `InvalidArgument` with the line number of a syntax error, without showing the line;
+    `CorruptionError` if it is not a regular file of at most 1 MiB; the error of `readable` if the
+    system refuses to read it.
     """
     path = as_path("JAAS file", file)
     with readable(path):
-        data = read_whole(path, _LIMIT)
+        data = read_whole(path, _MAX_FILE_BYTES)
     try:
         return parse_jaas(data.decode("utf-8"))
     except UnicodeDecodeError:
@@ -75,23 +75,24 @@ def read_jaas(file: StrPath) -> dict[str, list[LoginModule]]:
 
 
 def parse_jaas(text: str) -> dict[str, list[LoginModule]]:
-    """Return the login modules of a JAAS file's text by section; raises as `read_jaas`.
+    """Return the login modules in the text of a JAAS file by section. Raises `InvalidArgument`.
 
     >>> parse_jaas('BookKeeper { a.Module required username="hd" password=pw; };')
     {'BookKeeper': [LoginModule(name='a.Module', options={'username': 'hd', 'password': 'pw'})]}
     """
-    reader = _Reader(text)
+    reader = _TokenReader(text)
     sections: dict[str, list[LoginModule]] = {}
     while not reader.at_end:
         section = reader.word("the name of a section")
-        modules = list(_modules(reader))
+        modules = list(_parse_modules(reader))
         if section in sections:
             raise reader.refuse(f"section {section!r} is there twice")
         sections[section] = modules
     return sections
 
 
-def _modules(reader: _Reader) -> Iterator[LoginModule]:
+def _parse_modules(reader: _TokenReader) -> Iterator[LoginModule]:
+    """Yield the login modules of a section, from its opening brace on."""
     reader.sign("{")
     while not reader.takes("}"):
         name = reader.word("the class of a login module")
@@ -110,11 +111,11 @@ def _modules(reader: _Reader) -> Iterator[LoginModule]:
     reader.sign(";")
 
 
-class _Reader:
-    """The tokens of a text, one after the other."""
+class _TokenReader:
+    """Reads the tokens of a text one after the other."""
 
     def __init__(self, text: str) -> None:
-        self._tokens = _tokens(text)
+        self._tokens = _tokenize(text)
         self._line = 1
         self._next = next(self._tokens)
 
@@ -129,13 +130,13 @@ class _Reader:
         return value
 
     def word(self, what: str) -> str:
-        """Return a word or quoted text."""
+        """Take and return a word or quoted text. Raises `InvalidArgument` if `what` is missing."""
         if self._next.kind not in ("word", "text"):
             raise self._expected(what)
         return self._take()
 
     def sign(self, sign: str) -> None:
-        """Take a sign."""
+        """Take a sign. Raises `InvalidArgument` if the next token is another."""
         if not self.takes(sign):
             raise self._expected(f"{sign!r}")
 
@@ -151,12 +152,12 @@ class _Reader:
         return self.refuse(f"{what} is expected")
 
     def refuse(self, reason: str) -> InvalidArgument:
-        """Return the error about the token that was taken last."""
+        """Return an error at the line of the last token taken."""
         return InvalidArgument(f"line {self._line}: no JAAS configuration: {reason}")
 
 
-def _tokens(text: str) -> Iterator[_Token]:
-    """Yield tokens, then one of kind ``end``; what begins none is a token of kind ``other``."""
+def _tokenize(text: str) -> Iterator[_Token]:
+    """Yield tokens, then one of kind ``end``, or of kind ``other`` at invalid input."""
     offset, line = 0, 1
     while offset < len(text):
         match = _TOKEN.match(text, offset)
@@ -165,7 +166,7 @@ def _tokens(text: str) -> Iterator[_Token]:
             return
         kind, value = str(match.lastgroup), match[0]
         if kind == "text":
-            value = _ESCAPE.sub(_unescaped, value[1:-1])
+            value = _ESCAPE.sub(_unescape, value[1:-1])
         if kind != "blank":
             yield _Token(kind, value, line)
         line += match[0].count("\n")
@@ -173,24 +174,24 @@ def _tokens(text: str) -> Iterator[_Token]:
     yield _Token("end", "", line)
 
 
-def _unescaped(match: re.Match[str]) -> str:
+def _unescape(match: re.Match[str]) -> str:
     escaped = match[1]
     if escaped.isascii() and escaped.isdigit() and escaped < "8":
         return chr(int(escaped, 8))
-    return _LETTERS.get(escaped, escaped)
+    return _ESCAPED_LETTERS.get(escaped, escaped)
 
 
 def digest_options(file: StrPath, section: str) -> dict[str, str]:
-    """Return the options of a section for DIGEST-MD5, of all its login modules together.
+    """Return the DIGEST-MD5 options of a section, from all its login modules together.
 
-    `InvalidArgument` for a section that is not there and for login modules that are not served,
-    Kerberos among them; else raises as `read_jaas`.
+    Raises `InvalidArgument` for a missing section and for unsupported login modules such as
+    Kerberos; and what `read_jaas` raises.
     """
     sections = read_jaas(file)
     modules = sections.get(as_text("section", section))
     if not modules:
-        there = ", ".join(sorted(sections)) or "none"
-        raise InvalidArgument(f"{file}: has no section {section!r} (there are: {there})")
+        section_names = ", ".join(sorted(sections)) or "none"
+        raise InvalidArgument(f"{file}: has no section {section!r} (there are: {section_names})")
     for module in modules:
         name = module.name.rpartition(".")[2]
         if name == "Krb5LoginModule":

@@ -6,4 +6,4 @@ from __future__ import annotations
 SASL = b"sasl"
 
 AUTH_DISABLED = b"AuthDisabledPlugin"
-"""What a bookie names in its answer to AUTH where none is asked for, or none any more."""
+"""The plugin in a bookie's answer to AUTH if it does not require authentication (any more)."""
