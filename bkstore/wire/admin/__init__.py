@@ -1,12 +1,11 @@
 """HTTP admin of a bookie: BookKeeper's endpoints, and which entries of a ledger are here.
 
-`server` has `AdminServer`, a thread with a server in it: read it first. What a request asks and
-what is answered is decided without the network: `routes` knows the paths, who may do what, and
-what an error looks like; `ledgers` and `entries` are the endpoints about ledgers, `disk` and
-`garbage` those about the bookie's files, with what goes on behind an answer, `operations` those
-of probes and operators, about its condition and its cluster. They take and give what `messages`
-has, and `parameters` reads the query. `transport` puts them on aiohttp, `guard` bounds what a
-connection may cost, `counters` counts into Prometheus. Page: `docs/http-admin.md`.
+`server` has `AdminServer`, which runs in a thread: read it first. Requests are answered without the
+network: `routes` has the paths, the bearer token, and the status of errors; `ledgers` and `entries`
+are the endpoints about ledgers, `disk` and `garbage` those about the bookie's files, `operations`
+those for probes and operators. `messages` has requests and answers, and `parameters` reads the
+query. `transport` serves them by aiohttp, `guard` limits connections, `counters` has the
+Prometheus metrics. Page: `docs/http-admin.md`.
 """
 
 from bkstore.wire.admin.counters import OperationCounters

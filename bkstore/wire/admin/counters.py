@@ -1,7 +1,7 @@
-"""OperationCounters: what a bookie server answered, for Prometheus, with BP-62's two histograms.
+"""OperationCounters: Prometheus metrics of a bookie server, with BP-62's two histograms.
 
-BP-62 ("Observability") asks for the histograms of batch reads by these names and with these
-buckets; upstream has not built them.
+BP-62 ("Observability") has the histograms of batch reads with these names and buckets; BookKeeper
+has not built them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 BATCH_READ = "BATCH_READ_ENTRY"
 MILLISECONDS = (5, 10, 20, 50, 100, 200, 500, 1000, 3000)
-"""BP-62's latency buckets; what takes longer is in the last one, which has no end."""
+"""BP-62's latency buckets; longer times are in a last bucket without a limit."""
 
 RESPONSE_BYTES = (128, 512, 1 << 10, 2 << 10, 4 << 10, 16 << 10, 128 << 10, 1 << 20)
 """BP-62's buckets of response sizes: 128, 512, 1k, 2k, 4k, 16k, 128k, 1 MB."""
@@ -30,16 +30,16 @@ SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1
 
 
 class OperationCounters:
-    """Counts requests into a Prometheus registry; give it to a bookie server as its observer.
+    """Counts requests in a Prometheus registry; give it to a bookie server as its observer.
 
-    `registry` None makes one of its own, which `AdminServer` shows at ``/metrics``. Metrics:
+    By default it makes a registry of its own. `AdminServer` shows it at ``/metrics``. Metrics:
     ``bkstore_server_requests`` by operation, protocol and status; ``bkstore_server_seconds``
     by operation and protocol; ``bkstore_admin_requests`` by path and status;
     ``bkstore_server_read_only``, 1 while writes are refused, and ``bkstore_checkpoint_failures``;
     of batch reads
     ``bookkeeper_server_BATCH_READ_ENTRY_REQUEST`` in milliseconds and
     ``bookkeeper_server_BATCH_READ_ENTRY_RESPONSE_SIZE`` in bytes. Raises `MissingDependency`
-    without `prometheus_client`, `InvalidArgument` for a registry that has these. Threads: safe.
+    without `prometheus_client`, `InvalidArgument` if the registry has them already. Threads: safe.
 
     >>> counters = OperationCounters()
     >>> counters.observe("BATCH_READ_ENTRY", 2, 0.007, Status.EOK, 300)
@@ -51,33 +51,35 @@ class OperationCounters:
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         prometheus = _prometheus()
         self.registry = prometheus.CollectorRegistry() if registry is None else registry
-        self._shows_garbage = False
+        self._garbage_registered = False
         counter, histogram = prometheus.Counter, prometheus.Histogram
 
-        def made(kind: Any, name: str, text: str, *labels: str, **options: Any) -> Any:
+        def metric(kind: Any, name: str, text: str, *labels: str, **options: Any) -> Any:
             return kind(name, text, labels, registry=self.registry, **options)
 
         try:
             text = "Requests by operation, protocol and status"
-            of_all = ("operation", "protocol", "status")
-            self._requests = made(counter, "bkstore_server_requests", text, *of_all)
-        except ValueError as error:
+            request_labels = ("operation", "protocol", "status")
+            self._request_count = metric(counter, "bkstore_server_requests", text, *request_labels)
+        except ValueError as error:  # if another `OperationCounters` has this registry
             raise InvalidArgument(f"the registry has these metrics already: {error}") from None
         text = "Time from a whole request to its answer"
-        self._seconds = made(
-            histogram, "bkstore_server_seconds", text, *of_all[:2], buckets=SECONDS
+        self._request_seconds = metric(
+            histogram, "bkstore_server_seconds", text, *request_labels[:2], buckets=SECONDS
         )
         text = "Requests of the HTTP admin by path and status"
-        self._admin = made(counter, "bkstore_admin_requests", text, "path", "status")
+        self._admin_requests = metric(counter, "bkstore_admin_requests", text, "path", "status")
         text = "Whether the bookie refuses writes"
-        self._read_only = made(prometheus.Gauge, "bkstore_server_read_only", text)
+        self._read_only = metric(prometheus.Gauge, "bkstore_server_read_only", text)
         text = "Checkpoints that failed"
-        self._checkpoints = made(counter, "bkstore_checkpoint_failures", text)
+        self._checkpoint_failures = metric(counter, "bkstore_checkpoint_failures", text)
         name = f"bookkeeper_server_{BATCH_READ}"
         text = "Milliseconds of batch reads (BP-62)"
-        self._batch = made(histogram, f"{name}_REQUEST", text, buckets=MILLISECONDS)
+        self._batch_read_millis = metric(histogram, f"{name}_REQUEST", text, buckets=MILLISECONDS)
         text = "Bytes of answers to batch reads (BP-62)"
-        self._sizes = made(histogram, f"{name}_RESPONSE_SIZE", text, buckets=RESPONSE_BYTES)
+        self._batch_read_sizes = metric(
+            histogram, f"{name}_RESPONSE_SIZE", text, buckets=RESPONSE_BYTES
+        )
 
     def observe(
         self,
@@ -87,40 +89,40 @@ class OperationCounters:
         status: Status,
         response_size: int | None = None,
     ) -> None:
-        """Take note of one request to a bookie server (`bkstore.wire.server.observer`)."""
-        self._requests.labels(operation, f"v{protocol}", status.name).inc()
-        self._seconds.labels(operation, f"v{protocol}").observe(seconds)
+        """Count one request to a bookie server (`bkstore.wire.server.observer`)."""
+        self._request_count.labels(operation, f"v{protocol}", status.name).inc()
+        self._request_seconds.labels(operation, f"v{protocol}").observe(seconds)
         if operation == BATCH_READ:
-            self._batch.observe(seconds * 1000)
+            self._batch_read_millis.observe(seconds * 1000)
             if response_size is not None:
-                self._sizes.observe(response_size)
+                self._batch_read_sizes.observe(response_size)
 
     def observe_many(
         self, count: int, operation: str, protocol: int, seconds: float, status: Status
     ) -> None:
-        """Take note of so many requests alike; some 0.7 us each."""
-        self._requests.labels(operation, f"v{protocol}", status.name).inc(count)
-        observe = self._seconds.labels(operation, f"v{protocol}").observe
+        """Count `count` requests with the same outcome; about 0.7 us each."""
+        self._request_count.labels(operation, f"v{protocol}", status.name).inc(count)
+        observe = self._request_seconds.labels(operation, f"v{protocol}").observe
         for _ in range(count):
             observe(seconds)
 
     def answered(self, path: str, status: int) -> None:
-        """Take note of one request to the HTTP admin."""
-        self._admin.labels(path, str(status)).inc()
+        """Count one request to the HTTP admin."""
+        self._admin_requests.labels(path, str(status)).inc()
 
     def checkpoint_failed(self) -> None:
-        """Take note of a checkpoint that failed."""
-        self._checkpoints.inc()
+        """Count a failed checkpoint."""
+        self._checkpoint_failures.inc()
 
     def tell_read_only(self, asked: Callable[[], bool]) -> None:
-        """Have the gauge tell what `asked` returns."""
+        """Set the read-only gauge to call `asked` at each scrape."""
         self._read_only.set_function(lambda: float(asked()))
 
     def show_garbage(self, collector: BackgroundCollector) -> None:
-        """Have the metrics tell of a garbage collector; of one for each registry."""
-        if not self._shows_garbage:
+        """Register the metrics of a garbage collector; later calls do nothing."""
+        if not self._garbage_registered:
             self.registry.register(cast("Collector", GarbageMetrics(collector)))
-            self._shows_garbage = True
+            self._garbage_registered = True
 
     def exposition(self) -> bytes:
         """Return all metrics of the registry in the text format, version 0.0.4."""

@@ -1,6 +1,6 @@
-"""`bookie/list_disk_file`, `last_log_mark`, `info`: what the bookie has on its disks.
+"""Endpoints `bookie/list_disk_file`, `last_log_mark`, `info`: the bookie's files and disks.
 
-Upstream: `ListDiskFilesService`, `GetLastLogMarkService`, `BookieInfoService`.
+BookKeeper: `ListDiskFilesService`, `GetLastLogMarkService`, `BookieInfoService`.
 """
 
 from __future__ import annotations
@@ -19,46 +19,49 @@ KINDS = {"journal": ".txn", "entrylog": ".log", "index": ".idx"}
 
 
 class DiskEndpoints:
-    """Looks at the bookie's directories."""
+    """The endpoints about the bookie's directories."""
 
     def __init__(self, bookie: Bookie, compat: bool) -> None:
         self._bookie = bookie
         self._compat = compat
 
     def list_disk_file(self, request: Request) -> Answer:
-        """Answer with the names of each kind of files, by time of change, a tab behind each.
+        """Answer with the file names of each kind, ordered by modification time.
 
-        Another `file_type` than the three means all of them, as upstream.
+        An unknown `file_type` means all three kinds, as in BookKeeper.
         """
-        asked = request.parameters.get("file_type")
-        kinds = [asked] if asked in KINDS else list(KINDS)
-        pairs = ((f"{kind} files", self._names(kind or "")) for kind in kinds)
+        file_type = request.parameters.get("file_type")
+        kinds = [file_type] if file_type in KINDS else list(KINDS)
+        pairs = ((f"{kind} files", self._joined_names(kind or "")) for kind in kinds)
         return Answer(200, members(pairs))
 
-    def _names(self, kind: str) -> str:
+    def _joined_names(self, kind: str) -> str:
+        """Return the names of the files of a kind, each with a tab behind it."""
         place = self._bookie.place
-        currents = {"journal": place.journal, "entrylog": place.ledger, "index": place.index}[kind]
+        dirs_of_kind = {"journal": place.journal, "entrylog": place.ledger, "index": place.index}
+        current_dirs = dirs_of_kind[kind]
         if kind == "entrylog" and not self._compat:
-            paths = [log.path for log in entry_logs_in(currents)]
-        else:  # upstream takes the write-ahead logs of RocksDB for entry logs
-            paths = list(_below(currents, KINDS[kind]))
-        return "".join(f"{os.path.basename(path)}\t" for path in _by_time(paths))
+            paths = [log.path for log in entry_logs_in(current_dirs)]
+        else:  # BookKeeper counts RocksDB's write-ahead logs as entry logs
+            paths = list(_files_with_suffix(current_dirs, KINDS[kind]))
+        return "".join(f"{os.path.basename(path)}\t" for path in _sorted_by_time(paths))
 
     def last_log_mark(self, request: Request) -> Answer:
-        """Answer with the mark of each journal, as it is on disk."""
+        """Answer with the log mark of each journal, as stored on disk."""
         place, marks = self._bookie.place, dict[str, str]()
-        several = len(place.journal) > 1
-        for number in range(len(place.journal)):
-            mark = read_last_mark(place.ledger, number if several else None)
-            name = f"{mark.journal_id}({journal_name(mark.journal_id)})"
-            name = f"LastLogMark: Journal Id - {name}"
-            if name in marks and not self._compat:  # upstream keeps one of those of one id
-                name += f" of journal {number}"
-            marks[name] = f"Pos - {mark.position}"
+        has_several = len(place.journal) > 1
+        for journal_index in range(len(place.journal)):
+            mark = read_last_mark(place.ledger, journal_index if has_several else None)
+            title = f"{mark.journal_id}({journal_name(mark.journal_id)})"
+            title = f"LastLogMark: Journal Id - {title}"
+            # of marks with the same id, BookKeeper keeps only one
+            if title in marks and not self._compat:
+                title += f" of journal {journal_index}"
+            marks[title] = f"Pos - {mark.position}"
         return json_answer(marks)
 
     def info(self, request: Request) -> Answer:
-        """Answer with free and total bytes of the disks under the ledger directories."""
+        """Answer with free and total bytes of the disks of the ledger directories."""
         disks = {}
         for current in self._bookie.place.ledger:
             with readable(current):
@@ -68,19 +71,19 @@ class DiskEndpoints:
         return json_answer({"freeSpace": free, "totalSpace": total})
 
 
-def _below(currents: Sequence[Path], suffix: str) -> Iterator[str]:
-    for current in currents:
-        with readable(current):
-            for folder, _, names in os.walk(current):
+def _files_with_suffix(current_dirs: Sequence[Path], suffix: str) -> Iterator[str]:
+    for current_dir in current_dirs:
+        with readable(current_dir):
+            for folder, _, names in os.walk(current_dir):
                 yield from (os.path.join(folder, name) for name in names if name.endswith(suffix))
 
 
-def _by_time(paths: list[str]) -> list[str]:
-    """Return the files by time of change, then by name; those that are gone are left out."""
-    found = []
+def _sorted_by_time(paths: list[str]) -> list[str]:
+    """Return the existing files ordered by modification time, then by length of path and path."""
+    keyed_paths = []
     for path in paths:
         try:
-            found.append((os.stat(path).st_mtime_ns, len(path), path))
+            keyed_paths.append((os.stat(path).st_mtime_ns, len(path), path))
         except FileNotFoundError:
             continue
-    return [path for *_, path in sorted(found)]
+    return [path for *_, path in sorted(keyed_paths)]

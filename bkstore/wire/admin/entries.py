@@ -1,7 +1,7 @@
-"""`ledger/read`, `ledger/delete`, `ledger/availability`: the entries that this bookie holds.
+"""Endpoints `ledger/read`, `ledger/delete`, `ledger/availability`: entries that the bookie has.
 
-Upstream's `ReadLedgerEntryService` and `DeleteLedgerService` are clients of the whole cluster;
-here one bookie answers. Which entries it has is BP-34's listing, which upstream's admin lacks.
+BookKeeper's `ReadLedgerEntryService` and `DeleteLedgerService` are clients of the whole cluster;
+here one bookie answers. `availability` is BP-34's listing, which BookKeeper's admin lacks.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from bkstore.wire.admin.ledgers import SOURCE
 from bkstore.wire.admin.messages import Answer, Refused, Request, json_answer, members
 
 PAGE = 1000
-"""Entries of a page."""
+"""The number of entries of a page."""
 
 MOST_RANGES = 100_000
-"""Ranges that are written out; groups say the same in less."""
+"""The most ranges to write out; the groups have the same information and are shorter."""
 
-_READ_AT_ONCE = 1 << 20
+_READ_BYTES = 1 << 20
 _DIGESTS = ("CRC32", "CRC32C", "MAC", "HMAC", "DUMMY")
-_HERE = {SOURCE: "bookie"}
+_SOURCE_HEADER = {SOURCE: "bookie"}
 
 
 class EntryEndpoints:
-    """Reads and deletes what the bookie holds. Memory: about a MiB, or an entry, a request."""
+    """Reads and deletes a bookie's entries. Memory: 1 MiB or one entry for each request."""
 
     def __init__(self, bookie: Bookie, metadata: MetadataStore | None) -> None:
         self._bookie = bookie
@@ -43,139 +43,149 @@ class EntryEndpoints:
     # -- read
 
     def read(self, request: Request) -> Answer:
-        """Answer with entry id -> payload as ASCII text, of the entries that are here."""
-        name = parameters.ledger(request)
+        """Answer with entry id -> payload as ASCII text, for the entries that the bookie has."""
+        ledger_id = parameters.ledger(request)
         digest = parameters.choice(request, "digest_type", _DIGESTS)
         page = parameters.page(request)
-        first, last = _span(request, page)
-        if not self._bookie.ledger_exists(name):
-            raise NoSuchLedger(f"ledger {name} is not known here")
-        wanted = Availability.from_ranges([(first, last)]) & self._bookie.availability(name)
-        payloads = _Payloads(*self._digest(name, digest))
-        return Answer(200, members(self._read(name, wanted, payloads, page)), headers=_HERE)
+        first, last = _requested_range(request, page)
+        if not self._bookie.ledger_exists(ledger_id):
+            raise NoSuchLedger(f"ledger {ledger_id} is not known here")
+        entries = Availability.from_ranges([(first, last)]) & self._bookie.availability(ledger_id)
+        payloads = _PayloadReader(*self._digest(ledger_id, digest))
+        return Answer(
+            200,
+            members(self._read_payloads(ledger_id, entries, payloads, page)),
+            headers=_SOURCE_HEADER,
+        )
 
-    def _read(
-        self, name: LedgerId, wanted: Availability, payloads: _Payloads, page: int | None
+    def _read_payloads(
+        self, ledger_id: LedgerId, entries: Availability, payloads: _PayloadReader, page: int | None
     ) -> Iterator[tuple[str, Any]]:
         if page is not None:
             yield "Entries for page: ", str(page)
-        ids = iter(wanted)
-        while some := list(islice(ids, PAGE)):
-            for start, stop in _runs(some):
+        entry_ids = iter(entries)
+        while chunk := list(islice(entry_ids, PAGE)):
+            for start, stop in _consecutive_runs(chunk):
                 while start < stop:
-                    batch = self._bookie.read_entries(name, start, stop - start, _READ_AT_ONCE)
+                    batch = self._bookie.read_entries(ledger_id, start, stop - start, _READ_BYTES)
                     for entry, record in zip(batch.entries.tolist(), batch):
-                        text = payloads.of(name, entry, bytes(record))
+                        text = payloads.of(ledger_id, entry, bytes(record))
                         yield str(entry), text.decode("ascii", "replace")
                     start += len(batch)
 
-    def _digest(self, name: LedgerId, asked: str | None) -> tuple[str | None, bytes | None]:
-        """Return (digest type, password) as far as they are known."""
-        found = None
+    def _digest(
+        self, ledger_id: LedgerId, requested_type: str | None
+    ) -> tuple[str | None, bytes | None]:
+        """Return (digest type, password), each None if unknown."""
+        metadata = None
         if self._metadata is not None:
-            with suppress(NoSuchLedger):  # the bookie holds it still
-                found = self._metadata.read(name).metadata
-        if found is None or found.digest_type is None:
-            return asked, None
-        return asked or found.digest_type, found.password
+            with suppress(NoSuchLedger):  # the bookie may still have its entries
+                metadata = self._metadata.read(ledger_id).metadata
+        if metadata is None or metadata.digest_type is None:
+            return requested_type, None
+        return requested_type or metadata.digest_type, metadata.password
 
     # -- delete
 
     def delete(self, request: Request) -> Answer:
-        """Delete a ledger's metadata, or without a store its entries here; durably.
+        """Delete a ledger's metadata, or without a store its entries in the bookie, durably.
 
-        A ledger that is gone already is no error, as upstream.
+        Deleting an unknown ledger is not an error, as in BookKeeper.
         """
-        name = parameters.ledger(request)
+        ledger_id = parameters.ledger(request)
         if self._metadata is not None:
             with suppress(NoSuchLedger):
-                self._metadata.delete(name)
-        elif self._bookie.ledger_exists(name):
-            self._bookie.delete_ledger(name)
-            self._bookie.checkpoint()  # no journal says that a ledger was deleted
-        return json_answer(f"Deleted ledger: {name.ledger}")
+                self._metadata.delete(ledger_id)
+        elif self._bookie.ledger_exists(ledger_id):
+            self._bookie.delete_ledger(ledger_id)
+            self._bookie.checkpoint()  # journals do not record deletions
+        return json_answer(f"Deleted ledger: {ledger_id.ledger}")
 
     # -- availability
 
     def availability(self, request: Request) -> Answer:
-        """Answer with BP-34's condensed form: bytes in hex, groups, ranges."""
-        name = parameters.ledger(request)
-        words = ("grouped", "bookkeeper")
-        encoding = parameters.choice(request, "encoding", words) or "grouped"
-        if not self._bookie.ledger_exists(name):
-            raise NoSuchLedger(f"ledger {name} is not known here")
-        here = self._bookie.availability(name)
-        few = here.range_count <= MOST_RANGES
+        """Answer with the entries in BP-34's encoding as hex, as groups, and as ranges."""
+        ledger_id = parameters.ledger(request)
+        encodings = ("grouped", "bookkeeper")
+        encoding = parameters.choice(request, "encoding", encodings) or "grouped"
+        if not self._bookie.ledger_exists(ledger_id):
+            raise NoSuchLedger(f"ledger {ledger_id} is not known here")
+        entries = self._bookie.availability(ledger_id)
+        encoded = entries.to_bytes("bookkeeper" if encoding == "bookkeeper" else "grouped")
+        has_few_ranges = entries.range_count <= MOST_RANGES
         row = {
-            "ledger_scope_id": name.scope,
-            "ledger_id": name.ledger,
-            "entries": len(here),
+            "ledger_scope_id": ledger_id.scope,
+            "ledger_id": ledger_id.ledger,
+            "entries": len(entries),
             "encoding": encoding,
-            "bytes": here.to_bytes("bookkeeper" if encoding == "bookkeeper" else "grouped").hex(),
-            "groups": here.groups.tolist(),
-            "ranges": here.ranges().tolist() if few else None,
+            "bytes": encoded.hex(),
+            "groups": entries.groups.tolist(),
+            "ranges": entries.ranges().tolist() if has_few_ranges else None,
         }
-        return Answer(200, members(row.items()), headers=_HERE)
+        return Answer(200, members(row.items()), headers=_SOURCE_HEADER)
 
 
-class _Payloads:
-    """Takes the payloads out of records; a version 1 record does not say how long its digest is."""
+class _PayloadReader:
+    """Extracts payloads from records.
+
+    The digest type must be known, because a record of version 1 does not tell its digest's length.
+    """
 
     def __init__(self, digest: str | None, password: bytes | None) -> None:
         self._password = password
         self._digest = digest
         self._coder: Coder | None = None
 
-    def of(self, name: LedgerId, entry: int, record: bytes) -> bytes:
-        """Return the payload, verified where that needs no password or there is one."""
+    def of(self, ledger_id: LedgerId, entry: int, record: bytes) -> bytes:
+        """Return the payload. Its digest is verified, except a MAC without the password."""
         if self._digest is None:
-            self._digest = _told_by(record)
+            self._digest = _detect_digest_type(record)
             if self._digest is None:
                 reason = "its record does not tell its digest type: give digest_type"
-                raise Refused(400, f"entry {entry} of ledger {name}: {reason}")
-        kind = digest_name(self._digest)
-        if kind == "HMAC" and self._password is None:
-            return record[record_header(record).size + DIGEST_SIZES[kind] :]
+                raise Refused(400, f"entry {entry} of ledger {ledger_id}: {reason}")
+        digest = digest_name(self._digest)
+        if digest == "HMAC" and self._password is None:
+            return record[record_header(record).size + DIGEST_SIZES[digest] :]
         if self._coder is None:
-            self._coder = Coder(kind, self._password)
+            self._coder = Coder(digest, self._password)
         try:
-            return self._coder.decode(record, name, entry).payload
+            return self._coder.decode(record, ledger_id, entry).payload
         except CorruptionError as error:
-            where = f"entry {entry} of ledger {name}: {error.reason}"
-            raise CorruptionError(error.file, error.offset, where) from None
+            located_reason = f"entry {entry} of ledger {ledger_id}: {error.reason}"
+            raise CorruptionError(error.file, error.offset, located_reason) from None
 
 
-def _told_by(record: bytes) -> str | None:
-    """Return the digest type that a record names, or whose checksum fits its bytes."""
-    said = record_header(record).digest
-    if said is not None:
-        return digest_name(said)
+def _detect_digest_type(record: bytes) -> str | None:
+    """Return the digest type in a record's header, or whose checksum matches its bytes."""
+    header_digest = record_header(record).digest
+    if header_digest is not None:
+        return digest_name(header_digest)
     return fitting_checksum(record)
 
 
-def _span(request: Request, page: int | None) -> tuple[int, int]:
-    """Return the first and the last entry asked for, by upstream's rules for pages."""
+def _requested_range(request: Request, page: int | None) -> tuple[int, int]:
+    """Return the first and last requested entry, by BookKeeper's rules for pages."""
     first = parameters.integer(request, "start_entry_id", 0)
     last = parameters.integer(request, "end_entry_id", -1)
     if first < 0 or first > MAX_ENTRY_ID:
         raise Refused(400, f"start_entry_id={first} is no entry id")
     if page is not None:
-        begin = (page - 1) * PAGE
-        end = begin + PAGE - 1
-        first = max(first, begin)
-        last = end if last == -1 else min(last, end)
+        page_first = (page - 1) * PAGE
+        page_last = page_first + PAGE - 1
+        first = max(first, page_first)
+        last = page_last if last == -1 else min(last, page_last)
     if last != -1 and first > last:
-        beside = "" if page is None else f" on page {page}"
-        raise Refused(500, f"no entry lies between start_entry_id and end_entry_id{beside}")
+        page_text = "" if page is None else f" on page {page}"
+        raise Refused(500, f"no entry lies between start_entry_id and end_entry_id{page_text}")
     return first, MAX_ENTRY_ID if last == -1 else min(last, MAX_ENTRY_ID)
 
 
-def _runs(ids: list[int]) -> Iterator[tuple[int, int]]:
-    """Yield (first, behind the last) of runs of consecutive ids."""
-    start = before = ids[0]
+def _consecutive_runs(ids: list[int]) -> Iterator[tuple[int, int]]:
+    """Yield (first, last + 1) of each run of consecutive ids."""
+    start = previous = ids[0]
     for entry in ids[1:]:
-        if entry != before + 1:
-            yield start, before + 1
+        if entry != previous + 1:
+            yield start, previous + 1
             start = entry
-        before = entry
-    yield start, before + 1
+        previous = entry
+    yield start, previous + 1

@@ -1,8 +1,8 @@
-"""`bookie/gc`, `gc_details`, `entry_location_compact`: starting them, and how they go.
+"""Endpoints `bookie/gc`, `gc_details`, `entry_location_compact`: garbage collection, compaction.
 
-Upstream: `TriggerGCService`, `GCDetailsService`, `SuspendCompactionService`,
-`ResumeCompactionService`, `TriggerLocationCompactService`. A pass runs after the answer; details
-count all passes since the bookie was opened, whoever asked for them.
+BookKeeper: `TriggerGCService`, `GCDetailsService`, `SuspendCompactionService`,
+`ResumeCompactionService`, `TriggerLocationCompactService`. A pass runs after the answer. The
+details count all passes since the bookie was opened, also those not started here.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from bkstore.wire.admin.messages import Answer, Refused, Request, json_answer
 
 LOG = logging.getLogger("bkstore.wire.admin")
 
-_COMPACTION = "compaction of "
+_COMPACTION_PREFIX = "compaction of "
 _KINDS: tuple[Kind, ...] = ("major", "minor")
 
 
 class Background:
-    """Jobs that a request starts and does not wait for, one of each kind at a time. Thread-safe.
+    """Jobs that run after the request that started them, one of each kind at a time. Thread-safe.
 
-    They run in threads of their own; how the last of each kind ended is remembered.
+    They run in threads of their own. The failure of the last job of each kind is kept.
     """
 
     def __init__(self) -> None:
@@ -39,19 +39,19 @@ class Background:
         self._lock = Lock()
 
     def start(self, kind: str, job: Callable[[], None]) -> bool:
-        """Run a job soon; False, and nothing done, while another of its kind runs."""
+        """Queue a job; return False, without queueing, while another of its kind runs."""
         with self._lock:
             if kind in self._running:
                 return False
             self._running.add(kind)
         try:
-            self._pool.submit(self._run, kind, job)
+            self._pool.submit(self._run_job, kind, job)
         except BaseException:
             self._running.discard(kind)
             raise
         return True
 
-    def _run(self, kind: str, job: Callable[[], None]) -> None:
+    def _run_job(self, kind: str, job: Callable[[], None]) -> None:
         failure: str | None = "the job broke down"
         try:
             job()
@@ -67,20 +67,20 @@ class Background:
                 self._running.discard(kind)
 
     def running(self, kind: str) -> bool:
-        """Return whether a job of this kind runs, or waits to."""
+        """Return whether a job of this kind runs or is queued."""
         return kind in self._running
 
     def failure(self, kind: str) -> str | None:
-        """Return why the last job of this kind failed, None if it did not, or none ran."""
+        """Return the failure of the last job of this kind, None if it succeeded or none ran."""
         return self._failures.get(kind)
 
     def close(self) -> None:
-        """Wait for what runs: a job works on a bookie that others may be about to close."""
+        """Wait for the jobs, because the caller may close their bookie next."""
         self._pool.shutdown(wait=True)
 
 
 class GarbageEndpoints:
-    """Starts garbage collection and compactions of entry locations, and tells of them."""
+    """Starts garbage collections and compactions of entry locations, and reports their state."""
 
     def __init__(self, collector: BackgroundCollector, background: Background) -> None:
         self._collector = collector
@@ -90,20 +90,20 @@ class GarbageEndpoints:
     # -- garbage collection
 
     def collect(self, request: Request) -> Answer:
-        """Start a pass; one that runs already is not joined by a second, as upstream."""
-        asked = parameters.body_object(request) or {}
+        """Start a pass, unless a forced one runs already, as in BookKeeper."""
+        options = parameters.body_object(request) or {}
         self._collector.force(
-            major=_truth(asked, "forceMajor"),
-            minor=_truth(asked, "forceMinor"),
+            major=_boolean_member(options, "forceMajor"),
+            minor=_boolean_member(options, "forceMinor"),
         )
         return json_answer(f"Triggered GC on BookieServer: {self._bookie.bookie_id}")
 
     def collecting(self, request: Request) -> Answer:
-        """Answer whether a pass runs; as text, as upstream."""
+        """Answer whether a forced pass runs, as text, as in BookKeeper."""
         return json_answer({"is_in_force_gc": str(self._collector.is_forced).lower()})
 
     def details(self, request: Request) -> Answer:
-        """Answer with the same state for each garbage collector: one, or a directory of db."""
+        """Answer with the same state for each collector: one, or one a directory with db."""
         passes, collector = self._bookie.storage.garbage_passes, self._collector
         row = {
             "forceCompacting": collector.is_forced,
@@ -120,78 +120,78 @@ class GarbageEndpoints:
         return json_answer([row for _ in self._bookie.storage.paths])
 
     def suspended(self, request: Request) -> Answer:
-        """Answer which compactions are suspended; as text, as upstream."""
+        """Answer which compactions are suspended, as text, as in BookKeeper."""
         state = {kind: str(self._collector.is_suspended(kind)).lower() for kind in _KINDS}
         return json_answer(
             {"isMajorGcSuspended": state["major"], "isMinorGcSuspended": state["minor"]}
         )
 
     def suspend(self, request: Request) -> Answer:
-        """Suspend compactions; those that run end."""
-        return self._switch(request, "suspend", self._collector.suspend)
+        """Suspend compactions, and stop running ones."""
+        return self._switch_kinds(request, "suspend", self._collector.suspend)
 
     def resume(self, request: Request) -> Answer:
-        """Let compactions that were suspended over HTTP begin again."""
-        return self._switch(request, "resume", self._collector.resume)
+        """Resume compactions that were suspended over HTTP."""
+        return self._switch_kinds(request, "resume", self._collector.resume)
 
-    def _switch(self, request: Request, verb: str, switch: Callable[[Kind], None]) -> Answer:
-        """Switch the kinds that the body names; the answer is worded as upstream's."""
-        asked = parameters.body_object(request)
-        if asked is None:
+    def _switch_kinds(self, request: Request, verb: str, switch: Callable[[Kind], None]) -> Answer:
+        """Call `switch` for the kinds that the body enables; answer in BookKeeper's words."""
+        options = parameters.body_object(request)
+        if options is None:
             raise Refused(400, "Empty request body")
-        wishes = {kind: asked.get(f"{verb}{kind.capitalize()}") for kind in _KINDS}
-        if all(wish is None for wish in wishes.values()):
+        flags = {kind: options.get(f"{verb}{kind.capitalize()}") for kind in _KINDS}
+        if all(flag is None for flag in flags.values()):
             raise Refused(400, f"No {verb}Major or {verb}Minor params found")
-        if not all(wish is None or type(wish) is bool for wish in wishes.values()):
+        if not all(flag is None or type(flag) is bool for flag in flags.values()):
             raise Refused(400, f"{verb}Major and {verb}Minor are booleans")
-        name, answer = self._bookie.bookie_id, ""
-        for kind, lead in zip(_KINDS, ("", ", ")):
-            if wishes[kind]:
+        bookie_id, message = self._bookie.bookie_id, ""
+        for kind, separator in zip(_KINDS, ("", ", ")):
+            if flags[kind]:
                 switch(kind)
-                answer += (
-                    f"{lead}{verb.capitalize()} {kind}GC on BookieServer: "
-                    f"Bookie Server listening on {name} with id {name}"
+                message += (
+                    f"{separator}{verb.capitalize()} {kind}GC on BookieServer: "
+                    f"Bookie Server listening on {bookie_id} with id {bookie_id}"
                 )
-        return json_answer(answer)
+        return json_answer(message)
 
     # -- entry locations
 
     def compact(self, request: Request) -> Answer:
-        """Start compactions of all databases, or of those that the body names."""
-        asked = parameters.body_object(request)
-        if asked is None:
+        """Start compactions of all entry location databases, or of those in the body."""
+        options = parameters.body_object(request)
+        if options is None:
             raise Refused(400, "the body is empty")
-        wanted = asked.get("entryLocationRocksDBCompact", False)
-        places = self._collector.location_indexes()
-        named = asked.get("entryLocations", "")
-        if type(wanted) is not bool or type(named) is not str:
+        is_wanted = options.get("entryLocationRocksDBCompact", False)
+        databases = self._collector.location_indexes()
+        listed = options.get("entryLocations", "")
+        if type(is_wanted) is not bool or type(listed) is not str:
             raise Refused(400, "entryLocationRocksDBCompact is a boolean, entryLocations a text")
-        if not wanted:
+        if not is_wanted:
             return Answer.plain("Not trigger Entry Location RocksDB compact.")
-        chosen = sorted(set(named.strip().split(","))) if named.strip() else sorted(places)
-        unknown = [place for place in chosen if place not in places]
-        if unknown or not chosen:
-            what = f"{unknown[0]} is none" if unknown else "there is none"
-            raise Refused(400, f"{what} of the bookie's entry location databases {[*places]}")
-        for place in chosen:
-            compact = partial(self._collector.compact_locations, places[place])
-            self._background.start(_COMPACTION + place, compact)
-        which, end = (f": {named}", ".") if named.strip() else ("", "")
-        said = f"Triggered entry Location RocksDB{which} compact on bookie:"
-        return json_answer(f"{said}{self._bookie.bookie_id}{end}")
+        paths = sorted(set(listed.strip().split(","))) if listed.strip() else sorted(databases)
+        unknown = [path for path in paths if path not in databases]
+        if unknown or not paths:
+            reason = f"{unknown[0]} is none" if unknown else "there is none"
+            raise Refused(400, f"{reason} of the bookie's entry location databases {[*databases]}")
+        for path in paths:
+            compact = partial(self._collector.compact_locations, databases[path])
+            self._background.start(_COMPACTION_PREFIX + path, compact)
+        paths_text, end_text = (f": {listed}", ".") if listed.strip() else ("", "")
+        message = f"Triggered entry Location RocksDB{paths_text} compact on bookie:"
+        return json_answer(f"{message}{self._bookie.bookie_id}{end_text}")
 
     def compacting(self, request: Request) -> Answer:
-        """Answer with path -> whether a compaction of it runs."""
-        running = self._background.running
-        places = self._collector.location_indexes()
-        return json_answer({place: running(_COMPACTION + place) for place in places})
+        """Answer with database path -> whether its compaction runs."""
+        is_running = self._background.running
+        paths = self._collector.location_indexes()
+        return json_answer({path: is_running(_COMPACTION_PREFIX + path) for path in paths})
 
 
-def _truth(asked: dict[str, Any], name: str) -> bool | None:
-    """Return a member that says true or false, as text too; None where it is not there."""
-    if name not in asked:
+def _boolean_member(members: dict[str, Any], name: str) -> bool | None:
+    """Return a member that is true or false, possibly as text, or None if it is missing."""
+    if name not in members:
         return None
-    value = str(asked[name]).lower()
-    if value not in ("true", "false"):
-        raise Refused(400, f"{name} is neither true nor false: {value[:60]!r}")
-    return value == "true"
+    text = str(members[name]).lower()
+    if text not in ("true", "false"):
+        raise Refused(400, f"{name} is neither true nor false: {text[:60]!r}")
+    return text == "true"

@@ -1,7 +1,7 @@
-"""Guard: what one connection may cost: bytes, seconds, requests; and how many there may be.
+"""Guard: limits on the bytes and seconds of a connection, and on the number of connections.
 
-A connection carries one request. It stands between a socket and the HTTP parser, which has no
-limit on the time that a request takes to arrive, nor on requests that are sent ahead.
+A connection carries one request. The guard stands between the socket and the HTTP parser, which
+does not limit the time that a request takes to arrive, nor pipelined requests.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ _REASONS = {
     503: "Service Unavailable",
 }
 _HEAD_END = b"\r\n\r\n"
-_BODILESS = (b"GET ", b"HEAD ", b"OPTIONS ")
-_LAST_WORD_SECONDS = 1.0
-_FRAMING = 1024  # what chunks of a body add to it
-_PACE = 10
-"""Chunks that a reader must take within `Limits.seconds`, or give way to others."""
+_METHODS_WITHOUT_BODY = (b"GET ", b"HEAD ", b"OPTIONS ")
+_LINGER_SECONDS = 1.0
+_CHUNK_OVERHEAD = 1024  # bytes that a chunked encoding may add to a body
+_TIMED_CHUNKS = 10
+"""A client that takes longer than `Limits.seconds` for so many chunks may be cut off for others."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of the HTTP side: bytes, seconds, counts.
+    """Limits of the HTTP server: bytes, seconds, counts.
 
-    `seconds` is what a request may take to arrive, and an answer, or 64 KiB of a longer one, to
-    be taken. `waiting` requests may wait for the disk at once, and as many for the metadata
-    store, so that connections are left for those that wait for nothing. `streams` long answers
-    are sent at once.
+    `seconds` is the time for a request to arrive, and for the client to take an answer, or each 64
+    KiB of a longer one. At most `waiting` requests wait for the disk at a time, and as many for
+    the metadata store, so that connections are left for requests that wait for neither. At most
+    `streams` long answers are sent at a time.
     """
 
     connections: int = 100
@@ -44,68 +44,71 @@ class Limits:
 
 @dataclass
 class Connections:
-    """Those that are served, and those that were refused and have a moment left."""
+    """The connections that are served, and the refused ones that are about to close."""
 
     served: dict[asyncio.BaseTransport, Guard] = field(default_factory=dict)
     leaving: set[asyncio.BaseTransport] = field(default_factory=set)
 
 
 class Stream:
-    """One long answer that is being sent: when its last chunks were taken."""
+    """A long answer that is being sent, with the times when its last chunks were taken."""
 
     def __init__(self, transport: asyncio.BaseTransport | None) -> None:
         self.transport = transport
         self.writing = False
         self.ended = False
         now = asyncio.get_running_loop().time()
-        self.taken = deque([now] * _PACE, _PACE)
+        self.taken = deque([now] * _TIMED_CHUNKS, _TIMED_CHUNKS)
 
     def begin_chunk(self) -> None:
-        """Note that it is the reader's turn."""
+        """Note that a chunk is being written."""
         self.writing = True
 
     def end_chunk(self) -> None:
-        """Note that the reader has taken a chunk."""
+        """Note that the client has taken the chunk."""
         self.writing = False
         self.taken.append(asyncio.get_running_loop().time())
 
 
 class Streams:
-    """Slots for long answers. Where all are taken for too long, the slowest reader gives way."""
+    """Slots for long answers. If none becomes free in time, the slowest client is cut off."""
 
     def __init__(self, limits: Limits) -> None:
-        self._seconds = limits.seconds
+        self._max_seconds = limits.seconds
         self._slots = asyncio.Semaphore(limits.streams)
-        self._sent: set[Stream] = set()
+        self._active: set[Stream] = set()
 
     async def begin(self, transport: asyncio.BaseTransport | None) -> Stream:
-        """Take a slot; raises `TimeoutError` if none is free in time and no reader is slow."""
+        """Take a slot. Raises `TimeoutError` if none is free in time and no client is slow."""
         try:
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(self._max_seconds):
                 await self._slots.acquire()
         except TimeoutError:
-            if not self._cut_slowest():
+            if not self._abort_slowest():
                 raise
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(self._max_seconds):
                 await self._slots.acquire()
         stream = Stream(transport)
-        self._sent.add(stream)
+        self._active.add(stream)
         return stream
 
     def end(self, stream: Stream) -> None:
-        """Give the slot back. Idempotent."""
+        """Free the slot. Idempotent."""
         if not stream.ended:
             stream.ended = True
-            self._sent.discard(stream)
+            self._active.discard(stream)
             self._slots.release()
 
-    def _cut_slowest(self) -> bool:
-        """Hang up on the reader that took longest for its last chunks, if that was too long."""
-        late = asyncio.get_running_loop().time() - self._seconds
-        slow = [each for each in self._sent if each.writing and each.taken[0] < late]
+    def _abort_slowest(self) -> bool:
+        """Abort the client slowest to take its last chunks and free its slot, if it is too slow.
+
+        Return whether there was one.
+        """
+        oldest = asyncio.get_running_loop().time() - self._max_seconds
+        slow = [stream for stream in self._active if stream.writing and stream.taken[0] < oldest]
         if not slow:
             return False
-        slowest = min(slow, key=lambda each: each.taken[0])
+        slowest = min(slow, key=lambda stream: stream.taken[0])
         if slowest.transport is not None:
             slowest.transport.abort()  # type: ignore[attr-defined]
         self.end(slowest)
@@ -113,59 +116,59 @@ class Streams:
 
 
 class Guard(asyncio.Protocol):
-    """Passes one request on to an HTTP protocol; ends what is too large, too slow, too many."""
+    """Passes one request on to an HTTP protocol; refuses those above the limits."""
 
     def __init__(self, http: asyncio.Protocol, known: Connections, limits: Limits) -> None:
         self._http = http
-        self._known = known
+        self._connections = known
         self._limits = limits
         self._head = b""
-        self._whole = self._refused = False
-        self._room = limits.body + _FRAMING
+        self._head_complete = self._refused = False
+        self._body_room = limits.body + _CHUNK_OVERHEAD
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the connection, or say that there are too many."""
+        """Register the connection, or answer 503 if there are too many."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._http.connection_made(transport)
-        if len(self._known.served) < self._limits.connections:
-            self._known.served[transport] = self
+        if len(self._connections.served) < self._limits.connections:
+            self._connections.served[transport] = self
             self.wait()
         else:
             self._refuse(503, "too many connections")
 
     def wait(self) -> None:
-        """Begin to count the seconds that the other side may take."""
+        """Start the timeout of the client."""
         self.go_on()
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(self._limits.seconds, self._late)
+        self._timer = loop.call_later(self._limits.seconds, self._on_timeout)
 
     def go_on(self) -> None:
-        """Stop counting: it is this side's turn."""
+        """Stop the timeout of the client, while the server works."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _late(self) -> None:
-        if self._whole:  # an answer that is not taken: nothing would reach the other side
+    def _on_timeout(self) -> None:
+        if self._head_complete:  # the client does not take its answer: a refusal would not arrive
             self._transport.abort()
         else:
             self._refuse(408, f"no request came within {self._limits.seconds:g} seconds")
 
     def data_received(self, data: bytes) -> None:
-        """Pass on a head, then of a body what there is room for, then nothing."""
+        """Pass on the head, then the body up to its limit; drop the rest."""
         if self._refused:
             return
-        if not self._whole:
-            data = self._of_head(data)
-        if data and not self._head.startswith(_BODILESS):
-            data, self._room = data[: self._room], max(self._room - len(data), 0)
+        if not self._head_complete:
+            data = self._take_head(data)
+        if data and not self._head.startswith(_METHODS_WITHOUT_BODY):
+            data, self._body_room = data[: self._body_room], max(self._body_room - len(data), 0)
             if data:
                 self._http.data_received(data)
 
-    def _of_head(self, data: bytes) -> bytes:
-        """Pass on what belongs to the head; return what came behind it."""
+    def _take_head(self, data: bytes) -> bytes:
+        """Pass on the head once it is complete; return the bytes after it."""
         self._head += data
         end = self._head.find(_HEAD_END)
         if end > self._limits.head or (end < 0 and len(self._head) > self._limits.head):
@@ -174,35 +177,35 @@ class Guard(asyncio.Protocol):
         if end < 0:
             return b""
         end += len(_HEAD_END)
-        head, rest = self._head[:end], self._head[end:]
-        self._head, self._whole = head, True
+        head, body = self._head[:end], self._head[end:]
+        self._head, self._head_complete = head, True
         self._http.data_received(head)
-        return rest
+        return body
 
     def eof_received(self) -> bool:
-        """Stay open where an answer is due or on its way: the other side may still read."""
-        return self._whole or self._refused
+        """Keep the connection open if an answer is still to be sent: the client may still read."""
+        return self._head_complete or self._refused
 
     def connection_lost(self, error: Exception | None) -> None:
         """Forget the connection."""
         self.go_on()
-        self._known.served.pop(self._transport, None)
-        self._known.leaving.discard(self._transport)
+        self._connections.served.pop(self._transport, None)
+        self._connections.leaving.discard(self._transport)
         self._http.connection_lost(error)
 
     def pause_writing(self) -> None:
-        """Pass on that the other side reads slowly."""
+        """Tell the HTTP protocol that the client reads slowly."""
         self._http.pause_writing()
 
     def resume_writing(self) -> None:
-        """Pass on that the other side reads again."""
+        """Tell the HTTP protocol that the client reads again."""
         self._http.resume_writing()
 
     def _refuse(self, status: int, reason: str) -> None:
-        """Say why and hang up, after a moment in which what still comes is thrown away.
+        """Answer with an error, then close after `_LINGER_SECONDS` in which input is dropped.
 
-        A socket that is closed with bytes unread takes the answer with it. Only before a
-        request is whole: then nobody else writes.
+        Closing a socket with unread bytes could drop the answer. Call it only before the head is
+        complete, while nothing else writes to the connection.
         """
         body = f"{reason}\n".encode()
         head = (
@@ -211,14 +214,12 @@ class Guard(asyncio.Protocol):
         )
         self.go_on()
         self._refused = True
-        self._known.served.pop(self._transport, None)
-        if len(self._known.leaving) >= self._limits.connections:
+        self._connections.served.pop(self._transport, None)
+        if len(self._connections.leaving) >= self._limits.connections:
             self._transport.abort()
             return
-        self._known.leaving.add(self._transport)
+        self._connections.leaving.add(self._transport)
         self._transport.write(head.encode("ascii") + body)
-        with suppress(OSError):  # the other side has reset the connection
+        with suppress(OSError):  # the client has reset the connection
             self._transport.write_eof()
-        self._timer = asyncio.get_running_loop().call_later(
-            _LAST_WORD_SECONDS, self._transport.abort
-        )
+        self._timer = asyncio.get_running_loop().call_later(_LINGER_SECONDS, self._transport.abort)

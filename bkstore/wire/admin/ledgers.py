@@ -1,9 +1,9 @@
-"""`ledger/list` and `ledger/metadata`: from a metadata store, else from what the bookie holds.
+"""Endpoints `ledger/list` and `ledger/metadata`: from a metadata store, or else from the bookie.
 
-Upstream: `ListLedgerService`, `GetLedgerMetaService`. Which of the two has answered stands in the
-header `X-Bkstore-Source`. Metadata have the members that upstream's answers have, in their order;
-Jackson prints its `LedgerMetadataImpl`, the password among the rest. Here a password is left out,
-unless the answers are to be upstream's.
+BookKeeper: `ListLedgerService`, `GetLedgerMetaService`. The header `X-Bkstore-Source` has the
+source of the answer. Metadata has the members of BookKeeper's answers in their order, which
+Jackson prints from `LedgerMetadataImpl`, password included. Here the password is left out unless
+answers have to be as BookKeeper's.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from bkstore.wire.admin import parameters
 from bkstore.wire.admin.messages import Answer, Request, json_answer, members
 
 PAGE = 100
-"""Ledgers of a page of metadata."""
+"""The number of ledgers of a page of metadata."""
 
 SOURCE = "X-Bkstore-Source"
 
 
 class LedgerEndpoints:
-    """Lists ledgers and shows their metadata. Threads: as its bookie and store."""
+    """Lists ledgers and their metadata. As thread-safe as its bookie and store."""
 
     def __init__(self, bookie: Bookie, metadata: MetadataStore | None, compat: bool) -> None:
         self._bookie = bookie
@@ -42,76 +42,80 @@ class LedgerEndpoints:
         """Answer with id -> null, or id -> metadata with ``print_metadata=true``."""
         scope = parameters.scope(request)
         page = parameters.page(request)
-        shows = request.parameters.get("print_metadata") == "true"
-        decodes = request.parameters.get("decode_meta") == "true"
-        known = self._bookie if self._metadata is None else self._metadata
-        names = known.ledgers(scope)
-        if shows:
-            pairs = self._shown(self._of_page(names, page), decodes)
+        with_metadata = request.parameters.get("print_metadata") == "true"
+        decoded = request.parameters.get("decode_meta") == "true"
+        ledger_source = self._bookie if self._metadata is None else self._metadata
+        ledger_ids = ledger_source.ledgers(scope)
+        if with_metadata:
+            pairs = self._metadata_members(self._ledgers_of_page(ledger_ids, page), decoded)
         else:
-            pairs = ((str(name.ledger), None) for name in names)
+            pairs = ((str(ledger_id.ledger), None) for ledger_id in ledger_ids)
         return Answer(200, members(pairs), headers=self._headers)
 
-    def _of_page(self, names: list[LedgerId], page: int | None) -> list[LedgerId]:
+    def _ledgers_of_page(self, ledger_ids: list[LedgerId], page: int | None) -> list[LedgerId]:
         """Return the ledgers of a page.
 
-        Upstream counts from 1 and compares with bounds that count from 0: the 1st page has 99.
+        BookKeeper compares a count from 1 with bounds from 0, so its first page has 99 ledgers.
         """
         if page is None:
-            return names
+            return ledger_ids
         first = (page - 1) * PAGE
         if self._compat:
-            return names[max(first - 1, 0) : first + PAGE - 1]
-        return names[first : first + PAGE]
+            return ledger_ids[max(first - 1, 0) : first + PAGE - 1]
+        return ledger_ids[first : first + PAGE]
 
-    def _shown(self, names: list[LedgerId], decodes: bool) -> Iterator[tuple[str, Any]]:
-        """Yield each ledger's metadata; one that is deleted meanwhile is left out."""
-        for name in names:
+    def _metadata_members(
+        self, ledger_ids: list[LedgerId], decoded: bool
+    ) -> Iterator[tuple[str, Any]]:
+        """Yield each ledger with its metadata, except ledgers deleted meanwhile."""
+        for ledger_id in ledger_ids:
             try:
-                yield str(name.ledger), self._show(name, decodes)
+                yield str(ledger_id.ledger), self._ledger_value(ledger_id, decoded)
             except NoSuchLedger:
                 continue
 
-    def _show(self, name: LedgerId, decodes: bool) -> Any:
+    def _ledger_value(self, ledger_id: LedgerId, decoded: bool) -> Any:
         if self._metadata is None:
-            return self._held(name)
-        show = _decoded if decodes else _as_text
-        return show(self._metadata.read(name).metadata, secrets=self._compat)
+            return self._bookie_state(ledger_id)
+        convert = _metadata_as_json if decoded else _metadata_as_text
+        return convert(self._metadata.read(ledger_id).metadata, secrets=self._compat)
 
     def metadata(self, request: Request) -> Answer:
         """Answer with one member, id -> metadata; 404 for an unknown ledger."""
-        name = parameters.ledger(request)
-        shown = json_answer({str(name.ledger): self._show(name, decodes=True)})
-        return Answer(200, shown.body, headers=self._headers)
+        ledger_id = parameters.ledger(request)
+        ledger_answer = json_answer(
+            {str(ledger_id.ledger): self._ledger_value(ledger_id, decoded=True)}
+        )
+        return Answer(200, ledger_answer.body, headers=self._headers)
 
-    def _held(self, name: LedgerId) -> dict[str, Any]:
-        """Return what a bookie without metadata knows of a ledger."""
-        state = self._bookie.state(name)
-        here = self._bookie.availability(name)
+    def _bookie_state(self, ledger_id: LedgerId) -> dict[str, Any]:
+        """Return the state of a ledger in the bookie, for use without a metadata store."""
+        state = self._bookie.state(ledger_id)
+        entries = self._bookie.availability(ledger_id)
         lac = None if state.explicit_lac is None else explicit_lac_entry(state.explicit_lac)
         return {
             "source": "bookie",
-            "ledgerId": name.ledger,
-            "ledgerScopeId": name.scope,
-            "entries": len(here),
-            "firstEntryId": here.first_entry,
-            "lastEntryId": here.last_entry,
+            "ledgerId": ledger_id.ledger,
+            "ledgerScopeId": ledger_id.scope,
+            "entries": len(entries),
+            "firstEntryId": entries.first_entry,
+            "lastEntryId": entries.last_entry,
             "fenced": state.fenced,
             "limbo": state.limbo,
             "explicitLac": lac,
         }
 
 
-def _decoded(metadata: LedgerMetadata, *, secrets: bool = False) -> dict[str, Any]:
+def _metadata_as_json(metadata: LedgerMetadata, *, secrets: bool = False) -> dict[str, Any]:
     """Return the members of `LedgerMetadataImpl`; `password` is null without `secrets`.
 
-    `ledgerScopeId`, which upstream does not have, is there for scopes other than 0.
+    Ledgers in a scope also have `ledgerScopeId`, which BookKeeper lacks.
     """
-    digest = "MAC" if metadata.digest_type == "HMAC" else metadata.digest_type
-    custom = {key: _base64(value) for key, value in metadata.custom_metadata.items()}
+    digest_type = "MAC" if metadata.digest_type == "HMAC" else metadata.digest_type
+    custom_metadata = {key: _base64(value) for key, value in metadata.custom_metadata.items()}
     ensembles = {
-        str(part.first_entry): [{"id": bookie} for bookie in part.ensemble]
-        for part in metadata.segments
+        str(segment.first_entry): [{"id": bookie_id} for bookie_id in segment.ensemble]
+        for segment in metadata.segments
     }
     scope = {"ledgerScopeId": metadata.scope_id} if metadata.scope_id else {}
     return {
@@ -125,20 +129,20 @@ def _decoded(metadata: LedgerMetadata, *, secrets: bool = False) -> dict[str, An
         "length": metadata.length,
         "lastEntryId": metadata.last_entry_id,
         "ctime": metadata.ctime,
-        "digestType": digest,
+        "digestType": digest_type,
         "password": _base64(metadata.password or b"") if secrets else None,
-        "customMetadata": custom,
+        "customMetadata": custom_metadata,
         "allEnsembles": ensembles,
         "closed": metadata.closed,
         "ctoken": metadata.c_token,
     }
 
 
-def _as_text(metadata: LedgerMetadata, *, secrets: bool = False) -> str:
-    """Return the serialized metadata read as UTF-8, as upstream lists it undecoded.
+def _metadata_as_text(metadata: LedgerMetadata, *, secrets: bool = False) -> str:
+    """Return the serialized metadata as UTF-8 text, as BookKeeper lists it when not decoded.
 
-    Bytes of version 3 are no text: what is none is U+FFFD. The password is empty without
-    `secrets`.
+    Metadata of version 3 is binary, so invalid UTF-8 becomes U+FFFD. The password is empty
+    without `secrets`.
     """
     if metadata.password is not None and not secrets:
         metadata = replace(metadata, password=b"")

@@ -1,4 +1,4 @@
-"""Requests and answers of the admin without the network: what endpoints take and give."""
+"""Requests and answers of the admin's endpoints, independent of the network."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 CHUNK = 1 << 16
-"""Bytes of a streamed answer that are put together before they are sent."""
+"""The bytes of a streamed answer that are collected before they are sent."""
 
 _ESCAPE = re.compile(r"\\\\|\\u([0-9a-f]{4})")
-"""In JSON text: a backslash, or another character, which upstream's library writes in capitals."""
+"""An escape in JSON text: of a backslash, or by hex digits, which Jackson writes in capitals."""
 
 JSON = "application/json; charset=utf-8"
 TEXT = "text/plain; charset=utf-8"
@@ -20,7 +20,7 @@ TEXT = "text/plain; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request that was read whole: its method, path, query and body."""
+    """A complete request: its method, path, query and body."""
 
     method: str
     path: str
@@ -30,7 +30,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer: a status, and a body that is there, or comes in pieces."""
+    """An answer: a status, and a body as bytes or as an iterator of chunks."""
 
     status: int
     body: bytes | Iterator[bytes]
@@ -39,18 +39,18 @@ class Answer:
 
     @classmethod
     def plain(cls, text: str) -> Answer:
-        """Return a text that says that all is well: these bytes, as upstream writes them."""
+        """Return an answer of success with exactly this text, as BookKeeper writes it."""
         return cls(200, text.encode(), TEXT)
 
     @classmethod
     def text(cls, status: int, text: str, **headers: str) -> Answer:
-        """Return one line of plain text; names of `headers` have _ for -."""
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return cls(status, f"{one_line(text)}\n".encode(), TEXT, named)
+        """Return an answer of one line of plain text; header names have ``_`` for ``-``."""
+        dashed_headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        return cls(status, f"{one_line(text)}\n".encode(), TEXT, dashed_headers)
 
 
 class Refused(Exception):
-    """A request that cannot be done as it is; becomes the answer with its status and reason."""
+    """Raised for a request that is refused; answered with its status and reason."""
 
     def __init__(self, status: int, reason: str) -> None:
         self.status = status
@@ -58,7 +58,7 @@ class Refused(Exception):
 
 
 def one_line(text: str) -> str:
-    r"""Return a text on one line, without what steers a terminal, and of bounded length.
+    r"""Return a text on one line, without control characters, cut to 1000 characters.
 
     >>> one_line("a\n\x1b[31m b")
     'a ?[31m b'
@@ -67,57 +67,58 @@ def one_line(text: str) -> str:
 
 
 def pretty(value: Any, depth: int = 0) -> str:
-    r"""Return a JSON value as upstream's library writes it: a member a line, arrays in one.
+    r"""Return JSON text as Jackson writes it: each member on a line, arrays on one line.
 
     >>> pretty({"a": [1, {}], "b": {"c": None}})
     '{\n  "a" : [ 1, { } ],\n  "b" : {\n    "c" : null\n  }\n}'
     """
     if isinstance(value, Mapping):
-        lead = f"\n{'  ' * (depth + 1)}"
+        indent = f"\n{'  ' * (depth + 1)}"
         rows = [
-            f"{lead}{_scalar(str(name))} : {pretty(of, depth + 1)}" for name, of in value.items()
+            f"{indent}{_scalar(str(name))} : {pretty(member, depth + 1)}"
+            for name, member in value.items()
         ]
         return f"{{{','.join(rows)}\n{'  ' * depth}}}" if rows else "{ }"
     if isinstance(value, (list, tuple)):
-        return f"[ {', '.join(pretty(each, depth) for each in value)} ]" if value else "[ ]"
+        return f"[ {', '.join(pretty(item, depth) for item in value)} ]" if value else "[ ]"
     return _scalar(value)
 
 
 def _scalar(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return _ESCAPE.sub(
-        lambda found: found[0] if found[1] is None else f"\\u{found[1].upper()}", text
+        lambda match: match[0] if match[1] is None else f"\\u{match[1].upper()}", text
     )
 
 
 def json_answer(value: Any, status: int = 200) -> Answer:
-    """Return a JSON value as an answer."""
+    """Return an answer with a JSON value."""
     return Answer(status, pretty(value).encode("utf-8", "replace"))
 
 
 def members(pairs: Iterable[tuple[str, Any]]) -> Iterator[bytes]:
-    r"""Yield a JSON object piece by piece, a member a line; nothing of it is kept.
+    r"""Yield the text of a JSON object in chunks, one member a line, without keeping them.
 
     >>> b"".join(members([("7", None), ("8", [1])]))
     b'{\n  "7" : null,\n  "8" : [ 1 ]\n}'
     """
-    lead = b"{"
+    separator = b"{"
     for name, value in pairs:
         row = f"{_scalar(name)} : {pretty(value, 1)}"
-        yield b"%s\n  %s" % (lead, row.encode("utf-8", "replace"))
-        lead = b","
-    yield b"{ }" if lead == b"{" else b"\n}"
+        yield b"%s\n  %s" % (separator, row.encode("utf-8", "replace"))
+        separator = b","
+    yield b"{ }" if separator == b"{" else b"\n}"
 
 
 def chunked(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the same bytes in chunks of at least `CHUNK`, but for the last."""
-    waiting: list[bytes] = []
+    """Yield the same bytes in chunks of at least `CHUNK` bytes, except the last."""
+    buffered: list[bytes] = []
     size = 0
     for piece in pieces:
-        waiting.append(piece)
+        buffered.append(piece)
         size += len(piece)
         if size >= CHUNK:
-            yield b"".join(waiting)
-            waiting, size = [], 0
-    if waiting:
-        yield b"".join(waiting)
+            yield b"".join(buffered)
+            buffered, size = [], 0
+    if buffered:
+        yield b"".join(buffered)

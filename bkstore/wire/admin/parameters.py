@@ -1,6 +1,7 @@
-"""Query parameters: numbers, ledgers, pages, choices; what is missing or odd is refused.
+"""Query parameters: numbers, ledgers, pages, choices, and JSON bodies; raises `Refused`.
 
-Missing is 404, as upstream answers; what cannot be read is 400, where upstream's handler fails.
+A missing parameter is 404, as in BookKeeper; an invalid one is 400, where BookKeeper's handler
+fails.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,20}|0[xX][0-9a-fA-F]{1,16}")
 
 
 def integer(request: Request, name: str, default: int) -> int:
-    """Return a whole number, decimal or hex; `Refused` for anything else."""
+    """Return an integer, decimal or hex. Raises `Refused` for anything else."""
     text = request.parameters.get(name)
     if text is None:
         return default
@@ -31,7 +32,7 @@ def integer(request: Request, name: str, default: int) -> int:
 
 
 def scope(request: Request) -> int:
-    """Return the scope asked for, unsigned; 0 where none is."""
+    """Return the requested scope, unsigned; 0 by default."""
     number = integer(request, SCOPE, 0)
     try:
         return LedgerId(number, 0).scope
@@ -40,7 +41,7 @@ def scope(request: Request) -> int:
 
 
 def ledger(request: Request) -> LedgerId:
-    """Return the ledger asked for; `Refused` with 404 where none is."""
+    """Return the requested ledger id. Raises `Refused` with 404 if it is missing."""
     if LEDGER not in request.parameters:
         raise Refused(404, f"missing parameter: {LEDGER}=<id>")
     number = integer(request, LEDGER, 0)
@@ -51,13 +52,13 @@ def ledger(request: Request) -> LedgerId:
 
 
 def page(request: Request) -> int | None:
-    """Return the page asked for, from 1; None without one, or for 0 and below, as upstream."""
+    """Return the requested page, from 1 on; None if missing or below 1, as in BookKeeper."""
     number = integer(request, "page", 0)
     return number if number > 0 else None
 
 
 def choice(request: Request, name: str, words: Sequence[str]) -> str | None:
-    """Return one of a few words, None where the parameter is not given."""
+    """Return a parameter that must be one of `words`, or None if it is missing."""
     word = request.parameters.get(name)
     if word is not None and word not in words:
         raise Refused(400, f"{name}={word[:60]!r} is none of {', '.join(words)}")
@@ -65,7 +66,7 @@ def choice(request: Request, name: str, words: Sequence[str]) -> str | None:
 
 
 def body_object(request: Request) -> dict[str, Any] | None:
-    """Return the JSON object in a body, None for a blank one; `Refused` with 400 otherwise."""
+    """Return the JSON object in a body, or None if blank. Raises `Refused` with 400 otherwise."""
     if not request.body.strip():
         return None
     try:

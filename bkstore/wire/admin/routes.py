@@ -1,7 +1,7 @@
-"""Routes: which path is which endpoint, who may use it, and what an error looks like.
+"""Routes: the endpoint of each path, the bearer token, and the answers to errors.
 
-A wrong method is 404 with a line of text, as upstream answers (405 and 403 where it does). Paths
-that write need the token. Every error is one line that names the reason.
+A wrong method is 404 with a line of text, or 405 or 403 where BookKeeper has that. Methods that
+write need the bearer token. Every error is one line with the reason.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ LOG = logging.getLogger("bkstore.wire.admin")
 Endpoint = Callable[[Request], Answer]
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{16,1024}=*")
-_METRICS = "text/plain; version=0.0.4; charset=utf-8"
-_STATUS: tuple[tuple[type[BkstoreError], int], ...] = (
+_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_STATUSES: tuple[tuple[type[BkstoreError], int], ...] = (
     (CorruptionError, 500),
     (NoSuchLedger, 404),
     (NoSuchEntry, 404),
@@ -63,7 +63,7 @@ _STATUS: tuple[tuple[type[BkstoreError], int], ...] = (
 
 
 class WaitsFor(Enum):
-    """What an answer may have to wait for. Each has threads of its own: none delays another."""
+    """What an answer may have to wait for. Each has its own threads, so none delays another."""
 
     NOTHING = "nothing"
     DISK = "the disk"
@@ -72,7 +72,7 @@ class WaitsFor(Enum):
 
 @dataclass(frozen=True)
 class _Route:
-    """What a path offers by method, the parameters it knows, its status for other methods."""
+    """The endpoints of a path by method, its parameters, and its status for other methods."""
 
     methods: Mapping[str, Endpoint]
     parameters: frozenset[str] | None = frozenset()
@@ -84,9 +84,9 @@ class _Route:
 
 
 def check_token(token: str | None) -> str | None:
-    """Return a token; `InvalidArgument` for one that a header cannot carry, or a short one.
+    """Return a valid token. Raises `InvalidArgument` otherwise.
 
-    The forms of RFC 6750, of 16 characters at least.
+    It has the syntax of RFC 6750 and at least 16 characters.
     """
     if token is not None and not (isinstance(token, str) and _TOKEN.fullmatch(token)):
         what = "16 to 1024 letters, digits and -._~+/, and = at the end"
@@ -95,7 +95,7 @@ def check_token(token: str | None) -> str | None:
 
 
 class Router:
-    """Answers requests; never raises. Threads: any."""
+    """Answers requests; never raises. Thread-safe."""
 
     def __init__(
         self,
@@ -111,11 +111,11 @@ class Router:
     ) -> None:
         self._token = None if token is None else token.encode("ascii")
         self._counters = counters
-        self._routes = {"/heartbeat": _heartbeat(), "/metrics": self._metrics()}
-        self._routes |= _about_ledgers(bookie, metadata, compat)
-        self._routes |= _about_the_bookie(collector, background, DiskEndpoints(bookie, compat))
-        self._routes |= _about_its_condition(bookie, controls)
-        self._routes |= _about_the_cluster(metadata, controls, decommissions)
+        self._routes = {"/heartbeat": _heartbeat_route(), "/metrics": self._metrics_route()}
+        self._routes |= _ledger_routes(bookie, metadata, compat)
+        self._routes |= _bookie_routes(collector, background, DiskEndpoints(bookie, compat))
+        self._routes |= _condition_routes(bookie, controls)
+        self._routes |= _cluster_routes(metadata, controls, decommissions)
 
     def waits_for(self, request: Request) -> WaitsFor:
         """Return what the answer to a request may have to wait for."""
@@ -123,37 +123,41 @@ class Router:
         return WaitsFor.NOTHING if route is None else route.waits_for
 
     def answer(self, request: Request, authorization: str | None = None) -> Answer:
-        """Return the answer to a request that came with this `Authorization` header."""
-        answer = self._safely(request, authorization)
+        """Return the answer to a request with this `Authorization` header, and count it."""
+        answer = self._answer_or_error(request, authorization)
         path = request.path if request.path in self._routes else "other"
         self._counters.answered(path, answer.status)
         return answer
 
-    def _safely(self, request: Request, authorization: str | None) -> Answer:
+    def _answer_or_error(self, request: Request, authorization: str | None) -> Answer:
+        """Return the endpoint's answer, or that of the error that it raises."""
         try:
-            endpoint = self._endpoint(request, authorization)
-            return _begun(endpoint(request))
+            endpoint = self._find_endpoint(request, authorization)
+            return _with_first_chunks(endpoint(request))
         except Refused as refused:
-            more = {"WWW_Authenticate": "Bearer"} if refused.status == 401 else {}
-            return Answer.text(refused.status, str(refused), **more)
+            headers = {"WWW_Authenticate": "Bearer"} if refused.status == 401 else {}
+            return Answer.text(refused.status, str(refused), **headers)
         except BkstoreError as error:
-            status = next((code for kind, code in _STATUS if isinstance(error, kind)), 500)
+            status = next((code for kind, code in _STATUSES if isinstance(error, kind)), 500)
             return Answer.text(status, str(error))
         except OSError as error:
-            where = f"{error.filename}: " if error.filename else ""
-            return Answer.text(500, f"{where}{error.strerror or error}")
+            file_prefix = f"{error.filename}: " if error.filename else ""
+            return Answer.text(500, f"{file_prefix}{error.strerror or error}")
         except Exception as error:
             LOG.exception("%s %s", request.method, one_line(request.path))
             return Answer.text(500, f"this is a defect of bkstore: {type(error).__name__}")
 
-    def _endpoint(self, request: Request, authorization: str | None) -> Endpoint:
+    def _find_endpoint(self, request: Request, authorization: str | None) -> Endpoint:
+        """Return the endpoint of a request. Raises `Refused` if it is not allowed or unknown."""
         route = self._routes.get(request.path)
         if route is None:
             raise Refused(404, f"there is nothing at {request.path}")
         method = "GET" if request.method == "HEAD" else request.method
         endpoint = route.methods.get(method)
         if endpoint is None:
-            raise Refused(route.other, f"{method} is not for this path: use {_or(route.methods)}")
+            raise Refused(
+                route.other, f"{method} is not for this path: use {_either(route.methods)}"
+            )
         if method != "GET" and route.writes:
             self._authorize(authorization)
         unknown = () if route.parameters is None else {*request.parameters} - route.parameters
@@ -163,26 +167,27 @@ class Router:
         return endpoint
 
     def _authorize(self, authorization: str | None) -> None:
+        """Raise `Refused` unless the header has the bearer token, compared in constant time."""
         if self._token is None:
             raise Refused(403, "writes are not enabled: this admin was started without a token")
-        scheme, _, given = (authorization or "").partition(" ")
-        told = given.strip().encode("utf-8", "replace")
-        if not hmac.compare_digest(told, self._token) or scheme.lower() != "bearer":
+        scheme, _, credentials = (authorization or "").partition(" ")
+        token = credentials.strip().encode("utf-8", "replace")
+        if not hmac.compare_digest(token, self._token) or scheme.lower() != "bearer":
             raise Refused(401, "this needs the header Authorization: Bearer, with the right token")
 
-    def _metrics(self) -> _Route:
+    def _metrics_route(self) -> _Route:
         def scrape(_request: Request) -> Answer:
-            return Answer(200, self._counters.exposition(), _METRICS)
+            return Answer(200, self._counters.exposition(), _METRICS_TYPE)
 
         return _Route({"GET": scrape}, None, 403, waits_for=WaitsFor.NOTHING)
 
 
-def _or(methods: Mapping[str, Endpoint]) -> str:
+def _either(methods: Mapping[str, Endpoint]) -> str:
     return " or ".join(sorted(methods))
 
 
-def _begun(answer: Answer) -> Answer:
-    """Return an answer whose first pieces are there, so that what is wrong with them is told."""
+def _with_first_chunks(answer: Answer) -> Answer:
+    """Return an answer with its first chunks computed, whose errors still set the status."""
     if isinstance(answer.body, bytes):
         return answer
     chunks = chunked(answer.body)
@@ -192,7 +197,7 @@ def _begun(answer: Answer) -> Answer:
     return replace(answer, body=chain((first, second), chunks))
 
 
-def _heartbeat() -> _Route:
+def _heartbeat_route() -> _Route:
     def beat(_request: Request) -> Answer:
         return Answer(200, b"OK\n", TEXT)
 
@@ -200,27 +205,27 @@ def _heartbeat() -> _Route:
     return _Route(methods, None, writes=False, waits_for=WaitsFor.NOTHING)
 
 
-def _about_ledgers(
+def _ledger_routes(
     bookie: Bookie, metadata: MetadataStore | None, compat: bool
 ) -> dict[str, _Route]:
     """Return the routes below ``/api/v1/ledger``."""
     ledgers = LedgerEndpoints(bookie, metadata, compat)
     entries = EntryEndpoints(bookie, metadata)
-    one = frozenset({LEDGER, SCOPE})
-    shown = {SCOPE, "print_metadata", "decode_meta", "page"}
-    span = one | {"start_entry_id", "end_entry_id", "page", "digest_type"}
+    ledger_parameters = frozenset({LEDGER, SCOPE})
+    list_parameters = {SCOPE, "print_metadata", "decode_meta", "page"}
+    read_parameters = ledger_parameters | {"start_entry_id", "end_entry_id", "page", "digest_type"}
     source = WaitsFor.DISK if metadata is None else WaitsFor.METADATA
     routes = {
-        "list": _Route({"GET": ledgers.listed}, frozenset(shown), waits_for=source),
-        "metadata": _Route({"GET": ledgers.metadata}, one, waits_for=source),
-        "read": _Route({"GET": entries.read}, span, waits_for=source),
-        "delete": _Route({"DELETE": entries.delete}, one, waits_for=source),
-        "availability": _Route({"GET": entries.availability}, one | {"encoding"}),
+        "list": _Route({"GET": ledgers.listed}, frozenset(list_parameters), waits_for=source),
+        "metadata": _Route({"GET": ledgers.metadata}, ledger_parameters, waits_for=source),
+        "read": _Route({"GET": entries.read}, read_parameters, waits_for=source),
+        "delete": _Route({"DELETE": entries.delete}, ledger_parameters, waits_for=source),
+        "availability": _Route({"GET": entries.availability}, ledger_parameters | {"encoding"}),
     }
     return {f"/api/v1/ledger/{name}": route for name, route in routes.items()}
 
 
-def _about_the_bookie(
+def _bookie_routes(
     collector: BackgroundCollector, background: Background, disk: DiskEndpoints
 ) -> dict[str, _Route]:
     """Return the routes below ``/api/v1/bookie``."""
@@ -240,8 +245,8 @@ def _about_the_bookie(
     return {f"/api/v1/bookie/{name}": route for name, route in routes.items()}
 
 
-def _about_its_condition(bookie: Bookie, controls: Controls) -> dict[str, _Route]:
-    """Return the routes that probes and operators of one bookie use."""
+def _condition_routes(bookie: Bookie, controls: Controls) -> dict[str, _Route]:
+    """Return the routes about the condition and settings of the bookie."""
     condition, settings = ConditionEndpoints(bookie, controls), SettingsEndpoints(bookie, controls)
     read_only = {"GET": condition.read_only, "PUT": condition.set_read_only}
     metadata = WaitsFor.METADATA
@@ -254,13 +259,13 @@ def _about_its_condition(bookie: Bookie, controls: Controls) -> dict[str, _Route
     }
 
 
-def _about_the_cluster(
+def _cluster_routes(
     metadata: MetadataStore | None, controls: Controls, decommissions: Decommissions
 ) -> dict[str, _Route]:
     """Return the routes about other bookies, auditors and replication workers."""
     bookies = BookieEndpoints(metadata, controls)
     repair = AutorecoveryEndpoints(metadata, decommissions)
-    marked = {SCOPE, "missingreplica", "excludingmissingreplica", "printmissingreplica"}
+    mark_parameters = {SCOPE, "missingreplica", "excludingmissingreplica", "printmissingreplica"}
 
     def route(parameters: Iterable[str] = (), **methods: Endpoint) -> _Route:
         return _Route(methods, frozenset(parameters), waits_for=WaitsFor.METADATA)
@@ -270,11 +275,11 @@ def _about_the_cluster(
         "/api/v1/bookie/list_bookie_info": route(GET=bookies.disks),
         "/api/v1/bookie/cluster_info": route(GET=bookies.summary),
         **{
-            f"/api/v1/autorecovery/{name}": each
-            for name, each in {
+            f"/api/v1/autorecovery/{name}": repair_route
+            for name, repair_route in {
                 "status": route(("enabled",), GET=repair.status, PUT=repair.set_status),
                 "bookie": route(PUT=repair.recover),
-                "list_under_replicated_ledger": route(marked, GET=repair.marked),
+                "list_under_replicated_ledger": route(mark_parameters, GET=repair.marked),
                 "who_is_auditor": route(GET=repair.auditor),
                 "trigger_audit": route(PUT=repair.trigger_audit),
                 "lost_bookie_recovery_delay": route(GET=repair.delay, PUT=repair.set_delay),

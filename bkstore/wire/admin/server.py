@@ -34,31 +34,29 @@ LOG = logging.getLogger("bkstore.wire.admin")
 
 _check_port = whole(0, 65535)
 _BACKLOG = 128
-_GRACE_SECONDS = 5.0
+_STOP_SECONDS = 5.0
 
 
 class AdminServer(Closing):
     """The HTTP admin of a bookie: `docs/http-admin.md` has its endpoints.
 
-    `port` 0 takes a free one; `url` says where it is. `metadata` is the store that ``ledger/list``
-    and ``metadata`` show, that ``delete`` deletes from, and that says what garbage is; without
-    one, what the bookie holds is shown and deleted. Without `token` nothing can be written;
-    with one, whoever sends it (``Authorization: Bearer``) can. Reading needs no token: another
-    `host` than loopback shows all payloads to whoever reaches it, in the clear. There a request
-    must name the machine in its ``Host`` header: by an address, by `host`, by the machine's own
-    name, or by one of `names`.
-    ``compat="bookkeeper"`` gives upstream's oddities, passwords of metadata among them.
+    `port` 0 takes a free one; `url` has it. `metadata` is the store for ``ledger/list``,
+    ``metadata`` and ``delete``, and decides what is garbage; without one, the bookie's own ledgers
+    are listed and deleted. Requests that write need `token` (``Authorization: Bearer``), and are
+    refused if there is none. Reading needs no token: on a `host` other than loopback, anybody who
+    reaches it can read all payloads, in the clear. There the ``Host`` header of a request must be
+    an address, `host`, the machine's own name, or one of `names`.
+    ``compat="bookkeeper"`` reproduces BookKeeper's oddities, such as passwords in metadata.
 
-    `collector` is what collects the bookie's garbage beside its work, and is steered here;
-    without one, garbage is collected only when it is asked for here.
+    `collector` is the garbage collector that runs for the bookie, and is controlled here; without
+    one, garbage is collected only on request here.
 
-    Leaving the ``with`` block (or `close`) gives up a garbage collection, and waits for a
-    compaction of entry locations, that was started here; close the bookie after it. `counters`
-    counts; give it to a bookie server as its observer. Threads: one for the network, one for
-    answers that wait for nothing, four each for those that wait for the disk and for the store,
-    three for what goes on behind them.
-    Fork: closed in the child. Raises `MissingDependency` without aiohttp and prometheus_client
-    (extra "serve"), `IllegalOperation` where the port cannot be had.
+    Leaving the ``with`` block (or `close`) aborts a garbage collection that was started here, and
+    waits for compactions of entry locations; close the bookie after it. `counters` has the metrics;
+    give it to a bookie server as its observer. Threads: one for the network, one for answers that
+    wait for nothing, four each for those that wait for the disk and for the store, three for
+    background jobs. Fork: closed in the child. Raises `MissingDependency` without aiohttp and
+    prometheus_client (extra "serve"), `IllegalOperation` if the port cannot be bound.
 
     >>> import tempfile, urllib.request
     >>> from bkstore import Bookie
@@ -82,7 +80,7 @@ class AdminServer(Closing):
         limits: Limits | None = None,
         names: Iterable[str] = (),
     ) -> None:
-        """Check the settings; `start`, or the ``with`` block, begins to listen."""
+        """Check the settings; `start`, or the ``with`` block, starts to listen."""
         instance(Bookie)("bookie", bookie)
         self._host, self._port = host_name("host", host), _check_port("port", port)
         check_token(token), check_compat("compat", compat)
@@ -91,14 +89,15 @@ class AdminServer(Closing):
         optional(instance(BackgroundCollector))("collector", collector)
         self._limits = optional(instance(Limits))("limits", limits) or Limits()
         _check_aiohttp()
-        self._names = frozenset(host_name("names", name) for name in names)
+        self._host_names = frozenset(host_name("names", name) for name in names)
         self.counters = OperationCounters() if metrics is None else metrics
-        self._background = Background()
+        self._background_jobs = Background()
         self._decommissions = Decommissions()
         self._own_collector = BackgroundCollector(bookie, metadata)
         self.counters.show_garbage(collector or self._own_collector)
         self.controls = Controls()
-        """What the process around the admin lets it ask and do; ``state`` and the metrics tell."""
+        """Callbacks into the host process, for the endpoints and metrics."""
+        # looked up at each call, because the attribute may be assigned later
         self.counters.tell_read_only(lambda: self.controls.read_only())
         self._router = Router(
             bookie,
@@ -106,7 +105,7 @@ class AdminServer(Closing):
             self._own_collector if collector is None else collector,
             token,
             self.counters,
-            self._background,
+            self._background_jobs,
             compat is not None,
             self.controls,
             self._decommissions,
@@ -121,7 +120,7 @@ class AdminServer(Closing):
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens: address and port; `IllegalOperation` if it does not."""
+        """Its address and port. Raises `IllegalOperation` if it does not listen."""
         if self._socket is None:
             raise IllegalOperation("this admin does not listen")
         host, port = self._socket.getsockname()[:2]
@@ -129,23 +128,23 @@ class AdminServer(Closing):
 
     @property
     def url(self) -> str:
-        """Where it listens, as ``http://127.0.0.1:8080``; `IllegalOperation` if it does not."""
+        """Its URL: ``http://127.0.0.1:8080``. Raises `IllegalOperation` if it does not listen."""
         host, port = self.address
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     @property
     def is_on_loopback(self) -> bool:
-        """Whether only this machine reaches it; `IllegalOperation` if it does not listen."""
+        """Whether it listens on loopback only. Raises `IllegalOperation` if it does not listen."""
         if self._socket is None:
             raise IllegalOperation("this admin does not listen")
         return _is_loopback(self._socket)
 
     def start(self) -> Self:
-        """Listen, and answer from now on; nothing happens where it does already."""
+        """Start to listen and answer; do nothing if it does already."""
         if self._closed:
             raise forks.closed("this admin")
         if self._thread is None:
-            self._socket = _listening(self._host, self._port)
+            self._socket = _open_socket(self._host, self._port)
             ready: Future[None] = Future()
             self._thread = Thread(
                 target=self._run, args=(self._socket, ready), name="bkstore-admin", daemon=True
@@ -164,16 +163,16 @@ class AdminServer(Closing):
         return self.start()
 
     def close(self) -> None:
-        """Stop: no new requests, a few seconds for those that run, then their threads. Idempotent.
+        """Refuse new requests, give running ones a few seconds, then end the threads. Idempotent.
 
-        What runs in the background is waited for.
+        Waits for background jobs.
         """
         if self._closed:
             return
         self._closed = True
         if self._thread is not None:
             assert self._loop is not None
-            with suppress(RuntimeError):  # its loop has broken down, and is closed
+            with suppress(RuntimeError):  # the loop has failed and is closed
                 self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join()
         if self._socket is not None:
@@ -181,23 +180,24 @@ class AdminServer(Closing):
             self._socket = None
         self._decommissions.close()
         self._own_collector.close()
-        self._background.close()
+        self._background_jobs.close()
 
     def _run(self, listening: socket.socket, ready: Future[None]) -> None:
         try:
             asyncio.run(self._serve(listening, ready))
-        except Exception as error:  # told, whoever is there to hear it
+        except Exception as error:  # logged, or raised by `start`
             if ready.done():
                 LOG.exception("the admin broke down")
             else:
                 ready.set_exception(error)
 
     async def _serve(self, listening: socket.socket, ready: Future[None]) -> None:
+        """Serve until `close`; set the result of `ready` once requests are accepted."""
         from bkstore.wire.admin.transport import Front, names_of, names_this_machine  # aiohttp
 
         self._loop = asyncio.get_running_loop()
-        beyond = not _is_loopback(listening)
-        is_own = names_of(self._host, self._names) if beyond else names_this_machine
+        is_remote = not _is_loopback(listening)
+        is_own = names_of(self._host, self._host_names) if is_remote else names_this_machine
         front = self._front = Front(self._router, self._limits, is_own)
         listener = Listener([listening], front.connection)
         listener.start()
@@ -205,11 +205,10 @@ class AdminServer(Closing):
         await self._stop.wait()
         await listener.stop()
         listener.close()
-        await front.close(_GRACE_SECONDS)
+        await front.close(_STOP_SECONDS)
 
     def _forked(self) -> None:
-        """Close the parent's sockets in the child: the port and the connections end with the
-        parent, whatever becomes of the child."""
+        """Close the sockets in a forked child, so that port and connections end with the parent."""
         self._closed = True
         if self._front is not None:
             forks.drop_descriptors(self._front.descriptors())
@@ -218,7 +217,7 @@ class AdminServer(Closing):
             self._socket = None
 
     def __repr__(self) -> str:
-        """Return where it listens."""
+        """Return a text with the URL, or that it is closed."""
         return f"<AdminServer {self.url if self._socket is not None else '(closed)'}>"
 
 
@@ -229,12 +228,13 @@ def _check_aiohttp() -> None:
         raise MissingDependency.of("aiohttp", "serve", "the HTTP admin") from error
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def _open_socket(host: str, port: int) -> socket.socket:
+    """Return a listening socket. Raises `IllegalOperation` if the address cannot be bound."""
     try:
-        found: list[Any] = socket.getaddrinfo(
+        address_infos: list[Any] = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
-        family, *_, address = found[0]
+        family, *_, address = address_infos[0]
         return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
     except OSError as error:
         reason = error.strerror or error

@@ -1,7 +1,7 @@
-"""Transport: the router's answers over aiohttp, and who may ask at all.
+"""Transport: serves the router by aiohttp, and checks the Host header.
 
-The `Host` header must name this machine: a page of a website whose name was made to lead here
-(DNS rebinding) is refused. No answer lets another origin read it (no CORS).
+The `Host` header must name this machine: this refuses pages of websites whose name resolves to this
+machine (DNS rebinding). Answers allow no other origin to read them (no CORS).
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from bkstore.wire.admin.routes import Router, WaitsFor
 
 LOG = logging.getLogger("bkstore.wire.admin")
 
-_ALWAYS = {"Server": "bkstore", "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-_THREADS = {WaitsFor.NOTHING: 1, WaitsFor.DISK: 4, WaitsFor.METADATA: 4}
+_HEADERS = {"Server": "bkstore", "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+_THREAD_COUNTS = {WaitsFor.NOTHING: 1, WaitsFor.DISK: 4, WaitsFor.METADATA: 4}
 _T = TypeVar("_T")
 
 
 class Front:
-    """Reads requests, has them answered in a few threads, writes the answers. Of one loop.
+    """Reads requests, has them answered in a few threads, writes the answers. Used in one loop.
 
-    `is_own` says whether a Host header names this machine.
+    `is_own` returns whether a Host header names this machine.
     """
 
     def __init__(self, router: Router, limits: Limits, is_own: Callable[[str], bool]) -> None:
@@ -44,75 +44,77 @@ class Front:
         self._is_own = is_own
         self._threads = {
             reason: ThreadPoolExecutor(count, thread_name_prefix="bkstore-admin")
-            for reason, count in _THREADS.items()
+            for reason, count in _THREAD_COUNTS.items()
         }
-        self._waiting: Counter[WaitsFor] = Counter()
+        self._waiting_counts: Counter[WaitsFor] = Counter()
         self._streams = Streams(limits)
-        self._known = Connections()
-        self._server = web.Server(self._handle)
+        self._connections = Connections()
+        self._server = web.Server(self._handle_request)
 
     def connection(self) -> Guard:
         """Return the protocol of a new connection."""
         http = _Http(
             self._server,
             loop=asyncio.get_running_loop(),
-            access_log=None,  # type: ignore[arg-type]  # None is: no log of requests
+            access_log=None,  # type: ignore[arg-type]  # None: no access log
             logger=LOG,
             lingering_time=0,
-            auto_decompress=False,  # a few bytes could become gigabytes
+            auto_decompress=False,  # a small body could expand to gigabytes
         )
-        return Guard(http, self._known, self._limits)
+        return Guard(http, self._connections, self._limits)
 
     async def close(self, seconds: float) -> None:
-        """Let requests end for some seconds, then cut them off."""
+        """Give requests `seconds` to end, then abort them and end the threads."""
         await self._server.shutdown(seconds)
-        for transport in [*self._known.served, *self._known.leaving]:
+        for transport in [*self._connections.served, *self._connections.leaving]:
             assert isinstance(transport, asyncio.Transport)
             transport.abort()
         for pool in self._threads.values():
             pool.shutdown(wait=True)
 
     def descriptors(self) -> Iterator[int]:
-        """Yield the numbers of the sockets of all connections."""
-        for transport in [*self._known.served, *self._known.leaving]:
-            held = transport.get_extra_info("socket")
-            if held is not None and held.fileno() >= 0:
-                yield held.fileno()
+        """Yield the file descriptors of all connections."""
+        for transport in [*self._connections.served, *self._connections.leaving]:
+            sock = transport.get_extra_info("socket")
+            if sock is not None and sock.fileno() >= 0:
+                yield sock.fileno()
 
-    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        served = self._known.served
+    async def _handle_request(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer a request, with the client's timeout stopped meanwhile."""
+        served = self._connections.served
         guard = served.get(request.transport) if request.transport is not None else None
         if guard is None:  # the connection is gone
             return web.Response(status=503)
         guard.go_on()
         try:
-            return await self._answered(request)
+            return await self._answer_request(request)
         finally:
             guard.wait()
 
-    async def _answered(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def _answer_request(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer a request in a thread, or refuse it if too many wait for the same reason."""
         try:
-            asked = await self._read(request)
+            parsed = await self._parse_request(request)
         except Refused as refused:
             return _response(Answer.text(refused.status, str(refused)))
-        reason = self._router.waits_for(asked)
-        if reason is not WaitsFor.NOTHING and self._waiting[reason] >= self._limits.waiting:
+        reason = self._router.waits_for(parsed)
+        if reason is not WaitsFor.NOTHING and self._waiting_counts[reason] >= self._limits.waiting:
             return _response(Answer.text(503, f"too many requests wait for {reason.value}"))
-        self._waiting[reason] += 1
+        self._waiting_counts[reason] += 1
         try:
-            given = request.headers.get("Authorization")
-            answer = await self._in_thread(reason, partial(self._router.answer, asked, given))
+            token = request.headers.get("Authorization")
+            answer = await self._in_thread(reason, partial(self._router.answer, parsed, token))
             if isinstance(answer.body, bytes):
                 return _response(answer)
-            return await self._streamed(request, answer, reason)
+            return await self._stream_answer(request, answer, reason)
         finally:
-            self._waiting[reason] -= 1
+            self._waiting_counts[reason] -= 1
 
     async def _in_thread(self, reason: WaitsFor, call: partial[_T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._threads[reason], call)
 
-    async def _read(self, request: web.BaseRequest) -> Request:
-        """Return the request, read whole."""
+    async def _parse_request(self, request: web.BaseRequest) -> Request:
+        """Return the whole request. Raises `Refused` for a bad header, query or body."""
         hosts = request.headers.getall("Host", [])
         if len(hosts) != 1:
             raise Refused(400, f"{len(hosts) or 'no'} Host header")
@@ -123,13 +125,14 @@ class Front:
             raise Refused(400, "a parameter is given twice")
         try:
             async with asyncio.timeout(self._limits.seconds):
-                body = await self._body(request)
+                body = await self._read_body(request)
         except TimeoutError:
-            what = f"the body did not come within {self._limits.seconds:g} seconds"
-            raise Refused(408, what) from None
+            reason = f"the body did not come within {self._limits.seconds:g} seconds"
+            raise Refused(408, reason) from None
         return Request(request.method, request.path, dict(query), body)
 
-    async def _body(self, request: web.BaseRequest) -> bytes:
+    async def _read_body(self, request: web.BaseRequest) -> bytes:
+        """Return the body of a request. Raises `Refused` if it is too long or malformed."""
         if request.method in ("GET", "HEAD", "OPTIONS") or not request.can_read_body:
             return b""
         body = b""
@@ -137,20 +140,20 @@ class Front:
         if (request.content_length or 0) > self._limits.body:
             raise too_long
         try:
-            async for part in request.content.iter_any():
-                body += part
+            async for chunk in request.content.iter_any():
+                body += chunk
                 if len(body) > self._limits.body:
                     raise too_long
         except web.RequestPayloadError as error:
             raise Refused(400, f"the body is not what its header says: {error}") from None
         return body
 
-    async def _streamed(
+    async def _stream_answer(
         self, request: web.BaseRequest, answer: Answer, reason: WaitsFor
     ) -> web.StreamResponse:
-        """Send an answer chunk by chunk; a client that reads nothing is cut off.
+        """Send an answer chunk by chunk; abort the connection if the client does not read.
 
-        So is one whose answer cannot be ended: it must not look whole.
+        It is aborted too if a later chunk fails, so that the answer does not look complete.
         """
         try:
             stream = await self._streams.begin(request.transport)
@@ -161,24 +164,24 @@ class Front:
         try:
             assert not isinstance(answer.body, bytes)
             await response.prepare(request)
-            chunks = partial(next, answer.body, None)
-            while request.method != "HEAD" and (chunk := await self._in_thread(reason, chunks)):
+            next_chunk = partial(next, answer.body, None)
+            while request.method != "HEAD" and (chunk := await self._in_thread(reason, next_chunk)):
                 stream.begin_chunk()
                 async with asyncio.timeout(self._limits.seconds):
                     await response.write(chunk)
                 stream.end_chunk()
-        except (TimeoutError, ConnectionError):  # nobody reads it
-            _cut(request)
+        except (TimeoutError, ConnectionError):  # the client does not read
+            _abort_connection(request)
         except Exception:
             LOG.exception("an answer to %s ended early", request.path)
-            _cut(request)
+            _abort_connection(request)
         finally:
             self._streams.end(stream)
         return response
 
 
 class _Http(RequestHandler):
-    """aiohttp's protocol, with errors that read like the router's: a line, and no traceback."""
+    """aiohttp's protocol, with errors like the router's: one line, no traceback."""
 
     __slots__ = ()
 
@@ -189,7 +192,7 @@ class _Http(RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Return the answer to bytes that are no request, or to one that broke the handler."""
+        """Return the answer to an invalid request, or to one whose handler failed."""
         if request.writer.output_size > 0:
             raise ConnectionError("an answer has begun: there is no room for another")
         if status >= 500:
@@ -197,13 +200,13 @@ class _Http(RequestHandler):
         return _response(Answer.text(status, message or HTTPStatus(status).phrase))
 
 
-def _cut(request: web.BaseRequest) -> None:
+def _abort_connection(request: web.BaseRequest) -> None:
     if request.transport is not None:
         request.transport.abort()
 
 
 def _headers(answer: Answer) -> dict[str, str]:
-    return {**_ALWAYS, "Content-Type": answer.content_type, **answer.headers}
+    return {**_HEADERS, "Content-Type": answer.content_type, **answer.headers}
 
 
 def _response(answer: Answer) -> web.Response:
@@ -214,16 +217,18 @@ def _response(answer: Answer) -> web.Response:
 
 
 def names_of(host: str, names: Collection[str]) -> Callable[[str], bool]:
-    """Return what tells whether a Host header names a machine that listens beyond loopback.
+    """Return a predicate for Host headers that name this machine, for use beyond loopback.
 
-    Addresses do, as no website has one for its name; so do localhost, `host` where it listens,
-    the machine's own name, and `names`.
+    It accepts IP addresses, which a rebound website name is not, localhost, `host`, the machine's
+    own name, and `names`.
     """
-    known = {_plain(name) for name in (host, socket.gethostname(), "localhost", *names) if name}
+    known = {
+        _normalized(name) for name in (host, socket.gethostname(), "localhost", *names) if name
+    }
 
     def is_own(header: str) -> bool:
         name = _host_name(header)
-        return name is not None and (_plain(name) in known or _is_address(name))
+        return name is not None and (_normalized(name) in known or _is_address(name))
 
     return is_own
 
@@ -241,7 +246,7 @@ def names_this_machine(host: str) -> bool:
 
 
 def _host_name(header: str) -> str | None:
-    """Return the host in a Host header, in lower case; None if it has none, or more than that."""
+    """Return the host in a Host header, in lower case, or None if the header is invalid."""
     try:
         parts = urlsplit(f"//{header}")
         name, _ = parts.hostname or "", parts.port
@@ -250,7 +255,7 @@ def _host_name(header: str) -> str | None:
     return name if name and parts.netloc == header and parts.username is None else None
 
 
-def _plain(name: str) -> str:
+def _normalized(name: str) -> str:
     return name.lower().rstrip(".")
 
 

@@ -350,7 +350,7 @@ def test_a_refused_client_that_is_gone(bookie: Bookie, caplog: pytest.LogCapture
         socket.create_connection(address(admin), timeout=30) as served,
     ):
         served.sendall(PLAIN[:4])
-        until(lambda: admin._front is not None and len(admin._front._known.served) == 1)
+        until(lambda: admin._front is not None and len(admin._front._connections.served) == 1)
         assert admin._loop is not None
         admin._loop.call_soon_threadsafe(held.wait, 30)  # what comes meanwhile is taken behind it
         for _ in range(5):

@@ -175,7 +175,7 @@ def test_a_child_lets_go_of_connections(tmp_path: Path) -> None:
         admin = AdminServer(bookie).start()
         here, there = context.Pipe()
         with socket.create_connection(address(admin), timeout=10) as client:
-            until(lambda: admin._front is not None and 1 == len(admin._front._known.served))
+            until(lambda: admin._front is not None and 1 == len(admin._front._connections.served))
             child = context.Process(target=_in_child, args=(admin, there))
             child.start()
             here.recv()
@@ -222,7 +222,7 @@ def test_liveness_waits_for_nobody(bookie: Bookie) -> None:
             for _ in range(4):
                 assert store.asked.acquire(timeout=30)
             waiting = WaitsFor.METADATA
-            until(lambda: admin._front is not None and 6 == admin._front._waiting[waiting])
+            until(lambda: admin._front is not None and 6 == admin._front._waiting_counts[waiting])
             alive = [ask(admin, path).status for path in ("/heartbeat", "/metrics")]
             state = ask(admin, "/api/v1/bookie/state").json
             refused = ask(admin, "/api/v1/ledger/metadata?ledger_id=1")

@@ -1,7 +1,7 @@
-"""`autorecovery/*`: auditors and replication workers of the cluster, seen and steered.
+"""Endpoints `autorecovery/*`: state and control of the cluster's auditors and replication workers.
 
-All of it stands in the metadata store, where auditors and workers of other processes look: bkstore
-runs none itself. Upstream: `AutoRecoveryStatusService`, `ListUnderReplicatedLedgerService`,
+All state is in the metadata store, which the auditors and workers of other processes watch: bkstore
+runs none itself. BookKeeper: `AutoRecoveryStatusService`, `ListUnderReplicatedLedgerService`,
 `WhoIsAuditorService`, `TriggerAuditService`, `LostBookieRecoveryDelayService`,
 `DecommissionService`, `RecoveryBookieService`.
 """
@@ -18,102 +18,110 @@ from bkstore.wire.admin.messages import Answer, Refused, Request, json_answer
 from bkstore.wire.admin.operations.cluster import ClusterStore, cluster_of
 from bkstore.wire.admin.operations.decommissions import Decommissions
 
-_LONGEST_DELAY = 2**31 - 1
+_MAX_DELAY_SECONDS = 2**31 - 1
 
 
 class AutorecoveryEndpoints:
-    """Shows and steers the repair of ledgers. Raises `Refused` where there is no cluster."""
+    """Shows and controls the repair of ledgers. Raises `Refused` without a cluster."""
 
     def __init__(self, metadata: MetadataStore | None, decommissions: Decommissions) -> None:
         self._metadata = metadata
         self._decommissions = decommissions
 
-    # -- on or off
+    # -- enabling
 
     def status(self, request: Request) -> Answer:
-        """Answer whether replication workers may copy."""
+        """Answer whether replication is enabled."""
         return json_answer({"enabled": cluster_of(self._metadata).underreplication.enabled})
 
     def set_status(self, request: Request) -> Answer:
-        """Let workers copy, or not; answer how it is."""
+        """Enable or disable replication; answer with the new state."""
         if "enabled" not in request.parameters:
             raise Refused(400, "missing parameter: enabled=true or enabled=false")
-        wanted = parameters.choice(request, "enabled", ("true", "false")) == "true"
+        enable = parameters.choice(request, "enabled", ("true", "false")) == "true"
         marks = cluster_of(self._metadata).underreplication
-        if wanted:
+        if enable:
             marks.enable()
         elif marks.enabled:
             marks.disable()
         return self.status(request)
 
-    # -- marks
+    # -- underreplicated ledgers
 
     def marked(self, request: Request) -> Answer:
-        """Answer with the ids of marked ledgers, or id -> bookies with ``printmissingreplica``."""
+        """Answer with the ids of underreplicated ledgers.
+
+        With ``printmissingreplica``, answer with id -> missing bookies.
+        """
         scope = parameters.scope(request)
-        with_one = request.parameters.get("missingreplica", "").strip()
-        without = request.parameters.get("excludingmissingreplica", "").strip()
+        required = request.parameters.get("missingreplica", "").strip()
+        excluded = request.parameters.get("excludingmissingreplica", "").strip()
         store = cluster_of(self._metadata)
-        found: dict[str, list[str]] = {}
-        names = sorted(name for name in store.marked() or () if name.scope == scope)
-        for name, mark in store.marks_of(names):
+        missing_of_ledger: dict[str, list[str]] = {}
+        ledgers = sorted(ledger for ledger in store.marked() or () if ledger.scope == scope)
+        for ledger, mark in store.marks_of(ledgers):
             if isinstance(mark, CorruptionError):
                 raise mark
             missing = list(mark.missing_bookies)
-            if (not with_one or with_one in missing) and (not without or without not in missing):
-                found[str(name.ledger)] = missing
-        if not found:
+            if (not required or required in missing) and (not excluded or excluded not in missing):
+                missing_of_ledger[str(ledger.ledger)] = missing
+        if not missing_of_ledger:
             raise Refused(404, "no such ledger is marked as underreplicated")
         if "printmissingreplica" in request.parameters:
-            return json_answer(found)
-        return json_answer([int(name) for name in found])
+            return json_answer(missing_of_ledger)
+        return json_answer([int(ledger) for ledger in missing_of_ledger])
 
     # -- the auditor
 
     def auditor(self, request: Request) -> Answer:
-        """Answer with the bookie whose auditor is elected; 404 without one."""
-        found = cluster_of(self._metadata).underreplication.auditor()
-        if found is None:
+        """Answer with the bookie that is the elected auditor, or 404 without one."""
+        bookie_id = cluster_of(self._metadata).underreplication.auditor()
+        if bookie_id is None:
             raise Refused(404, "no auditor is elected")
-        return Answer.plain(f"Auditor: {found}")
+        return Answer.plain(f"Auditor: {bookie_id}")
 
     def trigger_audit(self, request: Request) -> Answer:
-        """Have the auditor look at all bookies now."""
-        _start_audit(cluster_of(self._metadata))
+        """Make the auditor check all bookies now."""
+        _trigger_audit(cluster_of(self._metadata))
         return Answer.plain("Success trigger audit.")
 
     def delay(self, request: Request) -> Answer:
-        """Answer how long an auditor waits for a lost bookie; 404 where that was never set."""
+        """Answer how long an auditor waits for a lost bookie, or 404 if that was never set."""
         seconds = cluster_of(self._metadata).underreplication.recovery_delay()
         if seconds is None:
             raise Refused(404, "lostBookieRecoveryDelay was never set in this cluster")
         return Answer.plain(f"lostBookieRecoveryDelay value: {seconds}")
 
     def set_delay(self, request: Request) -> Answer:
-        """Have auditors wait so long for a lost bookie."""
-        seconds = _member(request, "delay_seconds")
-        if type(seconds) is not int or not 0 <= seconds <= _LONGEST_DELAY:
-            raise Refused(400, f"delay_seconds is a number from 0 to {_LONGEST_DELAY}")
+        """Set how long auditors wait for a lost bookie."""
+        seconds = _required_member(request, "delay_seconds")
+        if type(seconds) is not int or not 0 <= seconds <= _MAX_DELAY_SECONDS:
+            raise Refused(400, f"delay_seconds is a number from 0 to {_MAX_DELAY_SECONDS}")
         cluster_of(self._metadata).underreplication.set_recovery_delay(seconds)
         return Answer.plain(f"Success set lostBookieRecoveryDelay to {seconds}")
 
-    # -- bookies that go
+    # -- decommission
 
     def decommission(self, request: Request) -> Answer:
-        """Begin to take a bookie out: an audit, then, once no ledger needs it, its cookie."""
-        bookie = _bookie(_member(request, "bookie_src"))
-        asked = str((parameters.body_object(request) or {}).get("delete_cookie", False)).lower()
-        if asked not in ("true", "false"):
+        """Start to decommission a bookie: trigger an audit, and delete its cookie if requested.
+
+        The cookie is deleted once no ledger needs the bookie.
+        """
+        bookie_id = _checked_bookie_id(_required_member(request, "bookie_src"))
+        delete_cookie = str(
+            (parameters.body_object(request) or {}).get("delete_cookie", False)
+        ).lower()
+        if delete_cookie not in ("true", "false"):
             raise Refused(400, "delete_cookie is true or false")
         store = cluster_of(self._metadata)
-        if bookie in (store.registered_bookies() or ()):
-            raise Refused(404, f"bookie {bookie} is registered: stop it first")
-        _start_audit(store)
-        self._decommissions.begin(store, bookie, asked == "true")
-        return Answer.plain(f"Success send decommission Bookie command {bookie}")
+        if bookie_id in (store.registered_bookies() or ()):
+            raise Refused(404, f"bookie {bookie_id} is registered: stop it first")
+        _trigger_audit(store)
+        self._decommissions.begin(store, bookie_id, delete_cookie == "true")
+        return Answer.plain(f"Success send decommission Bookie command {bookie_id}")
 
     def recover(self, request: Request) -> Answer:
-        """Refuse: copying a bookie's entries to others is work of a replication worker."""
+        """Refuse, because only replication workers copy a bookie's entries to others."""
         raise Refused(
             404,
             "bkstore does not copy entries from bookie to bookie: use a replication worker of "
@@ -121,29 +129,29 @@ class AutorecoveryEndpoints:
         )
 
 
-def _start_audit(store: ClusterStore) -> None:
-    """Write the recovery delay anew: the auditor watches it, and looks at all bookies then.
+def _trigger_audit(store: ClusterStore) -> None:
+    """Trigger an audit by writing the recovery delay again, because the auditor watches that.
 
-    `Refused` with 404, as upstream, where nobody would.
+    Raises `Refused` with 404, as in BookKeeper, if no auditor would react.
     """
     marks = store.underreplication
     if not marks.enabled:
         raise Refused(404, "no audit: autorecovery is disabled in this cluster")
     if marks.auditor() is None:
         raise Refused(404, "no audit: autorecovery is enabled, and no auditor is elected")
-    delay = marks.recovery_delay()
-    marks.set_recovery_delay(0 if delay is None else delay)
+    delay_seconds = marks.recovery_delay()
+    marks.set_recovery_delay(0 if delay_seconds is None else delay_seconds)
 
 
-def _member(request: Request, name: str) -> Any:
-    """Return what the body says under a name; 404, as upstream, where it says nothing."""
+def _required_member(request: Request, name: str) -> Any:
+    """Return a member of the body. Raises `Refused` with 404, as in BookKeeper, if missing."""
     body = parameters.body_object(request) or {}
     if name not in body:
         raise Refused(404, f"the body has no {name}")
     return body[name]
 
 
-def _bookie(value: object) -> str:
+def _checked_bookie_id(value: object) -> str:
     if not isinstance(value, str):
         raise Refused(400, "bookie_src is a bookie's id")
     try:

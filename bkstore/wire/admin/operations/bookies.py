@@ -1,6 +1,6 @@
-"""`bookie/list_bookies`, `list_bookie_info`, `cluster_info`: the bookies of the cluster.
+"""Endpoints `bookie/list_bookies`, `list_bookie_info`, `cluster_info`: the cluster's bookies.
 
-Upstream: `ListBookiesService`, `ListBookieInfoService`, `ClusterInfoService`.
+BookKeeper: `ListBookiesService`, `ListBookieInfoService`, `ClusterInfoService`.
 """
 
 from __future__ import annotations
@@ -17,48 +17,54 @@ from bkstore.wire.sasl import SaslUser
 
 LOG = logging.getLogger("bkstore.wire.admin")
 
-_TIMEOUT = 3.0
-"""Seconds in which a bookie must tell its disk space."""
+_TIMEOUT_SECONDS = 3.0
+"""Seconds for a bookie to answer with its disk space."""
 
-_AT_ONCE = 16
+_MAX_CONCURRENT_REQUESTS = 16
 _UNITS = ("", "KB", "MB", "GB", "TB")
 
 
 class BookieEndpoints:
-    """Lists the bookies of a cluster, and asks them for their disk space."""
+    """Lists the bookies of a cluster and their disk space."""
 
     def __init__(self, metadata: MetadataStore | None, controls: Controls) -> None:
         self._metadata = metadata
         self._controls = controls
 
     def listed(self, request: Request) -> Answer:
-        """Answer with id -> null, or id -> host, of the writable or of the read-only bookies."""
+        """Answer with id -> null, or id -> host, for the writable or the read-only bookies."""
         store = cluster_of(self._metadata)
         read_only = request.parameters.get("type") == "ro"
-        hosts = request.parameters.get("print_hostnames") == "true"
-        names = store.read_only_bookies() if read_only else store.writable_bookies() or ()
-        return json_answer({name: _host(store, name) if hosts else None for name in sorted(names)})
+        with_hosts = request.parameters.get("print_hostnames") == "true"
+        bookies = store.read_only_bookies() if read_only else store.writable_bookies() or ()
+        return json_answer(
+            {bookie: _host(store, bookie) if with_hosts else None for bookie in sorted(bookies)}
+        )
 
     # -- disks
 
     def disks(self, request: Request) -> Answer:
-        """Answer with the disk space of each bookie that tells it, and of all together."""
+        """Answer with the disk space of each bookie that reports it, and with the totals."""
         store = cluster_of(self._metadata)
-        names = sorted(store.registered_bookies() or ())
-        with ThreadPoolExecutor(_AT_ONCE, "bkstore-admin-disks") as threads:
-            found = threads.map(lambda name: _disk_space(store, name, self._controls.sasl), names)
-            asked = zip(names, found)
-            spaces = {name: space for name, space in asked if space is not None}
+        bookies = sorted(store.registered_bookies() or ())
+        with ThreadPoolExecutor(_MAX_CONCURRENT_REQUESTS, "bkstore-admin-disks") as executor:
+            results = executor.map(
+                lambda bookie: _disk_space(store, bookie, self._controls.sasl), bookies
+            )
+            space_of_bookie = zip(bookies, results)
+            spaces = {bookie: space for bookie, space in space_of_bookie if space is not None}
         if not spaces:
             raise Refused(404, "no bookie is registered that tells its disk space")
-        rows = {name: f": {_row(free, total)}," for name, (free, total) in spaces.items()}
+        rows = {
+            bookie: f": {_space_text(free, total)}," for bookie, (free, total) in spaces.items()
+        }
         free, total = (sum(column) for column in zip(*spaces.values()))
-        return json_answer({**rows, "ClusterInfo: ": _row(free, total)})
+        return json_answer({**rows, "ClusterInfo: ": _space_text(free, total)})
 
     # -- the cluster
 
     def summary(self, request: Request) -> Answer:
-        """Answer with the auditor, whether ledgers are marked, and how many bookies there are."""
+        """Answer with the auditor, whether ledgers are underreplicated, and counts of bookies."""
         store = cluster_of(self._metadata)
         marks = store.underreplication
         auditor = marks.auditor()
@@ -96,13 +102,13 @@ def _host(store: KnowsAddresses, bookie: str) -> str | None:
 def _disk_space(
     store: KnowsAddresses, bookie: str, user: SaslUser | None
 ) -> tuple[int, int] | None:
-    """Return free and total bytes of a bookie's disks; None where it does not tell."""
+    """Return free and total bytes of a bookie's disks, or None if it does not answer."""
     from bkstore.wire.client import WireClient
 
     address = _address(store, bookie)
     if address is None:
         return None
-    with WireClient(address, "v3", timeout=_TIMEOUT, sasl=user, bookie_id=bookie) as client:
+    with WireClient(address, "v3", timeout=_TIMEOUT_SECONDS, sasl=user, bookie_id=bookie) as client:
         try:
             space = client.disk_space()
         except BkstoreError as error:
@@ -111,19 +117,19 @@ def _disk_space(
     return space.free or 0, space.total or 0
 
 
-def _row(free: int, total: int) -> str:
-    return f"{{Free: {free}{_readable(free)}, Total: {total}{_readable(total)}}}"
+def _space_text(free: int, total: int) -> str:
+    return f"{{Free: {free}{_readable_size(free)}, Total: {total}{_readable_size(total)}}}"
 
 
-def _readable(count: int) -> str:
-    """Return a number of bytes in decimal units, cut to three digits; nothing for a small one.
+def _readable_size(byte_count: int) -> str:
+    """Return a size in decimal units, truncated to three decimals; "" below 1000 bytes.
 
-    >>> [_readable(count) for count in (999, 1000, 1234567, 10**16)]
+    >>> [_readable_size(count) for count in (999, 1000, 1234567, 10**16)]
     ['', '(1KB)', '(1.234MB)', '(10000TB)']
     """
-    unit = min((len(str(count)) - 1) // 3, len(_UNITS) - 1)
+    unit = min((len(str(byte_count)) - 1) // 3, len(_UNITS) - 1)
     if not unit:
         return ""
-    whole, rest = divmod(count * 1000 // 1000**unit, 1000)
-    digits = f"{whole}.{rest:03}".rstrip("0").rstrip(".")
+    whole, thousandths = divmod(byte_count * 1000 // 1000**unit, 1000)
+    digits = f"{whole}.{thousandths:03}".rstrip("0").rstrip(".")
     return f"({digits}{_UNITS[unit]})"

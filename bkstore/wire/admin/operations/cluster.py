@@ -1,4 +1,4 @@
-"""What endpoints need of a metadata store: bookies with addresses, and auditors' marks."""
+"""Interfaces of the metadata store that cluster endpoints need."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class KnowsAddresses(Protocol):
-    """A store that has what bookies registered."""
+    """A store that has the registrations of bookies."""
 
     def service_info(self, bookie: str) -> ServiceInfo | None:
-        """Return what a bookie's registration says, None if it is not registered."""
+        """Return the service info of a bookie, or None if it is not registered."""
         ...
 
 
 @runtime_checkable
 class ClusterStore(MetadataStore, KnowsAddresses, Protocol):
-    """The store of a cluster with auditors and replication workers: that in ZooKeeper."""
+    """The store of a cluster with auditors and replication workers: the one in ZooKeeper."""
 
     underreplication: Underreplication
 
     def read_only_bookies(self) -> frozenset[str]:
-        """Return the bookies that are read only."""
+        """Return the read-only bookies."""
         ...
 
     def cookies(self) -> frozenset[str]:
-        """Return all bookies that ever had a cookie."""
+        """Return all bookies with a cookie."""
         ...
 
     def delete_cookie(self, bookie: str, version: int | None = None) -> bool:
@@ -41,7 +41,7 @@ class ClusterStore(MetadataStore, KnowsAddresses, Protocol):
 
 
 def cluster_of(store: MetadataStore | None) -> ClusterStore:
-    """Return the store of a cluster; `Refused` with 503 where there is none."""
+    """Return the store as a cluster's. Raises `Refused` with 503 if it is not one."""
     if not isinstance(store, ClusterStore):
         raise Refused(503, "the bookie is in no cluster whose metadata are in ZooKeeper")
     return store

@@ -1,6 +1,6 @@
-"""`bookie/is_ready`, `state`, `state/readonly`, `sanity`: whether the bookie is fit.
+"""Endpoints `bookie/is_ready`, `state`, `state/readonly`, `sanity`: the bookie's condition.
 
-Upstream: `BookieIsReadyService`, `BookieStateService`, `BookieStateReadOnlyService`,
+BookKeeper: `BookieIsReadyService`, `BookieStateService`, `BookieStateReadOnlyService`,
 `BookieSanityService`.
 """
 
@@ -18,23 +18,23 @@ from bkstore.wire.admin.operations.controls import Controls
 LOG = logging.getLogger("bkstore.wire.admin")
 
 REASON = "X-Bkstore-Reason"
-"""The header that says why a sanity test has failed: upstream's body has no room for it."""
+"""The header with the reason of a failed sanity test; BookKeeper's body has no member for it."""
 
-_PATIENCE = 5.0
-"""Seconds that a sanity test waits for the one that runs."""
+_SANITY_WAIT_SECONDS = 5.0
+"""Seconds that a sanity test waits for one that is running."""
 
 
 class ConditionEndpoints:
-    """Says whether a bookie runs, takes writes and works, and makes it read-only."""
+    """Answers whether a bookie runs, is writable and is sane, and makes it read-only."""
 
     def __init__(self, bookie: Bookie, controls: Controls) -> None:
         self._bookie = bookie
         self._controls = controls
-        self._testing = Lock()
+        self._sanity_lock = Lock()
 
     def is_ready(self, request: Request) -> Answer:
-        """Answer OK while the bookie serves, 503 before and after that."""
-        if not self._running():
+        """Answer OK while the bookie serves, 503 while it starts, stops, or is closed."""
+        if not self._is_running():
             raise Refused(503, "the bookie is closed")
         stage = self._controls.stage
         if stage != "running":
@@ -42,8 +42,8 @@ class ConditionEndpoints:
         return Answer.plain("OK")
 
     def state(self, request: Request) -> Answer:
-        """Answer whether the bookie runs, and which writes it takes."""
-        running = self._running() and self._controls.stage != "starting"
+        """Answer whether the bookie runs, and which writes it accepts."""
+        running = self._is_running() and self._controls.stage != "starting"
         can_write = running and self._can_write()
         return json_answer(
             {
@@ -54,7 +54,7 @@ class ConditionEndpoints:
             }
         )
 
-    def _running(self) -> bool:
+    def _is_running(self) -> bool:
         try:
             self._bookie.ledger_exists(0)
         except IllegalOperation:  # closed
@@ -73,37 +73,37 @@ class ConditionEndpoints:
     # -- read-only mode
 
     def read_only(self, request: Request) -> Answer:
-        """Answer whether writes are refused, but for those of recoveries."""
+        """Answer whether writes other than those of recoveries are refused."""
         return json_answer({"readOnly": self._is_read_only()})
 
     def _is_read_only(self) -> bool:
         return self._controls.read_only() or not self._can_write()
 
     def set_read_only(self, request: Request) -> Answer:
-        """Make the bookie read-only, or writable if nothing hinders that; answer how it is."""
+        """Make the bookie read-only, or writable if possible; answer with the new state."""
         body = parameters.body_object(request)
-        asked = None if body is None else body.get("readOnly", False)
-        if type(asked) is not bool:
+        wanted = None if body is None else body.get("readOnly", False)
+        if type(wanted) is not bool:
             raise Refused(400, 'the body is {"readOnly": true} or {"readOnly": false}')
-        change = self._controls.set_read_only
-        if change is None:
+        set_mode = self._controls.set_read_only
+        if set_mode is None:
             raise Refused(503, "no bookie server is known here that could be made read-only")
-        change(asked)
+        set_mode(wanted)
         return self.read_only(request)
 
     # -- sanity
 
     def sanity(self, request: Request) -> Answer:
-        """Answer whether a ledger can be written on this bookie and read; one test at a time.
+        """Answer whether a ledger can be written to this bookie and read, one test at a time.
 
-        A bookie that is read-only is not tested.
+        A read-only bookie is not tested.
         """
         test = self._controls.check_sanity
         if test is None:
             raise Refused(503, "no sanity test can be made: the bookie is in no cluster")
         if self._is_read_only():
             return json_answer({"passed": False, "readOnly": True})
-        if not self._testing.acquire(timeout=_PATIENCE):
+        if not self._sanity_lock.acquire(timeout=_SANITY_WAIT_SECONDS):
             raise Refused(500, "another sanity test has not ended in time")
         reason = None
         try:
@@ -112,7 +112,7 @@ class ConditionEndpoints:
             reason = one_line(str(error)) or type(error).__name__
             LOG.warning("the sanity test failed: %s", error)
         finally:
-            self._testing.release()
+            self._sanity_lock.release()
         headers = {} if reason is None else {REASON: reason.encode("ascii", "replace").decode()}
         body = {"passed": reason is None, "readOnly": False}
         return Answer(200, json_answer(body).body, headers=headers)

@@ -1,4 +1,4 @@
-"""Controls: what the process around an admin lets it ask and do."""
+"""Controls: the callbacks of an admin into its host process."""
 
 from __future__ import annotations
 
@@ -11,25 +11,24 @@ from bkstore.wire.sasl import SaslUser
 Stage = Literal["starting", "running", "stopping"]
 
 
-def _never() -> bool:
+def _return_false() -> bool:
     return False
 
 
 @dataclass
 class Controls:
-    """What an `AdminServer` knows of the server beside it. Assign what there is, at any time.
+    """The state and callbacks of an `AdminServer`'s host process. Assign them at any time.
 
-    `stage` is where the process is between its start and its end. `read_only` returns whether
-    writes are refused; `set_read_only` makes the bookie read-only until it is called with False,
-    and then writable again unless something else keeps it from that. `check_sanity` writes a
-    ledger on this bookie, reads and deletes it, and raises what went wrong. What is None cannot be
-    done here. `sasl` is the user as whom other bookies are asked for their disk space, where they
-    want one. `settings` are shown beside those of the bookie, under the names that they have in
-    BookKeeper's configuration: no secrets.
+    `stage` is the stage of the process. `read_only` returns whether writes are refused.
+    `set_read_only` makes the bookie read-only until it is called with False, and then writable
+    again unless something else prevents it. `check_sanity` writes a ledger to this bookie, reads
+    and deletes it, and raises an error if that fails. Endpoints whose callback is None are refused.
+    `sasl` is the user for requests to other bookies. `settings` are shown with those of the
+    bookie, under their names in BookKeeper's configuration, and must not include secrets.
     """
 
     stage: Stage = "running"
-    read_only: Callable[[], bool] = _never
+    read_only: Callable[[], bool] = _return_false
     set_read_only: Callable[[bool], object] | None = None
     check_sanity: Callable[[], object] | None = None
     sasl: SaslUser | None = None

@@ -1,4 +1,4 @@
-"""Decommissions: bookies that are gone for good, until no ledger needs them any more.
+"""Decommissions: wait until no ledger needs a removed bookie, then delete its cookie.
 
 Source: `client/BookKeeperAdmin.decommissionBookie`.
 """
@@ -16,30 +16,30 @@ from bkstore.wire.admin.operations.cluster import ClusterStore
 
 LOG = logging.getLogger("bkstore.wire.admin")
 
-_SECONDS_A_LEDGER = 3.0
-_LONGEST_PAUSE = 300.0
+_SECONDS_PER_LEDGER = 3.0
+_MAX_PAUSE_SECONDS = 300.0
 
 
 class Decommissions:
-    """Waits, one bookie after another, until the cluster's ledgers have left a bookie.
+    """Waits, one bookie after another, until no ledger of the cluster needs a bookie.
 
-    Replication workers move them; here nothing is copied. Then the bookie's cookie goes, if that
-    was asked for. What was begun ends with `close`, and is begun again by asking again.
+    Replication workers move the ledgers; nothing is copied here. Then the bookie's cookie is
+    deleted, if requested. `close` abandons unfinished decommissions; begin them again if needed.
     """
 
-    def __init__(self, pause: float = _SECONDS_A_LEDGER) -> None:
-        """Look again after `pause` seconds for each ledger that is left, at most 300."""
-        self._pause = pause
-        self._ended = Event()
-        self._thread = ThreadPoolExecutor(1, "bkstore-admin-decommission")
+    def __init__(self, pause: float = _SECONDS_PER_LEDGER) -> None:
+        """Check again after `pause` seconds for each remaining ledger, at most 300."""
+        self._pause_seconds = pause
+        self._closed_event = Event()
+        self._executor = ThreadPoolExecutor(1, "bkstore-admin-decommission")
 
     def begin(self, store: ClusterStore, bookie: str, delete_cookie: bool) -> None:
-        """Begin to wait for a bookie's ledgers, after those that are waited for."""
-        self._thread.submit(self._run, store, bookie, delete_cookie)
+        """Queue the decommission of a bookie, after those already queued."""
+        self._executor.submit(self._decommission, store, bookie, delete_cookie)
 
-    def _run(self, store: ClusterStore, bookie: str, delete_cookie: bool) -> None:
+    def _decommission(self, store: ClusterStore, bookie: str, delete_cookie: bool) -> None:
         try:
-            if self._wait(store, bookie):
+            if self._wait_until_unused(store, bookie):
                 LOG.info("bookie %s is decommissioned: no ledger needs it", bookie)
                 if delete_cookie and not store.delete_cookie(bookie):
                     LOG.warning("bookie %s had no cookie", bookie)
@@ -48,43 +48,42 @@ class Decommissions:
         except Exception:
             LOG.exception("the decommission of bookie %s broke down", bookie)
 
-    def _wait(self, store: ClusterStore, bookie: str) -> bool:
-        """Return True once no ledger's metadata and no mark name the bookie, False at the end.
+    def _wait_until_unused(self, store: ClusterStore, bookie: str) -> bool:
+        """Return True once no ledger's metadata and no mark has the bookie, False once closed.
 
-        Metadata that cannot be read raise `CorruptionError`: they may name it.
+        Raises `CorruptionError` for unreadable metadata, because it may have the bookie.
         """
-        left = _named_in_metadata(store, bookie, store.ledgers())
-        left |= _named_in_marks(store, bookie)
-        while left:
-            if self._ended.wait(min(len(left) * self._pause, _LONGEST_PAUSE)):
+        ledgers = _in_metadata(store, bookie, store.ledgers())
+        ledgers |= _in_marks(store, bookie)
+        while ledgers:
+            if self._closed_event.wait(min(len(ledgers) * self._pause_seconds, _MAX_PAUSE_SECONDS)):
                 return False
-            left = _named_in_metadata(store, bookie, left) | _named_in_marks(store, bookie)
-        return not self._ended.is_set()
+            ledgers = _in_metadata(store, bookie, ledgers) | _in_marks(store, bookie)
+        return not self._closed_event.is_set()
 
     def close(self) -> None:
-        """Wait for no bookie any more."""
-        self._ended.set()
-        self._thread.shutdown(wait=True, cancel_futures=True)
+        """Stop waiting, and end the thread."""
+        self._closed_event.set()
+        self._executor.shutdown(wait=True, cancel_futures=True)
 
 
-def _named_in_metadata(
-    store: ClusterStore, bookie: str, ledgers: Iterable[LedgerId]
-) -> set[LedgerId]:
-    """Return those of the ledgers that have the bookie in an ensemble; deleted ones have not."""
-    found = set()
-    for name, value in store.read_many(ledgers):
+def _in_metadata(store: ClusterStore, bookie: str, ledgers: Iterable[LedgerId]) -> set[LedgerId]:
+    """Return those of the ledgers with the bookie in an ensemble; deleted ledgers are left out."""
+    ledgers_of_bookie = set()
+    for ledger_id, value in store.read_many(ledgers):
         if isinstance(value, CorruptionError):
             raise value
         if any(bookie in segment.ensemble for segment in value.metadata.segments):
-            found.add(name)
-    return found
+            ledgers_of_bookie.add(ledger_id)
+    return ledgers_of_bookie
 
 
-def _named_in_marks(store: ClusterStore, bookie: str) -> set[LedgerId]:
-    found = set()
-    for name, mark in store.marks_of(sorted(store.marked() or ())):
+def _in_marks(store: ClusterStore, bookie: str) -> set[LedgerId]:
+    """Return the underreplicated ledgers that miss the bookie."""
+    ledgers_of_bookie = set()
+    for ledger_id, mark in store.marks_of(sorted(store.marked() or ())):
         if isinstance(mark, CorruptionError):
             raise mark
         if bookie in mark.missing_bookies:
-            found.add(name)
-    return found
+            ledgers_of_bookie.add(ledger_id)
+    return ledgers_of_bookie

@@ -1,7 +1,7 @@
-"""`config/server_config`: what the bookie runs with, as BookKeeper's configuration names it.
+"""Endpoint `config/server_config`: the bookie's settings, by their names in BookKeeper.
 
-Upstream: `ConfigurationService`, which shows every property of the configuration, and sets any.
-Here what is in effect is shown, which has no secrets in it, and nothing is set.
+BookKeeper: `ConfigurationService`, which shows and sets any property of the configuration. Here
+the settings in effect are shown, without secrets, and none can be set.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from bkstore.storage.bookie import Bookie
 from bkstore.wire.admin.messages import Answer, Request, json_answer
 from bkstore.wire.admin.operations.controls import Controls
 
-_CLASSES = {
+_STORAGE_CLASSES = {
     "sorted": "org.apache.bookkeeper.bookie.SortedLedgerStorage",
     "interleaved": "org.apache.bookkeeper.bookie.InterleavedLedgerStorage",
     "db": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
@@ -21,31 +21,31 @@ _CLASSES = {
 
 
 class SettingsEndpoints:
-    """Shows the settings of a bookie and of the server beside it."""
+    """Shows the settings of a bookie and of its server."""
 
     def __init__(self, bookie: Bookie, controls: Controls) -> None:
         self._bookie = bookie
         self._controls = controls
 
     def shown(self, request: Request) -> Answer:
-        """Answer with name -> value, each as text, as upstream."""
+        """Answer with name -> value, each as text, as in BookKeeper."""
         place, storage = self._bookie.place, self._bookie.storage
         settings: dict[str, object] = {
             **self._controls.settings,
             "bookieId": self._bookie.bookie_id,
-            "journalDirectories": _directories(place.journal),
-            "ledgerDirectories": _directories(place.ledger),
-            "ledgerStorageClass": _CLASSES[storage.storage],
+            "journalDirectories": _joined_directories(place.journal),
+            "ledgerDirectories": _joined_directories(place.ledger),
+            "ledgerStorageClass": _STORAGE_CLASSES[storage.storage],
             "logSizeLimit": storage.options.entry_log_size,
         }
         if place.index != place.ledger:
-            settings["indexDirectories"] = _directories(place.index)
-        return json_answer({name: _text(settings[name]) for name in sorted(settings)})
+            settings["indexDirectories"] = _joined_directories(place.index)
+        return json_answer({name: _setting_text(settings[name]) for name in sorted(settings)})
 
 
-def _directories(currents: Iterable[Path]) -> str:
-    return ",".join(str(current.parent) for current in currents)
+def _joined_directories(current_dirs: Iterable[Path]) -> str:
+    return ",".join(str(current_dir.parent) for current_dir in current_dirs)
 
 
-def _text(value: object) -> str:
+def _setting_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

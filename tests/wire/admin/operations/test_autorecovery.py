@@ -126,14 +126,14 @@ def test_a_cookie_goes_after_the_ledgers(
 ) -> None:
     """A decommission waits until neither metadata nor marks name the bookie."""
     looks = []
-    left = Decommissions._wait
+    left = Decommissions._wait_until_unused
 
     def waited(self: Decommissions, *arguments: object) -> bool:
         looks.append(store.cookies())
         return left(self, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Decommissions, "_wait", waited)
-    monkeypatch.setattr(admin._decommissions, "_pause", 0.01)
+    monkeypatch.setattr(Decommissions, "_wait_until_unused", waited)
+    monkeypatch.setattr(admin._decommissions, "_pause_seconds", 0.01)
     lost(store, "b1")
     body = {"bookie_src": "b1", "delete_cookie": "true"}
     reply = write(admin, DECOMMISSION, "PUT", body)

@@ -190,7 +190,7 @@ def test_a_read_only_bookie_is_not_tested(admin: AdminServer, bookie: Bookie) ->
 
 def test_one_test_at_a_time(admin: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second test waits for the first, and is 500 if that takes too long, as upstream."""
-    monkeypatch.setattr(condition, "_PATIENCE", 0.01)
+    monkeypatch.setattr(condition, "_SANITY_WAIT_SECONDS", 0.01)
     begun, go_on = Event(), Event()
 
     def test() -> None:
