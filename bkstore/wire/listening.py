@@ -26,15 +26,13 @@ _MIN_CONNECTIONS = 1
 
 def bind_all(host: str, port: int, backlog: int) -> list[socket.socket]:
     """Return listening sockets, one for each address of a host. Raises `OSError`."""
-    socket_type, flags = socket.SOCK_STREAM, socket.AI_PASSIVE
-    address_infos = dict.fromkeys(
-        socket.getaddrinfo(host or None, port, type=socket_type, flags=flags)
-    )
+    kind, flags = socket.SOCK_STREAM, socket.AI_PASSIVE
+    address_infos = dict.fromkeys(socket.getaddrinfo(host or None, port, type=kind, flags=flags))
     sockets: list[socket.socket] = []
     with ExitStack() as open_sockets:
         for family, _, protocol, _, address in address_infos:
             try:
-                listening = open_sockets.enter_context(socket.socket(family, socket_type, protocol))
+                listening = open_sockets.enter_context(socket.socket(family, kind, protocol))
             except OSError as error:
                 if error.errno != errno.EAFNOSUPPORT:  # raised for IPv6 addresses without IPv6
                     raise
@@ -79,7 +77,7 @@ class Listener:
         self._sockets = sockets
         self._make_protocol = make
         self._accepting: set[asyncio.Task[None]] = set()
-        self._retry_timers: dict[socket.socket, asyncio.TimerHandle] = {}
+        self._retries: dict[socket.socket, asyncio.TimerHandle] = {}
         self._out_of_resources = False
 
     def start(self) -> None:
@@ -90,9 +88,9 @@ class Listener:
 
     async def stop(self) -> None:
         """Stop accepting; return when all accepted clients have their protocols."""
-        for timer in self._retry_timers.values():
+        for timer in self._retries.values():
             timer.cancel()
-        self._retry_timers.clear()
+        self._retries.clear()
         for listening in self._sockets:
             self._loop.remove_reader(listening)
         while self._accepting:
@@ -106,7 +104,7 @@ class Listener:
             listening.close()
 
     def _listen(self, listening: socket.socket) -> None:
-        self._retry_timers.pop(listening, None)
+        self._retries.pop(listening, None)
         self._loop.add_reader(listening, self._accept, listening)
 
     def _accept(self, listening: socket.socket) -> None:
@@ -133,9 +131,7 @@ class Listener:
             self._out_of_resources = True
             _log.warning("no client can be accepted: %s; they wait", error.strerror)
         self._loop.remove_reader(listening)
-        self._retry_timers[listening] = self._loop.call_later(
-            _RETRY_SECONDS, self._listen, listening
-        )
+        self._retries[listening] = self._loop.call_later(_RETRY_SECONDS, self._listen, listening)
 
     async def _connect(self, connected: socket.socket) -> None:
         try:

@@ -108,14 +108,12 @@ class Schema(NamedTuple):
 
 def _parse_messages(text: str) -> dict[str, list[str]]:
     """Return the field declarations of each message, as text."""
-    fields_of_message = {}
+    messages = {}
     for line in text.replace("\n    ", " ").splitlines():
         name, _, fields = line.partition(":")
         if name:
-            fields_of_message[name] = [
-                field.strip() for field in fields.split(",") if field.strip()
-            ]
-    return fields_of_message
+            messages[name] = [field.strip() for field in fields.split(",") if field.strip()]
+    return messages
 
 
 def _extended_messages() -> dict[str, list[str]]:
@@ -142,15 +140,13 @@ def _compile(package: str, messages: dict[str, list[str]]) -> Schema:
     for name, fields in messages.items():
         message = file.message_type.add(name=name)
         for declaration in fields:
-            label, type_name, field, number = declaration.split()
-            type_number = _TYPE_NUMBERS.get(
-                type_name, _ENUM_TYPE if type_name in _ENUMS else _MESSAGE_TYPE
-            )
+            label, kind, field, number = declaration.split()
+            type_number = _TYPE_NUMBERS.get(kind, _ENUM_TYPE if kind in _ENUMS else _MESSAGE_TYPE)
             descriptor = message.field.add(
                 name=field, number=int(number), label=_LABEL_NUMBERS[label], type=type_number
             )
-            if type_name not in _TYPE_NUMBERS:
-                descriptor.type_name = f".{package}.{type_name}"
+            if kind not in _TYPE_NUMBERS:
+                descriptor.type_name = f".{package}.{kind}"
     return Schema(*classes_of(file, *Schema._fields))
 
 

@@ -117,27 +117,27 @@ class Connection:
         """
         source = iter(requests)
         waiting: deque[Request[_T]] = deque()
-        bytes_in_flight, is_exhausted = 0, False
+        unread_bytes, exhausted = 0, False
         try:
             while True:
                 # send more once half of the window is free, so that each send has many requests
                 if (
-                    not is_exhausted
+                    not exhausted
                     and 2 * len(waiting) <= self._window
-                    and bytes_in_flight < _MAX_BYTES_IN_FLIGHT
+                    and unread_bytes < _MAX_BYTES_IN_FLIGHT
                 ):
-                    new_requests = _take_requests(
-                        source, self._window - len(waiting), _MAX_BYTES_IN_FLIGHT - bytes_in_flight
+                    batch = _take_requests(
+                        source, self._window - len(waiting), _MAX_BYTES_IN_FLIGHT - unread_bytes
                     )
-                    bytes_in_flight += sum(len(request.frame) for request in new_requests)
-                    waiting.extend(new_requests)
-                    is_exhausted = not new_requests
-                    self._start(new_requests)
+                    unread_bytes += sum(len(request.frame) for request in batch)
+                    waiting.extend(batch)
+                    exhausted = not batch
+                    self._start(batch)
                 if not waiting:
                     return
                 self._wait(waiting[0])
                 request = waiting.popleft()
-                bytes_in_flight -= len(request.frame)
+                unread_bytes -= len(request.frame)
                 yield request
         except (Exception, GeneratorExit):  # from the source, or the caller stops
             raise
@@ -174,22 +174,16 @@ class Connection:
 
         A request that the connection does not take ends with an error.
         """
-        sent_count = 0
-        while sent_count < len(requests):
-            start, sent_count = sent_count, self._register_fitting(requests, sent_count)
-            self._send(
-                [request.frame for request in requests[start:sent_count] if not request.done]
-            )
-            if sent_count < len(requests):
-                self._register_or_give_up(requests[sent_count])
+        stop = 0
+        while stop < len(requests):
+            start, stop = stop, self._register_fitting(requests, stop)
+            self._send([request.frame for request in requests[start:stop] if not request.done])
+            if stop < len(requests):
+                self._register_or_give_up(requests[stop])
                 self._send(
-                    [
-                        request.frame
-                        for request in requests[sent_count : sent_count + 1]
-                        if not request.done
-                    ]
+                    [request.frame for request in requests[stop : stop + 1] if not request.done]
                 )
-                sent_count += 1
+                stop += 1
 
     def _register_fitting(self, requests: Sequence[Request[Any]], start: int) -> int:
         """Register requests from `start` on while there is room; return the index of the first that

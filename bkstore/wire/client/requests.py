@@ -59,11 +59,11 @@ class Request(Generic[_T]):
         """
         kind, *ids = self.about
         return " of ".join(
-            [str(kind), *(f"entry {entry}" for entry in ids[1:]), *_ledger_texts(ids)]
+            [str(kind), *(f"entry {entry}" for entry in ids[1:]), *_ledger_text(ids)]
         )
 
 
-def _ledger_texts(ids: list[object]) -> list[str]:
+def _ledger_text(ids: list[object]) -> list[str]:
     return [f"ledger {ids[0]}"] if ids else []
 
 

@@ -68,39 +68,36 @@ class V2Dialect:
         if not records:
             return []
         message = v2.AddRequest(key, records[0], _RECOVERY if recovery else 0)
-        header_and_key, _ = message.parts()  # the same for all records
-        return [
-            _add_request(header_and_key, record, *record_ids)
-            for record, record_ids in zip(records, ids)
-        ]
+        prefix, _ = message.parts()  # the same for all records
+        return [_add_request(prefix, record, *pair) for record, pair in zip(records, ids)]
 
-    def read(self, name: LedgerId, entry: int, key: bytes | None) -> Request[bytes]:
+    def read(self, ledger_id: LedgerId, entry: int, key: bytes | None) -> Request[bytes]:
         """Return a request to read one record; it fences the ledger if `key` is given."""
-        ledger_number = signed64(name.ledger)
-        if key is None and LAST_ENTRY <= entry <= MAX_ENTRY_ID and not name.scope:
+        ledger_number = signed64(ledger_id.ledger)
+        if key is None and LAST_ENTRY <= entry <= MAX_ENTRY_ID and not ledger_id.scope:
             framed = _READ_FRAME.pack(_READ_FRAME.size - PREFIX, _READ_HEADER, ledger_number, entry)
         else:
-            message = v2.ReadRequest(name, entry, 0 if key is None else _FENCE, key)
+            message = v2.ReadRequest(ledger_id, entry, 0 if key is None else _FENCE, key)
             framed = frame(*message.parts())
         return Request(
             (v2.Opcode.READ_ENTRY, ledger_number, entry),
             framed,
-            lambda record: checked_record(record, name, entry),
-            ("read", name, entry),
+            lambda record: checked_record(record, ledger_id, entry),
+            ("read", ledger_id, entry),
         )
 
     def read_batch(
-        self, name: LedgerId, start: int, max_count: int, max_size: int, key: bytes | None
+        self, ledger_id: LedgerId, start: int, max_count: int, max_size: int, key: bytes | None
     ) -> Request[RecordBatch]:
         """Return a request to read consecutive entries; it fences the ledger if `key` is given."""
         flags = 0 if key is None else _FENCE
         request_id = next(self._request_ids)
-        message = v2.BatchReadRequest(name, start, request_id, max_count, max_size, flags, key)
+        message = v2.BatchReadRequest(ledger_id, start, request_id, max_count, max_size, flags, key)
         return Request(
-            (v2.Opcode.BATCH_READ_ENTRY, signed64(name.ledger), start, request_id),
+            (v2.Opcode.BATCH_READ_ENTRY, signed64(ledger_id.ledger), start, request_id),
             frame(*message.parts()),
-            lambda batch: checked_batch(batch, name, start, max_count),
-            ("batch read", name, start),
+            lambda batch: checked_batch(batch, ledger_id, start, max_count),
+            ("batch read", ledger_id, start),
         )
 
     def auth(self, payload: bytes) -> Request[AuthToken]:
@@ -108,10 +105,10 @@ class V2Dialect:
         framed = frame(*v2.AuthRequest(SASL, payload).parts())
         return Request((v2.Opcode.AUTH,), framed, lambda token: token, ("authentication",))
 
-    def check(self, name: LedgerId) -> None:
+    def check(self, ledger_id: LedgerId) -> None:
         """Raise `IllegalOperation` for a ledger in a scope, which v2 cannot express."""
-        if name.scope:
-            raise IllegalOperation(f"ledger {name}: the v2 protocol cannot say a scope")
+        if ledger_id.scope:
+            raise IllegalOperation(f"ledger {ledger_id}: the v2 protocol cannot say a scope")
 
     # -- answers
 
@@ -148,11 +145,9 @@ class V2Dialect:
         )
 
 
-def _add_request(
-    header_and_key: bytes, record: bytes, ledger_id: LedgerId, entry: int
-) -> Request[int]:
+def _add_request(prefix: bytes, record: bytes, ledger_id: LedgerId, entry: int) -> Request[int]:
     key = (v2.Opcode.ADD_ENTRY, ledger_id.ledger, entry)
-    framed = frame(header_and_key, record, limit=MAX_FRAME)
+    framed = frame(prefix, record, limit=MAX_FRAME)
     return Request(key, framed, lambda _: entry, ("add", ledger_id, entry))
 
 

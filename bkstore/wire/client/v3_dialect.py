@@ -61,10 +61,10 @@ class V3Dialect:
         self._extended = extended
         self._transaction_ids = count(1)
 
-    def check(self, name: LedgerId) -> None:
+    def check(self, ledger_id: LedgerId) -> None:
         """Raise `IllegalOperation` for a ledger in a scope unless v3 is extended."""
-        if name.scope and not self._extended:
-            raise IllegalOperation(f"ledger {name}: v3 says a scope only if it is extended")
+        if ledger_id.scope and not self._extended:
+            raise IllegalOperation(f"ledger {ledger_id}: v3 says a scope only if it is extended")
 
     def _request(
         self,
@@ -85,14 +85,11 @@ class V3Dialect:
             operation, transaction_id, body, priority=priority, extended=self._extended
         )
 
-        def read_checked(response_body: Any) -> _T:
-            answered_ids = (
-                getattr(response_body, "ledgerScopeId", 0),
-                getattr(response_body, "ledgerId", 0),
-            )
-            if ledger_id is not None and answered_ids != ledger_id.signed:
-                raise CorruptionError(None, 0, f"the answer is of ledger {response_body.ledgerId}")
-            return read(response_body)
+        def read_checked(answer: Any) -> _T:
+            ids = (getattr(answer, "ledgerScopeId", 0), getattr(answer, "ledgerId", 0))
+            if ledger_id is not None and ids != ledger_id.signed:
+                raise CorruptionError(None, 0, f"the answer is of ledger {answer.ledgerId}")
+            return read(answer)
 
         framed = frame(v3.encode(message), limit=MAX_FRAME)
         return Request((int(operation), transaction_id), framed, read_checked, about, patience)
@@ -123,8 +120,7 @@ class V3Dialect:
         if not sync:
             fields["writeFlags"] = _DEFERRED_SYNC
         return [
-            self._add_request(record, *record_ids, fields, recovery)
-            for record, record_ids in zip(records, ids)
+            self._add_request(record, *pair, fields, recovery) for record, pair in zip(records, ids)
         ]
 
     def _add_request(
@@ -146,21 +142,21 @@ class V3Dialect:
             Operation.ADD_ENTRY, ledger_id, body, read, about, high_priority=high_priority
         )
 
-    def read(self, name: LedgerId, entry: int, key: bytes | None) -> Request[bytes]:
+    def read(self, ledger_id: LedgerId, entry: int, key: bytes | None) -> Request[bytes]:
         """Return a request to read one record; it fences the ledger if `key` is given."""
         fields = {"entryId": entry, **_fencing_fields(key)}
 
         def read(answer: Any) -> bytes:
             _check_entry(answer.entryId, entry)
-            return checked_record(answer.body, name, entry)
+            return checked_record(answer.body, ledger_id, entry)
 
-        about = ("read", name, entry)
+        about = ("read", ledger_id, entry)
         return self._request(
-            Operation.READ_ENTRY, name, fields, read, about, high_priority=key is not None
+            Operation.READ_ENTRY, ledger_id, fields, read, about, high_priority=key is not None
         )
 
     def read_batch(
-        self, name: LedgerId, start: int, max_count: int, max_size: int, key: bytes | None
+        self, ledger_id: LedgerId, start: int, max_count: int, max_size: int, key: bytes | None
     ) -> Request[RecordBatch]:
         """Return a request to read consecutive entries; it fences the ledger if `key` is given."""
         if not self._extended:
@@ -171,12 +167,12 @@ class V3Dialect:
             _check_entry(answer.startEntryId, start)
             records = list(answer.body)
             batch = RecordBatch.of(records, range(len(records)))
-            return checked_batch(batch, name, start, max_count)
+            return checked_batch(batch, ledger_id, start, max_count)
 
-        about = ("batch read", name, start)
+        about = ("batch read", ledger_id, start)
         return self._request(
             Operation.BATCH_READ_ENTRY,
-            name,
+            ledger_id,
             {**limits, **_fencing_fields(key)},
             read,
             about,
@@ -185,24 +181,26 @@ class V3Dialect:
 
     # -- LAC
 
-    def read_lac(self, name: LedgerId) -> Request[LastConfirmed]:
+    def read_lac(self, ledger_id: LedgerId) -> Request[LastConfirmed]:
         """Return a request for the explicit LAC and the last entry."""
 
         def read(answer: Any) -> LastConfirmed:
             record = answer.lastEntryBody or None
             if record is not None:
-                checked_record(record, name, LAST_ENTRY)
+                checked_record(record, ledger_id, LAST_ENTRY)
             return LastConfirmed(answer.lacBody or None, record)
 
-        return self._request(Operation.READ_LAC, name, {}, read, ("LAC", name))
+        return self._request(Operation.READ_LAC, ledger_id, {}, read, ("LAC", ledger_id))
 
-    def write_lac(self, name: LedgerId, body: bytes, key: bytes) -> Request[None]:
+    def write_lac(self, ledger_id: LedgerId, body: bytes, key: bytes) -> Request[None]:
         """Return a request to store an explicit LAC."""
         fields = {"lac": decode_explicit_lac(body)[1], "masterKey": key, "body": body}
-        about = ("write of the explicit LAC", name)
-        return self._request(Operation.WRITE_LAC, name, fields, _ignore_answer, about)
+        about = ("write of the explicit LAC", ledger_id)
+        return self._request(Operation.WRITE_LAC, ledger_id, fields, _ignore_answer, about)
 
-    def wait_for_lac(self, name: LedgerId, previous: int, seconds: float) -> Request[LacUpdate]:
+    def wait_for_lac(
+        self, ledger_id: LedgerId, previous: int, seconds: float
+    ) -> Request[LacUpdate]:
         """Return a request that is answered when the LAC exceeds `previous`, or after `seconds`."""
         fields = {
             "entryId": LAST_ENTRY,
@@ -215,27 +213,38 @@ class V3Dialect:
             lac = answer.maxLAC if answer.HasField("maxLAC") else NO_ENTRY
             record = answer.body or None
             if record is not None:
-                checked_record(record, name, answer.entryId)
+                checked_record(record, ledger_id, answer.entryId)
             return LacUpdate(lac, record)
 
         return self._request(
-            Operation.READ_ENTRY, name, fields, read, ("LAC update", name), patience=seconds
+            Operation.READ_ENTRY,
+            ledger_id,
+            fields,
+            read,
+            ("LAC update", ledger_id),
+            patience=seconds,
         )
 
     # -- the rest
 
-    def force(self, name: LedgerId) -> Request[None]:
+    def force(self, ledger_id: LedgerId) -> Request[None]:
         """Return a request to make adds without sync durable."""
-        return self._request(Operation.FORCE_LEDGER, name, {}, _ignore_answer, ("force", name))
+        return self._request(
+            Operation.FORCE_LEDGER, ledger_id, {}, _ignore_answer, ("force", ledger_id)
+        )
 
-    def availability(self, name: LedgerId) -> Request[Availability]:
+    def availability(self, ledger_id: LedgerId) -> Request[Availability]:
         """Return a request for the list of entries that the bookie has."""
 
         def read(answer: Any) -> Availability:
             return Availability.from_bytes(answer.availabilityOfEntriesOfLedger)
 
         return self._request(
-            Operation.GET_LIST_OF_ENTRIES_OF_LEDGER, name, {}, read, ("list of entries", name)
+            Operation.GET_LIST_OF_ENTRIES_OF_LEDGER,
+            ledger_id,
+            {},
+            read,
+            ("list of entries", ledger_id),
         )
 
     def disk_space(self) -> Request[DiskSpace]:

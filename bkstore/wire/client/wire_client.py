@@ -126,7 +126,7 @@ class WireClient(Closing):
         if self._v3_link is not self._main_link:
             self._v3_link.forked()
 
-    def _checked_ledger_id(self, ledger: LedgerLike) -> LedgerId:
+    def _check_ledger(self, ledger: LedgerLike) -> LedgerId:
         """Return the ledger's id. Raises `IllegalOperation` if the protocol cannot express it."""
         ledger_id = LedgerId.of(ledger)
         self._main_link.dialect.check(ledger_id)
@@ -161,11 +161,9 @@ class WireClient(Closing):
         ids = ids_of(batch)
         if ids.entries.size < len(batch):
             raise InvalidArgument(f"record {ids.entries.size} of the batch is no entry")
-        ledger_pairs = list(zip(ids.scopes.tolist(), ids.ledgers.tolist()))
-        id_of_pair = {
-            pair: self._checked_ledger_id(LedgerId.from_signed(*pair)) for pair in set(ledger_pairs)
-        }
-        record_ids = list(zip(map(id_of_pair.__getitem__, ledger_pairs), ids.entries.tolist()))
+        pairs = list(zip(ids.scopes.tolist(), ids.ledgers.tolist()))
+        ledger_ids = {pair: self._check_ledger(LedgerId.from_signed(*pair)) for pair in set(pairs)}
+        record_ids = list(zip(map(ledger_ids.__getitem__, pairs), ids.entries.tolist()))
         requests = self._add_requests(batch, record_ids, master_key, recovery)
         connection = self._main_link.connection()
         for stored_count, request in enumerate(connection.ask_all(requests)):
@@ -179,7 +177,7 @@ class WireClient(Closing):
         self,
         batch: RecordBatch,
         ids: Sequence[tuple[LedgerId, int]],
-        master_key: bytes,
+        key: bytes,
         recovery: bool,
     ) -> Iterator[Request[int]]:
         """Yield requests to add the records of a batch, made a few at a time to bound memory."""
@@ -187,9 +185,7 @@ class WireClient(Closing):
         for start in range(0, len(batch), chunk_size):
             records = batch.between(start, start + chunk_size)
             chunk_ids = ids[start : start + chunk_size]
-            yield from self._main_link.dialect.adds(
-                records.records(), chunk_ids, master_key, recovery
-            )
+            yield from self._main_link.dialect.adds(records.records(), chunk_ids, key, recovery)
 
     # -- reading
 
@@ -203,7 +199,7 @@ class WireClient(Closing):
     ) -> bytes:
         """Return one record; entry -1 means the last one. With `fence`, which needs the
         `master_key`, the ledger is fenced first, even if there is no such entry."""
-        ledger_id, key = self._checked_ledger_id(ledger), fencing_key(fence, master_key)
+        ledger_id, key = self._check_ledger(ledger), fencing_key(fence, master_key)
         request = self._main_link.dialect.read(ledger_id, check_integer(entry, "entry id"), key)
         return self._main_link.connection().ask(request)
 
@@ -223,7 +219,7 @@ class WireClient(Closing):
         answer's bytes; ids are checked, digests are not. Cost: a round trip and about 0.2 us a
         record.
         """
-        ledger_id, key = self._checked_ledger_id(ledger), fencing_key(fence, master_key)
+        ledger_id, key = self._check_ledger(ledger), fencing_key(fence, master_key)
         max_count, max_size = check_limits(max_count, max_size)
         size_limit = min(max_size, MAX_FRAME) if max_size else MAX_FRAME
         count_limit = 1 if start == LAST_ENTRY else min(max_count, _MAX_BATCH_COUNT)
@@ -247,7 +243,7 @@ class WireClient(Closing):
         and their errors stored there by entry id; only a failure to connect is raised. `fence` as
         in `read_entry`. About 10 us an entry.
         """
-        ledger_id, key = self._checked_ledger_id(ledger), fencing_key(fence, master_key)
+        ledger_id, key = self._check_ledger(ledger), fencing_key(fence, master_key)
         entry_ids = as_entry_ids(entries).tolist()
         dialect = self._main_link.dialect
         connection = self._main_link.connection()
@@ -269,14 +265,14 @@ class WireClient(Closing):
 
     def read_lac(self, ledger: LedgerLike) -> LastConfirmed:
         """Return the explicit LAC and the last entry. Raises `NoSuchEntry` if there is neither."""
-        return self._ask_over_v3(self._v3_link.dialect.read_lac(self._checked_ledger_id(ledger)))
+        return self._ask_over_v3(self._v3_link.dialect.read_lac(self._check_ledger(ledger)))
 
     def wait_for_lac(self, ledger: LedgerLike, previous: int, seconds: float = 1.0) -> LacUpdate:
         """Return the LAC once it is above `previous`, or the current one after `seconds`.
 
         The record of entry `previous` + 1 comes with it if the LAC is above `previous`.
         """
-        ledger_id = self._checked_ledger_id(ledger)
+        ledger_id = self._check_ledger(ledger)
         wait = number()("seconds", seconds)
         previous_lac = _check_previous("previous", previous)
         return self._ask_over_v3(self._v3_link.dialect.wait_for_lac(ledger_id, previous_lac, wait))
@@ -285,12 +281,12 @@ class WireClient(Closing):
         """Store the body of an explicit LAC."""
         body, key = data("explicit LAC", body), data("master key", master_key)
         return self._ask_over_v3(
-            self._v3_link.dialect.write_lac(self._checked_ledger_id(ledger), body, key)
+            self._v3_link.dialect.write_lac(self._check_ledger(ledger), body, key)
         )
 
     def force(self, ledger: LedgerLike) -> None:
         """Make adds without `sync` durable."""
-        return self._ask_over_v3(self._v3_link.dialect.force(self._checked_ledger_id(ledger)))
+        return self._ask_over_v3(self._v3_link.dialect.force(self._check_ledger(ledger)))
 
     def disk_space(self) -> DiskSpace:
         """Return total and free bytes of the bookie's disks."""
@@ -301,9 +297,7 @@ class WireClient(Closing):
 
         BookKeeper's bookies with db storage give no answer, which raises `BookieUnavailable`.
         """
-        return self._ask_over_v3(
-            self._v3_link.dialect.availability(self._checked_ledger_id(ledger))
-        )
+        return self._ask_over_v3(self._v3_link.dialect.availability(self._check_ledger(ledger)))
 
     def availability_many(
         self, ledgers: Iterable[LedgerLike] | None = None, errors: Errors | None = None
@@ -313,7 +307,7 @@ class WireClient(Closing):
         protocol cannot list them."""
         if ledgers is None:
             raise IllegalOperation(f"{self!r}: the protocol has no list of ledgers")
-        ledger_ids = [self._checked_ledger_id(ledger_id) for ledger_id in asked_for(ledgers)]
+        ledger_ids = [self._check_ledger(ledger_id) for ledger_id in asked_for(ledgers)]
         connection = self._v3_link.connection()
         requests = map(self._v3_link.dialect.availability, ledger_ids)
         for request, ledger_id in zip(connection.ask_all(requests), ledger_ids):

@@ -48,11 +48,9 @@ class Authentication:
         `tls` is whether START_TLS is served. Raises `CorruptionError` if the request ends the
         connection.
         """
-        return (
-            self._operation_of_v2(request) if protocol == 2 else self._operation_of_v3(request, tls)
-        )
+        return self._from_v2(request) if protocol == 2 else self._from_v3(request, tls)
 
-    def _operation_of_v2(self, request: v2.Request) -> Operation | None:
+    def _from_v2(self, request: v2.Request) -> Operation | None:
         if isinstance(request, v2.BatchReadRequest):
             raise CorruptionError(None, None, "a batch read before authentication")
         if not isinstance(request, v2.AuthRequest):
@@ -65,7 +63,7 @@ class Authentication:
         response = v2.AuthResponse(SASL, token, request.version)
         return Ready("AUTH", 2, lambda _status: frame(*response.parts()))
 
-    def _operation_of_v3(self, request: Any, tls: bool) -> Operation | None:
+    def _from_v3(self, request: Any, tls: bool) -> Operation | None:
         operation = v3.Operation(request.header.operation)
         if operation is v3.Operation.START_TLS and request.HasField("startTLSRequest"):
             return of_v3.operation_of(request, tls=tls)
@@ -133,8 +131,7 @@ class Strangers:
         self._held_bytes += change
         if change > 0 and self._held_bytes > self._max_held_bytes:
             largest = max(
-                self._connected_at,
-                key=lambda connection: connection.held + change * (connection is stranger),
+                self._connected_at, key=lambda other: other.held + change * (other is stranger)
             )
             _log.warning("%d bytes held before authentication: closed a client", self._held_bytes)
             self._loop.call_soon(largest.abort)  # later, because its code may be running now

@@ -242,9 +242,7 @@ class BookieServer:
     def _descriptors(self) -> Iterator[int]:
         connections = [] if self._core is None else list(self._core.connections)
         yield from (sock.fileno() for sock in self._listening_sockets if sock.fileno() >= 0)
-        yield from (
-            descriptor for client in connections if (descriptor := client.descriptor()) >= 0
-        )
+        yield from (fd for client in connections if (fd := client.descriptor()) >= 0)
 
 
 def _os_message(error: OSError) -> str:

@@ -64,7 +64,7 @@ class Connection(asyncio.Protocol):
         self._paused_buffers: set[str] = set()  # full output buffers: "transport", "socket"
         self._ending = self._client_hung_up = self._finished = self._lost = False
         self._may_start_tls = core.tls is not None
-        self._start_tls_request: StartTls | None = None
+        self._start_tls: StartTls | None = None
         self._kept_auth_steps: list[Ready] = []
         self._tls_socket: TlsSocket | None = None
         self._socket_ended = False  # without a TLS close_notify
@@ -190,38 +190,32 @@ class Connection(asyncio.Protocol):
         """Decode v2 frames while there is room; requests that are alike become one operation."""
         while self._splitter.pending > _MIN_BATCH_BYTES and not self._is_full():
             # the fast way: the leading frames are requests that are alike
-            free_requests = self._options.max_waiting - self._waiting_count
-            free_bytes = self._options.max_waiting_bytes - self._waiting_bytes
-            byte_count, window = v2.leading_window(
-                self._splitter.waiting(), free_requests, free_bytes
-            )
+            max_count = self._options.max_waiting - self._waiting_count
+            max_bytes = self._options.max_waiting_bytes - self._waiting_bytes
+            size, window = v2.leading_window(self._splitter.waiting(), max_count, max_bytes)
             if window is not None:
-                self._splitter.skip(byte_count)
-                self._queue_operation(of_v2.operation_of_many(window), byte_count)
+                self._splitter.skip(size)
+                self._queue_operation(of_v2.operation_of_many(window), size)
                 continue
             # otherwise split off whole frames, and group neighbors that are alike
-            frame_bytes, frame_offsets, frame_sizes = self._splitter.stretch(
-                free_requests, free_bytes
-            )
-            if not frame_offsets.size:
+            frames, offsets, sizes = self._splitter.stretch(max_count, max_bytes)
+            if not offsets.size:
                 return
             start = 0
-            for count, requests in v2.group_requests(frame_bytes, frame_offsets, frame_sizes):
+            for count, requests in v2.group_requests(frames, offsets, sizes):
                 rows = slice(start, start + count)
                 if requests is not None:
-                    byte_count = int(frame_sizes[rows].sum()) + PREFIX * count
-                    self._queue_operation(of_v2.operation_of_many(requests), byte_count)
+                    size = int(sizes[rows].sum()) + PREFIX * count
+                    self._queue_operation(of_v2.operation_of_many(requests), size)
                 else:
-                    for frame_offset, frame_size in zip(
-                        frame_offsets[rows].tolist(), frame_sizes[rows].tolist()
-                    ):
-                        self._take_message(frame_bytes[frame_offset : frame_offset + frame_size])
+                    for offset, size in zip(offsets[rows].tolist(), sizes[rows].tolist()):
+                        self._take_message(frames[offset : offset + size])
                 start += count
 
     def _take_message(self, message: bytes) -> None:
         """Decode the request in one frame and queue its operation, if it gets an answer."""
         request = self._decoder.decode(message)
-        if self._start_tls_request is not None:
+        if self._start_tls is not None:
             self._keep_auth_step(request, len(message) + PREFIX)
             return
         operation = self._operation_of(request)
@@ -236,7 +230,7 @@ class Connection(asyncio.Protocol):
         if isinstance(operation, Ready):
             self._send([operation.answer(operation.status)])
         elif isinstance(operation, StartTls):
-            self._start_tls_request = operation
+            self._start_tls = operation
         elif operation.writes:
             self._writes.append(operation)
         else:
@@ -273,9 +267,7 @@ class Connection(asyncio.Protocol):
                 self._is_reading_group = True
                 self._core.read(self._take_group(self._reads), self._on_read)
         self._update_held()
-        must_pause = (
-            bool(self._paused_buffers) or self._is_full() or self._start_tls_request is not None
-        )
+        must_pause = bool(self._paused_buffers) or self._is_full() or self._start_tls is not None
         if must_pause == self._is_reading and not self._ending:
             self._is_reading = not must_pause
             if must_pause:
@@ -290,8 +282,8 @@ class Connection(asyncio.Protocol):
             # bytes that are not decoded while paused may be one more request
             if not (self._paused_buffers and self._splitter.pending):
                 self._finish()
-        elif self._waiting_count == 1 and self._start_tls_request is not None:
-            self._begin_tls_handshake(self._start_tls_request)
+        elif self._waiting_count == 1 and self._start_tls is not None:
+            self._begin_tls_handshake(self._start_tls)
 
     def _take_group(self, queue: deque[Operation]) -> list[Operation]:
         """Remove operations with at most `max_group` requests from the front of a queue."""
@@ -414,7 +406,7 @@ class Connection(asyncio.Protocol):
         self._tls_socket = TlsSocket(self._transport, self)
         self._transport = transport
         self._may_start_tls = False
-        self._start_tls_request = None
+        self._start_tls = None
         self._is_reading = True
         auth_steps, self._kept_auth_steps = self._kept_auth_steps, []
         self._waiting_count += len(auth_steps)

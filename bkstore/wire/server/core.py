@@ -132,21 +132,19 @@ class Core:
                     answers, unread = self.rules.read(operations)
                 except Exception:  # noqa: BLE001 - logged, and answered
                     answers, unread = _refuse_failed(operations), []
-            answer_bytes = sum(
-                len(answer.frame) for answer in answers if isinstance(answer, Answer)
-            )
-            self._add_undelivered(answer_bytes)
-            self._loop_calls.put(self._deliver_reads, done, answers, unread, answer_bytes)
+            size = sum(len(answer.frame) for answer in answers if isinstance(answer, Answer))
+            self._add_undelivered(size)
+            self._loop_calls.put(self._deliver_reads, done, answers, unread, size)
 
     def _deliver_reads(
         self,
         done: Done,
         answers: Sequence[Answer | Read],
         unread: Sequence[Operation],
-        answer_bytes: int,
+        size: int,
     ) -> None:
         done(answers, unread)
-        self._add_undelivered(-answer_bytes)
+        self._add_undelivered(-size)
 
     def _add_undelivered(self, byte_count: int) -> None:
         """Add to the bytes on their way to the loop, which may be slower than the pool."""
@@ -168,21 +166,16 @@ class Core:
         except Exception:  # noqa: BLE001 - logged, and answered
             answers = _refuse_failed(operations)
         # if one of the answers needs the sync, all of them wait for it
-        answers_by_job = list(
-            zip(jobs, _answers_by_job(answers, jobs) if len(jobs) > 1 else [answers])
-        )
+        by_job = list(zip(jobs, _answers_by_job(answers, jobs) if len(jobs) > 1 else [answers]))
         if needs_sync:
             call_in_loop = self._loop_calls.put
             self._group_sync.put_many(
-                [
-                    (job_answers, partial(call_in_loop, job.deliver))
-                    for job, job_answers in answers_by_job
-                ]
+                [(of_job, partial(call_in_loop, job.deliver)) for job, of_job in by_job]
             )
-        for job, job_answers in answers_by_job:
+        for job, of_job in by_job:
             self._loop_calls.put(job.stored)
             if not needs_sync:
-                self._loop_calls.put(job.deliver, job_answers)
+                self._loop_calls.put(job.deliver, of_job)
 
     # -- memory
 

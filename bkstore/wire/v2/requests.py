@@ -31,9 +31,9 @@ from bkstore.wire.v2.header import (
     unpack,
 )
 
-_HEADER_SIZE = 4
+_HEADER = 4
 _FENCING = int(Flags.DO_FENCING)  # a plain int, because IntFlag operations are slow
-_RECORD_OFFSET = _HEADER_SIZE + MASTER_KEY
+_RECORD = _HEADER + MASTER_KEY
 _KEY = struct.Struct(f"{MASTER_KEY}x")
 _IDS = struct.Struct(">qq")
 _BATCH = struct.Struct(">qqqiq")
@@ -151,23 +151,19 @@ def decode_request(data: bytes | memoryview) -> Request:
     header = decode_header(data)
     version, opcode, flags = header
     if opcode == Opcode.ADD_ENTRY:
-        unpack(_IDS, data, _RECORD_OFFSET, "ids of a record")
-        return AddRequest(
-            bytes(data[_HEADER_SIZE:_RECORD_OFFSET]), bytes(data[_RECORD_OFFSET:]), flags, version
-        )
+        unpack(_IDS, data, _RECORD, "ids of a record")
+        return AddRequest(bytes(data[_HEADER:_RECORD]), bytes(data[_RECORD:]), flags, version)
     if opcode == Opcode.READ_ENTRY:
-        ledger, entry = unpack(_IDS, data, _HEADER_SIZE, "ledger and entry")
-        key = _decode_key(header, data, _HEADER_SIZE + _IDS.size)
+        ledger, entry = unpack(_IDS, data, _HEADER, "ledger and entry")
+        key = _decode_key(header, data, _HEADER + _IDS.size)
         return ReadRequest(ledger, entry, flags, key, version)
     if opcode == Opcode.BATCH_READ_ENTRY:
-        fields = unpack(_BATCH, data, _HEADER_SIZE, "fields of a batch read")
-        ledger, first_entry, request_id, max_count, max_size = fields
-        key = _decode_key(header, data, _HEADER_SIZE + _BATCH.size)
-        return BatchReadRequest(
-            ledger, first_entry, request_id, max_count, max_size, flags, key, version
-        )
+        fields = unpack(_BATCH, data, _HEADER, "fields of a batch read")
+        ledger, first, request_id, max_count, max_size = fields
+        key = _decode_key(header, data, _HEADER + _BATCH.size)
+        return BatchReadRequest(ledger, first, request_id, max_count, max_size, flags, key, version)
     if opcode == Opcode.AUTH:
-        return AuthRequest(*decode_auth(data, _HEADER_SIZE), flags, version)
+        return AuthRequest(*decode_auth(data, _HEADER), flags, version)
     raise CorruptionError(None, 0, f"opcode {opcode} has no layout in the v2 protocol")
 
 

@@ -30,7 +30,7 @@ from bkstore.wire.v2.header import (
     unpack,
 )
 
-_HEADER_SIZE = 4
+_HEADER = 4
 _FIELDS = struct.Struct(">iqq")
 _BATCH = struct.Struct(">iqqq")
 _SIZE = struct.Struct(">i")
@@ -113,21 +113,19 @@ def decode_response(data: bytes | memoryview) -> Response:
     """
     version, opcode, _ = decode_header(data)
     if opcode == Opcode.AUTH:
-        return AuthResponse(*decode_auth(data, _HEADER_SIZE), version)
+        return AuthResponse(*decode_auth(data, _HEADER), version)
     if opcode == Opcode.BATCH_READ_ENTRY:
-        status_code, ledger, entry, request_id = unpack(
-            _BATCH, data, _HEADER_SIZE, "fields of a batch"
-        )
-        status = Status.from_v2(status_code, _HEADER_SIZE)
-        records = _decode_records(data, _HEADER_SIZE + _BATCH.size)
+        status_code, ledger, entry, request_id = unpack(_BATCH, data, _HEADER, "fields of a batch")
+        status = Status.from_v2(status_code, _HEADER)
+        records = _decode_records(data, _HEADER + _BATCH.size)
         return BatchReadResponse(status, ledger, entry, request_id, records, version)
     if opcode not in (Opcode.ADD_ENTRY, Opcode.READ_ENTRY):
         raise CorruptionError(None, 0, f"opcode {opcode} has no layout in the v2 protocol")
-    status_code, ledger, entry = unpack(_FIELDS, data, _HEADER_SIZE, "fields of an answer")
-    status = Status.from_v2(status_code, _HEADER_SIZE)
+    status_code, ledger, entry = unpack(_FIELDS, data, _HEADER, "fields of an answer")
+    status = Status.from_v2(status_code, _HEADER)
     if opcode == Opcode.ADD_ENTRY:
         return AddResponse(status, ledger, entry, version)
-    return ReadResponse(status, ledger, entry, bytes(data[_HEADER_SIZE + _FIELDS.size :]), version)
+    return ReadResponse(status, ledger, entry, bytes(data[_HEADER + _FIELDS.size :]), version)
 
 
 def _decode_records(data: bytes | memoryview, offset: int) -> tuple[bytes, ...]:

@@ -53,29 +53,27 @@ class Reads:
         answers as the `Read` itself. Reads of consecutive entries are one batch.
         """
         answers: list[Answer | Read] = []
-        pending, position, answer_bytes = list(operations), 0, 0
-        while position < len(pending) and answer_bytes < _MAX_READ_BYTES:
-            first, count = pending[position], _count_consecutive(pending, position)
-            new_answers: Sequence[Answer | Read]
+        pending, start, size = list(operations), 0, 0
+        while start < len(pending) and size < _MAX_READ_BYTES:
+            first, count = pending[start], _count_consecutive(pending, start)
+            batch: Sequence[Answer | Read]
             # a batch may have fewer records than wanted: the next turn goes on behind them
             if isinstance(first, ReadMany):
                 answer = self._read_many(first)
-                new_answers = [answer]
-                pending[position] = first.part(answer.operation.count, first.count)
-                position += not pending[position].count
+                batch = [answer]
+                pending[start] = first.part(answer.operation.count, first.count)
+                start += not pending[start].count
             elif count > 1:
-                new_answers = self._read_run(
-                    [op for op in pending[position : position + count] if isinstance(op, Read)]
+                batch = self._read_run(
+                    [op for op in pending[start : start + count] if isinstance(op, Read)]
                 )
-                position += len(new_answers)
+                start += len(batch)
             else:
-                new_answers = [self._read_one(first)]
-                position += 1
-            answer_bytes += sum(
-                len(answer.frame) for answer in new_answers if isinstance(answer, Answer)
-            )
-            answers += new_answers
-        return answers, pending[position:]
+                batch = [self._read_one(first)]
+                start += 1
+            size += sum(len(answer.frame) for answer in batch if isinstance(answer, Answer))
+            answers += batch
+        return answers, pending[start:]
 
     def _read_one(self, operation: Operation) -> Answer | Read:
         if isinstance(operation, Read):
@@ -110,10 +108,8 @@ class Reads:
             batch = self.bookie.read_entries(ledger_number, entry, reads.count, _MAX_READ_BYTES)
         except (BkstoreError, OSError):
             return self._read_first(reads.part(0, 1))
-        answered_reads = reads.part(0, len(batch))
-        return answered_reads.answer(
-            Status.EOK, answered_reads.ledgers, answered_reads.entries, batch
-        )
+        reads_done = reads.part(0, len(batch))
+        return reads_done.answer(Status.EOK, reads_done.ledgers, reads_done.entries, batch)
 
     def _read_first(self, read: ReadMany) -> Answer:
         """Return the answer to a single read, with its own error status."""

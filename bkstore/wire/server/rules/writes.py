@@ -126,9 +126,9 @@ class BookieRules(Reads):
             # which records this refusal covers: all, or its ledger's, or the one alone
             refused_rows = pending_rows
             if status in _WHOLE_LEDGER_REFUSALS:
-                ledger_bytes = _ledger_bytes(record)
+                ledger = _ledger_bytes(record)
                 refused_rows = [
-                    row for row in pending_rows if _ledger_bytes(bytes(batch[row])) == ledger_bytes
+                    row for row in pending_rows if _ledger_bytes(bytes(batch[row])) == ledger
                 ]
             elif status is Status.EBADREQ:
                 refused_rows = pending_rows[:1]
@@ -150,16 +150,14 @@ class BookieRules(Reads):
             return error.stored or 0, error
         return len(batch), None
 
-    def _refusal_status(
-        self, error: BkstoreError | OSError, record: bytes, master_key: bytes
-    ) -> Status:
+    def _refusal_status(self, error: BkstoreError | OSError, record: bytes, key: bytes) -> Status:
         """Return the status of a refused add.
 
         It is EUA if the master key is wrong, so that the client learns nothing else. A ledger in
         limbo (`DataUnknown`) is EUA too, as in BookKeeper.
         """
         try:
-            self._check_master_key(record_header(record).ledger, master_key)
+            self._check_master_key(record_header(record).ledger, key)
         except UnauthorizedAccess:
             return Status.EUA
         except (BkstoreError, OSError):
