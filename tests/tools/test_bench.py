@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.paths import ROOT
-from tools.bench.cli import chosen, main
+from tools.bench.cli import choose_rows, main
 from tools.bench.rows import ROWS
 from tools.bench.rows.start import cpu_seconds
 
@@ -36,8 +36,8 @@ LATER = (*(row.name for row in ROWS if row.long), *IN_PROCESSES)
 def _measured(rows: list[str], folder: Path) -> dict[str, Any]:
     """Run some rows at a thousandth of their size."""
     file = folder / "result.json"
-    chosen = [word for name in rows for word in ("--row", name)]
-    arguments = ["--size", "0.001", "--rounds", str(ROUNDS), "--json", str(file), *chosen]
+    row_options = [word for name in rows for word in ("--row", name)]
+    arguments = ["--size", "0.001", "--rounds", str(ROUNDS), "--json", str(file), *row_options]
     assert main(arguments) == 0
     loaded: dict[str, Any] = json.loads(file.read_text())
     return loaded
@@ -228,9 +228,9 @@ def test_long_rows_run_when_they_are_asked_for() -> None:
     long += ["dump", "dump-sizes", "care"]
 
     assert long == [row.name for row in ROWS if row.long]
-    assert [row.name for row in ROWS] == chosen(None, long=True)
-    assert set(long).isdisjoint(chosen(None, long=False))
-    assert ["ledger-memory"] == chosen(["ledger-memory"], long=False)
+    assert [row.name for row in ROWS] == choose_rows(None, long=True)
+    assert set(long).isdisjoint(choose_rows(None, long=False))
+    assert ["ledger-memory"] == choose_rows(["ledger-memory"], long=False)
 
 
 @pytest.mark.long

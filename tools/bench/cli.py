@@ -1,4 +1,4 @@
-"""The benchmark as an experiment of the lab: its columns, its own options, what it finds."""
+"""The benchmark as an experiment of the lab: its columns, options and findings."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tools.lab.experiment import Rows
 from tools.lab.table import as_text, format_missed
 
 
-def _row_name(text: str) -> str:
+def _parse_row_name(text: str) -> str:
     if text not in (names := [row.name for row in ROWS]):
         raise argparse.ArgumentTypeError(f"no row {text!r}; there are {', '.join(names)}")
     return text
 
 
-class _List(argparse.Action):
-    """Names the rows, and stops."""
+class _ListRows(argparse.Action):
+    """Prints the names of the rows, and exits."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         for row in ROWS:
@@ -30,43 +30,45 @@ class _List(argparse.Action):
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--row", action="append", type=_row_name, metavar="NAME", help="only this; repeatable")
+    add(
+        "--row", action="append", type=_parse_row_name, metavar="NAME", help="only this; repeatable"
+    )
     add("--long", action="store_true", help="the long rows as well")
-    add("--list", action=_List, nargs=0, help="list the rows and stop")
+    add("--list", action=_ListRows, nargs=0, help="list the rows and stop")
 
 
-def chosen(names: Sequence[str] | None, long: bool) -> list[str]:
-    """Return the names of the rows that run: those named, else all, the long ones if asked for."""
+def choose_rows(names: Sequence[str] | None, long: bool) -> list[str]:
+    """Return the rows to run: those named; otherwise all, the long ones only if `long` is true."""
     return [row.name for row in ROWS if (row.name in names if names else long or not row.long)]
 
 
 def measure(run: Run) -> Iterator[Row]:
-    """Yield the ratio and the other figures of each case of the chosen rows."""
-    names = chosen(getattr(run.options, "row", None), getattr(run.options, "long", False))
+    """Yield the ratio and the other figures of each case of the rows to run."""
+    names = choose_rows(getattr(run.options, "row", None), getattr(run.options, "long", False))
     for row in ROWS:
         if row.name in names:
             run.tell(row.name)
             yield from run_row(row, run, run.rounds)
-            for left in run.directory.iterdir():
-                shutil.rmtree(left) if left.is_dir() else left.unlink()
+            for leftover in run.directory.iterdir():
+                shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
 
 
 def found(rows: Rows) -> list[str]:
-    """Return how many targets hold, and which do not."""
+    """Return the number of targets that hold, and a sentence for each missed one."""
     judged = [row for row in rows if row["holds"] is not None]
     missed = [row for row in judged if not row["holds"]]
     return [
         f"{len(judged) - len(missed)} of {len(judged)} targets hold.",
         *(
-            f"{row['row']}, {row['case']}{row['what'] and ', '}{row['what']}: {told_missed(row)}, "
-            f"and {row['target']} is wanted."
+            f"{row['row']}, {row['case']}{row['what'] and ', '}{row['what']}: "
+            f"{format_missed_value(row)}, and {row['target']} is wanted."
             for row in missed
         ),
     ]
 
 
-def told_missed(row: Row) -> str:
-    """Return the figure of a row that misses its target, so that it reads as that."""
+def format_missed_value(row: Row) -> str:
+    """Return the figure of a row that misses its target, rounded so that it differs from it."""
     if row["what"]:
         return as_text(row["value"])
     return format_missed(row["ratio"], float(row["target"].split()[1]))
@@ -110,6 +112,6 @@ EXPERIMENT = Experiment(
 )
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """Run the benchmark; 0 if it ran, whatever the ratios."""
-    return run_command(EXPERIMENT, words)
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the benchmark; return 0 if it ran, whatever the ratios."""
+    return run_command(EXPERIMENT, arguments)

@@ -1,8 +1,8 @@
-"""What a row of the benchmark is: sides beside each other, a ratio, a verdict.
+"""Rows of the benchmark: sides to compare, their ratio, and the verdict.
 
 A *row* has one or more *cases*; a case has *sides*: ours, and one or more baselines, of which the
-fastest counts. Judged by the ratio of median CPU times; wall times stand beside them. What takes
-the samples is `tools.lab.sides`.
+fastest counts. The verdict depends on the ratio of median CPU times; wall times are recorded too.
+`tools.lab.sides` takes the samples.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any, Literal
 from tools.lab.experiment import Context, Row as Values
 from tools.lab.sides import MIN_SAMPLE_SECONDS, Samples, Side, run_samples
 
-__all__ = ["Case", "Context", "Fact", "Figures", "Row", "Side", "measure", "run_row"]
+__all__ = ["Case", "Context", "Fact", "Figures", "Row", "Side", "measure_case", "run_row"]
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A figure that is not a time: bytes, counts. `holds` is None if nothing is demanded."""
+    """A figure other than the ratio, such as bytes or counts. `holds` is None without a target."""
 
     name: str
     value: float | int | str
@@ -32,9 +32,9 @@ class Fact:
 class Case:
     """Sides to compare on one data set.
 
-    `items` is the number of entries one run handles, `shape` describes the data. `kind` says
-    what the ratio is: "speedup" is baseline / ours and must reach `limit`, "cost" is ours /
-    baseline and must not pass it. Without a `limit` the case is informative.
+    `items` is the number of entries that one run handles, `shape` describes the data. `kind`
+    defines the ratio: "speedup" is baseline / ours and must be at least `limit`, "cost" is ours /
+    baseline and must be at most `limit`. Without a `limit` the case is informative.
     """
 
     name: str
@@ -47,12 +47,12 @@ class Case:
     facts: Callable[[], list[Fact]] = list
 
     def ratio(self, ours: float, baseline: float) -> float:
-        """Return the ratio of two times."""
-        above, below = (baseline, ours) if self.kind == "speedup" else (ours, baseline)
-        return above / max(below, 1e-12)
+        """Return the ratio of two times, by the kind of the case."""
+        numerator, denominator = (baseline, ours) if self.kind == "speedup" else (ours, baseline)
+        return numerator / max(denominator, 1e-12)
 
     def holds(self, ratio: float) -> bool | None:
-        """Return whether the ratio is within the limit, None without one."""
+        """Return whether the ratio meets the limit, or None without a limit."""
         if self.limit is None:
             return None
         return ratio >= self.limit if self.kind == "speedup" else ratio <= self.limit
@@ -66,7 +66,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """A case without sides: figures that are no ratio of two times. `facts` is called once."""
+    """A case without sides: it has figures only, which one call of `facts` measures."""
 
     name: str
     items: int
@@ -76,10 +76,10 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of the benchmark: its name, what is measured how, and the maker of its cases.
+    """A row of the benchmark: its name, title, method, and a function that yields its cases.
 
-    Cases are taken one at a time, so that a maker may build a large data set for each. One that
-    is `long` runs only when it is asked for.
+    Cases are consumed one at a time, so that the function can build a large data set for each. A
+    `long` row runs only on request.
     """
 
     name: str
@@ -90,22 +90,22 @@ class Row:
 
 
 def run_row(row: Row, context: Context, rounds: int) -> Iterator[Values]:
-    """Set a row's data up and yield the values of each case and fact; the data go afterwards."""
-    shortest = MIN_SAMPLE_SECONDS * min(context.size, 1)
+    """Set up a row's data, yield the values of each case and fact, and delete the data."""
+    min_seconds = MIN_SAMPLE_SECONDS * min(context.size, 1)
     with row.cases(context) as cases:
         for case in cases:
             key = {"row": row.name, "case": case.name, "items": case.items, "shape": case.shape}
             if isinstance(case, Case):
-                yield {**key, "what": "", **measure(case, rounds, shortest)}
+                yield {**key, "what": "", **measure_case(case, rounds, min_seconds)}
             for fact in case.facts():
-                told = {"value": fact.value, "target": fact.target, "holds": fact.holds}
-                yield {**key, "what": fact.name, **told}
+                figures = {"value": fact.value, "target": fact.target, "holds": fact.holds}
+                yield {**key, "what": fact.name, **figures}
 
 
-def measure(case: Case, rounds: int, shortest: float = MIN_SAMPLE_SECONDS) -> Values:
+def measure_case(case: Case, rounds: int, min_seconds: float = MIN_SAMPLE_SECONDS) -> Values:
     """Run the sides of a case and return names, medians, ratio, verdict and samples."""
-    ours, *others = sides = run_samples((case.ours, *case.baselines), rounds, shortest)
-    baseline = min(others, key=lambda side: side.seconds)
+    ours, *baselines = all_samples = run_samples((case.ours, *case.baselines), rounds, min_seconds)
+    baseline = min(baselines, key=lambda samples: samples.seconds)
     ratio = case.ratio(ours.seconds, baseline.seconds)
     by_round = [case.ratio(a, b) for a, b in zip(ours.cpu, baseline.cpu)]
     return {
@@ -119,14 +119,14 @@ def measure(case: Case, rounds: int, shortest: float = MIN_SAMPLE_SECONDS) -> Va
         "is": "baseline / ours" if case.kind == "speedup" else "ours / baseline",
         "target": case.target,
         "holds": case.holds(ratio),
-        "samples": [_samples(side) for side in sides],
+        "samples": [_samples_as_json(samples) for samples in all_samples],
     }
 
 
-def _samples(side: Samples) -> dict[str, Any]:
+def _samples_as_json(samples: Samples) -> dict[str, Any]:
     return {
-        "name": side.side.name,
-        "repeats": side.repeats,
-        "cpu_seconds": side.cpu,
-        "wall_seconds": side.wall,
+        "name": samples.side.name,
+        "repeats": samples.repeats,
+        "cpu_seconds": samples.cpu,
+        "wall_seconds": samples.wall,
     }

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from tools.bench.cli import EXPERIMENT as BENCH, told_missed
+from tools.bench.cli import EXPERIMENT as BENCH, format_missed_value
 from tools.lab import Row
 from tools.lab.document import Document
 from tools.lab.table import markdown
@@ -71,7 +71,9 @@ def _unmet(figures: Figures, _: Sequence[str]) -> str:
         for name, value in each.missed.items()
     ]
     lines += [
-        ("", named(row), told_missed(row), row["target"]) for row in others if not row["holds"]
+        ("", named(row), format_missed_value(row), row["target"])
+        for row in others
+        if not row["holds"]
     ]
     heads = ("path", "figure", "measured", "must reach")
     cells = (heads, ("---", "---", "---:", "---"), *lines)

@@ -1,3 +1,3 @@
-"""The data sets of the benchmark's rows, made from seeds: a module a kind."""
+"""The data sets of the benchmark's rows, generated from seeds."""
 
 __all__ = ["audit_cluster", "dump_indexes", "entry_ids", "load_process", "records"]

@@ -1,7 +1,7 @@
-"""A cluster for the audit rows, and the same check done entry by entry.
+"""A cluster for the audit rows, and the baseline that checks it entry by entry.
 
-`python -m tools.bench.inputs.audit_cluster LEDGERS ENTRIES` audits it in a process of its own and
-prints peak memory and seconds as JSON.
+`python -m tools.bench.inputs.audit_cluster LEDGERS ENTRIES` audits a cluster in a process of its
+own and prints peak memory and seconds as JSON.
 """
 
 from __future__ import annotations
@@ -37,67 +37,74 @@ Missing = set[tuple[int, str, int]]
 
 
 class Cluster:
-    """Striped closed ledgers on three bookies, some entries lost; answers are kept encoded.
+    """Closed, striped ledgers on three bookies, with encoded availabilities and lost entries.
 
-    One replica of one entry is lost of every hundredth ledger.
+    Every hundredth ledger has lost one replica of one entry.
     """
 
     def __init__(self, ledgers: int, entries: int, seed: int) -> None:
-        """Make metadata and answers."""
+        """Generate the metadata and each bookie's availability."""
         self.ledgers, self.entries = ledgers, entries
         self.store = MemoryStore()
         self.lost: Missing = set()
-        chance = np.random.default_rng(seed)
-        whole = [expected(0, entries - 1, at, len(BOOKIES), QUORUM) for at in range(len(BOOKIES))]
-        self._whole = [each.to_bytes() for each in whole]
-        self._short: dict[tuple[str, int], bytes] = {}
+        rng = np.random.default_rng(seed)
+        expected_per_bookie = [
+            expected(0, entries - 1, bookie_index, len(BOOKIES), QUORUM)
+            for bookie_index in range(len(BOOKIES))
+        ]
+        self._complete_answers = [
+            expected_entries.to_bytes() for expected_entries in expected_per_bookie
+        ]
+        self._incomplete_answers: dict[tuple[str, int], bytes] = {}
         for ledger in range(ledgers):
-            self.store.create(_metadata(ledger, entries))
+            self.store.create(_make_metadata(ledger, entries))
             if ledger % 100 == 0:
-                at = int(chance.integers(len(BOOKIES)))
-                entry = int(chance.choice(whole[at].entries()))
-                short = whole[at] - Availability.from_entries([entry])
-                self._short[BOOKIES[at], ledger] = short.to_bytes()
-                self.lost.add((ledger, BOOKIES[at], entry))
+                bookie_index = int(rng.integers(len(BOOKIES)))
+                entry = int(rng.choice(expected_per_bookie[bookie_index].entries()))
+                incomplete = expected_per_bookie[bookie_index] - Availability.from_entries([entry])
+                self._incomplete_answers[BOOKIES[bookie_index], ledger] = incomplete.to_bytes()
+                self.lost.add((ledger, BOOKIES[bookie_index], entry))
 
     def bookies(self) -> dict[str, EntriesOfLedger]:
-        """Return who answers for each bookie."""
-        return {name: _Encoded(self, name) for name in BOOKIES}
+        """Return each bookie's availability source; it decodes every answer."""
+        return {bookie: _Encoded(self, bookie) for bookie in BOOKIES}
 
     def answer(self, bookie: str, ledger: int) -> bytes:
         """Return a bookie's encoded answer."""
-        short = self._short.get((bookie, ledger))
-        return self._whole[BOOKIES.index(bookie)] if short is None else short
+        incomplete = self._incomplete_answers.get((bookie, ledger))
+        return self._complete_answers[BOOKIES.index(bookie)] if incomplete is None else incomplete
 
 
 class AtHand(MemoryStore):
-    """A store that has its metadata decoded: what is left of an audit is the check."""
+    """A store with decoded metadata, so that an audit consists of the check alone."""
 
     def __init__(self, cluster: Cluster) -> None:
         """Decode the metadata of all ledgers."""
         super().__init__()
-        self._at_hand = {name: cluster.store.read(name) for name in cluster.store.ledgers()}
-        self._names = list(self._at_hand)
+        self._metadata_of_ledger = {
+            ledger_id: cluster.store.read(ledger_id) for ledger_id in cluster.store.ledgers()
+        }
+        self._ledger_ids = list(self._metadata_of_ledger)
 
     def read(self, ledger: int | LedgerId) -> Versioned:
-        """Return what was decoded."""
-        return self._at_hand[LedgerId.of(ledger)]
+        """Return the decoded metadata."""
+        return self._metadata_of_ledger[LedgerId.of(ledger)]
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
         """Return all ledgers."""
-        return self._names
+        return self._ledger_ids
 
 
 class Answered:
-    """A bookie whose answers are decoded."""
+    """A bookie with decoded availabilities."""
 
-    def __init__(self, cluster: Cluster, name: str) -> None:
-        """Decode the answers of one bookie."""
-        asked = _Encoded(cluster, name)
-        self._answers = {each: asked.availability(each) for each in range(cluster.ledgers)}
+    def __init__(self, cluster: Cluster, bookie_id: str) -> None:
+        """Decode the availabilities of one bookie."""
+        bookie = _Encoded(cluster, bookie_id)
+        self._answers = {ledger: bookie.availability(ledger) for ledger in range(cluster.ledgers)}
 
     def availability(self, ledger: int | LedgerId) -> Availability:
-        """Return what was decoded."""
+        """Return the decoded availability."""
         return self._answers[LedgerId.of(ledger).ledger]
 
 
@@ -110,7 +117,7 @@ class _Encoded:
         return Availability.from_bytes(self.cluster.answer(self.name, LedgerId.of(ledger).ledger))
 
 
-def _metadata(ledger: int, entries: int) -> LedgerMetadata:
+def _make_metadata(ledger: int, entries: int) -> LedgerMetadata:
     return LedgerMetadata(
         LedgerId.of(ledger),
         len(BOOKIES),
@@ -125,89 +132,98 @@ def _metadata(ledger: int, entries: int) -> LedgerMetadata:
     )
 
 
-def audited(store: MetadataStore, bookies: Mapping[str, EntriesOfLedger]) -> Missing:
-    """Return what the auditor finds missing; the calling thread asks, so that its time counts."""
+def run_audit(store: MetadataStore, bookies: Mapping[str, EntriesOfLedger]) -> Missing:
+    """Return what the auditor finds missing; it asks from the calling thread, whose time counts."""
     report = Auditor(store, bookies, options=AuditOptions(looks=0, concurrency=1)).run()
     return {
-        (each.ledger.ledger, each.bookie or "", entry)
-        for each in report.violations
-        if each.ledger is not None
-        for entry in each.missing or ()
+        (violation.ledger.ledger, violation.bookie or "", entry)
+        for violation in report.violations
+        if violation.ledger is not None
+        for entry in violation.missing or ()
     }
 
 
 class Columns:
-    """The durability check alone: what is due at each bookie, and what it holds, as columns."""
+    """The durability check alone: expected and stored entries of each bookie, as columns."""
 
     def __init__(self, cluster: Cluster) -> None:
-        """Lay out rows and groups, as tables of a dump have them."""
-        asked = cluster.bookies()
-        names = range(cluster.ledgers)
+        """Build the rows and groups, as tables of a dump have them."""
+        bookies = cluster.bookies()
+        ledgers = range(cluster.ledgers)
         self._due, self._held = {}, {}
-        for at, bookie in enumerate(BOOKIES):
-            rows = [(n, 0, cluster.entries - 1, at, len(BOOKIES), QUORUM) for n in names]
+        for bookie_index, bookie in enumerate(BOOKIES):
+            rows = [
+                (ledger, 0, cluster.entries - 1, bookie_index, len(BOOKIES), QUORUM)
+                for ledger in ledgers
+            ]
             self._due[bookie] = Due(*np.array(rows, np.int64).T)
-            self._held[bookie] = Held.of([(n, asked[bookie].availability(n)) for n in names])
+            self._held[bookie] = Held.of(
+                [(ledger, bookies[bookie].availability(ledger)) for ledger in ledgers]
+            )
 
     def missing(self) -> Missing:
-        """Return what is missing at all bookies."""
+        """Return the missing replicas of all bookies."""
         return {
-            (row, bookie, entry)
+            (ledger, bookie, entry)
             for bookie in BOOKIES
-            for row, gone in missing_entries(self._due[bookie], self._held[bookie])
-            for entry in gone
+            for ledger, missing_ids in missing_entries(self._due[bookie], self._held[bookie])
+            for entry in missing_ids
         }
 
 
-def by_entry(store: MetadataStore, bookies: Mapping[str, EntriesOfLedger]) -> Missing:
-    """Return the same, a ledger at a time: sets of entries, and each entry's write set."""
+def find_missing_by_entry(store: MetadataStore, bookies: Mapping[str, EntriesOfLedger]) -> Missing:
+    """Return the same, ledger by ledger, from sets of entries and each entry's write set."""
     missing: Missing = set()
-    for part in _parts(store, bookies):
-        size, quorum, here = len(part.ensemble), part.quorum, part.here
-        for entry in range(part.first, part.last + 1):
+    for segment in _segments(store, bookies):
+        size, quorum, stored = len(segment.ensemble), segment.quorum, segment.stored
+        for entry in range(segment.first, segment.last + 1):
             for index in write_set(entry, size, quorum):
-                if entry not in here[index]:
-                    missing.add((part.ledger, part.ensemble[index], entry))
+                if entry not in stored[index]:
+                    missing.add((segment.ledger, segment.ensemble[index], entry))
     return missing
 
 
-def by_entry_in_line(store: MetadataStore, bookies: Mapping[str, EntriesOfLedger]) -> Missing:
-    """Return the same, the write set counted out in the loop."""
+def find_missing_inline(store: MetadataStore, bookies: Mapping[str, EntriesOfLedger]) -> Missing:
+    """Return the same, with the write set computed inline instead of by `write_set`."""
     missing: Missing = set()
-    for part in _parts(store, bookies):
-        size, quorum, here = len(part.ensemble), part.quorum, part.here
-        for entry in range(part.first, part.last + 1):
-            for w in range(quorum):
-                if entry not in here[(entry + w) % size]:
-                    missing.add((part.ledger, part.ensemble[(entry + w) % size], entry))
+    for segment in _segments(store, bookies):
+        size, quorum, stored = len(segment.ensemble), segment.quorum, segment.stored
+        for entry in range(segment.first, segment.last + 1):
+            for replica in range(quorum):
+                if entry not in stored[(entry + replica) % size]:
+                    missing.add((segment.ledger, segment.ensemble[(entry + replica) % size], entry))
     return missing
 
 
-class _Part(NamedTuple):
-    """A segment, and the entries that each bookie of its ensemble holds."""
+class _SegmentEntries(NamedTuple):
+    """A segment, and the entries that each bookie of its ensemble stores."""
 
     ledger: int
     quorum: int
     first: int
     last: int
     ensemble: tuple[str, ...]
-    here: list[set[int]]
+    stored: list[set[int]]
 
 
-def _parts(store: MetadataStore, bookies: Mapping[str, EntriesOfLedger]) -> Iterator[_Part]:
-    for name in store.ledgers():
-        metadata = store.read(name).metadata
-        held = {
-            bookie: set(bookies[bookie].availability(name).entries().tolist())
+def _segments(
+    store: MetadataStore, bookies: Mapping[str, EntriesOfLedger]
+) -> Iterator[_SegmentEntries]:
+    for ledger_id in store.ledgers():
+        metadata = store.read(ledger_id).metadata
+        entries_of_bookie = {
+            bookie: set(bookies[bookie].availability(ledger_id).entries().tolist())
             for bookie in metadata.bookies
         }
         for first, last, ensemble in metadata.segments_with_ends():
-            here = [held[bookie] for bookie in ensemble]
-            yield _Part(name.ledger, metadata.write_quorum_size, first, last, ensemble, here)
+            stored = [entries_of_bookie[bookie] for bookie in ensemble]
+            yield _SegmentEntries(
+                ledger_id.ledger, metadata.write_quorum_size, first, last, ensemble, stored
+            )
 
 
 class _Unsynced(Files):
-    """Files that nobody needs after a crash."""
+    """Files without fsync, as they need not survive a crash."""
 
     def fsync(self, fd: int) -> None:
         """Do nothing."""
@@ -221,41 +237,46 @@ LAYOUTS: tuple[Layout, ...] = ("idx", "rocksdb")
 MIXED: Mapping[str, Layout] = dict(zip(BOOKIES, ("idx", "rocksdb", "idx")))
 
 
-def directories(
-    cluster: Cluster, top: Path, layouts: Mapping[str, Layout] = MIXED
+def write_directories(
+    cluster: Cluster, directory: Path, layouts: Mapping[str, Layout] = MIXED
 ) -> dict[str, Path]:
-    """Write each bookie's index, as RocksDB or index files."""
-    for name in BOOKIES:
-        kind = RocksIndex if layouts[name] == "rocksdb" else HierarchicalIndex
-        with kind(top / name, writable=True, files=_Unsynced()) as index:
-            for ledger, entries in _held(cluster, name):
+    """Write each bookie's index, as RocksDB or index files; return their directories."""
+    for bookie in BOOKIES:
+        index_class = RocksIndex if layouts[bookie] == "rocksdb" else HierarchicalIndex
+        with index_class(directory / bookie, writable=True, files=_Unsynced()) as index:
+            for ledger, entries in _ledger_entries(cluster, bookie):
                 index.put_many(ledger, entries, 1028 + 104 * entries)
-    return {name: top / name for name in BOOKIES}
+    return {bookie: directory / bookie for bookie in BOOKIES}
 
 
 class OneByOne:
-    """A bookie that is asked for each ledger on its own."""
+    """A bookie without `availability_many`, which is called once per ledger."""
 
     def __init__(self, bookie: EntriesOfLedger) -> None:
-        """Take the bookie."""
+        """Keep only the bookie's `availability`."""
         self.availability = bookie.availability
 
 
-def _held(cluster: Cluster, name: str) -> Iterable[tuple[int, Int64Array]]:
+def _ledger_entries(cluster: Cluster, bookie: str) -> Iterable[tuple[int, Int64Array]]:
     for ledger in range(cluster.ledgers):
-        yield ledger, Availability.from_bytes(cluster.answer(name, ledger)).entries()
+        yield ledger, Availability.from_bytes(cluster.answer(bookie, ledger)).entries()
 
 
-def main(words: list[str]) -> dict[str, Any]:
+def main(arguments: list[str]) -> dict[str, Any]:
     """Audit a cluster of the given size; return bytes and seconds."""
-    if len(words) != 2:
+    if len(arguments) != 2:
         raise InvalidArgument("python -m tools.bench.inputs.audit_cluster LEDGERS ENTRIES")
-    cluster = Cluster(int(words[0]), int(words[1]), seed=1)
-    start, begin = peak_memory(), time.perf_counter()
-    found = audited(cluster.store, cluster.bookies())
-    seconds = time.perf_counter() - begin
-    assert found == cluster.lost
-    return {"start": start, "peak": peak_memory(), "seconds": seconds, "missing": len(found)}
+    cluster = Cluster(int(arguments[0]), int(arguments[1]), seed=1)
+    memory_before, started = peak_memory(), time.perf_counter()
+    missing = run_audit(cluster.store, cluster.bookies())
+    seconds = time.perf_counter() - started
+    assert missing == cluster.lost
+    return {
+        "start": memory_before,
+        "peak": peak_memory(),
+        "seconds": seconds,
+        "missing": len(missing),
+    }
 
 
 if __name__ == "__main__":

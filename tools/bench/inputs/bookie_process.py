@@ -1,7 +1,7 @@
-"""A bookie that serves on loopback, in a process of its own that tells its CPU seconds.
+"""A bookie that serves on loopback, in a process of its own that reports its CPU seconds.
 
-`python -m tools.bench.inputs.bookie_process STORAGE DIRECTORY` prints the port; then, for each
-line that it reads, the CPU seconds of the process so far. It ends with its input.
+`python -m tools.bench.inputs.bookie_process STORAGE DIRECTORY` prints the port and then, for each
+line of input, the CPU seconds of the process so far. It exits at the end of its input.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _CHECKOUT = Path(__file__).parents[3]
 
 
 class BookieProcess:
-    """The process as its parent sees it."""
+    """The parent's handle of the process."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
-        self.address = ("127.0.0.1", int(self._line()))
+        self.address = ("127.0.0.1", int(self._read_line()))
 
-    def _line(self) -> str:
+    def _read_line(self) -> str:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
@@ -38,20 +38,20 @@ class BookieProcess:
 
     @property
     def served(self) -> Served:
-        """The process as the system tells of it."""
+        """The process as `/proc` shows it."""
         return Served(self.address, self._process.pid)
 
     def cpu_seconds(self) -> float:
-        """Return the CPU seconds of the process so far, those of its threads included."""
+        """Return the CPU seconds of the process and its threads so far."""
         assert self._process.stdin is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()
-        return float(self._line())
+        return float(self._read_line())
 
 
 @contextmanager
 def bookie_process(storage: Storage, directory: Path) -> Iterator[BookieProcess]:
-    """Yield a new bookie in a process of its own, which ends after it."""
+    """Yield a new bookie in a process of its own; end the process afterwards."""
     command = [sys.executable, "-m", __name__, storage, str(directory)]
     with subprocess.Popen(
         command, cwd=_CHECKOUT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

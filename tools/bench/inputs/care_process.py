@@ -1,10 +1,10 @@
-"""One command of offline care in a process of its own, which says what it took.
+"""One offline task over a bookie's directory in a process of its own, which prints its cost.
 
-`python -m tools.bench.inputs.care_process make STORAGE DIRECTORY ENTRIES` makes a bookie's
-directory of a hundred entry logs; `python -m tools.bench.inputs.care_process WORK DIRECTORY` does
-one of `WORKS` to it and prints one JSON object: what came out, CPU seconds of all its processes,
-wall seconds, and the highest resident size of the largest. `read` is the plain read of all logs,
-in order, that the others are held against.
+`python -m tools.bench.inputs.care_process make STORAGE DIRECTORY ENTRIES` writes a bookie's
+directory of a hundred entry logs. `python -m tools.bench.inputs.care_process TASK DIRECTORY` runs
+one of `TASKS` on it and prints a JSON object: the count that it returns, CPU seconds of all its
+processes, wall seconds, and the peak resident size of the largest process. `read`, a plain read
+of all logs in order, is the baseline of the others.
 """
 
 from __future__ import annotations
@@ -25,27 +25,29 @@ from tools.bench.inputs.own_memory import KIB, peak_memory
 
 LOGS, LEDGERS = 100, 1000
 PASSWORD = "care"
-_AT_ONCE, _PAYLOAD = 100, bytes(60)
-_RECORD = 4 + 32 + 4 + len(_PAYLOAD)
+_ENTRIES_PER_BATCH, _PAYLOAD = 100, bytes(60)
+_FRAME_BYTES = 4 + 32 + 4 + len(_PAYLOAD)
 
 
-def make(storage: Storage, directory: Path, entries: int) -> None:
-    """Make a directory: a thousand ledgers that are written in turns, a hundred entries each."""
+def make_directory(storage: Storage, directory: Path, entries: int) -> None:
+    """Write a directory of a thousand ledgers, which take turns at a hundred entries each."""
     coder = Coder("CRC32C", PASSWORD)
-    size = max(entries * _RECORD // LOGS, 8 << 10)
-    options = StorageOptions(entry_log_size=size)
-    share = max(entries // LEDGERS, 1)
+    log_size = max(entries * _FRAME_BYTES // LOGS, 8 << 10)
+    options = StorageOptions(entry_log_size=log_size)
+    entries_per_ledger = max(entries // LEDGERS, 1)
     with LedgerStorage.open(directory, storage, options=options) as opened:
         for ledger in range(LEDGERS):
             opened.set_master_key(ledger, master_key(PASSWORD))
-        for at in range(0, share, _AT_ONCE):
-            some = range(at, min(at + _AT_ONCE, share))
+        for first_entry in range(0, entries_per_ledger, _ENTRIES_PER_BATCH):
+            entry_ids = range(
+                first_entry, min(first_entry + _ENTRIES_PER_BATCH, entries_per_ledger)
+            )
             for ledger in range(LEDGERS):
-                opened.add_batch(coder.encode_batch(ledger, some, [_PAYLOAD] * len(some)))
+                opened.add_batch(coder.encode_batch(ledger, entry_ids, [_PAYLOAD] * len(entry_ids)))
         opened.flush()
 
 
-def _read(directory: Path) -> int:
+def _read_logs(directory: Path) -> int:
     buffer, total = memoryview(bytearray(1 << 20)), 0
     for path in sorted(directory.rglob("*.log")):
         with path.open("rb", buffering=0) as file:
@@ -54,33 +56,33 @@ def _read(directory: Path) -> int:
     return total
 
 
-def _check(directory: Path, digest_type: str | None = None, jobs: int = 1) -> int:
+def _run_check(directory: Path, digest_type: str | None = None, jobs: int = 1) -> int:
     from bkstore.offline.check import Check
 
     with BookieDir(directory) as bookie:
-        checking = Check(bookie, digest_type, PASSWORD if digest_type else None, jobs=jobs)
-        assert all(found.severity == "note" for found in checking)
-    return checking.coverage.rows_checked
+        check = Check(bookie, digest_type, PASSWORD if digest_type else None, jobs=jobs)
+        assert all(finding.severity == "note" for finding in check)
+    return check.coverage.rows_checked
 
 
-def _usage(directory: Path) -> int:
+def _run_usage(directory: Path) -> int:
     from bkstore.offline.usage import Usage
 
     with BookieDir(directory) as bookie:
         usage = Usage(bookie)
         for _ in usage.logs():
             pass
-    return sum(each.entries or 0 for each in usage.ledgers())
+    return sum(ledger.entries or 0 for ledger in usage.ledgers())
 
 
-def _diff(directory: Path) -> int:
+def _run_diff(directory: Path) -> int:
     from bkstore.offline.diff import DirectorySide, diff
 
     with BookieDir(directory) as a, BookieDir(directory) as b:
         return len([*diff(DirectorySide(a), DirectorySide(b), [])])
 
 
-def _rebuild(directory: Path) -> int:
+def _run_rebuild(directory: Path) -> int:
     from bkstore.offline.rewrite import rebuild_index
 
     with BookieDir(directory) as bookie:
@@ -91,32 +93,34 @@ def _rebuild(directory: Path) -> int:
     return result.entries
 
 
-WORKS: dict[str, Callable[[Path], int]] = {
-    "read": _read,
-    "check": _check,
-    "check, digests": lambda directory: _check(directory, "CRC32C"),
-    "check, digests, two processes": lambda directory: _check(directory, "CRC32C", 2),
-    "usage": _usage,
-    "diff": _diff,
-    "rebuild-index": _rebuild,
+TASKS: dict[str, Callable[[Path], int]] = {
+    "read": _read_logs,
+    "check": _run_check,
+    "check, digests": lambda directory: _run_check(directory, "CRC32C"),
+    "check, digests, two processes": lambda directory: _run_check(directory, "CRC32C", 2),
+    "usage": _run_usage,
+    "diff": _run_diff,
+    "rebuild-index": _run_rebuild,
 }
 
 
 def main(arguments: list[str]) -> None:
-    """Make a directory, or work on one and print what it took."""
-    work, *others = arguments
-    if work == "make":
-        make(cast(Storage, others[0]), Path(others[1]), int(others[2]))
+    """Write a directory, or run a task on one and print its result and cost."""
+    task, *operands = arguments
+    if task == "make":
+        make_directory(cast(Storage, operands[0]), Path(operands[1]), int(operands[2]))
         return
-    begin, before = time.perf_counter(), time.process_time()
-    count = WORKS[work](Path(others[0]))
-    wall = time.perf_counter() - begin
-    spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    started, cpu_before = time.perf_counter(), time.process_time()
+    count = TASKS[task](Path(operands[0]))
+    wall = time.perf_counter() - started
+    usages = [
+        resource.getrusage(scope) for scope in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    ]
     result = {
         "count": count,
-        "cpu": sum(one.ru_utime + one.ru_stime for one in spent) - before,
+        "cpu": sum(usage.ru_utime + usage.ru_stime for usage in usages) - cpu_before,
         "wall": wall,
-        "peak": max(peak_memory(), spent[1].ru_maxrss * KIB),
+        "peak": max(peak_memory(), usages[1].ru_maxrss * KIB),
     }
     print(json.dumps(result))
 

@@ -1,4 +1,4 @@
-"""Indexes for the dump rows, and a dump row by row.
+"""Indexes for the dump rows, and the baseline that dumps row by row.
 
 `python -m tools.bench.inputs.dump_indexes KIND ENTRIES JOBS` makes an index, dumps it in a
 process of its own and prints seconds and peak memory as JSON.
@@ -28,38 +28,38 @@ from tools.bench.inputs.own_memory import peak_memory
 
 Kind = Literal["idx", "rocksdb"]
 KINDS: tuple[Kind, ...] = ("idx", "rocksdb")
-_LEDGER = 100_000
-_ROWS = 100_000
+_ENTRIES_PER_LEDGER = 100_000
+_ROWS_PER_WRITE = 100_000
 
 
-def make_index(kind: Kind, top: Path, entries: int, seed: int = 1) -> Path:
-    """Write an index of whole ledgers, records of 200 to 2,000 bytes in a log each."""
-    batches = _batches(entries, np.random.default_rng(seed))
+def make_index(kind: Kind, directory: Path, entries: int, seed: int = 1) -> Path:
+    """Write an index of complete ledgers; each has a log with records of 200 to 2,000 bytes."""
+    batches = _ledger_batches(entries, np.random.default_rng(seed))
     if kind == "idx":
-        with HierarchicalIndex(top, writable=True) as files:
+        with HierarchicalIndex(directory, writable=True) as files:
             for rows in batches:
                 files.put_many(int(rows.ledger_id[0]), rows.entry_id, rows.location)
     else:
-        with RocksIndex(top, writable=True) as database:
+        with RocksIndex(directory, writable=True) as database:
             database.bulk_load(batches)
-    return top
+    return directory
 
 
-def _batches(entries: int, chance: np.random.Generator) -> Iterator[IndexBatch]:
-    for number, begin in enumerate(range(0, entries, _LEDGER)):
-        ids = np.arange(min(_LEDGER, entries - begin), dtype=np.int64)
-        positions = 1028 + np.cumsum(chance.integers(200, 2000, ids.size))
+def _ledger_batches(entries: int, rng: np.random.Generator) -> Iterator[IndexBatch]:
+    for number, first_entry in enumerate(range(0, entries, _ENTRIES_PER_LEDGER)):
+        ids = np.arange(min(_ENTRIES_PER_LEDGER, entries - first_entry), dtype=np.int64)
+        positions = 1028 + np.cumsum(rng.integers(200, 2000, ids.size))
         yield IndexBatch.of_ledger(LedgerId.of(number), ids, positions + (number << 32))
 
 
-def dumped_by_row(path: Path, out: Path) -> int:
-    """Write the `entries` table the plain way, a dict a row; return the number of rows."""
+def dump_by_row(path: Path, target: Path) -> int:
+    """Write the `entries` table with a plain dict per row; return the number of rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     schema, count = ENTRIES.to_arrow(), 0
     rows: list[dict[str, Any]] = []
-    with open_index(path) as index, pq.ParquetWriter(out, schema, compression="zstd") as file:
+    with open_index(path) as index, pq.ParquetWriter(target, schema, compression="zstd") as file:
         for ledger in index.ledgers():
             scope, number = ledger.signed
             for entry in index.entries(ledger).tolist():
@@ -67,29 +67,29 @@ def dumped_by_row(path: Path, out: Path) -> int:
                 values = ("bookie", 0, scope, number, entry, log, position, None)
                 rows.append(dict(zip(ENTRIES.names, values)))
                 count += 1
-                if len(rows) == _ROWS:
+                if len(rows) == _ROWS_PER_WRITE:
                     file.write_table(pa.Table.from_pylist(rows, schema=schema))
                     rows = []
         file.write_table(pa.Table.from_pylist(rows, schema=schema))
     return count
 
 
-def main(words: list[str]) -> dict[str, Any]:
-    """Make an index, dump it; return rows, seconds and bytes."""
-    if len(words) != 3 or words[0] not in KINDS:
+def main(arguments: list[str]) -> dict[str, Any]:
+    """Write an index and dump it; return rows, seconds and bytes of memory."""
+    if len(arguments) != 3 or arguments[0] not in KINDS:
         raise InvalidArgument("python -m tools.bench.inputs.dump_indexes idx|rocksdb ENTRIES JOBS")
-    kind: Kind = "idx" if words[0] == "idx" else "rocksdb"
-    with tempfile.TemporaryDirectory() as top:
-        path = make_index(kind, Path(top) / "bookie", int(words[1]))
+    kind: Kind = "idx" if arguments[0] == "idx" else "rocksdb"
+    with tempfile.TemporaryDirectory() as directory:
+        path = make_index(kind, Path(directory) / "bookie", int(arguments[1]))
         import pyarrow.parquet  # noqa: F401  (loaded before the clock runs)
 
-        start, begin = peak_memory(), time.perf_counter()
-        result = dump([path], Path(top) / "out", jobs=int(words[2]))
-        seconds = time.perf_counter() - begin
+        memory_before, started = peak_memory(), time.perf_counter()
+        result = dump([path], Path(directory) / "out", jobs=int(arguments[2]))
+        seconds = time.perf_counter() - started
     return {
         "rows": result.rows["entries"],
         "seconds": seconds,
-        "start": start,
+        "start": memory_before,
         "peak": peak_memory(),
     }
 

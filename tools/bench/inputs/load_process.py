@@ -1,8 +1,8 @@
-"""A load of many entries in a process of its own, which then says how much memory it took.
+"""A load of many entries in a process of its own, which prints how much memory it took.
 
 `python -m tools.bench.inputs.load_process STORAGE DIRECTORY ENTRIES LEDGERS` adds entries of
-100 bytes, one ledger after the other in turns, flushes, closes, and prints one JSON object. The
-peak is that of the whole process: interpreter, libraries, caches, and the records being added.
+100 bytes to ledgers in turns, flushes, closes, and prints one JSON object. The peak memory is that
+of the whole process: interpreter, libraries, caches, and the records being added.
 """
 
 from __future__ import annotations
@@ -20,30 +20,37 @@ from tools.bench.inputs.own_memory import peak_memory
 PAYLOAD = 100
 """Bytes of an entry's payload."""
 
-_AT_ONCE = 1000
+_ENTRIES_PER_BATCH = 1000
 
 
 def main(arguments: list[str]) -> None:
-    """Load, and print entries, wall seconds and bytes of memory at the start and at most."""
+    """Load, and print entries, wall seconds, and bytes of memory at the start and at the peak."""
     storage, directory = arguments[:2]
     count, ledgers = map(int, arguments[2:])
-    before = peak_memory()
-    coder, payloads = Coder("DUMMY"), [bytes(PAYLOAD)] * _AT_ONCE
-    begin = time.perf_counter()
-    with LedgerStorage.open(directory, cast(Storage, storage)) as opened:
+    memory_before = peak_memory()
+    coder, payloads = Coder("DUMMY"), [bytes(PAYLOAD)] * _ENTRIES_PER_BATCH
+    started = time.perf_counter()
+    with LedgerStorage.open(directory, cast(Storage, storage)) as ledger_storage:
         for ledger in range(ledgers):
-            opened.set_master_key(ledger, b"k" * 20)
-        at = 0
-        share = count // ledgers
-        while at < share:
-            some = range(at, min(at + _AT_ONCE, share))
+            ledger_storage.set_master_key(ledger, b"k" * 20)
+        next_entry = 0
+        entries_per_ledger = count // ledgers
+        while next_entry < entries_per_ledger:
+            entry_ids = range(next_entry, min(next_entry + _ENTRIES_PER_BATCH, entries_per_ledger))
             for ledger in range(ledgers):
-                opened.add_batch(coder.encode_batch(ledger, some, payloads[: len(some)]))
-            at = some.stop
-        opened.flush()
-        held = sum(len(opened.availability(ledger)) for ledger in range(ledgers))
-    seconds = time.perf_counter() - begin
-    result = {"entries": held, "seconds": seconds, "start": before, "peak": peak_memory()}
+                ledger_storage.add_batch(
+                    coder.encode_batch(ledger, entry_ids, payloads[: len(entry_ids)])
+                )
+            next_entry = entry_ids.stop
+        ledger_storage.flush()
+        stored_entries = sum(len(ledger_storage.availability(ledger)) for ledger in range(ledgers))
+    seconds = time.perf_counter() - started
+    result = {
+        "entries": stored_entries,
+        "seconds": seconds,
+        "start": memory_before,
+        "peak": peak_memory(),
+    }
     print(json.dumps(result))
 
 

@@ -1,4 +1,4 @@
-"""How much memory this process has had at most."""
+"""The peak memory of this process."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ KIB = 1 if sys.platform == "darwin" else 1024
 def peak_memory() -> int:
     """Return the highest resident size so far, in bytes.
 
-    Of this program alone where the system tells it: `getrusage` begins with what the process
-    that started this one had.
+    `/proc` is preferred because it counts this program alone: the value of `getrusage` starts
+    with that of the parent process.
     """
     status = Path("/proc/self/status")
     if status.exists():

@@ -1,4 +1,4 @@
-"""A real Apache BookKeeper's bookie on loopback, where a class path names one."""
+"""A bookie of Apache BookKeeper on loopback, if an environment variable names its class path."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from bkstore.storage.options import Storage
 from bkstore.testing.zookeeper_server import ZooKeeperServer
 from tools.bench.inputs.wire_load import Served
 
-_OPENED = ("java.nio", "java.lang", "java.io", "sun.nio.ch", "jdk.internal.misc")
-_CLASSES = {
+_OPENED_PACKAGES = ("java.nio", "java.lang", "java.io", "sun.nio.ch", "jdk.internal.misc")
+_STORAGE_CLASSES = {
     "sorted": "SortedLedgerStorage",
     "interleaved": "InterleavedLedgerStorage",
     "db": "storage.ldb.DbLedgerStorage",
 }
-_SECONDS = 60
+_START_SECONDS = 60
 
 
-def why_none() -> str | None:
-    """Return why there is no real bookie to compare with, None where there is."""
+def why_unavailable() -> str | None:
+    """Return why no real bookie can be started here, or None if one can."""
     if not os.environ.get("BOOKKEEPER_CLASSPATH"):
         return "BOOKKEEPER_CLASSPATH names no real BookKeeper"
     if not Path("/proc/self/stat").exists():
@@ -34,9 +34,9 @@ def why_none() -> str | None:
     return None if shutil.which("java") else "there is no java on the PATH"
 
 
-def _class_path() -> str:
-    named = os.environ["BOOKKEEPER_CLASSPATH"]
-    return Path(named).read_text().strip() if Path(named).is_file() else named
+def _read_class_path() -> str:
+    class_path = os.environ["BOOKKEEPER_CLASSPATH"]
+    return Path(class_path).read_text().strip() if Path(class_path).is_file() else class_path
 
 
 def _free_port() -> int:
@@ -47,7 +47,7 @@ def _free_port() -> int:
 
 @contextmanager
 def real_bookie(storage: Storage, directory: Path) -> Iterator[Served]:
-    """Yield a new real bookie, registered at a ZooKeeper of its own; both end after it."""
+    """Yield a new real bookie, registered in a ZooKeeper of its own; stop both afterwards."""
     port = _free_port()
     with ZooKeeperServer(directory / "zookeeper") as zookeeper:
         ZooKeeperStore.format(zookeeper.uri(), timeout=60).close()
@@ -55,32 +55,34 @@ def real_bookie(storage: Storage, directory: Path) -> Iterator[Served]:
         conf.write_text(
             f"bookiePort={port}\nallowLoopback=true\nadvertisedAddress=127.0.0.1\n"
             f"journalDirectories={directory}/journal\nledgerDirectories={directory}/ledgers\n"
-            f"ledgerStorageClass=org.apache.bookkeeper.bookie.{_CLASSES[storage]}\n"
+            f"ledgerStorageClass=org.apache.bookkeeper.bookie.{_STORAGE_CLASSES[storage]}\n"
             f"metadataServiceUri={zookeeper.uri()}\n"
         )
-        opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
-        command = ["java", *opened, "-Djava.net.preferIPv4Stack=true", "-Xmx2g"]
+        open_options = [
+            f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED_PACKAGES
+        ]
+        command = ["java", *open_options, "-Djava.net.preferIPv4Stack=true", "-Xmx2g"]
         main = "org.apache.bookkeeper.server.Main"
         with (
             (directory / "bookie.log").open("wb") as log,
             subprocess.Popen(
-                [*command, "-cp", _class_path(), main, "-c", str(conf)], stdout=log, stderr=log
+                [*command, "-cp", _read_class_path(), main, "-c", str(conf)], stdout=log, stderr=log
             ) as process,
         ):
             try:
-                _wait_for(port, process, directory / "bookie.log")
+                _wait_until_listening(port, process, directory / "bookie.log")
                 yield Served(("127.0.0.1", port), process.pid)
             finally:
                 process.kill()
 
 
-def _wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    end = time.monotonic() + _SECONDS
-    while process.poll() is None and time.monotonic() < end:
+def _wait_until_listening(port: int, process: subprocess.Popen[bytes], log_path: Path) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
         try:
             socket.create_connection(("127.0.0.1", port)).close()
         except OSError:
             time.sleep(0.1)
         else:
             return
-    raise RuntimeError(f"the real bookie does not answer: {log.read_text()[-2000:]}")
+    raise RuntimeError(f"the real bookie does not answer: {log_path.read_text()[-2000:]}")

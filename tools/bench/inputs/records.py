@@ -1,4 +1,4 @@
-"""The data sets of the ledger storage rows: records, and storages that hold them."""
+"""The data sets of the ledger storage rows: records, and storages filled with them."""
 
 from __future__ import annotations
 
@@ -23,30 +23,34 @@ _LARGE_CACHE = StorageOptions(write_cache=1 << 30)  # no flush in the middle of 
 
 
 def records_of(
-    context: Context, count: int, payload: int, name: LedgerId = SCOPE_0, first: int = 0
+    context: Context,
+    count: int,
+    payload_bytes: int,
+    ledger_id: LedgerId = SCOPE_0,
+    first_entry: int = 0,
 ) -> list[bytes]:
-    """Return the records of `count` entries with random payloads of `payload` bytes."""
-    noise = np.random.default_rng(context.seed).bytes(payload * min(count, 1000))
-    parts = [noise[at : at + payload] for at in range(0, len(noise), payload)]
-    payloads = (parts * (count // len(parts) + 1))[:count]
-    return Coder("CRC32C").encode_many(name, range(first, first + count), payloads)
+    """Return the records of `count` entries with random payloads of `payload_bytes` bytes."""
+    noise = np.random.default_rng(context.seed).bytes(payload_bytes * min(count, 1000))
+    chunks = [noise[start : start + payload_bytes] for start in range(0, len(noise), payload_bytes)]
+    payloads = (chunks * (count // len(chunks) + 1))[:count]
+    return Coder("CRC32C").encode_many(ledger_id, range(first_entry, first_entry + count), payloads)
 
 
 def empty_storage(
-    context: Context, storage: Storage, name: LedgerId = SCOPE_0, **options: int
+    context: Context, storage: Storage, ledger_id: LedgerId = SCOPE_0, **options: int
 ) -> LedgerStorage:
-    """Return a new storage in a directory of its own, which knows one ledger."""
+    """Return a new storage in a directory of its own, with the master key of one ledger set."""
     settings = StorageOptions(**options) if options else _LARGE_CACHE  # type: ignore[arg-type]
-    opened = LedgerStorage.open(new_directory(context), storage, options=settings)
-    opened.set_master_key(name, KEY)
-    return opened
+    ledger_storage = LedgerStorage.open(new_directory(context), storage, options=settings)
+    ledger_storage.set_master_key(ledger_id, KEY)
+    return ledger_storage
 
 
 def remove_storage(storage: LedgerStorage) -> None:
-    """Close a storage that `empty_storage` made, and remove its directory."""
-    top: Path = storage.paths[0].logger.currents[0].parent
+    """Close a storage that `empty_storage` created, and delete its directory."""
+    directory: Path = storage.paths[0].logger.currents[0].parent
     storage.close()
-    shutil.rmtree(top)
+    shutil.rmtree(directory)
 
 
 @contextmanager
@@ -54,11 +58,11 @@ def storage_with(
     context: Context, storage: Storage, records: list[bytes], flushed: bool
 ) -> Iterator[LedgerStorage]:
     """Yield a storage that holds the records of a ledger, `flushed` or in its write cache."""
-    opened = empty_storage(context, storage)
+    ledger_storage = empty_storage(context, storage)
     try:
-        opened.add_entries(records)
+        ledger_storage.add_entries(records)
         if flushed:
-            opened.flush()
-        yield opened
+            ledger_storage.flush()
+        yield ledger_storage
     finally:
-        remove_storage(opened)
+        remove_storage(ledger_storage)

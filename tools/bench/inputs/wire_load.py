@@ -1,8 +1,8 @@
-"""A load on a bookie over v2: many connections, each with a window of requests under way.
+"""A load on a bookie over v2: many connections, each with a window of requests in flight.
 
-All frames are made before a run, and answers are told by their number of bytes: what is left of
-the cost of a client is system calls. A request's latency goes from the moment its window was sent
-to the one at which its answer had arrived.
+All frames are encoded before a run, and responses are not decoded but counted by their bytes, so
+that the client's cost is little more than system calls. A request's latency is the time from the
+sending of its window to the arrival of its response.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from bkstore.wire import v2
 from bkstore.wire.frames import frame
 from tools.bench.inputs.records import KEY
 
-_ANSWER = 28  # bytes of an answer's frame without a record
-_PIECE = 1 << 20
+_RESPONSE_BYTES = 28  # bytes of a response's frame without a record
+_RECEIVE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Requests that are sent at once: their frames, how many they are, bytes of each answer."""
+    """Requests sent together: their frames, their number, and the bytes of each response."""
 
     frames: bytes
     count: int
-    answer: int
+    response_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a run gave: requests, seconds, and by arrival (latency in seconds, answers)."""
+    """The result of a run: requests, seconds, and (latency in seconds, responses) per arrival."""
 
     requests: int
     seconds: float
@@ -45,30 +45,30 @@ class Load:
 
     @property
     def rate(self) -> float:
-        """Requests a second."""
+        """Requests per second."""
         return self.requests / self.seconds
 
     def percentile(self, share: float) -> float:
-        """Return the latency in seconds that this share of the requests did not pass."""
+        """Return the latency in seconds that this share of the requests did not exceed."""
         values, counts = np.array(sorted(self.latencies)).T
-        at = np.cumsum(counts).searchsorted(share * counts.sum())
-        return float(values[min(int(at), values.size - 1)])
+        rank = np.cumsum(counts).searchsorted(share * counts.sum())
+        return float(values[min(int(rank), values.size - 1)])
 
 
 def add_windows(ledger: int, first: int, window: int, windows: int, payload: int) -> list[Window]:
-    """Return adds of consecutive entries, so many windows of so many."""
+    """Return `windows` windows of `window` adds each, of consecutive entries."""
     count = window * windows
     entries = range(first, first + count)
     records = Coder("CRC32C").encode_batch(ledger, entries, [bytes(payload)] * count).records()
     frames = [frame(*v2.AddRequest(KEY, record).parts()) for record in records]
     return [
-        Window(b"".join(frames[start : start + window]), window, _ANSWER)
+        Window(b"".join(frames[start : start + window]), window, _RESPONSE_BYTES)
         for start in range(0, count, window)
     ]
 
 
 def read_windows(ledger: int, first: int, window: int, windows: int, payload: int) -> list[Window]:
-    """Return reads of the same entries."""
+    """Return windows of reads of the same entries."""
     size = len(Coder("CRC32C").encode_batch(ledger, [first], [bytes(payload)])[0])
     return [
         Window(
@@ -77,7 +77,7 @@ def read_windows(ledger: int, first: int, window: int, windows: int, payload: in
                 for entry in range(start, start + window)
             ),
             window,
-            _ANSWER + size,
+            _RESPONSE_BYTES + size,
         )
         for start in range(first, first + window * windows, window)
     ]
@@ -85,48 +85,50 @@ def read_windows(ledger: int, first: int, window: int, windows: int, payload: in
 
 @dataclass(slots=True)
 class _Client:
-    """A connection with its windows; `missing` bytes of the answers to the first."""
+    """A connection, its unsent windows, and `missing_bytes` of the responses to the first."""
 
     socket: socket.socket
     windows: list[Window]
-    missing: int = 0
-    rest: int = 0
+    missing_bytes: int = 0
+    partial_bytes: int = 0
     sent: float = 0.0
     latencies: list[tuple[float, int]] = field(default_factory=list)
 
     def send(self) -> bool:
-        """Send the next window; return whether there was one."""
+        """Send the next window; return False if there is none left."""
         if not self.windows:
             return False
         window = self.windows[0]
-        self.missing, self.rest = window.count * window.answer, 0
+        self.missing_bytes, self.partial_bytes = window.count * window.response_bytes, 0
         self.sent = time.perf_counter()
         self.socket.sendall(window.frames)
         return True
 
     def take(self) -> bool:
-        """Take answers that are there; return whether that was all of them."""
-        size = len(self.socket.recv(_PIECE))
+        """Receive available responses; return whether the window is complete."""
+        size = len(self.socket.recv(_RECEIVE_BYTES))
         if not size:
             raise ConnectionError("the bookie hung up")
         window = self.windows[0]
-        answers, self.rest = divmod(size + self.rest, window.answer)
-        self.missing -= size
-        if answers:
-            self.latencies.append((time.perf_counter() - self.sent, answers))
-        if self.missing < 0:
-            raise RuntimeError(f"answers are {-self.missing} bytes longer than they should be")
-        if not self.missing:
+        responses, self.partial_bytes = divmod(size + self.partial_bytes, window.response_bytes)
+        self.missing_bytes -= size
+        if responses:
+            self.latencies.append((time.perf_counter() - self.sent, responses))
+        if self.missing_bytes < 0:
+            raise RuntimeError(
+                f"answers are {-self.missing_bytes} bytes longer than they should be"
+            )
+        if not self.missing_bytes:
             self.windows.pop(0)
-        return not self.missing
+        return not self.missing_bytes
 
 
 def run_load(address: tuple[str, int], work: Sequence[list[Window]]) -> Load:
-    """Send each list of windows over a connection of its own, one window at a time."""
+    """Send each list of windows over its own connection, one window at a time."""
     requests = sum(window.count for windows in work for window in windows)
     clients = [_Client(socket.create_connection(address), list(windows)) for windows in work]
     with selectors.DefaultSelector() as selector:
-        begun = time.perf_counter()
+        started = time.perf_counter()
         for client in clients:
             selector.register(client.socket, selectors.EVENT_READ, client)
             client.send()
@@ -137,15 +139,15 @@ def run_load(address: tuple[str, int], work: Sequence[list[Window]]) -> Load:
             for key, _ in ready:
                 if key.data.take() and not key.data.send():
                     selector.unregister(key.fileobj)
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - started
     for client in clients:
         client.socket.close()
-    return Load(requests, seconds, [one for client in clients for one in client.latencies])
+    return Load(requests, seconds, [latency for client in clients for latency in client.latencies])
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A bookie in a process of its own, as the system tells of it."""
+    """A bookie in a process of its own, observed through `/proc`."""
 
     address: tuple[str, int]
     pid: int

@@ -1,4 +1,4 @@
-"""The rows of the benchmark, in the order of the design's table."""
+"""The rows of the benchmark, in the order of the table in the design."""
 
 from tools.bench.measure import Row
 from tools.bench.rows import (

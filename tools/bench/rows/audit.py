@@ -1,4 +1,4 @@
-"""Rows: an audit of a cluster, beside the same check entry by entry, and its memory."""
+"""Rows: an audit of a cluster, compared with the same check entry by entry, and its memory."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from tools.bench.inputs.audit_cluster import (
     Layout,
     Missing,
     OneByOne,
-    audited,
-    by_entry,
-    by_entry_in_line,
-    directories,
+    find_missing_by_entry,
+    find_missing_inline,
+    run_audit,
+    write_directories,
 )
 from tools.bench.inputs.entry_ids import new_directory
 from tools.bench.measure import Case, Context, Fact, Figures, Row, Side
 
 LEDGERS, ENTRIES = 20_000, 500
-_LONG = (100_000, 500)
+_LONG_SIZE = (100_000, 500)
 _CHECKOUT = Path(__file__).parents[3]
 
 
-def _shape(cluster: Cluster) -> str:
+def _describe_cluster(cluster: Cluster) -> str:
     count = cluster.ledgers * cluster.entries
     return (
         f"{cluster.ledgers} closed ledgers, {count} entries, 2-of-3 striped, on {len(BOOKIES)} "
@@ -48,7 +48,7 @@ def _shape(cluster: Cluster) -> str:
 Check = Callable[[], Missing]
 
 
-def _case(
+def _make_case(
     name: str, cluster: Cluster, ours: Check, baselines: dict[str, Check], limit: float | None
 ) -> Case:
     def facts() -> list[Fact]:
@@ -58,85 +58,93 @@ def _case(
     return Case(
         name,
         cluster.ledgers * cluster.entries,
-        _shape(cluster),
+        _describe_cluster(cluster),
         Side("sequence groups", ours),
-        tuple(Side(f"entry by entry, {how}", run) for how, run in baselines.items()),
+        tuple(Side(f"entry by entry, {method}", check) for method, check in baselines.items()),
         limit,
         facts=facts,
     )
 
 
 def _cases(
-    cluster: Cluster, opened: Callable[[Mapping[str, Layout]], dict[str, DirectoryBookie]]
+    cluster: Cluster, open_directories: Callable[[Mapping[str, Layout]], dict[str, DirectoryBookie]]
 ) -> Iterator[Case]:
-    def whole(name: str, store: MetadataStore, bookies: Mapping[str, EntriesOfLedger]) -> Case:
-        return _case(name, cluster, lambda: audited(store, bookies), against(store, bookies), None)
+    """Yield the durability check alone, then audits with more and more of the real work."""
 
-    def against(store: MetadataStore, bookies: Mapping[str, EntriesOfLedger]) -> dict[str, Check]:
-        return {"in line": lambda: by_entry_in_line(store, bookies)}
+    def audit_case(name: str, store: MetadataStore, bookies: Mapping[str, EntriesOfLedger]) -> Case:
+        return _make_case(
+            name, cluster, lambda: run_audit(store, bookies), inline_baseline(store, bookies), None
+        )
+
+    def inline_baseline(
+        store: MetadataStore, bookies: Mapping[str, EntriesOfLedger]
+    ) -> dict[str, Check]:
+        return {"in line": lambda: find_missing_inline(store, bookies)}
 
     store, answers = AtHand(cluster), {name: Answered(cluster, name) for name in BOOKIES}
     columns = Columns(cluster)
-    yield _case("durability check", cluster, columns.missing, against(store, answers), 50)
-    slower = {"write_set": lambda: by_entry(store, answers)}
-    yield _case("audit", cluster, lambda: audited(store, answers), slower, None)
-    yield whole("audit, in line", store, answers)
-    yield whole("audit, bytes to be decoded", cluster.store, cluster.bookies())
-    yield whole("audit, directories", cluster.store, opened(MIXED))
+    yield _make_case(
+        "durability check", cluster, columns.missing, inline_baseline(store, answers), 50
+    )
+    baseline = {"write_set": lambda: find_missing_by_entry(store, answers)}
+    yield _make_case("audit", cluster, lambda: run_audit(store, answers), baseline, None)
+    yield audit_case("audit, in line", store, answers)
+    yield audit_case("audit, bytes to be decoded", cluster.store, cluster.bookies())
+    yield audit_case("audit, directories", cluster.store, open_directories(MIXED))
     for layout in LAYOUTS:
-        bookies = opened(dict.fromkeys(BOOKIES, layout))
-        yield _in_one_call(f"audit, directories, {layout}", cluster, bookies)
+        bookies = open_directories(dict.fromkeys(BOOKIES, layout))
+        yield _batch_call_case(f"audit, directories, {layout}", cluster, bookies)
 
 
-def _in_one_call(name: str, cluster: Cluster, bookies: Mapping[str, EntriesOfLedger]) -> Case:
-    one_by_one = {each: OneByOne(bookie) for each, bookie in bookies.items()}
+def _batch_call_case(name: str, cluster: Cluster, bookies: Mapping[str, EntriesOfLedger]) -> Case:
+    one_by_one = {bookie_id: OneByOne(bookie) for bookie_id, bookie in bookies.items()}
     return Case(
         name,
         cluster.ledgers * cluster.entries,
-        _shape(cluster),
-        Side("availability_many", lambda: audited(cluster.store, bookies)),
-        (Side("availability, a call a ledger", lambda: audited(cluster.store, one_by_one)),),
+        _describe_cluster(cluster),
+        Side("availability_many", lambda: run_audit(cluster.store, bookies)),
+        (Side("availability, a call a ledger", lambda: run_audit(cluster.store, one_by_one)),),
         4,
     )
 
 
 @contextmanager
-def _audit(context: Context) -> Iterator[Iterator[Case]]:
+def _audit_cases(context: Context) -> Iterator[Iterator[Case]]:
     cluster = Cluster(context.scaled(LEDGERS), ENTRIES, context.seed)
     with ExitStack() as stack:
 
-        def opened(layouts: Mapping[str, Layout]) -> dict[str, DirectoryBookie]:
-            paths = directories(cluster, new_directory(context), layouts)
+        def open_directories(layouts: Mapping[str, Layout]) -> dict[str, DirectoryBookie]:
+            paths = write_directories(cluster, new_directory(context), layouts)
             return {
                 name: DirectoryBookie(stack.enter_context(BookieDir(path)))
                 for name, path in paths.items()
             }
 
-        yield _cases(cluster, opened)
+        yield _cases(cluster, open_directories)
 
 
-def _run(ledgers: int, entries: int) -> dict[str, Any]:
+def _run_audit_process(ledgers: int, entries: int) -> dict[str, Any]:
     command = [sys.executable, "-m", "tools.bench.inputs.audit_cluster", str(ledgers), str(entries)]
-    done = subprocess.run(command, cwd=_CHECKOUT, check=True, capture_output=True, text=True)
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    process = subprocess.run(command, cwd=_CHECKOUT, check=True, capture_output=True, text=True)
+    result: dict[str, Any] = json.loads(process.stdout)
+    return result
 
 
 @contextmanager
-def _memory(context: Context) -> Iterator[Iterator[Figures]]:
+def _memory_figures(context: Context) -> Iterator[Iterator[Figures]]:
     def figures(ledgers: int, entries: int) -> Figures:
         def facts() -> list[Fact]:
-            found = _run(ledgers, entries)
+            result = _run_audit_process(ledgers, entries)
             return [
-                Fact("MiB that the audit adds", round((found["peak"] - found["start"]) / 2**20)),
-                Fact("MiB before it, metadata included", round(found["start"] / 2**20)),
-                Fact("seconds", round(found["seconds"], 2)),
+                Fact("MiB that the audit adds", round((result["peak"] - result["start"]) / 2**20)),
+                Fact("MiB before it, metadata included", round(result["start"] / 2**20)),
+                Fact("seconds", round(result["seconds"], 2)),
             ]
 
         name = f"{ledgers} ledgers of {entries} entries"
         return Figures(name, ledgers * entries, "2-of-3 striped", facts)
 
-    sizes = [(LEDGERS, ENTRIES), (LEDGERS, 100 * ENTRIES), _LONG]
+    sizes = [(LEDGERS, ENTRIES), (LEDGERS, 100 * ENTRIES), _LONG_SIZE]
     yield (figures(context.scaled(ledgers), entries) for ledgers, entries in sizes)
 
 
@@ -151,7 +159,7 @@ ROWS = (
         "or counted out in the loop (in line). Where all directories are of one layout: the audit "
         "as it is, and with bookies that are asked for each ledger on its own, as it was before "
         "`availability_many`.",
-        _audit,
+        _audit_cases,
         long=True,
     ),
     Row(
@@ -160,7 +168,7 @@ ROWS = (
         "`python -m tools.bench.inputs.audit_cluster` in a process of its own: the highest "
         "resident size before and after the audit. It grows with ledgers and groups, not with "
         "entries.",
-        _memory,
+        _memory_figures,
         long=True,
     ),
 )

@@ -1,4 +1,4 @@
-"""Row: a bloom filter filled and asked."""
+"""Row: a bloom filter, built and probed."""
 
 from __future__ import annotations
 
@@ -19,151 +19,173 @@ _Bits = bytearray
 _LOW_63 = 2**63 - 1
 
 
-def _fill_per_key(keys: list[int], size: int, hash_count: int) -> _Bits:
-    """Fill a bit array key by key, the plain way: mmh3, then each bit."""
-    bits, digest, rounds = bytearray(size // 8), mmh3.mmh3_x64_128_utupledigest, range(hash_count)
+def _fill_by_loop(keys: list[int], bit_count: int, hash_count: int) -> _Bits:
+    """Return a bit array filled key by key in a plain loop: one mmh3 hash, then each bit."""
+    bits, digest, hash_numbers = (
+        bytearray(bit_count // 8),
+        mmh3.mmh3_x64_128_utupledigest,
+        range(hash_count),
+    )
     for key in keys:
         h1, h2 = digest(key.to_bytes(8, "little", signed=True))
-        for _ in rounds:
-            place = (h1 & _LOW_63) % size
-            bits[place >> 3] |= 1 << (place & 7)
+        for _ in hash_numbers:
+            bit_index = (h1 & _LOW_63) % bit_count
+            bits[bit_index >> 3] |= 1 << (bit_index & 7)
             h1 += h2
     return bits
 
 
-def _ask_per_key(bits: _Bits, keys: list[int], hash_count: int) -> list[bool]:
-    size, digest, rounds = len(bits) * 8, mmh3.mmh3_x64_128_utupledigest, range(hash_count)
-    found = []
+def _probe_by_loop(bits: _Bits, keys: list[int], hash_count: int) -> list[bool]:
+    """Return whether the bit array has each key, by the same loop."""
+    bit_count, digest, hash_numbers = (
+        len(bits) * 8,
+        mmh3.mmh3_x64_128_utupledigest,
+        range(hash_count),
+    )
+    answers = []
     for key in keys:
         h1, h2 = digest(key.to_bytes(8, "little", signed=True))
-        for _ in rounds:
-            place = (h1 & _LOW_63) % size
-            if not bits[place >> 3] >> (place & 7) & 1:
-                found.append(False)
+        for _ in hash_numbers:
+            bit_index = (h1 & _LOW_63) % bit_count
+            if not bits[bit_index >> 3] >> (bit_index & 7) & 1:
+                answers.append(False)
                 break
             h1 += h2
         else:
-            found.append(True)
-    return found
+            answers.append(True)
+    return answers
 
 
-def _fastbloom(context: Context) -> Callable[[int], Any] | None:
-    """Return a maker of fastbloom-rs filters, None where the package is not installed."""
+def _fastbloom_factory(context: Context) -> Callable[[int], Any] | None:
+    """Return a function that creates fastbloom-rs filters, or None if it is not installed."""
     package = context.peer("fastbloom_rs")
     if package is None:
         return None
     return lambda count: package.FilterBuilder(count, _FPP).build_bloom_filter()
 
 
-def _rbloom(context: Context, keys: Int64Array) -> Side | None:
-    """Return what builds and probes a filter of rbloom, None where it is not installed."""
+def _rbloom_side(context: Context, keys: Int64Array) -> Side | None:
+    """Return the side that builds and probes an rbloom filter, or None if it is not installed."""
     package = context.peer("rbloom")
     if package is None:
         return None
 
-    def both() -> list[bool]:
-        listed = keys.tolist()
-        made = package.Bloom(keys.size, _FPP)
-        made.update(listed)
-        return list(map(made.__contains__, listed))
+    def build_and_probe() -> list[bool]:
+        key_list = keys.tolist()
+        bloom_filter = package.Bloom(keys.size, _FPP)
+        bloom_filter.update(key_list)
+        return list(map(bloom_filter.__contains__, key_list))
 
-    return Side("update, then in", both)
+    return Side("update, then in", build_and_probe)
 
 
-def _build(keys: Int64Array) -> BloomFilter:
-    made = BloomFilter(keys.size, _FPP)
-    made.add_many(keys)
-    return made
+def _build_filter(keys: Int64Array) -> BloomFilter:
+    bloom_filter = BloomFilter(keys.size, _FPP)
+    bloom_filter.add_many(keys)
+    return bloom_filter
 
 
 @contextmanager
-def _bloom(context: Context) -> Iterator[Iterable[Case]]:
+def _bloom_cases(context: Context) -> Iterator[Iterable[Case]]:
     count = context.scaled(1_000_000)
-    drawn = np.random.default_rng(context.seed).integers(-(2**63), 2**63, 2 * count)
-    yield _cases(context, drawn[:count], drawn[count:])
+    ids = np.random.default_rng(context.seed).integers(-(2**63), 2**63, 2 * count)
+    yield _cases(context, ids[:count], ids[count:])
 
 
 def _cases(context: Context, keys: Int64Array, absent: Int64Array) -> Iterator[Case]:
-    make, held, count = _fastbloom(context), _build(keys), keys.size
-    other = _rbloom(context, keys)
-    size, hash_count = held.bit_size, held.hash_count
-    bits = _fill_per_key(keys.tolist(), size, hash_count)
+    make_fastbloom, bloom_filter, count = (
+        _fastbloom_factory(context),
+        _build_filter(keys),
+        keys.size,
+    )
+    rbloom_side = _rbloom_side(context, keys)
+    bit_count, hash_count = bloom_filter.bit_size, bloom_filter.hash_count
+    bits = _fill_by_loop(keys.tolist(), bit_count, hash_count)
 
-    def fill(listed: list[int]) -> Any:
-        assert make is not None
-        made = make(count)
-        made.add_int_batch(listed)
-        return made
+    def fill_fastbloom(key_list: list[int]) -> Any:
+        assert make_fastbloom is not None
+        fastbloom = make_fastbloom(count)
+        fastbloom.add_int_batch(key_list)
+        return fastbloom
 
     def facts() -> list[Fact]:
-        same = bits == np.frombuffer(held.to_bytes(), ">u8", offset=6).astype("<u8").tobytes()
+        is_equal = (
+            bits == np.frombuffer(bloom_filter.to_bytes(), ">u8", offset=6).astype("<u8").tobytes()
+        )
         return [
-            Fact("bit array equals the loop's", "yes" if same else "no", "yes", same),
-            Fact("bytes of the filter", held.nbytes),
+            Fact("bit array equals the loop's", "yes" if is_equal else "no", "yes", is_equal),
+            Fact("bytes of the filter", bloom_filter.nbytes),
         ]
 
     shape = f"{count} random 64-bit ids, int64 array, fpp {_FPP:g}"
-    works = _works(keys, absent, held, bits, fill(keys.tolist()) if make else None, fill)
-    for name, items, ours, loop, batch in works:
-        judged = name == "build and probe"
-        more = facts if judged else list
-        yield Case(name, items, shape, ours, (loop,), 30 if judged else None, facts=more)
-        if make:
-            limit = 1 if judged else None
+    work_kinds = _work_kinds(
+        keys,
+        absent,
+        bloom_filter,
+        bits,
+        fill_fastbloom(keys.tolist()) if make_fastbloom else None,
+        fill_fastbloom,
+    )
+    for name, items, ours, loop, batch in work_kinds:
+        has_limit = name == "build and probe"
+        make_facts = facts if has_limit else list
+        yield Case(name, items, shape, ours, (loop,), 30 if has_limit else None, facts=make_facts)
+        if make_fastbloom:
+            limit = 1 if has_limit else None
             yield Case(f"{name}, fastbloom-rs", items, shape, ours, (batch,), limit)
-        if other and judged:
-            yield Case(f"{name}, rbloom", items, shape, ours, (other,))
+        if rbloom_side and has_limit:
+            yield Case(f"{name}, rbloom", items, shape, ours, (rbloom_side,))
 
 
-def _works(
+def _work_kinds(
     keys: Int64Array,
     absent: Int64Array,
-    held: BloomFilter,
+    bloom_filter: BloomFilter,
     bits: _Bits,
-    theirs: Any,
-    fill: Callable[[list[int]], Any],
+    fastbloom: Any,
+    fill_fastbloom: Callable[[list[int]], Any],
 ) -> Iterator[tuple[str, int, Side, Side, Side]]:
-    """Yield (name, ids handled, ours, the loop, fastbloom-rs) of each kind of work."""
-    size, hash_count = held.bit_size, held.hash_count
+    """Yield (name, ids handled, ours, the loop, fastbloom-rs) for each kind of work."""
+    bit_count, hash_count = bloom_filter.bit_size, bloom_filter.hash_count
 
-    def both_per_key() -> list[bool]:
-        listed = keys.tolist()
-        return _ask_per_key(_fill_per_key(listed, size, hash_count), listed, hash_count)
+    def loop_both() -> list[bool]:
+        key_list = keys.tolist()
+        return _probe_by_loop(_fill_by_loop(key_list, bit_count, hash_count), key_list, hash_count)
 
-    def both_by_batch() -> list[bool]:
-        listed = keys.tolist()
-        found: list[bool] = fill(listed).contains_int_batch(listed)
-        return found
+    def fastbloom_both() -> list[bool]:
+        key_list = keys.tolist()
+        answers: list[bool] = fill_fastbloom(key_list).contains_int_batch(key_list)
+        return answers
 
     yield (
         "build and probe",
         2 * keys.size,
-        Side("add_many, contains_many", lambda: _build(keys).contains_many(keys)),
-        Side("mmh3 per key", both_per_key),
-        Side("add_int_batch, contains_int_batch", both_by_batch),
+        Side("add_many, contains_many", lambda: _build_filter(keys).contains_many(keys)),
+        Side("mmh3 per key", loop_both),
+        Side("add_int_batch, contains_int_batch", fastbloom_both),
     )
-    listed = keys.tolist()
+    key_list = keys.tolist()
     yield (
         "build, from a list",
         keys.size,
-        Side("add_many, from an array", lambda: _build(keys)),
-        Side("mmh3 per key", lambda: _fill_per_key(listed, size, hash_count)),
-        Side("add_int_batch", lambda: fill(listed)),
+        Side("add_many, from an array", lambda: _build_filter(keys)),
+        Side("mmh3 per key", lambda: _fill_by_loop(key_list, bit_count, hash_count)),
+        Side("add_int_batch", lambda: fill_fastbloom(key_list)),
     )
-    for name, asked in (("present", keys), ("absent", absent)):
-        yield _probe(name, held, asked, bits, theirs)
+    for name, queried in (("present", keys), ("absent", absent)):
+        yield _probe_kind(name, bloom_filter, queried, bits, fastbloom)
 
 
-def _probe(
-    name: str, held: BloomFilter, asked: Int64Array, bits: _Bits, theirs: Any
+def _probe_kind(
+    name: str, bloom_filter: BloomFilter, queried: Int64Array, bits: _Bits, fastbloom: Any
 ) -> tuple[str, int, Side, Side, Side]:
-    listed, hash_count = asked.tolist(), held.hash_count
+    key_list, hash_count = queried.tolist(), bloom_filter.hash_count
     return (
         f"probe {name} ids, from a list",
-        asked.size,
-        Side("contains_many, from an array", lambda: held.contains_many(asked)),
-        Side("mmh3 per key", lambda: _ask_per_key(bits, listed, hash_count)),
-        Side("contains_int_batch", lambda: theirs.contains_int_batch(listed)),
+        queried.size,
+        Side("contains_many, from an array", lambda: bloom_filter.contains_many(queried)),
+        Side("mmh3 per key", lambda: _probe_by_loop(bits, key_list, hash_count)),
+        Side("contains_int_batch", lambda: fastbloom.contains_int_batch(key_list)),
     )
 
 
@@ -179,6 +201,6 @@ ROWS = (
         "id, then its bits, with the bits and answers of ours. fastbloom-rs, a Rust package with "
         "batch calls and a layout of its own, and rbloom, which hashes Python objects, are "
         "compared where they are installed.",
-        _bloom,
+        _bloom_cases,
     ),
 )

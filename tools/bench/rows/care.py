@@ -1,4 +1,4 @@
-"""Row: what check, usage, diff and rebuild-index of a directory take, beside a plain read of it."""
+"""Row: check, usage, diff and rebuild-index of a directory, compared with a plain read of it."""
 
 from __future__ import annotations
 
@@ -13,52 +13,57 @@ from pathlib import Path
 from typing import Any
 
 from bkstore.storage.options import Storage
-from tools.bench.inputs.care_process import LOGS, WORKS
+from tools.bench.inputs.care_process import LOGS, TASKS
 from tools.bench.inputs.entry_ids import new_directory
 from tools.bench.measure import Context, Fact, Figures, Row
 
 ENTRIES = 10_000_000
 ROUNDS = 5
-_MOST = 512 << 20
+_MAX_PEAK_BYTES = 512 << 20
 _CHECKOUT = Path(__file__).parents[3]
 
 
-def _process(*words: object) -> str:
-    command = [sys.executable, "-m", "tools.bench.inputs.care_process", *map(str, words)]
-    done = subprocess.run(command, cwd=_CHECKOUT, check=True, capture_output=True, text=True)
-    return done.stdout
+def _run_process(*arguments: object) -> str:
+    command = [sys.executable, "-m", "tools.bench.inputs.care_process", *map(str, arguments)]
+    process = subprocess.run(command, cwd=_CHECKOUT, check=True, capture_output=True, text=True)
+    return process.stdout
 
 
-def _runs(context: Context, storage: Storage, entries: int) -> dict[str, list[dict[str, Any]]]:
-    """Do each work in turn, several rounds; return what each run took."""
+def _run_tasks(context: Context, storage: Storage, entries: int) -> dict[str, list[dict[str, Any]]]:
+    """Run the tasks in turns for several rounds; return the costs of each task's runs."""
     directory = new_directory(context) / "bookie"
-    _process("make", storage, directory, entries)
-    found: dict[str, list[dict[str, Any]]] = {work: [] for work in WORKS}
+    _run_process("make", storage, directory, entries)
+    runs_of_task: dict[str, list[dict[str, Any]]] = {task: [] for task in TASKS}
     for _ in range(ROUNDS if context.size == 1 else 1):
-        for work, runs in found.items():
-            runs.append(json.loads(_process(work, directory)))
+        for task, runs in runs_of_task.items():
+            runs.append(json.loads(_run_process(task, directory)))
     shutil.rmtree(directory)
-    return found
+    return runs_of_task
 
 
 def _facts(context: Context, storage: Storage, entries: int) -> list[Fact]:
-    found = _runs(context, storage, entries)
-    size = found["read"][0]["count"]
+    runs_of_task = _run_tasks(context, storage, entries)
+    size = runs_of_task["read"][0]["count"]
     facts = [Fact("bytes of logs", size)]
-    for work, runs in found.items():
+    for task, runs in runs_of_task.items():
         cpu, wall = (statistics.median(run[name] for run in runs) for name in ("cpu", "wall"))
         peak = max(run["peak"] for run in runs)
         facts += [
-            Fact(f"{work}: CPU s", round(cpu, 2)),
-            Fact(f"{work}: wall s", round(wall, 2)),
-            Fact(f"{work}: MB of logs a wall s", round(size / wall / 1e6)),
-            Fact(f"{work}: peak MiB", round(peak / 2**20), f"<= {_MOST >> 20}", peak <= _MOST),
+            Fact(f"{task}: CPU s", round(cpu, 2)),
+            Fact(f"{task}: wall s", round(wall, 2)),
+            Fact(f"{task}: MB of logs a wall s", round(size / wall / 1e6)),
+            Fact(
+                f"{task}: peak MiB",
+                round(peak / 2**20),
+                f"<= {_MAX_PEAK_BYTES >> 20}",
+                peak <= _MAX_PEAK_BYTES,
+            ),
         ]
     return facts
 
 
 @contextmanager
-def _care(context: Context) -> Iterator[Iterator[Figures]]:
+def _care_figures(context: Context) -> Iterator[Iterator[Figures]]:
     def figures(storage: Storage) -> Figures:
         entries = context.scaled(ENTRIES, 20_000)
         shape = f"{entries} entries of 96 bytes in a thousand ledgers, {LOGS} logs"
@@ -76,7 +81,7 @@ ROWS = (
         "highest resident size of the largest process. `read` reads all logs, in order, one MiB "
         "at a time; files are in the page cache for all of them. `diff` is of a directory with "
         "itself, `rebuild-index` to the same layout with links to the logs, equality proven.",
-        _care,
+        _care_figures,
         long=True,
     ),
 )

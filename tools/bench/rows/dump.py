@@ -1,4 +1,4 @@
-"""Rows: a dump to Parquet beside a loop over rows, and its speed and memory by size."""
+"""Rows: a dump to Parquet, compared with a loop over rows, and its speed and memory by size."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from bkstore.offline.dump import dump
-from tools.bench.inputs.dump_indexes import KINDS, Kind, dumped_by_row, make_index
+from tools.bench.inputs.dump_indexes import KINDS, Kind, dump_by_row, make_index
 from tools.bench.inputs.entry_ids import new_directory
 from tools.bench.measure import Case, Context, Fact, Figures, Row, Side
 
 ENTRIES = 2_000_000
 SIZES = (1_000_000, 10_000_000, 50_000_000)
-_MEMORY = 600 << 20
+_MAX_PEAK_BYTES = 600 << 20
 _CHECKOUT = Path(__file__).parents[3]
 
 
-def _case(context: Context, kind: Kind) -> Case:
+def _dump_case(context: Context, kind: Kind) -> Case:
     entries = context.scaled(ENTRIES)
     path = make_index(kind, new_directory(context) / "bookie", entries, context.seed)
 
@@ -32,20 +32,20 @@ def _case(context: Context, kind: Kind) -> Case:
         kind,
         entries,
         f"{entries} entries in ledgers of 100,000, index in the page cache",
-        Side("dump", lambda out: dump([path], out, jobs=1), fresh),
-        (Side("row by row", lambda out: dumped_by_row(path, out), fresh),),
+        Side("dump", lambda target: dump([path], target, jobs=1), fresh),
+        (Side("row by row", lambda target: dump_by_row(path, target), fresh),),
         50,
     )
 
 
 @contextmanager
-def _dump(context: Context) -> Iterator[Iterator[Case]]:
+def _dump_cases(context: Context) -> Iterator[Iterator[Case]]:
     import pyarrow.parquet  # noqa: F401  (its loading is not part of the work)
 
-    yield (_case(context, kind) for kind in KINDS)
+    yield (_dump_case(context, kind) for kind in KINDS)
 
 
-def _run(kind: Kind, entries: int, jobs: int) -> dict[str, Any]:
+def _run_dump_process(kind: Kind, entries: int, jobs: int) -> dict[str, Any]:
     command = [
         sys.executable,
         "-m",
@@ -54,30 +54,30 @@ def _run(kind: Kind, entries: int, jobs: int) -> dict[str, Any]:
         str(entries),
         str(jobs),
     ]
-    done = subprocess.run(command, cwd=_CHECKOUT, check=True, capture_output=True, text=True)
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    process = subprocess.run(command, cwd=_CHECKOUT, check=True, capture_output=True, text=True)
+    result: dict[str, Any] = json.loads(process.stdout)
+    return result
 
 
-def _figures(context: Context, kind: Kind, size: int) -> Figures:
+def _figures_of_size(context: Context, kind: Kind, size: int) -> Figures:
     entries = context.scaled(size)
 
     def facts() -> list[Fact]:
-        found = _run(kind, entries, 1)
-        peak = found["peak"]
-        target = f"< {_MEMORY >> 20}"
+        result = _run_dump_process(kind, entries, 1)
+        peak = result["peak"]
+        target = f"< {_MAX_PEAK_BYTES >> 20}"
         return [
-            Fact("million rows a second", round(found["rows"] / found["seconds"] / 1e6, 2)),
-            Fact("peak MiB", round(peak / 2**20), target, peak < _MEMORY),
+            Fact("million rows a second", round(result["rows"] / result["seconds"] / 1e6, 2)),
+            Fact("peak MiB", round(peak / 2**20), target, peak < _MAX_PEAK_BYTES),
         ]
 
     return Figures(f"{kind}, {size // 10**6}M entries", entries, "in one process", facts)
 
 
 @contextmanager
-def _sizes(context: Context) -> Iterator[Iterator[Figures]]:
+def _size_figures(context: Context) -> Iterator[Iterator[Figures]]:
     cases = [(kind, size) for kind in KINDS for size in SIZES[: 3 if kind == "idx" else 2]]
-    yield (_figures(context, kind, size) for kind, size in cases)
+    yield (_figures_of_size(context, kind, size) for kind, size in cases)
 
 
 ROWS = (
@@ -86,7 +86,7 @@ ROWS = (
         "an index to Parquet",
         "Six tables, sorted, with manifest, synced and renamed, in one process; beside it the "
         "`entries` table alone by a loop over `index.get` that makes a dict a row.",
-        _dump,
+        _dump_cases,
         long=True,
     ),
     Row(
@@ -95,7 +95,7 @@ ROWS = (
         "`python -m tools.bench.inputs.dump_indexes` in a process of its own, one job: rows a "
         "second of the whole dump and the highest resident size, interpreter and libraries "
         "included.",
-        _sizes,
+        _size_figures,
         long=True,
     ),
 )

@@ -1,4 +1,4 @@
-"""Rows: a ledger over three bookies, on sockets and in this process: appends, and ranges read."""
+"""Rows: appends and range reads of a ledger on three bookies, over sockets and in process."""
 
 from __future__ import annotations
 
@@ -15,47 +15,47 @@ from tools.bench.inputs.bookie_process import BookieProcess, bookie_process
 from tools.bench.inputs.entry_ids import new_directory
 from tools.bench.measure import Context, Fact, Figures, Row
 
-BOOKIES, _APPENDED, _READ = 3, 20_000, 6000
+BOOKIES, _APPEND_COUNT, _READ_COUNT = 3, 20_000, 6000
 PAYLOAD = bytes(100)
-_RUNS = 5
+_RUN_COUNT = 5
 
 Work = Callable[[], object]
 
 
 class Cost(NamedTuple):
-    """What an entry took, in microseconds: CPU of this process, CPU of the bookies', clock."""
+    """The cost of an entry in microseconds: CPU of this process, CPU of the bookies, wall time."""
 
     client: float
     bookies: float
     clock: float
 
     def facts(self, name: str) -> list[Fact]:
-        """Return them as they stand in the table, and entries a second."""
-        told = zip(("client CPU", "bookies' CPU", "clock"), self)
+        """Return entries per second and the costs, as the table shows them."""
+        values = zip(("client CPU", "bookies' CPU", "clock"), self)
         return [
             Fact(f"{name}: entries a second", round(1e6 / max(self.clock, 1e-9))),
-            *(Fact(f"{name}: {what}, us an entry", round(value, 2)) for what, value in told),
+            *(Fact(f"{name}: {label}, us an entry", round(value, 2)) for label, value in values),
         ]
 
 
-def _cost(bookies: list[BookieProcess], work: Work, entries: int) -> Cost:
-    """Return the median of five runs, behind one that does not count."""
+def _measure_cost(bookies: list[BookieProcess], work: Work, entries: int) -> Cost:
+    """Return the median cost of five runs, after a warm-up run."""
     work()
     runs = []
-    for _ in range(_RUNS):
-        before = sum(bookie.cpu_seconds() for bookie in bookies)
+    for _ in range(_RUN_COUNT):
+        seconds_before = sum(bookie.cpu_seconds() for bookie in bookies)
         clock, client = time.perf_counter(), time.process_time()
         work()
         client, clock = time.process_time() - client, time.perf_counter() - clock
-        spent = sum(bookie.cpu_seconds() for bookie in bookies) - before
-        runs.append((client, spent, clock))
+        bookie_seconds = sum(bookie.cpu_seconds() for bookie in bookies) - seconds_before
+        runs.append((client, bookie_seconds, clock))
     medians = (statistics.median(column) / entries * 1e6 for column in zip(*runs))
     return Cost(*medians)
 
 
 @contextmanager
-def _on_sockets(context: Context) -> Iterator[tuple[Client, list[BookieProcess]]]:
-    """Yield a client of three bookies that are processes of their own."""
+def _socket_cluster(context: Context) -> Iterator[tuple[Client, list[BookieProcess]]]:
+    """Yield a client of three bookies in processes of their own, and these processes."""
     store = MemoryStore()
     with ExitStack() as undo:
         processes = [
@@ -69,7 +69,7 @@ def _on_sockets(context: Context) -> Iterator[tuple[Client, list[BookieProcess]]
 # -- appends
 
 
-def _one_by_one(ledger: LedgerHandle, count: int) -> Work:
+def _append_singly(ledger: LedgerHandle, count: int) -> Work:
     def run() -> None:
         for _ in range(count):
             ledger.append(PAYLOAD)
@@ -77,7 +77,7 @@ def _one_by_one(ledger: LedgerHandle, count: int) -> Work:
     return run
 
 
-def _not_waited_for(ledger: LedgerHandle, count: int) -> Work:
+def _append_pipelined(ledger: LedgerHandle, count: int) -> Work:
     def run() -> None:
         for _ in range(count):
             ledger.append_later(PAYLOAD)
@@ -86,32 +86,32 @@ def _not_waited_for(ledger: LedgerHandle, count: int) -> Work:
     return run
 
 
-def _many(ledger: LedgerHandle, count: int) -> Work:
+def _append_batch(ledger: LedgerHandle, count: int) -> Work:
     return lambda: ledger.append_many([PAYLOAD] * count)
 
 
 def _append_facts(client: ClusterClient, processes: list[BookieProcess], count: int) -> list[Fact]:
-    few = max(count // 40, 20)
+    single_count = max(count // 40, 20)
     ledger = client.create_ledger(3, 2, 2)
-    many = _cost(processes, _many(ledger, count), count)
-    later = _cost(processes, _not_waited_for(ledger, count), count)
-    single = _cost(processes, _one_by_one(ledger, few), few)
+    batch_cost = _measure_cost(processes, _append_batch(ledger, count), count)
+    pipelined_cost = _measure_cost(processes, _append_pipelined(ledger, count), count)
+    single_cost = _measure_cost(processes, _append_singly(ledger, single_count), single_count)
     return [
-        *many.facts("append_many"),
-        *later.facts("append_later"),
-        *single.facts("append, one by one"),
+        *batch_cost.facts("append_many"),
+        *pipelined_cost.facts("append_later"),
+        *single_cost.facts("append, one by one"),
     ]
 
 
 @contextmanager
-def _appends(context: Context) -> Iterator[Iterator[Figures]]:
-    yield _append_cases(context)
+def _append_figures(context: Context) -> Iterator[Iterator[Figures]]:
+    yield _figures_of_appends(context)
 
 
-def _append_cases(context: Context) -> Iterator[Figures]:
-    count = context.scaled(_APPENDED, 200)
+def _figures_of_appends(context: Context) -> Iterator[Figures]:
+    count = context.scaled(_APPEND_COUNT, 200)
     shape = f"{count} entries, payload 100 bytes, E 3, W 2, A 2, db storage"
-    with _on_sockets(context) as (client, processes):
+    with _socket_cluster(context) as (client, processes):
         yield Figures(
             "three processes", count, shape, lambda: _append_facts(client, processes, count)
         )
@@ -123,57 +123,57 @@ def _append_cases(context: Context) -> Iterator[Figures]:
 
 
 def _read_facts(
-    client: ClusterClient, processes: list[BookieProcess], numbers: tuple[int, int, int], count: int
+    client: ClusterClient, processes: list[BookieProcess], quorums: tuple[int, int, int], count: int
 ) -> list[Fact]:
-    ledger = client.create_ledger(*numbers)
+    ledger = client.create_ledger(*quorums)
     ledger.append_many([PAYLOAD] * count)
-    few = max(count // 10, 20)
+    single_count = max(count // 10, 20)
 
     def scan() -> None:
         if sum(1 for _ in ledger.scan(0, count - 1)) != count:
             raise RuntimeError("entries are missing")
 
-    def singly() -> None:
-        for entry in range(few):
+    def read_singly() -> None:
+        for entry in range(single_count):
             ledger.read_entry(entry)
 
-    range_cost = _cost(processes, scan, count)
-    single = _cost(processes, singly, few)
-    ratios = {"the clock": single.clock / range_cost.clock}
-    ratios["CPU of the client"] = single.client / max(range_cost.client, 1e-9)
+    range_cost = _measure_cost(processes, scan, count)
+    single_cost = _measure_cost(processes, read_singly, single_count)
+    ratios = {"the clock": single_cost.clock / range_cost.clock}
+    ratios["CPU of the client"] = single_cost.client / max(range_cost.client, 1e-9)
     return [
         *(
-            Fact(f"single reads / range, by {what}", round(ratio, 1))
-            for what, ratio in ratios.items()
+            Fact(f"single reads / range, by {measure}", round(ratio, 1))
+            for measure, ratio in ratios.items()
         ),
         *range_cost.facts("range"),
-        *single.facts("single reads"),
+        *single_cost.facts("single reads"),
     ]
 
 
 @contextmanager
-def _reads(context: Context) -> Iterator[Iterator[Figures]]:
-    yield _read_cases(context)
+def _read_figures(context: Context) -> Iterator[Iterator[Figures]]:
+    yield _figures_of_reads(context)
 
 
-def _read_cases(context: Context) -> Iterator[Figures]:
-    count = context.scaled(_READ, 200)
-    with _on_sockets(context) as (client, processes):
-        yield from _of_both_shapes(client, processes, "three processes", count)
+def _figures_of_reads(context: Context) -> Iterator[Figures]:
+    count = context.scaled(_READ_COUNT, 200)
+    with _socket_cluster(context) as (client, processes):
+        yield from _figures_by_write_quorum(client, processes, "three processes", count)
     with Cluster.open(new_directory(context), bookies=BOOKIES, storage="db") as cluster:
-        yield from _of_both_shapes(cluster, [], "in this process", count)
+        yield from _figures_by_write_quorum(cluster, [], "in this process", count)
 
 
-def _of_both_shapes(
+def _figures_by_write_quorum(
     client: ClusterClient, processes: list[BookieProcess], where: str, count: int
 ) -> Iterator[Figures]:
-    for numbers in ((3, 2, 2), (3, 3, 2)):
+    for quorums in ((3, 2, 2), (3, 3, 2)):
 
-        def facts(numbers: tuple[int, int, int] = numbers) -> list[Fact]:
-            return _read_facts(client, processes, numbers, count)
+        def facts(quorums: tuple[int, int, int] = quorums) -> list[Fact]:
+            return _read_facts(client, processes, quorums, count)
 
-        shape = f"{count} entries, payload 100 bytes, E 3, W {numbers[1]}, db storage"
-        yield Figures(f"{where}, W {numbers[1]} of 3", count, shape, facts)
+        shape = f"{count} entries, payload 100 bytes, E 3, W {quorums[1]}, db storage"
+        yield Figures(f"{where}, W {quorums[1]} of 3", count, shape, facts)
 
 
 ROWS = (
@@ -185,13 +185,13 @@ ROWS = (
         "append_later: a call for each, then flush; one by one: append. Every entry is "
         "acknowledged by two synced journals. CPU of the client is of all its threads; that of "
         "the bookies is of their processes, and in one process it is the client's.",
-        _appends,
+        _append_figures,
     ),
     Row(
         "ensemble-reads",
         "ranges of a ledger of three bookies",
         "The same clusters. Range: LedgerHandle.scan, digests verified; single reads: read_entry "
         "for each, as ranges were read before. Entries are in memory.",
-        _reads,
+        _read_figures,
     ),
 )

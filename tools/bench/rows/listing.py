@@ -1,4 +1,4 @@
-"""Rows: listing many ledgers in one call, beside system calls alone and a call for each."""
+"""Row: listing many ledgers in one call, compared with bare system calls and a call for each."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ FILES = 100_000
 _ROCKS_LEDGERS, _ROCKS_ENTRIES = 5_000, 333
 
 
-_READ = 16 << 10
+_READ_BYTES = 16 << 10
 
 
-def one_entry_files(top: Path, ledgers: int) -> list[str]:
-    """Write ledgers 0..ledgers-1 of one entry, a page each; return the paths, in that order."""
+def one_entry_files(directory: Path, ledgers: int) -> list[str]:
+    """Write an index file with one entry and one page for each ledger; return the paths."""
     header = encode_header(IdxHeader(b"k" * 20))
     page = np.zeros(DEFAULT_PAGE_SIZE // 8, ">i8")
     paths = []
     for ledger in range(ledgers):
-        path = os.path.join(top, "current", index_path(LedgerId(0, ledger)))
+        path = os.path.join(directory, "current", index_path(LedgerId(0, ledger)))
         os.makedirs(os.path.dirname(path), exist_ok=True)
         page[:] = 0
         page[ledger % 7] = 1028 + ledger
@@ -41,34 +41,34 @@ def one_entry_files(top: Path, ledgers: int) -> list[str]:
     return paths
 
 
-def bare_loop(paths: list[str]) -> None:
-    """Open, read and close each file; nothing is made of the bytes."""
+def read_files(paths: list[str]) -> None:
+    """Open, read and close each file, and ignore the bytes."""
     for path in paths:
         fd = os.open(path, os.O_RDONLY)
-        os.read(fd, _READ)
+        os.read(fd, _READ_BYTES)
         os.close(fd)
 
 
-def walk_and_loop(top: Path) -> None:
-    """Find the files first, two folders deep, as they lie there."""
+def find_and_read_files(directory: Path) -> None:
+    """Find the files in directories two levels deep, then read them."""
     paths = []
-    for upper in os.scandir(top / "current"):
-        for lower in os.scandir(upper.path):
-            paths += [file.path for file in os.scandir(lower.path)]
-    bare_loop(paths)
+    for upper_dir in os.scandir(directory / "current"):
+        for lower_dir in os.scandir(upper_dir.path):
+            paths += [file.path for file in os.scandir(lower_dir.path)]
+    read_files(paths)
 
 
-def _all(index: EntryIndex, names: list[LedgerId] | None = None) -> int:
-    return sum(1 for _ in index.availability_many(names))
+def _list_in_one_call(index: EntryIndex, ledger_ids: list[LedgerId] | None = None) -> int:
+    return sum(1 for _ in index.availability_many(ledger_ids))
 
 
-def _each(index: EntryIndex, names: list[LedgerId]) -> None:
-    for name in names:
-        index.availability(name)
+def _list_one_by_one(index: EntryIndex, ledger_ids: list[LedgerId]) -> None:
+    for ledger_id in ledger_ids:
+        index.availability(ledger_id)
 
 
-def _peak(work: Callable[[], object]) -> int:
-    """Return the bytes that were held at a time beyond those before, numpy's too."""
+def _peak_bytes(work: Callable[[], object]) -> int:
+    """Return the peak bytes that the work allocates, including numpy's."""
     tracemalloc.start()
     work()
     peak = tracemalloc.get_traced_memory()[1]
@@ -76,75 +76,77 @@ def _peak(work: Callable[[], object]) -> int:
     return peak
 
 
-def _memory(index: EntryIndex, names: list[LedgerId]) -> list[Fact]:
-    few, many = names[: len(names) // 10], names
+def _memory_facts(index: EntryIndex, ledger_ids: list[LedgerId]) -> list[Fact]:
+    few, many = ledger_ids[: len(ledger_ids) // 10], ledger_ids
     return [
-        Fact(f"KiB held while {len(some)} ledgers are listed", round(peak / 1024))
-        for some in (few, many)
-        for peak in [_peak(lambda some=some: _all(index, some))]  # type: ignore[misc]
+        Fact(f"KiB held while {len(listed)} ledgers are listed", round(peak / 1024))
+        for listed in (few, many)
+        for peak in [_peak_bytes(lambda listed=listed: _list_in_one_call(index, listed))]  # type: ignore[misc]
     ]
 
 
-def _files(top: Path, count: int) -> Iterator[Case]:
-    paths = one_entry_files(top, count)
+def _index_file_cases(directory: Path, count: int) -> Iterator[Case]:
+    paths = one_entry_files(directory, count)
     shape = f"{count} index files of one page and one entry"
 
-    def opened() -> int:
-        with HierarchicalIndex(top) as index:
-            return _all(index)
+    def open_and_list() -> int:
+        with HierarchicalIndex(directory) as index:
+            return _list_in_one_call(index)
 
-    bare = Side("os.open, os.read, os.close, paths known", lambda: bare_loop(paths))
-    with HierarchicalIndex(top) as index:
-        names = index.ledgers()
+    read_loop = Side("os.open, os.read, os.close, paths known", lambda: read_files(paths))
+    with HierarchicalIndex(directory) as index:
+        ledger_ids = index.ledgers()
         yield Case(
             "index files, names known",
             count,
             shape,
-            Side("availability_many", lambda: _all(index)),
-            (bare,),
+            Side("availability_many", lambda: _list_in_one_call(index)),
+            (read_loop,),
             2,
             "cost",
-            facts=lambda: _memory(index, names),
+            facts=lambda: _memory_facts(index, ledger_ids),
         )
-        some = names[: max(count // 10, 1)]
+        first_ledgers = ledger_ids[: max(count // 10, 1)]
         yield Case(
             "index files, a call for each",
-            len(some),
-            f"{len(some)} of them",
-            Side("availability_many", lambda: _all(index, some)),
-            (Side("availability", lambda: _each(index, some)),),
+            len(first_ledgers),
+            f"{len(first_ledgers)} of them",
+            Side("availability_many", lambda: _list_in_one_call(index, first_ledgers)),
+            (Side("availability", lambda: _list_one_by_one(index, first_ledgers)),),
             None,
         )
-    ours = Side("open, ledgers, availability_many", opened)
-    yield Case("index files, opening", count, shape, ours, (bare,), None, "cost")
-    walk = Side("os.scandir, then the loop", lambda: walk_and_loop(top))
-    yield Case("index files, opening, beside a walk", count, shape, ours, (walk,), 2, "cost")
+    ours = Side("open, ledgers, availability_many", open_and_list)
+    yield Case("index files, opening", count, shape, ours, (read_loop,), None, "cost")
+    walk_and_read = Side("os.scandir, then the loop", lambda: find_and_read_files(directory))
+    yield Case(
+        "index files, opening, beside a walk", count, shape, ours, (walk_and_read,), 2, "cost"
+    )
 
 
-def _rocks(top: Path, count: int) -> Iterator[Case]:
+def _rocks_cases(directory: Path, count: int) -> Iterator[Case]:
     ids = np.arange(_ROCKS_ENTRIES * 3 // 2)
     ids = ids[ids % 3 != 0]
-    with RocksIndex(top, writable=True) as index:
+    with RocksIndex(directory, writable=True) as index:
         for ledger in range(count):
             index.put_many(ledger, ids, 1028 + 104 * ids)
-    with RocksIndex(top) as index:
-        names = index.ledgers()
+    with RocksIndex(directory) as index:
+        ledger_ids = index.ledgers()
         yield Case(
             "RocksDB, a call for each",
             count * ids.size,
             f"{count} ledgers of {ids.size} entries, 2-of-3 striped",
-            Side("availability_many", lambda: _all(index)),
-            (Side("availability", lambda: _each(index, names)),),
+            Side("availability_many", lambda: _list_in_one_call(index)),
+            (Side("availability", lambda: _list_one_by_one(index, ledger_ids)),),
             None,
-            facts=lambda: _memory(index, names),
+            facts=lambda: _memory_facts(index, ledger_ids),
         )
 
 
 @contextmanager
-def _listing(context: Context) -> Iterator[Iterator[Case]]:
+def _listing_cases(context: Context) -> Iterator[Iterator[Case]]:
     def cases() -> Iterator[Case]:
-        yield from _files(new_directory(context), context.scaled(FILES))
-        yield from _rocks(new_directory(context), context.scaled(_ROCKS_LEDGERS))
+        yield from _index_file_cases(new_directory(context), context.scaled(FILES))
+        yield from _rocks_cases(new_directory(context), context.scaled(_ROCKS_LEDGERS))
 
     yield cases()
 
@@ -157,7 +159,7 @@ ROWS = (
         "files of one entry, a loop that opens, reads and closes the same files and looks at "
         "nothing; from the opening on, ours has to find the files too, in 65,536 folders, and so "
         "does the walk. A call for each: `availability` of the same open index.",
-        _listing,
+        _listing_cases,
         long=True,
     ),
 )

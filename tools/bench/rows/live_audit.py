@@ -1,4 +1,4 @@
-"""Row: an audit of running bookies, beside the one over copies of their directories."""
+"""Row: an audit of running bookies, compared with one of copies of their directories."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tools.bench.inputs.audit_cluster import (
     Cluster,
     Layout,
     Missing,
-    audited,
-    directories,
+    run_audit,
+    write_directories,
 )
 from tools.bench.inputs.bookie_process import BookieProcess, bookie_process
 from tools.bench.inputs.entry_ids import new_directory
@@ -34,90 +34,96 @@ LEDGERS, ENTRIES = 20_000, 500
 _STORAGES: Mapping[Layout, Storage] = {"idx": "sorted", "rocksdb": "db"}
 
 
-def _filled(server: ZooKeeperServer, cluster: Cluster, stack: ExitStack) -> ZooKeeperStore:
-    """Return a store in ZooKeeper that has the cluster's metadata."""
+def _fill_zookeeper(server: ZooKeeperServer, cluster: Cluster, stack: ExitStack) -> ZooKeeperStore:
+    """Return a ZooKeeper store filled with the cluster's metadata."""
     store = stack.enter_context(ZooKeeperStore.format(server.uri(), timeout=120))
-    metadata = (cluster.store.read(name).metadata for name in cluster.store.ledgers())
+    metadata = (cluster.store.read(ledger_id).metadata for ledger_id in cluster.store.ledgers())
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(store.create, metadata))
     return store
 
 
-def _serving(
+def _start_bookies(
     store: ZooKeeperStore, paths: Mapping[str, Path], stack: ExitStack
 ) -> list[BookieProcess]:
-    """Start a process for each bookie, and register it."""
-    running = []
-    for name, path in paths.items():
-        bookie = stack.enter_context(bookie_process(_STORAGES[MIXED[name]], path))
-        store.register(name, ServiceInfo.at(*bookie.address))
-        running.append(bookie)
-    return running
+    """Start a process for each bookie and register it in ZooKeeper."""
+    processes = []
+    for bookie_id, path in paths.items():
+        bookie = stack.enter_context(bookie_process(_STORAGES[MIXED[bookie_id]], path))
+        store.register(bookie_id, ServiceInfo.at(*bookie.address))
+        processes.append(bookie)
+    return processes
 
 
-def _costs(work: Callable[[], object], bookies: list[BookieProcess], ledgers: int) -> list[Fact]:
-    """Return what a ledger takes of the auditor's process, of the bookies and of the clock."""
-    served = sum(each.cpu_seconds() for each in bookies)
+def _cost_facts(
+    work: Callable[[], object], bookies: list[BookieProcess], ledgers: int
+) -> list[Fact]:
+    """Return the cost of a ledger: CPU of the auditor's process and of the bookies, wall time."""
+    bookie_cpu = sum(bookie.cpu_seconds() for bookie in bookies)
     wall, cpu = time.perf_counter(), time.process_time()
     work()
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
-    served = sum(each.cpu_seconds() for each in bookies) - served
-    told = ("auditor's CPU, threads of ZooKeeper's client among it", "CPU of three bookies", "wall")
+    bookie_cpu = sum(bookie.cpu_seconds() for bookie in bookies) - bookie_cpu
+    labels = (
+        "auditor's CPU, threads of ZooKeeper's client among it",
+        "CPU of three bookies",
+        "wall",
+    )
     return [
-        Fact(f"{what}, us a ledger", round(value / ledgers * 1e6, 1))
-        for what, value in zip(told, (cpu, served, wall))
+        Fact(f"{label}, us a ledger", round(value / ledgers * 1e6, 1))
+        for label, value in zip(labels, (cpu, bookie_cpu, wall))
     ]
 
 
-def _case(
+def _audit_case(
     cluster: Cluster,
     store: ZooKeeperStore,
     copies: Mapping[str, EntriesOfLedger],
     bookies: list[BookieProcess],
     live: AuditedBookies,
 ) -> Case:
-    def online() -> Missing:
-        return audited(store, live)
+    def audit_online() -> Missing:
+        return run_audit(store, live)
 
-    def at_once() -> None:
+    def audit_in_parallel() -> None:
         Auditor(store, live, options=AuditOptions(looks=0)).run()
 
     def facts() -> list[Fact]:
-        same = online() == cluster.lost
-        found = Fact("finds what was taken out", "yes" if same else "no", "yes", same)
-        return [found, *_costs(at_once, bookies, cluster.ledgers)]
+        is_equal = audit_online() == cluster.lost
+        verdict = Fact("finds what was taken out", "yes" if is_equal else "no", "yes", is_equal)
+        return [verdict, *_cost_facts(audit_in_parallel, bookies, cluster.ledgers)]
 
     return Case(
         "metadata in ZooKeeper",
         cluster.ledgers * cluster.entries,
         f"{cluster.ledgers} closed ledgers of {cluster.entries} entries, 2-of-3 striped, on "
         f"{len(BOOKIES)} bookies of sorted and db storage, {len(cluster.lost)} replicas missing",
-        Side("lists of entries over loopback", online),
-        (Side("copies of the directories", lambda: audited(store, copies)),),
+        Side("lists of entries over loopback", audit_online),
+        (Side("copies of the directories", lambda: run_audit(store, copies)),),
         kind="cost",
         facts=facts,
     )
 
 
 @contextmanager
-def _live(context: Context) -> Iterator[Iterator[Case | Figures]]:
+def _live_cases(context: Context) -> Iterator[Iterator[Case | Figures]]:
     cluster = Cluster(context.scaled(LEDGERS), ENTRIES, context.seed)
     with ExitStack() as stack:
         try:
             server = stack.enter_context(ZooKeeperServer(new_directory(context)))
         except MissingDependency as error:
-            lacking = [Fact("not measured", str(error))]
-            yield iter([Figures("no ZooKeeper", 0, "nothing", lambda: lacking)])
+            reason = [Fact("not measured", str(error))]
+            yield iter([Figures("no ZooKeeper", 0, "nothing", lambda: reason)])
             return
-        paths = directories(cluster, new_directory(context))
-        opened = {}
-        for name, path in paths.items():
-            copied = shutil.copytree(path, path.with_name(f"{name}-copy"))
-            opened[name] = DirectoryBookie(stack.enter_context(BookieDir(copied)))
-        store = _filled(server, cluster, stack)
-        bookies = _serving(store, paths, stack)
+        paths = write_directories(cluster, new_directory(context))
+        copies = {}
+        for bookie_id, path in paths.items():
+            copy = shutil.copytree(path, path.with_name(f"{bookie_id}-copy"))
+            copies[bookie_id] = DirectoryBookie(stack.enter_context(BookieDir(copy)))
+        store = _fill_zookeeper(server, cluster, stack)
+        bookies = _start_bookies(store, paths, stack)
         live = stack.enter_context(AuditedBookies(store, timeout=60.0))
-        yield iter([_case(cluster, store, opened, bookies, live)])
+        yield iter([_audit_case(cluster, store, copies, bookies, live)])
 
 
 ROWS = (
@@ -129,7 +135,7 @@ ROWS = (
         "with the same indexes, by `availability_many`. Both read metadata and marks from "
         "ZooKeeper. The ratio is of the CPU of the thread that audits; the facts have all of the "
         "auditor's process, the bookies and the clock, with bookies asked side by side.",
-        _live,
+        _live_cases,
         long=True,
     ),
 )

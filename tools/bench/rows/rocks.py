@@ -20,49 +20,49 @@ from tools.bench.measure import Case, Context, Row, Side
 from tools.lab.stores.peers import Peer, peer_openers
 
 _PER_BATCH = 100_000
-"""Rows that a peer gets at a time, as ours does."""
+"""The rows per batch for peers, as in `put_many` of ours."""
 
 
-def _open_for_loop(path: str) -> Rdict:
+def _open_read_only(path: str) -> Rdict:
     options = reading_options()
     return Rdict(path, options, {"default": options}, AccessType.read_only(False))
 
 
-def _seek_loop(database: Rdict, lo: bytes, hi: bytes) -> list[int]:
-    """Return the entry ids of [lo, hi) as the binding's iterator gives them, one at a time."""
+def _scan_entry_ids(database: Rdict, lo: bytes, hi: bytes) -> list[int]:
+    """Return the entry ids of the keys in [lo, hi), read one by one by the binding's iterator."""
     bounds = ReadOptions()
     bounds.set_iterate_upper_bound(hi)
-    walk = database.iter(bounds)
-    walk.seek(lo)
-    found = []
-    while walk.valid():
-        found.append(int.from_bytes(walk.key()[8:], "big"))
-        walk.next()
-    return found
+    iterator = database.iter(bounds)
+    iterator.seek(lo)
+    entry_ids = []
+    while iterator.valid():
+        entry_ids.append(int.from_bytes(iterator.key()[8:], "big"))
+        iterator.next()
+    return entry_ids
 
 
-def _seek_loop_keys(database: Rdict, lo: bytes, hi: bytes) -> list[bytes]:
+def _scan_keys(database: Rdict, lo: bytes, hi: bytes) -> list[bytes]:
     bounds = ReadOptions()
     bounds.set_iterate_upper_bound(hi)
-    walk = database.iter(bounds)
-    walk.seek(lo)
-    found = []
-    while walk.valid():
-        found.append(walk.key())
-        walk.next()
-    return found
+    iterator = database.iter(bounds)
+    iterator.seek(lo)
+    keys = []
+    while iterator.valid():
+        keys.append(iterator.key())
+        iterator.next()
+    return keys
 
 
 @contextmanager
-def _availability(context: Context) -> Iterator[list[Case]]:
+def _availability_cases(context: Context) -> Iterator[list[Case]]:
     ids = np.arange(context.scaled(1_000_000), dtype=np.int64)
-    with rocks_index(context, {SCOPE_0: ids, 8: ids[: ids.size // 10]}) as top:
-        database = _open_for_loop(str(top / "current" / "locations"))
+    with rocks_index(context, {SCOPE_0: ids, 8: ids[: ids.size // 10]}) as directory:
+        database = _open_read_only(str(directory / "current" / "locations"))
         lo, hi = ledger_range(SCOPE_0)
-        with RocksIndex(top) as index:
+        with RocksIndex(directory) as index:
             ours = Side("RocksIndex.availability", lambda: index.availability(SCOPE_0))
-            loop = Side("seek, key, next; ids", lambda: _seek_loop(database, lo, hi))
-            keys = Side("seek, key, next; keys only", lambda: _seek_loop_keys(database, lo, hi))
+            loop = Side("seek, key, next; ids", lambda: _scan_entry_ids(database, lo, hi))
+            keys = Side("seek, key, next; keys only", lambda: _scan_keys(database, lo, hi))
             shape = f"{ids.size} contiguous entries, another ledger behind them"
             with ExitStack() as open_until:
                 yield [
@@ -79,11 +79,11 @@ def _availability(context: Context) -> Iterator[list[Case]]:
 def _peer_scans(
     context: Context, ids: Int64Array, open_until: ExitStack
 ) -> Iterator[tuple[str, Side]]:
-    """Yield for each peer that is here what scans the same keys of it into an array of ids."""
+    """Yield a side for each installed peer that scans the same keys into an array of ids."""
     lo, hi = ledger_range(SCOPE_0)
-    for name, opened in peer_openers(context).items():
-        top = new_directory(context)
-        store = opened(top)
+    for name, open_store in peer_openers(context).items():
+        directory = new_directory(context)
+        store = open_store(directory)
         open_until.callback(store.close)
         store.put_list(entry_keys(SCOPE_0, ids), values(locations_of(ids)), _PER_BATCH)
         store.compact()
@@ -103,43 +103,48 @@ def fresh_index(context: Context) -> RocksIndex:
 
 
 def remove_index(index: RocksIndex) -> None:
-    """Close an index that `fresh_index` made, and remove its directory."""
+    """Close an index that `fresh_index` created, and delete its directory."""
     directory = index._current.parent
     index.close()
     shutil.rmtree(directory)
 
 
-def _put_loop(database: Rdict, keys: list[bytes], places: list[bytes]) -> None:
-    for key, place in zip(keys, places):
-        database[key] = place
+def _put_singly(database: Rdict, keys: list[bytes], encoded_locations: list[bytes]) -> None:
+    for key, encoded_location in zip(keys, encoded_locations):
+        database[key] = encoded_location
 
 
-def _put_loop_side(context: Context, ids: Int64Array, places: Int64Array) -> Side:
-    keys, stored = entry_keys(SCOPE_0, ids), values(places)
+def _put_loop_side(context: Context, ids: Int64Array, locations: Int64Array) -> Side:
+    keys, encoded_locations = entry_keys(SCOPE_0, ids), values(locations)
 
     def fresh() -> Rdict:
         options = location_options()
         return Rdict(str(new_directory(context)), options, column_families={"default": options})
 
-    def done(database: Rdict) -> None:
+    def dispose(database: Rdict) -> None:
         path = database.path()
         database.close()
         shutil.rmtree(path)
 
-    return Side("db[k] = v, keys made before", lambda db: _put_loop(db, keys, stored), fresh, done)
+    return Side(
+        "db[k] = v, keys made before",
+        lambda db: _put_singly(db, keys, encoded_locations),
+        fresh,
+        dispose,
+    )
 
 
 @contextmanager
-def _filling(context: Context) -> Iterator[list[Case]]:
+def _fill_cases(context: Context) -> Iterator[list[Case]]:
     ids = np.arange(context.scaled(1_000_000), dtype=np.int64)
-    places = locations_of(ids)
-    loop = _put_loop_side(context, ids, places)
+    locations = locations_of(ids)
+    loop = _put_loop_side(context, ids, locations)
 
     def put_many(index: RocksIndex) -> None:
-        index.put_many(SCOPE_0, ids, places)
+        index.put_many(SCOPE_0, ids, locations)
 
     def bulk_load(index: RocksIndex) -> None:
-        index.bulk_load([IndexBatch.of_ledger(SCOPE_0, ids, places)])
+        index.bulk_load([IndexBatch.of_ledger(SCOPE_0, ids, locations)])
 
     shape = f"{ids.size} ascending entries of one ledger"
     yield [
@@ -160,29 +165,29 @@ def _filling(context: Context) -> Iterator[list[Case]]:
             Side("RocksIndex.put_many", put_many, lambda: fresh_index(context), remove_index),
             (side,),
         )
-        for name, side in _peer_fills(context, ids, places)
+        for name, side in _peer_fills(context, ids, locations)
     ]
 
 
 def _peer_fills(
-    context: Context, ids: Int64Array, places: Int64Array
+    context: Context, ids: Int64Array, locations: Int64Array
 ) -> Iterator[tuple[str, Side]]:
-    keys, stored = entry_keys(SCOPE_0, ids), values(places)
+    keys, encoded_locations = entry_keys(SCOPE_0, ids), values(locations)
 
-    def put(opened: tuple[Peer, Path]) -> None:
-        opened[0].put_list(keys, stored, _PER_BATCH)
+    def put(store_and_directory: tuple[Peer, Path]) -> None:
+        store_and_directory[0].put_list(keys, encoded_locations, _PER_BATCH)
 
-    def done(opened: tuple[Peer, Path]) -> None:
-        opened[0].close()
-        shutil.rmtree(opened[1])
+    def dispose(store_and_directory: tuple[Peer, Path]) -> None:
+        store_and_directory[0].close()
+        shutil.rmtree(store_and_directory[1])
 
-    for name, opening in peer_openers(context).items():
+    for name, open_store in peer_openers(context).items():
 
-        def fresh(opening: Callable[[Path], Peer] = opening) -> tuple[Peer, Path]:
-            top = new_directory(context)
-            return opening(top), top
+        def fresh(open_store: Callable[[Path], Peer] = open_store) -> tuple[Peer, Path]:
+            directory = new_directory(context)
+            return open_store(directory), directory
 
-        yield name, Side("batches, keys made before", put, fresh, done)
+        yield name, Side("batches, keys made before", put, fresh, dispose)
 
 
 ROWS = (
@@ -194,7 +199,7 @@ ROWS = (
         "an upper bound: seek, then key and next per row, the entry id of each key collected in "
         "a list. A loop that only collects the raw keys is shown beside it, and so are lmdb and "
         "LevelDB (plyvel) with the same rows, their cursors' keys in an array. Warm caches.",
-        _availability,
+        _availability_cases,
     ),
     Row(
         "rocks-fill",
@@ -204,6 +209,6 @@ ROWS = (
         "options, the keys and values made before (in its favour). No sync on either side; "
         "opening and closing are not timed; background flushes are not in the CPU time. lmdb and "
         "LevelDB (plyvel) get the same rows in batches, keys and values made before.",
-        _filling,
+        _fill_cases,
     ),
 )

@@ -1,4 +1,4 @@
-"""Rows: a served bookie under 64 connections, beside a real one where there is one."""
+"""Row: a bookie serving 64 connections, compared with a real one if there is one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from bkstore.storage.options import Storage
 from tools.bench.inputs.bookie_process import bookie_process
 from tools.bench.inputs.entry_ids import new_directory
-from tools.bench.inputs.real_bookie import real_bookie, why_none
+from tools.bench.inputs.real_bookie import real_bookie, why_unavailable
 from tools.bench.inputs.wire_load import (
     Load,
     Served,
@@ -23,71 +23,80 @@ from tools.bench.inputs.wire_load import (
 )
 from tools.bench.measure import Context, Fact, Figures, Row
 
-_CONNECTIONS, WINDOW, _WINDOWS, PAYLOAD = 64, 50, 40, 100
+_CONNECTIONS, WINDOW, _WINDOW_COUNT, PAYLOAD = 64, 50, 40, 100
 ROUNDS = 5
 
 Kind = Literal["adds", "reads", "half and half"]
 _STORAGES: tuple[Storage, ...] = ("sorted", "db")
 
 
-def _work(kind: Kind, number: int, connections: int, windows: int) -> list[list[Window]]:
-    """Return what each connection does in a round: ledgers of its own, entries of the round."""
-    first = number * WINDOW * windows
-    work = []
+def _windows_of_round(
+    kind: Kind, round_number: int, connections: int, windows: int
+) -> list[list[Window]]:
+    """Return each connection's windows in a round: of its own ledger, with the round's entries."""
+    first = round_number * WINDOW * windows
+    windows_of_connection = []
     for connection in range(connections):
-        adds = kind == "adds" or (kind == "half and half" and connection % 2 == 0)
-        if adds:
+        is_adding = kind == "adds" or (kind == "half and half" and connection % 2 == 0)
+        if is_adding:
             ledger = 1 + connection + (1000 if kind == "half and half" else 0)
-            work.append(add_windows(ledger, first, WINDOW, windows, PAYLOAD))
+            windows_of_connection.append(add_windows(ledger, first, WINDOW, windows, PAYLOAD))
         else:
-            work.append(read_windows(1 + connection, first, WINDOW, windows, PAYLOAD))
-    return work
+            windows_of_connection.append(
+                read_windows(1 + connection, first, WINDOW, windows, PAYLOAD)
+            )
+    return windows_of_connection
 
 
-def _milliseconds(share: float, load: Load, _cpu: float) -> float:
+def _latency_milliseconds(share: float, load: Load, _cpu: float) -> float:
     return load.percentile(share) * 1e3
 
 
-def _figures(name: str, bookie: Served, runs: Sequence[tuple[Load, float]]) -> Iterator[Fact]:
-    """Yield medians over the rounds."""
+def _bookie_facts(name: str, bookie: Served, runs: Sequence[tuple[Load, float]]) -> Iterator[Fact]:
+    """Yield the medians over the rounds."""
 
-    def fact(what: str, of: Callable[[Load, float], float], digits: int) -> Fact:
-        value = float(np.median([of(load, cpu) for load, cpu in runs]))
-        return Fact(f"{name}: {what}", round(value, digits))
+    def fact(label: str, metric: Callable[[Load, float], float], digits: int) -> Fact:
+        value = float(np.median([metric(load, cpu) for load, cpu in runs]))
+        return Fact(f"{name}: {label}", round(value, digits))
 
     yield fact("requests a second", lambda load, _: load.rate, 0)
     for share, label in ((0.5, "p50"), (0.99, "p99"), (0.999, "p99.9")):
-        yield fact(f"{label}, ms", partial(_milliseconds, share), 2)
+        yield fact(f"{label}, ms", partial(_latency_milliseconds, share), 2)
     yield fact("CPU, us a request", lambda load, cpu: cpu / load.requests * 1e6, 2)
     yield Fact(f"{name}: peak memory, MiB", bookie.peak_memory() >> 20)
 
 
-def _measured(kind: Kind, bookies: dict[str, Served], connections: int, windows: int) -> list[Fact]:
-    """Load the bookies in turn, round by round."""
+def _measure_bookies(
+    kind: Kind, bookies: dict[str, Served], connections: int, windows: int
+) -> list[Fact]:
+    """Run the load on the bookies in turns, round by round; return their figures."""
     runs: dict[str, list[tuple[Load, float]]] = {name: [] for name in bookies}
-    for number in range(ROUNDS):
-        work = _work(kind, number, connections, windows)
+    for round_number in range(ROUNDS):
+        windows_of_connection = _windows_of_round(kind, round_number, connections, windows)
         for name, bookie in bookies.items():
-            before = bookie.cpu_seconds()
-            load = run_load(bookie.address, work)
-            runs[name].append((load, bookie.cpu_seconds() - before))
+            cpu_before = bookie.cpu_seconds()
+            load = run_load(bookie.address, windows_of_connection)
+            runs[name].append((load, bookie.cpu_seconds() - cpu_before))
     facts = [
-        fact for name, bookie in bookies.items() for fact in _figures(name, bookie, runs[name])
+        fact for name, bookie in bookies.items() for fact in _bookie_facts(name, bookie, runs[name])
     ]
     if len(bookies) > 1:
-        ours, real = (float(np.median([load.rate for load, _ in of])) for of in runs.values())
+        ours, real = (
+            float(np.median([load.rate for load, _ in bookie_runs]))
+            for bookie_runs in runs.values()
+        )
         facts.append(Fact("requests a second, ours / the real one's", round(ours / real, 2)))
     return facts
 
 
-def _cases(context: Context) -> Iterator[Figures]:
+def _serving_figures(context: Context) -> Iterator[Figures]:
     connections = context.scaled(_CONNECTIONS, 2)
-    windows = context.scaled(_WINDOWS, 2)
+    windows = context.scaled(_WINDOW_COUNT, 2)
     for storage in _STORAGES:
         with ExitStack() as stack:
-            made = bookie_process(storage, new_directory(context))
-            bookies = {"ours": stack.enter_context(made).served}
-            if why_none() is None:
+            process = bookie_process(storage, new_directory(context))
+            bookies = {"ours": stack.enter_context(process).served}
+            if why_unavailable() is None:
                 directory = new_directory(context)
                 bookies["the real one"] = stack.enter_context(real_bookie(storage, directory))
             for kind in get_args(Kind):
@@ -95,13 +104,13 @@ def _cases(context: Context) -> Iterator[Figures]:
                     f"{storage} storage: {kind}",
                     connections * WINDOW * windows,
                     f"{connections} connections, windows of {WINDOW}, payload {PAYLOAD} bytes",
-                    partial(_measured, kind, bookies, connections, windows),
+                    partial(_measure_bookies, kind, bookies, connections, windows),
                 )
 
 
 @contextmanager
-def _served(context: Context) -> Iterator[Iterator[Figures]]:
-    yield _cases(context)
+def _serving(context: Context) -> Iterator[Iterator[Figures]]:
+    yield _serving_figures(context)
 
 
 ROWS = (
@@ -114,6 +123,6 @@ ROWS = (
         "by one half of the connections beside reads by the other. Adds are acknowledged when "
         "synced. Latency goes from the window's sending to the answer's arrival. Medians of "
         "five rounds; with BOOKKEEPER_CLASSPATH a real bookie takes turns.",
-        _served,
+        _serving,
     ),
 )

@@ -1,4 +1,4 @@
-"""Row: what starting costs, beside loading numpy."""
+"""Row: the cost of starting, compared with importing numpy."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tools.bench.measure import Context, Fact, Figures, Row
 
-_STARTS = 21
-_LEAST = 7
+_START_COUNT = 21
+_MIN_STARTS = 7
 _CHECKOUT = Path(__file__).parents[3]
 _NUMPY = "python -c 'import numpy'"
 _LIMITS = {"import bkstore": 0.5, "bkstore --help": 0.75}
@@ -25,9 +25,9 @@ _COMMANDS: Mapping[str, tuple[str, ...]] = {
 
 
 def cpu_seconds(arguments: tuple[str, ...]) -> float:
-    """Return the CPU seconds, of the user and the system, of one Python from start to end.
+    """Return the CPU seconds, user and system, of one Python process from start to exit.
 
-    Raises `CalledProcessError` where it ends with another code than 0.
+    Raises `CalledProcessError` if it exits with a code other than 0.
     """
     command = [sys.executable, *arguments]
     with subprocess.Popen(command, cwd=_CHECKOUT, stdout=subprocess.DEVNULL) as process:
@@ -38,30 +38,30 @@ def cpu_seconds(arguments: tuple[str, ...]) -> float:
     return used.ru_utime + used.ru_stime
 
 
-def medians(starts: int) -> dict[str, float]:
-    """Return the median CPU seconds of each command; their turns change from round to round."""
+def measure_medians(starts: int) -> dict[str, float]:
+    """Return the median CPU seconds of each command; their order rotates from round to round."""
     names = list(_COMMANDS)
     samples: dict[str, list[float]] = {name: [] for name in names}
     for arguments in _COMMANDS.values():  # unrecorded: writes the compiled files
         cpu_seconds(arguments)
-    for nth in range(starts):
-        turn = nth % len(names)
-        for name in names[turn:] + names[:turn]:
+    for round_number in range(starts):
+        first = round_number % len(names)
+        for name in names[first:] + names[:first]:
             samples[name].append(cpu_seconds(_COMMANDS[name]))
-    return {name: statistics.median(taken) for name, taken in samples.items()}
+    return {name: statistics.median(seconds) for name, seconds in samples.items()}
 
 
 @contextmanager
 def _start(context: Context) -> Iterator[Iterator[Figures]]:
-    starts = context.scaled(_STARTS, _LEAST)
+    starts = context.scaled(_START_COUNT, _MIN_STARTS)
 
     def facts() -> list[Fact]:
-        found = medians(starts)
-        taken = [Fact(f"{name}, ms", round(found[name] * 1e3, 1)) for name in found]
+        medians = measure_medians(starts)
+        figures = [Fact(f"{name}, ms", round(medians[name] * 1e3, 1)) for name in medians]
         for name, limit in _LIMITS.items():
-            ratio = round(found[name] / found[_NUMPY], 2)
-            taken.append(Fact(f"{name} / {_NUMPY}", ratio, f"<= {limit:g}", ratio <= limit))
-        return taken
+            ratio = round(medians[name] / medians[_NUMPY], 2)
+            figures.append(Fact(f"{name} / {_NUMPY}", ratio, f"<= {limit:g}", ratio <= limit))
+        return figures
 
     yield iter([Figures("processes", starts, f"{starts} starts of each, in turning order", facts)])
 

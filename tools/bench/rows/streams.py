@@ -13,12 +13,12 @@ from tools.bench.measure import Case, Context, Fact, Row, Side
 
 _SHAPE = WorldShape(nodes=1, streams=300, per_object=(5, 15), alone=0, lost=0, moved=0)
 _OBJECTS = 500
-ASKED = 390
+QUERY_COUNT = 390
 
 _Query = tuple[int, int, int, int]
 
 
-class _Sides:
+class _LookupSides:
     """Look-ups of one strategy each over the same image, closed at the end."""
 
     def __init__(self, image: StreamImage, queries: list[_Query], open_until: ExitStack) -> None:
@@ -28,25 +28,25 @@ class _Sides:
         self._lookups: dict[Strategy, StreamLookup] = {}
 
     def side(self, strategy: Strategy) -> Side:
-        """Return the side of a strategy, warmed by one pass over the queries."""
+        """Return the side of a strategy, warmed up by one pass over the queries."""
         reader = ImageReader(self._image)
         self._lookups[strategy] = self._open.enter_context(
             StreamLookup(self._image, reader, strategy)
         )
-        self._ask(strategy)
-        return Side(strategy, lambda: self._ask(strategy))
+        self._run_queries(strategy)
+        return Side(strategy, lambda: self._run_queries(strategy))
 
-    def _ask(self, strategy: Strategy) -> list[tuple[int, int]]:
-        ask = self._lookups[strategy].get_objects
-        found = [ask(*query).stats for query in self._queries]
-        return [(stats.loads, stats.waves) for stats in found]
+    def _run_queries(self, strategy: Strategy) -> list[tuple[int, int]]:
+        get_objects = self._lookups[strategy].get_objects
+        all_stats = [get_objects(*query).stats for query in self._queries]
+        return [(stats.loads, stats.waves) for stats in all_stats]
 
     def facts(self, other: Strategy) -> list[Fact]:
-        """Return loads and waves of bloom beside those of another strategy."""
-        mine, theirs = self._ask("bloom"), self._ask(other)
-        loads = statistics.mean(count for count, _ in mine)
-        fewer = statistics.mean(count for count, _ in theirs) / max(loads, 1e-9)
-        waves = statistics.mean(count for _, count in mine)
+        """Return the loads and waves of bloom, compared with those of another strategy."""
+        bloom_counts, other_counts = self._run_queries("bloom"), self._run_queries(other)
+        loads = statistics.mean(count for count, _ in bloom_counts)
+        fewer = statistics.mean(count for count, _ in other_counts) / max(loads, 1e-9)
+        waves = statistics.mean(count for _, count in bloom_counts)
         limit = 50 if other == "load-all" else None
         return [
             Fact("loads a look-up", round(loads, 2)),
@@ -61,13 +61,13 @@ class _Sides:
 
 
 @contextmanager
-def _streams(context: Context) -> Iterator[Iterator[Case]]:
+def _stream_cases(context: Context) -> Iterator[Iterator[Case]]:
     objects = context.scaled(_OBJECTS)
     image = stream_image(_SHAPE, objects, seed=context.seed)
-    queries = random_queries(image, context.scaled(ASKED, least=10), seed=context.seed)
+    queries = random_queries(image, context.scaled(QUERY_COUNT, least=10), seed=context.seed)
     shape = f"{objects} objects of one node, 300 streams, 5 to 15 in an object; no load latency"
     with ExitStack() as open_until:
-        sides = _Sides(image, queries, open_until)
+        sides = _LookupSides(image, queries, open_until)
         bloom = sides.side("bloom")
 
         def case(other: Strategy) -> Case:
@@ -94,6 +94,6 @@ ROWS = (
         "that has seen all of them once before. Loads cost nothing here but their bookkeeping, "
         "in threads whose time is not counted: wall times say more than CPU times of the caller, "
         "and loads and waves say most.",
-        _streams,
+        _stream_cases,
     ),
 )

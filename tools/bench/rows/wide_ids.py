@@ -1,7 +1,7 @@
-"""Row: what 128-bit ledger ids cost the ledgers that do not use them (informative).
+"""Row: the cost of 128-bit ledger ids for ledgers that do not use them (informative).
 
-There is no bkstore without scopes to compare with. Its stand-ins are *twins*: the same steps
-over the same helpers, written for 64-bit ledger ids alone.
+There is no bkstore without scopes to compare with. *Twins* stand in for it: the same steps with the
+same helpers, written for 64-bit ledger ids only.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from tools.bench.measure import Case, Context, Fact, Row, Side
 from tools.bench.rows.rocks import fresh_index, remove_index
 
 LEDGER = SCOPE_0.ledger
-ASKED = 1000
-"""Single look-ups a run."""
+GET_COUNT = 1000
+"""Single look-ups per run."""
 
 
 def _keys_64(ledger: int, entries: Int64Array) -> list[bytes]:
@@ -50,11 +50,11 @@ def _key_64(ledger: int, entry: int) -> bytes:
     return ledger.to_bytes(8, "big") + entry.to_bytes(8, "big")
 
 
-def _put_many_64(database: Database, ledger: int, ids: Int64Array, places: Int64Array) -> None:
-    ids, places = as_entry_ids(ids), as_locations(places)
-    for at in range(0, ids.size, PUTS_PER_BATCH):
-        part = slice(at, at + PUTS_PER_BATCH)
-        database.put_list(_keys_64(ledger, ids[part]), values(places[part]), PUTS_PER_BATCH)
+def _put_many_64(database: Database, ledger: int, ids: Int64Array, locations: Int64Array) -> None:
+    ids, locations = as_entry_ids(ids), as_locations(locations)
+    for start in range(0, ids.size, PUTS_PER_BATCH):
+        rows = slice(start, start + PUTS_PER_BATCH)
+        database.put_list(_keys_64(ledger, ids[rows]), values(locations[rows]), PUTS_PER_BATCH)
 
 
 def _availability_64(database: Database, ledger: int) -> Availability:
@@ -75,12 +75,12 @@ def _get_64(database: Database, ledger: int, entry: int) -> int | None:
 
 
 def _idx_availability_64(fd: int, path: str) -> Availability:
-    own = os.dup(fd)  # as HierarchicalIndex does, so that its pool may close the other
+    own_fd = os.dup(fd)  # as in HierarchicalIndex, whose pool may close the original
     try:
-        slots = file_slots.slot_count(os.fstat(own).st_size, path)
-        return Availability.from_canonical(file_slots.present_groups(own, path, 0, slots))
+        slots = file_slots.slot_count(os.fstat(own_fd).st_size, path)
+        return Availability.from_canonical(file_slots.present_groups(own_fd, path, 0, slots))
     finally:
-        os.close(own)
+        os.close(own_fd)
 
 
 def _fresh_database(context: Context) -> Database:
@@ -92,24 +92,24 @@ def _remove_database(database: Database) -> None:
     shutil.rmtree(database.path.parent)
 
 
-def _writing_cases(context: Context, ids: Int64Array, places: Int64Array) -> list[Case]:
+def _write_cases(context: Context, ids: Int64Array, locations: Int64Array) -> list[Case]:
     shape = f"{ids.size} ascending entries of one ledger"
 
-    def put_many(name: LedgerId) -> Side:
+    def put_many(ledger_id: LedgerId) -> Side:
         def run(index: RocksIndex) -> None:
-            index.put_many(name, ids, places)
+            index.put_many(ledger_id, ids, locations)
 
         def fresh() -> RocksIndex:
             index = fresh_index(context)
-            index.put_many(name, [], [])  # the ledger is known, its databases are open
+            index.put_many(ledger_id, [], [])  # opens the databases of the ledger untimed
             return index
 
-        label = "scoped" if name.scope else "scope 0"
+        label = "scoped" if ledger_id.scope else "scope 0"
         return Side(f"put_many, {label}", run, fresh, remove_index)
 
     twin = Side(
         "put_many, 64-bit twin",
-        lambda database: _put_many_64(database, LEDGER, ids, places),
+        lambda database: _put_many_64(database, LEDGER, ids, locations),
         lambda: _fresh_database(context),
         _remove_database,
     )
@@ -128,77 +128,85 @@ def _writing_cases(context: Context, ids: Int64Array, places: Int64Array) -> lis
             shape,
             put_many(SCOPED),
             (put_many(SCOPE_0),),
-            facts=lambda: _bytes_on_disk(context, ids, places),
+            facts=lambda: _bytes_on_disk(context, ids, locations),
         ),
     ]
 
 
-def _reading_cases(top: Path, stack: ExitStack, ids: Int64Array) -> list[Case]:
-    index = stack.enter_context(RocksIndex(top))
-    twin = Database(top / "current" / "locations")
+def _read_cases(directory: Path, stack: ExitStack, ids: Int64Array) -> list[Case]:
+    index = stack.enter_context(RocksIndex(directory))
+    twin = Database(directory / "current" / "locations")
     stack.callback(twin.close)
     shape = f"{ids.size} contiguous entries"
-    here = Side("availability, scope 0", lambda: index.availability(SCOPE_0))
-    twin_here = Side("availability, 64-bit twin", lambda: _availability_64(twin, LEDGER))
-    scoped_here = Side("availability, scoped", lambda: index.availability(SCOPED))
-    asked = np.linspace(0, ids.size - 1, ASKED).astype(np.int64).tolist()
-    get = Side("get, scope 0", lambda: [index.get(LEDGER, entry) for entry in asked])
-    twin_get = Side("get, 64-bit twin", lambda: [_get_64(twin, LEDGER, e) for e in asked])
+    scope_0 = Side("availability, scope 0", lambda: index.availability(SCOPE_0))
+    twin_side = Side("availability, 64-bit twin", lambda: _availability_64(twin, LEDGER))
+    scoped = Side("availability, scoped", lambda: index.availability(SCOPED))
+    entry_ids = np.linspace(0, ids.size - 1, GET_COUNT).astype(np.int64).tolist()
+    get = Side("get, scope 0", lambda: [index.get(LEDGER, entry_id) for entry_id in entry_ids])
+    twin_get = Side(
+        "get, 64-bit twin", lambda: [_get_64(twin, LEDGER, entry_id) for entry_id in entry_ids]
+    )
     return [
-        Case("rocks availability: scope 0 against twin", ids.size, shape, here, (twin_here,)),
-        Case("rocks availability: scoped against scope 0", ids.size, shape, scoped_here, (here,)),
-        Case("rocks get: scope 0 against twin", ASKED, f"{ASKED} of {shape}", get, (twin_get,)),
+        Case("rocks availability: scope 0 against twin", ids.size, shape, scope_0, (twin_side,)),
+        Case("rocks availability: scoped against scope 0", ids.size, shape, scoped, (scope_0,)),
+        Case(
+            "rocks get: scope 0 against twin",
+            GET_COUNT,
+            f"{GET_COUNT} of {shape}",
+            get,
+            (twin_get,),
+        ),
     ]
 
 
 @contextmanager
-def _scopes(context: Context) -> Iterator[list[Case]]:
+def _scope_cases(context: Context) -> Iterator[list[Case]]:
     ids = np.arange(context.scaled(1_000_000), dtype=np.int64)
     ledgers: dict[LedgerLike, Int64Array] = {SCOPE_0: ids, SCOPED: ids}
     with ExitStack() as stack:
-        top = stack.enter_context(rocks_index(context, ledgers))
-        cases = _writing_cases(context, ids, locations_of(ids))
-        cases += _reading_cases(top, stack, ids)
+        directory = stack.enter_context(rocks_index(context, ledgers))
+        cases = _write_cases(context, ids, locations_of(ids))
+        cases += _read_cases(directory, stack, ids)
         index = stack.enter_context(idx_index(context, ledgers))
         path = index.path(SCOPE_0)
         assert path is not None
         fd = os.open(path, os.O_RDONLY)
         stack.callback(os.close, fd)
         shape = f"{ids.size} contiguous entries"
-        here = Side("availability, scope 0", lambda: index.availability(SCOPE_0))
+        scope_0 = Side("availability, scope 0", lambda: index.availability(SCOPE_0))
         twin = Side("availability, 64-bit twin", lambda: _idx_availability_64(fd, path))
         scoped = Side("availability, scoped", lambda: index.availability(SCOPED))
         yield [
             *cases,
-            Case("idx availability: scope 0 against twin", ids.size, shape, here, (twin,)),
-            Case("idx availability: scoped against scope 0", ids.size, shape, scoped, (here,)),
+            Case("idx availability: scope 0 against twin", ids.size, shape, scope_0, (twin,)),
+            Case("idx availability: scoped against scope 0", ids.size, shape, scoped, (scope_0,)),
         ]
 
 
-def _bytes_on_disk(context: Context, ids: Int64Array, places: Int64Array) -> list[Fact]:
-    """Return the bytes an entry takes in table files and in the write-ahead log."""
+def _bytes_on_disk(context: Context, ids: Int64Array, locations: Int64Array) -> list[Fact]:
+    """Return the bytes per entry in table files and in the write-ahead log."""
     facts: list[Fact] = []
-    log, table = {}, {}
-    for name in (SCOPE_0, SCOPED):
+    log_bytes, table_bytes = {}, {}
+    for ledger_id in (SCOPE_0, SCOPED):
         index = fresh_index(context)
-        folder = index._current / ("locations-128" if name.scope else "locations")
-        few = slice(0, 50_000)  # less than a write buffer: all of it is in one log
-        index.put_many(name, ids[few], places[few])
+        folder = index._current / ("locations-128" if ledger_id.scope else "locations")
+        first_rows = slice(0, 50_000)  # less than a write buffer: all are in one log
+        index.put_many(ledger_id, ids[first_rows], locations[first_rows])
         index.flush()
-        log[name] = _size(folder, ".log") / ids[few].size
+        log_bytes[ledger_id] = _total_bytes(folder, ".log") / ids[first_rows].size
         remove_index(index)
         index = fresh_index(context)
-        index.bulk_load([IndexBatch.of_ledger(name, ids, places)])
-        table[name] = _size(index._current / folder.name, ".sst") / ids.size
+        index.bulk_load([IndexBatch.of_ledger(ledger_id, ids, locations)])
+        table_bytes[ledger_id] = _total_bytes(index._current / folder.name, ".sst") / ids.size
         remove_index(index)
-    for what, found in (("write-ahead log", log), ("table file", table)):
-        facts.append(Fact(f"{what}, bytes an entry, scope 0", round(found[SCOPE_0], 2)))
-        more = found[SCOPED] - found[SCOPE_0]
-        facts.append(Fact(f"{what}, bytes an entry, more for a scope", round(more, 2)))
+    for label, bytes_per_entry in (("write-ahead log", log_bytes), ("table file", table_bytes)):
+        facts.append(Fact(f"{label}, bytes an entry, scope 0", round(bytes_per_entry[SCOPE_0], 2)))
+        difference = bytes_per_entry[SCOPED] - bytes_per_entry[SCOPE_0]
+        facts.append(Fact(f"{label}, bytes an entry, more for a scope", round(difference, 2)))
     return facts
 
 
-def _size(folder: Path, suffix: str) -> int:
+def _total_bytes(folder: Path, suffix: str) -> int:
     return sum(path.stat().st_size for path in folder.iterdir() if path.suffix == suffix)
 
 
@@ -211,6 +219,6 @@ ROWS = (
         "for a ratio of 0.97. 'Scoped against scope 0': the 24-byte keys and the four-level "
         "paths beside the 16-byte keys. Bytes: files of a write-ahead log (uncompressed) and of "
         "a bulk load (LZ4), divided by the entries.",
-        _scopes,
+        _scope_cases,
     ),
 )

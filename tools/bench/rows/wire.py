@@ -20,16 +20,16 @@ from tools.bench.measure import Case, Context, Fact, Row, Side
 LEDGER = 7
 _PAYLOADS = (100, 1024)
 BATCHES = (100, 500)
-_HELD, _ADDED = 5000, 500
-"""Entries that a run reads, and that it adds."""
+_READ_COUNT, _ADD_COUNT = 5000, 500
+"""The entries that a run reads, and those that it adds."""
 
 _CODER = Coder("CRC32C")
 
 Work = Callable[[], object]
 
 
-def _cost(name: str, bookie: BookieProcess, work: Work, entries: int) -> list[Fact]:
-    """Return what an entry takes of client, server and clock: the median of five runs."""
+def _cost_facts(name: str, bookie: BookieProcess, work: Work, entries: int) -> list[Fact]:
+    """Return the cost of an entry: CPU of client and server, wall time; medians of five runs."""
     runs = []
     for _ in range(5):
         server, wall, client = bookie.cpu_seconds(), time.perf_counter(), time.thread_time()
@@ -38,130 +38,136 @@ def _cost(name: str, bookie: BookieProcess, work: Work, entries: int) -> list[Fa
         wall = time.perf_counter() - wall
         runs.append((client, bookie.cpu_seconds() - server, wall))
     medians = np.median(np.array(runs), axis=0) / entries * 1e6
-    told = ("client CPU", "server CPU", "wall")
+    labels = ("client CPU", "server CPU", "wall")
     return [
-        Fact(f"{name}: {what}, us an entry", round(float(value), 2))
-        for what, value in zip(told, medians)
+        Fact(f"{name}: {label}, us an entry", round(float(value), 2))
+        for label, value in zip(labels, medians)
     ]
 
 
-def _wall(work: Work) -> float:
-    begin = time.perf_counter()
+def _wall_seconds(work: Work) -> float:
+    started = time.perf_counter()
     work()
-    return time.perf_counter() - begin
+    return time.perf_counter() - started
 
 
-def _headline(batch: Work, single: Work) -> Fact:
-    """Return BP-62's headline: entries a second by batches against single reads, five rounds."""
-    pairs = [(_wall(batch), _wall(single)) for _ in range(5)]
-    ours, theirs = np.median(np.array(pairs), axis=0)
-    ratio = float(theirs / ours)
+def _batch_speedup(batch: Work, single: Work) -> Fact:
+    """Return the wall-time speedup of batch over single reads, the claim of BP-62; five rounds."""
+    pairs = [(_wall_seconds(batch), _wall_seconds(single)) for _ in range(5)]
+    batch_seconds, single_seconds = np.median(np.array(pairs), axis=0)
+    ratio = float(single_seconds / batch_seconds)
     return Fact(
         "entries a wall second, against single reads", round(ratio, 1), ">= 10", ratio >= 10
     )
 
 
-def _in_batches(client: WireClient, held: int, size: int) -> Work:
+def _read_in_batches(client: WireClient, entry_count: int, size: int) -> Work:
     def run() -> None:
-        for start in range(0, held, size):
+        for start in range(0, entry_count, size):
             batch = client.read_entries(LEDGER, start, size)
-            if len(batch) != min(size, held - start):
+            if len(batch) != min(size, entry_count - start):
                 raise RuntimeError(f"{len(batch)} entries from {start}")
 
     return run
 
 
-def _one_by_one(client: WireClient, held: int) -> Work:
+def _read_singly(client: WireClient, entry_count: int) -> Work:
     def run() -> None:
-        for entry in range(held):
-            client.read_entry(LEDGER, entry)
+        for entry_id in range(entry_count):
+            client.read_entry(LEDGER, entry_id)
 
     return run
 
 
 def _read_cases(context: Context) -> Iterator[Case]:
-    held = context.scaled(_HELD, 100)
-    for payload in _PAYLOADS:
-        records = records_of(context, held, payload)
+    entry_count = context.scaled(_READ_COUNT, 100)
+    for payload_bytes in _PAYLOADS:
+        records = records_of(context, entry_count, payload_bytes)
         with (
             bookie_process("db", new_directory(context)) as bookie,
             WireClient(bookie.address) as client,
             WireClient(bookie.address, "v3", extended=True) as v3,
         ):
-            client.add_batch(RecordBatch.of(records, range(held)), KEY)
-            yield from _cases_of(bookie, client, v3, held, payload)
+            client.add_batch(RecordBatch.of(records, range(entry_count)), KEY)
+            yield from _cases_of_payload(bookie, client, v3, entry_count, payload_bytes)
 
 
-def _cases_of(
-    bookie: BookieProcess, client: WireClient, v3: WireClient, held: int, payload: int
+def _cases_of_payload(
+    bookie: BookieProcess, client: WireClient, v3: WireClient, entry_count: int, payload_bytes: int
 ) -> Iterator[Case]:
-    shape = f"{held} consecutive entries, payload {payload} bytes, db storage"
-    single = Side("read_entry, one by one", _one_by_one(client, held))
+    shape = f"{entry_count} consecutive entries, payload {payload_bytes} bytes, db storage"
+    single = Side("read_entry, one by one", _read_singly(client, entry_count))
     for size in BATCHES:
-        batch = _in_batches(client, held, size)
+        batch = _read_in_batches(client, entry_count, size)
 
         def facts(batch: Work = batch, size: int = size) -> list[Fact]:
             return [
-                _headline(batch, single.run),
-                *_cost(f"batches of {size}", bookie, batch, held),
-                *_cost("single", bookie, single.run, held),
+                _batch_speedup(batch, single.run),
+                *_cost_facts(f"batches of {size}", bookie, batch, entry_count),
+                *_cost_facts("single", bookie, single.run, entry_count),
             ]
 
         ours = Side(f"read_entries, {size} a request", batch)
         yield Case(
-            f"batches of {size}, {payload} bytes", held, shape, ours, (single,), 10, facts=facts
+            f"batches of {size}, {payload_bytes} bytes",
+            entry_count,
+            shape,
+            ours,
+            (single,),
+            10,
+            facts=facts,
         )
 
-    def pipelined() -> object:
-        return client.read_many(LEDGER, range(held))
+    def read_pipelined() -> object:
+        return client.read_many(LEDGER, range(entry_count))
 
-    ours = Side("read_many, 256 under way", pipelined)
+    ours = Side("read_many, 256 under way", read_pipelined)
     yield Case(
-        f"pipelined, {payload} bytes",
-        held,
+        f"pipelined, {payload_bytes} bytes",
+        entry_count,
         shape,
         ours,
         (single,),
-        facts=lambda: _cost("pipelined", bookie, pipelined, held),
+        facts=lambda: _cost_facts("pipelined", bookie, read_pipelined, entry_count),
     )
-    batch = _in_batches(v3, held, 500)
+    batch = _read_in_batches(v3, entry_count, 500)
     yield Case(
-        f"batches of 500 by v3, {payload} bytes",
-        held,
+        f"batches of 500 by v3, {payload_bytes} bytes",
+        entry_count,
         shape,
         Side("read_entries, v3", batch),
-        (Side("read_entry by v3, one by one", _one_by_one(v3, held)),),
-        facts=lambda: _cost("batches of 500 by v3", bookie, batch, held),
+        (Side("read_entry by v3, one by one", _read_singly(v3, entry_count)),),
+        facts=lambda: _cost_facts("batches of 500 by v3", bookie, batch, entry_count),
     )
 
 
 @contextmanager
-def _reads(context: Context) -> Iterator[Iterator[Case]]:
+def _reading(context: Context) -> Iterator[Iterator[Case]]:
     yield _read_cases(context)
 
 
 # -- adds
 
 
-def _batches(payload: int, count: int) -> Callable[[], RecordBatch]:
-    """Return a maker of batches, each with the entries behind those of the one before."""
-    first = itertools.count(0, count)
+def _batch_source(payload_bytes: int, count: int) -> Callable[[], RecordBatch]:
+    """Return a function that encodes batches, each with the entries after the previous one."""
+    first_entries = itertools.count(0, count)
 
     def fresh() -> RecordBatch:
-        start = next(first)
-        entries = np.arange(start, start + count)
-        return _CODER.encode_batch(LEDGER, entries, [bytes(payload)] * count, lac=entries - 1)
+        first_entry = next(first_entries)
+        entries = np.arange(first_entry, first_entry + count)
+        return _CODER.encode_batch(LEDGER, entries, [bytes(payload_bytes)] * count, lac=entries - 1)
 
     return fresh
 
 
 @contextmanager
-def _adds(context: Context) -> Iterator[Iterator[Case]]:
+def _adding(context: Context) -> Iterator[Iterator[Case]]:
     yield _add_cases(context)
 
 
 def _add_cases(context: Context) -> Iterator[Case]:
-    count = context.scaled(_ADDED, 60)
+    count = context.scaled(_ADD_COUNT, 60)
     protocols: tuple[Literal["v2", "v3"], ...] = ("v2", "v3")
     for protocol in protocols:
         with (
@@ -172,28 +178,28 @@ def _add_cases(context: Context) -> Iterator[Case]:
 
 
 def _add_case(bookie: BookieProcess, client: WireClient, count: int) -> Case:
-    fresh = _batches(100, count)
+    fresh = _batch_source(100, count)
 
-    def together(batch: RecordBatch) -> None:
+    def add_together(batch: RecordBatch) -> None:
         client.add_batch(batch, KEY)
 
-    def singly(batch: RecordBatch) -> None:
+    def add_singly(batch: RecordBatch) -> None:
         for record in batch.records():
             client.add_entry(record, KEY)
 
     def facts() -> list[Fact]:
-        many = [fresh() for _ in range(10)]
-        costs = _cost("pipelined", bookie, lambda: together(many.pop()), count)
+        batches = [fresh() for _ in range(10)]
+        costs = _cost_facts("pipelined", bookie, lambda: add_together(batches.pop()), count)
         rate = round(1e6 / float(costs[-1].value or 1))
-        single = _cost("single", bookie, lambda: singly(many.pop()), count)
+        single = _cost_facts("single", bookie, lambda: add_singly(batches.pop()), count)
         return [Fact("adds a second, pipelined", rate), *costs, *single]
 
     return Case(
         f"adds by {client.protocol}",
         count,
         f"{count} entries, payload 100 bytes, db storage, every add acknowledged when synced",
-        Side("add_batch, 256 under way", together, fresh),
-        (Side("add_entry, one by one", singly, fresh),),
+        Side("add_batch, 256 under way", add_together, fresh),
+        (Side("add_entry, one by one", add_singly, fresh),),
         facts=facts,
     )
 
@@ -208,7 +214,7 @@ ROWS = (
         "CPU; the headline beside it is of entries a wall second, and what an entry takes of "
         "client, server and clock follows. Pipelined: read_many, single reads under way "
         "together. Entries are in memory; digests are verified by neither.",
-        _reads,
+        _reading,
     ),
     Row(
         "wire-adds",
@@ -216,6 +222,6 @@ ROWS = (
         "The same two processes. Ours: WireClient.add_batch, records encoded before. Baseline: "
         "add_entry for each. All are acknowledged after a sync of the journal, which several "
         "adds under way share.",
-        _adds,
+        _adding,
     ),
 )

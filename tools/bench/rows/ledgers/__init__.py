@@ -1,3 +1,3 @@
-"""The rows about ledger storage: reading, writing, memory, and what a scope costs."""
+"""The rows about ledger storage: reads, writes, memory, and the cost of a scope."""
 
 __all__ = ["memory", "reads", "scope_cost", "writes"]

@@ -1,4 +1,4 @@
-"""Rows: threads that share fsyncs of a journal, and a replay beside a copy of the file."""
+"""Row: threads that share the fsyncs of a journal, and a replay compared with a copy of it."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from tools.bench.inputs.entry_ids import SCOPE_0, new_directory
 from tools.bench.inputs.records import KEY
 from tools.bench.measure import Case, Context, Fact, Figures, Row, Side
 
-_THREADS = 8
-_ADDS = 2000
-"""Synced adds of the eight threads together; one thread alone makes a fourth."""
+_THREAD_COUNT = 8
+_ADD_COUNT = 2000
+"""Synced adds of eight threads in total; a single thread does a fourth of them."""
 
 ROUNDS = 5
-_REPLAYED = 500_000
-_GROUP = 1000
+_REPLAY_COUNT = 500_000
+_ENTRIES_PER_BATCH = 1000
 _MIB = 1 << 20
 
 
-class _CountedSyncs(Files):
-    """The disk's own fsync, counted."""
+class _CountingFiles(Files):
+    """Files that count their fsyncs."""
 
     def __init__(self) -> None:
         self.fsyncs = 0
@@ -42,8 +42,8 @@ class _CountedSyncs(Files):
         super().fsync(fd)
 
 
-class _SlowSyncs(_CountedSyncs):
-    """An fsync that makes nothing durable and sleeps 1 ms, as a disk that takes that long."""
+class _SlowSyncFiles(_CountingFiles):
+    """Files whose fsync only sleeps 1 ms, to stand for a disk that takes so long."""
 
     def fsync(self, fd: int) -> None:
         """Sleep."""
@@ -51,12 +51,17 @@ class _SlowSyncs(_CountedSyncs):
         time.sleep(0.001)
 
 
-def _rate(top: Path, files: _CountedSyncs, threads: int, adds: int) -> tuple[float, float]:
-    """Return (synced adds a second, adds an fsync) of threads with a ledger each."""
-    each = max(adds // threads, 2)
+def _measure_rate(
+    directory: Path, files: _CountingFiles, threads: int, adds: int
+) -> tuple[float, float]:
+    """Return (synced adds per second, adds per fsync) of threads with a ledger each."""
+    adds_per_thread = max(adds // threads, 2)
     ledgers = [
-        [encode(Entry(100 + n, at, -1, 5, bytes(100)), "CRC32C") for at in range(each)]
-        for n in range(threads)
+        [
+            encode(Entry(100 + thread, entry_id, -1, 5, bytes(100)), "CRC32C")
+            for entry_id in range(adds_per_thread)
+        ]
+        for thread in range(threads)
     ]
     ready = threading.Barrier(threads + 1)
 
@@ -65,64 +70,67 @@ def _rate(top: Path, files: _CountedSyncs, threads: int, adds: int) -> tuple[flo
         for record in records:
             bookie.add_entry(record, KEY)
 
-    with Bookie.open(top, "sorted", files=files) as bookie:
+    with Bookie.open(directory, "sorted", files=files) as bookie:
         workers = [threading.Thread(target=add, args=(records,)) for records in ledgers]
         for worker in workers:
             worker.start()
-        before = files.fsyncs
+        fsyncs_before = files.fsyncs
         ready.wait()
-        begin = time.perf_counter()
+        started = time.perf_counter()
         for worker in workers:
             worker.join()
-        seconds = time.perf_counter() - begin
-        fsyncs = files.fsyncs - before
+        seconds = time.perf_counter() - started
+        fsyncs = files.fsyncs - fsyncs_before
         bookie.close(checkpoint=False)
-    shutil.rmtree(top)
-    return threads * each / seconds, threads * each / fsyncs
+    shutil.rmtree(directory)
+    return threads * adds_per_thread / seconds, threads * adds_per_thread / fsyncs
 
 
-def _shared_syncs(context: Context, files: Callable[[], _CountedSyncs]) -> list[Fact]:
-    adds = context.scaled(_ADDS)
-    alone, together, per_sync = [], [], []
+def _sync_facts(context: Context, files: Callable[[], _CountingFiles]) -> list[Fact]:
+    adds = context.scaled(_ADD_COUNT)
+    single_rates, shared_rates, adds_per_sync = [], [], []
     for _ in range(ROUNDS):
-        alone.append(_rate(new_directory(context), files(), 1, adds // 4)[0])
-        rate, shared = _rate(new_directory(context), files(), _THREADS, adds)
-        together.append(rate)
-        per_sync.append(shared)
-    ratio = round(statistics.median(together) / statistics.median(alone), 2)
+        single_rates.append(_measure_rate(new_directory(context), files(), 1, adds // 4)[0])
+        rate, adds_of_sync = _measure_rate(new_directory(context), files(), _THREAD_COUNT, adds)
+        shared_rates.append(rate)
+        adds_per_sync.append(adds_of_sync)
+    ratio = round(statistics.median(shared_rates) / statistics.median(single_rates), 2)
     return [
-        Fact("adds/s of one thread", round(statistics.median(alone))),
-        Fact(f"adds/s of {_THREADS} threads", round(statistics.median(together))),
+        Fact("adds/s of one thread", round(statistics.median(single_rates))),
+        Fact(f"adds/s of {_THREAD_COUNT} threads", round(statistics.median(shared_rates))),
         Fact("times one thread's", ratio, ">= 4", ratio >= 4),
-        Fact("adds an fsync", round(statistics.median(per_sync), 2)),
+        Fact("adds an fsync", round(statistics.median(adds_per_sync), 2)),
     ]
 
 
 # -- replay
 
 
-def _crashed(context: Context, count: int) -> Path:
-    """Return a bookie that took entries and was not closed: all are in its journal."""
-    top, coder = new_directory(context), Coder("CRC32C")
-    payloads = [os.urandom(100) for _ in range(_GROUP)]
-    with Bookie.open(top, "sorted") as bookie:
-        for at in range(0, count, _GROUP):
-            some = payloads[: count - at]
-            bookie.add_batch(coder.encode_batch(SCOPE_0, range(at, at + len(some)), some), KEY)
+def _make_crashed_bookie(context: Context, count: int) -> Path:
+    """Return the directory of a crashed bookie, whose entries are all in its journal."""
+    directory, coder = new_directory(context), Coder("CRC32C")
+    payloads = [os.urandom(100) for _ in range(_ENTRIES_PER_BATCH)]
+    with Bookie.open(directory, "sorted") as bookie:
+        for first_entry in range(0, count, _ENTRIES_PER_BATCH):
+            batch = payloads[: count - first_entry]
+            bookie.add_batch(
+                coder.encode_batch(SCOPE_0, range(first_entry, first_entry + len(batch)), batch),
+                KEY,
+            )
         bookie.close(checkpoint=False)
-    return top
+    return directory
 
 
-def _copy(journal: Path) -> None:
-    """Copy a file in pieces of 1 MiB, and sync."""
+def _copy_file(journal: Path) -> None:
+    """Copy a file in chunks of 1 MiB, and sync the copy."""
     target = journal.with_name("copy")
-    with open(journal, "rb", 0) as read, open(target, "wb", 0) as written:
-        while piece := read.read(_MIB):
-            written.write(piece)
-        os.fsync(written.fileno())
+    with open(journal, "rb", 0) as source, open(target, "wb", 0) as target_file:
+        while data := source.read(_MIB):
+            target_file.write(data)
+        os.fsync(target_file.fileno())
 
 
-class _Walls:
+class _WallTimes:
     """Wall times of two sides, and their ratio."""
 
     def __init__(self) -> None:
@@ -130,12 +138,12 @@ class _Walls:
         self.copy: list[float] = []
 
     def timing(self, seconds: list[float], run: Callable[[Path], None]) -> Callable[[Path], None]:
-        """Return `run`, its wall time noted each time."""
+        """Return a function that calls `run` and appends its wall time to `seconds`."""
 
-        def timed(top: Path) -> None:
-            begin = time.perf_counter()
-            run(top)
-            seconds.append(time.perf_counter() - begin)
+        def timed(directory: Path) -> None:
+            started = time.perf_counter()
+            run(directory)
+            seconds.append(time.perf_counter() - started)
 
         return timed
 
@@ -145,46 +153,46 @@ class _Walls:
         return [Fact("wall time, times the copy's", ratio, "<= 2", ratio <= 2)]
 
 
-def _replay(context: Context) -> Case:
-    count = context.scaled(_REPLAYED)
-    prepared, walls = _crashed(context, count), _Walls()
+def _replay_case(context: Context) -> Case:
+    count = context.scaled(_REPLAY_COUNT)
+    prepared, walls = _make_crashed_bookie(context, count), _WallTimes()
 
     def fresh() -> Path:
-        copied = Path(shutil.copytree(prepared, new_directory(context) / "bookie"))
+        copied_dir = Path(shutil.copytree(prepared, new_directory(context) / "bookie"))
         os.sync()
-        return copied
+        return copied_dir
 
-    def replay(top: Path) -> None:
-        with Bookie.open(top) as bookie:
+    def replay(directory: Path) -> None:
+        with Bookie.open(directory) as bookie:
             assert count == len(bookie.availability(LedgerId.of(SCOPE_0)))
             bookie.close(checkpoint=False)
 
-    def copy(top: Path) -> None:
-        _copy(journal_files(top / "journal" / "current")[-1][1])
+    def copy_journal(directory: Path) -> None:
+        _copy_file(journal_files(directory / "journal" / "current")[-1][1])
 
     ours = Side("Bookie.open, replay", walls.timing(walls.ours, replay), fresh, shutil.rmtree)
     by_hand = Side(
-        "a copy of the journal, fsync", walls.timing(walls.copy, copy), fresh, shutil.rmtree
+        "a copy of the journal, fsync", walls.timing(walls.copy, copy_journal), fresh, shutil.rmtree
     )
     shape = f"{count} entries of 100 bytes"
     return Case("replay", count, shape, ours, (by_hand,), None, "cost", walls.facts)
 
 
 @contextmanager
-def _cases(context: Context) -> Iterator[Iterator[Case | Figures]]:
-    yield _in_turn(context)
+def _journal_cases(context: Context) -> Iterator[Iterator[Case | Figures]]:
+    yield _cases_in_turn(context)
 
 
-def _in_turn(context: Context) -> Iterator[Case | Figures]:
-    adds = context.scaled(_ADDS)
-    shape = f"{adds} entries of 100 bytes, {_THREADS} ledgers"
-    kinds: tuple[tuple[str, type[_CountedSyncs]], ...] = (
-        ("synced adds, the disk's fsync", _CountedSyncs),
-        ("synced adds, an fsync that sleeps 1 ms", _SlowSyncs),
+def _cases_in_turn(context: Context) -> Iterator[Case | Figures]:
+    adds = context.scaled(_ADD_COUNT)
+    shape = f"{adds} entries of 100 bytes, {_THREAD_COUNT} ledgers"
+    kinds: tuple[tuple[str, type[_CountingFiles]], ...] = (
+        ("synced adds, the disk's fsync", _CountingFiles),
+        ("synced adds, an fsync that sleeps 1 ms", _SlowSyncFiles),
     )
     for name, files in kinds:
-        yield Figures(name, adds, shape, lambda: _shared_syncs(context, files))  # noqa: B023
-    yield _replay(context)
+        yield Figures(name, adds, shape, lambda: _sync_facts(context, files))  # noqa: B023
+    yield _replay_case(context)
 
 
 ROWS = (
@@ -199,6 +207,6 @@ ROWS = (
         "log, index, all synced, new journal, marks), beside reading and writing the journal file "
         "in pieces of 1 MiB, and fsync. The ratio is of CPU times, in which an fsync costs next to "
         "nothing; the one of wall times is among the figures.",
-        _cases,
+        _journal_cases,
     ),
 )

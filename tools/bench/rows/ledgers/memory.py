@@ -1,4 +1,4 @@
-"""Row: the memory that loads of 10 and of 50 million entries take, each in a process of its own."""
+"""Row: the memory of loads of 10 and of 50 million entries, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -20,46 +20,48 @@ from tools.bench.measure import Context, Fact, Figures, Row
 
 SIZES, LEDGERS = (10_000_000, 50_000_000), 10
 _MIB = 1 << 20
-_ALLOWANCE = 150 * _MIB
-_WRITE_BUFFERS = 4 * 64 * _MIB  # of `location_options`
+_ALLOWANCE_BYTES = 150 * _MIB
+_WRITE_BUFFER_BYTES = 4 * 64 * _MIB  # of `location_options`
 _CHECKOUT = Path(__file__).parents[4]
 
 
-def _configured(storage: Storage) -> dict[str, int]:
-    """Return the bytes that the default settings give each part of a storage."""
+def _configured_bytes(storage: Storage) -> dict[str, int]:
+    """Return the bytes that the default settings allow each cache and buffer of a storage."""
     if storage == "interleaved":
         return {}
     cache = {"write cache": StorageOptions().write_cache}
     if storage == "sorted":
         return cache
-    return cache | {"block cache": BLOCK_CACHE, "write buffers": _WRITE_BUFFERS}
+    return cache | {"block cache": BLOCK_CACHE, "write buffers": _WRITE_BUFFER_BYTES}
 
 
-def _loaded(context: Context, storage: Storage, entries: int) -> dict[str, Any]:
-    top = new_directory(context)
-    command = [sys.executable, "-m", "tools.bench.inputs.load_process", storage, str(top)]
+def _run_load_process(context: Context, storage: Storage, entries: int) -> dict[str, Any]:
+    directory = new_directory(context)
+    command = [sys.executable, "-m", "tools.bench.inputs.load_process", storage, str(directory)]
     command += [str(entries), str(LEDGERS)]
-    done = subprocess.run(command, cwd=_CHECKOUT, check=True, capture_output=True, text=True)
-    shutil.rmtree(top)
-    found: dict[str, Any] = json.loads(done.stdout)
-    assert entries // LEDGERS * LEDGERS == found["entries"]
-    return found
+    process = subprocess.run(command, cwd=_CHECKOUT, check=True, capture_output=True, text=True)
+    shutil.rmtree(directory)
+    result: dict[str, Any] = json.loads(process.stdout)
+    assert entries // LEDGERS * LEDGERS == result["entries"]
+    return result
 
 
 def _facts(context: Context, storage: Storage, entries: int) -> list[Fact]:
-    found, parts = _loaded(context, storage, entries), _configured(storage)
-    limit = sum(parts.values()) + _ALLOWANCE
-    said = " + ".join([*(f"{name} {size // _MIB}" for name, size in parts.items()), "150"])
-    target = f"<= {limit // _MIB}: {said}"
+    result, bytes_of_part = _run_load_process(context, storage, entries), _configured_bytes(storage)
+    limit = sum(bytes_of_part.values()) + _ALLOWANCE_BYTES
+    terms = " + ".join(
+        [*(f"{part} {part_bytes // _MIB}" for part, part_bytes in bytes_of_part.items()), "150"]
+    )
+    target = f"<= {limit // _MIB}: {terms}"
     return [
-        Fact("peak MiB", round(found["peak"] / _MIB), target, found["peak"] <= limit),
-        Fact("of them before the load", round(found["start"] / _MIB)),
-        Fact("seconds", round(found["seconds"], 1)),
+        Fact("peak MiB", round(result["peak"] / _MIB), target, result["peak"] <= limit),
+        Fact("of them before the load", round(result["start"] / _MIB)),
+        Fact("seconds", round(result["seconds"], 1)),
     ]
 
 
 @contextmanager
-def _memory(context: Context) -> Iterator[Iterator[Figures]]:
+def _memory_figures(context: Context) -> Iterator[Iterator[Figures]]:
     def figures(storage: Storage, size: int) -> Figures:
         entries = context.scaled(size)
         shape = (
@@ -80,7 +82,7 @@ ROWS = (
         "is asked for. "
         "The highest resident size of the whole process, interpreter and libraries included, "
         "beside what the default settings allow caches and RocksDB's buffers, and 150 MiB.",
-        _memory,
+        _memory_figures,
         long=True,
     ),
 )

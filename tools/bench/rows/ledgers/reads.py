@@ -16,142 +16,159 @@ from tools.bench.inputs.records import STORAGES, records_of, storage_with
 from tools.bench.measure import Case, Context, Row, Side
 
 LEDGER = SCOPE_0.ledger
-_HELD, ASKED = 20_000, 1000
-"""Entries of the ledger, and of one batch."""
+_ENTRY_COUNT, BATCH_ENTRIES = 20_000, 1000
+"""The entries of the ledger, and those of a batch."""
 
 _PAYLOADS = (100, 1024)
-_IDX_HEADER, _SLOT, _PREFIX = 1024, 8, 4
-_WORD, _SIZE, _KEY = Struct(">q").unpack, Struct(">i").unpack_from, Struct(">QQ").pack
+_IDX_HEADER_BYTES, _SLOT_BYTES, _PREFIX_BYTES = 1024, 8, 4
+_unpack_word, _unpack_size, _pack_key = (
+    Struct(">q").unpack,
+    Struct(">i").unpack_from,
+    Struct(">QQ").pack,
+)
 
 Read = Callable[[int, int], bytes]
 """(ledger, entry) -> record."""
 
 
-def _asked(held: int) -> range:
-    count = min(ASKED, held // 2)
-    return range(held // 4, held // 4 + count)
+def _entries_to_read(entry_count: int) -> range:
+    count = min(BATCH_ENTRIES, entry_count // 2)
+    return range(entry_count // 4, entry_count // 4 + count)
 
 
-def _one_by_one(read: Read, asked: range) -> Callable[[], list[bytes]]:
-    return lambda: [read(LEDGER, entry) for entry in asked]
+def _read_singly(read: Read, entry_ids: range) -> Callable[[], list[bytes]]:
+    return lambda: [read(LEDGER, entry_id) for entry_id in entry_ids]
 
 
-def _batch_case(where: str, storage: LedgerStorage, payload: int, asked: range) -> Case:
-    def batch() -> object:
-        return storage.read_entries(LEDGER, asked.start, len(asked))
+def _batch_case(source: str, storage: LedgerStorage, payload_bytes: int, entry_ids: range) -> Case:
+    def read_batch() -> object:
+        return storage.read_entries(LEDGER, entry_ids.start, len(entry_ids))
 
-    single = _one_by_one(storage.read_entry, asked)
-    assert storage.read_entries(LEDGER, asked.start, len(asked)).records() == single()
+    read_singly = _read_singly(storage.read_entry, entry_ids)
+    assert storage.read_entries(LEDGER, entry_ids.start, len(entry_ids)).records() == read_singly()
     return Case(
-        f"{storage.storage}, {where}, {payload} bytes",
-        len(asked),
-        f"{len(asked)} consecutive entries, payload {payload} bytes, in one log",
-        Side("read_entries", batch),
-        (Side("read_entry, one by one", single),),
-        10 if where == "from disk" else 3,
+        f"{storage.storage}, {source}, {payload_bytes} bytes",
+        len(entry_ids),
+        f"{len(entry_ids)} consecutive entries, payload {payload_bytes} bytes, in one log",
+        Side("read_entries", read_batch),
+        (Side("read_entry, one by one", read_singly),),
+        10 if source == "from disk" else 3,
     )
 
 
 @contextmanager
-def _batches(context: Context) -> Iterator[Iterator[Case]]:
+def _batch_reads(context: Context) -> Iterator[Iterator[Case]]:
     yield _batch_cases(context)
 
 
 def _batch_cases(context: Context) -> Iterator[Case]:
-    held = context.scaled(_HELD)
-    for payload in _PAYLOADS:
-        records = records_of(context, held, payload)
-        for name in STORAGES:
-            with storage_with(context, name, records, flushed=True) as storage:
-                yield _batch_case("from disk", storage, payload, _asked(held))
-            if name != "interleaved":  # which keeps no record in memory
-                with storage_with(context, name, records, flushed=False) as storage:
-                    yield _batch_case("from cache", storage, payload, _asked(held))
+    entry_count = context.scaled(_ENTRY_COUNT)
+    for payload_bytes in _PAYLOADS:
+        records = records_of(context, entry_count, payload_bytes)
+        for storage_name in STORAGES:
+            with storage_with(context, storage_name, records, flushed=True) as storage:
+                yield _batch_case(
+                    "from disk", storage, payload_bytes, _entries_to_read(entry_count)
+                )
+            if storage_name != "interleaved":  # which keeps no record in memory
+                with storage_with(context, storage_name, records, flushed=False) as storage:
+                    yield _batch_case(
+                        "from cache", storage, payload_bytes, _entries_to_read(entry_count)
+                    )
 
 
-# -- what one would write by hand
+# -- the baseline: a read written by hand
 
 
-def _record_reader(logs: dict[int, int], guess: int) -> Callable[[int], bytes]:
-    """Return the read of a record by its location: one pread, and the size checked."""
+def _record_reader(fd_of_log: dict[int, int], read_bytes: int) -> Callable[[int], bytes]:
+    """Return a function that reads the record at a location: one pread, with the size checked."""
     pread = os.pread
 
-    def record(location: int) -> bytes:
-        fd, position = logs[location >> 32], location & 0xFFFFFFFF
-        data = pread(fd, guess, position - _PREFIX)
-        size: int = _SIZE(data)[0]
-        if 0 < size <= len(data) - _PREFIX:
-            return data[_PREFIX : _PREFIX + size]
+    def read_record(location: int) -> bytes:
+        fd, position = fd_of_log[location >> 32], location & 0xFFFFFFFF
+        data = pread(fd, read_bytes, position - _PREFIX_BYTES)
+        size: int = _unpack_size(data)[0]
+        if 0 < size <= len(data) - _PREFIX_BYTES:
+            return data[_PREFIX_BYTES : _PREFIX_BYTES + size]
         if size <= 0:
             raise ValueError(f"size {size} at {position}")
         return pread(fd, size, position)
 
-    return record
+    return read_record
 
 
-def _by_slot(files: dict[int, int], record: Callable[[int], bytes]) -> Read:
+def _index_file_reader(fd_of_ledger: dict[int, int], read_record: Callable[[int], bytes]) -> Read:
     pread = os.pread
 
     def read(ledger: int, entry: int) -> bytes:
-        location: int = _WORD(pread(files[ledger], _SLOT, _IDX_HEADER + _SLOT * entry))[0]
+        location: int = _unpack_word(
+            pread(fd_of_ledger[ledger], _SLOT_BYTES, _IDX_HEADER_BYTES + _SLOT_BYTES * entry)
+        )[0]
         if location <= 0:
             raise KeyError(entry)
-        return record(location)
+        return read_record(location)
 
     return read
 
 
-def _by_row(get: Callable[[bytes], Any], record: Callable[[int], bytes]) -> Read:
+def _database_reader(get: Callable[[bytes], Any], read_record: Callable[[int], bytes]) -> Read:
     def read(ledger: int, entry: int) -> bytes:
-        value = get(_KEY(ledger, entry))
+        value = get(_pack_key(ledger, entry))
         if value is None:
             raise KeyError(entry)
-        return record(_WORD(value)[0])
+        return read_record(_unpack_word(value)[0])
 
     return read
 
 
-def _by_hand(storage: LedgerStorage, guess: int, stack: ExitStack) -> Read:
-    """Return the hand-written read over the same files, its descriptors open already."""
+def _handwritten_reader(storage: LedgerStorage, read_bytes: int, stack: ExitStack) -> Read:
+    """Return the handwritten read of the same files, with descriptors that are already open."""
     path = storage.paths[0]
-    logs = {number: _opened(path.logger.path(number), stack) for number in path.logger.log_ids}
-    record = _record_reader(logs, guess)
+    fd_of_log = {
+        log_id: _open_file(path.logger.path(log_id), stack) for log_id in path.logger.log_ids
+    }
+    read_record = _record_reader(fd_of_log, read_bytes)
     if isinstance(path.index, RocksIndex):
         database = path.index._open["locations", False]
-        return _by_row(database._handle.get, record)
-    file = cast(HierarchicalIndex, path.index).path(SCOPE_0)
-    assert file is not None
-    return _by_slot({LEDGER: _opened(file, stack)}, record)
+        return _database_reader(database._handle.get, read_record)
+    index_file = cast(HierarchicalIndex, path.index).path(SCOPE_0)
+    assert index_file is not None
+    return _index_file_reader({LEDGER: _open_file(index_file, stack)}, read_record)
 
 
-def _opened(path: str | os.PathLike[str], stack: ExitStack) -> int:
+def _open_file(path: str | os.PathLike[str], stack: ExitStack) -> int:
     fd = os.open(path, os.O_RDONLY)
     stack.callback(os.close, fd)
     return fd
 
 
 @contextmanager
-def _singles(context: Context) -> Iterator[Iterator[Case]]:
+def _single_reads(context: Context) -> Iterator[Iterator[Case]]:
     yield _single_cases(context)
 
 
 def _single_cases(context: Context) -> Iterator[Case]:
-    held = context.scaled(_HELD)
-    for payload, guess in zip(_PAYLOADS, (512, 2048)):
-        records = records_of(context, held, payload)
-        for name in STORAGES:
+    entry_count = context.scaled(_ENTRY_COUNT)
+    for payload_bytes, read_bytes in zip(_PAYLOADS, (512, 2048)):
+        records = records_of(context, entry_count, payload_bytes)
+        for storage_name in STORAGES:
             with ExitStack() as stack:
-                storage = stack.enter_context(storage_with(context, name, records, flushed=True))
-                asked = _asked(held)
-                single = _one_by_one(storage.read_entry, asked)
-                hand = _one_by_one(_by_hand(storage, guess, stack), asked)
-                assert single() == hand()
+                storage = stack.enter_context(
+                    storage_with(context, storage_name, records, flushed=True)
+                )
+                entry_ids = _entries_to_read(entry_count)
+                read_singly = _read_singly(storage.read_entry, entry_ids)
+                read_by_hand = _read_singly(
+                    _handwritten_reader(storage, read_bytes, stack), entry_ids
+                )
+                assert read_singly() == read_by_hand()
                 yield Case(
-                    f"{name}, {payload} bytes",
-                    len(asked),
-                    f"{len(asked)} consecutive entries, payload {payload} bytes, in one log",
-                    Side("read_entry", single),
-                    (Side("index get and pread by hand", hand),),
+                    f"{storage_name}, {payload_bytes} bytes",
+                    len(entry_ids),
+                    f"{len(entry_ids)} consecutive entries, payload {payload_bytes} bytes, in one "
+                    "log",
+                    Side("read_entry", read_singly),
+                    (Side("index get and pread by hand", read_by_hand),),
                     2,
                     "cost",
                 )
@@ -166,7 +183,7 @@ ROWS = (
         "read_entry of the same storage for each of them, the records collected in a list. From "
         "disk: flushed, warm page cache, index and logs open. From cache: in the write cache. "
         "A record is its payload and 36 bytes of header and digest.",
-        _batches,
+        _batch_reads,
     ),
     Row(
         "single-read",
@@ -177,6 +194,6 @@ ROWS = (
         "against what came. Its descriptors are open and known by ledger and log, the bytes it "
         "reads at once suit the records. It does not check ids, nor whether the ledger is known, "
         "looks into no cache, and knows one storage.",
-        _singles,
+        _single_reads,
     ),
 )

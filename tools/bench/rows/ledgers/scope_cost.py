@@ -1,4 +1,4 @@
-"""Row: what a ledger scope costs in journal, entry log and index of a ledger storage."""
+"""Row: the cost of a ledger scope in journal, entry log and index of a ledger storage."""
 
 from __future__ import annotations
 
@@ -14,94 +14,104 @@ from tools.bench.inputs.entry_ids import SCOPE_0, SCOPED, new_directory
 from tools.bench.inputs.records import STORAGES, empty_storage, records_of, remove_storage
 from tools.bench.measure import Case, Context, Fact, Figures, Row, Side
 
-_HELD, ASKED, PAYLOAD = 20_000, 1000, 100
+_ENTRY_COUNT, READ_COUNT, PAYLOAD = 20_000, 1000, 100
 
 
 @contextmanager
-def _scopes(context: Context) -> Iterator[Iterator[Case | Figures]]:
+def _scope_cases(context: Context) -> Iterator[Iterator[Case | Figures]]:
     yield _cases(context)
 
 
 def _cases(context: Context) -> Iterator[Case | Figures]:
-    held = context.scaled(_HELD)
-    records = {name: records_of(context, held, PAYLOAD, name) for name in (SCOPE_0, SCOPED)}
+    entry_count = context.scaled(_ENTRY_COUNT)
+    records = {
+        ledger_id: records_of(context, entry_count, PAYLOAD, ledger_id)
+        for ledger_id in (SCOPE_0, SCOPED)
+    }
     for storage in STORAGES:
-        yield _adding(context, storage, records)
+        yield _add_case(context, storage, records)
         with ExitStack() as stack:
-            opened = {name: _filled(context, storage, name, records, stack) for name in records}
-            yield _reading(storage, opened, range(min(ASKED, held)))
-    shape = f"{held} entries of {PAYLOAD} bytes"
-    yield Figures("bytes an entry", held, shape, lambda: _more_bytes(context, records))
+            storages = {
+                ledger_id: _fill_storage(context, storage, ledger_id, records, stack)
+                for ledger_id in records
+            }
+            yield _read_case(storage, storages, range(min(READ_COUNT, entry_count)))
+    shape = f"{entry_count} entries of {PAYLOAD} bytes"
+    yield Figures("bytes an entry", entry_count, shape, lambda: _byte_facts(context, records))
 
 
-def _filled(
+def _fill_storage(
     context: Context,
     storage: Storage,
-    name: LedgerId,
+    ledger_id: LedgerId,
     records: dict[LedgerId, list[bytes]],
     stack: ExitStack,
 ) -> LedgerStorage:
-    opened = empty_storage(context, storage, name)
-    stack.callback(remove_storage, opened)
-    opened.add_entries(records[name])
-    opened.flush()
-    return opened
+    ledger_storage = empty_storage(context, storage, ledger_id)
+    stack.callback(remove_storage, ledger_storage)
+    ledger_storage.add_entries(records[ledger_id])
+    ledger_storage.flush()
+    return ledger_storage
 
 
-def _adding(context: Context, storage: Storage, records: dict[LedgerId, list[bytes]]) -> Case:
-    def side(name: LedgerId) -> Side:
-        def run(opened: LedgerStorage) -> None:
-            opened.add_entries(records[name])
-            opened.flush()
+def _add_case(context: Context, storage: Storage, records: dict[LedgerId, list[bytes]]) -> Case:
+    def side(ledger_id: LedgerId) -> Side:
+        def run(ledger_storage: LedgerStorage) -> None:
+            ledger_storage.add_entries(records[ledger_id])
+            ledger_storage.flush()
 
-        label = f"add_entries, flush, {_label(name)}"
-        return Side(label, run, lambda: empty_storage(context, storage, name), remove_storage)
+        label = f"add_entries, flush, {_scope_label(ledger_id)}"
+        return Side(label, run, lambda: empty_storage(context, storage, ledger_id), remove_storage)
 
     count = len(records[SCOPE_0])
     shape = f"{count} entries of {PAYLOAD} bytes"
     return Case(f"add, {storage}", count, shape, side(SCOPE_0), (side(SCOPED),))
 
 
-def _reading(storage: Storage, opened: dict[LedgerId, LedgerStorage], asked: range) -> Case:
-    def side(name: LedgerId) -> Side:
-        read = opened[name].read_entry
-        run: Callable[[], object] = lambda: [read(name, entry) for entry in asked]  # noqa: E731
-        return Side(f"read_entry, {_label(name)}", run)
+def _read_case(storage: Storage, storages: dict[LedgerId, LedgerStorage], entry_ids: range) -> Case:
+    def side(ledger_id: LedgerId) -> Side:
+        read = storages[ledger_id].read_entry
+        run: Callable[[], object] = lambda: [read(ledger_id, entry_id) for entry_id in entry_ids]  # noqa: E731
+        return Side(f"read_entry, {_scope_label(ledger_id)}", run)
 
-    shape = f"{len(asked)} entries of {PAYLOAD} bytes, flushed"
-    return Case(f"read, {storage}", len(asked), shape, side(SCOPE_0), (side(SCOPED),))
-
-
-def _label(name: LedgerId) -> str:
-    return "scoped" if name.scope else "scope 0"
+    shape = f"{len(entry_ids)} entries of {PAYLOAD} bytes, flushed"
+    return Case(f"read, {storage}", len(entry_ids), shape, side(SCOPE_0), (side(SCOPED),))
 
 
-def _more_bytes(context: Context, records: dict[LedgerId, list[bytes]]) -> list[Fact]:
-    """Return how many bytes more a scoped entry takes, by the files that were written."""
-    logs, journals, keys = {}, {}, {}
-    for name, found in records.items():
+def _scope_label(ledger_id: LedgerId) -> str:
+    return "scoped" if ledger_id.scope else "scope 0"
+
+
+def _byte_facts(context: Context, records: dict[LedgerId, list[bytes]]) -> list[Fact]:
+    """Return how many more bytes a scoped entry takes, by the sizes of the written files."""
+    log_bytes, journal_bytes, key_bytes = {}, {}, {}
+    for ledger_id, ledger_records in records.items():
         with ExitStack() as stack:
-            opened = _filled(context, "db", name, records, stack)
-            logger = opened.paths[0].logger
-            logs[name] = logger.path(logger.log_ids[0]).stat().st_size
-            index = opened.paths[0].index
+            ledger_storage = _fill_storage(context, "db", ledger_id, records, stack)
+            logger = ledger_storage.paths[0].logger
+            log_bytes[ledger_id] = logger.path(logger.log_ids[0]).stat().st_size
+            index = ledger_storage.paths[0].index
             assert isinstance(index, RocksIndex)
-            keys[name] = len(index._open["locations", bool(name.scope)].ends()[0][0])
+            key_bytes[ledger_id] = len(index._open["locations", bool(ledger_id.scope)].ends()[0][0])
         with JournalWriter(new_directory(context)) as journal:
-            before = journal.position.position
-            journals[name] = journal.append_many(found).position - before
+            position_before = journal.position.position
+            journal_bytes[ledger_id] = (
+                journal.append_many(ledger_records).position - position_before
+            )
     count = len(records[SCOPE_0])
     return [
-        Fact("entry log, bytes an entry, scope 0", round(logs[SCOPE_0] / count, 2)),
-        _more("entry log, bytes an entry, more for a scope", logs, count, 9),
-        _more("journal, bytes an entry, more for a scope", journals, count, 9),
-        _more("index key, bytes, more for a scope", keys, 1, 8),
+        Fact("entry log, bytes an entry, scope 0", round(log_bytes[SCOPE_0] / count, 2)),
+        _difference_fact("entry log, bytes an entry, more for a scope", log_bytes, count, 9),
+        _difference_fact("journal, bytes an entry, more for a scope", journal_bytes, count, 9),
+        _difference_fact("index key, bytes, more for a scope", key_bytes, 1, 8),
     ]
 
 
-def _more(what: str, found: dict[LedgerId, int], count: int, wanted: int) -> Fact:
-    more = (found[SCOPED] - found[SCOPE_0]) / count
-    return Fact(what, more, str(wanted), more == wanted)
+def _difference_fact(
+    label: str, bytes_of_ledger: dict[LedgerId, int], count: int, expected: int
+) -> Fact:
+    difference = (bytes_of_ledger[SCOPED] - bytes_of_ledger[SCOPE_0]) / count
+    return Fact(label, difference, str(expected), difference == expected)
 
 
 ROWS = (
@@ -111,6 +121,6 @@ ROWS = (
         "The same entries of a ledger of scope 0 beside those of a scoped one, each in a storage "
         "of its own: the ratio tells how much longer the scoped one takes. Bytes: by the sizes of "
         "the entry logs, the journal's positions and the keys in the index.",
-        _scopes,
+        _scope_cases,
     ),
 )

@@ -1,4 +1,4 @@
-"""Rows: filling a ledger storage and a journal, and what is done with their files later."""
+"""Rows: writing to a ledger storage and a journal, then replay, compaction and scans."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from tools.bench.measure import Case, Context, Fact, Row, Side
 SIZES = ((100, 50_000), (1024, 10_000))
 """(bytes of payload, entries)."""
 
-_GROUP = 1000
-"""Entries that share one fsync of the journal."""
+_ENTRIES_PER_BATCH = 1000
+"""The entries that share one fsync of the journal."""
 
-_OTHER = LedgerId(0, 8)
-_PREFIX, _HEADER = 4, 1024
-_SIZE, _IDS = Struct(">i").unpack_from, Struct(">qq").unpack_from
+_DELETED_LEDGER = LedgerId(0, 8)
+_PREFIX_BYTES, _HEADER_BYTES = 4, 1024
+_unpack_size, _unpack_ids = Struct(">i").unpack_from, Struct(">qq").unpack_from
 
 
-class _Clock:
-    """Wall times of one side's runs, from which entries and bytes a second come."""
+class _WallTimes:
+    """Wall times of a side's runs, reported as entries and bytes per second."""
 
     def __init__(self, records: Sequence[bytes]) -> None:
         self._count = len(records)
@@ -43,18 +43,18 @@ class _Clock:
         self._seconds: list[float] = []
 
     def timing(self, run: Callable[..., object]) -> Callable[..., object]:
-        """Return `run`, its wall time noted each time."""
+        """Return a function that calls `run` and records its wall time."""
 
-        def timed(*given: object) -> object:
-            begin = time.perf_counter()
-            result = run(*given)
-            self._seconds.append(time.perf_counter() - begin)
+        def timed(*arguments: object) -> object:
+            started = time.perf_counter()
+            result = run(*arguments)
+            self._seconds.append(time.perf_counter() - started)
             return result
 
         return timed
 
     def facts(self) -> list[Fact]:
-        """Return entries and bytes of records a second, by the median of all runs."""
+        """Return entries and record bytes per second, by the median of all runs."""
         seconds = statistics.median(self._seconds)
         return [
             Fact("entries/s, wall", float(f"{self._count / seconds:.4g}")),
@@ -62,214 +62,239 @@ class _Clock:
         ]
 
 
-def _case(
+def _cost_case(
     name: str,
     records: list[bytes],
-    payload: int,
+    payload_bytes: int,
     ours: Side,
     baseline: Side,
     limit: float | None = None,
 ) -> Case:
-    """Return a case of the kind "cost", with entries and bytes a second."""
-    clock = _Clock(records)
+    """Return a case of the kind "cost", with entries and bytes per second as facts."""
+    clock = _WallTimes(records)
     timed = Side(ours.name, clock.timing(ours.run), ours.fresh, ours.done)
-    shape = f"{len(records)} entries of {payload} bytes"
+    shape = f"{len(records)} entries of {payload_bytes} bytes"
     return Case(name, len(records), shape, timed, (baseline,), limit, "cost", clock.facts)
 
 
 # -- adding
 
 
-def _by_write(context: Context, records: list[bytes], group: int | None = None) -> Side:
-    """Return the side that writes the same bytes to a file, one write an entry."""
+def _write_side(context: Context, records: list[bytes], sync_interval: int | None = None) -> Side:
+    """Return the baseline that writes the same bytes to a file, with one write per entry."""
 
     def run(fd: int) -> None:
-        for at, record in enumerate(records, 1):
-            os.write(fd, len(record).to_bytes(_PREFIX, "big") + record)
-            if group and at % group == 0:
+        for number, record in enumerate(records, 1):
+            os.write(fd, len(record).to_bytes(_PREFIX_BYTES, "big") + record)
+            if sync_interval and number % sync_interval == 0:
                 os.fsync(fd)
         os.fsync(fd)
 
     def fresh() -> int:
         return os.open(new_directory(context) / "file", os.O_WRONLY | os.O_CREAT)
 
-    name = "a write an entry, fsync" + (f" every {group}" if group else "")
+    name = "a write an entry, fsync" + (f" every {sync_interval}" if sync_interval else "")
     return Side(name, run, fresh, os.close)
 
 
-def _batches(records: list[bytes]) -> list[RecordBatch]:
-    """Return records as framed batches of `GROUP`, as `Coder.encode_batch` makes them."""
+def _make_batches(records: list[bytes]) -> list[RecordBatch]:
+    """Return the records in framed batches, as `Coder.encode_batch` makes them."""
     entries = range(len(records))
     return [
-        RecordBatch.of(records[at : at + _GROUP], entries[at : at + _GROUP])
-        for at in range(0, len(records), _GROUP)
+        RecordBatch.of(
+            records[start : start + _ENTRIES_PER_BATCH], entries[start : start + _ENTRIES_PER_BATCH]
+        )
+        for start in range(0, len(records), _ENTRIES_PER_BATCH)
     ]
 
 
-def _adding(
+def _add_side(
     context: Context, storage: Storage, name: str, add: Callable[[LedgerStorage], object]
 ) -> Side:
-    def run(opened: LedgerStorage) -> None:
-        add(opened)
-        opened.flush()
+    def run(ledger_storage: LedgerStorage) -> None:
+        add(ledger_storage)
+        ledger_storage.flush()
 
     return Side(f"{name}, flush", run, lambda: empty_storage(context, storage), remove_storage)
 
 
-def _ways_of_adding(
+def _add_sides(
     context: Context, storage: Storage, records: list[bytes]
 ) -> Iterator[tuple[str, Side, float]]:
-    """Yield (name, side, limit) of the three ways in."""
-    batches = _batches(records)
+    """Yield (name, side, limit) for add_batch, add_entries and add_entry."""
+    batches = _make_batches(records)
 
-    def single(opened: LedgerStorage) -> None:
-        add = opened.add_entry
+    def add_singly(ledger_storage: LedgerStorage) -> None:
+        add = ledger_storage.add_entry
         for record in records:
             add(record)
 
-    def in_batches(opened: LedgerStorage) -> None:
+    def add_in_batches(ledger_storage: LedgerStorage) -> None:
         for batch in batches:
-            opened.add_batch(batch)
+            ledger_storage.add_batch(batch)
 
-    yield "add_batch", _adding(context, storage, f"add_batch of {_GROUP}", in_batches), 1.0
-    listed = _adding(context, storage, "add_entries", lambda opened: opened.add_entries(records))
-    yield "add_entries", listed, 1.0
-    yield "add_entry", _adding(context, storage, "add_entry", single), 2.0
+    yield (
+        "add_batch",
+        _add_side(context, storage, f"add_batch of {_ENTRIES_PER_BATCH}", add_in_batches),
+        1.0,
+    )
+    list_side = _add_side(
+        context, storage, "add_entries", lambda ledger_storage: ledger_storage.add_entries(records)
+    )
+    yield "add_entries", list_side, 1.0
+    yield "add_entry", _add_side(context, storage, "add_entry", add_singly), 2.0
 
 
-def _journal(context: Context, storage: Storage, records: list[bytes]) -> Side:
-    batches = _batches(records)
+def _journal_side(context: Context, storage: Storage, records: list[bytes]) -> Side:
+    batches = _make_batches(records)
 
     def run(bookie: Bookie) -> None:
         for batch in batches:
             bookie.add_batch(batch, KEY)
 
-    def done(bookie: Bookie) -> None:
+    def close_bookie(bookie: Bookie) -> None:
         bookie.close(checkpoint=False)
 
     fresh = lambda: Bookie.open(new_directory(context), storage)  # noqa: E731
-    return Side(f"Bookie.add_batch of {_GROUP}, sync", run, fresh, done)
+    return Side(f"Bookie.add_batch of {_ENTRIES_PER_BATCH}, sync", run, fresh, close_bookie)
 
 
 @contextmanager
-def _writes(context: Context) -> Iterator[Iterator[Case]]:
+def _writing(context: Context) -> Iterator[Iterator[Case]]:
     yield _write_cases(context)
 
 
 def _write_cases(context: Context) -> Iterator[Case]:
-    for payload, count in SIZES:
-        records = records_of(context, context.scaled(count), payload)
+    for payload_bytes, count in SIZES:
+        records = records_of(context, context.scaled(count), payload_bytes)
         for storage in STORAGES:
-            for way, ours, limit in _ways_of_adding(context, storage, records):
-                name = f"{way}, {storage}, {payload} bytes"
-                yield _case(name, records, payload, ours, _by_write(context, records), limit)
-        ours, by_hand = _journal(context, "sorted", records), _by_write(context, records, _GROUP)
-        yield _case(f"journal, sorted, {payload} bytes", records, payload, ours, by_hand, 1.0)
+            for method, ours, limit in _add_sides(context, storage, records):
+                name = f"{method}, {storage}, {payload_bytes} bytes"
+                yield _cost_case(
+                    name, records, payload_bytes, ours, _write_side(context, records), limit
+                )
+        ours, baseline = (
+            _journal_side(context, "sorted", records),
+            _write_side(context, records, _ENTRIES_PER_BATCH),
+        )
+        yield _cost_case(
+            f"journal, sorted, {payload_bytes} bytes", records, payload_bytes, ours, baseline, 1.0
+        )
 
 
-# -- what comes later
+# -- replay, compaction and scans
 
 
-def _copied(context: Context, prepared: Path) -> Path:
+def _copy_directory(context: Context, prepared: Path) -> Path:
     return Path(shutil.copytree(prepared, new_directory(context) / "copy"))
 
 
-def _replay_case(context: Context, records: list[bytes], payload: int) -> Case:
+def _replay_case(context: Context, records: list[bytes], payload_bytes: int) -> Case:
     prepared = new_directory(context)
     with Bookie.open(prepared, "sorted") as bookie:
         bookie.add_entries(records, KEY)
         bookie.close(checkpoint=False)
 
-    def done(copy: Path) -> None:
+    def remove(copy: Path) -> None:
         shutil.rmtree(copy)
 
     def run(copy: Path) -> None:
-        with Bookie.open(copy) as found:
-            assert len(records) == len(found.availability(SCOPE_0))
-            found.close(checkpoint=False)
+        with Bookie.open(copy) as replayed:
+            assert len(records) == len(replayed.availability(SCOPE_0))
+            replayed.close(checkpoint=False)
 
-    def copy(copied: Path) -> None:
-        journal = next((copied / "journal" / "current").glob("*.txn"))
-        shutil.copyfile(journal, copied / "file")
-        fd = os.open(copied / "file", os.O_RDWR)
+    def copy(directory: Path) -> None:
+        journal = next((directory / "journal" / "current").glob("*.txn"))
+        shutil.copyfile(journal, directory / "file")
+        fd = os.open(directory / "file", os.O_RDWR)
         os.fsync(fd)
         os.close(fd)
 
-    ours = Side("Bookie.open, replay", run, lambda: _copied(context, prepared), done)
-    by_hand = Side("a copy of the journal, fsync", copy, lambda: _copied(context, prepared), done)
-    add = _adding(context, "sorted", "add_entries", lambda opened: opened.add_entries(records))
-    case = _case(f"replay of a journal, {payload} bytes", records, payload, ours, by_hand)
+    ours = Side("Bookie.open, replay", run, lambda: _copy_directory(context, prepared), remove)
+    by_hand = Side(
+        "a copy of the journal, fsync", copy, lambda: _copy_directory(context, prepared), remove
+    )
+    add = _add_side(context, "sorted", "add_entries", lambda opened: opened.add_entries(records))
+    case = _cost_case(
+        f"replay of a journal, {payload_bytes} bytes", records, payload_bytes, ours, by_hand
+    )
     return replace(case, baselines=(by_hand, add))
 
 
-def _half_garbage(context: Context, storage: Storage, records: list[bytes]) -> LedgerStorage:
-    """Return a storage whose one closed log holds the records, and as many of a deleted ledger."""
-    opened = empty_storage(context, storage)
-    opened.set_master_key(_OTHER, KEY)
-    other = [_OTHER.ledger.to_bytes(8, "big") + record[8:] for record in records]
-    opened.add_entries(record for pair in zip(records, other) for record in pair)
-    opened.flush()
-    opened.paths[0].logger.roll()
-    opened.paths[0].logger.flush()
-    opened.delete_ledger(_OTHER)
-    return opened
+def _make_half_garbage(context: Context, storage: Storage, records: list[bytes]) -> LedgerStorage:
+    """Return a storage with one closed log: the records, and as many of a deleted ledger."""
+    ledger_storage = empty_storage(context, storage)
+    ledger_storage.set_master_key(_DELETED_LEDGER, KEY)
+    garbage = [_DELETED_LEDGER.ledger.to_bytes(8, "big") + record[8:] for record in records]
+    ledger_storage.add_entries(record for pair in zip(records, garbage) for record in pair)
+    ledger_storage.flush()
+    ledger_storage.paths[0].logger.roll()
+    ledger_storage.paths[0].logger.flush()
+    ledger_storage.delete_ledger(_DELETED_LEDGER)
+    return ledger_storage
 
 
 def _compaction_case(
-    context: Context, storage: Storage, records: list[bytes], payload: int
+    context: Context, storage: Storage, records: list[bytes], payload_bytes: int
 ) -> Case:
-    def run(opened: LedgerStorage) -> None:
-        assert len(records) == opened.collect_garbage().moved_entries
+    def run(ledger_storage: LedgerStorage) -> None:
+        assert len(records) == ledger_storage.collect_garbage().moved_entries
 
-    def copy(opened: LedgerStorage) -> None:
-        logger = opened.paths[0].logger
+    def copy_log(ledger_storage: LedgerStorage) -> None:
+        logger = ledger_storage.paths[0].logger
         target = logger.currents[0] / "copy"
         shutil.copyfile(logger.path(logger.log_ids[0]), target)
         fd = os.open(target, os.O_RDWR)
         os.fsync(fd)
         os.close(fd)
 
-    fresh = lambda: _half_garbage(context, storage, records)  # noqa: E731
+    fresh = lambda: _make_half_garbage(context, storage, records)  # noqa: E731
     ours = Side("collect_garbage, half is moved", run, fresh, remove_storage)
-    by_hand = Side("a copy of the log, fsync", copy, fresh, remove_storage)
-    name = f"compaction, {storage}, {payload} bytes"
-    return _case(name, records, payload, ours, by_hand, 3.0)
+    by_hand = Side("a copy of the log, fsync", copy_log, fresh, remove_storage)
+    name = f"compaction, {storage}, {payload_bytes} bytes"
+    return _cost_case(name, records, payload_bytes, ours, by_hand, 3.0)
 
 
-def _by_frames(path: Path) -> list[tuple[int, int, int]]:
-    """Return (ledger, entry, position) of each record, by a loop over the bytes of the file."""
+def _scan_frames(path: Path) -> list[tuple[int, int, int]]:
+    """Return (ledger, entry, position) of each record, found by a loop over the bytes."""
     data = path.read_bytes()
-    found, at = [], _HEADER
-    while at + _PREFIX <= len(data):
-        (size,) = _SIZE(data, at)
+    records, offset = [], _HEADER_BYTES
+    while offset + _PREFIX_BYTES <= len(data):
+        (size,) = _unpack_size(data, offset)
         if size <= 0:
             break
-        ledger, entry = _IDS(data, at + _PREFIX)
-        found.append((ledger, entry, at + _PREFIX))
-        at += _PREFIX + size
-    return found
+        ledger, entry_id = _unpack_ids(data, offset + _PREFIX_BYTES)
+        records.append((ledger, entry_id, offset + _PREFIX_BYTES))
+        offset += _PREFIX_BYTES + size
+    return records
 
 
 @contextmanager
-def _upkeep(context: Context) -> Iterator[Iterator[Case]]:
+def _upkeep_of_files(context: Context) -> Iterator[Iterator[Case]]:
     yield _upkeep_cases(context)
 
 
 def _upkeep_cases(context: Context) -> Iterator[Case]:
-    for payload, count in SIZES:
-        records = records_of(context, context.scaled(count), payload)
-        yield _replay_case(context, records, payload)
+    for payload_bytes, count in SIZES:
+        records = records_of(context, context.scaled(count), payload_bytes)
+        yield _replay_case(context, records, payload_bytes)
         for storage in STORAGES:
-            yield _compaction_case(context, storage, records, payload)
-        opened = empty_storage(context, "interleaved")
-        opened.add_entries(records)
-        opened.flush()
-        path = opened.paths[0].logger.path(0)
-        assert len(records) == sum(map(len, scan_log(path))) == len(_by_frames(path))
+            yield _compaction_case(context, storage, records, payload_bytes)
+        ledger_storage = empty_storage(context, "interleaved")
+        ledger_storage.add_entries(records)
+        ledger_storage.flush()
+        path = ledger_storage.paths[0].logger.path(0)
+        assert len(records) == sum(map(len, scan_log(path))) == len(_scan_frames(path))
         scan: Callable[[], Any] = lambda: list(scan_log(path))  # noqa: B023, E731
-        by_hand = Side("struct, frame by frame", lambda: _by_frames(path))  # noqa: B023
-        yield _case(f"log scan, {payload} bytes", records, payload, Side("scan_log", scan), by_hand)
-        remove_storage(opened)
+        baseline = Side("struct, frame by frame", lambda: _scan_frames(path))  # noqa: B023
+        yield _cost_case(
+            f"log scan, {payload_bytes} bytes",
+            records,
+            payload_bytes,
+            Side("scan_log", scan),
+            baseline,
+        )
+        remove_storage(ledger_storage)
 
 
 ROWS = (
@@ -282,7 +307,7 @@ ROWS = (
         "flushed. The batches are encoded before. Baseline: the same bytes to "
         "one file with one os.write an entry, then fsync (after each group for the journal). "
         "Entries and bytes a second are by wall time, fsyncs included.",
-        _writes,
+        _writing,
     ),
     Row(
         "ledger-upkeep",
@@ -293,6 +318,6 @@ ROWS = (
         "half is of a deleted ledger, beside a copy of the whole file with fsync; "
         "figures count the records moved. Log scan: scan_log (ids, positions, sizes in arrays, "
         "every frame checked) beside a loop with struct over the bytes of the file.",
-        _upkeep,
+        _upkeep_of_files,
     ),
 )
