@@ -15,10 +15,10 @@ from tools.bench.rows import ROWS
 from tools.lab import Row, Run
 from tools.lab.document import Document, add_to_folder, build_document, read_folder
 from tools.performance.__main__ import PAGES, main
-from tools.performance.curves import PICTURES, RATIOS, picture
+from tools.performance.curves import PICTURES, RATIO_PANELS, draw_curves
 from tools.performance.figures import Figures
-from tools.performance.pages import named_rows, with_tables
-from tools.performance.promises import PROMISES, Promise, judged
+from tools.performance.pages import list_row_names, replace_tables
+from tools.performance.promises import PROMISES, Promise, judge_promises
 from tools.pipeline.experiment import EXPERIMENT as PIPELINE
 
 DOCS = ROOT / "docs"
@@ -50,12 +50,12 @@ def test_pages_are_those_of_the_results(name: str, figures: Figures) -> None:
     """Tables between the marks are what `python -m tools.performance` makes of docs/figures."""
     text = (DOCS / name).read_text(encoding="utf-8")
 
-    assert with_tables(text, figures) == text
+    assert replace_tables(text, figures) == text
 
 
 def test_pages_have_every_row() -> None:
     """Each row of the benchmark has its figures on one of the pages, once."""
-    named = [name for page in PAGES for name in named_rows((DOCS / page).read_text())]
+    named = [name for page in PAGES for name in list_row_names((DOCS / page).read_text())]
 
     assert sorted(row.name for row in ROWS) == sorted(named)
 
@@ -67,7 +67,7 @@ def test_the_page_can_be_finished() -> None:
 
 def test_every_promise_is_measured(figures: Figures) -> None:
     """Each line of what must hold finds its figures among the kept ones."""
-    assert [] == [each.promise.path for each in judged(figures) if not each.values]
+    assert [] == [each.promise.path for each in judge_promises(figures) if not each.values]
     assert 30 <= len(PROMISES)
 
 
@@ -87,7 +87,7 @@ def test_pictures_are_those_of_the_results(name: str, figures: Figures) -> None:
     """The pictures show what the results have."""
     pytest.importorskip("matplotlib")
 
-    assert picture(name, figures) == (DOCS / "images" / f"{name}.svg").read_bytes()
+    assert draw_curves(name, figures) == (DOCS / "images" / f"{name}.svg").read_bytes()
 
 
 # -- verdicts
@@ -119,7 +119,7 @@ def test_a_verdict_is_of_all_figures(
     """A promise holds if each of its figures is as it must be; some is told as some."""
     promise = Promise("a", "b", sign, 5, "x", lambda _: {str(n): v for n, v in enumerate(values)})
     monkeypatch.setattr("tools.performance.promises.PROMISES", (promise,))
-    (found,) = judged(Figures(tmp_path))
+    (found,) = judge_promises(Figures(tmp_path))
 
     assert (measured, verdict) == (found.measured, found.verdict)
 
@@ -174,7 +174,7 @@ def test_engines_stand_beside_each_other(tmp_path: Path) -> None:
     ]
     add_to_folder(PIPELINE, build_document(PIPELINE, Run(tmp_path), rows, [], 1), tmp_path)
     mark = "<!-- made by tools.performance: pipeline -->\n<!-- end of it -->"
-    lines = with_tables(mark, Figures(tmp_path)).splitlines()
+    lines = replace_tables(mark, Figures(tmp_path)).splitlines()
     head = next(at for at, line in enumerate(lines) if line.startswith("| entries | step | local"))
 
     assert (
@@ -195,10 +195,10 @@ def test_prose_stays(tmp_path: Path) -> None:
     add_to_folder(BENCH, _result(rows), tmp_path)
     mark = "<!-- made by tools.performance: {} -->\n<!-- end of it -->"
     page = f"a\n\n{mark.format('rows r')}\n\nb\n\n{mark.format('unmet')}\n\nc\n"
-    once = with_tables(page, Figures(tmp_path))
+    once = replace_tables(page, Figures(tmp_path))
 
-    assert once == with_tables(once, Figures(tmp_path))
-    assert ["r"] == named_rows(once)
+    assert once == replace_tables(once, Figures(tmp_path))
+    assert ["r"] == list_row_names(once)
     assert ["a", "b", "c"] == [line for line in once.splitlines() if len(line) == 1]
     assert "- `python -m tools.bench --row x`, 2026-01-01 00:00 UTC, " in once
     assert "| r | case | 2 | >= 3 | NO | a |" in once
@@ -215,7 +215,7 @@ def test_what_a_promise_misses_is_named(figures: Figures) -> None:
     text = (DOCS / "performance.md").read_text(encoding="utf-8")
     missed = [
         f"| {each.promise.path} | {name} | {each.promise.told(value)} | {each.promise.must} |"
-        for each in judged(figures)
+        for each in judge_promises(figures)
         for name, value in each.missed.items()
     ]
 
@@ -236,7 +236,7 @@ def test_a_figure_is_judged_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     promise = Promise("a path", "b", ">=", 3, "x", lambda of: of.ratios("r", "one|free"))
     monkeypatch.setattr("tools.performance.promises.PROMISES", (promise,))
     mark = "<!-- made by tools.performance: unmet -->\n<!-- end of it -->"
-    text = with_tables(mark, Figures(tmp_path))
+    text = replace_tables(mark, Figures(tmp_path))
 
     assert "Of 2 figures behind the table above, and 3 more" in text
     assert "for, 4 are not as they must be:" in text
@@ -254,7 +254,7 @@ def test_peers_stand_together(tmp_path: Path) -> None:
     add_to_folder(BENCH, _result([*rows, _fact("r", "fill, lmdb", "bytes", 3)]), tmp_path)
     add_to_folder(BENCH, _result([_ratio("r", "fill, lmdb", 9.0)], scale=0.1), tmp_path)
     mark = "<!-- made by tools.performance: peers -->\n<!-- end of it -->"
-    lines = with_tables(mark, Figures(tmp_path)).splitlines()
+    lines = replace_tables(mark, Figures(tmp_path)).splitlines()
 
     assert ["| r | fill, lmdb | 2 | a |"] == [line for line in lines if line.startswith("| r ")]
 
@@ -263,7 +263,7 @@ def test_peers_stand_together(tmp_path: Path) -> None:
 def test_a_mark_that_cannot_be_filled(kind: str, said: str, tmp_path: Path) -> None:
     """A row without figures, or a kind that there is not, is an error and not an empty table."""
     with pytest.raises(LookupError, match=said):
-        with_tables(
+        replace_tables(
             f"<!-- made by tools.performance: {kind} -->\n<!-- end of it -->", Figures(tmp_path)
         )
 
@@ -287,8 +287,8 @@ def test_the_command_writes_what_changed(
     """Pages and pictures are written where their content is new, and named."""
     pytest.importorskip("matplotlib")
     (tmp_path / "figures").mkdir()
-    row = next(iter(RATIOS))
-    case = RATIOS[row][1]
+    row = next(iter(RATIO_PANELS))
+    case = RATIO_PANELS[row][1]
     for scale, items in ((1.0, 100), (0.1, 10)):
         add_to_folder(
             BENCH, _result([_ratio(row, case, 3.0, items=items)], scale), tmp_path / "figures"
@@ -314,7 +314,7 @@ def test_the_command_writes_what_changed(
     assert [f"{name} is new" for name in (*PAGES, *(f"{name}.svg" for name in PICTURES))] == said
     assert "" == capsys.readouterr().err
     assert f"| {row} | {case} |" in (tmp_path / PAGES[0]).read_text()
-    assert RATIOS[row][0] in drawn
+    assert RATIO_PANELS[row][0] in drawn
     assert "must be" in drawn
 
 

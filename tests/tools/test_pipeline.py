@@ -11,8 +11,8 @@ import pytest
 from bkstore import open_index
 from bkstore.schedule import expected
 from tools.lab import main
-from tools.pipeline.experiment import EXPERIMENT, wanted
-from tools.pipeline.steps import KERNELS, STEPS, TEXTS
+from tools.pipeline.experiment import EXPERIMENT, choose_steps
+from tools.pipeline.steps import KERNELS, SQL_ANALYSES, STEPS
 from tools.pipeline.world import BOOKIES
 
 
@@ -52,7 +52,7 @@ def test_a_small_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert load["rate"] == pytest.approx(load["rows"] / load["seconds"] / 1e6)
     assert 2800 < common["rate"] * common["seconds"] * 1e6 <= 3000
     assert "│ load to rocksdb │ write batch │" in capsys.readouterr().out
-    assert {"sequences", "violations", "comparison"} <= {*KERNELS, *TEXTS}
+    assert {"sequences", "violations", "comparison"} <= {*KERNELS, *SQL_ANALYSES}
 
 
 def missing_stretches(world: Path) -> int:
@@ -77,7 +77,7 @@ def test_only_what_is_asked_for(
         asked.append((engine, step))
         return {"engine": engine, "step": step, "error": "not run"}
 
-    monkeypatch.setattr("tools.pipeline.experiment.in_a_process", done)
+    monkeypatch.setattr("tools.pipeline.experiment.run_in_process", done)
     words = ["600", "--ledgers", "2", "--world", str(tmp_path / "world")]
     words += ["--engines", "local,two executors", "--only", "violations,holes"]
     made = []
@@ -92,14 +92,16 @@ def test_only_what_is_asked_for(
     with pytest.raises(SystemExit):
         main(EXPERIMENT, [*words[:-1], "violence"])
     assert "no 'violence'; there are dump, load to rocksdb" in capsys.readouterr().err
-    assert set(STEPS["duckdb"]) == {step for _, step in wanted(["duckdb"])}
+    assert set(STEPS["duckdb"]) == {step for _, step in choose_steps(["duckdb"])}
 
 
 def test_a_step_that_fails_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An error of a step is in the table, and in the exit code."""
-    monkeypatch.setattr("tools.pipeline.experiment.wanted", lambda *_: [("duckdb", "nothing")])
+    monkeypatch.setattr(
+        "tools.pipeline.experiment.choose_steps", lambda *_: [("duckdb", "nothing")]
+    )
     code = main(EXPERIMENT, ["600", "--ledgers", "2", "--rounds", "1"])
     out = capsys.readouterr().out
 

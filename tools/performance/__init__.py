@@ -1,8 +1,8 @@
-"""The pages about speed, made of kept results: `python -m tools.performance`.
+"""The pages about speed, built from saved results: `python -m tools.performance`.
 
-Results lie in `docs/figures/`, one JSON a run (`python -m tools.bench --row NAME --into
-docs/figures` adds one, and takes what it measured anew out of older ones). `figures` reads them,
-`promises` are the ratios that must hold, `curves` draws figures over sizes, `pages` puts tables
-between the marks of `docs/performance.md` and `docs/performance-figures.md`. Prose around the
-marks is kept by hand.
+Results are in `docs/figures/`, one JSON document per run (`python -m tools.bench --row NAME --into
+docs/figures` adds one, and removes the rows that it measured again from older ones). `figures`
+reads them, `promises` has the ratios that must hold, `curves` draws figures by size, and `pages`
+fills in the tables between the marks of `docs/performance.md` and `docs/performance-figures.md`.
+The text around the marks is written by hand.
 """

@@ -9,22 +9,22 @@ from pathlib import Path
 
 from bkstore.errors import BkstoreError
 from bkstore.files.user_outputs import write_output
-from tools.performance.curves import PICTURES, picture
+from tools.performance.curves import PICTURES, draw_curves
 from tools.performance.figures import Figures
-from tools.performance.pages import with_tables
+from tools.performance.pages import replace_tables
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = ("performance.md", "performance-figures.md")
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """Write pages and pictures from the kept results; say what changed, 2 for what is no result."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write pages and pictures from the saved results, print what changed, return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tools.performance", description=__doc__)
     parser.add_argument("--figures", type=Path, default=DOCS / "figures", metavar="DIR")
     parser.add_argument("--docs", type=Path, default=DOCS, metavar="DIR")
-    given = parser.parse_args(words)
+    options = parser.parse_args(arguments)
     try:
-        for path, content in _made(Figures(given.figures), given.docs).items():
+        for path, content in _build_files(Figures(options.figures), options.docs).items():
             if not path.exists() or path.read_bytes() != content:
                 write_output(path, content)
                 print(f"{path.name} is new", file=sys.stderr)
@@ -34,12 +34,12 @@ def main(words: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _made(figures: Figures, docs: Path) -> dict[Path, bytes]:
-    """Return what pages and pictures must have, by where they are."""
+def _build_files(figures: Figures, docs: Path) -> dict[Path, bytes]:
+    """Return the contents of pages and pictures by path."""
     pages = {docs / name: (docs / name).read_text(encoding="utf-8") for name in PAGES}
     return {
-        **{path: with_tables(text, figures).encode() for path, text in pages.items()},
-        **{docs / "images" / f"{name}.svg": picture(name, figures) for name in PICTURES},
+        **{path: replace_tables(text, figures).encode() for path, text in pages.items()},
+        **{docs / "images" / f"{name}.svg": draw_curves(name, figures) for name in PICTURES},
     }
 
 

@@ -1,4 +1,4 @@
-"""Figures over the size of the data, as pictures of the pages."""
+"""Pictures for the pages: figures by the size of the data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tools.lab import Column, Experiment, Panel, Row
 from tools.lab.picture import draw_picture
 from tools.performance.figures import Figures
 
-RATIOS = {
+RATIO_PANELS = {
     "idx-availability": ("Availability, index file", "contiguous", "<= 2.5"),
     "rocks-availability": ("Availability, RocksDB", "entry ids", ">= 1.6"),
     "encoding": ("Encode and decode a stripe", "encode and decode", ">= 5"),
@@ -17,33 +17,35 @@ RATIOS = {
     "rocks-fill": ("Filling RocksDB", "put_many", ">= 3.5"),
     "bloom": ("Bloom filter", "build and probe", ">= 30"),
 }
-"""Rows that are measured at several sizes: title of the panel, case, what must be."""
+"""Rows measured at several sizes: title of the panel, case, target."""
 
-STEPS = ("sequences", "comparison", "violations", "dump", "load to rocksdb", "fragmentation")
-"""Steps of the pipeline whose seconds are drawn."""
+STEP_PANELS = ("sequences", "comparison", "violations", "dump", "load to rocksdb", "fragmentation")
+"""The pipeline steps whose seconds are drawn."""
 
 
 class Picture(NamedTuple):
-    """A picture: what its file is called, its columns and panels, and what makes its rows."""
+    """A picture: the name of its file, its columns and its panels."""
 
     name: str
     columns: tuple[Column, ...]
     panels: tuple[Panel, ...]
 
 
-def _ratios(figures: Figures) -> Iterator[Row]:
-    """Yield the ratio of each row at each size, and what must be there."""
+def _ratio_rows(figures: Figures) -> Iterator[Row]:
+    """Yield the measured ratio and the target of each row at each size."""
     for row, _ in figures.bench:
-        _, case, target = RATIOS.get(row["row"], ("", "", ""))
+        _, case, target = RATIO_PANELS.get(row["row"], ("", "", ""))
         if row["case"] == case and not row["what"]:
-            at = {"row": row["row"], "entries": row["items"]}
-            yield {**at, "line": "measured", "ratio": row["ratio"]}
-            yield {**at, "line": "must be", "ratio": float(target.split()[1])}
+            key = {"row": row["row"], "entries": row["items"]}
+            yield {**key, "line": "measured", "ratio": row["ratio"]}
+            yield {**key, "line": "must be", "ratio": float(target.split()[1])}
 
 
-def _steps(figures: Figures) -> Iterator[Row]:
-    """Yield seconds and memory of each step, engine and size."""
-    yield from (row for row, _ in figures.pipeline if row["step"] in STEPS and not row["error"])
+def _step_rows(figures: Figures) -> Iterator[Row]:
+    """Yield the pipeline's row of each step, engine and size."""
+    yield from (
+        row for row, _ in figures.pipeline if row["step"] in STEP_PANELS and not row["error"]
+    )
 
 
 PICTURES = {
@@ -52,7 +54,7 @@ PICTURES = {
         (Column("entries", "entries"), Column("ratio", "ratio"), Column("line", "line")),
         tuple(
             Panel(f"{title} ({target})", "entries", "ratio", "line", {"row": row}, log="xy")
-            for row, (title, _, target) in RATIOS.items()
+            for row, (title, _, target) in RATIO_PANELS.items()
         ),
     ),
     "performance-pipeline": Picture(
@@ -63,15 +65,16 @@ PICTURES = {
             Column("engine", "engine"),
         ),
         tuple(
-            Panel(step, "entries", "seconds", "engine", {"step": step}, log="xy") for step in STEPS
+            Panel(step, "entries", "seconds", "engine", {"step": step}, log="xy")
+            for step in STEP_PANELS
         ),
     ),
 }
-_ROWS = {"performance-ratios": _ratios, "performance-pipeline": _steps}
+_ROWS_OF_PICTURE = {"performance-ratios": _ratio_rows, "performance-pipeline": _step_rows}
 
 
-def picture(name: str, figures: Figures) -> bytes:
-    """Return a picture as SVG; the same figures, the same bytes."""
+def draw_curves(name: str, figures: Figures) -> bytes:
+    """Return a picture as SVG; the same figures yield the same bytes."""
     columns, panels = PICTURES[name][1:]
-    sheet = Experiment(name, "", "", "", columns, panels, lambda _: [], lambda _: [])
-    return draw_picture(sheet, {"rows": list(_ROWS[name](figures))}, "svg")
+    experiment = Experiment(name, "", "", "", columns, panels, lambda _: [], lambda _: [])
+    return draw_picture(experiment, {"rows": list(_ROWS_OF_PICTURE[name](figures))}, "svg")

@@ -1,4 +1,4 @@
-"""Figures of kept results, found by what they are of."""
+"""The figures of saved results, by row and case."""
 
 from __future__ import annotations
 
@@ -15,81 +15,96 @@ from tools.pipeline.experiment import EXPERIMENT as PIPELINE
 
 
 class Origin(NamedTuple):
-    """A row of a result, and the result that it is from."""
+    """A row of a result, and the document that it comes from."""
 
     row: Row
     document: Document
 
 
-def _origins(experiment: Experiment, folder: Path) -> Iterator[Origin]:
+def _read_origins(experiment: Experiment, folder: Path) -> Iterator[Origin]:
     for path, document in read_folder(experiment, folder):
         for row in document["rows"]:
             try:
                 yield Origin(experiment.whole(row), document)
-            except KeyError as unknown:
-                said = f"{path}: no column {unknown} in {experiment.name}"
-                raise InvalidArgument(said) from None
+            except KeyError:
+                message = f"{path}: no column {error} in {experiment.name}"
+                raise InvalidArgument(message) from None
 
 
-def named(row: Row) -> str:
-    """Return what a figure of the benchmark is called: row, case, and what if it is no ratio."""
+def figure_name(row: Row) -> str:
+    """Return the name of a figure of the benchmark: row, case, and `what` unless it is a ratio."""
     return f"{row['row']}, {row['case']}{row['what'] and ': '}{row['what']}"
 
 
-def _case(row: Row) -> tuple[str, str]:
+def _case_key(row: Row) -> tuple[str, str]:
     return row["row"], row["case"]
 
 
 class Figures:
-    """The rows of the benchmark, of each scale, and those of the pipeline, of each size."""
+    """The rows of the benchmark at each scale, and those of the pipeline at each size."""
 
     def __init__(self, folder: Path) -> None:
-        self.bench = list(_origins(BENCH, folder))
-        self.pipeline = list(_origins(PIPELINE, folder))
+        self.bench = list(_read_origins(BENCH, folder))
+        self.pipeline = list(_read_origins(PIPELINE, folder))
 
     def of_rows(self, names: Iterable[str]) -> list[Origin]:
-        """Return the figures of these rows, each case at the largest scale that there is."""
-        names, largest = list(names), self._largest()
-        found = [
-            each
-            for each in self.bench
-            if each.row["row"] in names and each.document["scale"] == largest[_case(each.row)]
+        """Return the figures of these rows, each case at the largest scale that was measured."""
+        names, largest_scales = list(names), self._largest_scales()
+        figures = [
+            origin
+            for origin in self.bench
+            if origin.row["row"] in names
+            and origin.document["scale"] == largest_scales[_case_key(origin.row)]
         ]
-        return sorted(found, key=lambda each: names.index(each.row["row"]))
+        return sorted(figures, key=lambda origin: names.index(origin.row["row"]))
 
-    def _largest(self) -> dict[tuple[str, str], float]:
-        largest: dict[tuple[str, str], float] = {}
+    def _largest_scales(self) -> dict[tuple[str, str], float]:
+        """Return the largest scale of each row and case."""
+        scales: dict[tuple[str, str], float] = {}
         for row, document in self.bench:
-            largest[_case(row)] = max(document["scale"], largest.get(_case(row), 0))
-        return largest
+            scales[_case_key(row)] = max(document["scale"], scales.get(_case_key(row), 0))
+        return scales
 
     def ratios(self, row: str, cases: str = ".*") -> dict[str, float]:
-        """Return the ratios of a row's cases (a pattern of their names), as `named` names them."""
-        return {key: each["ratio"] for key, each in self._cases(row, cases) if not each["what"]}
+        """Return the ratios of a row's cases, by name; `cases` is a pattern of their names."""
+        return {
+            name: case_row["ratio"]
+            for name, case_row in self._named_cases(row, cases)
+            if not case_row["what"]
+        }
 
     def facts(self, row: str, what: str, cases: str = ".*") -> dict[str, Any]:
-        """Return one of the other figures of a row's cases."""
-        return {key: each["value"] for key, each in self._cases(row, cases) if each["what"] == what}
+        """Return one of the other figures of a row's cases, by name."""
+        return {
+            name: case_row["value"]
+            for name, case_row in self._named_cases(row, cases)
+            if case_row["what"] == what
+        }
 
-    def _cases(self, row: str, cases: str) -> Iterator[tuple[str, Row]]:
-        for each, _ in self.of_rows([row]):
-            if re.fullmatch(cases, each["case"]):
-                yield named(each), each
+    def _named_cases(self, row: str, cases: str) -> Iterator[tuple[str, Row]]:
+        for case_row, _ in self.of_rows([row]):
+            if re.fullmatch(cases, case_row["case"]):
+                yield figure_name(case_row), case_row
 
     def engines(
-        self, over: str, under: str, steps: Iterable[str], entries: int, column: str = "seconds"
+        self,
+        numerator: str,
+        denominator: str,
+        steps: Iterable[str],
+        entries: int,
+        column: str = "seconds",
     ) -> dict[str, float]:
-        """Return by step how many times as much one engine takes as another, where both ran.
+        """Return the ratio of two engines in a column, by "pipeline, STEP", where both ran.
 
-        Names are "pipeline, STEP".
+        `numerator` and `denominator` are the engines.
         """
-        by = {
+        value_of = {
             (row["step"], row["engine"]): row[column]
             for row, _ in self.pipeline
             if row["entries"] == entries and row[column]
         }
         return {
-            f"pipeline, {step}": by[step, over] / by[step, under]
+            f"pipeline, {step}": value_of[step, numerator] / value_of[step, denominator]
             for step in steps
-            if (step, over) in by and (step, under) in by
+            if (step, numerator) in value_of and (step, denominator) in value_of
         }

@@ -1,7 +1,8 @@
-"""Tables between the marks of the pages about speed.
+"""The tables between the marks of the pages about speed.
 
-`<!-- made by tools.performance: KIND NAMES -->` begins one, `<!-- end of it -->` ends it. KIND is
-`promises`, `unmet`, `peers`, `runs`, `pipeline`, or `rows` with the names of rows of the benchmark.
+A table begins with `<!-- made by tools.performance: KIND NAMES -->` and ends with
+`<!-- end of it -->`. KIND is `promises`, `unmet`, `peers`, `runs`, `pipeline`, or `rows` followed
+by the names of rows of the benchmark.
 """
 
 from __future__ import annotations
@@ -15,71 +16,82 @@ from tools.bench.cli import EXPERIMENT as BENCH, format_missed_value
 from tools.lab import Row
 from tools.lab.document import Document
 from tools.lab.table import markdown
-from tools.performance.figures import Figures, Origin, named
-from tools.performance.promises import judged
+from tools.performance.figures import Figures, Origin, figure_name
+from tools.performance.promises import judge_promises
 from tools.pipeline.experiment import EXPERIMENT as PIPELINE
-from tools.pipeline.steps import SPARKS, STEPS
+from tools.pipeline.steps import SPARK_MASTERS, STEPS
 
-_MARKED = re.compile(
+_TABLE_PATTERN = re.compile(
     r"(<!-- made by tools\.performance: (\w+) ?([^>]*) -->)\n.*?(<!-- end of it -->)", re.DOTALL
 )
 
 
-def with_tables(text: str, figures: Figures) -> str:
-    """Return a page with its tables made anew; `LookupError` for a kind that there is not."""
+def replace_tables(text: str, figures: Figures) -> str:
+    """Return a page with its tables rebuilt; raise `LookupError` for an unknown kind."""
 
-    def made(found: re.Match[str]) -> str:
-        begin, kind, names, end = found.groups()
-        if kind not in _KINDS:
-            raise LookupError(f"no table {kind!r}; there are {', '.join(_KINDS)}")
-        return f"{begin}\n\n{_KINDS[kind](figures, names.split())}\n\n{end}"
+    def build_table(match: re.Match[str]) -> str:
+        begin_mark, kind, names, end_mark = match.groups()
+        if kind not in _TABLE_BUILDERS:
+            raise LookupError(f"no table {kind!r}; there are {', '.join(_TABLE_BUILDERS)}")
+        return f"{begin_mark}\n\n{_TABLE_BUILDERS[kind](figures, names.split())}\n\n{end_mark}"
 
-    return _MARKED.sub(made, text)
+    return _TABLE_PATTERN.sub(build_table, text)
 
 
-def named_rows(text: str) -> list[str]:
-    """Return the rows of the benchmark whose tables a page has."""
+def list_row_names(text: str) -> list[str]:
+    """Return the names of the benchmark's rows whose tables a page includes."""
     return [
         name
-        for _, kind, names, _ in _MARKED.findall(text)
+        for _, kind, names, _ in _TABLE_PATTERN.findall(text)
         if kind == "rows"
         for name in names.split()
     ]
 
 
-# -- what holds
+# -- targets
 
 
-def _promises(figures: Figures, _: Sequence[str]) -> str:
-    heads = ("path", "against", "must reach", "measured", "holds")
+def _promise_table(figures: Figures, _: Sequence[str]) -> str:
+    """Return the table of all promises and whether they hold."""
+    headers = ("path", "against", "must reach", "measured", "holds")
     rows = [
-        (each.promise.path, each.promise.against, each.promise.must, each.measured, each.verdict)
-        for each in judged(figures)
+        (
+            judgement.promise.path,
+            judgement.promise.against,
+            judgement.promise.must,
+            judgement.measured,
+            judgement.verdict,
+        )
+        for judgement in judge_promises(figures)
     ]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, ("---",) * 5, *rows))
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (headers, ("---",) * 5, *rows))
 
 
-def _unmet(figures: Figures, _: Sequence[str]) -> str:
-    promises = judged(figures)
-    promised = {name for each in promises for name in each.values}
-    others = [
-        row for row in _all_rows(figures) if row["holds"] is not None and named(row) not in promised
+def _unmet_table(figures: Figures, _: Sequence[str]) -> str:
+    """Return the figures that miss their target: of promises, then of other rows."""
+    promises = judge_promises(figures)
+    promised = {name for judgement in promises for name in judgement.values}
+    other_rows = [
+        row
+        for row in _all_rows(figures)
+        if row["holds"] is not None and figure_name(row) not in promised
     ]
     lines = [
-        (each.promise.path, name, each.promise.told(value), each.promise.must)
-        for each in promises
-        for name, value in each.missed.items()
+        (judgement.promise.path, name, judgement.promise.told(value), judgement.promise.must)
+        for judgement in promises
+        for name, value in judgement.missed.items()
     ]
     lines += [
-        ("", named(row), format_missed_value(row), row["target"])
-        for row in others
+        ("", figure_name(row), format_missed_value(row), row["target"])
+        for row in other_rows
         if not row["holds"]
     ]
-    heads = ("path", "figure", "measured", "must reach")
-    cells = (heads, ("---", "---", "---:", "---"), *lines)
+    headers = ("path", "figure", "measured", "must reach")
+    cells = (headers, ("---", "---", "---:", "---"), *lines)
     return (
-        f"Of {sum(len(each.values) for each in promises)} figures behind the table above, and "
-        f"{len(others)} more that rows of the benchmark have a target for, {len(lines)} are not as "
+        f"Of {sum(len(judgement.values) for judgement in promises)} figures behind the table "
+        f"above, and {len(other_rows)} more that rows of the benchmark have a target for, "
+        f"{len(lines)} are not as "
         f"they must be:\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in cells)
     )
 
@@ -89,23 +101,25 @@ def _all_rows(figures: Figures) -> list[Row]:
     return [row for row, _ in figures.of_rows(names)]
 
 
-def _peers(figures: Figures, _: Sequence[str]) -> str:
-    ends = tuple(f", {name}" for name in _PEERS)
-    rows = [row for row in _all_rows(figures) if row["case"].endswith(ends) and not row["what"]]
-    names = ("row", "case", "ratio", "ours", "baseline")
-    columns = [column for column in _columns(BENCH.columns) if column["name"] in names]
+def _peer_table(figures: Figures, _: Sequence[str]) -> str:
+    suffixes = tuple(f", {name}" for name in _PEER_NAMES)
+    rows = [row for row in _all_rows(figures) if row["case"].endswith(suffixes) and not row["what"]]
+    column_names = ("row", "case", "ratio", "ours", "baseline")
+    columns = [column for column in _as_documents(BENCH.columns) if column["name"] in column_names]
     return markdown(columns, rows)
 
 
-_PEERS = ("lmdb", "plyvel", "pyroaring", "rbloom", "fastbloom-rs")
-"""Libraries that cases are named by."""
+_PEER_NAMES = ("lmdb", "plyvel", "pyroaring", "rbloom", "fastbloom-rs")
+"""The libraries that the names of cases end with."""
 
 
-def _runs(figures: Figures, _: Sequence[str]) -> str:
-    documents = {id(each.document): each.document for each in (*figures.bench, *figures.pipeline)}
+def _run_summary(figures: Figures, _: Sequence[str]) -> str:
+    documents = {
+        id(origin.document): origin.document for origin in (*figures.bench, *figures.pipeline)
+    }
     dates = sorted(str(document["made"]) for document in documents.values())
-    loads = sorted(load for document in documents.values() for load in _load(document))
-    machines = dict.fromkeys(_machine(document) for document in documents.values())
+    loads = sorted(load for document in documents.values() for load in _load_averages(document))
+    machines = dict.fromkeys(_describe_machine(document) for document in documents.values())
     return (
         f"The figures are of {len(documents)} runs between {dates[0][:10]} and {dates[-1][:10]}, "
         f"on {' and on '.join(machines)}, with a load average of {loads[0]:.1f} to "
@@ -116,56 +130,60 @@ def _runs(figures: Figures, _: Sequence[str]) -> str:
 # -- figures
 
 
-def _rows(figures: Figures, names: Sequence[str]) -> str:
-    found = figures.of_rows(names)
+def _row_tables(figures: Figures, names: Sequence[str]) -> str:
+    """Return the tables of some rows; raise `LookupError` for a row without figures."""
+    origins = figures.of_rows(names)
     for name in names:
-        if not any(each.row["row"] == name for each in found):
+        if not any(origin.row["row"] == name for origin in origins):
             raise LookupError(f"no figures of the row {name!r}")
-    rows = [each.row for each in found]
-    plain = [row for row in rows if ": " not in row["what"]]
-    parts = [_said(found)]
-    if plain:
-        parts.append(markdown(_columns(BENCH.columns), plain, BENCH.parted))
-    if len(plain) < len(rows):
-        parts.append(_crossed([row for row in rows if ": " in row["what"]]))
+    rows = [origin.row for origin in origins]
+    plain_rows = [row for row in rows if ": " not in row["what"]]
+    parts = [_describe_runs(origins)]
+    if plain_rows:
+        parts.append(markdown(_as_documents(BENCH.columns), plain_rows, BENCH.parted))
+    if len(plain_rows) < len(rows):
+        parts.append(_pivot_figures([row for row in rows if ": " in row["what"]]))
     return "\n\n".join(parts)
 
 
-def _crossed(rows: Sequence[Row]) -> str:
-    """Return figures named "of what: figure" as a table that has a column for each figure."""
+def _pivot_figures(rows: Sequence[Row]) -> str:
+    """Return figures named "subject: figure" as a table with a column for each figure."""
     lines: dict[tuple[str, ...], Row] = {}
-    heads = ["row", "case", "of"]
+    headers = ["row", "case", "of"]
     for row in rows:
-        of, _, figure = row["what"].partition(": ")
+        subject, _, figure = row["what"].partition(": ")
         line = lines.setdefault(
-            (row["row"], row["case"], of), {"row": row["row"], "case": row["case"], "of": of}
+            (row["row"], row["case"], subject),
+            {"row": row["row"], "case": row["case"], "of": subject},
         )
         line[figure] = row["value"]
-        heads += [figure] if figure not in heads else []
-    columns = [{"name": name, "label": name, "unit": "", "kind": "told"} for name in heads]
-    return markdown(columns, [dict.fromkeys(heads) | line for line in lines.values()])
+        headers += [figure] if figure not in headers else []
+    columns = [{"name": name, "label": name, "unit": "", "kind": "told"} for name in headers]
+    return markdown(columns, [dict.fromkeys(headers) | line for line in lines.values()])
 
 
-def _pipeline(figures: Figures, _: Sequence[str]) -> str:
-    order = ("entries", "step", "engine")
-    found = sorted(figures.pipeline, key=lambda each: [each.row[name] for name in order])
-    rows = [each.row for each in found]
-    columns = [each for each in _columns(PIPELINE.columns) if each["name"] not in _BESIDE]
-    return "\n\n".join((_said(found), _engines_crossed(rows), markdown(columns, rows)))
+def _pipeline_tables(figures: Figures, _: Sequence[str]) -> str:
+    sort_columns = ("entries", "step", "engine")
+    origins = sorted(figures.pipeline, key=lambda each: [each.row[name] for name in sort_columns])
+    rows = [each.row for each in origins]
+    columns = [
+        each for each in _as_documents(PIPELINE.columns) if each["name"] not in _OMITTED_COLUMNS
+    ]
+    return "\n\n".join((_describe_runs(origins), _pivot_engines(rows), markdown(columns, rows)))
 
 
-_BESIDE = ("rows", "asked", "below")
-"""Columns of the pipeline that only the table by engine has, or none."""
+_OMITTED_COLUMNS = ("rows", "asked", "below")
+"""The columns that the pipeline's full table omits."""
 
 
-def _engines_crossed(rows: Sequence[Row]) -> str:
-    """Return a table of a line a step and size: the seconds of every engine, and ratios."""
-    times: dict[tuple[int, str], dict[str, Any]] = {}
+def _pivot_engines(rows: Sequence[Row]) -> str:
+    """Return a table with a line per step and size: the seconds of every engine, and ratios."""
+    values_of_step: dict[tuple[int, str], dict[str, Any]] = {}
     for row in rows:
-        line = times.setdefault((row["entries"], row["step"]), {})
+        line = values_of_step.setdefault((row["entries"], row["step"]), {})
         line[row["engine"]] = row["seconds"]
         line[f"{row['engine']}, CPU"] = row["cpu"]
-        if row["engine"] in SPARKS and row["below"] is not None:
+        if row["engine"] in SPARK_MASTERS and row["below"] is not None:
             line["below"] = max(line.get("below", 0), row["below"])
         line["asked"] = row["asked"] or line.get("asked")
     lines = [
@@ -173,61 +191,66 @@ def _engines_crossed(rows: Sequence[Row]) -> str:
             "entries": entries,
             "step": step,
             **{engine: line.get(engine) for engine in STEPS},
-            "spark / local": _over(line, "spark", "local"),
-            "by CPU": _over(line, "spark, CPU", "local, CPU"),
-            "one / two executors": _over(line, "one executor", "two executors"),
+            "spark / local": _ratio(line, "spark", "local"),
+            "by CPU": _ratio(line, "spark, CPU", "local, CPU"),
+            "one / two executors": _ratio(line, "one executor", "two executors"),
             "DuckDB was asked": line["asked"],
             "workers and JVM, MiB": line.get("below"),
         }
-        for (entries, step), line in times.items()
+        for (entries, step), line in values_of_step.items()
     ]
-    heads = [{"name": name, "label": name, "unit": "", "kind": "told"} for name in lines[0]]
-    return markdown(heads, lines)
+    headers = [{"name": name, "label": name, "unit": "", "kind": "told"} for name in lines[0]]
+    return markdown(headers, lines)
 
 
-def _over(line: dict[str, Any], above: str, below: str) -> float | None:
-    return line[above] / line[below] if line.get(above) and line.get(below) else None
+def _ratio(line: dict[str, Any], numerator: str, denominator: str) -> float | None:
+    return (
+        line[numerator] / line[denominator]
+        if line.get(numerator) and line.get(denominator)
+        else None
+    )
 
 
-def _said(found: Iterable[Origin]) -> str:
-    """Return by which commands figures were made, when and where, a line each."""
-    documents = {id(each.document): each.document for each in found}
-    return "\n".join(f"- {_origin(document)}" for document in documents.values())
+def _describe_runs(origins: Iterable[Origin]) -> str:
+    """Return a line for each run that made figures: command, date, machine."""
+    documents = {id(origin.document): origin.document for origin in origins}
+    return "\n".join(f"- {_describe_run(document)}" for document in documents.values())
 
 
-def _origin(document: Document) -> str:
+def _describe_run(document: Document) -> str:
     absent = f"; not installed: {', '.join(document['absent'])}" if document["absent"] else ""
     note = f". {document['note']}" if document.get("note") else ""
     return (
         f"`{document['command']}`, {document['made'][:16].replace('T', ' ')} UTC, "
-        f"{_machine(document)}, {_loaded(document)}, {document['rounds']} rounds{absent}{note}"
+        f"{_describe_machine(document)}, {_describe_load(document)}, {document['rounds']} "
+        f"rounds{absent}{note}"
     )
 
 
-def _machine(document: Document) -> str:
+def _describe_machine(document: Document) -> str:
     machine = document["machine"]
     return f"{machine['cores']} cores ({machine['processor']})"
 
 
-def _load(document: Document) -> list[float]:
-    """Return the load average at the start of a run; nothing where it was not noted."""
+def _load_averages(document: Document) -> list[float]:
+    """Return the load average at the start of a run, or nothing if it was not recorded."""
     return [float(load) for load in document["machine"]["load_average"][:1]]
 
 
-def _loaded(document: Document) -> str:
-    load = _load(document)
+def _describe_load(document: Document) -> str:
+    load = _load_averages(document)
     return f"load {load[0]:.1f}" if load else "load not noted"
 
 
-def _columns(columns: Iterable[Any]) -> list[dict[str, Any]]:
+def _as_documents(columns: Iterable[Any]) -> list[dict[str, Any]]:
     return [asdict(column) for column in columns]
 
 
-_KINDS: dict[str, Callable[[Figures, Sequence[str]], str]] = {
-    "promises": _promises,
-    "unmet": _unmet,
-    "peers": _peers,
-    "runs": _runs,
-    "rows": _rows,
-    "pipeline": _pipeline,
+_TABLE_BUILDERS: dict[str, Callable[[Figures, Sequence[str]], str]] = {
+    "promises": _promise_table,
+    "unmet": _unmet_table,
+    "peers": _peer_table,
+    "runs": _run_summary,
+    "rows": _row_tables,
+    "pipeline": _pipeline_tables,
 }

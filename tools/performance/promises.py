@@ -1,4 +1,4 @@
-"""The ratios that must hold, and whether they do, by kept figures."""
+"""The ratios that must hold, judged by the saved figures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SQL = STEPS["duckdb"]
 
 
 class Promise(NamedTuple):
-    """A path, what it is held against, and what every one of some figures must be."""
+    """A path of the package, its baseline, and the limit that all of some figures must meet."""
 
     path: str
     against: str
@@ -27,31 +27,31 @@ class Promise(NamedTuple):
 
     @property
     def must(self) -> str:
-        """What must be, in words."""
+        """The limit as text."""
         return f"{self.sign} {as_text(self.limit)}{self.unit}".removeprefix("= ")
 
     def holds(self, value: float) -> bool:
-        """Return whether one figure is as it must be."""
+        """Return whether a figure meets the limit."""
         if self.sign == "=":
             return value == self.limit
         return value >= self.limit if self.sign == ">=" else value <= self.limit
 
     def told(self, value: float) -> str:
-        """Return a figure as tables have it: one that is not as it must be reads as that."""
+        """Return a figure as text, rounded so that one that misses the limit differs from it."""
         return as_text(value) if self.holds(value) else format_missed(value, self.limit)
 
 
-def _ratio(row: str, cases: str = ".*") -> Values:
+def _ratio_values(row: str, cases: str = ".*") -> Values:
     return lambda figures: figures.ratios(row, cases)
 
 
-def _fact(row: str, what: str, cases: str = ".*") -> Values:
+def _fact_values(row: str, what: str, cases: str = ".*") -> Values:
     return lambda figures: figures.facts(row, what, cases)
 
 
-def _engines(over: str, under: str, steps: tuple[str, ...]) -> Values:
-    """Return how the seconds by the clock of two engines compare, over the largest dump."""
-    return lambda figures: figures.engines(over, under, steps, 50 * _MILLION, "seconds")
+def _engine_ratios(numerator: str, denominator: str, steps: tuple[str, ...]) -> Values:
+    """Return the ratio of two engines' wall seconds, for the largest dump."""
+    return lambda figures: figures.engines(numerator, denominator, steps, 50 * _MILLION, "seconds")
 
 
 PROMISES = (
@@ -61,7 +61,7 @@ PROMISES = (
         "<=",
         2.5,
         "x its time",
-        _ratio("idx-availability", "contiguous|striped.*"),
+        _ratio_values("idx-availability", "contiguous|striped.*"),
     ),
     Promise(
         "availability of a flushed 1M-entry ledger, RocksDB",
@@ -69,7 +69,7 @@ PROMISES = (
         ">=",
         1.6,
         "x",
-        _ratio("rocks-availability", "entry ids"),
+        _ratio_values("rocks-availability", "entry ids"),
     ),
     Promise(
         "encoded ids of a 2-of-3 stripe, 1M",
@@ -77,7 +77,7 @@ PROMISES = (
         "=",
         88,
         " bytes",
-        _fact("encoding", "encoded bytes"),
+        _fact_values("encoding", "encoded bytes"),
     ),
     Promise(
         "encode and decode them, 1M",
@@ -85,7 +85,7 @@ PROMISES = (
         ">=",
         5,
         "x",
-        _ratio("encoding", "encode and decode"),
+        _ratio_values("encoding", "encode and decode"),
     ),
     Promise(
         "missing entries of a striped 10M ledger",
@@ -93,7 +93,7 @@ PROMISES = (
         ">=",
         100,
         "x",
-        _ratio("missing", "none lost|6 lost"),
+        _ratio_values("missing", "none lost|6 lost"),
     ),
     Promise(
         "memory that missing entries take",
@@ -101,13 +101,23 @@ PROMISES = (
         "<=",
         100_000,
         " bytes",
-        _fact("missing", "peak bytes, missing"),
+        _fact_values("missing", "peak bytes, missing"),
     ),
     Promise(
-        "`put_many` to RocksDB", "`db[k] = v`", ">=", 3.5, "x", _ratio("rocks-fill", "put_many")
+        "`put_many` to RocksDB",
+        "`db[k] = v`",
+        ">=",
+        3.5,
+        "x",
+        _ratio_values("rocks-fill", "put_many"),
     ),
     Promise(
-        "bulk load of RocksDB, 1M", "`db[k] = v`", ">=", 5.5, "x", _ratio("rocks-fill", "bulk_load")
+        "bulk load of RocksDB, 1M",
+        "`db[k] = v`",
+        ">=",
+        5.5,
+        "x",
+        _ratio_values("rocks-fill", "bulk_load"),
     ),
     Promise(
         "memtable, add",
@@ -115,7 +125,7 @@ PROMISES = (
         ">=",
         5,
         "x",
-        _ratio("memtable-put", "put, 100 ledgers"),
+        _ratio_values("memtable-put", "put, 100 ledgers"),
     ),
     Promise(
         "memtable, `put_many`",
@@ -123,7 +133,7 @@ PROMISES = (
         ">=",
         40,
         "x",
-        _ratio("memtable-put-many", ".*batches of 1000"),
+        _ratio_values("memtable-put-many", ".*batches of 1000"),
     ),
     Promise(
         "batch read from disk",
@@ -131,7 +141,7 @@ PROMISES = (
         ">=",
         10,
         "x",
-        _ratio("batch-read", ".*from disk.*"),
+        _ratio_values("batch-read", ".*from disk.*"),
     ),
     Promise(
         "batch read from the cache",
@@ -139,10 +149,15 @@ PROMISES = (
         ">=",
         3,
         "x",
-        _ratio("batch-read", ".*from cache.*"),
+        _ratio_values("batch-read", ".*from cache.*"),
     ),
     Promise(
-        "single read", "hand-written get and pread", "<=", 2, "x its time", _ratio("single-read")
+        "single read",
+        "hand-written get and pread",
+        "<=",
+        2,
+        "x its time",
+        _ratio_values("single-read"),
     ),
     Promise(
         "batch read over loopback, by the clock",
@@ -150,7 +165,7 @@ PROMISES = (
         ">=",
         10,
         "x",
-        _fact("wire-reads", "entries a wall second, against single reads"),
+        _fact_values("wire-reads", "entries a wall second, against single reads"),
     ),
     Promise(
         "bloom filter, built and probed, 1M",
@@ -158,7 +173,7 @@ PROMISES = (
         ">=",
         30,
         "x",
-        _ratio("bloom", "build and probe"),
+        _ratio_values("bloom", "build and probe"),
     ),
     Promise(
         "bloom filter, the same",
@@ -166,7 +181,7 @@ PROMISES = (
         ">=",
         1,
         "x",
-        _ratio("bloom", "build and probe, fast.*"),
+        _ratio_values("bloom", "build and probe, fast.*"),
     ),
     Promise(
         "stream look-up, 500 objects, 300 streams, warm: loads",
@@ -174,7 +189,7 @@ PROMISES = (
         ">=",
         50,
         "x fewer",
-        _fact("streams", "times fewer loads than load-all"),
+        _fact_values("streams", "times fewer loads than load-all"),
     ),
     Promise(
         "stream look-up: waves",
@@ -182,7 +197,7 @@ PROMISES = (
         "<=",
         2,
         "",
-        _fact("streams", "waves a look-up"),
+        _fact_values("streams", "waves a look-up"),
     ),
     Promise(
         "stream look-up: time",
@@ -190,16 +205,16 @@ PROMISES = (
         ">=",
         1,
         "x",
-        _ratio("streams", "bloom, sparse-index"),
+        _ratio_values("streams", "bloom, sparse-index"),
     ),
-    Promise("dump to Parquet", "row loop", ">=", 50, "x", _ratio("dump")),
+    Promise("dump to Parquet", "row loop", ">=", 50, "x", _ratio_values("dump")),
     Promise(
         "dump to Parquet, peak memory, 1M to 50M entries",
         "whatever the size",
         "<=",
         600,
         " MiB",
-        _fact("dump-sizes", "peak MiB"),
+        _fact_values("dump-sizes", "peak MiB"),
     ),
     Promise(
         "scope 0, 128-bit support in place",
@@ -207,7 +222,7 @@ PROMISES = (
         ">=",
         0.97,
         "x",
-        _ratio("scope", ".*scope 0 against twin"),
+        _ratio_values("scope", ".*scope 0 against twin"),
     ),
     Promise(
         "another scope: entry log, journal",
@@ -226,7 +241,7 @@ PROMISES = (
         "=",
         8,
         " bytes more",
-        _fact("ledger-scope", "index key, bytes, more for a scope"),
+        _fact_values("ledger-scope", "index key, bytes, more for a scope"),
     ),
     Promise(
         "questions of the pipeline, 50M, by the clock",
@@ -234,7 +249,7 @@ PROMISES = (
         ">=",
         1,
         "x",
-        _engines("duckdb", "local", SQL),
+        _engine_ratios("duckdb", "local", SQL),
     ),
     Promise(
         "questions by Spark, two cores",
@@ -242,7 +257,7 @@ PROMISES = (
         ">=",
         1,
         "x",
-        _engines("duckdb", "spark", SQL),
+        _engine_ratios("duckdb", "spark", SQL),
     ),
     Promise(
         "kernels by Spark",
@@ -250,7 +265,7 @@ PROMISES = (
         "<=",
         2,
         "x their time",
-        _engines("spark", "local", KERNELS),
+        _engine_ratios("spark", "local", KERNELS),
     ),
     Promise(
         "loads by Spark",
@@ -258,7 +273,7 @@ PROMISES = (
         "<=",
         2.5,
         "x their time",
-        _engines("spark", "local", LOADS),
+        _engine_ratios("spark", "local", LOADS),
     ),
     Promise(
         "questions by two executors of one core",
@@ -266,7 +281,7 @@ PROMISES = (
         ">=",
         1.5,
         "x",
-        _engines("one executor", "two executors", SQL),
+        _engine_ratios("one executor", "two executors", SQL),
     ),
     Promise(
         "`add_batch` of 1,000 and flush; with journal, synced",
@@ -274,7 +289,7 @@ PROMISES = (
         "<=",
         1,
         "x its time",
-        _ratio("ledger-write", "add_batch.*|add_entries.*|journal.*"),
+        _ratio_values("ledger-write", "add_batch.*|add_entries.*|journal.*"),
     ),
     Promise(
         "single add",
@@ -282,7 +297,7 @@ PROMISES = (
         "<=",
         2,
         "x its time",
-        _ratio("ledger-write", "add_entry,.*"),
+        _ratio_values("ledger-write", "add_entry,.*"),
     ),
     Promise(
         "replay",
@@ -301,7 +316,7 @@ PROMISES = (
         "<=",
         3,
         "x its time",
-        _ratio("ledger-upkeep", "compaction.*"),
+        _ratio_values("ledger-upkeep", "compaction.*"),
     ),
     Promise(
         "audit over directories of 3 bookies",
@@ -309,13 +324,13 @@ PROMISES = (
         ">=",
         4,
         "x",
-        _ratio("audit", "audit, directories, (idx|rocksdb)"),
+        _ratio_values("audit", "audit, directories, (idx|rocksdb)"),
     ),
 )
 
 
 class _Judgement(NamedTuple):
-    """A promise, the figures it is about, and those of them that are not as they must be."""
+    """A promise, its figures, and those that miss the limit."""
 
     promise: Promise
     values: Mapping[str, float]
@@ -323,29 +338,29 @@ class _Judgement(NamedTuple):
 
     @property
     def measured(self) -> str:
-        """The figure, or the lowest and the highest."""
+        """The figure, or the lowest and the highest one."""
         if not self.values:
             return "not measured"
         low, high = min(self.values.values()), max(self.values.values())
-        ends = [low] if low == high else [low, high]
-        return " .. ".join(map(self.promise.told, ends))
+        bounds = [low] if low == high else [low, high]
+        return " .. ".join(map(self.promise.told, bounds))
 
     @property
     def verdict(self) -> str:
-        """Whether it holds: yes, no, or for how many of the figures."""
+        """Whether the promise holds: "yes", "no", or the number of figures that meet it."""
         if not self.values:
             return ""
         if self.missed:
-            held = len(self.values) - len(self.missed)
-            return f"**{held} of {len(self.values)}**" if held else "**no**"
+            met_count = len(self.values) - len(self.missed)
+            return f"**{met_count} of {len(self.values)}**" if met_count else "**no**"
         return "yes"
 
 
-def judged(figures: Figures) -> list[_Judgement]:
-    """Return each promise with its figures."""
-    found = []
+def judge_promises(figures: Figures) -> list[_Judgement]:
+    """Return each promise with its figures and verdict."""
+    judgements = []
     for promise in PROMISES:
         values = promise.values(figures)
         missed = {key: value for key, value in values.items() if not promise.holds(value)}
-        found.append(_Judgement(promise, values, missed))
-    return found
+        judgements.append(_Judgement(promise, values, missed))
+    return judgements

@@ -1,4 +1,4 @@
-"""The pipeline as an experiment of the lab: its columns, its own options, what is found."""
+"""The pipeline as an experiment of the lab: its columns, options and findings."""
 
 from __future__ import annotations
 
@@ -10,44 +10,51 @@ from typing import Any
 
 from tools.lab import Column, Experiment, Panel, Row, Run
 from tools.lab.experiment import Rows
-from tools.pipeline.measure import in_a_process
-from tools.pipeline.other_programs import ASKED
-from tools.pipeline.steps import KERNELS, LOADS, STEPS, TEXTS
-from tools.pipeline.world import opened_world
+from tools.pipeline.measure import run_in_process
+from tools.pipeline.other_programs import DUCKDB_QUESTIONS
+from tools.pipeline.steps import KERNELS, LOADS, SQL_ANALYSES, STEPS
+from tools.pipeline.world import prepare_world
 
 _MIB = 1 << 20
 ENTRIES, LEDGERS = 1_000_000, 1000
-USUAL = "local,spark,duckdb,polars,write batch"
+DEFAULT_ENGINES = "local,spark,duckdb,polars,write batch"
 
 
-def _names(text: str, known: Sequence[str]) -> list[str]:
-    """Return names with commas between them; an argument error for one that is not known."""
+def _parse_names(text: str, allowed: Sequence[str]) -> list[str]:
+    """Parse comma-separated names; raise an argument error for one that is not allowed."""
     names = text.split(",")
     for name in names:
-        if name not in known:
-            raise argparse.ArgumentTypeError(f"no {name!r}; there are {', '.join(known)}")
+        if name not in allowed:
+            raise argparse.ArgumentTypeError(f"no {name!r}; there are {', '.join(allowed)}")
     return names
 
 
-def _engines(text: str) -> list[str]:
-    return _names(text, list(STEPS))
+def _parse_engines(text: str) -> list[str]:
+    return _parse_names(text, list(STEPS))
 
 
-def _steps(text: str) -> list[str]:
-    return _names(text, list(dict.fromkeys(step for steps in STEPS.values() for step in steps)))
+def _parse_steps(text: str) -> list[str]:
+    return _parse_names(
+        text, list(dict.fromkeys(step for steps in STEPS.values() for step in steps))
+    )
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("entries", type=int, nargs="?", help="rows of all three bookies together")
     add("--ledgers", type=int, default=LEDGERS, help="(default: %(default)s)")
-    add("--engines", type=_engines, default=_engines(USUAL), help=f"(default: {USUAL})")
-    add("--only", type=_steps, default=[], metavar="STEPS", help="with commas between them")
+    add(
+        "--engines",
+        type=_parse_engines,
+        default=_parse_engines(DEFAULT_ENGINES),
+        help=f"(default: {DEFAULT_ENGINES})",
+    )
+    add("--only", type=_parse_steps, default=[], metavar="STEPS", help="with commas between them")
     add("--world", type=Path, help="where the data go and stay (default: scratch)")
 
 
-def wanted(engines: Sequence[str], only: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
-    """Yield (engine, step) of what is measured."""
+def choose_steps(engines: Sequence[str], only: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
+    """Yield the (engine, step) pairs to measure."""
     for engine in engines:
         for step in STEPS[engine]:
             if not only or step in only:
@@ -56,49 +63,53 @@ def wanted(engines: Sequence[str], only: Sequence[str] = ()) -> Iterator[tuple[s
 
 def measure(run: Run) -> Iterator[Row]:
     """Yield a row for each step of each engine, each in a process of its own."""
-    given = run.options
-    entries = given.entries or run.scaled(ENTRIES, 600)
-    engines = [name for name in given.engines if not _absent(run, name)]
-    top = given.world or run.directory
+    options = run.options
+    entries = options.entries or run.scaled(ENTRIES, 600)
+    engines = [name for name in options.engines if not _is_absent(run, name)]
+    directory = options.world or run.directory
     run.tell(f"{entries} entries")
-    rows = opened_world(top, entries, given.ledgers)
-    for engine, step in wanted(engines, given.only):
+    rows = prepare_world(directory, entries, options.ledgers)
+    for engine, step in choose_steps(engines, options.only):
         run.tell(f"{step}, {engine}")
-        found = in_a_process(engine, step, top, run.rounds)
-        yield {"entries": entries, **_row(found, rows)}
+        measurement = run_in_process(engine, step, directory, run.rounds)
+        yield {"entries": entries, **_row(measurement, rows)}
 
 
-def _absent(run: Run, engine: str) -> bool:
-    """Return whether the library of an engine is not installed; noted then."""
+def _is_absent(run: Run, engine: str) -> bool:
+    """Return whether the library of an engine is missing; if so, the run records it."""
     return engine in ("duckdb", "polars") and run.peer(engine) is None
 
 
-def _row(found: dict[str, Any], entries: int) -> Row:
-    """Return the row of a step: the first round apart, of the others the median."""
-    row: Row = {name: found.get(name) for name in ("step", "engine", "rows", "error")}
+def _row(measurement: dict[str, Any], entries: int) -> Row:
+    """Return the row of a step: the first round separately, and the median of the others."""
+    row: Row = {name: measurement.get(name) for name in ("step", "engine", "rows", "error")}
     if row["error"] is None:
-        first = found["seconds"][0]
-        seconds, cpu = (median(found[name][1:] or found[name]) for name in ("seconds", "cpu"))
-        handled = found["rows"] if "load" in found["step"] else entries
+        first = measurement["seconds"][0]
+        seconds, cpu = (
+            median(measurement[name][1:] or measurement[name]) for name in ("seconds", "cpu")
+        )
+        row_count = measurement["rows"] if "load" in measurement["step"] else entries
         row |= {
-            "asked": ASKED[found["step"]] if found["engine"] == "duckdb" else None,
+            "asked": DUCKDB_QUESTIONS[measurement["step"]]
+            if measurement["engine"] == "duckdb"
+            else None,
             "first": first,
             "seconds": seconds,
             "cpu": cpu,
-            "rate": handled / seconds / 1e6,
-            "peak": found["peak"] // _MIB,
-            "below": found["below"] // _MIB,
-            "samples": {"seconds": found["seconds"], "cpu": found["cpu"]},
+            "rate": row_count / seconds / 1e6,
+            "peak": measurement["peak"] // _MIB,
+            "below": measurement["below"] // _MIB,
+            "samples": {"seconds": measurement["seconds"], "cpu": measurement["cpu"]},
         }
     return row
 
 
 def found(rows: Rows) -> list[str]:
-    """Return how the engines compare where more than one was asked."""
-    by = {(row["entries"], row["step"], row["engine"]): row for row in rows if not row["error"]}
+    """Return the findings: the engines compared with the local one."""
+    row_of = {(row["entries"], row["step"], row["engine"]): row for row in rows if not row["error"]}
     sentences = [f"{row['step']}, {row['engine']}: {row['error']}" for row in rows if row["error"]]
-    for (entries, step, engine), row in by.items():
-        local = by.get((entries, step, "local"))
+    for (entries, step, engine), row in row_of.items():
+        local = row_of.get((entries, step, "local"))
         if local is not None and engine != "local":
             times, memory = (row[name] / local[name] for name in ("seconds", "peak"))
             sentences.append(
@@ -139,8 +150,10 @@ EXPERIMENT = Experiment(
         Column("samples", "samples", kind="kept"),
     ),
     panels=(
-        Panel("Analyses", "step", "seconds", "engine", {"step": (*KERNELS, *TEXTS)}, log="y"),
-        Panel("Memory", "step", "peak", "engine", {"step": (*KERNELS, *TEXTS)}),
+        Panel(
+            "Analyses", "step", "seconds", "engine", {"step": (*KERNELS, *SQL_ANALYSES)}, log="y"
+        ),
+        Panel("Memory", "step", "peak", "engine", {"step": (*KERNELS, *SQL_ANALYSES)}),
         Panel("Dump and loads", "step", "seconds", "engine", {"step": ("dump", *LOADS)}),
     ),
     measure=measure,

@@ -1,4 +1,4 @@
-"""One step in a process of its own: seconds, CPU and memory of all its processes."""
+"""One step in a process of its own: seconds, CPU seconds and memory of all its processes."""
 
 from __future__ import annotations
 
@@ -12,81 +12,81 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tools.pipeline.steps import steps
+from tools.pipeline.steps import engine_steps
 
 _CHECKOUT = Path(__file__).parents[2]
 
 
-def _processes() -> Iterator[tuple[str, str]]:
-    """Yield (status, stat) of this process and of all below it, as Linux shows them."""
-    found = {}
+def _read_process_tree() -> Iterator[tuple[str, str]]:
+    """Yield the `/proc` texts (status, stat) of this process and its descendants."""
+    parent_and_texts = {}
     for path in Path("/proc").glob("[0-9]*"):
         try:
             texts = (path / "status").read_text(), (path / "stat").read_text()
         except OSError:
-            continue  # it has ended
-        found[int(path.name)] = int(texts[0].partition("PPid:")[2].split()[0]), texts
-    for number in found:
-        above = number
-        while above in found and above != os.getpid():
-            above = found[above][0]
-        if above == os.getpid():
-            yield found[number][1]
+            continue  # the process has ended
+        parent_and_texts[int(path.name)] = int(texts[0].partition("PPid:")[2].split()[0]), texts
+    for pid in parent_and_texts:
+        ancestor = pid
+        while ancestor in parent_and_texts and ancestor != os.getpid():
+            ancestor = parent_and_texts[ancestor][0]
+        if ancestor == os.getpid():
+            yield parent_and_texts[pid][1]
 
 
-def _resident() -> int:
-    """Return the highest resident sizes of this process and of all below it, in bytes."""
-    said = (status.partition("VmHWM:")[2].split() for status, _ in _processes())
-    return sum(int(words[0]) * 1024 for words in said if words)
+def _peak_resident_bytes() -> int:
+    """Return the sum of the peak resident sizes of this process and its descendants, in bytes."""
+    fields = (status.partition("VmHWM:")[2].split() for status, _ in _read_process_tree())
+    return sum(int(words[0]) * 1024 for words in fields if words)
 
 
-def _own() -> int:
-    """Return the highest resident size of this process alone, in bytes."""
+def _own_peak_bytes() -> int:
+    """Return the peak resident size of this process alone, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def _cpu() -> float:
-    """Return the seconds of CPU of this process and of all below it, also those that ended."""
-    ticks = (stat.rpartition(")")[2].split()[11:15] for _, stat in _processes())
-    return sum(sum(map(int, each)) for each in ticks) / os.sysconf("SC_CLK_TCK")
+def _cpu_seconds() -> float:
+    """Return the CPU seconds of this process and its descendants, including ended ones."""
+    ticks = (stat.rpartition(")")[2].split()[11:15] for _, stat in _read_process_tree())
+    return sum(sum(map(int, fields)) for fields in ticks) / os.sysconf("SC_CLK_TCK")
 
 
-def run_step(engine: str, name: str, top: Path, rounds: int) -> dict[str, Any]:
-    """Run one step of an engine; return its times, its rows and the memory it took."""
-    work = next(work for each, work in steps(engine, top) if each == name)
-    times, spent, rows = [], [], 0
+def run_step(engine: str, step: str, directory: Path, rounds: int) -> dict[str, Any]:
+    """Run a step of an engine for some rounds; return times, rows and peak memory."""
+    work = next(work for step_name, work in engine_steps(engine, directory) if step_name == step)
+    seconds, cpu_seconds, rows = [], [], 0
     for _ in range(max(rounds, 1)):
-        begin, before = time.perf_counter(), _cpu()
+        started, cpu_before = time.perf_counter(), _cpu_seconds()
         rows = work()
-        times.append(time.perf_counter() - begin)
-        spent.append(_cpu() - before)
-    made = {"engine": engine, "step": name, "seconds": times, "cpu": spent, "rows": rows}
-    whole, own = _resident(), _own()
-    return {**made, "peak": whole, "below": max(whole - own, 0)}
+        seconds.append(time.perf_counter() - started)
+        cpu_seconds.append(_cpu_seconds() - cpu_before)
+    result = {"engine": engine, "step": step, "seconds": seconds, "cpu": cpu_seconds, "rows": rows}
+    peak, own_peak = _peak_resident_bytes(), _own_peak_bytes()
+    return {**result, "peak": peak, "below": max(peak - own_peak, 0)}
 
 
-def in_a_process(engine: str, name: str, top: Path, rounds: int) -> dict[str, Any]:
-    """Return what `run_step` returns in a process of its own, or the error that ended it."""
-    words = [
+def run_in_process(engine: str, step: str, directory: Path, rounds: int) -> dict[str, Any]:
+    """Call `run_step` in a process of its own; return its result, or the error that ended it."""
+    command = [
         sys.executable,
         "-m",
         "tools.pipeline",
         "step",
         engine,
-        name,
-        str(top.resolve()),
+        step,
+        str(directory.resolve()),
         str(rounds),
     ]
-    done = subprocess.run(words, capture_output=True, text=True, cwd=_CHECKOUT)
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        return {"engine": engine, "step": name, "error": last}
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    process = subprocess.run(command, capture_output=True, text=True, cwd=_CHECKOUT)
+    if process.returncode:
+        error = (process.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        return {"engine": engine, "step": step, "error": error}
+    result: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
+    return result
 
 
-def main(words: Sequence[str]) -> int:
-    """Run the step that the words name (engine, step, world, rounds); print what it took."""
-    engine, name, world, rounds = words
-    print(json.dumps(run_step(engine, name, Path(world), int(rounds))))
+def main(arguments: Sequence[str]) -> int:
+    """Run the step of the arguments (engine, step, world, rounds); print the result as JSON."""
+    engine, step, world, rounds = arguments
+    print(json.dumps(run_step(engine, step, Path(world), int(rounds))))
     return 0

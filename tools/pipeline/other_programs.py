@@ -1,4 +1,4 @@
-"""The same questions, asked of the same Parquet files in other programs' words."""
+"""The same questions about the same Parquet files, asked of other programs."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Any
 import numpy as np
 
 Work = Callable[[], int]
-"""Does the step once; returns rows of its answer, or rows written."""
+"""Runs a step once; returns the number of rows in its answer, or of rows written."""
 
-ASKED = {
+DUCKDB_QUESTIONS = {
     "sequences": "runs of ids in entries",
     "comparison": "ids that two tables of entries have in common",
     "violations": "stretches of entries that bookies lack, without categories",
     "fragmentation": "the same",
 }
-"""What DuckDB is asked where it is asked, beside what ours answers."""
+"""The questions that DuckDB answers for each step, which may be simpler than ours."""
 
 
-def _write_batch(top: Path) -> Iterator[tuple[str, Work]]:
-    """The plain way to fill RocksDB: batches of 10,000, keys built with numpy."""
+def _write_batch_steps(directory: Path) -> Iterator[tuple[str, Work]]:
+    """Yield the step that fills RocksDB plainly: batches of 10,000, keys built with numpy."""
     import pyarrow.dataset as ds
     from rocksdict import Rdict, WriteBatch
 
@@ -31,42 +31,44 @@ def _write_batch(top: Path) -> Iterator[tuple[str, Work]]:
     from bkstore.index.rocks.keys import entry_keys, values
     from bkstore.index.rocks.options import location_options
 
-    def work() -> int:
-        out = top / "loaded"
-        shutil.rmtree(out, ignore_errors=True)
+    def load() -> int:
+        target = directory / "loaded"
+        shutil.rmtree(target, ignore_errors=True)
         options, rows = location_options(), 0
-        database = Rdict(str(out), options, column_families={"default": options})
-        files = sorted((top / "dump" / "entries").glob("b0-*.parquet"))
+        database = Rdict(str(target), options, column_families={"default": options})
+        files = sorted((directory / "dump" / "entries").glob("b0-*.parquet"))
         columns = ["scope_id", "ledger_id", "entry_id", "log_id", "position"]
-        for part in ds.dataset(list(map(str, files))).to_batches(columns=columns):
-            scope, ledger, entry, log, position = (part[c].to_numpy() for c in columns)
-            cuts = np.flatnonzero((np.diff(ledger) != 0) | (np.diff(scope) != 0)) + 1
-            for lo, hi in zip([0, *cuts], [*cuts, entry.size]):
-                name = LedgerId.from_signed(int(scope[lo]), int(ledger[lo]))
-                keys = entry_keys(name, entry[lo:hi])
-                stored = values((log[lo:hi] << 32) | position[lo:hi])
-                for begin in range(0, len(keys), 10_000):
+        for row_batch in ds.dataset(list(map(str, files))).to_batches(columns=columns):
+            scope, ledger, entry, log, position = (
+                row_batch[column].to_numpy() for column in columns
+            )
+            starts = np.flatnonzero((np.diff(ledger) != 0) | (np.diff(scope) != 0)) + 1
+            for first, end in zip([0, *starts], [*starts, entry.size]):
+                ledger_id = LedgerId.from_signed(int(scope[first]), int(ledger[first]))
+                keys = entry_keys(ledger_id, entry[first:end])
+                encoded_locations = values((log[first:end] << 32) | position[first:end])
+                for start in range(0, len(keys), 10_000):
                     batch = WriteBatch(raw_mode=True)
                     for key, value in zip(
-                        keys[begin : begin + 10_000], stored[begin : begin + 10_000]
+                        keys[start : start + 10_000], encoded_locations[start : start + 10_000]
                     ):
                         batch.put(key, value)
                     database.write(batch)
-            rows += part.num_rows
+            rows += row_batch.num_rows
         database.close()
         return rows
 
-    yield "load to rocksdb", work
+    yield "load to rocksdb", load
 
 
-_RUNS = """select bookie, scope_id, ledger_id, min(entry_id) a, max(entry_id) b from (
+_RUNS_SQL = """select bookie, scope_id, ledger_id, min(entry_id) a, max(entry_id) b from (
   select bookie, scope_id, ledger_id, entry_id, entry_id - row_number() over (
     partition by bookie, scope_id, ledger_id order by entry_id) r from {rows})
 group by bookie, scope_id, ledger_id, r"""
-_COMMON = """select a.bookie, a.scope_id, a.ledger_id, count(*) n from {rows} a join {rows} b
+_COMMON_SQL = """select a.bookie, a.scope_id, a.ledger_id, count(*) n from {rows} a join {rows} b
 using (bookie, scope_id, ledger_id, entry_id) group by all"""
 
-_STRETCHES = """with placed as (
+_STRETCHES_SQL = """with placed as (
   select bookie, scope_id, ledger_id, entry_id, position,
     cast(dir_index as bigint) * 4294967296 + log_id as place from {rows}),
 steps as (
@@ -79,7 +81,7 @@ select bookie, scope_id, ledger_id, count(*) as entries, count(distinct place) a
   sum((place_before is null or place <> place_before or position <= position_before)::bigint)
     as stretches
 from steps group by bookie, scope_id, ledger_id"""
-_MISSING = """with due as (
+_MISSING_SQL = """with due as (
   select *, e - 1 - slot as shift, ((last + e - slot) // e) * w
     + greatest((last + e - slot) % e - (e - w), 0) as upto,
     ((first + e - 1 - slot) // e) * w + greatest((first + e - 1 - slot) % e - (e - w), 0) as start
@@ -100,76 +102,82 @@ seen as (
 select bookie, scope_id, ledger_id, coalesce(before + 1, start) as a, k - 1 as b from (
   select *, lag(k) over (partition by bookie, scope_id, ledger_id, first order by k) as before
   from seen) where k > coalesce(before + 1, start)"""
-"""Due entries of a place are numbered from `start` to before `upto`, `k` each; a stretch of numbers
-that are not held is a row. Only where the count says that some are missing."""
+"""Each bookie's due entries in a segment are numbered `k` from `start` to before `upto`; a result
+row is a gap in the numbers that it stores. Only bookies with too few entries are examined."""
 
 
-def _duckdb(top: Path) -> Iterator[tuple[str, Work]]:
-    """Plain SQL over the Parquet files of entries."""
+def _duckdb_steps(directory: Path) -> Iterator[tuple[str, Work]]:
+    """Yield the steps in plain SQL over the Parquet files of entries."""
     import duckdb
 
-    rows = f"read_parquet('{top}/dump/entries/*.parquet')"
-    texts = {"sequences": _RUNS, "comparison": _COMMON, "fragmentation": _STRETCHES}
-    for name, text in texts.items():
-        asked = f"select count(*) from ({text.format(rows=rows)})"
-        yield name, partial(_counted, duckdb, asked)
+    rows = f"read_parquet('{directory}/dump/entries/*.parquet')"
+    query_of_step = {
+        "sequences": _RUNS_SQL,
+        "comparison": _COMMON_SQL,
+        "fragmentation": _STRETCHES_SQL,
+    }
+    for step, query in query_of_step.items():
+        count_query = f"select count(*) from ({query.format(rows=rows)})"
+        yield step, partial(_count_rows, duckdb, count_query)
 
-    def missing() -> int:
-        with duckdb.connect() as con:
-            con.register("places", _places(top))
-            found = con.sql(f"select count(*) from ({_MISSING.format(rows=rows)})").fetchall()
-        return int(found[0][0])
+    def count_missing() -> int:
+        with duckdb.connect() as connection:
+            connection.register("places", _due_table(directory))
+            rows_found = connection.sql(
+                f"select count(*) from ({_MISSING_SQL.format(rows=rows)})"
+            ).fetchall()
+        return int(rows_found[0][0])
 
-    yield "violations", missing
+    yield "violations", count_missing
 
 
-def _places(top: Path) -> Any:
-    """Return which entries are due where, as a table: a row a segment and bookie of it."""
+def _due_table(directory: Path) -> Any:
+    """Return a table of the due entries, with a row for each segment and bookie of its ensemble."""
     import pyarrow as pa
 
     from bkstore.offline.analyses import read_metadata
     from bkstore.offline.analyses.kernels.ledger_said import LedgerSaid
 
-    made = []
-    for row in read_metadata(top / "metadata.json").table.to_pylist():
-        said = LedgerSaid.from_json(row.pop("said"))
-        stripe = {"e": said.ensemble_size, "w": said.write_quorum}
-        for first, last, ensemble in said.ranges():
+    due_rows = []
+    for row in read_metadata(directory / "metadata.json").table.to_pylist():
+        metadata = LedgerSaid.from_json(row.pop("said"))
+        quorums = {"e": metadata.ensemble_size, "w": metadata.write_quorum}
+        for first, last, ensemble in metadata.ranges():
             for slot, bookie in enumerate(ensemble):
-                what = {"first": first, "last": last, "slot": slot, "bookie": bookie}
-                made.append({**row, **stripe, **what})
-    return pa.Table.from_pylist(made)
+                range_of_slot = {"first": first, "last": last, "slot": slot, "bookie": bookie}
+                due_rows.append({**row, **quorums, **range_of_slot})
+    return pa.Table.from_pylist(due_rows)
 
 
-def _counted(duckdb: Any, text: str) -> int:
-    return int(duckdb.sql(text).fetchall()[0][0])
+def _count_rows(duckdb: Any, query: str) -> int:
+    return int(duckdb.sql(query).fetchall()[0][0])
 
 
-def _polars(top: Path) -> Iterator[tuple[str, Work]]:
-    """The same with data frames."""
+def _polars_steps(directory: Path) -> Iterator[tuple[str, Work]]:
+    """Yield the steps with data frames of Polars."""
     from importlib import import_module
 
-    pl = import_module("polars")
+    polars = import_module("polars")
     keys = ["bookie", "scope_id", "ledger_id"]
 
-    def rows() -> Any:
-        return pl.scan_parquet(f"{top}/dump/entries/*.parquet").select(*keys, "entry_id")
+    def scan_rows() -> Any:
+        return polars.scan_parquet(f"{directory}/dump/entries/*.parquet").select(*keys, "entry_id")
 
-    def runs() -> int:
-        breaks = pl.col("entry_id") != pl.col("entry_id").shift(1) + 1
+    def count_runs() -> int:
+        is_break = polars.col("entry_id") != polars.col("entry_id").shift(1) + 1
         for key in keys:
-            breaks = breaks | (pl.col(key) != pl.col(key).shift(1))
-        marked = rows().with_columns(run=breaks.fill_null(True).cum_sum())
-        ends = {"a": pl.col("entry_id").min(), "b": pl.col("entry_id").max()}
-        return int(marked.group_by(*keys, "run").agg(**ends).collect().height)
+            is_break = is_break | (polars.col(key) != polars.col(key).shift(1))
+        with_runs = scan_rows().with_columns(run=is_break.fill_null(True).cum_sum())
+        ends = {"a": polars.col("entry_id").min(), "b": polars.col("entry_id").max()}
+        return int(with_runs.group_by(*keys, "run").agg(**ends).collect().height)
 
-    def common() -> int:
-        both = rows().join(rows(), on=[*keys, "entry_id"])
-        return int(both.group_by(keys).len().collect().height)
+    def count_common() -> int:
+        joined = scan_rows().join(scan_rows(), on=[*keys, "entry_id"])
+        return int(joined.group_by(keys).len().collect().height)
 
-    yield "sequences", runs
-    yield "comparison", common
+    yield "sequences", count_runs
+    yield "comparison", count_common
 
 
-OTHERS = {"duckdb": _duckdb, "polars": _polars, "write batch": _write_batch}
-"""By program: its steps."""
+OTHER_STEPS = {"duckdb": _duckdb_steps, "polars": _polars_steps, "write batch": _write_batch_steps}
+"""The steps of each program."""

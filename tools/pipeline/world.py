@@ -1,4 +1,4 @@
-"""What is measured: three bookies, their metadata, and their dump."""
+"""The data to measure with: three bookies, their metadata, and their dump."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ BOOKIES = ("b0", "b1", "b2")
 QUORUM = 2
 
 
-def make_world(top: Path, entries: int, ledgers: int, seed: int = 1) -> None:
-    """Write three bookies' indexes with about `entries` rows in all, and their metadata."""
+def make_world(directory: Path, entries: int, ledgers: int, seed: int = 1) -> None:
+    """Write the indexes of three bookies, with about `entries` rows in total, and metadata."""
     from bkstore.cluster import MemoryStore, snapshot
     from bkstore.formats.metadata.json_file import encode_file
     from bkstore.ids import LedgerId
@@ -19,35 +19,42 @@ def make_world(top: Path, entries: int, ledgers: int, seed: int = 1) -> None:
     from bkstore.ledger_metadata import LedgerMetadata, Segment
     from bkstore.schedule import expected
 
-    chance = np.random.default_rng(seed)
-    each = max(1, entries // ledgers // QUORUM)
-    names = [
-        LedgerId(2**63 + 1, 2**63 + n) if n % 2 else LedgerId.of(n + 1) for n in range(ledgers)
+    rng = np.random.default_rng(seed)
+    entries_per_ledger = max(1, entries // ledgers // QUORUM)
+    ledger_ids = [
+        LedgerId(2**63 + 1, 2**63 + number) if number % 2 else LedgerId.of(number + 1)
+        for number in range(ledgers)
     ]
     store = MemoryStore()
-    for name in names:
+    for ledger_id in ledger_ids:
         segments = (Segment(0, BOOKIES),)
-        state = {"state": "CLOSED", "last_entry_id": each - 1, "length": each}
-        store.create(LedgerMetadata(name, len(BOOKIES), QUORUM, QUORUM, segments, **state))  # type: ignore[arg-type]
-    (top / "metadata.json").write_bytes(encode_file(snapshot(store)))
-    for at, bookie in enumerate(BOOKIES):
-        with HierarchicalIndex(top / bookie, writable=True) as index:
-            for number, name in enumerate(names):
-                held = expected(0, each - 1, at, len(BOOKIES), QUORUM).entries()
+        state = {
+            "state": "CLOSED",
+            "last_entry_id": entries_per_ledger - 1,
+            "length": entries_per_ledger,
+        }
+        store.create(LedgerMetadata(ledger_id, len(BOOKIES), QUORUM, QUORUM, segments, **state))  # type: ignore[arg-type]
+    (directory / "metadata.json").write_bytes(encode_file(snapshot(store)))
+    for bookie_index, bookie in enumerate(BOOKIES):
+        with HierarchicalIndex(directory / bookie, writable=True) as index:
+            for number, ledger_id in enumerate(ledger_ids):
+                entry_ids = expected(
+                    0, entries_per_ledger - 1, bookie_index, len(BOOKIES), QUORUM
+                ).entries()
                 if number % 4 == 0:
-                    held = held[chance.random(held.size) > 0.05]
-                place = np.cumsum(chance.integers(200, 2000, held.size)) + 1028
-                logs = place // (1 << 20) + number % 50
-                index.put_many(name, held, (logs << 32) | (place & 0x3FFFFFFF))
+                    entry_ids = entry_ids[rng.random(entry_ids.size) > 0.05]
+                positions = np.cumsum(rng.integers(200, 2000, entry_ids.size)) + 1028
+                log_ids = positions // (1 << 20) + number % 50
+                index.put_many(ledger_id, entry_ids, (log_ids << 32) | (positions & 0x3FFFFFFF))
 
 
-def opened_world(top: Path, entries: int, ledgers: int) -> int:
-    """Make the world and its dump below `top`, unless they are there; return its rows."""
+def prepare_world(directory: Path, entries: int, ledgers: int) -> int:
+    """Write the world and its dump unless they exist; return the number of rows."""
     from bkstore.offline.analyses import open_dump
     from bkstore.offline.dump import dump
 
-    if not (top / "dump").exists():
-        top.mkdir(parents=True, exist_ok=True)
-        make_world(top, entries, ledgers)
-        dump([top / name for name in BOOKIES], top / "dump", jobs=1)
-    return sum(file.rows for file in open_dump(top / "dump").files["entries"])
+    if not (directory / "dump").exists():
+        directory.mkdir(parents=True, exist_ok=True)
+        make_world(directory, entries, ledgers)
+        dump([directory / name for name in BOOKIES], directory / "dump", jobs=1)
+    return sum(file.rows for file in open_dump(directory / "dump").files["entries"])
