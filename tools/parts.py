@@ -1,10 +1,11 @@
-"""`make test-all` in parts, each of at most half an hour on two cores: `python -m tools.parts`.
+"""`make test-all` in parts of at most half an hour each on two cores: `python -m tools.parts`.
 
-`PARTS` is the one list of them: a test belongs to the part with the longest prefix of its id, and
-`pytest --part N`, an option of `tests/conftest.py`, runs the tests of one. The last part is the
-core of the tests on other Pythons, by `tools.pythons`. A part that ends well on a committed tree
-is written into `RECORD` with the time, the commit, and what it skipped; one that fails, or is
-ended by hand, leaves the file as it was. `--list` prints the parts and when each last passed.
+`PARTS` lists them: a test belongs to the part with the longest matching prefix of its id, and
+`pytest --part N`, an option of `tests/conftest.py`, runs the tests of one part. The last part runs
+the core of the tests on other Python versions, by `tools.pythons`. A part that passes on a
+committed tree is recorded in `RECORD` with the time, the commit and the skipped tests; one that
+fails or is interrupted leaves the file unchanged. `--list` prints the parts and when each last
+passed.
 """
 
 from __future__ import annotations
@@ -26,20 +27,20 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / "tests" / "parts.json"
 LIMIT = 30 * 60
-"""Seconds that a part may take on two cores."""
+"""The maximal duration of a part on two cores, in seconds."""
 
 
 class Part(NamedTuple):
-    """One part: what it is about, and how the ids of its tests begin."""
+    """One part: a title, and the prefixes of the ids of its tests."""
 
     about: str
     prefixes: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
-    """Environment variables of which one is set where the part can be run whole."""
+    """Environment variables of which one must be set to run all tests of the part."""
 
 
-def _below(*names: str) -> tuple[str, ...]:
-    return tuple(f"tests/{name}" for name in names)
+def _tests_below(*paths: str) -> tuple[str, ...]:
+    return tuple(f"tests/{path}" for path in paths)
 
 
 _OWN_TESTS = "tests/interop/own_tests/test_own_tests.py"
@@ -47,7 +48,7 @@ _OWN_TESTS = "tests/interop/own_tests/test_own_tests.py"
 PARTS = (
     Part(
         "bytes, indexes, golden data, damaged files",
-        _below(
+        _tests_below(
             "availability/",
             "bloom/",
             "corruption/",
@@ -61,25 +62,25 @@ PARTS = (
             "test_",
         ),
     ),
-    Part("storage, benchmarks and experiments", _below("storage/", "tools/")),
-    Part("power losses, kills, races", _below("crash/", "races/")),
+    Part("storage, benchmarks and experiments", _tests_below("storage/", "tools/")),
+    Part("power losses, kills, races", _tests_below("crash/", "races/")),
     Part(
         "what the machine lacks: each call of each command that reads a bookie fails",
-        _below("strain/every_call/test_reading_"),
+        _tests_below("strain/every_call/test_reading_"),
     ),
-    Part("what the machine lacks: each call of the other commands fails", _below("strain/")),
-    Part("clusters and the wire", _below("cluster/", "network/", "wire/")),
+    Part("what the machine lacks: each call of the other commands fails", _tests_below("strain/")),
+    Part("clusters and the wire", _tests_below("cluster/", "network/", "wire/")),
     Part(
         "command line, copied directories, pages, the project",
-        _below("cli/", "docs/", "everywhere/", "house/", "offline/", "report/", "testing/"),
+        _tests_below("cli/", "docs/", "everywhere/", "house/", "offline/", "report/", "testing/"),
     ),
     Part(
         "Spark",
-        _below("spark/", "cli/test_demo.py", "docs/test_docs.py::test_page_runs_with"),
+        _tests_below("spark/", "cli/test_demo.py", "docs/test_docs.py::test_page_runs_with"),
     ),
     Part(
         "a real BookKeeper",
-        _below("interop/"),
+        _tests_below("interop/"),
         ("BOOKKEEPER_CLASSPATH", "BOOKKEEPER_HOME"),
     ),
     *(
@@ -93,19 +94,19 @@ PARTS = (
     Part("other Pythons"),
 )
 
-Run = Callable[..., Any]
+RunCommand = Callable[..., Any]
 
 
-def part_of(nodeid: str) -> int:
+def part_of(test_id: str) -> int:
     """Return the number of the part that a test belongs to, from 1; raise LookupError for none."""
     matches = [
         (len(prefix), number)
         for number, part in enumerate(PARTS, 1)
         for prefix in part.prefixes
-        if nodeid.startswith(prefix)
+        if test_id.startswith(prefix)
     ]
     if not matches:
-        raise LookupError(f"{nodeid}: no part of tools/parts.py has this test")
+        raise LookupError(f"{test_id}: no part of tools/parts.py has this test")
     return max(matches)[1]
 
 
@@ -118,19 +119,19 @@ def parse_part(text: str) -> int:
 
 
 def read_record(path: Path = RECORD) -> dict[str, Any]:
-    """Return what the record has by part, such as ``2/13``; nothing where there is none."""
+    """Return the recorded entries by part, such as ``2/13``; empty if there is no record."""
     record: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
     return record
 
 
-def _name(number: int) -> str:
+def _part_name(number: int) -> str:
     return f"{number}/{len(PARTS)}"
 
 
 def _describe(number: int, record: dict[str, Any]) -> Iterator[str]:
     """Yield the lines of `--list` about one part."""
-    entry = record.get(_name(number))
-    yield f"{_name(number)}  {PARTS[number - 1].about}"
+    entry = record.get(_part_name(number))
+    yield f"{_part_name(number)}  {PARTS[number - 1].about}"
     if entry is None:
         yield "     never passed"
         return
@@ -142,21 +143,21 @@ def _describe(number: int, record: dict[str, Any]) -> Iterator[str]:
         yield f"     skipped {count}: {reason}"
 
 
-# -- the tree that is tested
+# -- the tested tree
 
 
-def _git(*words: str) -> str | None:
-    """Return what git prints about this tree; None where it is no checkout, or has no git."""
-    command = ["git", "-C", str(ROOT), *words]
+def _git(*arguments: str) -> str | None:
+    """Return the output of git in this tree, or None if git fails or is not installed."""
+    command = ["git", "-C", str(ROOT), *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        process = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:
         return None
-    return None if done.returncode else done.stdout.strip()
+    return None if process.returncode else process.stdout.strip()
 
 
-def _commit() -> tuple[str | None, str]:
-    """Return the commit that the tree is at, or None and the reason why it is at none."""
+def _recordable_commit() -> tuple[str | None, str]:
+    """Return the commit of a clean tree, or None and the reason why nothing can be recorded."""
     commit = _git("rev-parse", "HEAD")
     if commit is None:
         return None, "this is no git checkout"
@@ -168,7 +169,7 @@ def _commit() -> tuple[str | None, str]:
 
 
 class Outcome(NamedTuple):
-    """How the run of a part ended: whether it passed, how many tests ran, what was skipped."""
+    """The result of a part: whether it passed, the number of tests, the skips by reason."""
 
     passed: bool
     tests: int
@@ -176,98 +177,114 @@ class Outcome(NamedTuple):
 
 
 def _read_report(path: Path) -> tuple[int, dict[str, int]]:
-    """Return the tests that ran and, by reason, how many were skipped, from a JUnit report."""
+    """Return the number of tests that ran, and of skips by reason, from a JUnit report."""
     skipped: Counter[str] = Counter()
     tests = 0
     for case in ElementTree.parse(path).iter("testcase"):
-        hits = [hit for hit in case.iter("skipped") if hit.get("type") == "pytest.skip"]
-        skipped.update(hit.get("message", "") for hit in hits)
-        tests += not hits
+        skips = [skip for skip in case.iter("skipped") if skip.get("type") == "pytest.skip"]
+        skipped.update(skip.get("message", "") for skip in skips)
+        tests += not skips
     return tests, dict(sorted(skipped.items()))
 
 
-def _run_tests(number: int, options: Sequence[str], run: Run) -> Outcome:
+def _run_tests(number: int, options: Sequence[str], run_command: RunCommand) -> Outcome:
     """Run the tests of a part with the long profile of hypothesis."""
     with tempfile.TemporaryDirectory(prefix="bkstore-part-") as folder:
         report = Path(folder, "report.xml")
         command = [sys.executable, "-m", "pytest", "--part", str(number), f"--junitxml={report}"]
         environment = {**os.environ, "HYPOTHESIS_PROFILE": "long"}
-        done = run([*command, *options], cwd=ROOT, env=environment, check=False)
-        if done.returncode or not report.is_file():
+        process = run_command([*command, *options], cwd=ROOT, env=environment, check=False)
+        if process.returncode or not report.is_file():
             return Outcome(False, 0, {})
         return Outcome(True, *_read_report(report))
 
 
-def _run_pythons(without: Sequence[str], run: Run) -> Outcome:
-    """Run the core of the tests on other Pythons."""
+def _run_python_versions(excluded_versions: Sequence[str], run_command: RunCommand) -> Outcome:
+    """Run the core of the tests on other Python versions."""
     command = [sys.executable, "-m", "tools.pythons"]
-    command += [word for version in without for word in ("--without", version)]
-    done = run(command, cwd=ROOT, check=False)
-    left_out = {f"left out by --without: Python {version}": 1 for version in without}
-    return Outcome(done.returncode == 0, 0, left_out)
+    command += [argument for version in excluded_versions for argument in ("--without", version)]
+    process = run_command(command, cwd=ROOT, check=False)
+    skipped = {f"left out by --without: Python {version}": 1 for version in excluded_versions}
+    return Outcome(process.returncode == 0, 0, skipped)
 
 
-def _run_part(number: int, options: Sequence[str], without: Sequence[str], run: Run) -> bool:
+def _run_part(
+    number: int, options: Sequence[str], excluded_versions: Sequence[str], run_command: RunCommand
+) -> bool:
     """Run a part, record it if it passed, and return whether it did."""
-    part, (commit, reason) = PARTS[number - 1], _commit()
-    print(f"== part {_name(number)}: {part.about}", flush=True)
-    begun = time.monotonic()
+    part, (commit, unrecorded_reason) = PARTS[number - 1], _recordable_commit()
+    print(f"== part {_part_name(number)}: {part.about}", flush=True)
+    started = time.monotonic()
     if part.prefixes:
-        outcome = _run_tests(number, options, run)
+        outcome = _run_tests(number, options, run_command)
     else:
-        outcome = _run_pythons(without, run)
-    seconds = round(time.monotonic() - begun)
+        outcome = _run_python_versions(excluded_versions, run_command)
+    seconds = round(time.monotonic() - started)
     if not outcome.passed:
-        print(f"== part {_name(number)} FAILED after {seconds} s")
+        print(f"== part {_part_name(number)} FAILED after {seconds} s")
         return False
 
-    for skip, count in outcome.skipped.items():
-        print(f"== skipped {count}: {skip}")
-    if commit is not None and _commit()[0] != commit:
-        commit, reason = None, "the tree was changed meanwhile"
+    for skip_reason, count in outcome.skipped.items():
+        print(f"== skipped {count}: {skip_reason}")
+    # Find out why this run must not be recorded; the last reason that applies is printed.
+    if commit is not None and _recordable_commit()[0] != commit:
+        commit, unrecorded_reason = None, "the tree was changed meanwhile"
     if part.needs and not any(os.environ.get(name) for name in part.needs):
-        commit, reason = None, f"it needs {' or '.join(part.needs)}"
+        commit, unrecorded_reason = None, f"it needs {' or '.join(part.needs)}"
     if part.prefixes and not outcome.tests:
-        commit, reason = None, "no test ran"
+        commit, unrecorded_reason = None, "no test ran"
     if commit is None:
-        print(f"== part {_name(number)} passed in {seconds} s; not recorded: {reason}")
+        print(
+            f"== part {_part_name(number)} passed in {seconds} s; not recorded: {unrecorded_reason}"
+        )
         return True
-    passed = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    _write(number, {"passed": passed, "commit": commit, "seconds": seconds, **_counts(outcome)})
-    print(f"== part {_name(number)} passed in {seconds} s on {commit[:10]}: {RECORD.name} has it")
+    passed_at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    _write_record(
+        number,
+        {"passed": passed_at, "commit": commit, "seconds": seconds, **_outcome_counts(outcome)},
+    )
+    print(
+        f"== part {_part_name(number)} passed in {seconds} s on {commit[:10]}: {RECORD.name} has it"
+    )
     return True
 
 
-def _counts(outcome: Outcome) -> dict[str, Any]:
+def _outcome_counts(outcome: Outcome) -> dict[str, Any]:
     return {"tests": outcome.tests, "skipped": outcome.skipped}
 
 
-def _write(number: int, entry: dict[str, Any]) -> None:
-    """Put one part into the record, the others as they are."""
-    record = {**read_record(RECORD), _name(number): entry}
-    record = {name: record[name] for name in map(_name, range(1, len(PARTS) + 1)) if name in record}
-    partial = RECORD.with_suffix(".partial")
-    partial.write_text(json.dumps(record, indent=2) + "\n")
-    partial.replace(RECORD)
+def _write_record(number: int, entry: dict[str, Any]) -> None:
+    """Replace the entry of one part in the record, atomically."""
+    record = {**read_record(RECORD), _part_name(number): entry}
+    record = {
+        part_name: record[part_name]
+        for part_name in map(_part_name, range(1, len(PARTS) + 1))
+        if part_name in record
+    }
+    temporary_file = RECORD.with_suffix(".partial")
+    temporary_file.write_text(json.dumps(record, indent=2) + "\n")
+    temporary_file.replace(RECORD)
 
 
-def main(arguments: Sequence[str] | None = None, run: Run = subprocess.run) -> int:
-    """Run a part, or all in order until one fails, or list them; 0 if what was run passed."""
+def main(arguments: Sequence[str] | None = None, run: RunCommand = subprocess.run) -> int:
+    """Run a part, or all in order until one fails, or list them; return 0 unless one failed."""
     parser = argparse.ArgumentParser(prog="python -m tools.parts", description=__doc__)
     parser.add_argument("--part", metavar="N/M", help="this part only")
     parser.add_argument("--list", action="store_true", help="print the parts; run nothing")
     parser.add_argument("--without", action="append", default=[], metavar="X.Y[.Z]")
     parser.add_argument("options", nargs="*", metavar="OPTION", help="options of pytest, behind --")
-    chosen = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        numbers = [parse_part(chosen.part)] if chosen.part else range(1, len(PARTS) + 1)
+        numbers = [parse_part(options.part)] if options.part else range(1, len(PARTS) + 1)
     except ValueError as error:
         parser.error(str(error))
-    if chosen.list:
+    if options.list:
         record = read_record(RECORD)
         print("\n".join(line for number in numbers for line in _describe(number, record)))
         return 0
-    return int(not all(_run_part(n, chosen.options, chosen.without, run) for n in numbers))
+    return int(
+        not all(_run_part(number, options.options, options.without, run) for number in numbers)
+    )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 """The core of the tests on the other Pythons of this machine: `python -m tools.pythons`.
 
-It looks for ``python3.N`` of 3.11 and newer on the PATH and in the usual place, and among the
-versions beside pyenv's shims. Of them all, the one that runs this included, the oldest and the
-newest are to pass; for each that is not this one a ``.venv-X.Y.Z`` is made, with the packages of
-constraints.txt, and the core run there. What is left out is named, with the reason. A Python that
-the packages cannot be installed for is a failure, unless it is left out by ``--without``.
+It looks for ``python3.N`` of 3.11 and newer on the PATH, in `USUAL_DIRECTORY`, and among the
+versions beside pyenv's shims. The oldest and the newest of them, counting the running Python, must
+pass; for each other than the running one it creates a ``.venv-X.Y.Z`` with the packages of
+constraints.txt and runs the core there. It prints what is left out, with the reason. A Python for
+which the packages cannot be installed is a failure, unless ``--without`` leaves it out.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 _OLDEST = (3, 11)
-USUAL = "/usr/bin"
-_PINS = ("pyproject.toml", "constraints.txt")
+USUAL_DIRECTORY = "/usr/bin"
+_PIN_FILES = ("pyproject.toml", "constraints.txt")
 _EXTRAS = ".[arrow,local,spark,report,serve,zookeeper,dev]"
-_STAMP = ".installed"
+_STAMP_NAME = ".installed"
 
 # What a Python can break: bytes and numbers, files and locks, processes, threads, the packages.
-_FAMILIES = """
+_TEST_FILES = """
 availability/test_availability
 availability/test_limits
 availability/test_refusals
@@ -68,16 +68,16 @@ test_schedule
 testing/test_crash_files
 testing/test_plugin
 """
-CORE = (
-    *(f"tests/{family}.py" for family in _FAMILIES.split()),
+CORE_TESTS = (
+    *(f"tests/{family}.py" for family in _TEST_FILES.split()),
     "tests/spark/test_session.py::test_totals",
 )
 
 Version = tuple[int, int, int]
-Run = Callable[..., Any]
+RunCommand = Callable[..., Any]
 
-_NAME = re.compile(r"python3\.([0-9]+)")
-_ASK = """import importlib.util, json, sys
+_NAME_PATTERN = re.compile(r"python3\.([0-9]+)")
+_PROBE_SCRIPT = """import importlib.util, json, sys
 print(json.dumps({
     "version": sys.version_info[:3],
     "level": sys.version_info.releaselevel,
@@ -86,8 +86,8 @@ print(json.dumps({
 }))"""
 
 
-class Unfit(Exception):
-    """A Python that the core cannot run on; the text is the reason."""
+class UnfitPython(Exception):
+    """Raised for a Python that cannot run the core; the message is the reason."""
 
 
 class Python(NamedTuple):
@@ -97,127 +97,131 @@ class Python(NamedTuple):
     path: Path
 
     def __str__(self) -> str:
-        return f"{_dotted(self.version)} ({self.path})"
+        return f"{_dotted_version(self.version)} ({self.path})"
 
 
-def _dotted(version: Version) -> str:
+def _dotted_version(version: Version) -> str:
     return ".".join(map(str, version))
 
 
 def _candidates(path: str) -> Iterator[Path]:
-    """Yield what is named as a Python of 3.11 or newer, in the order of the PATH."""
-    for folder in map(Path, dict.fromkeys(filter(None, path.split(os.pathsep)))):
-        if not folder.is_dir():
+    """Yield the files named as a Python of 3.11 or newer, in the order of the PATH."""
+    for directory in map(Path, dict.fromkeys(filter(None, path.split(os.pathsep)))):
+        if not directory.is_dir():
             continue
-        yield from _named(folder)
-        if folder.name == "shims":  # a shim answers only for versions that pyenv has selected
-            for version in sorted(folder.parent.glob("versions/*/bin")):
-                yield from _named(version)
+        yield from _executables_in(directory)
+        if directory.name == "shims":  # a shim answers only for versions that pyenv has selected
+            for version in sorted(directory.parent.glob("versions/*/bin")):
+                yield from _executables_in(version)
 
 
-def _named(folder: Path) -> Iterator[Path]:
-    for file in sorted(folder.iterdir()):
-        hit = _NAME.fullmatch(file.name)
-        if hit and (3, int(hit[1])) >= _OLDEST and os.access(file, os.X_OK) and file.is_file():
+def _executables_in(directory: Path) -> Iterator[Path]:
+    for file in sorted(directory.iterdir()):
+        match = _NAME_PATTERN.fullmatch(file.name)
+        if match and (3, int(match[1])) >= _OLDEST and os.access(file, os.X_OK) and file.is_file():
             yield file
 
 
-def _ask(path: Path) -> Python:
-    """Return the Python at a path; `Unfit` if it does not answer or cannot make a venv."""
+def _probe(path: Path) -> Python:
+    """Return the Python at a path; raise `UnfitPython` if it fails or cannot create a venv."""
     try:
-        command = [str(path), "-I", "-c", _ASK]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-        found = json.loads(done.stdout)
+        command = [str(path), "-I", "-c", _PROBE_SCRIPT]
+        process = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        answer = json.loads(process.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        raise Unfit("does not answer") from error
-    version = tuple(found["version"])
+        raise UnfitPython("does not answer") from error
+    version = tuple(answer["version"])
     if version < _OLDEST:
-        raise Unfit(f"is {_dotted(version)}")
-    if found["kind"] != "cpython" or found["level"] != "final":
-        raise Unfit(f"is {found['kind']} {_dotted(version)} {found['level']}")
-    if not found["venv"]:
-        raise Unfit(f"is {_dotted(version)} without venv and ensurepip")
+        raise UnfitPython(f"is {_dotted_version(version)}")
+    if answer["kind"] != "cpython" or answer["level"] != "final":
+        raise UnfitPython(f"is {answer['kind']} {_dotted_version(version)} {answer['level']}")
+    if not answer["venv"]:
+        raise UnfitPython(f"is {_dotted_version(version)} without venv and ensurepip")
     return Python(version, path)
 
 
-def find(path: str) -> tuple[dict[Version, Python], list[str]]:
-    """Return the Pythons in the folders of `path` by version, and what is left out, a line each.
+def find_pythons(path: str) -> tuple[dict[Version, Python], list[str]]:
+    """Return the Pythons on `path` by version, and a line for each candidate left out.
 
-    Of several with one version the first counts. Runs each candidate once.
+    Of several with one version the first counts. Each candidate is run once.
     """
-    found: dict[Version, Python] = {}
-    out = []
+    pythons: dict[Version, Python] = {}
+    left_out = []
     for candidate in _candidates(path):
         try:
-            python = _ask(candidate)
-        except Unfit as reason:
-            out.append(f"{candidate}: {reason}")
+            python = _probe(candidate)
+        except UnfitPython as reason:
+            left_out.append(f"{candidate}: {reason}")
         else:
-            found.setdefault(python.version, python)
-    return found, out
+            pythons.setdefault(python.version, python)
+    return pythons, left_out
 
 
-def choose(
+def choose_pythons(
     found: dict[Version, Python], own: Version, without: Iterable[str] = ()
 ) -> tuple[list[Python], list[str]]:
-    """Return the Pythons to run on, and the others with the reason, a line each.
+    """Return the Pythons to run on, and a line with the reason for each of the others.
 
-    The oldest and the newest of all, `own` included, which is run anyhow. `without` leaves out
-    versions by how they begin: 3.14 is all of 3.14.
+    These are the oldest and the newest, counting `own`, which is not run again. `without` leaves
+    out versions by prefix: 3.14 means all of 3.14.
     """
-    barred = tuple(f"{version}." for version in without)
-    fit = {version for version in found if not f"{_dotted(version)}.".startswith(barred)}
-    ends = {min(fit | {own}), max(fit | {own})}
-    out = []
+    excluded_prefixes = tuple(f"{version}." for version in without)
+    included = {
+        version
+        for version in found
+        if not f"{_dotted_version(version)}.".startswith(excluded_prefixes)
+    }
+    extremes = {min(included | {own}), max(included | {own})}
+    left_out = []
     for version, python in sorted(found.items()):
         if version == own:
-            out.append(f"{python}: the version of the main run")
-        elif version not in fit:
-            out.append(f"{python}: left out by --without")
-        elif version not in ends:
-            out.append(f"{python}: between the oldest and the newest")
-    return [found[version] for version in sorted(ends - {own})], out
+            left_out.append(f"{python}: the version of the main run")
+        elif version not in included:
+            left_out.append(f"{python}: left out by --without")
+        elif version not in extremes:
+            left_out.append(f"{python}: between the oldest and the newest")
+    return [found[version] for version in sorted(extremes - {own})], left_out
 
 
-def prepare(python: Python, root: Path, run: Run = subprocess.run) -> Path:
-    """Return the interpreter of the Python's venv, made and filled if the pins are new to it.
+def prepare_venv(python: Python, root: Path, run: RunCommand = subprocess.run) -> Path:
+    """Return the interpreter of the Python's venv; create and fill it if the pins have changed.
 
-    Raises `Unfit` if the venv cannot be made, or the packages cannot be installed in it.
+    Raises `UnfitPython` if the venv cannot be created or the packages cannot be installed.
     """
-    folder = root / f".venv-{_dotted(python.version)}"
-    inside, stamp = folder / "bin" / "python", folder / _STAMP
-    pins = hashlib.sha256(b"".join((root / name).read_bytes() for name in _PINS)).hexdigest()
-    if stamp.is_file() and stamp.read_text() == pins and inside.exists():
-        return inside
-    if run([str(python.path), "-m", "venv", "--clear", str(folder)], check=False).returncode:
-        raise Unfit(f"no venv can be made at {folder}")
-    pip = [str(inside), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    venv = root / f".venv-{_dotted_version(python.version)}"
+    interpreter, stamp = venv / "bin" / "python", venv / _STAMP_NAME
+    pins = hashlib.sha256(b"".join((root / name).read_bytes() for name in _PIN_FILES)).hexdigest()
+    if stamp.is_file() and stamp.read_text() == pins and interpreter.exists():
+        return interpreter
+    if run([str(python.path), "-m", "venv", "--clear", str(venv)], check=False).returncode:
+        raise UnfitPython(f"no venv can be made at {venv}")
+    pip = [str(interpreter), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     if run([*pip, "-c", "constraints.txt", "-e", _EXTRAS], cwd=root, check=False).returncode:
-        raise Unfit(
+        raise UnfitPython(
             f"the packages of constraints.txt cannot be installed; pip says why above; "
-            f"--without {_dotted(python.version)} leaves it out"
+            f"--without {_dotted_version(python.version)} leaves it out"
         )
     stamp.write_text(pins)
-    return inside
+    return interpreter
 
 
-def _core(inside: Path, root: Path, tests: Sequence[str], run: Run) -> bool:
-    """Return whether the tests pass; with the short profile, whatever this process was given."""
+def _run_core(interpreter: Path, root: Path, tests: Sequence[str], run: RunCommand) -> bool:
+    """Run the tests with hypothesis' short profile; return whether they pass."""
     environment = {key: value for key, value in os.environ.items() if key != "HYPOTHESIS_PROFILE"}
     options = ["-q", "-m", "not long", "-n", "auto", "--dist", "loadfile"]
-    command = [str(inside), "-m", "pytest", *options, *tests]
+    command = [str(interpreter), "-m", "pytest", *options, *tests]
     return bool(run(command, cwd=root, env=environment, check=False).returncode == 0)
 
 
-def main(arguments: Sequence[str] | None = None, run: Run = subprocess.run) -> int:
-    """Run the core on the oldest and the newest Python; 0 if it passed on each, else 1."""
+def main(arguments: Sequence[str] | None = None, run: RunCommand = subprocess.run) -> int:
+    """Run the core on the oldest and the newest Python; return 0 if it passed on each, else 1."""
     parser = argparse.ArgumentParser(prog="python -m tools.pythons", description=__doc__)
     parser.add_argument("--without", action="append", default=[], metavar="X.Y[.Z]")
     parser.add_argument("--list", action="store_true", help="say what would be run on; run nothing")
     options = parser.parse_args(arguments)
     own: Version = sys.version_info[:3]
-    found, unfit = find(os.pathsep.join((os.environ.get("PATH", ""), USUAL)))
-    chosen, others = choose(found, own, options.without)
+    found, unfit = find_pythons(os.pathsep.join((os.environ.get("PATH", ""), USUAL_DIRECTORY)))
+    chosen, others = choose_pythons(found, own, options.without)
     print(f"main run: Python {platform.python_version()}")
     for line in unfit + others:
         print(f"left out: {line}")
@@ -227,19 +231,19 @@ def main(arguments: Sequence[str] | None = None, run: Run = subprocess.run) -> i
     for python in chosen:
         print(f"core on: Python {python}", flush=True)
         if not options.list:
-            results[python] = _result(python, run)
+            results[python] = _run_on(python, run)
     for python, result in results.items():
         print(f"Python {python}: {result or 'passed'}")
     return int(any(results.values()))
 
 
-def _result(python: Python, run: Run) -> str:
-    """Return what went wrong on a Python; nothing if the core passed."""
+def _run_on(python: Python, run: RunCommand) -> str:
+    """Run the core on a Python; return what went wrong, or "" if it passed."""
     try:
-        inside = prepare(python, ROOT, run)
-    except Unfit as reason:
+        interpreter = prepare_venv(python, ROOT, run)
+    except UnfitPython as reason:
         return f"NOT RUN: {reason}"
-    return "" if _core(inside, ROOT, CORE, run) else "FAILED"
+    return "" if _run_core(interpreter, ROOT, CORE_TESTS, run) else "FAILED"
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""The rooms of the house in the order in which they may know each other: `python -m tools.rooms`.
+"""The rooms of the package in the order of allowed imports: `python -m tools.rooms`.
 
-`ROOMS` is the one list of them: the house test holds the imports against it, and
-`docs/architecture.md` shows what `--markdown` prints; `--write` puts it there. A room is a package
-or a module of `bkstore`; a module belongs to the most precise room that its name lies in. What a
-room is about stands in the first line of its docstring.
+`ROOMS` lists them: a test checks all imports against it, and `docs/architecture.md` includes the
+table that `--markdown` prints; `--write` updates it there. A room is a package or a module of
+`bkstore`; a module belongs to the longest room name that encloses its name. The first paragraph of
+its docstring describes a room.
 """
 
 from __future__ import annotations
@@ -107,20 +107,20 @@ ROOMS = (
     "cli",
     "__main__",
 )
-"""A room imports only itself and rooms above it here, lazy imports included."""
+"""A room imports only itself and rooms above it in this list, lazy imports included."""
 
 
 @cache
 def modules() -> Mapping[str, Path]:
     """Return the file of each module of the package, by its name without ``bkstore.``.
 
-    The package's own face is the empty name, a room's face has the name of the room.
+    The ``__init__`` of the package has the empty name, that of a room the name of the room.
     """
-    found = {}
+    path_of_module = {}
     for path in sorted((ROOT / "bkstore").rglob("*.py")):
         parts = path.relative_to(ROOT / "bkstore").with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
+        path_of_module[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return path_of_module
 
 
 def _is_face(module: str) -> bool:
@@ -129,101 +129,106 @@ def _is_face(module: str) -> bool:
 
 
 def room_of(module: str) -> int:
-    """Return the place of a module's room in `ROOMS`; `LookupError` if it lies in none.
+    """Return the index of a module's room in `ROOMS`; raise `LookupError` if it is in none.
 
-    The face of a room that has others inside stands behind them all: it shows what they have.
+    The ``__init__`` of a room with other rooms inside has the index of the last of these, because
+    it re-exports names of theirs.
     """
-    inside = [at for at, room in enumerate(ROOMS) if _lies_in(room, module)]
-    if _is_face(module) and inside:
-        return max(inside)
-    homes = [at for at, room in enumerate(ROOMS) if _lies_in(module, room)]
-    if not homes:
+    rooms_inside = [index for index, room in enumerate(ROOMS) if _is_in(room, module)]
+    if _is_face(module) and rooms_inside:
+        return max(rooms_inside)
+    enclosing_rooms = [index for index, room in enumerate(ROOMS) if _is_in(module, room)]
+    if not enclosing_rooms:
         raise LookupError(f"module {module} is in no room of the list")
-    return max(homes, key=lambda at: len(ROOMS[at]))
+    return max(enclosing_rooms, key=lambda index: len(ROOMS[index]))
 
 
-def _lies_in(module: str, room: str) -> bool:
+def _is_in(module: str, room: str) -> bool:
     return module == room or module.startswith(f"{room}.") or not room
 
 
-def _imported(tree: ast.AST) -> Iterator[str]:
-    """Yield the names of modules that are imported anywhere in a tree, lazily or for types."""
+def _imported_modules(tree: ast.AST) -> Iterator[str]:
+    """Yield the modules that a syntax tree imports anywhere, lazily or for type checking too."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
-                whole = f"{node.module}.{alias.name}"
-                yield whole if whole.removeprefix("bkstore.") in modules() else node.module
+                submodule = f"{node.module}.{alias.name}"
+                yield submodule if submodule.removeprefix("bkstore.") in modules() else node.module
         elif isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
 
 
 @cache
-def graph() -> Mapping[str, frozenset[str]]:
-    """Return which modules each module imports, lazy imports and those for types included."""
-    found = {}
+def import_graph() -> Mapping[str, frozenset[str]]:
+    """Return the modules that each module imports, including lazily and for type checking."""
+    imports = {}
     for name, path in modules().items():
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        ours = {each for each in _imported(tree) if each.split(".")[0] == "bkstore"}
-        found[name] = frozenset(each.removeprefix("bkstore").lstrip(".") for each in ours) - {name}
-    return found
+        own_imports = {
+            module for module in _imported_modules(tree) if module.split(".")[0] == "bkstore"
+        }
+        imports[name] = frozenset(
+            module.removeprefix("bkstore").lstrip(".") for module in own_imports
+        ) - {name}
+    return imports
 
 
-def circles(edges: Mapping[str, frozenset[str]]) -> list[list[str]]:
-    """Return the groups of modules that know each other, directly or through others."""
-    reach = {name: _reachable(name, edges) for name in edges}
-    found = []
+def find_cycles(edges: Mapping[str, frozenset[str]]) -> list[list[str]]:
+    """Return the groups of modules that import each other, directly or through others."""
+    reachable = {name: _find_reachable(name, edges) for name in edges}
+    cycles = []
     for name in sorted(edges):
-        group = sorted(other for other in reach[name] if name in reach.get(other, ()))
+        group = sorted(other for other in reachable[name] if name in reachable.get(other, ()))
         if name in group and group[0] == name:
-            found.append(group)
-    return found
+            cycles.append(group)
+    return cycles
 
 
-def _reachable(start: str, edges: Mapping[str, frozenset[str]]) -> set[str]:
-    seen: set[str] = set()
-    waiting = [start]
-    while waiting:
-        new = edges.get(waiting.pop(), frozenset()) - seen
-        seen |= new
-        waiting += new
-    return seen
+def _find_reachable(start: str, edges: Mapping[str, frozenset[str]]) -> set[str]:
+    visited: set[str] = set()
+    unvisited = [start]
+    while unvisited:
+        new = edges.get(unvisited.pop(), frozenset()) - visited
+        visited |= new
+        unvisited += new
+    return visited
 
 
-def about(room: str) -> str:
-    """Return what a room is about: the first paragraph of its docstring's first sentence."""
+def describe_room(room: str) -> str:
+    """Return the description of a room: the first paragraph of its docstring, on one line."""
     text = ast.get_docstring(ast.parse(modules()[room].read_text(encoding="utf-8"))) or ""
     return " ".join(text.split("\n\n")[0].split())
 
 
-def _markdown() -> str:
-    rows = [f"| `{room}` | {about(room).replace('|', chr(92) + '|')} |" for room in ROOMS]
+def _markdown_table() -> str:
+    rows = [f"| `{room}` | {describe_room(room).replace('|', chr(92) + '|')} |" for room in ROOMS]
     return "\n".join(["| room | is about |", "|---|---|", *rows])
 
 
-def with_table(text: str) -> str:
-    """Return a page with the table of now between its two marks; `LookupError` without them."""
-    before, begin, rest = text.partition(_BEGIN)
-    _, end, after = ("\n\n" + rest).partition(_END)
+def replace_table(text: str) -> str:
+    """Return a page with the current table between its marks; raise `LookupError` without marks."""
+    before, begin, remainder = text.partition(_BEGIN)
+    _, end, after = ("\n\n" + remainder).partition(_END)
     if not (begin and end):
         raise LookupError(f"no lines {_BEGIN.strip()!r} and {_END.strip()!r}")
-    return f"{before}{begin}{_markdown()}{end}{after}"
+    return f"{before}{begin}{_markdown_table()}{end}{after}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the rooms in their order, a line each; or write the table to the page."""
+    """Print the rooms in their order, one per line, or write the table to the page."""
     parser = argparse.ArgumentParser(prog="python -m tools.rooms", description=__doc__)
     parser.add_argument("--markdown", action="store_true", help="the table of the page")
     parser.add_argument("--write", action="store_true", help="put the table on the page")
     arguments = parser.parse_args(argv)
     if arguments.write:
-        PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+        PAGE.write_text(replace_table(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
         return 0
     if arguments.markdown:
-        print(_markdown())
+        print(_markdown_table())
         return 0
     width = max(map(len, ROOMS))
     for room in ROOMS:
-        print(f"{room:{width}}  {about(room)}")
+        print(f"{room:{width}}  {describe_room(room)}")
     return 0
 
 

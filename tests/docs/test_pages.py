@@ -152,10 +152,10 @@ def test_the_page_has_the_rooms() -> None:
     """The table of rooms is that of `tools.rooms`; `python -m tools.rooms --write` makes it so."""
     text = ARCHITECTURE.read_text(encoding="utf-8")
 
-    assert rooms.with_table(text) == text
-    assert rooms.with_table(text.replace(f"| `{rooms.ROOMS[0]}` |", "| `gone` |")) == text
+    assert rooms.replace_table(text) == text
+    assert rooms.replace_table(text.replace(f"| `{rooms.ROOMS[0]}` |", "| `gone` |")) == text
     with pytest.raises(LookupError, match="end of rooms"):
-        rooms.with_table("no marks")
+        rooms.replace_table("no marks")
 
 
 def test_every_family_of_tests_has_its_row() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from bkstore.former_names import FORMER
 from tests.paths import ROOT
-from tools.rooms import ROOMS, about, circles, graph, modules, room_of
+from tools.rooms import ROOMS, describe_room, find_cycles, import_graph, modules, room_of
 
 MODULES = sorted(ROOT.glob("bkstore/**/*.py"))
 HEAVY = ("pyspark", "pyarrow", "pandas", "matplotlib", "jinja2", "rich", "rocksdict")
@@ -28,31 +28,31 @@ def test_imports_run_down_the_list(name: str) -> None:
     """A module imports only its own room and rooms above it in the list, lazy imports included."""
     mine = room_of(name)
 
-    assert [] == [other for other in graph()[name] if not other or room_of(other) > mine]
+    assert [] == [other for other in import_graph()[name] if not other or room_of(other) > mine]
 
 
 def test_no_circles() -> None:
     """No two modules know each other, directly or through others, lazy imports included."""
-    assert [] == circles(graph())
+    assert [] == find_cycles(import_graph())
 
 
 def test_circles_are_seen() -> None:
     """The look for circles finds one of three modules, and none where there is none."""
     chain = {"a": frozenset("b"), "b": frozenset("c"), "c": frozenset[str](), "d": frozenset("a")}
 
-    assert [] == circles(chain)
-    assert [["a", "b", "c"]] == circles({**chain, "c": frozenset("a")})
+    assert [] == find_cycles(chain)
+    assert [["a", "b", "c"]] == find_cycles({**chain, "c": frozenset("a")})
 
 
 def test_lazy_imports_are_seen() -> None:
     """The graph has imports inside functions and those for types only."""
-    assert "storage.ledgers.write_paths.db" in graph()["storage.ledgers.assembly"]
-    assert "index.rocks.index" in graph()["index.rocks"]
+    assert "storage.ledgers.write_paths.db" in import_graph()["storage.ledgers.assembly"]
+    assert "index.rocks.index" in import_graph()["index.rocks"]
 
 
 def test_every_room_is_there() -> None:
     """Each entry of the list is a package or a module, and says what it is about."""
-    assert [] == [room for room in ROOMS if room not in modules() or not about(room)]
+    assert [] == [room for room in ROOMS if room not in modules() or not describe_room(room)]
     assert len(set(ROOMS)) == len(ROOMS)
 
 

@@ -12,7 +12,15 @@ import pytest
 
 from tests.paths import ROOT
 from tools import pythons
-from tools.pythons import CORE, Python, Unfit, choose, find, main, prepare
+from tools.pythons import (
+    CORE_TESTS,
+    Python,
+    UnfitPython,
+    choose_pythons,
+    find_pythons,
+    main,
+    prepare_venv,
+)
 
 OWN = (3, 12, 4)
 
@@ -40,7 +48,7 @@ def test_found_by_name_and_version(tmp_path: Path) -> None:
     other = _python(b, "python3.13", (3, 13, 0))
     others = [_python(a, name, (3, 11, 9)) for name in ("python3.10", "python3", "python3.11-x")]
     (b / "python3.12").write_text("not to be run")
-    found, out = find(_path(a, tmp_path / "nowhere", b, a))
+    found, out = find_pythons(_path(a, tmp_path / "nowhere", b, a))
 
     assert {(3, 11, 2): first, (3, 13, 0): other} == {
         version: python.path for version, python in found.items()
@@ -53,7 +61,7 @@ def test_versions_beside_shims(tmp_path: Path) -> None:
     """A shim that answers for nothing is left out by name; the version itself is found."""
     shim = _python(tmp_path / "shims", "python3.13")
     real = _python(tmp_path / "versions" / "3.13.0" / "bin", "python3.13", (3, 13, 0))
-    found, out = find(str(tmp_path / "shims"))
+    found, out = find_pythons(str(tmp_path / "shims"))
 
     assert {(3, 13, 0): Python((3, 13, 0), real)} == found
     assert [f"{shim}: does not answer"] == out
@@ -73,7 +81,7 @@ def test_unfit(tmp_path: Path, said: dict[str, Any], reason: str) -> None:
     """A Python that cannot be run on is left out by name, with the reason."""
     file = _python(tmp_path, "python3.13", **said)
 
-    assert ({}, [f"{file}: {reason}"]) == find(str(tmp_path))
+    assert ({}, [f"{file}: {reason}"]) == find_pythons(str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -94,7 +102,7 @@ def test_chosen(
 ) -> None:
     """The oldest and the newest of all, this one not again; each other has its reason."""
     found = {version: Python(version, Path("p")) for version in versions}
-    chosen, out = choose(found, OWN, without)
+    chosen, out = choose_pythons(found, OWN, without)
 
     assert expected == [python.version for python in chosen]
     assert len(versions) - len(expected) == len(out)
@@ -131,16 +139,16 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_installed_once(checkout: Path) -> None:
     """A venv is made and filled once, and again when the pins change."""
     python, run = Python((3, 13, 0), checkout / "python3.13"), Runner()
-    inside = prepare(python, checkout, run)
+    inside = prepare_venv(python, checkout, run)
 
     assert checkout / ".venv-3.13.0" / "bin" / "python" == inside
     assert [str(python.path), str(inside)] == [command[0] for command in run.commands]
     assert ["-c", "constraints.txt"] == run.commands[1][-4:-2]
-    assert inside == prepare(python, checkout, run)
+    assert inside == prepare_venv(python, checkout, run)
     assert 2 == len(run.commands)
 
     (checkout / "constraints.txt").write_text("others")
-    prepare(python, checkout, run)
+    prepare_venv(python, checkout, run)
     assert 4 == len(run.commands)
 
 
@@ -148,11 +156,11 @@ def test_installed_once(checkout: Path) -> None:
 def test_not_installed(checkout: Path, failing: str, said: str) -> None:
     """Without venv or packages there is a reason, and no mark that all is there."""
     python = Python((3, 13, 0), checkout / "python3.13")
-    with pytest.raises(Unfit, match=said):
-        prepare(python, checkout, Runner(failing))
+    with pytest.raises(UnfitPython, match=said):
+        prepare_venv(python, checkout, Runner(failing))
 
     run = Runner()
-    prepare(python, checkout, run)
+    prepare_venv(python, checkout, run)
     assert 2 == len(run.commands)
 
 
@@ -175,14 +183,14 @@ def test_outcome(
     """0 if the core passed on each; a Python that could not be tried is no success."""
     python = _python(checkout / "bin", "python3.99", (3, 99, 0))
     monkeypatch.setenv("PATH", str(python.parent))
-    monkeypatch.setattr(pythons, "USUAL", "")
+    monkeypatch.setattr(pythons, "USUAL_DIRECTORY", "")
     monkeypatch.setenv("HYPOTHESIS_PROFILE", "long")
     run = Runner(failing)
 
     assert expected == main([], run)
     assert f"Python 3.99.0 ({python}){said}" in capsys.readouterr().out
     if failing != "pip":
-        assert list(CORE) == run.commands[-1][-len(CORE) :]
+        assert list(CORE_TESTS) == run.commands[-1][-len(CORE_TESTS) :]
         assert "HYPOTHESIS_PROFILE" not in run.environments[-1]
 
 
@@ -191,7 +199,7 @@ def test_nothing_to_run_on(
 ) -> None:
     """That no other Python is there is said."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(pythons, "USUAL", "")
+    monkeypatch.setattr(pythons, "USUAL_DIRECTORY", "")
 
     assert 0 == main([], Runner())
     assert "nothing was run" in capsys.readouterr().out
@@ -199,7 +207,7 @@ def test_nothing_to_run_on(
 
 def test_the_core_is_there() -> None:
     """Each file of the core exists, and so does the test named alone."""
-    for name in CORE:
+    for name in CORE_TESTS:
         file, _, test = name.partition("::")
         text = (ROOT / file).read_text(encoding="utf-8")
 

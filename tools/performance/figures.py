@@ -26,7 +26,7 @@ def _read_origins(experiment: Experiment, folder: Path) -> Iterator[Origin]:
         for row in document["rows"]:
             try:
                 yield Origin(experiment.whole(row), document)
-            except KeyError:
+            except KeyError as error:
                 message = f"{path}: no column {error} in {experiment.name}"
                 raise InvalidArgument(message) from None
 

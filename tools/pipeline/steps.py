@@ -46,6 +46,7 @@ def _dump_steps(directory: Path) -> Iterator[tuple[str, Work]]:
 
 
 def _load_steps(directory: Path, spark: Any = None) -> Iterator[tuple[str, Work]]:
+    from bkstore.offline.load import load as load_locally
 
     target = directory / "loaded"
 
