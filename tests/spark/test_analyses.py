@@ -27,7 +27,7 @@ from tests.worlds.random_dumps import (
     write_dump,
 )
 from tools.synthesize.shape import Shape
-from tools.synthesize.writing import write
+from tools.synthesize.writing import write_cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 pytest.importorskip("pyspark")
@@ -269,7 +269,7 @@ TINY = Shape(bookies=7, entries=600, ledgers=20, orphans=2, unclosed=2, **SMALL)
 
 def test_a_synthetic_cluster(engine: Any, tmp_path: Path) -> None:
     """What is planted in a cluster is what Spark finds, and no plan grows with its bookies."""
-    planted = write(TINY, tmp_path)
+    planted = write_cluster(TINY, tmp_path)
     given = analyses.open_inputs(tmp_path / "dump", tmp_path / "metadata.json")
     names = ("violations", "orphans")
     tables = {name: engine.run(ANALYSES[name], given).to_pylist() for name in names}
@@ -313,7 +313,7 @@ def multiplied(dump: Path, times: int) -> Path:
 @pytest.mark.long
 def test_plans_do_not_grow_with_bookies(engine: Any, tmp_path: Path) -> None:
     """Of 10 bookies and of 200 every analysis has the same plan but for names of files."""
-    write(Shape(**{**vars(TINY), "bookies": 10}), tmp_path)
+    write_cluster(Shape(**{**vars(TINY), "bookies": 10}), tmp_path)
     few = analyses.open_inputs(tmp_path / "dump", tmp_path / "metadata.json", tmp_path / "dump")
     place = multiplied(tmp_path / "dump", 20)
     many = Inputs(analyses.open_dump(place), few.metadata, analyses.open_dump(place))

@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 
 from bkstore.errors import InvalidArgument
-from tools.synthesize.bookie_entries import RECORD, BookieEntries
+from tools.synthesize.bookie_entries import RECORD_BYTES, BookieEntries
 from tools.synthesize.cluster import HOMELESS, LEFTOVERS, NO_REPLICA, Cluster, bookie_name
-from tools.synthesize.planted import planted
+from tools.synthesize.planted import count_planted
 from tools.synthesize.shape import Shape
 
 SHAPE = Shape(bookies=9, entries=5000, ledgers=300)
@@ -62,7 +62,7 @@ def test_rows_are_what_ensembles_say_less_what_is_lost(drawn: Cluster, at_once: 
     scopes, numbers = drawn.ids()
     ledgers = {ids: n for n, ids in enumerate(zip(scopes.tolist(), numbers.tolist()))}
     for number, (_, expected) in enumerate(sorted(_stored(drawn).items())):
-        bookie = BookieEntries(drawn, number, 1024 + PER_LOG * RECORD)
+        bookie = BookieEntries(drawn, number, 1024 + PER_LOG * RECORD_BYTES)
         found = [
             (ledgers[scope, ledger], entry)
             for rows in bookie.rows([], at_once)
@@ -78,14 +78,14 @@ def test_rows_are_what_ensembles_say_less_what_is_lost(drawn: Cluster, at_once: 
 
 def test_records_fill_entry_logs_one_behind_the_other(drawn: Cluster) -> None:
     """Locations are distinct and leave no gap, and entry logs count the ledgers they point to."""
-    bookie = BookieEntries(drawn, 3, 1024 + PER_LOG * RECORD)
+    bookie = BookieEntries(drawn, 3, 1024 + PER_LOG * RECORD_BYTES)
     places: list[tuple[int, int]] = []
     counts: Counter[tuple[int, int, int]] = Counter()
     for rows in bookie.rows([], 1000):
         logs, positions = (rows.location >> 32).tolist(), (rows.location & 0xFFFFFFFF).tolist()
         places += zip(logs, positions)
         counts.update(zip(logs, rows.scope_id.tolist(), rows.ledger_id.tolist()))
-    full = [(n // PER_LOG, 1028 + n % PER_LOG * RECORD) for n in range(bookie.total)]
+    full = [(n // PER_LOG, 1028 + n % PER_LOG * RECORD_BYTES) for n in range(bookie.total)]
     log, ledger, records = bookie.logs()
     ids = zip(*(column.tolist() for column in bookie.ids_of(ledger)))
 
@@ -125,7 +125,7 @@ def test_planted_numbers_are_those_of_the_entries(drawn: Cluster) -> None:
             category = {0: "no_replica", 1: "below_ack_quorum", 2: "below_write_quorum"}[fewest]
             rows[category] += len(lacks)
             missing[category] += lacks.total()
-    found = planted(drawn)
+    found = count_planted(drawn)
 
     assert rows == found["violations"]
     assert missing == found["missing_entries"]

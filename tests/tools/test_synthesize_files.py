@@ -13,7 +13,7 @@ from bkstore.offline import analyses
 from tools import scale
 from tools.synthesize.__main__ import main
 from tools.synthesize.shape import Shape
-from tools.synthesize.writing import write
+from tools.synthesize.writing import write_cluster
 
 pytest.importorskip("pyarrow")
 
@@ -25,7 +25,7 @@ LOG_BYTES = 1 << 18
 def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """Write a small cluster; return its folder and what is planted."""
     top = tmp_path_factory.mktemp("synthetic") / "out"
-    return top, write(SHAPE, top, log_bytes=LOG_BYTES)
+    return top, write_cluster(SHAPE, top, log_bytes=LOG_BYTES)
 
 
 def _answer(world: tuple[Path, dict[str, Any]], name: str) -> list[dict[str, Any]]:
@@ -70,7 +70,7 @@ def test_the_same_shape_gives_the_same_files_whatever_writes_them(
     world: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
     """Two processes write, byte for byte, what one does; only the manifest has a date."""
-    write(SHAPE, tmp_path / "again", jobs=2, log_bytes=LOG_BYTES)
+    write_cluster(SHAPE, tmp_path / "again", jobs=2, log_bytes=LOG_BYTES)
     files = {
         str(path.relative_to(world[0])): path.read_bytes()
         for path in sorted(world[0].rglob("*"))
@@ -88,7 +88,7 @@ def test_the_same_shape_gives_the_same_files_whatever_writes_them(
 def test_what_is_there_is_not_overwritten(world: tuple[Path, dict[str, Any]]) -> None:
     """A folder with something in it is refused."""
     with pytest.raises(InvalidArgument):
-        write(SHAPE, world[0])
+        write_cluster(SHAPE, world[0])
 
 
 def test_command_prints_the_planted_numbers(

@@ -12,7 +12,7 @@ from pathlib import Path
 from bkstore.cli.terminal.messages import tell
 from bkstore.errors import BkstoreError
 from tools.synthesize.shape import Shape
-from tools.synthesize.writing import write
+from tools.synthesize.writing import write_cluster
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -31,11 +31,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code: 0, or 2 with what is wrong on standard error."""
+    """Run the command; return 0, or 2 after an error message on standard error."""
     args = vars(_parser().parse_args(arguments))
     out, jobs = args.pop("out"), args.pop("jobs")
     try:
-        numbers = write(Shape(**args), out, jobs=jobs)
+        numbers = write_cluster(Shape(**args), out, jobs=jobs)
     except BkstoreError as error:
         tell(f"error: {error}")
         return 2

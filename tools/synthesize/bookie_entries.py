@@ -1,7 +1,7 @@
-"""What one bookie of a synthetic cluster stores: its rows, where they lie, its entry logs.
+"""The data of one bookie of a synthetic cluster: index rows, locations, entry logs.
 
-A bookie writes in rounds: in each, a part of every ledger, ledger by ledger, as sorted storage
-does when it flushes. All records have one size.
+A bookie writes in rounds: each has a part of every ledger, ledger by ledger, as a flush of sorted
+storage does. All records have the same size.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from bkstore.ids import Int64Array, LedgerId, make_locations
 from bkstore.index.api import Finding, IndexBatch, LedgerState
 from tools.synthesize.cluster import Cluster, Places
 
-RECORD = 256
-"""Bytes of a record in its log, with the four of its size."""
+RECORD_BYTES = 256
+"""The bytes of a record in its log, including four for its size."""
 
-ROUNDS = 4
+ROUND_COUNT = 4
 _LOG_BYTES = 1 << 30
 _LOG_HEADER = 1024
-_AT_ONCE = 1 << 20
+_IDS_PER_BATCH = 1 << 20
 _STATE = LedgerState(b"", fenced=False, limbo=False, explicit_lac=None)
 
 
@@ -35,151 +35,156 @@ class LogLedgers(NamedTuple):
 
 
 class BookieEntries:
-    """The entries of one bookie, in the form of an index that is being dumped."""
+    """The entries of one bookie, with the interface of an index that is dumped."""
 
     supports_limbo = False
 
     def __init__(self, cluster: Cluster, bookie: int, log_bytes: int = _LOG_BYTES) -> None:
-        self._size = cluster.shape.ensemble_size
-        self._quorum = cluster.shape.write_quorum
+        self._ensemble_size = cluster.shape.ensemble_size
+        self._write_quorum = cluster.shape.write_quorum
         self._scopes, self._numbers = cluster.ids()
         rows = slice(*cluster.starts[bookie : bookie + 2])
         self._places = Places(*(column[rows] for column in cluster.places))
         lost = cluster.lost.bookie == bookie
         self._lost = {
-            (int(ledger), int(entry) + n * self._size)
+            (int(ledger), int(entry) + n * self._ensemble_size)
             for ledger, entry, count in zip(
                 cluster.lost.ledger[lost], cluster.lost.entry[lost], cluster.lost.stripes[lost]
             )
             for n in range(int(count))
         }
-        self.per_log = (log_bytes - _LOG_HEADER) // RECORD
+        self.per_log = (log_bytes - _LOG_HEADER) // RECORD_BYTES
 
     @property
     def index(self) -> BookieEntries:
-        """Itself: what is asked for states."""
+        """The object itself, which also returns the ledger states."""
         return self
 
     def ledgers(self) -> list[LedgerId]:
-        """Return the ledgers it has, in unsigned order."""
+        """Return the ids of the stored ledgers, in unsigned order."""
         return [
-            LedgerId.from_signed(int(self._scopes[each]), int(self._numbers[each]))
-            for each in self._ledgers
+            LedgerId.from_signed(int(self._scopes[ledger]), int(self._numbers[ledger]))
+            for ledger in self._ledgers
         ]
 
     def checked_state(self, ledger: LedgerId) -> tuple[LedgerState, list[Finding]]:
         """Return the state that all ledgers have."""
         return _STATE, []
 
-    # -- how many
+    # -- counts
 
     @cached_property
     def _ledgers(self) -> Int64Array:
         return np.unique(self._places.ledger)
 
     @cached_property
-    def _counts(self) -> Int64Array:
-        """Return how many entries it has of each of its ledgers."""
-        _, _, first, last, place = self._places
-        rows = self._below(last + 1, place) - self._below(first, place)
+    def _entry_counts(self) -> Int64Array:
+        """The number of stored entries of each ledger in `_ledgers`."""
+        _, _, first, last, slot = self._places
+        rows = self._count_stored_below(last + 1, slot) - self._count_stored_below(first, slot)
         counts = np.zeros(self._ledgers.size, np.int64)
         np.add.at(counts, np.searchsorted(self._ledgers, self._places.ledger), rows)
         for ledger, _ in self._lost:
             counts[np.searchsorted(self._ledgers, ledger)] -= 1
         return counts
 
-    def _below(self, entries: Int64Array, place: Int64Array) -> Int64Array:
-        """Return how many of the entries below `entries` belong to `place` of an ensemble."""
-        size = self._size
-        rest = np.arange(size)
-        held = (np.arange(size)[:, None] - rest) % size < self._quorum
-        sums: Int64Array = np.concatenate(
-            (np.zeros((size, 1), np.int64), np.cumsum(held, axis=1)), axis=1
+    def _count_stored_below(self, entries: Int64Array, slot: Int64Array) -> Int64Array:
+        """Return how many of the entries below `entries` belong to `slot` of an ensemble."""
+        size = self._ensemble_size
+        remainders = np.arange(size)
+        is_stored = (np.arange(size)[:, None] - remainders) % size < self._write_quorum
+        stored_before: Int64Array = np.concatenate(
+            (np.zeros((size, 1), np.int64), np.cumsum(is_stored, axis=1)), axis=1
         )
-        below: Int64Array = entries // size * self._quorum
-        below += sums[place, entries % size]
+        below: Int64Array = entries // size * self._write_quorum
+        below += stored_before[slot, entries % size]
         return below
 
     @property
     def total(self) -> int:
-        """How many entries it has."""
-        return int(self._counts.sum())
+        """The number of entries."""
+        return int(self._entry_counts.sum())
 
-    # -- where they lie
-
-    @cached_property
-    def _bounds(self) -> Int64Array:
-        """Return int64[ROUNDS + 1, ledgers]: the rank at which each round begins."""
-        rounds = np.arange(ROUNDS + 1)[:, None]
-        return (rounds * self._counts + ROUNDS - 1) // ROUNDS
+    # -- locations
 
     @cached_property
-    def _bases(self) -> Int64Array:
-        """Return int64[ROUNDS, ledgers]: records of the bookie before each stretch."""
-        sizes = np.diff(self._bounds, axis=0).ravel()
-        return (np.cumsum(sizes) - sizes).reshape(ROUNDS, -1)
+    def _round_bounds(self) -> Int64Array:
+        """int64[ROUND_COUNT + 1, ledgers]: the rank in its ledger at which each round begins."""
+        rounds = np.arange(ROUND_COUNT + 1)[:, None]
+        return (rounds * self._entry_counts + ROUND_COUNT - 1) // ROUND_COUNT
+
+    @cached_property
+    def _records_before_run(self) -> Int64Array:
+        """int64[ROUND_COUNT, ledgers]: the bookie's records before those of a round and ledger."""
+        sizes = np.diff(self._round_bounds, axis=0).ravel()
+        return (np.cumsum(sizes) - sizes).reshape(ROUND_COUNT, -1)
 
     def _locations(self, ledger: Int64Array, rank: Int64Array) -> Int64Array:
-        turn = rank * ROUNDS // np.maximum(self._counts[ledger], 1)
-        record = self._bases[turn, ledger] + rank - self._bounds[turn, ledger]
+        round_number = rank * ROUND_COUNT // np.maximum(self._entry_counts[ledger], 1)
+        record = (
+            self._records_before_run[round_number, ledger]
+            + rank
+            - self._round_bounds[round_number, ledger]
+        )
         log, slot = np.divmod(record, self.per_log)
-        return make_locations(log, _LOG_HEADER + slot * RECORD + 4)
+        return make_locations(log, _LOG_HEADER + slot * RECORD_BYTES + 4)
 
     def logs(self) -> LogLedgers:
-        """Return which ledgers its entry logs have."""
-        starts = self._bases.ravel()
-        cuts = np.arange(0, self.total, self.per_log)
-        points = np.unique(np.concatenate((starts, cuts, [self.total])))
-        records = np.diff(points)
-        stretch = np.searchsorted(starts, points[:-1], side="right") - 1
+        """Return the number of records of each ledger in each entry log."""
+        # A run is what one round writes of one ledger; logs cut runs wherever they are full.
+        starts = self._records_before_run.ravel()
+        log_starts = np.arange(0, self.total, self.per_log)
+        boundaries = np.unique(np.concatenate((starts, log_starts, [self.total])))
+        records = np.diff(boundaries)
+        run = np.searchsorted(starts, boundaries[:-1], side="right") - 1
         count = self._ledgers.size
-        key = points[:-1] // self.per_log * count + stretch % count
-        keys, at = np.unique(key, return_inverse=True)
-        sums = np.bincount(at, records, keys.size).astype(np.int64)
-        return LogLedgers(keys // count, self._ledgers[keys % count], sums)
+        key = boundaries[:-1] // self.per_log * count + run % count
+        keys, key_index = np.unique(key, return_inverse=True)
+        record_counts = np.bincount(key_index, records, keys.size).astype(np.int64)
+        return LogLedgers(keys // count, self._ledgers[keys % count], record_counts)
 
     def ids_of(self, ledgers: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """Return scope and number of ledgers, in two's complement."""
+        """Return the scopes and numbers of ledgers, as signed integers."""
         return self._scopes[ledgers], self._numbers[ledgers]
 
     # -- the rows
 
-    def rows(self, findings: list[Finding], batch: int = _AT_ONCE) -> Iterator[IndexBatch]:
-        """Yield its index rows in order, from some `batch` entry ids at a time."""
-        begins = np.cumsum(self._counts) - self._counts
-        done = 0
-        for part in self._parts(batch):
-            ledger, entry = self._entries(part)
-            at = np.searchsorted(self._ledgers, ledger)
-            rank = done + np.arange(entry.size) - begins[at]
-            done += entry.size
-            where = np.broadcast_to(np.int64(0), entry.shape)
+    def rows(self, findings: list[Finding], batch: int = _IDS_PER_BATCH) -> Iterator[IndexBatch]:
+        """Yield the index rows in order, generated from `batch` entry ids at a time."""
+        first_row = np.cumsum(self._entry_counts) - self._entry_counts
+        rows_done = 0
+        for places in self._split_places(batch):
+            ledger, entry = self._stored_entries(places)
+            ledger_index = np.searchsorted(self._ledgers, ledger)
+            rank = rows_done + np.arange(entry.size) - first_row[ledger_index]
+            rows_done += entry.size
+            dir_index = np.broadcast_to(np.int64(0), entry.shape)
             scope, number = self.ids_of(ledger)
-            yield IndexBatch(where, scope, number, entry, self._locations(at, rank))
+            yield IndexBatch(dir_index, scope, number, entry, self._locations(ledger_index, rank))
 
-    def _parts(self, batch: int) -> Iterator[Places]:
-        """Yield the places in stretches of at most `batch` entry ids; a long one is cut."""
-        waiting: list[tuple[int, ...]] = []
+    def _split_places(self, batch: int) -> Iterator[Places]:
+        """Yield the places in groups of at most `batch` entry ids; long places are split."""
+        pending: list[tuple[int, ...]] = []
         room = batch
-        for bookie, ledger, first, last, place in zip(*(c.tolist() for c in self._places)):
+        for bookie, ledger, first, last, slot in zip(*(column.tolist() for column in self._places)):
             while first <= last:
-                end = min(last, first + room - 1)
-                waiting.append((bookie, ledger, first, end, place))
-                room -= end - first + 1
-                first = end + 1
+                part_last = min(last, first + room - 1)
+                pending.append((bookie, ledger, first, part_last, slot))
+                room -= part_last - first + 1
+                first = part_last + 1
                 if not room:
-                    yield Places(*np.array(waiting, np.int64).T)
-                    waiting, room = [], batch
-        if waiting:
-            yield Places(*np.array(waiting, np.int64).T)
+                    yield Places(*np.array(pending, np.int64).T)
+                    pending, room = [], batch
+        if pending:
+            yield Places(*np.array(pending, np.int64).T)
 
-    def _entries(self, part: Places) -> tuple[Int64Array, Int64Array]:
-        """Return (ledger, entry) of all that is stored of some places."""
-        spans = part.last - part.first + 1
+    def _stored_entries(self, places: Places) -> tuple[Int64Array, Int64Array]:
+        """Return the columns (ledger, entry) of the entries that are stored of some places."""
+        spans = places.last - places.first + 1
         ends = np.cumsum(spans)
-        entry = np.arange(ends[-1]) + np.repeat(part.first - ends + spans, spans)
-        place, ledger = np.repeat(part.place, spans), np.repeat(part.ledger, spans)
-        held = (place - entry) % self._size < self._quorum
+        entry = np.arange(ends[-1]) + np.repeat(places.first - ends + spans, spans)
+        slot, ledger = np.repeat(places.place, spans), np.repeat(places.ledger, spans)
+        is_stored = (slot - entry) % self._ensemble_size < self._write_quorum
         for lost_ledger, lost_entry in self._lost:
-            held &= (ledger != lost_ledger) | (entry != lost_entry)
-        return ledger[held], entry[held]
+            is_stored &= (ledger != lost_ledger) | (entry != lost_entry)
+        return ledger[is_stored], entry[is_stored]

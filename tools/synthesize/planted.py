@@ -1,4 +1,4 @@
-"""What analyses must find in a synthetic cluster, counted from what was drawn."""
+"""The numbers that analyses must find in a synthetic cluster, counted from its arrays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tools.synthesize.cluster import (
 )
 
 
-def planted(cluster: Cluster) -> dict[str, Any]:
+def count_planted(cluster: Cluster) -> dict[str, Any]:
     """Return the numbers by analysis; `violations` and `missing_entries` by category."""
     shape, kinds, lost = cluster.shape, cluster.kinds, cluster.lost
     homeless = kinds == HOMELESS
@@ -34,18 +34,18 @@ def planted(cluster: Cluster) -> dict[str, Any]:
     rows["no_replica"] += int(cluster.segments[homeless].sum()) * shape.ensemble_size
     missing["no_replica"] += int(cluster.sizes[homeless].sum()) * shape.write_quorum
     orphans = kinds[cluster.places.ledger] == ORPHAN
-    pairs = np.unique(cluster.places.bookie * kinds.size + cluster.places.ledger).size
-    left = int((kinds == LEFTOVERS).sum())
+    bookie_ledgers = np.unique(cluster.places.bookie * kinds.size + cluster.places.ledger).size
+    leftovers = int((kinds == LEFTOVERS).sum())
     return {
         "violations": {name: count for name, count in rows.items() if count},
         "missing_entries": {name: count for name, count in missing.items() if count},
         "homeless": int(homeless.sum()),
-        "surplus": left,
-        "surplus_entries": left * shape.write_quorum * 2,
+        "surplus": leftovers,
+        "surplus_entries": leftovers * shape.write_quorum * 2,
         "orphans": int(orphans.sum()),
         "orphan_ledgers": shape.orphans,
         "not_judged": int((kinds == UNCLOSED).sum()),
         "ledgers": shape.ledgers,
         "bookies": shape.bookies,
-        "sequences": int(pairs),
+        "sequences": int(bookie_ledgers),
     }

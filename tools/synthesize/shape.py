@@ -1,4 +1,4 @@
-"""What a synthetic cluster is to be like."""
+"""The parameters of a synthetic cluster."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from bkstore.arguments import check_fields, number, whole
 from bkstore.errors import InvalidArgument
 
 LEAST_SEGMENTS = 4
-"""Stripes that a segment has at least, so that each place of it has entries to lose."""
+"""The minimal number of stripes in a segment, so that each bookie has entries to lose."""
 
 FAULTS = ("below_write", "below_ack", "no_replica", "homeless", "leftovers", "orphans")
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Size and faults of a cluster. The same shape gives the same cluster.
+    """Size and faults of a cluster. The same shape yields the same cluster.
 
-    `entries` are those that a bookie stores, about; `ledgers` are spread over all bookies.
-    `changed` is the share of them with an ensemble change, `scoped` of those outside scope 0.
-    Of each fault there are so many ledgers: `below_write` and `below_ack` lack replicas of some
-    entries, `no_replica` all of them; nothing is left of `homeless` ones. `leftovers` have
-    entries at a bookie that an ensemble change replaced; `orphans` are unknown to the metadata,
+    `entries` is the approximate number that each bookie stores; `ledgers` are spread over all
+    bookies. `changed` is the share of them with an ensemble change, `scoped` the share outside
+    scope 0. The faults are numbers of ledgers: `below_write` and `below_ack` lack replicas of some
+    entries, `no_replica` all replicas of some; `homeless` ones have lost all entries. `leftovers`
+    have entries at a bookie that an ensemble change replaced, `orphans` are not in the metadata,
     `unclosed` ones are open.
     """
 
@@ -43,7 +43,7 @@ class Shape:
     seed: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse a shape that cannot be."""
+        """Raise `InvalidArgument` if the parameters contradict each other."""
         check_fields(self, _CHECKS)
         if not self.ack_quorum <= self.write_quorum <= self.ensemble_size < self.bookies:
             raise InvalidArgument(
@@ -63,13 +63,13 @@ class Shape:
 
     @property
     def marked(self) -> int:
-        """Ledgers of the metadata that are not sound and closed."""
+        """The number of ledgers in the metadata that are faulty or open."""
         faults = sum(getattr(self, name) for name in FAULTS if name != "orphans")
         return int(faults) + self.unclosed
 
     @property
     def least(self) -> int:
-        """Entries that a ledger has at least: two segments of some stripes."""
+        """The minimal number of entries of a ledger: two segments of `LEAST_SEGMENTS` stripes."""
         return 2 * LEAST_SEGMENTS * self.ensemble_size
 
 

@@ -1,4 +1,4 @@
-"""Writing a synthetic cluster: the dump, bookie by bookie in some processes, and its metadata."""
+"""Writing a synthetic cluster: the dump, bookie by bookie in several processes, and metadata."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from bkstore.offline.dump.run import TABLES, BookieDump, described, listed
 from bkstore.offline.reading.manifest import encode_manifest
 from bkstore.offline.staging_directory import check_target
 from bkstore.tables import BOOKIE_FINDINGS, ENTRY_LOGS, LOG_LEDGERS, Repeated, Schema, Table
-from tools.synthesize.bookie_entries import RECORD, BookieEntries
+from tools.synthesize.bookie_entries import RECORD_BYTES, BookieEntries
 from tools.synthesize.cluster import ORPHAN, UNCLOSED, Cluster, bookie_name
-from tools.synthesize.planted import planted
+from tools.synthesize.planted import count_planted
 from tools.synthesize.shape import Shape
 
 _LOG_BYTES = 1 << 30
 
 Progress = Callable[[int], None]
-"""Told how many bookies are written."""
+"""A callback that gets the number of bookies written so far."""
 
 
 class _Unsynced(Files):
-    """Files of which nothing is made durable: they can be made again."""
+    """Files without fsync: they can be generated again."""
 
     def fsync(self, fd: int) -> None:
         """Do nothing."""
@@ -47,8 +47,8 @@ class _Unsynced(Files):
         """Do nothing."""
 
 
-class _Job(NamedTuple):
-    """One bookie, and where its files go."""
+class _BookieTask(NamedTuple):
+    """The task of writing one bookie into a folder."""
 
     shape: Shape
     bookie: int
@@ -56,7 +56,7 @@ class _Job(NamedTuple):
     log_bytes: int
 
 
-def write(
+def write_cluster(
     shape: Shape,
     out: str | os.PathLike[str],
     *,
@@ -66,106 +66,110 @@ def write(
 ) -> dict[str, Any]:
     """Write `dump`, `metadata.json` and `planted.json` into the new or empty folder `out`.
 
-    Returns what is planted. `jobs` processes write, each with the arrays of the whole cluster.
-    Raises `InvalidArgument` where something is there already, `WriteFailed` where the system
-    refuses. Cost: about half a second for a million entries.
+    Returns the planted numbers. `jobs` processes write, each with the arrays of the whole cluster.
+    Raises `InvalidArgument` if `out` is not empty, `WriteFailed` if the system refuses to write.
+    A million entries take about half a second.
     """
-    top = Path(out)
-    check_target(top)
-    top.mkdir(parents=True, exist_ok=True)
+    directory = Path(out)
+    check_target(directory)
+    directory.mkdir(parents=True, exist_ok=True)
     cluster = Cluster(shape)
-    numbers = planted(cluster)
-    with PartialDump(top / "dump", files=_Unsynced()) as partial:
-        work = [_Job(shape, n, partial.work, log_bytes) for n in range(shape.bookies)]
+    numbers = count_planted(cluster)
+    with PartialDump(directory / "dump", files=_Unsynced()) as partial:
+        tasks = [
+            _BookieTask(shape, bookie, partial.work, log_bytes) for bookie in range(shape.bookies)
+        ]
         tables: dict[str, list[dict[str, Any]]] = {schema.name: [] for schema in TABLES}
         bookies = []
-        for job, files in zip(work, _made(work, jobs)):
-            bookies.append(_take(partial, bookie_name(job.bookie), files, tables))
+        for task, files in zip(tasks, _write_bookies(tasks, jobs)):
+            bookies.append(_add_to_dump(partial, bookie_name(task.bookie), files, tables))
             if progress is not None:
                 progress(len(bookies))
-        names = [file["path"] for files in tables.values() for file in files]
-        partial.finish(names, encode_manifest(bookies, tables, (), {"length": False}))
+        file_names = [file["path"] for files in tables.values() for file in files]
+        partial.finish(file_names, encode_manifest(bookies, tables, (), {"length": False}))
     numbers["entries"] = sum(file["rows"] for file in tables["entries"])
-    (top / "metadata.json").write_bytes(encode_file(_metadata(cluster)))
-    (top / "planted.json").write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
+    (directory / "metadata.json").write_bytes(encode_file(_cluster_metadata(cluster)))
+    (directory / "planted.json").write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
     return numbers
 
 
-def _made(work: list[_Job], jobs: int) -> Iterator[list[FileDone]]:
-    """Yield the files of each bookie, in order."""
+def _write_bookies(tasks: list[_BookieTask], jobs: int) -> Iterator[list[FileDone]]:
+    """Write the bookies; yield the files of each, in order."""
     if jobs == 1:
-        yield from map(_write_bookie, work)
+        yield from map(_write_bookie, tasks)
         return
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-        yield from pool.map(_write_bookie, work, chunksize=4)
+        yield from pool.map(_write_bookie, tasks, chunksize=4)
 
 
-def _say_nothing(rows: int) -> None:
-    """Take how far a piece is."""
+def _ignore_progress(rows: int) -> None:
+    """Ignore a progress report."""
 
 
 @cache
-def _cluster(shape: Shape) -> Cluster:
+def _cached_cluster(shape: Shape) -> Cluster:
     return Cluster(shape)
 
 
-def _write_bookie(job: _Job) -> list[FileDone]:
+def _write_bookie(task: _BookieTask) -> list[FileDone]:
     """Write all files of one bookie into the work folder."""
-    name = bookie_name(job.bookie)
-    entries = BookieEntries(_cluster(job.shape), job.bookie, job.log_bytes)
+    name = bookie_name(task.bookie)
+    entries = BookieEntries(_cached_cluster(task.shape), task.bookie, task.log_bytes)
     piece = Piece(name, "index", 0, entries.total, False, False, ())
-    index = cast(PieceIndex, entries)  # it answers what writing a piece asks
-    done = write_piece(piece, job.folder, _say_nothing, _Unsynced(), index).files
+    index = cast(PieceIndex, entries)  # it has the methods that write_piece calls
+    files = write_piece(piece, task.folder, _ignore_progress, _Unsynced(), index).files
     for table in (*_log_tables(name, entries), Table.from_rows(BOOKIE_FINDINGS, [])):
-        path = job.folder / f"{file_name(name)}.{table.schema.name}"
+        path = task.folder / f"{file_name(name)}.{table.schema.name}"
         with ParquetFile(path, table.schema, _Unsynced()) as file:
             file.write(table)
-        done.append(FileDone(table.schema.name, path.name, file.rows, file.bytes, file.ledgers))
-    return done
+        files.append(FileDone(table.schema.name, path.name, file.rows, file.bytes, file.ledgers))
+    return files
 
 
-def _log_tables(name: str, entries: BookieEntries) -> Iterator[Table]:
+def _log_tables(bookie: str, entries: BookieEntries) -> Iterator[Table]:
     """Yield `entry_logs` and `log_ledgers` of a bookie."""
     log, ledger, records = entries.logs()
     logs, first, ledgers = np.unique(log, return_index=True, return_counts=True)
-    sums = np.add.reduceat(records, first) if logs.size else records
+    record_counts = np.add.reduceat(records, first) if logs.size else records
     yield _table(
         ENTRY_LOGS,
-        name,
+        bookie,
         np.zeros(logs.size, np.int64),
         logs,
-        [f"{each:x}.log" for each in logs.tolist()],
-        sums * RECORD + 1024,
+        [f"{log_id:x}.log" for log_id in logs.tolist()],
+        record_counts * RECORD_BYTES + 1024,
         np.ones(logs.size, np.bool_),
         ledgers,
     )
-    where = np.zeros(log.size, np.int64)
-    yield _table(LOG_LEDGERS, name, where, log, *entries.ids_of(ledger), records * RECORD)
+    dir_index = np.zeros(log.size, np.int64)
+    yield _table(
+        LOG_LEDGERS, bookie, dir_index, log, *entries.ids_of(ledger), records * RECORD_BYTES
+    )
 
 
-def _table(schema: Schema, name: str, *columns: Any) -> Table:
-    first = Repeated(name, len(columns[0]))
-    return Table(schema, dict(zip(schema.names, (first, *columns), strict=True)))
+def _table(schema: Schema, bookie: str, *columns: Any) -> Table:
+    bookie_column = Repeated(bookie, len(columns[0]))
+    return Table(schema, dict(zip(schema.names, (bookie_column, *columns), strict=True)))
 
 
-def _take(
+def _add_to_dump(
     partial: PartialDump,
-    name: str,
+    bookie: str,
     files: list[FileDone],
     tables: dict[str, list[dict[str, Any]]],
 ) -> dict[str, Any]:
-    """Take a bookie's files out of work; return what the manifest says of it."""
-    made = BookieDump(name, f"synthetic/{name}", None, "idx")
+    """Move a bookie's files into the dump; return its description for the manifest."""
+    bookie_dump = BookieDump(bookie, f"synthetic/{bookie}", None, "idx")
     for file in files:
-        path = dumped_name(file.table, name, 0)
+        path = dumped_name(file.table, bookie, 0)
         partial.add(file, path)
-        made.rows[file.table] = file.rows
-        tables[file.table].append(listed(path, name, file))
-    return described(made)
+        bookie_dump.rows[file.table] = file.rows
+        tables[file.table].append(listed(path, bookie, file))
+    return described(bookie_dump)
 
 
-def _metadata(cluster: Cluster) -> ClusterMetadata:
-    """Return the metadata of all ledgers but the orphans."""
+def _cluster_metadata(cluster: Cluster) -> ClusterMetadata:
+    """Return the metadata of all ledgers except the orphans."""
     shape = cluster.shape
     scopes, numbers = (column.tolist() for column in cluster.ids())
     bookies = frozenset(map(bookie_name, range(shape.bookies)))
@@ -173,7 +177,7 @@ def _metadata(cluster: Cluster) -> ClusterMetadata:
     for ledger in np.flatnonzero(cluster.kinds != ORPHAN).tolist():
         is_open = cluster.kinds[ledger] == UNCLOSED
         size = int(cluster.sizes[ledger])
-        said = LedgerMetadata(
+        metadata = LedgerMetadata(
             LedgerId.from_signed(scopes[ledger], numbers[ledger]),
             shape.ensemble_size,
             shape.write_quorum,
@@ -181,7 +185,7 @@ def _metadata(cluster: Cluster) -> ClusterMetadata:
             tuple(Segment(first, tuple(names)) for first, names in cluster.ensembles_of(ledger)),
             state="OPEN" if is_open else "CLOSED",
             last_entry_id=-1 if is_open else size - 1,
-            length=0 if is_open else size * RECORD,
+            length=0 if is_open else size * RECORD_BYTES,
         )
-        ledgers.append(said)
+        ledgers.append(metadata)
     return ClusterMetadata(tuple(ledgers), bookies, frozenset(), {})
