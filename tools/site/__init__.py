@@ -1,10 +1,10 @@
-"""The documentation site: the pages of docs/ and a reference made of the docstrings.
+"""The documentation site: the pages of docs/ and an API reference built from the docstrings.
 
-`python -m tools.site` writes plain Markdown into a folder, has Zensical render it, and looks at
-what came out. The parts: `public` (which names there are), `docstrings` and `signatures` (how
-they look), `reference` (their pages), `sources` (the pages of docs/, and links between all of
-them), `check` (what is wrong with a built site). Whoever renders gets Markdown and a
-configuration, nothing else; nothing here lists a module by hand.
+`python -m tools.site` writes plain Markdown into a folder, renders it with Zensical, and checks the
+result. `public` finds the public names, `docstrings` and `signatures` format them, `reference`
+writes their pages, `sources` copies the pages of docs/ and rewrites the links between all pages,
+and `check` finds faults in a built site. The renderer gets only Markdown and a configuration; no
+module is listed by hand.
 """
 
 __all__ = ["check", "docstrings", "public", "reference", "signatures", "sources"]

@@ -14,54 +14,55 @@ from pathlib import Path
 
 from tools.site import check, sources
 
-_OF_A_SITE = "404.html"
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_WRONG = re.compile(r"\b(error|warning)\b", re.IGNORECASE)
+_SITE_MARKER_FILE = "404.html"
+_COLOR_PATTERN = re.compile(r"\x1b\[[0-9;]*m")
+_ERROR_PATTERN = re.compile(r"\b(error|warning)\b", re.IGNORECASE)
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def build(root: Path, out: Path) -> list[str]:
-    """Build the site of the repository at `root` into `out`, replacing it; return what is wrong.
+def build(root: Path, target: Path) -> list[str]:
+    """Build the site of the repository at `root` into `target`; return the faults.
 
-    `out` is replaced only by a site that nothing is wrong with, and only where it is one itself,
-    or an empty folder, or not there.
+    `target` is replaced only by a site without faults, and only if it is a site, empty or missing.
     """
-    if out.exists() and any(out.iterdir()) and not (out / _OF_A_SITE).is_file():
-        return [f"{out}: not replaced, it is a folder with other things than a site"]
+    if target.exists() and any(target.iterdir()) and not (target / _SITE_MARKER_FILE).is_file():
+        return [f"{target}: not replaced, it is a folder with other things than a site"]
     with tempfile.TemporaryDirectory(prefix="bkstore-site-") as folder:
         try:
             config = sources.write(root, "bkstore", Path(folder))
         except LookupError as error:
             return [str(error.args[0])]
         command = [sys.executable, "-m", "zensical", "build", "--strict", "-f", str(config)]
-        done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
-        said = _COLOUR.sub("", done.stdout + done.stderr).strip()
-        if done.returncode:
-            return [said.partition("\nTraceback")[0] or f"zensical ended with {done.returncode}"]
+        process = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
+        output = _COLOR_PATTERN.sub("", process.stdout + process.stderr).strip()
+        if process.returncode:
+            return [
+                output.partition("\nTraceback")[0] or f"zensical ended with {process.returncode}"
+            ]
         site = Path(folder) / "site"
-        wrong = [*check.problems(site)]
-        if _WRONG.search(said):  # its strict mode does not count all that it says
-            wrong.append(said)
-        if not wrong:
-            if out.exists():
-                shutil.rmtree(out)
-            shutil.move(site, out)
-        return wrong
+        faults = [*check.problems(site)]
+        if _ERROR_PATTERN.search(output):  # strict mode does not count all messages
+            faults.append(output)
+        if not faults:
+            if target.exists():
+                shutil.rmtree(target)
+            shutil.move(site, target)
+        return faults
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code: 0, or 1 with what is wrong on standard error."""
+    """Build the site; return 0, or 1 after printing the faults to standard error."""
     parser = argparse.ArgumentParser(prog="python -m tools.site", description=__doc__)
     parser.add_argument("--out", type=Path, default=ROOT / "site", help="folder for the site")
     out = parser.parse_args(arguments).out
-    start = time.monotonic()
-    wrong = build(ROOT, out)
-    if wrong:
-        print("\n".join(wrong), file=sys.stderr)
+    started = time.monotonic()
+    faults = build(ROOT, out)
+    if faults:
+        print("\n".join(faults), file=sys.stderr)
         return 1
     count = len(list(out.glob("**/*.html")))
-    print(f"{count} pages in {out}, {time.monotonic() - start:.1f} s")
+    print(f"{count} pages in {out}, {time.monotonic() - started:.1f} s")
     return 0
 
 

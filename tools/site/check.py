@@ -1,4 +1,4 @@
-"""What is wrong with a built site: links that lead nowhere, requests to elsewhere, raw Markdown."""
+"""Faults of a built site: broken links, requests to other hosts, raw Markdown."""
 
 from __future__ import annotations
 
@@ -9,20 +9,26 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urljoin, urlsplit
 
-_LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
-_NOT_LOADED = {"canonical", "next", "prev", "alternate"}
-_RAW = re.compile(r"```|\]\(|\{ #|^ ?[*-] \w", re.MULTILINE)
-_HERE = "http://site.invalid/"
+_LOADED_ATTRIBUTES = {
+    "script": "src",
+    "img": "src",
+    "iframe": "src",
+    "source": "src",
+    "link": "href",
+}
+_UNLOADED_RELATIONS = {"canonical", "next", "prev", "alternate"}
+_RAW_MARKDOWN_PATTERN = re.compile(r"```|\]\(|\{ #|^ ?[*-] \w", re.MULTILINE)
+_SITE_URL = "http://site.invalid/"
 
 
 class Link(NamedTuple):
-    """An address on a page, and whether a browser loads it to show the page."""
+    """An address on a page, and whether a browser loads it when it shows the page."""
 
     address: str
     loaded: bool
 
 
-class _Reader(HTMLParser):
+class _PageReader(HTMLParser):
     """Collects a page's anchors and links, and the text outside its code."""
 
     def __init__(self) -> None:
@@ -38,9 +44,9 @@ class _Reader(HTMLParser):
             self.anchors.add(found["id"])
         if tag in ("code", "pre", "script", "style"):
             self._code += 1
-        attribute = "href" if tag == "a" else _LOADED.get(tag, "")
+        attribute = "href" if tag == "a" else _LOADED_ATTRIBUTES.get(tag, "")
         if found.get(attribute):
-            loaded = tag != "a" and found.get("rel", "") not in _NOT_LOADED
+            loaded = tag != "a" and found.get("rel", "") not in _UNLOADED_RELATIONS
             self.links.append(Link(found[attribute], loaded))
 
     def handle_endtag(self, tag: str) -> None:
@@ -52,8 +58,8 @@ class _Reader(HTMLParser):
             self.prose.append(data)
 
 
-def _read(page: Path) -> _Reader:
-    reader = _Reader()
+def _read_page(page: Path) -> _PageReader:
+    reader = _PageReader()
     reader.feed(page.read_text(encoding="utf-8"))
     reader.close()
     return reader
@@ -61,39 +67,40 @@ def _read(page: Path) -> _Reader:
 
 def anchors(page: Path) -> set[str]:
     """Return the ids of a built page."""
-    return _read(page).anchors
+    return _read_page(page).anchors
 
 
-def _target(site: Path, page: Path, address: str) -> tuple[Path, str] | None:
-    """Return the file and the anchor that a link of a page means; None for one to elsewhere."""
-    whole = urljoin(_HERE + page.relative_to(site).as_posix(), address)
-    if not whole.startswith(_HERE):
+def _resolve_link(site: Path, page: Path, address: str) -> tuple[Path, str] | None:
+    """Return the file and the anchor that a link leads to, or None if it leaves the site."""
+    url = urljoin(_SITE_URL + page.relative_to(site).as_posix(), address)
+    if not url.startswith(_SITE_URL):
         return None
-    parts = urlsplit(whole)
+    parts = urlsplit(url)
     path = site / unquote(parts.path).lstrip("/")
     return (path / "index.html" if path.is_dir() else path), unquote(parts.fragment)
 
 
 def problems(site: Path) -> Iterator[str]:
-    """Yield what is wrong, a line each: a link without target, a request, Markdown that is left.
+    """Yield a line for each broken link, each request to another host, and each raw Markdown.
 
-    404.html is left out: whoever serves it does so under any address, so its links begin at the
-    root of a host.
+    404.html is not checked: it is served under any address, so its links are absolute.
     """
-    read = {page: _read(page) for page in sorted(site.glob("**/*.html")) if page.name != "404.html"}
-    for page, reader in read.items():
-        name = page.relative_to(site)
+    readers = {
+        page: _read_page(page) for page in sorted(site.glob("**/*.html")) if page.name != "404.html"
+    }
+    for page, reader in readers.items():
+        page_name = page.relative_to(site)
         for link in reader.links:
-            target = _target(site, page, link.address)
+            target = _resolve_link(site, page, link.address)
             if target is None:
                 if link.loaded:
-                    yield f"{name}: {link.address} is loaded from elsewhere"
+                    yield f"{page_name}: {link.address} is loaded from elsewhere"
             elif not target[0].is_file():
-                yield f"{name}: {link.address} leads to no file"
-            elif target[1] and target[0] in read and target[1] not in read[target[0]].anchors:
-                yield f"{name}: {link.address} leads to no anchor"
-        for left in _RAW.finditer("".join(reader.prose)):
-            yield f"{name}: {left[0]!r} is left of the Markdown"
+                yield f"{page_name}: {link.address} leads to no file"
+            elif target[1] and target[0] in readers and target[1] not in readers[target[0]].anchors:
+                yield f"{page_name}: {link.address} leads to no anchor"
+        for raw_markdown in _RAW_MARKDOWN_PATTERN.finditer("".join(reader.prose)):
+            yield f"{page_name}: {raw_markdown[0]!r} is left of the Markdown"
     for sheet in site.glob("**/*.css"):
         for address in re.findall(r"url\(\s*['\"]?(https?:[^)'\"]+)", sheet.read_text("utf-8")):
             yield f"{sheet.relative_to(site)}: {address} is loaded from elsewhere"

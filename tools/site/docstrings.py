@@ -1,4 +1,4 @@
-"""Docstrings as Markdown: what Markdown would read otherwise than whoever wrote them."""
+"""Docstrings as Markdown: escapes, links, lists and examples."""
 
 from __future__ import annotations
 
@@ -6,42 +6,47 @@ import re
 from collections.abc import Callable
 
 Find = Callable[[str], str | None]
-"""The address of what a text between backticks names; None where it names nothing public."""
+"""Returns the address of the name between backticks, or None if it is not a public name."""
 
 _ITEM = re.compile(r" *([*-]|\d+\.) ")
 _CODE = re.compile(r"(?<![\w`\[])(`+)([^`\n]+)\1(?!`|\])")
 
 
 def link_code(text: str, find: Find) -> str:
-    """Make links of those texts between backticks that `find` knows."""
+    """Turn each text between backticks for which `find` has an address into a link."""
 
-    def linked(match: re.Match[str]) -> str:
+    def add_link(match: re.Match[str]) -> str:
         address = find(match[2])
         return f"[{match[0]}]({address})" if address else match[0]
 
-    return _CODE.sub(linked, text)
+    return _CODE.sub(add_link, text)
 
 
-def _prose(lines: list[str], find: Find) -> list[str]:
-    """Escape angle brackets outside code, and make links."""
+def _escape_and_link(lines: list[str], find: Find) -> list[str]:
+    """Escape angle brackets outside code, and add links."""
     pieces = re.split(r"(`+[^`]+`+)", "\n".join(lines))
     pieces[::2] = [piece.replace("<", "&lt;") for piece in pieces[::2]]
     return link_code("".join(pieces), find).split("\n")
 
 
-def _blocks(text: str) -> list[list[str]]:
+def _split_blocks(text: str) -> list[list[str]]:
     blocks = re.split(r"\n[ ]*\n", text.strip("\n"))
     return [block.split("\n") for block in blocks]
 
 
-def _with_lists_apart(lines: list[str]) -> list[str]:
-    """Put an empty line before a list that follows a paragraph's line directly."""
-    apart: list[str] = []
+def _separate_lists(lines: list[str]) -> list[str]:
+    """Insert an empty line before each list that directly follows a paragraph."""
+    separated: list[str] = []
     for line in lines:
-        if apart and _ITEM.match(line) and not _ITEM.match(apart[-1]) and apart[-1][:1] != " ":
-            apart.append("")
-        apart.append(line)
-    return apart
+        if (
+            separated
+            and _ITEM.match(line)
+            and not _ITEM.match(separated[-1])
+            and separated[-1][:1] != " "
+        ):
+            separated.append("")
+        separated.append(line)
+    return separated
 
 
 def markdown(text: str, find: Find) -> str:
@@ -58,14 +63,14 @@ def markdown(text: str, find: Find) -> str:
     2
     ```
     """
-    done: list[str] = []
-    for lines in _blocks(text):
+    blocks: list[str] = []
+    for lines in _split_blocks(text):
         start = next((n for n, line in enumerate(lines) if line.startswith(">>> ")), len(lines))
-        before, example = lines[:start], lines[start:]
-        if before and all(line.startswith("    ") for line in before):
-            done.append("\n".join(before))
-        elif before:
-            done.append("\n".join(_prose(_with_lists_apart(before), find)))
+        paragraph, example = lines[:start], lines[start:]
+        if paragraph and all(line.startswith("    ") for line in paragraph):
+            blocks.append("\n".join(paragraph))
+        elif paragraph:
+            blocks.append("\n".join(_escape_and_link(_separate_lists(paragraph), find)))
         if example:
-            done.append("\n".join(["```pycon", *example, "```"]))
-    return "\n\n".join(done)
+            blocks.append("\n".join(["```pycon", *example, "```"]))
+    return "\n\n".join(blocks)
