@@ -240,6 +240,7 @@ ELSEWHERE = {
     "bulk_load",
     "refuse_output",
     "metadata_cache",
+    "take_entry",  # its arguments are checked by `LedgerStorage.add_entry` and `Bookie.add_entry`
 }
 
 

@@ -1,13 +1,11 @@
-"""What stands between the callers of a ledger storage and its logs and index.
+"""The parts of a ledger storage between its public calls and its logs and index.
 
-`assembly` puts a storage together from directories: read it first. `known_ledgers` answers which
-ledgers are here, with which entries, and keeps their master keys, fences and limbo; `adds` takes
-records, single ones and batches;
-`last_add_confirmed` knows their LACs; `garbage_collection` gives the space of deleted ledgers
-back, by removing entry logs and by compacting them: `garbage_pass` says what one pass is asked to
-do and what it did, `compaction_throttle` how fast it may. How entries get into logs and index, for
-each of the three storages, is in `write_paths`. `LedgerStorage` itself is
-`bkstore.storage.ledger_storage`.
+`assembly` opens a storage from directories: read it first. `known_ledgers` lists ledgers and their
+entries, and keeps master keys, fences and limbo; `adds` adds records, singly and in batches;
+`last_add_confirmed` tracks LACs. `garbage_collection` frees the space of deleted ledgers by
+removing and compacting entry logs: `garbage_pass` has the options and the report of one pass,
+`compaction_throttle` limits its speed. `write_paths` writes entries to logs and index, for each of
+the three storages. `LedgerStorage` itself is in `bkstore.storage.ledger_storage`.
 """
 
 __all__ = [

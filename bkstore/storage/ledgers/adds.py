@@ -1,7 +1,7 @@
-"""Adds: how a storage takes records, one by one and in batches, under the same rules.
+"""Adds: how a storage takes records, singly and in batches, under the same rules.
 
-What is refused is refused record by record (`LedgerDescriptorImpl.addEntry`, `BookieImpl`); a
-batch is checked by arrays and by ledger, and ends where single adds would.
+Upstream checks each record alone (`LedgerDescriptorImpl.addEntry`, `BookieImpl`). Here a batch is
+checked with array operations and per ledger; it stops at the record at which single adds would.
 """
 
 from __future__ import annotations
@@ -34,31 +34,30 @@ from bkstore.index.api import LedgerState
 from bkstore.storage.ledgers.known_ledgers import KnownLedgers
 from bkstore.storage.ledgers.write_paths.api import WritePath
 
-_V1: Callable[[bytes], tuple[int, int, int]] = Struct(">qqq").unpack_from
+_unpack_v1_header: Callable[[bytes], tuple[int, int, int]] = Struct(">qqq").unpack_from
 _check_batch = instance(RecordBatch)
-_MOST, _ENOUGH = 1000, 1 << 20  # records, bytes: what an iterable's records are taken by
+_MAX_BATCH_RECORDS, _MAX_BATCH_BYTES = 1000, 1 << 20  # an iterable's records are grouped so
 
 
 class Adds(KnownLedgers):
-    """The adding half of a ledger storage.
+    """The half of a ledger storage that adds records.
 
-    Threads: all calls are safe beside each other; adds of one directory take turns, a batch's
-    records of one turn are seen at once.
+    Threads: all calls may run concurrently. Adds to one directory take turns; the records that a
+    batch adds in one turn become visible together.
     """
 
     def add_entry(
         self, record: bytes, *, master_key: bytes | None = None, recovery: bool = False
     ) -> int:
-        """Take one record and return its entry id; about 1 us of a ledger that had some before.
+        """Add one record and return its entry id. About 1 us if the ledger was added to before.
 
-        With `master_key`, an unknown ledger is made and a known one's key is checked. Raises
+        With `master_key`, an unknown ledger is created and a known ledger's key is checked. Raises
         `NoSuchLedger`, `LedgerFenced` (unless `recovery`; `DataUnknown` in limbo without a
-        fence), `UnauthorizedAccess`,
-        `InvalidArgument` for a record that is none or too large, `TooManyRequests`,
-        `WriteFailed`. What is there stays there whatever is raised.
+        fence), `UnauthorizedAccess`, `InvalidArgument` if `record` is malformed or too large,
+        `TooManyRequests` or `WriteFailed`. An error leaves stored entries as they were.
         """
         if type(record) is not bytes:
-            record = data("record", record)  # a copy, which nobody changes later
+            record = data("record", record)  # an immutable copy
         if master_key is not None and type(master_key) is not bytes:
             master_key = data("master key", master_key)
         return self.take_entry(record, master_key, recovery)[1]
@@ -66,56 +65,56 @@ class Adds(KnownLedgers):
     def take_entry(
         self, record: bytes, master_key: bytes | None, recovery: bool
     ) -> tuple[LedgerId, int]:
-        """Take one record as `add_entry` does; return its ledger and its entry id."""
+        """Add one record as `add_entry` does; return its ledger id and its entry id."""
         size = len(record)
         if V1_HEADER <= size <= self.options.max_entry_size and record[0] < 0x80:
-            ledger, entry, lac = _V1(record)
-            path = self.paths[ledger % len(self.paths)]
-            with path.lock:  # the short way: what was checked before still holds
-                ready = path.states.ready.get(ledger)
+            ledger_number, entry_id, lac = _unpack_v1_header(record)
+            path = self.paths[ledger_number % len(self.paths)]
+            with path.lock:  # fast path: the checks of an earlier add still hold
+                ready_ledger = path.states.ready.get(ledger_number)
                 if (
-                    ready is not None
-                    and (master_key is None or compare_digest(master_key, ready[1]))
-                    and 0 <= entry <= self._last_id
+                    ready_ledger is not None
+                    and (master_key is None or compare_digest(master_key, ready_ledger[1]))
+                    and 0 <= entry_id <= self._last_id
                     and path.fits(size)
                 ):
-                    path.add(ready[0], entry, record)
-                    self._confirmed.added(ready[0], lac)
-                    return ready[0], entry
+                    path.add(ready_ledger[0], entry_id, record)
+                    self._confirmed.added(ready_ledger[0], lac)
+                    return ready_ledger[0], entry_id
         return self._add_checked(record, master_key, recovery)
 
     def _add_checked(
         self, record: bytes, master_key: bytes | None, recovery: bool
     ) -> tuple[LedgerId, int]:
-        """Take one record when all is checked; note ledgers that the next need not check."""
-        name, entry, lac = self._parsed(record)
-        path = self._path(name)
+        """Add one record after all checks; let later adds to its ledger take the fast path."""
+        ledger_id, entry_id, lac = self._parse_record(record)
+        path = self._path(ledger_id)
         path.reserve(len(record))
         with path.lock:
             path.check_writable()
-            self._admit(path, name, master_key, recovery)
-            self._confirmed.before_add(name)
-            path.add(name, entry, record)
-            self._confirmed.added(name, lac)
-            self._note_ready(path, name)
-        return name, entry
+            self._admit(path, ledger_id, master_key, recovery)
+            self._confirmed.before_add(ledger_id)
+            path.add(ledger_id, entry_id, record)
+            self._confirmed.added(ledger_id, lac)
+            self._note_ready(path, ledger_id)
+        return ledger_id, entry_id
 
-    def _note_ready(self, path: WritePath, name: LedgerId) -> None:
-        """Enter a ledger that was just added to among those that take adds."""
-        state = path.states.get(name)
-        if name.scope == 0 and not (state.fenced or state.limbo or self._closed):
-            path.states.ready[name.ledger] = name, state.master_key
+    def _note_ready(self, path: WritePath, ledger_id: LedgerId) -> None:
+        """Register a ledger that was just added to for the fast path of `take_entry`."""
+        state = path.states.get(ledger_id)
+        if ledger_id.scope == 0 and not (state.fenced or state.limbo or self._closed):
+            path.states.ready[ledger_id.ledger] = ledger_id, state.master_key
 
     def add_batch(
         self, batch: RecordBatch, *, master_key: bytes | None = None, recovery: bool = False
     ) -> Int64Array:
-        """Take the records of a batch, of one or many ledgers; return their entry ids, int64[n].
+        """Add a batch of records of one or many ledgers; return their entry ids, int64[n].
 
-        The same as `add_entry` for each in its order, up to the first that is refused: its error
-        is raised, with `stored`, the number of records before it, which are stored. (A write
-        that fails raises so too: `stored` is what was taken before.) Bytes on disk are those of
-        single adds. About 0.1 us a record of a ledger in ascending order, 1 us else; with
-        several directories that take turns from record to record, some 20 us a turn.
+        Equals `add_entry` for each record in order, up to the first that is refused: its error
+        is raised, with `stored` set to the number of records before it, which are stored. (The
+        error of a failed write has `stored` too.) The bytes on disk are those of single adds.
+        About 0.1 us a record if a ledger's entries ascend, 1 us otherwise; some 20 us for each
+        change of directory from one record to the next.
 
         >>> import tempfile
         >>> from bkstore.formats.entry import Coder
@@ -127,15 +126,15 @@ class Adds(KnownLedgers):
         """
         self._check_open()
         _check_batch("batch", batch)
-        taking = _Taking(batch, master_key, recovery)
-        good = self._well_formed(taking)
+        batch_add = _BatchAdd(batch, master_key, recovery)
+        well_formed_count = self._count_well_formed(batch_add)
         try:
-            for path, start, stop in self._by_path(taking.ledgers, good):
-                self._take(path, taking, start, stop)
-            if good < len(batch):
-                raise self._refusal_of(batch, good)
+            for path, start, stop in self._runs_by_path(batch_add.ledgers, well_formed_count):
+                self._add_run(path, batch_add, start, stop)
+            if well_formed_count < len(batch):
+                raise self._refusal_of_record(batch, well_formed_count)
         except BkstoreError as error:
-            error.stored = taking.stored
+            error.stored = batch_add.stored
             raise
         return batch.entries
 
@@ -146,112 +145,121 @@ class Adds(KnownLedgers):
         master_key: bytes | None = None,
         recovery: bool = False,
     ) -> Int64Array:
-        """Take records in order and return their entry ids, int64[n].
+        """Add records in order and return their entry ids, int64[n].
 
-        Stops at the first that is refused, whose error has `stored`; those before it are taken.
-        As `add_batch` of some thousand records at a time.
+        Stops at the first record that is refused; its error has `stored`, and the records before
+        it are stored. Adds by `add_batch`, about a thousand records at a time.
         """
         return in_batches(
             records, lambda batch: self.add_batch(batch, master_key=master_key, recovery=recovery)
         )
 
-    # -- what is refused
+    # -- checks
 
     def _admit(
-        self, path: WritePath, name: LedgerId, master_key: bytes | None, recovery: bool
+        self, path: WritePath, ledger_id: LedgerId, master_key: bytes | None, recovery: bool
     ) -> None:
-        """Raise where the ledger takes no adds now; the caller holds the path's lock."""
-        if master_key is not None:
-            self.open_ledger(name, master_key)
-        state = path.states.get(name)
-        if (state.fenced or state.limbo) and not recovery:
-            raise _refusal(name, state)
-        path.states.suspects.discard(name)
+        """Raise if the ledger takes no adds now; the caller holds the path's lock.
 
-    def _parsed(self, record: bytes) -> tuple[LedgerId, int, int]:
-        """Return (ledger, entry id, LAC) of a record that may be stored."""
+        With a master key, create an unknown ledger. The ledger is a suspect no more.
+        """
+        if master_key is not None:
+            self.open_ledger(ledger_id, master_key)
+        state = path.states.get(ledger_id)
+        if (state.fenced or state.limbo) and not recovery:
+            raise _refusal(ledger_id, state)
+        path.states.suspects.discard(ledger_id)
+
+    def _parse_record(self, record: bytes) -> tuple[LedgerId, int, int]:
+        """Return (ledger id, entry id, LAC) of a record; raise `InvalidArgument` if unfit."""
         if len(record) > self.options.max_entry_size:
             limit = self.options.max_entry_size
             raise InvalidArgument(f"record of {len(record)} bytes, at most {limit} are taken")
         if len(record) >= V1_HEADER and record[0] < 0x80:
-            ledger, entry, lac = _V1(record)
-            name = LedgerId.of(ledger)
+            ledger_number, entry_id, lac = _unpack_v1_header(record)
+            ledger_id = LedgerId.of(ledger_number)
         else:
             try:
-                name, entry, lac = record_header(record)[:3]
+                ledger_id, entry_id, lac = record_header(record)[:3]
             except CorruptionError as error:
                 raise InvalidArgument(f"no entry: {error.reason}") from error
-        if not 0 <= entry <= self._last_id:
-            raise InvalidArgument(f"entry id {entry} is outside 0..{self._last_id}")
-        return name, entry, lac
+        if not 0 <= entry_id <= self._last_id:
+            raise InvalidArgument(f"entry id {entry_id} is outside 0..{self._last_id}")
+        return ledger_id, entry_id, lac
 
-    def _well_formed(self, taking: _Taking) -> int:
-        """Return how many records come before the first that is refused for what it is."""
-        sizes, entries = taking.batch.sizes, taking.ids.entries
+    def _count_well_formed(self, batch_add: _BatchAdd) -> int:
+        """Return how many records precede the first that is malformed or too large."""
+        sizes, entries = batch_add.batch.sizes, batch_add.ids.entries
         count = entries.size
-        wrong = (sizes[:count] > self.options.max_entry_size) | (entries > self._last_id)
-        wrong |= (entries < 0) | (entries != taking.batch.entries[:count])
-        return int(wrong.argmax()) if wrong.any() else count
+        is_bad = (sizes[:count] > self.options.max_entry_size) | (entries > self._last_id)
+        is_bad |= (entries < 0) | (entries != batch_add.batch.entries[:count])
+        return int(is_bad.argmax()) if is_bad.any() else count
 
-    def _refusal_of(self, batch: RecordBatch, number: int) -> BkstoreError:
-        """Return why a record is refused; its number in the caller's batch is `stored`."""
+    def _refusal_of_record(self, batch: RecordBatch, number: int) -> BkstoreError:
+        """Return the error for record `number` of a batch, which is refused."""
         try:
-            _, entry, _ = self._parsed(bytes(batch[number]))
+            _, entry_id, _ = self._parse_record(bytes(batch[number]))
         except BkstoreError as error:
             return error
         listed_entry = int(batch.entries[number])
-        return InvalidArgument(f"the batch lists entry {listed_entry}, its record is {entry}")
+        return InvalidArgument(f"the batch lists entry {listed_entry}, its record is {entry_id}")
 
-    # -- taking a batch
+    # -- adding a batch
 
-    def _by_path(self, ledgers: BatchLedgers, count: int) -> Iterator[tuple[WritePath, int, int]]:
-        """Yield (write path, start, stop): stretches of records that go the same way."""
+    def _runs_by_path(
+        self, ledgers: BatchLedgers, count: int
+    ) -> Iterator[tuple[WritePath, int, int]]:
+        """Yield (write path, start, stop): runs of records that have one write path."""
         if len(self.paths) == 1 or ledgers.numbers is None:
             if count:
                 yield self._path(ledgers.names[0]), 0, count
             return
-        ways = np.array([name.ledger % len(self.paths) for name in ledgers.names], np.int64)
-        of_record = ways[ledgers.numbers[:count]]
-        starts = [0, *(np.flatnonzero(np.diff(of_record)) + 1).tolist()] if count else []
+        path_of = np.array([id_.ledger % len(self.paths) for id_ in ledgers.names], np.int64)
+        path_of_record = path_of[ledgers.numbers[:count]]
+        starts = [0, *(np.flatnonzero(np.diff(path_of_record)) + 1).tolist()] if count else []
         for start, stop in zip(starts, [*starts[1:], count]):
-            yield self.paths[int(of_record[start])], start, stop
+            yield self.paths[int(path_of_record[start])], start, stop
 
-    def _take(self, path: WritePath, taking: _Taking, start: int, stop: int) -> None:
-        """Take records that go one way, as many at a time as need no flush before."""
+    def _add_run(self, path: WritePath, batch_add: _BatchAdd, start: int, stop: int) -> None:
+        """Add records of one write path, as many at a time as fit before a flush is due."""
         while start < stop:
-            path.reserve(int(taking.batch.sizes[start]))
+            path.reserve(int(batch_add.batch.sizes[start]))
             with path.lock:
                 path.check_writable()
-                # So many fit before a flush is due. Their ledgers are admitted first: at one that
-                # takes no adds the batch ends, and what stands before its first record is stored.
-                upto = min(start + path.room(taking.batch.between(start, stop)), stop)
-                ledgers = taking.ledgers.between(start, upto)
-                for number, name in enumerate(ledgers.names):
+                # `fitting_stop` ends what fits before a flush is due. Its ledgers are checked
+                # first: one that takes no adds ends the batch at its first record.
+                fitting_stop = min(start + path.room(batch_add.batch.between(start, stop)), stop)
+                ledgers = batch_add.ledgers.between(start, fitting_stop)
+                for ledger_index, ledger_id in enumerate(ledgers.names):
                     try:
-                        self._admit(path, name, taking.master_key, taking.recovery)
-                        self._confirmed.before_add(name)
+                        self._admit(path, ledger_id, batch_add.master_key, batch_add.recovery)
+                        self._confirmed.before_add(ledger_id)
                     except BkstoreError:
-                        upto = start + ledgers.first(number)
-                        self._put(path, taking, start, upto)
+                        fitting_stop = start + ledgers.first(ledger_index)
+                        self._write_run(path, batch_add, start, fitting_stop)
                         raise
-                self._put(path, taking, start, upto)
-            start = upto
+                self._write_run(path, batch_add, start, fitting_stop)
+            start = fitting_stop
 
-    def _put(self, path: WritePath, taking: _Taking, start: int, stop: int) -> None:
+    def _write_run(self, path: WritePath, batch_add: _BatchAdd, start: int, stop: int) -> None:
+        """Write records that passed all checks; count them and note their LACs."""
         if start == stop:
             return
-        batch = taking.batch.between(start, stop).framed()
-        ledgers = taking.ledgers.between(start, stop)
+        batch = batch_add.batch.between(start, stop).framed()
+        ledgers = batch_add.ledgers.between(start, stop)
         for count in path.add_batch(batch, ledgers):
-            part, lacs = taking.ledgers.between(start, start + count), taking.ids.lacs
-            for name, lac in part.highest(lacs[start : start + count]):
-                self._confirmed.added(name, lac)
+            added_ledgers, lacs = (
+                batch_add.ledgers.between(start, start + count),
+                batch_add.ids.lacs,
+            )
+            for ledger_id, lac in added_ledgers.highest(lacs[start : start + count]):
+                self._confirmed.added(ledger_id, lac)
             start += count
-            taking.stored += count
+            batch_add.stored += count
 
 
-class _Taking:
-    """A batch that is being taken: what its records say, how many are stored."""
+class _BatchAdd:
+    """A batch that is being added: its records' ids, and how many are stored so far."""
 
     def __init__(self, batch: RecordBatch, master_key: bytes | None, recovery: bool) -> None:
         self.batch = batch.framed()
@@ -262,14 +270,14 @@ class _Taking:
         self.stored = 0
 
 
-def _refusal(name: LedgerId, state: LedgerState) -> BkstoreError:
-    """Return why a ledger takes no adds but those of a recovery.
+def _refusal(ledger_id: LedgerId, state: LedgerState) -> BkstoreError:
+    """Return the error for a ledger that takes no adds except those of a recovery.
 
-    In limbo it is not known whether it is fenced (`LedgerDescriptorImpl`).
+    In limbo, whether the ledger is fenced is unknown (`LedgerDescriptorImpl`).
     """
     if state.fenced:
-        return LedgerFenced(f"ledger {name} is fenced")
-    return DataUnknown(f"ledger {name} is in limbo: whether it is fenced is not known here")
+        return LedgerFenced(f"ledger {ledger_id} is fenced")
+    return DataUnknown(f"ledger {ledger_id} is in limbo: whether it is fenced is not known here")
 
 
 def in_batches(
@@ -284,55 +292,57 @@ def add_all(
 ) -> Int64Array:
     """Add batches in order and return their entry ids, int64[n].
 
-    The error of one has as `stored` what is stored of all.
+    An error's `stored` counts the stored records of all batches.
     """
-    added = [np.empty(0, np.int64)]
+    entry_ids = [np.empty(0, np.int64)]
     for batch in batches:
         try:
-            added.append(add_batch(batch))
+            entry_ids.append(add_batch(batch))
         except BkstoreError as error:
-            error.stored = (error.stored or 0) + sum(map(len, added))
+            error.stored = (error.stored or 0) + sum(map(len, entry_ids))
             raise
-    return np.concatenate(added)
+    return np.concatenate(entry_ids)
 
 
 def cut_behind_firsts(batch: RecordBatch, names: Collection[LedgerId]) -> list[RecordBatch]:
-    """Return a batch cut behind the first record of each of these ledgers."""
+    """Return a batch, split after the first record of each of these ledgers."""
     if not names:
         return [batch]
     ids = ids_of(batch)
     ledgers = BatchLedgers.of(ids.scopes, ids.ledgers)
-    among = [number for number, name in enumerate(ledgers.names) if name in names]
-    cuts = [0, *(ledgers.first(number) + 1 for number in among), len(batch)]
+    chosen_ledgers = [
+        number for number, ledger_id in enumerate(ledgers.names) if ledger_id in names
+    ]
+    cuts = [0, *(ledgers.first(number) + 1 for number in chosen_ledgers), len(batch)]
     return [batch.between(start, stop) for start, stop in pairwise(cuts)]
 
 
 def _batches_of(records: Iterable[bytes]) -> Iterator[RecordBatch]:
-    """Yield records as batches, some thousand or a MiB at a time.
+    """Yield records as batches of at most a thousand records, about a MiB.
 
-    Where the iterable raises, what it gave before comes first.
+    If the iterable raises, the records before the error are yielded first.
     """
-    some: list[bytes] = []
+    group: list[bytes] = []
     size = 0
     try:
         for record in each("records", records):
             if type(record) is not bytes:
                 record = data("record", record)
             size += len(record)
-            some.append(record)
-            if len(some) >= _MOST or size >= _ENOUGH:
-                full, some, size = some, [], 0
+            group.append(record)
+            if len(group) >= _MAX_BATCH_RECORDS or size >= _MAX_BATCH_BYTES:
+                full, group, size = group, [], 0
                 yield as_batch(full)
     except Exception:
-        if some:
-            yield as_batch(some)
+        if group:
+            yield as_batch(group)
         raise
-    if some:
-        yield as_batch(some)
+    if group:
+        yield as_batch(group)
 
 
 def as_batch(records: list[bytes]) -> RecordBatch:
-    """Return records as a batch with the entry ids that they say; -1 of what is no record."""
+    """Return records as a batch with their entry ids; -1 from the first malformed one on."""
     batch = RecordBatch.of(records, np.full(len(records), -1))
     entries = ids_of(batch).entries
     batch.entries[: entries.size] = entries

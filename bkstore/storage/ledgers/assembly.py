@@ -1,8 +1,8 @@
-"""Putting a ledger storage together from directories: its locks, indexes, logs, write paths.
+"""Assembles a ledger storage from directories: lock, indexes, entry logs and write paths.
 
-Interleaved and sorted storage are one write path over all directories (log ids are one
-sequence, index files are looked for everywhere); db storage is one for each ledger directory,
-paired with an index directory by position.
+Interleaved and sorted storage have one write path over all directories (log ids form one
+sequence, index files may be in any directory). Db storage has one write path for each ledger
+directory, which is paired with the index directory at the same position.
 """
 
 from __future__ import annotations
@@ -32,27 +32,32 @@ def compose(
     options: StorageOptions,
     files: Files,
 ) -> tuple[list[WritePath], WriterLock, list[Finding]]:
-    """Return the write paths over these directories, the lock on them, what was odd."""
+    """Open directories for writing; return their write paths, their lock and findings.
+
+    Creates missing directories, and finishes or drops interrupted compactions.
+    """
     check_storage("storage", storage)
-    ledger = [_current(folder) for folder in ledger_dirs]
-    index = [_current(folder) for folder in index_dirs] if index_dirs else ledger
-    check_distinct("ledger", ledger)
-    check_distinct("index", index)
-    if storage == "db" and len(index) != len(ledger):
+    ledger_currents = [_current(directory) for directory in ledger_dirs]
+    index_currents = (
+        [_current(directory) for directory in index_dirs] if index_dirs else ledger_currents
+    )
+    check_distinct("ledger", ledger_currents)
+    check_distinct("index", index_currents)
+    if storage == "db" and len(index_currents) != len(ledger_currents):
         raise InvalidArgument(
-            f"{len(index)} index directories, {len(ledger)} ledger directories: db storage "
-            "pairs them by position"
+            f"{len(index_currents)} index directories, {len(ledger_currents)} ledger directories: "
+            "db storage pairs them by position"
         )
-    for current in dict.fromkeys([*ledger, *index]):
+    for current in dict.fromkeys([*ledger_currents, *index_currents]):
         with writing(current):
             files.makedirs(current)
         _check_layout(current, storage)
     with ExitStack() as undo:
-        lock = undo.enter_context(WriterLock([*ledger, *index]))
+        lock = undo.enter_context(WriterLock([*ledger_currents, *index_currents]))
         if storage == "db":
-            paths = _db_paths(ledger, index, options, files, undo)
+            paths = _open_db_paths(ledger_currents, index_currents, options, files, undo)
         else:
-            paths = [_idx_path(ledger, index, storage, options, files, undo)]
+            paths = [_open_idx_path(ledger_currents, index_currents, storage, options, files, undo)]
         findings: list[Finding] = []
         for path in paths:
             recover_compaction(path, findings)
@@ -60,19 +65,23 @@ def compose(
         return paths, lock, findings
 
 
-def _current(folder: StrPath) -> Path:
-    place = Path(os.path.abspath(folder))
-    return place if place.name == "current" else place / "current"
+def _current(directory: StrPath) -> Path:
+    """Return the absolute ``current`` directory of a bookie directory."""
+    absolute_path = Path(os.path.abspath(directory))
+    return absolute_path if absolute_path.name == "current" else absolute_path / "current"
 
 
 def _check_layout(current: Path, storage: Storage) -> None:
-    held = holdings(current)
-    foreign = "idx" if storage == "db" else "rocksdb"
-    if foreign in held:
-        raise UnsupportedLayout(f"{current}: the index here is {foreign}, not of {storage} storage")
+    """Raise `UnsupportedLayout` if the directory has the index of another storage."""
+    layouts = holdings(current)
+    foreign_layout = "idx" if storage == "db" else "rocksdb"
+    if foreign_layout in layouts:
+        raise UnsupportedLayout(
+            f"{current}: the index here is {foreign_layout}, not of {storage} storage"
+        )
 
 
-def _logger(
+def _open_logger(
     currents: Sequence[Path], options: StorageOptions, files: Files, undo: ExitStack
 ) -> EntryLogger:
     logger = EntryLogger(
@@ -86,9 +95,9 @@ def _logger(
     return undo.enter_context(logger)
 
 
-def _idx_path(
-    ledger: list[Path],
-    index: list[Path],
+def _open_idx_path(
+    ledger_currents: list[Path],
+    index_currents: list[Path],
     storage: Storage,
     options: StorageOptions,
     files: Files,
@@ -98,7 +107,7 @@ def _idx_path(
     from bkstore.storage.ledgers.write_paths.sorted import SortedPath
 
     tree = HierarchicalIndex(
-        index,
+        index_currents,
         writable=True,
         page_size=options.page_size,
         header_version=options.index_header_version,
@@ -107,28 +116,36 @@ def _idx_path(
         files=files,
     )
     undo.enter_context(tree)
-    logger = _logger(ledger, options, files, undo)
-    kind = SortedPath if storage == "sorted" else InterleavedPath
-    return kind(tree, logger, options)
+    logger = _open_logger(ledger_currents, options, files, undo)
+    path_class = SortedPath if storage == "sorted" else InterleavedPath
+    return path_class(tree, logger, options)
 
 
-def _db_paths(
-    ledger: list[Path], index: list[Path], options: StorageOptions, files: Files, undo: ExitStack
+def _open_db_paths(
+    ledger_currents: list[Path],
+    index_currents: list[Path],
+    options: StorageOptions,
+    files: Files,
+    undo: ExitStack,
 ) -> list[WritePath]:
     from bkstore.index.rocks import RocksIndex
     from bkstore.storage.ledgers.write_paths.db import DbPath
 
-    cache = max(options.write_cache // len(ledger) // 2, 1)  # two take turns in each directory
+    cache_bytes = max(
+        options.write_cache // len(ledger_currents) // 2, 1
+    )  # each directory has two caches
     paths: list[WritePath] = []
-    for logs, rows in zip(ledger, index):
-        database = undo.enter_context(RocksIndex(rows, writable=True, files=files))
-        paths.append(DbPath(database, _logger([logs], options, files, undo), options, cache))
+    for log_dir, rocks_dir in zip(ledger_currents, index_currents):
+        database = undo.enter_context(RocksIndex(rocks_dir, writable=True, files=files))
+        paths.append(
+            DbPath(database, _open_logger([log_dir], options, files, undo), options, cache_bytes)
+        )
     if len(paths) > 1:
-        _check_order(ledger, paths)
+        _check_dir_order(ledger_currents, paths)
     return paths
 
 
-def _check_order(ledger: list[Path], paths: Sequence[WritePath]) -> None:
-    """Refuse directories in another order, in which every look-up would say "not here"."""
-    held = [[name.ledger for name in path.index.ledgers()] for path in paths]
-    check_order([str(current) for current in ledger], held, "order given")
+def _check_dir_order(ledger_currents: list[Path], paths: Sequence[WritePath]) -> None:
+    """Refuse directories in a wrong order, in which every look-up would find nothing."""
+    ledgers_by_path = [[ledger_id.ledger for ledger_id in path.index.ledgers()] for path in paths]
+    check_order([str(current) for current in ledger_currents], ledgers_by_path, "order given")

@@ -1,7 +1,7 @@
 """CompactionThrottle: how fast a compaction copies, and when it is given up.
 
-Upstream's counterpart is `AbstractLogCompactor.Throttler`, a Guava `RateLimiter`: permits of up
-to a second are saved while nobody takes any, and who takes more than there are makes the next one
+Upstream's counterpart is `AbstractLogCompactor.Throttler`, a Guava `RateLimiter`: it saves up to
+a second's permits while idle, and a caller that takes more than there are makes the next caller
 wait.
 """
 
@@ -13,24 +13,25 @@ from collections.abc import Callable, Iterator
 
 from bkstore.ids import Int64Array
 
-_SAVED = 1.0
-"""Seconds of permits that are saved at most."""
+_MAX_SAVED_SECONDS = 1.0
+"""Idle time for which permits are saved, at most."""
 
-_SLICE = 0.1
-"""Seconds of permits that are taken at once: adds get their turn in between."""
+_SLICE_SECONDS = 0.1
+"""Permits taken at once, as the time in which they accrue; adds run between two slices."""
 
 
 def _wait(seconds: float) -> bool:
+    """Sleep; return False: the compaction goes on."""
     if seconds > 0:
         time.sleep(seconds)
     return False
 
 
 class CompactionThrottle:
-    """Lets `rate` entries a second pass, or as many bytes with `by_bytes`.
+    """Lets `rate` entries a second pass, or `rate` bytes with `by_bytes`.
 
-    `wait` sleeps up to so many seconds, less when the compaction is to be given up, and returns
-    whether it is; it is asked before each slice. Threads: one compaction at a time.
+    `wait` is called before each slice. It sleeps up to the given seconds, less if the compaction
+    is to be given up, and returns whether it is. Threads: one compaction at a time.
 
     >>> waits = []
     >>> throttle = CompactionThrottle(10, clock=lambda: 5.0, wait=waits.append)
@@ -51,14 +52,14 @@ class CompactionThrottle:
         self._clock = clock
         self._wait = wait
         self._free_at = clock()
-        """When the permits that were taken have come in."""
+        """The time by which all permits that were taken have accrued."""
         self.given_up = False
-        """Whether the compaction is to end; it begins no other log then."""
+        """Whether the compaction is to end; no other log is started then."""
 
     def take(self, entries: int, size: int) -> bool:
-        """Wait until so much may pass; False where the compaction is to be given up."""
+        """Wait until so much may pass; return False if the compaction is to be given up."""
         now = self._clock()
-        self._free_at = max(self._free_at, now - _SAVED)
+        self._free_at = max(self._free_at, now - _MAX_SAVED_SECONDS)
         if self._wait(max(0.0, self._free_at - now)):
             self.given_up = True
             return False
@@ -66,28 +67,28 @@ class CompactionThrottle:
         return True
 
     def slices(self, sizes: Int64Array) -> Iterator[tuple[int, int]]:
-        """Yield (start, stop) of records with these sizes, each when it may pass.
+        """Yield (start, stop) slices of records with these sizes, each when it may pass.
 
-        Ends before the last record where the compaction is to be given up. A slice is what may
-        pass in a tenth of a second, one record at least.
+        Ends before the last record if the compaction is to be given up. A slice is what may pass
+        in a tenth of a second, and at least one record.
         """
-        ends = sizes.cumsum()
-        most = self._rate * _SLICE
+        end_offsets = sizes.cumsum()
+        permits_per_slice = self._rate * _SLICE_SECONDS
         start, count = 0, int(sizes.size)
         while start < count:
-            before = int(ends[start - 1]) if start else 0
-            if most == math.inf:
+            passed_bytes = int(end_offsets[start - 1]) if start else 0
+            if permits_per_slice == math.inf:
                 stop = count
             elif self._by_bytes:
-                stop = int(ends.searchsorted(before + most, "right"))
+                stop = int(end_offsets.searchsorted(passed_bytes + permits_per_slice, "right"))
             else:
-                stop = start + int(most)
+                stop = start + int(permits_per_slice)
             stop = min(max(stop, start + 1), count)
-            if not self.take(stop - start, int(ends[stop - 1]) - before):
+            if not self.take(stop - start, int(end_offsets[stop - 1]) - passed_bytes):
                 return
             yield start, stop
             start = stop
 
 
 UNLIMITED = CompactionThrottle()
-"""Never waits, and never gives up."""
+"""Never waits and never gives up."""

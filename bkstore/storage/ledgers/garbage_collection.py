@@ -1,15 +1,15 @@
-"""Garbage collection: entry logs without wanted bytes go, those with few are compacted.
+"""Garbage collection: removes entry logs without live entries and compacts those with few.
 
 Upstream's counterparts are `GarbageCollectorThread`, `ScanAndCompareGarbageCollector`,
 `EntryLogCompactor` and `TransactionalEntryLogCompactor`. One rule is stricter here: a record is
 moved only if the index points at it. Upstream moves every record of a wanted ledger, so that an
 old copy of an entry that was added twice comes back over the new one.
 
-Order of a compaction: copies are durable in their new log, then the index is, then the old log
-goes. A crash in between leaves copies that nothing points at.
+Order of a compaction: the copies become durable in their new log, then the index does, then the
+old log is removed. A crash in between leaves copies that nothing points at.
 
-A log that a kill cut inside its last record is collected like any other. One with other damage
-stays: which ledgers it had is not known.
+A log whose last record was cut short by a kill is collected like any other. A log with other
+damage stays, since the ledgers it held are unknown.
 """
 
 from __future__ import annotations
@@ -48,36 +48,38 @@ _AddBatch = Callable[[RecordBatch, BatchLedgers], Iterator[Int64Array]]
 
 
 class GarbageCollector:
-    """Collects the garbage of one write path; keeps what it learnt of closed logs.
+    """Collects the garbage of one write path; caches the metadata of closed logs.
 
-    Memory: the ledgers of each closed log. Reads a log's ledgers map once, and a log that is
-    compacted. Threads: one at a time; adds and reads go on meanwhile.
+    Memory: the ledgers of each closed log. Reads the ledgers map of each log once, and a log's
+    records only to compact it. Threads: one at a time; adds and reads continue meanwhile.
     """
 
     def __init__(self, path: WritePath, number: int = 0) -> None:
         self._path = path
         self._number = number
-        self._known: dict[int, LogMetadata] = {}
-        self._cut: dict[int, tuple[int, Finding]] = {}
-        """Where a log's last record was cut, and what a scan says of it."""
+        self._closed_logs: dict[int, LogMetadata] = {}
+        self._torn_logs: dict[int, tuple[int, Finding]] = {}
+        """By log id: the offset of a torn last record, and the finding of the scan."""
 
     def run(self, report: GarbageReport, asked: GarbagePass) -> None:
-        """Remove logs of unknown ledgers only, then compact those with little in use."""
+        """Remove logs without live ledgers, then compact those with few live bytes."""
         if asked.close_logs:
             self._close_unwanted(asked.compaction)
+        # Fix the set of logs first, then flush, then read the live ledgers: so every record of
+        # these logs is in the index when its ledger is looked up.
         self._path.flush()
         with self._path.noting_failure():
             self._path.logger.flush()  # closes logs that were rolled, whatever there was to flush
-        logs = [log for log in self._path.logger.log_ids if self._is_closed(log)]
-        self._path.flush()  # so that the index knows all of them, whoever else flushes meanwhile
-        wanted = set(self._path.states.ledgers())
-        for log_id in logs:
+        closed_logs = [log for log in self._path.logger.log_ids if self._is_closed(log)]
+        self._path.flush()  # other threads may have rolled logs since the last flush
+        live_ledgers = set(self._path.states.ledgers())
+        for log_id in closed_logs:
             if asked.is_stopped():
                 return
-            metadata = self._metadata(log_id, report)
+            metadata = self._read_metadata(log_id, report)
             if metadata is None:
                 continue
-            for name in [name for name in metadata.ledgers if name not in wanted]:
+            for name in [name for name in metadata.ledgers if name not in live_ledgers]:
                 metadata.remove_ledger(name)
             if not metadata.ledgers and self._is_whole(log_id, report):
                 report.deleted_garbage += metadata.total_size
@@ -87,26 +89,31 @@ class GarbageCollector:
         self._count_logs(report)
 
     def _close_unwanted(self, compaction: Compaction | None) -> None:
-        """Close the logs that take records and that the pass would collect if they did not.
+        """Close the active logs that the pass would collect if they were closed.
 
-        A ledger that is made meanwhile may be taken for a deleted one: then a log is closed
-        early, and nothing else.
+        A ledger created meanwhile may be taken for a deleted one; then a log is closed early,
+        which does no harm.
         """
-        self._path.flush()  # records in memory get into the log, which says then whose they are
-        wanted = set(self._path.states.ledgers())
+        self._path.flush()  # records in memory reach the log, whose ledgers map then counts them
+        live_ledgers = set(self._path.states.ledgers())
 
         def is_unwanted(metadata: LogMetadata) -> bool:
-            live = sum(size for name, size in metadata.ledgers.items() if name in wanted)
-            if not live or compaction is None:
-                return live == 0
-            left = LogMetadata(metadata.log_id, metadata.total_size, live)
-            return live < metadata.total_size and _usage(left, compaction) < compaction.threshold
+            live_bytes = sum(
+                size for name, size in metadata.ledgers.items() if name in live_ledgers
+            )
+            if not live_bytes or compaction is None:
+                return live_bytes == 0
+            live_metadata = LogMetadata(metadata.log_id, metadata.total_size, live_bytes)
+            return (
+                live_bytes < metadata.total_size
+                and _usage(live_metadata, compaction) < compaction.threshold
+            )
 
         self._path.logger.roll_those(is_unwanted)
 
     def _count_logs(self, report: GarbageReport) -> None:
-        """Count what is left."""
-        for metadata in self._known.values():
+        """Add the closed logs that are left, and their bytes, to the report."""
+        for metadata in self._closed_logs.values():
             report.logs += 1
             report.log_bytes += metadata.total_size
             report.live_bytes += metadata.remaining_size
@@ -114,30 +121,31 @@ class GarbageCollector:
     def _is_closed(self, log_id: int) -> bool:
         return self._path.logger.metadata_of(log_id) is None
 
-    def _metadata(self, log_id: int, report: GarbageReport) -> LogMetadata | None:
-        """Return what a closed log holds; None if damage hides some of it, so that it stays."""
-        if log_id not in self._known:
+    def _read_metadata(self, log_id: int, report: GarbageReport) -> LogMetadata | None:
+        """Return a closed log's metadata; None if damage hides some of it: the log stays then."""
+        if log_id not in self._closed_logs:
             damage: list[Finding] = []
             path = str(self._path.logger.path(log_id))
             metadata, source = read_log_metadata(path, log_id, findings=damage)
             report.findings += damage
-            if source == "scan" and any(found.severity == "damage" for found in damage):
-                at = cut_at(self._path.logger.path(log_id), damage)
-                if at is None:
+            if source == "scan" and any(finding.severity == "damage" for finding in damage):
+                torn_offset = cut_at(self._path.logger.path(log_id), damage)
+                if torn_offset is None:
                     return None
-                self._cut[log_id] = (at, damage[0])
-            self._known[log_id] = metadata
-        return self._known[log_id]
+                self._torn_logs[log_id] = (torn_offset, damage[0])
+            self._closed_logs[log_id] = metadata
+        return self._closed_logs[log_id]
 
     def _is_whole(self, log_id: int, report: GarbageReport) -> bool:
-        """Return whether no record was behind those that were read of a log.
+        """Return whether the metadata covers all records of a log.
 
-        If not, it stays, and the next pass reads it again, and tells of it.
+        Not so if the index points behind the torn record: the log stays then, and the next pass
+        reads and reports it again.
         """
-        if log_id not in self._cut:
+        if log_id not in self._torn_logs:
             return True
         try:
-            if not is_pointed_at(self._path.index, log_id, self._cut[log_id][0]):
+            if not is_pointed_at(self._path.index, log_id, self._torn_logs[log_id][0]):
                 return True
         except BkstoreError as error:
             report.findings.append(Finding.of(error))
@@ -145,8 +153,8 @@ class GarbageCollector:
         return False
 
     def _forget(self, log_id: int) -> None:
-        self._known.pop(log_id, None)
-        self._cut.pop(log_id, None)
+        self._closed_logs.pop(log_id, None)
+        self._torn_logs.pop(log_id, None)
 
     def _remove(self, log_id: int, report: GarbageReport) -> None:
         report.removed_bytes += self._path.logger.path(log_id).stat().st_size
@@ -157,30 +165,31 @@ class GarbageCollector:
     # -- compaction
 
     def _compact_below(self, compaction: Compaction, report: GarbageReport) -> None:
-        """Compact logs with a small share of wanted bytes first, by tenths, then by log id.
+        """Compact the logs below the threshold: by tenths of live bytes, then by log id.
 
-        The order of `GarbageCollectorThread.doCompactEntryLogs`, so that copies lie alike.
+        This is the order of `GarbageCollectorThread.doCompactEntryLogs`, so that copies are laid
+        out as upstream lays them out.
         """
-        until = compaction.clock() + (compaction.max_time or math.inf)
-        tenths: list[tuple[int, int]] = []
-        for metadata in self._known.values():
+        deadline = compaction.clock() + (compaction.max_time or math.inf)
+        candidates: list[tuple[int, int]] = []
+        for metadata in self._closed_logs.values():
             usage = _usage(metadata, compaction)
             tenth = min(int(usage * USAGE_BUCKETS), USAGE_BUCKETS - 1)
             report.usage[tenth] += 1
             if usage < compaction.threshold:
-                tenths.append((tenth, metadata.log_id))
-        for _, log_id in sorted(tenths):
-            if compaction.throttle.given_up or compaction.clock() >= until:
+                candidates.append((tenth, metadata.log_id))
+        for _, log_id in sorted(candidates):
+            if compaction.throttle.given_up or compaction.clock() >= deadline:
                 return
             if not self._is_whole(log_id, report):
                 continue
-            metadata = self._known[log_id]
+            metadata = self._closed_logs[log_id]
             compact = (
                 self._compact_into_new if compaction.transactional else self._compact_into_current
             )
             with self._path.watching():
-                done = compact(metadata, compaction, report)
-            if done:
+                is_compacted = compact(metadata, compaction, report)
+            if is_compacted:
                 report.compacted_logs.append((self._number, log_id))
                 report.compacted_garbage += metadata.total_size - metadata.remaining_size
                 self._remove(log_id, report)
@@ -188,115 +197,125 @@ class GarbageCollector:
     def _compact_into_current(
         self, metadata: LogMetadata, compaction: Compaction, report: GarbageReport
     ) -> bool:
-        """Append wanted records to the log that takes adds; return whether all are moved.
+        """Append live records to the active log; return whether all are moved.
 
-        They are not where damage was met, or where the compaction is given up: what was copied
-        until then is moved for good, and the log stays with the rest.
+        After damage, or if the compaction is given up, the records copied so far remain moved, and
+        the log stays because of the others.
         """
         path, damage = self._path, list[Finding]()
         moves: list[_Move] = []
-        outstanding, most = 0, compaction.max_outstanding or math.inf
-        for wanted in self._paced(metadata, compaction, damage):
+        outstanding_count, max_outstanding = 0, compaction.max_outstanding or math.inf
+        for live_records in self._throttled_records(metadata, compaction, damage):
             with path.lock:
-                moves += wanted.copied(path.logger.add_batch)
-            report.moved_bytes += int(wanted.records.sizes.sum())
-            outstanding += len(wanted.records)
-            if outstanding >= most:
-                self._switch_to_current(moves, report)
-                moves, outstanding = [], 0
-        self._switch_to_current(moves, report)
+                moves += live_records.copied(path.logger.add_batch)
+            report.moved_bytes += int(live_records.records.sizes.sum())
+            outstanding_count += len(live_records.records)
+            if outstanding_count >= max_outstanding:
+                self._relocate_to_current(moves, report)
+                moves, outstanding_count = [], 0
+        self._relocate_to_current(moves, report)
         report.findings += damage
         return not damage and not compaction.throttle.given_up
 
-    def _switch_to_current(self, moves: list[_Move], report: GarbageReport) -> None:
+    def _relocate_to_current(self, moves: list[_Move], report: GarbageReport) -> None:
+        """Make the copies in the active log durable, then point the index at them."""
         with self._path.noting_failure():
             self._path.logger.flush()
-        self._switch(moves, report)
+        self._relocate(moves, report)
 
     def _compact_into_new(
         self, metadata: LogMetadata, compaction: Compaction, report: GarbageReport
     ) -> bool:
-        """Write wanted records to a log of their own, which appears at once or not at all."""
+        """Copy live records to a new log, which appears whole or not at all.
+
+        Return whether all are moved; not so after damage, or if the compaction is given up.
+        """
         damage: list[Finding] = []
         moves: list[_Move] = []
-        size = 0
-        # Until `publish` a crash leaves a file that the next start drops: the old log counts.
+        copied_bytes = 0
+        # After a crash before `publish`, the next start drops this file; the old log is valid.
         output = CompactionOutput(self._path.logger, metadata.log_id)
         try:
-            for wanted in self._paced(metadata, compaction, damage):
-                moves += wanted.copied(output.add_batch)
-                size += int(wanted.records.sizes.sum())
-            given_up = bool(damage) or compaction.throttle.given_up
-            if moves and not given_up:
+            for live_records in self._throttled_records(metadata, compaction, damage):
+                moves += live_records.copied(output.add_batch)
+                copied_bytes += int(live_records.records.sizes.sum())
+            is_given_up = bool(damage) or compaction.throttle.given_up
+            if moves and not is_given_up:
                 output.publish()
         finally:
             output.discard()
         report.findings += damage
-        if given_up:
+        if is_given_up:
             return False
-        # From now on the next start would finish the switch: what asks for that goes last.
-        report.moved_bytes += size
-        self._switch(moves, report)
+        # From here on, the next start would finish the switch. `settle` removes the marker for it.
+        report.moved_bytes += copied_bytes
+        self._relocate(moves, report)
         output.settle()
         return True
 
-    def _switch(self, moves: list[_Move], report: GarbageReport) -> None:
-        """Point the index at the copies and make that durable."""
-        for name, entries, old, new in moves:
-            report.moved_entries += self._path.relocate(name, entries, old, new)
+    def _relocate(self, moves: list[_Move], report: GarbageReport) -> None:
+        """Point the index at the copies and flush it."""
+        for ledger_id, entry_ids, old_locations, new_locations in moves:
+            report.moved_entries += self._path.relocate(
+                ledger_id, entry_ids, old_locations, new_locations
+            )
         if moves:
             self._path.flush()
 
-    def _paced(
+    def _throttled_records(
         self, metadata: LogMetadata, compaction: Compaction, damage: list[Finding]
-    ) -> Iterator[_Wanted]:
-        """Yield the records that are to be moved, as fast as the throttle lets them pass.
+    ) -> Iterator[_LiveRecords]:
+        """Yield the records to be moved, as fast as the throttle lets them pass.
 
-        Ends early where the compaction is given up.
+        Ends early if the compaction is given up.
         """
         throttle = compaction.throttle
-        for wanted in self._wanted(metadata, damage):
-            for start, stop in throttle.slices(wanted.records.sizes):
-                yield wanted.between(start, stop)
+        for live_records in self._live_records(metadata, damage):
+            for start, stop in throttle.slices(live_records.records.sizes):
+                yield live_records.between(start, stop)
             if throttle.given_up:
                 return
 
-    def _wanted(self, metadata: LogMetadata, damage: list[Finding]) -> Iterator[_Wanted]:
-        """Yield the records of a log that the index points at, in log order."""
+    def _live_records(self, metadata: LogMetadata, damage: list[Finding]) -> Iterator[_LiveRecords]:
+        """Yield the records of a log that the index points at, in log order; add to `damage`."""
         path = self._path.logger.path(metadata.log_id)
         for batch in scan_log(path, damage):
-            places = make_locations(metadata.log_id, batch.position)
-            kept = _Wanted.of(batch, places, self._pointed_at(metadata, batch, places))
-            if len(kept.records):
-                yield kept
-        if metadata.log_id in self._cut and damage == [self._cut[metadata.log_id][1]]:
-            damage.clear()  # a record that never was whole
+            locations = make_locations(metadata.log_id, batch.position)
+            live_records = _LiveRecords.of(
+                batch, locations, self._live_rows(metadata, batch, locations)
+            )
+            if len(live_records.records):
+                yield live_records
+        if metadata.log_id in self._torn_logs and damage == [self._torn_logs[metadata.log_id][1]]:
+            damage.clear()  # the torn last record, which was never complete
 
-    def _pointed_at(
-        self, metadata: LogMetadata, batch: LogBatch, places: Int64Array
+    def _live_rows(
+        self, metadata: LogMetadata, batch: LogBatch, locations: Int64Array
     ) -> Iterator[tuple[LedgerId, Int64Array]]:
-        """Yield each wanted ledger, with the rows of its records that the index points at."""
-        for name, rows in batch.ledgers():
-            if name in metadata.ledgers:
-                here = self._path.locations_of(name, batch.entry_id[rows]) == places[rows]
-                if here.any():
-                    yield name, rows[here]
+        """Yield each live ledger with the rows of its records that the index points at."""
+        for ledger_id, rows in batch.ledgers():
+            if ledger_id in metadata.ledgers:
+                is_live = (
+                    self._path.locations_of(ledger_id, batch.entry_id[rows]) == locations[rows]
+                )
+                if is_live.any():
+                    yield ledger_id, rows[is_live]
 
 
 def _usage(metadata: LogMetadata, compaction: Compaction) -> float:
-    """Return the share of a log that is wanted; of a small one that of a full log, if asked."""
+    """Return the live share of a log; a log below `full_log` bytes counts as that large."""
     if metadata.usage == 1.0 or metadata.total_size >= compaction.full_log:
         return metadata.usage
     return metadata.remaining_size / compaction.full_log
 
 
 @dataclass
-class _Wanted:
-    """Records that are to be moved, in log order; of which ledgers; where they lie now."""
+class _LiveRecords:
+    """Records to be moved, in log order, with their ledgers and present locations."""
 
     records: RecordBatch
     ledgers: BatchLedgers
-    old: Int64Array
+    old_locations: Int64Array
 
     @classmethod
     def of(
@@ -304,61 +323,68 @@ class _Wanted:
         batch: LogBatch,
         places: Int64Array,
         chosen: Iterable[tuple[LedgerId, Int64Array]],
-    ) -> _Wanted:
-        """Return the chosen rows of a batch."""
-        numbers, names = np.full(len(batch), -1), list[LedgerId]()
-        for name, rows in sorted(chosen, key=lambda pair: int(pair[1][0])):
-            numbers[rows] = len(names)
-            names.append(name)
-        rows = np.flatnonzero(numbers >= 0)
-        one = len(names) == 1
-        ledgers = BatchLedgers(names, None if one else numbers[rows])
+    ) -> _LiveRecords:
+        """Return the chosen rows of a batch; ledgers in the order of their first record."""
+        ledger_indexes, ledger_ids = np.full(len(batch), -1), list[LedgerId]()
+        for ledger_id, rows in sorted(chosen, key=lambda pair: int(pair[1][0])):
+            ledger_indexes[rows] = len(ledger_ids)
+            ledger_ids.append(ledger_id)
+        rows = np.flatnonzero(ledger_indexes >= 0)
+        has_one_ledger = len(ledger_ids) == 1
+        ledgers = BatchLedgers(ledger_ids, None if has_one_ledger else ledger_indexes[rows])
         return cls(batch.records().at(rows).framed(), ledgers, places[rows])
 
-    def between(self, start: int, stop: int) -> _Wanted:
+    def between(self, start: int, stop: int) -> _LiveRecords:
         """Return the records start..stop (half open)."""
         if (start, stop) == (0, len(self.records)):
             return self
-        return _Wanted(
+        return _LiveRecords(
             self.records.between(start, stop).framed(),
             self.ledgers.between(start, stop),
-            self.old[start:stop],
+            self.old_locations[start:stop],
         )
 
     def copied(self, add_batch: _AddBatch) -> list[_Move]:
-        """Append the records by `add_batch`; return what moves where, by ledger."""
-        new = np.concatenate(list(add_batch(self.records, self.ledgers)))
+        """Append the records by `add_batch`; return the moves, one per ledger."""
+        new_locations = np.concatenate(list(add_batch(self.records, self.ledgers)))
         rows_of = self.ledgers.rows(len(self.records))
         return [
-            (name, self.records.entries[rows], self.old[rows], new[rows])
-            for name, rows in zip(self.ledgers.names, rows_of)
+            (ledger_id, self.records.entries[rows], self.old_locations[rows], new_locations[rows])
+            for ledger_id, rows in zip(self.ledgers.names, rows_of)
         ]
 
 
 def recover_compaction(path: WritePath, findings: list[Finding]) -> list[tuple[int, int]]:
     """Finish or drop the compactions that a crash interrupted; return (new, old) log ids.
 
-    With damage in the new log, which is added to `findings`, both logs stay as they are: the
-    index says which record it means.
+    If the new log is damaged, the damage is added to `findings` and both logs stay as they are;
+    the index then decides which copy of a record is read.
     """
     logger = path.logger
 
     def switch(new_id: int, old_id: int) -> bool:
-        # All of the new log is read before anything is switched: with damage both logs stay.
+        # Read all of the new log before relocating anything: with damage, both logs stay.
         damage: list[Finding] = []
         for _ in scan_log(logger.path(new_id), damage):
             pass
         findings.extend(damage)
         if damage:
             return False
-        # Only rows that still point into the old log: what was added again since lies elsewhere.
+        # Relocate only rows that still point into the old log: entries added again point elsewhere.
         for batch in scan_log(logger.path(new_id)):
-            for name, rows in batch.ledgers():
-                entries = batch.entry_id[rows]
-                here = path.locations_of(name, entries)
-                moved = (here != 0) & (here >> np.int64(32) == old_id)  # 0 is no place, not log 0
-                new = make_locations(new_id, batch.position[rows])
-                path.relocate(name, entries[moved], here[moved], new[moved])
+            for ledger_id, rows in batch.ledgers():
+                entry_ids = batch.entry_id[rows]
+                locations = path.locations_of(ledger_id, entry_ids)
+                is_in_old_log = (locations != 0) & (
+                    locations >> np.int64(32) == old_id
+                )  # location 0 means absent
+                new_locations = make_locations(new_id, batch.position[rows])
+                path.relocate(
+                    ledger_id,
+                    entry_ids[is_in_old_log],
+                    locations[is_in_old_log],
+                    new_locations[is_in_old_log],
+                )
         path.flush()
         return True
 

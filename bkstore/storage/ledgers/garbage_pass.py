@@ -1,4 +1,4 @@
-"""What one pass of garbage collection is asked to do, and what it did.
+"""The options of one garbage collection pass, and the report of what it did.
 
 Upstream's counterparts are `GarbageCollectorThread`'s settings and `GarbageCollectorStats`.
 """
@@ -18,18 +18,18 @@ from bkstore.storage.ledgers.compaction_throttle import UNLIMITED, CompactionThr
 MINOR_THRESHOLD = 0.2
 MAJOR_THRESHOLD = 0.8
 USAGE_BUCKETS = 10
-"""Logs are counted, and compacted, by tenths of their bytes that are wanted."""
+"""Logs are counted and compacted by tenths of live bytes."""
 
 Kind = Literal["major", "minor"]
 
 Suspect = Callable[[list[LedgerId]], None]
-"""Takes ledgers before somebody is asked whether they are there."""
+"""Called with ledgers before a metadata store is asked whether they exist."""
 
 FindDeleted = Callable[[list[LedgerId], Suspect], Iterable[list[LedgerId]]]
-"""Takes the ledgers of a bookie; yields those that count as deleted, some at a time.
+"""Takes the ledgers of a bookie; yields groups of those that count as deleted.
 
-Each must have been made a suspect before the store was asked for it: what is added to it from then
-on shows that it was made again, and it stays.
+Each must have been made a suspect before the store was asked for it: an add from then on shows
+that the ledger was created again, and it stays.
 """
 
 
@@ -37,10 +37,10 @@ on shows that it was made again, and it stays.
 class Compaction:
     """How a pass compacts entry logs.
 
-    Logs of which less than `threshold` is wanted are compacted. `max_time` seconds after its
-    begin no further log is begun. After `max_outstanding` copied entries the index is pointed at
-    them; None waits for the end of each log, as `transactional` compaction always does. A log of
-    fewer bytes than `full_log` counts as if it had so many (`useTargetEntryLogSizeForGc`).
+    Logs whose live share is below `threshold` are compacted. `max_time` seconds after the start,
+    no further log is started. After `max_outstanding` copied entries the index is pointed at
+    them; None waits for the end of each log, as `transactional` compaction always does. A log
+    smaller than `full_log` bytes counts as that large (`useTargetEntryLogSizeForGc`).
     """
 
     threshold: float = MAJOR_THRESHOLD
@@ -58,9 +58,9 @@ class GarbagePass:
     """What one pass does: which ledgers it deletes, and whether it compacts.
 
     Without `find_deleted` no ledger is deleted, without `compaction` no log is compacted. With
-    `close_logs` a log that takes records is closed where the pass would collect it if it were
-    closed: bytes of deleted ledgers do not wait for the log to be full. The pass ends early, with
-    all that it began finished or given up, once `is_stopped` returns True.
+    `close_logs` an active log is closed if the pass would collect it once closed, so that the
+    space of deleted ledgers does not wait for the log to be full. The pass ends early, with
+    what it started finished or given up, once `is_stopped` returns True.
     """
 
     find_deleted: FindDeleted | None = None
@@ -71,7 +71,7 @@ class GarbagePass:
 
 @dataclass
 class GarbageReport:
-    """What one pass did. Logs are log ids, by directory where db storage has several."""
+    """What one pass did. A log is (directory index, log id); only db storage has several."""
 
     deleted_ledgers: list[LedgerId] = field(default_factory=list)
     removed_logs: list[tuple[int, int]] = field(default_factory=list)
@@ -81,23 +81,23 @@ class GarbageReport:
     removed_bytes: int = 0
     findings: list[Finding] = field(default_factory=list)
     deleted_garbage: int = 0
-    """Bytes of records in the logs that were removed as no ledger of theirs is wanted."""
+    """Bytes of records in the logs that were removed because none of their ledgers is live."""
     compacted_garbage: int = 0
-    """Bytes of unwanted records in the logs that were compacted."""
+    """Bytes of dead records in the logs that were compacted."""
     logs: int = 0
-    """Closed logs that are left; `log_bytes` their records' bytes, `live_bytes` wanted ones."""
+    """Closed logs that are left; `log_bytes` counts their records, `live_bytes` the live ones."""
     log_bytes: int = 0
     live_bytes: int = 0
     usage: list[int] = field(default_factory=lambda: [0] * USAGE_BUCKETS)
-    """Logs by the tenth of their bytes that was wanted, before compaction."""
+    """Number of logs by tenths of live bytes, before compaction."""
 
 
 class GarbagePasses:
-    """How many passes compacted since the storage was opened, and how it goes now.
+    """Counts and times of the compacting passes since the storage was opened.
 
-    `counts` and `last` (seconds since 1970, of the opening at first) have "major" and "minor"; a
-    major pass is as good as a minor one for `last`. `running` is the kind of the pass that runs.
-    Threads: any may read.
+    `counts` and `last` (end time, in seconds since 1970; at first the time of opening) have the
+    keys "major" and "minor"; a major pass sets both times. `running` is the kind of the pass that
+    runs now, or None. Threads: any may read.
     """
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
@@ -108,8 +108,7 @@ class GarbagePasses:
 
     @contextmanager
     def one(self, kind: Kind | None) -> Iterator[None]:
-        """Count the pass that is the block, whatever becomes of it; one without compaction is
-        none here."""
+        """Count the pass that the ``with`` block runs, even if it fails; not if `kind` is None."""
         self.running = kind
         try:
             yield

@@ -1,7 +1,7 @@
-"""KnownLedgers: what a storage knows of its ledgers, entries and states, flushed or not.
+"""KnownLedgers: the ledgers of a storage, their entry ids and states, flushed or not.
 
-Upstream's counterparts are the halves of `LedgerStorage` that touch no record: `LedgerCache`,
-`LedgerMetadataIndex` and the lists of entries, which db storage never had.
+Upstream's counterparts are the parts of `LedgerStorage` that touch no record: `LedgerCache`,
+`LedgerMetadataIndex` and the entry lists, which upstream's db storage does not have.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from bkstore.storage.options import Storage, StorageOptions
 
 
 class KnownLedgers(EntrySource):
-    """The ledgers of one bookie: which are here, with which entries, in which state.
+    """The ledgers of one bookie, with their entry ids and states.
 
-    The base of `Adds`, which takes records, and of `LedgerStorage`. Threads: all calls
-    are safe beside each other.
+    The base of `Adds`, which adds records, and of `LedgerStorage`. Threads: all calls may run
+    concurrently.
     """
 
     def __init__(
@@ -54,48 +54,49 @@ class KnownLedgers(EntrySource):
         self._last_id = options.last_entry_id(storage)
         self._closed = False
 
-    def _path(self, name: LedgerId) -> WritePath:
+    def _path(self, ledger_id: LedgerId) -> WritePath:
         """Return the write path of a ledger: the directory `L mod n` of db storage."""
         self._check_open()
-        return self.paths[name.ledger % len(self.paths)]
+        return self.paths[ledger_id.ledger % len(self.paths)]
 
     def _check_open(self) -> None:
         if self._closed:
             raise forks.closed("this ledger storage")
 
     def _known(self, ledger: LedgerLike) -> tuple[LedgerId, WritePath, LedgerState]:
-        name = LedgerId.of(ledger)
-        path = self._path(name)
+        """Return (ledger id, write path, state); raise `NoSuchLedger` if it is unknown."""
+        ledger_id = LedgerId.of(ledger)
+        path = self._path(ledger_id)
         with path.lock:
-            return name, path, path.states.get(name)
+            return ledger_id, path, path.states.get(ledger_id)
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
         """Return the known ledgers in unsigned order, unflushed ones too."""
         self._check_open()
-        found: list[LedgerId] = []
+        ledger_ids: list[LedgerId] = []
         for path in self.paths:
             with path.lock:
-                found += path.states.ledgers(scope)
-        return sorted(found)
+                ledger_ids += path.states.ledgers(scope)
+        return sorted(ledger_ids)
 
     def ledger_exists(self, ledger: LedgerLike) -> bool:
         """Return whether the ledger is known."""
-        name = LedgerId.of(ledger)
-        return self._path(name).knows(name)
+        ledger_id = LedgerId.of(ledger)
+        return self._path(ledger_id).knows(ledger_id)
 
     def source(self, ledger: LedgerLike) -> EntrySource:
-        """Return what knows the ledger's entries: unflushed ones over the index."""
+        """Return the source of the ledger's entry ids: unflushed entries over the index."""
         return self._path(LedgerId.of(ledger)).source
 
     def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
-        """Return the entry ids here, int64[n], unflushed ones too. Opens no entry log.
+        """Return the ledger's entry ids, int64[n], unflushed ones too. Opens no entry log.
 
-        Empty for an unknown ledger. (`getListOfEntriesOfLedger`, which db storage never had.)
+        Empty for an unknown ledger. (Upstream: `getListOfEntriesOfLedger`, missing in db storage.)
         """
         return self.source(ledger).entries(ledger, first, last)
 
     def availability(self, ledger: LedgerLike) -> Availability:
-        """Return which entries are here, condensed, unflushed ones too. Opens no entry log."""
+        """Return the ledger's entries, condensed, unflushed ones too. Opens no entry log."""
         return self.source(ledger).availability(ledger)
 
     def availability_many(
@@ -104,41 +105,43 @@ class KnownLedgers(EntrySource):
         """Return (ledger, `availability`) of many ledgers, unflushed entries too."""
         self._check_open()
         sources = [path.source for path in self.paths]
-        names = self._names_asked(ledgers)
-        return over_parts(sources, lambda name: name.ledger % len(sources), names, errors)
+        ledger_ids = self._names_asked(ledgers)
+        return over_parts(
+            sources, lambda ledger_id: ledger_id.ledger % len(sources), ledger_ids, errors
+        )
 
     def last_entry(self, ledger: LedgerLike) -> int | None:
-        """Return the highest entry id here, None if there is none; `DataUnknown` in limbo."""
-        name = LedgerId.of(ledger)
-        path = self._path(name)
-        if not path.knows(name):
-            raise _no_ledger(name)
+        """Return the highest entry id, None if there is none; raise `DataUnknown` in limbo."""
+        ledger_id = LedgerId.of(ledger)
+        path = self._path(ledger_id)
+        if not path.knows(ledger_id):
+            raise _no_such_ledger(ledger_id)
         with path.lock:
-            state = path.states.find(name)
+            state = path.states.find(ledger_id)
         if state is not None and state.limbo:
-            raise _unknown(name, "its last entry")
-        return path.last_entry(name)
+            raise _limbo_error(ledger_id, "its last entry")
+        return path.last_entry(ledger_id)
 
     # -- state
 
     def set_master_key(self, ledger: LedgerLike, key: bytes) -> None:
-        """Make a ledger known, or check its key; `UnauthorizedAccess` if that is another.
+        """Create a ledger, or check the key of a known one; `UnauthorizedAccess` if they differ.
 
-        An empty or all-zero stored key is replaced, as in `LedgerMetadataIndex`. A key that no
-        index file's header takes is `InvalidArgument`.
+        An empty or all-zero stored key is replaced, as in `LedgerMetadataIndex`. Raises
+        `InvalidArgument` if the key does not fit the header of an index file.
         """
-        name, key = LedgerId.of(ledger), data("master key", key)
-        path = self._path(name)
-        self._check_room(len(key), 0)
+        ledger_id, key = LedgerId.of(ledger), data("master key", key)
+        path = self._path(ledger_id)
+        self._check_header_fits(len(key), 0)
         with path.lock:
             path.check_writable()
-            if path.states.set_master_key(name, key):
-                self._confirmed.created(name)
+            if path.states.set_master_key(ledger_id, key):
+                self._confirmed.created(ledger_id)
 
     def open_ledger(self, ledger: LedgerLike, key: bytes) -> None:
-        """Make a ledger known under a key, or check that it is its key.
+        """Create a ledger with a key, or check that a known ledger has this key.
 
-        Stricter than `set_master_key`: a key of zeros opens no ledger that has another.
+        Stricter than `set_master_key`: an all-zero key does not open a ledger with another key.
         """
         self.set_master_key(ledger, key)
         self.check_master_key(ledger, key)
@@ -148,124 +151,131 @@ class KnownLedgers(EntrySource):
         return self._known(ledger)[2].master_key
 
     def check_master_key(self, ledger: LedgerLike, key: bytes | None) -> None:
-        """Raise `UnauthorizedAccess` unless `key` is the ledger's."""
-        name, _, state = self._known(ledger)
+        """Raise `UnauthorizedAccess` unless `key` is the ledger's master key."""
+        ledger_id, _, state = self._known(ledger)
         if key is None or not compare_digest(state.master_key, data("master key", key)):
-            raise UnauthorizedAccess(f"ledger {name} has another master key")
+            raise UnauthorizedAccess(f"ledger {ledger_id} has another master key")
 
     def state(self, ledger: LedgerLike) -> LedgerState:
         """Return master key, fenced, limbo and explicit LAC; `NoSuchLedger` if unknown."""
         return self._known(ledger)[2]
 
     def fence(self, ledger: LedgerLike) -> bool:
-        """Fence the ledger: only recovery adds from now on. Return whether that is new."""
-        return self._change(ledger, lambda state: state._replace(fenced=True))
+        """Fence the ledger: only recovery may add from now on. Return whether this changed it."""
+        return self._change_state(ledger, lambda state: state._replace(fenced=True))
 
     def is_fenced(self, ledger: LedgerLike) -> bool:
-        """Return whether the ledger is fenced; `DataUnknown` in limbo, unless it is."""
-        name, _, state = self._known(ledger)
+        """Return whether the ledger is fenced; raise `DataUnknown` if in limbo and not fenced."""
+        ledger_id, _, state = self._known(ledger)
         if state.limbo and not state.fenced:
-            raise _unknown(name, "whether it is fenced")
+            raise _limbo_error(ledger_id, "whether it is fenced")
         return state.fenced
 
     def set_limbo(self, ledger: LedgerLike) -> bool:
-        """Put the ledger into limbo: what is not here is unknown. Return whether that is new.
+        """Put the ledger into limbo: absent entries become unknown. Return whether this changed it.
 
-        Db storage only; `UnsupportedLayout` else.
+        Raises `UnsupportedLayout` unless this is db storage.
         """
         if self.storage != "db":
             raise UnsupportedLayout(f"{self.storage} storage has no limbo state")
-        return self._change(ledger, lambda state: state._replace(limbo=True))
+        return self._change_state(ledger, lambda state: state._replace(limbo=True))
 
     def clear_limbo(self, ledger: LedgerLike) -> bool:
-        """End the limbo; return whether there was one."""
-        return self._change(ledger, lambda state: state._replace(limbo=False))
+        """Take the ledger out of limbo; return whether it was in limbo."""
+        return self._change_state(ledger, lambda state: state._replace(limbo=False))
 
-    def _change(self, ledger: LedgerLike, change: Callable[[LedgerState], LedgerState]) -> bool:
-        name, path, _ = self._known(ledger)
+    def _change_state(
+        self, ledger: LedgerLike, change: Callable[[LedgerState], LedgerState]
+    ) -> bool:
+        """Apply `change` to the ledger's state; return whether the state differs now."""
+        ledger_id, path, _ = self._known(ledger)
         with path.lock:
             path.check_writable()
-            old = path.states.get(name)
-            new = change(old)
-            if new != old:
-                path.states.set(name, new)
-            return new != old
+            old_state = path.states.get(ledger_id)
+            new_state = change(old_state)
+            if new_state != old_state:
+                path.states.set(ledger_id, new_state)
+            return new_state != old_state
 
     def set_explicit_lac(self, ledger: LedgerLike, body: bytes) -> None:
-        """Keep the body of an explicit LAC (ledger, LAC, digest) as the writer sent it.
+        """Store the body of an explicit LAC (ledger, LAC, digest) as the writer sent it.
 
-        A lower one replaces a higher one; the last add confirmed never goes back. Header version
-        0 of index files, an option, has no field for it: it is kept in memory then, until the
-        storage is closed.
+        A lower LAC replaces a higher one, but `last_add_confirmed` never decreases. Index files
+        of header version 0 (an option) have no field for it; it is then kept in memory until
+        the storage is closed.
         """
         body = data("explicit LAC", body)
-        name, path, _ = self._known(ledger)
+        ledger_id, path, _ = self._known(ledger)
         try:
-            said, lac = decode_explicit_lac(body)
+            body_ledger_id, lac = decode_explicit_lac(body)
         except CorruptionError as error:
             raise InvalidArgument(f"no explicit LAC: {error.reason}") from error
-        if said != name:
-            raise InvalidArgument(f"explicit LAC of ledger {said}, not {name}")
+        if body_ledger_id != ledger_id:
+            raise InvalidArgument(f"explicit LAC of ledger {body_ledger_id}, not {ledger_id}")
         with path.lock:
             path.check_writable()
-            state = path.states.get(name)
-            self._check_room(len(state.master_key), len(body))
-            self._confirmed.set_explicitly(name, lac)
-            path.states.set(name, state._replace(explicit_lac=body))
+            state = path.states.get(ledger_id)
+            self._check_header_fits(len(state.master_key), len(body))
+            self._confirmed.set_explicitly(ledger_id, lac)
+            path.states.set(ledger_id, state._replace(explicit_lac=body))
 
-    def _check_room(self, key: int, lac: int) -> None:
-        """Refuse what no index file's header could take at the next flush."""
-        if self.storage != "db" and HEADER_FIELDS + key + lac > HEADER_SIZE:
+    def _check_header_fits(self, key_size: int, lac_size: int) -> None:
+        """Raise `InvalidArgument` if key and explicit LAC do not fit an index file's header."""
+        if self.storage != "db" and HEADER_FIELDS + key_size + lac_size > HEADER_SIZE:
             raise InvalidArgument(
-                f"master key of {key} and explicit LAC of {lac} bytes do not fit the "
+                f"master key of {key_size} and explicit LAC of {lac_size} bytes do not fit the "
                 f"{HEADER_SIZE}-byte header of an index file"
             )
 
     def explicit_lac(self, ledger: LedgerLike) -> bytes | None:
-        """Return the body of the explicit LAC, None if there is none; `DataUnknown` in limbo."""
-        name, path, state = self._known(ledger)
+        """Return the body of the explicit LAC, or None; raise `DataUnknown` in limbo."""
+        ledger_id, path, state = self._known(ledger)
         if state.limbo:
-            raise _unknown(name, "its explicit LAC")
+            raise _limbo_error(ledger_id, "its explicit LAC")
         if state.explicit_lac is not None:
             with path.lock:
-                self._confirmed.read_explicitly(name, decode_explicit_lac(state.explicit_lac)[1])
+                self._confirmed.read_explicitly(
+                    ledger_id, decode_explicit_lac(state.explicit_lac)[1]
+                )
         return state.explicit_lac
 
     def last_add_confirmed(self, ledger: LedgerLike) -> int:
-        """Return the highest entry known to be confirmed, -1 if none is.
+        """Return the highest entry id known to be confirmed, -1 if none is.
 
-        The highest LAC that an entry added here carried, or that was set explicitly; after a
-        reopen that of the last entry and of the explicit LAC. `DataUnknown` in limbo.
+        This is the highest LAC of an added entry or of an explicit LAC; after a reopen, the
+        higher one of the last entry's and the explicit LAC. Raises `DataUnknown` in limbo.
         """
-        name, path, state = self._known(ledger)
+        ledger_id, path, state = self._known(ledger)
         if state.limbo:
-            raise _unknown(name, "its last add confirmed")
+            raise _limbo_error(ledger_id, "its last add confirmed")
         with path.lock:
-            return self._confirmed.get(name)
+            return self._confirmed.get(ledger_id)
 
-    def _stored_lac(self, name: LedgerId) -> StoredLac:
-        path = self._path(name)
-        body = path.states.get(name).explicit_lac
-        last = path.last_entry(name)
-        record = None if last is None else path.read(name, last)
+    def _stored_lac(self, ledger_id: LedgerId) -> StoredLac:
+        """Read the ledger's LACs from its last entry and its explicit LAC."""
+        path = self._path(ledger_id)
+        body = path.states.get(ledger_id).explicit_lac
+        last_entry = path.last_entry(ledger_id)
+        record = None if last_entry is None else path.read(ledger_id, last_entry)
         return StoredLac(
             None if record is None else record_header(record).lac,
             None if body is None else decode_explicit_lac(body)[1],
         )
 
-    def _missing(self, name: LedgerId, path: WritePath, entry: int) -> Exception:
+    def _missing(self, ledger_id: LedgerId, path: WritePath, entry: int) -> Exception:
+        """Return the error for an entry that is absent: why depends on the ledger's state."""
         with path.lock:
-            state = path.states.find(name)
+            state = path.states.find(ledger_id)
         if state is None:
-            return _no_ledger(name)
+            return _no_such_ledger(ledger_id)
         if state.limbo:
-            return _unknown(name, f"entry {entry}")
-        return NoSuchEntry(f"entry {entry} of ledger {name} is not here")
+            return _limbo_error(ledger_id, f"entry {entry}")
+        return NoSuchEntry(f"entry {entry} of ledger {ledger_id} is not here")
 
 
-def _no_ledger(name: LedgerId) -> NoSuchLedger:
-    return NoSuchLedger(f"ledger {name} is not known here")
+def _no_such_ledger(ledger_id: LedgerId) -> NoSuchLedger:
+    return NoSuchLedger(f"ledger {ledger_id} is not known here")
 
 
-def _unknown(name: LedgerId, what: str) -> DataUnknown:
-    return DataUnknown(f"ledger {name} is in limbo: {what} is not known here")
+def _limbo_error(ledger_id: LedgerId, unknown_fact: str) -> DataUnknown:
+    return DataUnknown(f"ledger {ledger_id} is in limbo: {unknown_fact} is not known here")

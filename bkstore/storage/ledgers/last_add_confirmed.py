@@ -1,8 +1,8 @@
 """LastAddConfirmed: the last add confirmed (LAC) of each ledger, as far as a storage knows it.
 
-Two sources say it: the LAC field of entries, and explicit LACs. The rule here is the highest of
-all that was seen, before and after a restart. The real storages forget some of it:
-`ForgetfulLastAddConfirmed`, behind ``compat="bookkeeper"``.
+There are two sources: the LAC field of entries, and explicit LACs. Here the highest value seen
+counts, before and after a restart. The real storages forget some values: see
+`ForgetfulLastAddConfirmed`, used with ``compat="bookkeeper"``.
 """
 
 from __future__ import annotations
@@ -16,39 +16,39 @@ from bkstore.ids import LedgerId
 
 
 class StoredLac(NamedTuple):
-    """What is stored: the LAC field of the last entry, the explicit LAC; None where none is."""
+    """The LAC field of the last stored entry, and the stored explicit LAC, or None."""
 
     of_last_entry: int | None
     explicit: int | None
 
 
 class LastAddConfirmed:
-    """The LACs of a storage's ledgers, -1 where nothing is confirmed; never goes back.
+    """The LACs of a storage's ledgers, -1 if nothing is confirmed; they never decrease.
 
-    `stored(ledger)` says what is on disk. It is asked once for each ledger that was not made
-    by this process. Threads: the storage's lock.
+    `stored(ledger)` reads the LACs on disk. It is called once for each ledger that this process
+    did not create. Threads: the caller holds the storage's lock.
     """
 
     def __init__(self, stored: Callable[[LedgerId], StoredLac]) -> None:
-        self._stored = stored
+        self._read_stored_lac = stored
         self._lacs: dict[LedgerId, int] = {}
 
     def get(self, name: LedgerId) -> int:
         """Return the ledger's LAC."""
         lac = self._lacs.get(name)
         if lac is None:
-            found = [value for value in self._stored(name) if value is not None]
-            lac = self._lacs[name] = max(found, default=NO_ENTRY)
+            stored_lacs = [value for value in self._read_stored_lac(name) if value is not None]
+            lac = self._lacs[name] = max(stored_lacs, default=NO_ENTRY)
         return lac
 
     def created(self, name: LedgerId) -> None:
-        """Note that the ledger is new: nothing is stored."""
+        """Note that the ledger is new, so that nothing is stored of it."""
         self._lacs[name] = NO_ENTRY
 
     def before_add(self, name: LedgerId) -> None:
-        """Look at what is stored, before an entry is added to it.
+        """Load the stored LAC before an entry is added.
 
-        What cannot be read confirms nothing: damage in one record keeps no other one out.
+        If it cannot be read, it counts as -1: one damaged record must not prevent adds.
         """
         if name not in self._lacs:
             try:
@@ -67,7 +67,7 @@ class LastAddConfirmed:
         self._lacs[name] = max(self._lacs[name], lac)
 
     def read_explicitly(self, name: LedgerId, lac: int) -> None:
-        """Note that somebody asked for the explicit LAC, which is `lac`."""
+        """Note that a caller read the explicit LAC, which is `lac`; nothing to do here."""
 
     def forget(self, name: LedgerId) -> None:
         """Drop a deleted ledger."""
@@ -75,43 +75,43 @@ class LastAddConfirmed:
 
 
 class ForgetfulLastAddConfirmed(LastAddConfirmed):
-    """What the real storages answer: `FileInfo`, and with `db` `TransientLedgerInfo`.
+    """The LACs as the real storages keep them: `FileInfo`, or with `db` `TransientLedgerInfo`.
 
-    Both know what they saw since the start, else the LAC field of the last entry, else raise
-    `NoSuchEntry`. Db storage begins to look at entries when it was asked once, and knows the
-    explicit LAC when it was set or read since the start.
+    Both return the LAC seen since the start, else the LAC field of the last entry, else raise
+    `NoSuchEntry`. Db storage follows the entries of a ledger only after its LAC was first
+    requested, and knows the explicit LAC only if it was set or read since the start.
     """
 
     def __init__(self, stored: Callable[[LedgerId], StoredLac], db: bool) -> None:
         super().__init__(stored)
-        self._db = db
+        self._is_db = db
 
     def get(self, name: LedgerId) -> int:
-        """Return the ledger's LAC; `NoSuchEntry` where none is known and there is no entry."""
+        """Return the ledger's LAC; `NoSuchEntry` if none is known and the ledger has no entry."""
         lac = self._lacs.get(name)
         if lac is None:
-            lac = self._stored(name).of_last_entry
+            lac = self._read_stored_lac(name).of_last_entry
             if lac is None:
                 raise NoSuchEntry(f"ledger {name} has no entry")
             self._lacs[name] = lac
         return lac
 
     def created(self, name: LedgerId) -> None:
-        """Pass over it: nothing is known of a new ledger."""
+        """Do nothing: no LAC is known of a new ledger."""
 
     def before_add(self, name: LedgerId) -> None:
-        """Pass over it."""
+        """Do nothing: stored LACs are read on request only."""
 
     def added(self, name: LedgerId, lac: int) -> None:
-        """Note the entry's LAC field; in db storage only if the ledger's LAC was asked for."""
-        if not self._db or name in self._lacs:
+        """Note the entry's LAC field; in db storage only if the LAC was requested before."""
+        if not self._is_db or name in self._lacs:
             self._lacs[name] = max(self._lacs.get(name, lac), lac)
 
     def set_explicitly(self, name: LedgerId, lac: int) -> None:
-        """Note an explicit LAC, whatever the entries say."""
+        """Note an explicit LAC, without loading the stored one."""
         self._lacs[name] = max(self._lacs.get(name, lac), lac)
 
     def read_explicitly(self, name: LedgerId, lac: int) -> None:
         """Note the explicit LAC, as db storage does when it loads it."""
-        if self._db:
+        if self._is_db:
             self.set_explicitly(name, lac)

@@ -1,9 +1,9 @@
-"""How entries get from memory into entry logs and index, and back: one way for each storage.
+"""Write paths: how entries get from memory into entry logs and index, and back.
 
-`api` is the contract, `WritePath`: read it first. `interleaved`, `sorted` and `db` are the three
-storages; the last two share `cached`, a path with two write caches. `pending` holds what is
-unflushed, single values and batches: locations there, records in `write_cache`. `ledger_states` is
-what is set of a ledger until it is flushed, `slot_reader` reads open index files.
+`api` has the contract, `WritePath`: read it first. `interleaved`, `sorted` and `db` are the three
+storages; the last two share `cached`, a path with two write caches. `pending` holds unflushed
+locations by ledger and entry, `write_cache` unflushed records. `ledger_states` keeps changed ledger
+states until a flush, `slot_reader` reads open index files.
 """
 
 __all__ = [

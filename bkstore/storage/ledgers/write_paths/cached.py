@@ -1,6 +1,6 @@
-"""A write path with two write caches that take turns: what sorted and db storage share.
+"""A write path with two write caches that take turns, for sorted and db storage.
 
-Records wait in the active cache and are flushed in order of ids; adds go on meanwhile.
+Records wait in the active cache and are flushed in order of ids, while adds continue.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from bkstore.storage.ledgers.write_paths.api import WritePath
 from bkstore.storage.ledgers.write_paths.write_cache import ENTRY_OVERHEAD, WriteCache
 from bkstore.storage.options import StorageOptions
 
-_NONE = np.empty(0, np.int64)
+_NO_ENTRIES = np.empty(0, np.int64)
 
 
-class _Placed(NamedTuple):
-    """Entries of one ledger, and where in the log they lie: int64[n] each."""
+class _LoggedEntries(NamedTuple):
+    """Entries of one ledger, with their locations in the log: int64[n] each."""
 
     entries: Int64Array
     locations: Int64Array
@@ -36,7 +36,7 @@ class CachedPath(WritePath):
     """A write path with an active write cache, and the one that is being flushed.
 
     `lock` guards the two; a second lock lets one flush run at a time. An add that finds the
-    active cache full waits for the flush that is going on, or runs one.
+    active cache full waits for the running flush, or runs one.
     """
 
     rule: Literal["first", "last"]
@@ -48,19 +48,19 @@ class CachedPath(WritePath):
         self._limit = cache
         self.active = WriteCache(self.rule, cache)
         self.snapshot = WriteCache(self.rule, cache)
-        self._flushing = RLock()
-        self._placed: dict[LedgerId, _Placed] = {}
-        """What of the snapshot is in the log, so that a flush that failed goes on from there."""
+        self._flush_lock = RLock()
+        self._logged: dict[LedgerId, _LoggedEntries] = {}
+        """Records of the snapshot that are in the log; a flush after a failed one resumes."""
 
     @property
     def unflushed(self) -> EntrySource:
-        """The entries of both caches."""
+        """Inherited."""
         return LayeredSource(self.active, self.snapshot)
 
     def reserve(self, size: int) -> None:
-        """Make room in the active cache: wait for the flush that is going on, or run one.
+        """Make room in the active cache: wait for the running flush, or run one.
 
-        Beside other threads the cache may grow past its limit by one record of each.
+        With concurrent adds the cache may exceed its limit by one record of each thread.
         """
         if self.fits(size):
             return
@@ -72,7 +72,7 @@ class CachedPath(WritePath):
         self.after_full_cache()
 
     def after_full_cache(self) -> None:
-        """Do what follows a flush that a full cache made necessary."""
+        """Called after a flush that a full cache made necessary."""
 
     def fits(self, size: int) -> bool:
         """Inherited."""
@@ -88,16 +88,16 @@ class CachedPath(WritePath):
         return self.active.room(batch)
 
     def add_batch(self, batch: RecordBatch, ledgers: BatchLedgers) -> Iterator[int]:
-        """Put records into the active cache, by ledger; all at once."""
+        """Put records into the active cache, by ledger; yield once, for all."""
         if ledgers.numbers is None:
             self.active.put_batch(ledgers.names[0], batch)
         else:
-            for name, rows in zip(ledgers.names, ledgers.rows(len(batch))):
-                self.active.put_batch(name, batch.at(rows).framed())
+            for ledger_id, rows in zip(ledgers.names, ledgers.rows(len(batch))):
+                self.active.put_batch(ledger_id, batch.at(rows).framed())
         yield len(batch)
 
     def cached(self, name: LedgerId, entry: int) -> bytes | None:
-        """Return a record of the active cache, else of the one being flushed."""
+        """Return a record from the active cache, else from the one being flushed."""
         active = self.active
         record = active.get(name, entry) if active.count else None
         if record is None and (snapshot := self.snapshot).count:
@@ -105,58 +105,64 @@ class CachedPath(WritePath):
         return record
 
     def cached_run(self, name: LedgerId, start: int, count: int) -> RecordBatch:
-        """Return consecutive records of one of the caches."""
-        found = self.active.get_run(name, start, count)
-        if len(found):
-            return found
-        found = self.snapshot.get_run(name, start, count)
-        newer = self.active.first_in(name, start, start + len(found) - 1) if len(found) else None
-        return found if newer is None else found.first(newer - start)
+        """Return consecutive records from one cache, up to a newer copy in the active one."""
+        batch = self.active.get_run(name, start, count)
+        if len(batch):
+            return batch
+        batch = self.snapshot.get_run(name, start, count)
+        first_newer = (
+            self.active.first_in(name, start, start + len(batch) - 1) if len(batch) else None
+        )
+        return batch if first_newer is None else batch.first(first_newer - start)
 
     def first_cached(self, name: LedgerId, first: int, last: int) -> int | None:
-        """Return the lowest entry of first..last that either cache has."""
-        found = [cache.first_in(name, first, last) for cache in (self.active, self.snapshot)]
-        return min((entry for entry in found if entry is not None), default=None)
+        """Inherited."""
+        lowest_ids = [cache.first_in(name, first, last) for cache in (self.active, self.snapshot)]
+        return min((entry for entry in lowest_ids if entry is not None), default=None)
 
     def forget(self, name: LedgerId) -> None:
         """Drop the ledger's records from both caches."""
         self.active.drop(name)
         self.snapshot.drop(name)
-        self._placed.pop(name, None)
+        self._logged.pop(name, None)
 
     def place(self, *, roll: bool = True) -> None:
         """Append the snapshot's records to the log, in key order; the caller holds `lock`.
 
-        Of a deleted ledger (compat mode only) the first goes to the log in vain, as upstream.
+        Of a deleted ledger (compat mode only) the first is logged needlessly, as upstream does.
         """
-        for name in self.snapshot.names():
-            if self.states.find(name) is None:
-                first = next(self.snapshot.batches(name), None)
-                if first is not None:
-                    self.logger.add(name, bytes(first[0]), roll=roll)
+        for ledger_id in self.snapshot.names():
+            if self.states.find(ledger_id) is None:
+                first_batch = next(self.snapshot.batches(ledger_id), None)
+                if first_batch is not None:
+                    self.logger.add(ledger_id, bytes(first_batch[0]), roll=roll)
             else:
-                self._place_ledger(name, roll)
+                self._log_ledger(ledger_id, roll)
 
-    def _place_ledger(self, name: LedgerId, roll: bool) -> None:
-        """Append a ledger's records that are not in the log yet."""
-        placed = self._placed.get(name, _Placed(_NONE, _NONE))
-        entries, locations = [placed.entries], [placed.locations]
-        passed = placed.entries.size
+    def _log_ledger(self, ledger_id: LedgerId, roll: bool) -> None:
+        """Append a ledger's records that are not in the log yet; update `_logged`."""
+        logged = self._logged.get(ledger_id, _LoggedEntries(_NO_ENTRIES, _NO_ENTRIES))
+        entries, locations = [logged.entries], [logged.locations]
+        already_logged = logged.entries.size
         try:
-            for batch in self.snapshot.batches(name):
-                rest = batch.between(min(passed, len(batch)), len(batch)).framed()
-                passed -= len(batch) - len(rest)
-                for some in self.logger.add_batch(rest, BatchLedgers([name]), roll=roll):
-                    entries.append(rest.entries[: some.size])
-                    locations.append(some)
-                    rest = rest.between(some.size, len(rest))
+            for batch in self.snapshot.batches(ledger_id):
+                unlogged = batch.between(min(already_logged, len(batch)), len(batch)).framed()
+                already_logged -= len(batch) - len(unlogged)
+                for new_locations in self.logger.add_batch(
+                    unlogged, BatchLedgers([ledger_id]), roll=roll
+                ):
+                    entries.append(unlogged.entries[: new_locations.size])
+                    locations.append(new_locations)
+                    unlogged = unlogged.between(new_locations.size, len(unlogged))
         finally:
-            self._placed[name] = _Placed(np.concatenate(entries), np.concatenate(locations))
+            self._logged[ledger_id] = _LoggedEntries(
+                np.concatenate(entries), np.concatenate(locations)
+            )
 
     def take_snapshot(self) -> bool:
-        """Make the active cache the one to flush; return whether there is anything to flush.
+        """Make the active cache the snapshot to flush; return whether there is anything to flush.
 
-        One that an earlier flush could not write out stays, and goes first.
+        A snapshot that an earlier flush could not write out stays, and is flushed first.
         """
         with self.lock:
             if not self.snapshot.count and self.active.count:
@@ -165,28 +171,29 @@ class CachedPath(WritePath):
 
     def drain(self) -> bool:
         """Write out every record in the caches; return whether there was any."""
-        some = False
-        with self._flushing:
+        is_written = False
+        with self._flush_lock:
             while self.take_snapshot():
                 with self.noting_failure():
                     self.write_snapshot()
                 with self.lock:
                     self.snapshot = WriteCache(self.rule, self._limit)
-                    self._placed.clear()
-                some = True
-        return some
+                    self._logged.clear()
+                is_written = True
+        return is_written
 
     def last_entry(self, name: LedgerId) -> int | None:
-        """Return the highest entry here; in compat mode the first answer of cache or index.
+        """Return the highest entry id; in compat mode that of the first source with the ledger.
 
-        The real storages ask the active cache, then the one being flushed, then the index.
+        The real storages look in the active cache, then in the one being flushed, then in the
+        index.
         """
         if self.options.compat is None:
             return super().last_entry(name)
         for cache in (self.active, self.snapshot):
-            last = cache.last_entry(name)
-            if last is not None:
-                return last
+            last_cached = cache.last_entry(name)
+            if last_cached is not None:
+                return last_cached
         return self.index.last_entry(name)
 
     @abstractmethod

@@ -1,6 +1,6 @@
 """The write path of db storage: two write caches, locations in RocksDB.
 
-The log is synced before the index is told. Source: `SingleDirectoryDbLedgerStorage`.
+The log is synced before the index is written. Source: `SingleDirectoryDbLedgerStorage`.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ class DbPath(CachedPath):
         self, index: RocksIndex, logger: EntryLogger, options: StorageOptions, cache: int
     ) -> None:
         super().__init__(index, logger, options, cache)
-        self._rows = index
+        self._rocks = index
         self._reader = logger.reader
-        self._to_delete: set[LedgerId] = set()
+        self._delayed_deletions: set[LedgerId] = set()
 
     def read(self, name: LedgerId, entry: int) -> bytes | None:
-        """Return one record; the write buffer is passed over: the index knows only of logs.
+        """Return one record; bypasses the write buffer, as the index has only flushed records.
 
-        The long way where that fails: compaction may have moved the record meanwhile.
+        If that fails, compaction may have moved the record meanwhile: `read_logged` retries.
         """
         if self.active.count or self.snapshot.count:
             record = self.cached(name, entry)
             if record is not None:
                 return record
-        location = self._rows.get(name, entry)
+        location = self._rocks.get(name, entry)
         if location is None:
             return None
         try:
@@ -50,30 +50,32 @@ class DbPath(CachedPath):
 
     def run_locations(self, name: LedgerId, start: int, count: int) -> Int64Array:
         """Return the locations of consecutive entries, by a scan that passes over the keys."""
-        return self._rows.run(name, start, count)
+        return self._rocks.run(name, start, count)
 
     def delete(self, names: Sequence[LedgerId]) -> None:
-        """Forget ledgers; in compat mode their locations stay until the next flush."""
+        """Delete ledgers; in compat mode their locations stay until the next flush."""
         if self.options.compat is None:
             return super().delete(names)
         self._forget_all(names)
-        self._to_delete.update(names)
+        self._delayed_deletions.update(names)
         return None
 
     def clean_up(self) -> None:
-        """Delete what compat mode put off, entries added since included, as upstream does.
+        """Delete postponed ledgers, with entries added since, as upstream does.
 
-        The row of a ledger that was made again meanwhile stays.
+        If a ledger was created again meanwhile, its new state row stays.
         """
         with self.lock:
-            while self._to_delete:
-                name = self._to_delete.pop()
-                row = None if self.states.is_gone(name) else self.states.written(name)
-                self.index.delete(name)
-                self.touch(name)
-                self.states.deleted_from_index(name)
-                if row is not None:
-                    self.index.set_state(name, row)
+            while self._delayed_deletions:
+                ledger_id = self._delayed_deletions.pop()
+                new_state = (
+                    None if self.states.is_gone(ledger_id) else self.states.written(ledger_id)
+                )
+                self.index.delete(ledger_id)
+                self.touch(ledger_id)
+                self.states.deleted_from_index(ledger_id)
+                if new_state is not None:
+                    self.index.set_state(ledger_id, new_state)
 
     def after_full_cache(self) -> None:
         """Clean up, as after any flush."""
@@ -85,23 +87,23 @@ class DbPath(CachedPath):
             self.place()
         self.logger.flush()
         with self.lock:
-            if self.states.dirty:  # no crash may leave entries of a ledger that is not known
+            if self.states.dirty:  # a crash must not leave entries of an unknown ledger
                 self.states.flush()
                 self.index.flush()
-            for name, placed in self._placed.items():  # without what was deleted meanwhile
-                self.index.put_many(name, *placed)
-                self.touch(name)
+            for ledger_id, logged in self._logged.items():  # deletions removed theirs meanwhile
+                self.index.put_many(ledger_id, *logged)
+                self.touch(ledger_id)
 
     def write_out(self) -> None:
         """Empty the caches, then sync locations and ledger rows.
 
-        In compat mode states wait where the cache is empty: upstream's flush ends early there,
-        and what was only set since is gone after a reopen.
+        In compat mode states are not flushed if the caches are empty: upstream's flush returns
+        early then, and states set since are lost at a reopen.
         """
-        some = self.drain()
+        had_records = self.drain()
         self.clean_up()
         with self.lock:
-            if some or self.options.compat is None:
+            if had_records or self.options.compat is None:
                 self.states.flush()
             self.index.flush()
 

@@ -1,6 +1,6 @@
 """The write path of interleaved storage: records to the log at once, locations in memory.
 
-Source: `InterleavedLedgerStorage`. The locations wait in memory as its index pages do.
+Source: `InterleavedLedgerStorage`, whose index pages wait in memory as the locations do here.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 class InterleavedPath(WritePath):
     """Records straight to the entry log, locations in memory until a flush.
 
-    Flush order: as the option `flush_order` says; upstream's is index first, then logs.
+    The option `flush_order` sets the flush order; upstream's is index first, then logs.
     """
 
     def __init__(
         self, index: HierarchicalIndex, logger: EntryLogger, options: StorageOptions
     ) -> None:
         super().__init__(index, logger, options)
-        self._tree = index
+        self._index_files = index
         self._slots = SlotReader(index)
         self._reader = logger.reader
         self.pending = PendingLocations()
@@ -50,7 +50,7 @@ class InterleavedPath(WritePath):
 
     @property
     def source(self) -> EntrySource:
-        """Which entries are here; in compat mode without the one that a real listing misses."""
+        """All entries; in compat mode without the one that a real listing misses."""
         if self.options.compat is None:
             return super().source
         return LayeredSource(self.listed, self.index)
@@ -58,32 +58,32 @@ class InterleavedPath(WritePath):
     @property
     def listed(self) -> EntrySource:
         """The entries in memory as the real storage lists them."""
-        return _PagewisePending(self.pending, self._tree, self.options.page_size)
+        return _PagewisePending(self.pending, self._index_files, self.options.page_size)
 
     def add(self, name: LedgerId, entry: int, record: bytes) -> None:
         """Append to the entry log; note the location."""
         location = self.logger.add(name, record)
         pending = self.pending
         pending.put(name, entry, location)
-        if self._touched is not None:
+        if self._changed_ledgers is not None:
             self.touch(name)
         if pending.count >= self.options.pending_locations:
             self.write_index()
 
     def room(self, batch: RecordBatch) -> int:
-        """Return how many locations may still wait."""
+        """Return how many more locations may wait in memory."""
         return max(self.options.pending_locations - self.pending.count, 1)
 
     def add_batch(self, batch: RecordBatch, ledgers: BatchLedgers) -> Iterator[int]:
-        """Append to the entry log; note the locations, after each stretch of one log."""
+        """Append to the entry log; note the locations, after each run that is in one log."""
         start = 0
         for locations in self.logger.add_batch(batch, ledgers):
             stop = start + locations.size
-            part = ledgers.between(start, stop)
+            logged_ledgers = ledgers.between(start, stop)
             entries = batch.entries[start:stop]
-            for name, rows in zip(part.names, part.rows(locations.size)):
-                self.pending.put_many(name, entries[rows], locations[rows])
-                self.touch(name)
+            for ledger_id, rows in zip(logged_ledgers.names, logged_ledgers.rows(locations.size)):
+                self.pending.put_many(ledger_id, entries[rows], locations[rows])
+                self.touch(ledger_id)
             yield locations.size
             start = stop
             if self.pending.count >= self.options.pending_locations:
@@ -95,15 +95,15 @@ class InterleavedPath(WritePath):
 
     def locations_of(self, name: LedgerId, entries: Int64Array) -> Int64Array:
         """Return locations in memory, else those of the index."""
-        waiting = self.pending.get_many(name, entries)
-        return np.where(waiting != 0, waiting, self.index.get_many(name, entries))
+        unflushed = self.pending.get_many(name, entries)
+        return np.where(unflushed != 0, unflushed, self.index.get_many(name, entries))
 
     def read(self, name: LedgerId, entry: int) -> bytes | None:
-        """Return one record, None if the entry is not here.
+        """Return one record, None if the entry is absent.
 
-        Where the index file says the place, the write buffer is passed over: logs are written
-        before the index is. The long way where that fails: with the order of flushes turned
-        round it may be in the buffer, or compaction may have moved it meanwhile.
+        If the location comes from the index file, the read bypasses the write buffer, as logs are
+        written before the index. If it fails, `read_logged` retries: with the flush order reversed
+        the record may be in the buffer, or compaction may have moved it.
         """
         pending = self.pending
         if not pending.count or pending.get(name, entry) is None:
@@ -121,20 +121,20 @@ class InterleavedPath(WritePath):
         return None
 
     def cached_run(self, name: LedgerId, start: int, count: int) -> RecordBatch:
-        """Return nothing: no record is kept in memory."""
+        """Return an empty batch: no record is kept in memory."""
         return RecordBatch.of([], [])
 
     def location(self, name: LedgerId, entry: int) -> int | None:
         """Return the location in memory, else that of the index."""
         pending = self.pending
-        place = pending.get(name, entry) if pending.count else None
-        return place or self._slots.get(name, entry)
+        unflushed = pending.get(name, entry) if pending.count else None
+        return unflushed or self._slots.get(name, entry)
 
     def locations(self, name: LedgerId, first: int, last: int) -> tuple[Int64Array, Int64Array]:
-        """Return both kinds merged; one in memory wins."""
-        waiting = self.pending.items(name, first, last)
-        written = self.index.items(name, first, last)
-        return merged([waiting, written]) if waiting[0].size else written
+        """Return locations in memory merged with those of the index; the former win."""
+        unflushed = self.pending.items(name, first, last)
+        flushed = self.index.items(name, first, last)
+        return merged([unflushed, flushed]) if unflushed[0].size else flushed
 
     def first_cached(self, name: LedgerId, first: int, last: int) -> int | None:
         """Return None: no record is kept in memory."""
@@ -156,16 +156,16 @@ class InterleavedPath(WritePath):
             self._slots.close()
 
     def write_index(self) -> None:
-        """Write locations and states into the index files, without a sync (pages evicted).
+        """Write locations and states to the index files, without a sync, as evicted pages are.
 
-        Log first: the records are synced before, so that no page that the system writes on its
-        own points at what a crash may take.
+        Syncs the records first, unless `index_first`: otherwise the system may write an index
+        page before its records, and a crash leave it pointing at nothing.
         """
         with self.lock, self.noting_failure():
             if not self.options.index_first:
                 self.logger.flush()
-            for name, entries, locations in self.pending.tables():
-                self.index.put_many(name, entries, locations)
+            for ledger_id, entries, locations in self.pending.tables():
+                self.index.put_many(ledger_id, entries, locations)
             self.states.flush()
             self.pending = PendingLocations()
 
@@ -178,7 +178,7 @@ class InterleavedPath(WritePath):
                 self.logger.flush()
 
     def checkpoint(self) -> None:
-        """Flush everything: what a checkpoint promises, whatever log it lies in."""
+        """Flush everything, including the records of active logs."""
         self.flush()
 
 
@@ -186,8 +186,8 @@ class _PagewisePending(EntrySource):
     """Locations in memory over index files, listed page by page with an exclusive upper bound.
 
     `IndexInMemPageMgr.PageEntriesIterableImpl` visits pages while their first entry is *below*
-    the highest entry in memory: where that is 0, 1024, 2048, ... and its page is not in the
-    file yet, it is left out.
+    the highest entry in memory: if that is 0, 1024, 2048, ... and its page is not in the
+    file yet, the entry is missing from the listing.
     """
 
     def __init__(self, pending: EntrySource, index: HierarchicalIndex, page_size: int) -> None:
@@ -200,20 +200,21 @@ class _PagewisePending(EntrySource):
         return self._pending.ledgers(scope)
 
     def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
-        """Return the entries in memory, without the one that the real listing misses."""
-        found = self._pending.entries(ledger, first, last)
-        if found.size and self._is_missed(LedgerId.of(ledger), int(found[-1])):
-            return found[:-1]
-        return found
+        """Return the entry ids in memory, without the one that the real listing misses."""
+        entry_ids = self._pending.entries(ledger, first, last)
+        if entry_ids.size and self._is_missed(LedgerId.of(ledger), int(entry_ids[-1])):
+            return entry_ids[:-1]
+        return entry_ids
 
     def last_entry(self, ledger: LedgerLike) -> int | None:
         """Return the highest entry in memory, listed or not."""
         return self._pending.last_entry(ledger)
 
-    def _is_missed(self, name: LedgerId, highest: int) -> bool:
-        slots = self._page_size // 8
-        if highest % slots or highest != self._pending.last_entry(name):
+    def _is_missed(self, ledger_id: LedgerId, highest: int) -> bool:
+        """Return whether `highest` begins a page that is not in the index file yet."""
+        slots_per_page = self._page_size // 8
+        if highest % slots_per_page or highest != self._pending.last_entry(ledger_id):
             return False
-        path = self._index.path(name)
-        size = os.path.getsize(path) - HEADER_SIZE if path and os.path.exists(path) else 0
-        return highest >= slots * (size // self._page_size)
+        path = self._index.path(ledger_id)
+        slots_bytes = os.path.getsize(path) - HEADER_SIZE if path and os.path.exists(path) else 0
+        return highest >= slots_per_page * (slots_bytes // self._page_size)

@@ -1,8 +1,8 @@
 """LedgerStates: master keys, fences, limbo and explicit LACs, changed in memory first.
 
-Every storage of BookKeeper changes these in memory and writes them at a flush: the header of an
+Every BookKeeper storage changes these in memory and writes them at a flush: the header of an
 index file when its pages are flushed (`FileInfo`), rows of the `ledgers` database from a queue
-(`LedgerMetadataIndex`). Until then the journal is what keeps them.
+(`LedgerMetadataIndex`). Until then only the journal has them durably.
 """
 
 from __future__ import annotations
@@ -16,54 +16,54 @@ from bkstore.index.api import EntryIndex, LedgerState
 
 
 class LedgerStates:
-    """The states of an index's ledgers: reads through, writes at `flush`.
+    """The states of an index's ledgers: a read-through cache that writes at `flush`.
 
-    Not safe between threads by itself; its storage has the lock.
+    Not thread-safe: the caller holds the storage's lock.
     """
 
     def __init__(self, index: EntryIndex) -> None:
         self._index = index
-        self._known: dict[LedgerId, LedgerState] = {}
+        self._states: dict[LedgerId, LedgerState] = {}
         self._dirty: set[LedgerId] = set()
-        self._gone: set[LedgerId] = set()
+        self._deleted: set[LedgerId] = set()
         self.ready: dict[int, tuple[LedgerId, bytes]] = {}
         """Ledgers of scope 0 that take adds, by number, with their master keys.
 
-        Entered by who has checked it, gone with any change: a single add looks nowhere else.
+        An add that passed all checks enters its ledger, any change removes it: so the fast path
+        of single adds checks nothing else.
         """
         self.suspects: set[LedgerId] = set()
-        """Ledgers of which somebody asks whether they are deleted; one that is added to or
-        changed meanwhile is none any more."""
+        """Ledgers that a garbage collection is about to delete; an add or change removes one."""
 
     def find(self, name: LedgerId) -> LedgerState | None:
         """Return a ledger's state, None if it is unknown."""
-        state = self._known.get(name)
-        if state is None and name not in self._gone:
+        state = self._states.get(name)
+        if state is None and name not in self._deleted:
             state = self.written(name)
             if state is not None:
-                self._known[name] = state
+                self._states[name] = state
         return state
 
     def get(self, name: LedgerId) -> LedgerState:
         """Return a ledger's state; `NoSuchLedger` if it is unknown."""
-        state = self._known.get(name) or self.find(name)
+        state = self._states.get(name) or self.find(name)
         if state is None:
             raise NoSuchLedger(f"ledger {name} is not known here")
         return state
 
     def set(self, name: LedgerId, state: LedgerState) -> None:
-        """Keep a state; the ledger is known from now on."""
-        self._known[name] = state
+        """Set a state in memory; the ledger is known from now on."""
+        self._states[name] = state
         self.suspects.discard(name)
         self.ready.pop(name.ledger, None)
         self._dirty.add(name)
-        self._gone.discard(name)
+        self._deleted.discard(name)
 
     def set_master_key(self, name: LedgerId, key: bytes) -> bool:
-        """Make a ledger known under a key; return whether it is new.
+        """Create a ledger with a key or check its key; return whether the ledger is new.
 
-        As `LedgerMetadataIndex.setMasterKey`: an empty or all-zero key that is stored is
-        replaced, one that is given is ignored; two different keys are `UnauthorizedAccess`.
+        As `LedgerMetadataIndex.setMasterKey`: a stored key that is empty or all zeros is
+        replaced, such a `key` is ignored; raises `UnauthorizedAccess` if two others differ.
         """
         state = self.find(name)
         if state is None:
@@ -76,29 +76,29 @@ class LedgerStates:
         return False
 
     def suspect(self, names: Iterable[LedgerId]) -> None:
-        """Make ledgers suspects: the next add to one takes the long way, and clears it."""
+        """Make ledgers suspects: the next add to one runs all checks, which clears it."""
         for name in names:
             self.ready.pop(name.ledger, None)
             self.suspects.add(name)
 
     def delete(self, name: LedgerId) -> None:
-        """Forget a ledger that the index is being told to forget."""
-        self._known.pop(name, None)
+        """Drop a ledger's state; the caller deletes it from the index."""
+        self._states.pop(name, None)
         self.suspects.discard(name)
         self.ready.pop(name.ledger, None)
         self._dirty.discard(name)
-        self._gone.add(name)
+        self._deleted.add(name)
 
     def deleted_from_index(self, name: LedgerId) -> None:
-        """Note that the index has forgotten the ledger."""
-        self._gone.discard(name)
+        """Note that the index has deleted the ledger."""
+        self._deleted.discard(name)
 
     def is_gone(self, name: LedgerId) -> bool:
-        """Return whether the ledger is deleted, and the index not told of it yet."""
-        return name in self._gone
+        """Return whether the ledger is deleted, but not yet from the index."""
+        return name in self._deleted
 
     def written(self, name: LedgerId) -> LedgerState | None:
-        """Return the state that the index has, None if it does not know the ledger."""
+        """Return the state in the index, None if the index has no such ledger."""
         try:
             return self._index.state(name)
         except NoSuchLedger:
@@ -107,22 +107,24 @@ class LedgerStates:
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
         """Return the known ledgers in unsigned order, unflushed ones too."""
         scope = check_scope(scope)
-        new = {name for name in self._dirty if scope is None or name.scope == scope}
-        return sorted(new.union(self._index.ledgers(scope)) - self._gone)
+        unflushed = {
+            ledger_id for ledger_id in self._dirty if scope is None or ledger_id.scope == scope
+        }
+        return sorted(unflushed.union(self._index.ledgers(scope)) - self._deleted)
 
     @property
     def dirty(self) -> frozenset[LedgerId]:
-        """The ledgers whose state is not in the index yet."""
+        """The ledgers whose states are not in the index yet."""
         return frozenset(self._dirty)
 
     def flush(self, names: Iterable[LedgerId] | None = None) -> None:
-        """Hand changed states to the index (of `names` only); the index's flush syncs them.
+        """Write changed states (of `names` only, if given) to the index, without a sync.
 
-        Where the index has no field for explicit LACs, they stay in memory, as in `FileInfo`.
+        If the index has no field for explicit LACs, they stay in memory, as in `FileInfo`.
         """
-        for name in sorted(self._dirty if names is None else self._dirty.intersection(names)):
-            state = self._known[name]
-            if state.explicit_lac is not None and not self._index.can_store_explicit_lac(name):
+        for ledger_id in sorted(self._dirty if names is None else self._dirty.intersection(names)):
+            state = self._states[ledger_id]
+            if state.explicit_lac is not None and not self._index.can_store_explicit_lac(ledger_id):
                 state = state._replace(explicit_lac=None)
-            self._index.set_state(name, state)
-            self._dirty.discard(name)
+            self._index.set_state(ledger_id, state)
+            self._dirty.discard(ledger_id)

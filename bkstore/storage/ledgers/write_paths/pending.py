@@ -1,10 +1,9 @@
 """Pending: values by ledger and entry, in memory until a flush.
 
-Two ways in, one answer: single values go into a dict of their ledger, batches of ascending ids
-beyond all others stay what they are, as runs over their arrays. So a batch costs a few
-microseconds and some 30 bytes an entry, and a flush finds arrays; a dict of a ledger's entries
-takes a single put in a tenth of the time of a sorted map, and ids that came in order need no
-sorting later.
+Single values go into a dict of their ledger. A batch of ascending ids above all others is kept
+as a run over its arrays, so that it costs a few microseconds and some 30 bytes an entry, and a
+flush finds arrays. A dict takes a single put in a tenth of the time of a sorted map, and ids that
+arrive in order need no sorting later.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from bkstore.index.api import EntrySource, LedgerLike, locations_of, sorted_dist
 _T = TypeVar("_T")
 
 FEWEST = 16
-"""Entries below which a batch is kept one by one: a run of its own would cost more."""
+"""Smaller batches are stored entry by entry: a run of their own would cost more."""
 
-_NONE = np.empty(0, np.int64)
+_NO_ENTRIES = np.empty(0, np.int64)
 
 
 class Run(Generic[_T]):
-    """Values of ascending entry ids, as arrays that nobody changes."""
+    """Values of ascending entry ids, as immutable arrays."""
 
     def __init__(self, entries: Int64Array) -> None:
         self.entries = entries
@@ -40,30 +39,33 @@ class Run(Generic[_T]):
 
     @abstractmethod
     def value(self, at: int) -> _T:
-        """Return value number `at`."""
+        """Return the value at index `at`."""
 
     def place(self, entry: int) -> int | None:
-        """Return the number of an entry's value, None if it is not here."""
+        """Return the index of an entry's value, None if the entry is absent."""
         if not self.first <= entry <= self.last:
             return None
         if self.dense:
             return entry - self.first
-        at = int(self.entries.searchsorted(entry))
-        return at if self.entries[at] == entry else None
+        index = int(self.entries.searchsorted(entry))
+        return index if self.entries[index] == entry else None
 
     def span(self, first: int, last: int | None) -> slice:
-        """Return where the ids first..last stand."""
-        low, high = max(first - self.first, 0), None if last is None else last - self.first + 1
+        """Return the slice of the ids first..last."""
+        start_offset, stop_offset = (
+            max(first - self.first, 0),
+            None if last is None else last - self.first + 1,
+        )
         if self.dense:
-            return slice(low, None if high is None else max(high, 0))
+            return slice(start_offset, None if stop_offset is None else max(stop_offset, 0))
         stop = None if last is None else int(self.entries.searchsorted(last, "right"))
         return slice(int(self.entries.searchsorted(first)), stop)
 
 
 class Table(Generic[_T]):
-    """The values of one ledger; a single value goes before that of a run.
+    """The values of one ledger; a single value takes precedence over a run's.
 
-    Readers need no lock: `firsts` is told of a run after `runs` has it.
+    Readers need no lock: a run is appended to `runs` before its first id is to `firsts`.
     """
 
     __slots__ = ("firsts", "highest", "in_order", "lowest", "replaced", "runs", "values")
@@ -77,7 +79,7 @@ class Table(Generic[_T]):
         self.in_order = True
         """Whether the single values came in ascending order."""
         self.replaced = 0
-        """Values of runs before which a single one goes."""
+        """Number of values in runs that a single value replaces."""
 
     def append(self, run: Run[_T]) -> None:
         """Add a run of ids that are all above the highest."""
@@ -86,95 +88,97 @@ class Table(Generic[_T]):
         self.highest = run.last
 
     def replace(self, entry: int, value: _T) -> None:
-        """Put another value in the place of one that is here."""
+        """Replace a value that is present."""
         if entry not in self.values:
             self.replaced += 1
             self.in_order = False
         self.values[entry] = value
 
     def get(self, entry: int) -> _T | None:
-        """Return one value, None if the entry is not here."""
+        """Return one value, None if the entry is absent."""
         value = self.values.get(entry)
         if value is None and self.firsts:
             return self.in_run(entry)
         return value
 
     def in_run(self, entry: int) -> _T | None:
-        """Return the value that a run has, None if none has the entry."""
-        at = bisect_right(self.firsts, entry) - 1
-        if at < 0:
+        """Return an entry's value from the runs, None if no run has it."""
+        run_index = bisect_right(self.firsts, entry) - 1
+        if run_index < 0:
             return None
-        place = self.runs[at].place(entry)
-        return None if place is None else self.runs[at].value(place)
+        value_index = self.runs[run_index].place(entry)
+        return None if value_index is None else self.runs[run_index].value(value_index)
 
     def count(self) -> int:
-        """Return how many entries are here."""
+        """Return the number of entries."""
         return len(self.values) + sum(map(len, self.runs)) - self.replaced
 
     def single_ids(self, first: int = 0, last: int | None = None) -> list[int]:
-        """Return the sorted ids of first..last that came one by one.
+        """Return the sorted ids of first..last that are stored as single values.
 
-        Looks at those or at all, whichever are fewer.
+        Visits the ids of the range or all stored ids, whichever are fewer.
         """
-        wanted = self._clamped(first, last)
-        if len(wanted) < len(self.values):
-            return list(filter(self.values.__contains__, wanted))
-        ids = list(self.values)  # one step for other threads
+        candidates = self._clamp_range(first, last)
+        if len(candidates) < len(self.values):
+            return list(filter(self.values.__contains__, candidates))
+        ids = list(self.values)  # atomic: other threads may add
         if not self.in_order:
             ids.sort()
         return ids[bisect_left(ids, first) : len(ids) if last is None else bisect_right(ids, last)]
 
-    def _clamped(self, first: int, last: int | None) -> range:
-        """Return the ids of first..last that may be here."""
+    def _clamp_range(self, first: int, last: int | None) -> range:
+        """Return the part of first..last that lies within lowest..highest."""
         stop = self.highest if last is None else min(last, self.highest)
         return range(max(first, self.lowest), stop + 1)
 
     def runs_in(self, first: int, last: int | None) -> list[tuple[Run[_T], slice]]:
-        """Return the runs that have ids of first..last, and where in them those stand."""
+        """Return the runs that have ids of first..last, each with the slice of those ids."""
         start = max(bisect_right(self.firsts, first) - 1, 0)
         stop = len(self.firsts) if last is None else bisect_right(self.firsts, last)
-        found = [(run, run.span(first, last)) for run in self.runs[start:stop]]
-        return [(run, part) for run, part in found if run.entries[part].size]
+        candidates = [(run, run.span(first, last)) for run in self.runs[start:stop]]
+        return [(run, id_slice) for run, id_slice in candidates if run.entries[id_slice].size]
 
     def ids_in(self, first: int, last: int | None) -> Int64Array:
         """Return the sorted ids of first..last, a copy."""
-        parts = [run.entries[part] for run, part in self.runs_in(first, last)]
+        parts = [run.entries[id_slice] for run, id_slice in self.runs_in(first, last)]
         single = self.single_ids(first, last)
         if not parts:
             return np.array(single, np.int64)
         if single:
             return np.unique(np.concatenate([np.array(single, np.int64), *parts]))
-        return np.concatenate(parts)  # a copy of one, too: the caller may change it
+        return np.concatenate(parts)  # copies even a single array: the caller may change it
 
     def first_in(self, first: int, last: int) -> int | None:
-        """Return the lowest id here of first..last, None if there is none."""
-        wanted = self._clamped(first, last)
-        single = next(filter(self.values.__contains__, wanted), None) if self.values else None
-        for run, part in self.runs_in(first, last if single is None else single):
-            return int(run.entries[part][0])
-        return single
+        """Return the lowest id of first..last that is present, None if there is none."""
+        candidates = self._clamp_range(first, last)
+        lowest_single = (
+            next(filter(self.values.__contains__, candidates), None) if self.values else None
+        )
+        for run, id_slice in self.runs_in(first, last if lowest_single is None else lowest_single):
+            return int(run.entries[id_slice][0])
+        return lowest_single
 
     def pieces(self) -> Iterator[tuple[list[int], Run[_T] | None]]:
-        """Yield the ids here in ascending order, piece by piece.
+        """Yield (ids of single values, run or None), in ascending order of ids.
 
-        A piece is the ids of single values, and a run among whose ids they lie, None if in none.
+        The single ids lie within the range of the run, or between two runs if it is None.
         """
-        ids, at = self.single_ids(), 0
+        single_ids, start = self.single_ids(), 0
         for run in self.runs:
-            before = bisect_left(ids, run.first, at)
-            if before > at:
-                yield ids[at:before], None
-            at = bisect_right(ids, run.last, before)
-            yield ids[before:at], run
-        if at < len(ids):
-            yield ids[at:], None
+            run_start = bisect_left(single_ids, run.first, start)
+            if run_start > start:
+                yield single_ids[start:run_start], None
+            start = bisect_right(single_ids, run.last, run_start)
+            yield single_ids[run_start:start], run
+        if start < len(single_ids):
+            yield single_ids[start:], None
 
 
 class Pending(EntrySource, Generic[_T]):
     """Values by ledger and entry, in memory; `duplicates` says which of equal entries stays.
 
-    One writer; readers beside it see each put whole. `PendingLocations` and `WriteCache` are the
-    two kinds.
+    Threads: one writer; concurrent readers see each put completely or not at all. Subclasses:
+    `PendingLocations` and `WriteCache`.
     """
 
     def __init__(self, duplicates: Literal["first", "last"]) -> None:
@@ -185,11 +189,12 @@ class Pending(EntrySource, Generic[_T]):
     def __len__(self) -> int:
         return self.count
 
-    def _table(self, name: LedgerId, first: int) -> Table[_T]:
-        return self._tables.get(name) or self._tables.setdefault(name, Table(first))
+    def _table(self, ledger_id: LedgerId, first: int) -> Table[_T]:
+        """Return the ledger's table; create it with lowest id `first` if there is none."""
+        return self._tables.get(ledger_id) or self._tables.setdefault(ledger_id, Table(first))
 
     def put(self, name: LedgerId, entry: int, value: _T) -> bool:
-        """Store one value; return whether the entry is new here."""
+        """Store one value; return whether the entry is new."""
         table = self._tables.get(name) or self._table(name, entry)
         if entry > table.highest:
             table.highest = entry
@@ -205,27 +210,27 @@ class Pending(EntrySource, Generic[_T]):
         return True
 
     def put_run(self, name: LedgerId, run: Run[_T]) -> None:
-        """Store the values of a run; one by one where ids are not above all that are here."""
+        """Store the values of a run; one by one unless all ids are above those present."""
         table = self._table(name, run.first)
         if len(run) < FEWEST or run.first <= table.highest:
-            for at, entry in enumerate(run.entries.tolist()):
-                self.put(name, entry, run.value(at))
+            for index, entry in enumerate(run.entries.tolist()):
+                self.put(name, entry, run.value(index))
         else:
             table.append(run)
             self.count += len(run)
 
     def get(self, name: LedgerId, entry: int) -> _T | None:
-        """Return one value, None if the entry is not here."""
+        """Return one value, None if the entry is absent."""
         table = self._tables.get(name)
         return None if table is None else table.get(entry)
 
     def first_in(self, name: LedgerId, first: int, last: int) -> int | None:
-        """Return the lowest id here of first..last, None if there is none."""
+        """Return the lowest id of first..last that is present, None if there is none."""
         table = self._tables.get(name)
         return None if table is None else table.first_in(first, last)
 
     def drop(self, name: LedgerId) -> None:
-        """Forget a ledger's values."""
+        """Drop a ledger's values."""
         table = self._tables.pop(name, None)
         if table is not None:
             self.count -= table.count()
@@ -236,27 +241,27 @@ class Pending(EntrySource, Generic[_T]):
         """Inherited."""
         scope = check_scope(scope)
         return sorted(
-            name
-            for name, table in list(self._tables.items())
-            if table.highest >= 0 and (scope is None or name.scope == scope)
+            ledger_id
+            for ledger_id, table in list(self._tables.items())
+            if table.highest >= 0 and (scope is None or ledger_id.scope == scope)
         )
 
     def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
-        """Return the ids here: O(last - first), or O(n) if that is less.
+        """Return the sorted ids of first..last: O(last - first), or O(n) if that is less.
 
-        With a sort in the second case, where they did not come in order.
+        In the second case ids that arrived out of order are sorted.
         """
         first, last = check_bounds(first, last)
         table = self._tables.get(LedgerId.of(ledger))
-        return _NONE if table is None else table.ids_in(first, last)
+        return _NO_ENTRIES if table is None else table.ids_in(first, last)
 
     def last_entry(self, ledger: LedgerLike) -> int | None:
-        """Return the highest id here, None if there is none. O(1)."""
+        """Return the highest id, None if there is none. O(1)."""
         table = self._tables.get(LedgerId.of(ledger))
         return None if table is None or table.highest < 0 else table.highest
 
 
-class _Locations(Run[int]):
+class _LocationRun(Run[int]):
     """Locations of ascending entries."""
 
     def __init__(self, entries: Int64Array, locations: Int64Array) -> None:
@@ -270,8 +275,8 @@ class _Locations(Run[int]):
 class PendingLocations(Pending[int]):
     """Locations of entries whose index pages are not written yet; the last of equal ones stays.
 
-    They stand for the pages that BookKeeper's interleaved storage keeps in memory
-    (`IndexInMemPageMgr`). Memory: 16 bytes an entry of a batch, about 150 of one that came alone.
+    They take the place of the pages that BookKeeper's interleaved storage keeps in memory
+    (`IndexInMemPageMgr`). Memory: 16 bytes an entry of a batch, about 150 a single entry.
 
     >>> pending, name = PendingLocations(), LedgerId(ledger=7)
     >>> pending.put(name, 3, 1028), pending.put(name, 3, 2000)
@@ -284,35 +289,35 @@ class PendingLocations(Pending[int]):
         super().__init__("last")
 
     def put_many(self, name: LedgerId, entries: Int64Array, locations: Int64Array) -> None:
-        """Store locations, in this order: int64[n] each, which nobody may change later."""
+        """Store locations, in this order: int64[n] each, which must not change later."""
         if entries.size >= FEWEST and is_ascending(entries):
-            self.put_run(name, _Locations(entries, locations))
+            self.put_run(name, _LocationRun(entries, locations))
         else:
             for entry, location in zip(entries.tolist(), locations.tolist()):
                 self.put(name, entry, location)
 
     def items(self, name: LedgerId, first: int, last: int | None) -> tuple[Int64Array, Int64Array]:
-        """Return (entries, locations) of first..last, sorted. Cost: as `entries`."""
+        """Return (entries, locations) of first..last, sorted by entry. Cost: as `entries`."""
         table = self._tables.get(name)
         if table is None:
             return np.empty(0, np.int64), np.empty(0, np.int64)
-        single = table.single_ids(first, last)
-        parts = [(np.array(single, np.int64), _values(table, single))]
-        for run, part in table.runs_in(first, last):
-            assert isinstance(run, _Locations)
-            parts.append((run.entries[part], run.locations[part]))
+        single_ids = table.single_ids(first, last)
+        parts = [(np.array(single_ids, np.int64), _values(table, single_ids))]
+        for run, id_slice in table.runs_in(first, last):
+            assert isinstance(run, _LocationRun)
+            parts.append((run.entries[id_slice], run.locations[id_slice]))
         return merged(parts)
 
     def get_many(self, name: LedgerId, entries: Int64Array) -> Int64Array:
-        """Return the locations of these entries, 0 where there is none."""
+        """Return the locations of these entries, 0 for absent ones."""
         if not entries.size or name not in self._tables:
             return np.zeros(entries.size, np.int64)
         return locations_of(entries, *self.items(name, int(entries.min()), int(entries.max())))
 
     def tables(self) -> Iterator[tuple[LedgerId, Int64Array, Int64Array]]:
         """Yield (ledger, sorted entry ids, their locations), ledgers in unsigned order."""
-        for name in sorted(self._tables):
-            yield name, *self.items(name, 0, None)
+        for ledger_id in sorted(self._tables):
+            yield ledger_id, *self.items(ledger_id, 0, None)
 
 
 def _values(table: Table[int], ids: list[int]) -> Int64Array:
@@ -320,6 +325,6 @@ def _values(table: Table[int], ids: list[int]) -> Int64Array:
 
 
 def merged(parts: list[tuple[Int64Array, Int64Array]]) -> tuple[Int64Array, Int64Array]:
-    """Return (entries, locations) of all parts by entry; of equal ones the first stays."""
+    """Return (entries, locations) of all parts, sorted; of equal entries the first stays."""
     entries, locations = (np.concatenate(columns) for columns in zip(*parts))
     return sorted_distinct(entries, locations, "first")

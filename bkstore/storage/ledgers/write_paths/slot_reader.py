@@ -1,9 +1,9 @@
-"""Reading slots of index files that are open already, without the index's own book-keeping.
+"""Reads slots of open index files, without the bookkeeping of the index.
 
-A single read from disk is two small reads of the system: a slot of the index file, and the
-record. `HierarchicalIndex.get` checks, locks and ranks its open files for each; that takes
-longer than the slot itself. Here is the short way for the entry that is there. Whatever is
-absent or odd is asked of the index, which knows what to say. Format: `docs/formats/idxfile.md`.
+A single read from disk is two small system reads: a slot of the index file, and the record.
+`HierarchicalIndex.get` checks, locks and ranks its open files each time, which takes longer than
+reading the slot. This is a fast path for entries that exist; absent entries and odd files are left
+to the index. Format: `docs/formats/idxfile.md`.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from bkstore.storage.entry_log.reader import OpenFile
 if TYPE_CHECKING:
     from bkstore.index.hierarchical import HierarchicalIndex
 
-_WORD = Struct(">q").unpack
-_OPEN_FILES = 64
-_FAR = 1 << 59  # slots from here on lie where no file reaches
+_unpack_slot = Struct(">q").unpack
+_MAX_OPEN_FILES = 64
+_ENTRY_LIMIT = 1 << 59  # slots from here on have offsets beyond any file
 
 
 class SlotReader:
-    """The locations that an index gives, one at a time; `index` is its writer's.
+    """Reads locations from a writer's index, one at a time.
 
-    Keeps up to 64 index files open, each from the moment on when the index, which checks
-    headers, has found an entry in it. `forget` must follow the removal of a ledger's file.
-    Threads: safe. Fork: safe (reads by position).
+    Keeps up to 64 index files open; a file is opened once the index, which checks headers, has
+    found an entry in it. Call `forget` after a ledger's file is removed. Threads: safe. Fork:
+    safe (reads by position).
     """
 
     def __init__(self, index: HierarchicalIndex) -> None:
@@ -44,28 +44,29 @@ class SlotReader:
         Raises what `HierarchicalIndex.get` raises.
         """
         file = self._files.get(name)
-        if file is not None and entry < _FAR:
+        if file is not None and entry < _ENTRY_LIMIT:
             try:
-                word = os.pread(file.fd, SLOT_SIZE, HEADER_SIZE + SLOT_SIZE * entry)
+                slot = os.pread(file.fd, SLOT_SIZE, HEADER_SIZE + SLOT_SIZE * entry)
             except OSError:
-                word = b""  # the index meets it too, and names it
-            location: int = _WORD(word)[0] if len(word) == SLOT_SIZE else 0
+                slot = b""  # the index meets the same error, and raises it
+            location: int = _unpack_slot(slot)[0] if len(slot) == SLOT_SIZE else 0
             return location if location > 0 else self._index.get(name, entry)
-        found = self._index.get(name, entry)
-        if found is not None and file is None:
+        indexed_location = self._index.get(name, entry)
+        if indexed_location is not None and file is None:
             self._keep_open(name)
-        return found
+        return indexed_location
 
-    def _keep_open(self, name: LedgerId) -> None:
-        with self._lock:  # so that what is opened before a removal is in the dict before `forget`
-            path = self._index.path(name)
+    def _keep_open(self, ledger_id: LedgerId) -> None:
+        """Open the ledger's index file for later reads, and close the oldest beyond the limit."""
+        with self._lock:  # a file opened before its removal is in the dict before `forget` runs
+            path = self._index.path(ledger_id)
             try:
                 file = None if path is None else OpenFile(path)
-            except OSError:  # new, and named at the next flush; or no descriptor is left
+            except OSError:  # not yet created (next flush), or out of descriptors
                 file = None
             if file is not None:
-                self._files[name] = file
-                if len(self._files) > _OPEN_FILES:
+                self._files[ledger_id] = file
+                if len(self._files) > _MAX_OPEN_FILES:
                     del self._files[next(iter(self._files))]
 
     def forget(self, name: LedgerId) -> None:

@@ -34,7 +34,7 @@ class SortedPath(CachedPath):
 
     @property
     def unflushed(self) -> EntrySource:
-        """The entries of the skip lists and those whose locations are in memory."""
+        """The entries of the skip lists, and those whose locations are in memory."""
         return LayeredSource(LayeredSource(self.active, self.snapshot), self.below.unflushed)
 
     def location(self, name: LedgerId, entry: int) -> int | None:
@@ -55,24 +55,24 @@ class SortedPath(CachedPath):
 
     @property
     def source(self) -> EntrySource:
-        """Which entries are here; in compat mode without the one that a real listing misses."""
+        """All entries; in compat mode without the one that a real listing misses."""
         return LayeredSource(LayeredSource(self.active, self.snapshot), self.below.source)
 
     def read(self, name: LedgerId, entry: int) -> bytes | None:
-        """Return one record; in compat mode one in a log goes before one in a skip list."""
+        """Return one record; in compat mode one in a log precedes one in a skip list."""
         if self._compat is None:
             if self.active.count or self.snapshot.count:
-                found = self.cached(name, entry)
-                if found is not None:
-                    return found
+                cached_record = self.cached(name, entry)
+                if cached_record is not None:
+                    return cached_record
             return self.below.read(name, entry)
         record = self.read_logged(name, entry)
         return self.cached(name, entry) if record is None else record
 
     def knows(self, name: LedgerId) -> bool:
-        """Return whether the ledger is known; in compat mode its left-over records do, too."""
+        """Return whether the ledger is known; in compat mode also if a cache has its records."""
         return (
-            name in self._met
+            name in self._seen_ledgers
             or super().knows(name)
             or self.active.last_entry(name) is not None
             or self.snapshot.last_entry(name) is not None
@@ -93,17 +93,20 @@ class SortedPath(CachedPath):
         self.below.close()
 
     def write_snapshot(self) -> None:
-        """Append the records in key order; only the hard limit rolls a log meanwhile."""
+        """Append the records in key order, then note their locations.
+
+        Meanwhile only the hard size limit rolls a log.
+        """
         with self.lock:
             self.place(roll=False)
-            for name, placed in self._placed.items():
-                self.below.put_locations(name, *placed)
-                self.touch(name)
+            for ledger_id, logged in self._logged.items():
+                self.below.put_locations(ledger_id, *logged)
+                self.touch(ledger_id)
             if self.below.unflushed.count >= self.options.pending_locations:
                 self.below.write_index()
 
     def after_full_cache(self) -> None:
-        """Roll logs that grew past the limit meanwhile; a plain flush does not."""
+        """Roll logs that grew past the size limit meanwhile; a plain flush does not."""
         self.logger.roll_if_over_limit()
 
     def write_out(self) -> None:
@@ -112,9 +115,9 @@ class SortedPath(CachedPath):
         self.below.write_out()
 
     def checkpoint(self) -> None:
-        """Flush, and begin another entry log if the skip lists held anything.
+        """Flush, and start another entry log if the skip lists held any record.
 
-        Not with one log a ledger (`EntryLogManagerForEntryLogPerLedger`), which roll by size.
+        With one log per ledger (`EntryLogManagerForEntryLogPerLedger`) logs roll by size only.
         """
         self.check_writable()
         if self.drain() and not self.options.entry_log_per_ledger:

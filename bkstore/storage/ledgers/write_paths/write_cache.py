@@ -1,8 +1,7 @@
-"""WriteCache: records that a storage holds in memory before they are in index and entry log.
+"""WriteCache: records in memory that are not yet in index and entry log.
 
-Under one of the two rules of upstream: the skip list of sorted storage keeps the *first* of
-equal entries (`EntryMemTable`), the write cache of db storage the *last*
-(`storage/ldb/WriteCache`).
+Upstream has two rules for duplicates: the skip list of sorted storage keeps the *first* of equal
+entries (`EntryMemTable`), the write cache of db storage the *last* (`storage/ldb/WriteCache`).
 """
 
 from __future__ import annotations
@@ -20,28 +19,28 @@ from bkstore.index.api import sorted_distinct
 from bkstore.storage.ledgers.write_paths.pending import FEWEST, Pending, Run, Table
 
 ENTRY_OVERHEAD = 150
-"""Bytes that an entry counts beside its record: objects and a dict slot, as measured.
+"""Bytes counted for an entry besides its record: objects and a dict slot, as measured.
 
-One of a batch takes 24; it counts the same, so that a flush comes at the same record whichever
-way records came.
+An entry of a batch takes only 24 bytes, but counts the same, so that batches and single adds
+cause a flush at the same record.
 """
 
-_MOST = 4096
-_ENOUGH = 1 << 18  # bytes of records that are written at once
+_MAX_BATCH_RECORDS = 4096
+_JOINED_BYTES = 1 << 18  # bytes of records that are written at once
 
 
-class _Records(Run[bytes]):
-    """The records of ascending entries, as one buffer of frames, which is `bytes`."""
+class _RecordRun(Run[bytes]):
+    """The records of ascending entries, as one immutable buffer of frames."""
 
     def __init__(self, batch: RecordBatch) -> None:
         super().__init__(batch.entries)
         self.batch = batch
         size = int(batch.sizes[0])
-        self._size = size if (batch.sizes == size).all() else None
+        self._record_size = size if (batch.sizes == size).all() else None
 
     def value(self, at: int) -> bytes:
-        size = self._size
-        if size is not None:  # where all are of one size, no look at the arrays
+        size = self._record_size
+        if size is not None:  # all records have one size: no array look-up
             start = PREFIX + at * (PREFIX + size)
         else:
             start, size = int(self.batch.offsets[at]), int(self.batch.sizes[at])
@@ -64,45 +63,48 @@ class WriteCache(Pending[bytes]):
         self.size = 0
 
     def fits(self, record_size: int) -> bool:
-        """Return whether one more record of that size stays within the limit."""
+        """Return whether one more record of this size stays within the limit."""
         return self.size + record_size + ENTRY_OVERHEAD <= self.limit
 
     def room(self, batch: RecordBatch) -> int:
-        """Return how many records of a batch stay within the limit, if all are new; 1 at least."""
+        """Return how many records of a batch stay within the limit, if all are new; at least 1."""
         if self.size + int(batch.sizes.sum()) + ENTRY_OVERHEAD * len(batch) <= self.limit:
             return max(len(batch), 1)
-        ends = np.cumsum(batch.sizes + ENTRY_OVERHEAD)
-        return max(int(ends.searchsorted(self.limit - self.size, "right")), 1)
+        end_sizes = np.cumsum(batch.sizes + ENTRY_OVERHEAD)
+        return max(int(end_sizes.searchsorted(self.limit - self.size, "right")), 1)
 
     def put(self, name: LedgerId, entry: int, value: bytes) -> bool:
-        """Store one record; return whether the entry is new here.
+        """Store one record; return whether the entry is new.
 
-        Both copies of a replaced one count until the flush, as upstream counts them.
+        A replaced record counts too, until the flush, as upstream counts it.
         """
         table = self._tables.get(name)
-        if table is not None and entry > table.highest:  # the most frequent case, cut short
+        if table is not None and entry > table.highest:  # fast path of the most frequent case
             table.highest = entry
             table.values[entry] = value
             self.count += 1
             self.size += len(value) + ENTRY_OVERHEAD
             return True
-        new = super().put(name, entry, value)
-        if new or self.duplicates == "last":
+        is_new = super().put(name, entry, value)
+        if is_new or self.duplicates == "last":
             self.size += len(value) + ENTRY_OVERHEAD
-        return new
+        return is_new
 
     def put_batch(self, name: LedgerId, batch: RecordBatch) -> None:
-        """Store records of one ledger, in this order; a framed batch.
+        """Store a framed batch of one ledger's records, in this order.
 
-        A copy of the buffer where ids ascend from beyond all that are here, else one by one.
+        Copies the buffer as a run if ids ascend and are above all present; else one by one.
         """
         entries, table = batch.entries, self._table(name, int(batch.entries[0]))
-        beyond = int(entries[0]) > table.highest
-        if beyond and entries.size >= FEWEST and is_ascending(entries):
-            own = RecordBatch.of_frames(
-                entries.copy(), _own(batch.buffer), batch.offsets.copy(), batch.sizes.copy()
+        is_above_all = int(entries[0]) > table.highest
+        if is_above_all and entries.size >= FEWEST and is_ascending(entries):
+            own_batch = RecordBatch.of_frames(
+                entries.copy(),
+                _immutable_bytes(batch.buffer),
+                batch.offsets.copy(),
+                batch.sizes.copy(),
             )
-            self.put_run(name, _Records(own))
+            self.put_run(name, _RecordRun(own_batch))
             self.size += int(batch.sizes.sum()) + ENTRY_OVERHEAD * entries.size
         else:
             for entry, record in zip(entries.tolist(), batch.records()):
@@ -111,28 +113,28 @@ class WriteCache(Pending[bytes]):
     def get_run(self, name: LedgerId, start: int, count: int) -> RecordBatch:
         """Return the records of start, start + 1, ... up to a gap, at most `count`.
 
-        Fewer where what follows lies elsewhere in memory: another call gives it. About 50 ns a
-        record that came alone, a slice of those that came in a batch.
+        Fewer if the following ones lie in another buffer: another call returns those. About 50 ns
+        a single record; records of a batch are a slice.
         """
         table = self._tables.get(name)
         if table is None:
             return RecordBatch.of([], [])
         if start in table.values or not table.firsts:
             return _single_run(table, start, count)
-        for run, part in table.runs_in(start, start + count - 1):
-            if run.entries[part][0] == start:
-                return _slice_of(run, part, table, start)
+        for run, id_slice in table.runs_in(start, start + count - 1):
+            if run.entries[id_slice][0] == start:
+                return _slice_run(run, id_slice, table, start)
         return RecordBatch.of([], [])
 
     def drop(self, name: LedgerId) -> None:
-        """Forget a ledger's records; what was replaced counts until nothing is here."""
+        """Drop a ledger's records; replaced ones count until the cache is empty."""
         table = self._tables.get(name)
         if table is not None:
-            kept = sum(map(len, table.values.values()))
+            record_bytes = sum(map(len, table.values.values()))
             for run in table.runs:
-                assert isinstance(run, _Records)
-                kept += int(run.batch.sizes.sum())
-            self.size -= kept - _replaced_bytes(table) + ENTRY_OVERHEAD * table.count()
+                assert isinstance(run, _RecordRun)
+                record_bytes += int(run.batch.sizes.sum())
+            self.size -= record_bytes - _replaced_bytes(table) + ENTRY_OVERHEAD * table.count()
         super().drop(name)
         if not self.count:
             self.size = 0
@@ -140,77 +142,79 @@ class WriteCache(Pending[bytes]):
     # -- flushing
 
     def names(self) -> list[LedgerId]:
-        """Return the ledgers that have records here, in unsigned order."""
+        """Return the ids of the ledgers in the cache, in unsigned order."""
         return sorted(self._tables)
 
     def batches(self, name: LedgerId) -> Iterator[RecordBatch]:
-        """Yield the records of a ledger by ascending id, as framed batches; small ones joined."""
+        """Yield a ledger's records by ascending id, as framed batches of about 256 KiB."""
         parts: list[RecordBatch] = []
-        size = 0
-        for batch in _batches(self._tables[name]):
+        joined_bytes = 0
+        for batch in _unjoined_batches(self._tables[name]):
             parts.append(batch)
-            size += len(batch.buffer)
-            if size >= _ENOUGH:
+            joined_bytes += len(batch.buffer)
+            if joined_bytes >= _JOINED_BYTES:
                 yield RecordBatch.joined(parts)
-                parts, size = [], 0
+                parts, joined_bytes = [], 0
         if parts:
             yield RecordBatch.joined(parts)
 
 
-def _own(buffer: bytes | memoryview) -> bytes | memoryview:
-    """Return bytes that nobody changes: a copy, unless they are so and little else lies there."""
+def _immutable_bytes(buffer: bytes | memoryview) -> bytes | memoryview:
+    """Return an immutable buffer: a copy, unless `buffer` is most of a `bytes` object."""
     if isinstance(buffer, memoryview) and isinstance(buffer.obj, bytes):
         return buffer if 2 * len(buffer) >= len(buffer.obj) else bytes(buffer)
     return bytes(buffer)
 
 
 def _single_run(table: Table[bytes], start: int, count: int) -> RecordBatch:
-    values, wanted = table.values, range(start, min(start + count, table.highest + 1))
-    try:  # at once, as most runs have no gap
-        records = list(map(values.__getitem__, wanted))
+    """Return consecutive single records from `start` on, up to a gap."""
+    values, entry_ids = table.values, range(start, min(start + count, table.highest + 1))
+    try:  # most ranges have no gap
+        records = list(map(values.__getitem__, entry_ids))
     except KeyError:
-        records = [values[entry] for entry in takewhile(values.__contains__, wanted)]
+        records = [values[entry] for entry in takewhile(values.__contains__, entry_ids)]
     return RecordBatch.of(records, np.arange(start, start + len(records)))
 
 
-def _slice_of(run: Run[bytes], part: slice, table: Table[bytes], start: int) -> RecordBatch:
-    """Return consecutive records of a run, up to a gap or one that a single record replaces.
+def _slice_run(run: Run[bytes], id_slice: slice, table: Table[bytes], start: int) -> RecordBatch:
+    """Return consecutive records of a run, up to a gap or to a record that was replaced.
 
-    Arrays of its own, as the caller may change them.
+    The arrays are copies, as the caller may change them.
     """
-    assert isinstance(run, _Records)
-    entries = run.entries[part]
+    assert isinstance(run, _RecordRun)
+    entries = run.entries[id_slice]
     count = consecutive(entries, start)
     if table.replaced:
-        single = table.single_ids(start, start + count - 1)
-        count = single[0] - start if single else count
-    begin = part.start
-    found = run.batch.between(begin, begin + count).framed()
-    copies = (column.copy() for column in (found.entries, found.offsets, found.sizes))
+        replaced_ids = table.single_ids(start, start + count - 1)
+        count = replaced_ids[0] - start if replaced_ids else count
+    start_index = id_slice.start
+    sliced = run.batch.between(start_index, start_index + count).framed()
+    copies = (column.copy() for column in (sliced.entries, sliced.offsets, sliced.sizes))
     entries, offsets, sizes = copies
-    return RecordBatch.of_frames(entries, found.buffer, offsets, sizes)
+    return RecordBatch.of_frames(entries, sliced.buffer, offsets, sizes)
 
 
 def _replaced_bytes(table: Table[bytes]) -> int:
-    """Return the bytes of records of runs before which single ones go."""
+    """Return the bytes of records in runs that single records replace."""
     if not table.replaced:
         return 0
     return sum(len(table.in_run(entry) or b"") for entry in table.values)
 
 
-def _batches(table: Table[bytes]) -> Iterator[RecordBatch]:
-    """Yield framed batches by ascending id, as small as the pieces are."""
-    for ids, run in table.pieces():
+def _unjoined_batches(table: Table[bytes]) -> Iterator[RecordBatch]:
+    """Yield a ledger's records by ascending id, as framed batches of any size."""
+    for single_ids, run in table.pieces():
         if run is None:
-            for at in range(0, len(ids), _MOST):
-                some = ids[at : at + _MOST]
-                yield RecordBatch.of(list(map(table.values.__getitem__, some)), some)
+            for start in range(0, len(single_ids), _MAX_BATCH_RECORDS):
+                batch_ids = single_ids[start : start + _MAX_BATCH_RECORDS]
+                yield RecordBatch.of(list(map(table.values.__getitem__, batch_ids)), batch_ids)
             continue
-        assert isinstance(run, _Records)
-        if not ids:
+        assert isinstance(run, _RecordRun)
+        if not single_ids:
             yield run.batch
             continue
-        single = RecordBatch.of(list(map(table.values.__getitem__, ids)), ids)
-        both = RecordBatch.joined([single, run.batch])
-        _, rows = sorted_distinct(both.entries, np.arange(len(both)), "first")
-        yield both.at(rows).framed()
+        single_records = RecordBatch.of(list(map(table.values.__getitem__, single_ids)), single_ids)
+        joined = RecordBatch.joined([single_records, run.batch])
+        # Single records replace those of the run: the first of equal entries stays.
+        _, rows = sorted_distinct(joined.entries, np.arange(len(joined)), "first")
+        yield joined.at(rows).framed()

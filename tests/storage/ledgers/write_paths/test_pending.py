@@ -225,8 +225,8 @@ def test_batches_for_the_log_in_pieces(
     most: int, enough: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However small the pieces are that are written at once: each record once, in order."""
-    monkeypatch.setattr(write_cache, "_MOST", most)
-    monkeypatch.setattr(write_cache, "_ENOUGH", enough)
+    monkeypatch.setattr(write_cache, "_MAX_BATCH_RECORDS", most)
+    monkeypatch.setattr(write_cache, "_JOINED_BYTES", enough)
     cache, name = WriteCache("last", 1 << 30), NAMES[0]
     model = {}
     stretches = [range(20), range(40, 60), range(100, 160, 3)]
