@@ -1,11 +1,10 @@
-"""A bookie's journal: what is written ahead, so that nothing acknowledged is lost.
+"""A bookie's journal: the write-ahead log, so that nothing acknowledged is lost.
 
 `writer` appends records to journal files and `scan` reads one file: read these two first.
-`group_commit` lets many threads that wait share one fsync.
-`last_mark` knows the files of a journal directory and the mark up to which ledger storage has it
-all; `replay` does again what came after it, but for torn records: `blank_sectors` finds what a
-crash left of those that were not synced. `ledger_journals` are all journals of a bookie, with which
-ledger's records go where. The bytes are `bkstore.formats.journal`'s.
+`group_commit` lets waiting threads share one fsync. `last_mark` has the files of a journal
+directory and the mark before which ledger storage has everything; `replay` applies the records
+after it, except torn ones, which `blank_sectors` detects. `ledger_journals` distributes records to
+all journals of a bookie. The format is in `bkstore.formats.journal`.
 """
 
 from __future__ import annotations

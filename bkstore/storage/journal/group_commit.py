@@ -1,7 +1,7 @@
-"""GroupCommit: of many threads that wait for a place to be durable, one makes it so for all.
+"""GroupCommit: of many threads that wait for a sync, one syncs for all.
 
-Source: `bookie/Journal` (`ForceWriteThread`, group commit), which has a thread of its own for
-it. Here one of those who wait does it, so a journal needs no thread, and one caller no hand-over.
+Source: `bookie/Journal` (`ForceWriteThread`, group commit), which has a thread for it. Here one of
+the waiting threads does it, so a journal needs no thread, and a single caller no hand-over.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from bkstore.formats.journal import LogMark
 from bkstore.storage.journal.last_mark import NO_MARK
 
-_SHARE = 4  # of the last commit's time, how much is waited for company
-_LONGEST = 0.002  # seconds at most: upstream's `journalMaxGroupWaitMSec`
+_WAIT_DIVISOR = 4  # a leader waits a quarter of the last commit's time
+_MAX_WAIT_SECONDS = 0.002  # upstream: `journalMaxGroupWaitMSec`
 
 
 class _Follower:
-    """A thread that waits: for its place to be durable, or for its turn."""
+    """A thread that waits until its position is durable, or until it leads."""
 
     __slots__ = ("gate", "leads", "place")
 
@@ -31,15 +31,15 @@ class _Follower:
 
 
 class GroupCommit:
-    """Lets one thread at a time commit; the others wait until theirs is durable, or their turn.
+    """Lets one thread at a time commit; others wait until their position is durable or they lead.
 
-    `durable` is the place before which everything is durable; the leader moves it. When the
-    leader is done, all whose places lie before it are released together, each by a lock of its
-    own, so they need none in common to go on. If others are left, the first of them leads next.
+    `durable` is the position before which everything is durable; the leader sets it. When the
+    leader is done, all threads with positions up to it are released together, each by its own
+    lock, so that they do not contend for one. If others are left, the first of them leads next.
 
-    Those who were released are likely to be back soon, so the next leader waits for them a moment:
-    a quarter of the time that the last commit took, 2 ms at most, from its end on. Without that
-    two halves of the threads would take turns. A single thread never waits.
+    Released threads are likely to return soon, so the next leader waits for them: a quarter of
+    the time that the last commit took, at most 2 ms, from its end on. Otherwise two halves of the
+    threads would take turns. A single thread never waits.
 
     >>> commit = GroupCommit()
     >>> with commit.leading(LogMark(1, 40)) as leads:
@@ -51,86 +51,90 @@ class GroupCommit:
 
     def __init__(self, durable: LogMark = NO_MARK) -> None:
         self.durable = durable
-        self._lock = threading.Lock()  # the two below; held for moments only
-        self._busy = False
-        self._followers: list[_Follower] = []
-        self._began = self._patient_until = 0.0
-        self._expected = 0  # followers that may come until then
-        self._company: threading.Lock | None = None  # where a leader waits for them
+        self._lock = threading.Lock()  # guards the fields below; held briefly
+        self._has_leader = False
+        self._waiting: list[_Follower] = []
+        self._commit_start = self._wait_deadline = 0.0
+        self._expected_followers = 0  # number of followers to wait for until then
+        self._followers_gathered: threading.Lock | None = None  # released when they have come
 
     @contextmanager
     def leading(self, place: LogMark | None = None) -> Iterator[bool]:
-        """Wait for the caller's turn, or until `place` is durable: False then, no turn.
+        """Wait until the caller leads (yield True) or `place` is durable (yield False).
 
-        A turn ends with the block, whatever is raised in it. Without `place` it is waited for
-        in any case.
+        The lead ends with the ``with`` block, even if it raises. Without `place`, the caller
+        always leads.
         """
-        leads = False
+        is_leader = False
         try:
-            leads = self._enter(place)
-            if leads:
-                self._gather()
-            yield leads
+            is_leader = self._enter(place)
+            if is_leader:
+                self._await_followers()
+            yield is_leader
         finally:
-            if leads:
+            if is_leader:
                 self._leave()
 
-    def _enter(self, place: LogMark | None) -> bool:
+    def _enter(self, position: LogMark | None) -> bool:
+        """Wait as `leading` does; return whether the caller leads."""
         with self._lock:
-            if _covers(self.durable, place):
+            if _covers(self.durable, position):
                 return False
-            if not self._busy:
-                self._busy = True
+            if not self._has_leader:
+                self._has_leader = True
                 return True
-            follower = _Follower(place)
-            self._followers.append(follower)
-            company = self._company
-            if company is not None and len(self._followers) >= self._expected:
-                self._company = None
-                company.release()
+            follower = _Follower(position)
+            self._waiting.append(follower)
+            all_gathered = self._followers_gathered
+            if all_gathered is not None and len(self._waiting) >= self._expected_followers:
+                self._followers_gathered = None
+                all_gathered.release()
         try:
             follower.gate.acquire()
             return follower.leads
-        except BaseException:  # Ctrl-C: nobody is to wait for a leader that is gone
+        except BaseException:  # such as Ctrl-C: others must not wait for this thread to lead
             self._withdraw(follower)
             raise
 
-    def _gather(self) -> None:
-        """Wait a moment for those whom the last commit released."""
-        company = None
+    def _await_followers(self) -> None:
+        """Wait briefly for the threads that the last commit released; start the clock."""
+        all_gathered = None
         with self._lock:
-            patience = self._patient_until - time.monotonic()
-            if patience > 0 and len(self._followers) < self._expected:
-                company = self._company = threading.Lock()
-                company.acquire()
-        if company is not None:
-            company.acquire(timeout=patience)
-        self._company = None
-        self._began = time.monotonic()
+            wait_seconds = self._wait_deadline - time.monotonic()
+            if wait_seconds > 0 and len(self._waiting) < self._expected_followers:
+                all_gathered = self._followers_gathered = threading.Lock()
+                all_gathered.acquire()
+        if all_gathered is not None:
+            all_gathered.acquire(timeout=wait_seconds)
+        self._followers_gathered = None
+        self._commit_start = time.monotonic()
 
     def _leave(self) -> None:
-        """Release those who have what they wait for; let the first of the others lead."""
+        """Release the threads whose positions are durable; let the first of the others lead."""
         now = time.monotonic()
         with self._lock:
-            self._patient_until = now + min((now - self._began) / _SHARE, _LONGEST)
-            self._expected = len(self._followers)
-            covered = [found for found in self._followers if _covers(self.durable, found.place)]
-            rest = [found for found in self._followers if not _covers(self.durable, found.place)]
-            self._busy = bool(rest)
-            self._followers = rest[1:]
-            for follower in rest[:1]:
+            self._wait_deadline = now + min(
+                (now - self._commit_start) / _WAIT_DIVISOR, _MAX_WAIT_SECONDS
+            )
+            self._expected_followers = len(self._waiting)
+            covered = [found for found in self._waiting if _covers(self.durable, found.place)]
+            remaining = [found for found in self._waiting if not _covers(self.durable, found.place)]
+            self._has_leader = bool(remaining)
+            self._waiting = remaining[1:]
+            for follower in remaining[:1]:
                 follower.leads = True
-        for follower in (*covered, *rest[:1]):
+        for follower in (*covered, *remaining[:1]):
             follower.gate.release()
 
     def _withdraw(self, follower: _Follower) -> None:
+        """Stop waiting; pass on the lead if it was just given."""
         with self._lock:
-            if follower in self._followers:
-                self._followers.remove(follower)
+            if follower in self._waiting:
+                self._waiting.remove(follower)
                 return
         if follower.leads:
             self._leave()
 
 
-def _covers(durable: LogMark, place: LogMark | None) -> bool:
-    return place is not None and place <= durable
+def _covers(durable: LogMark, position: LogMark | None) -> bool:
+    return position is not None and position <= durable

@@ -1,7 +1,7 @@
-"""The files of a journal directory, and lastMark: up to where ledger storage has it all.
+"""The files of a journal directory, and lastMark, before which ledger storage has everything.
 
-Names, listing and deleting of journal files stand here because lastMark decides about them:
-a replay begins at the mark, and files before it are deleted. Sources: `bookie/Journal`
+Naming, listing and deleting journal files is here because it depends on lastMark: a replay
+starts at the mark, and files before it are deleted. Sources: `bookie/Journal`
 (`LastLogMark`, `listJournalIds`, `checkpointComplete`). Format: `docs/formats/journal.md`.
 """
 
@@ -19,10 +19,10 @@ from bkstore.files.os_errors import readable, writing
 from bkstore.formats.journal import LAST_MARK_SIZE, LogMark, decode_mark, encode_mark
 
 NO_MARK = LogMark(0, 0)
-"""The mark where no file has one: replay everything."""
+"""The mark if no file has one: replay everything."""
 
 SUFFIX = ".txn"
-_NAME = re.compile(r"(0|[1-9a-f][0-9a-f]{0,14}|[1-7][0-9a-f]{15})\.txn")
+_FILE_NAME_PATTERN = re.compile(r"(0|[1-9a-f][0-9a-f]{0,14}|[1-7][0-9a-f]{15})\.txn")
 
 
 def journal_name(journal_id: int) -> str:
@@ -39,36 +39,36 @@ def journal_name(journal_id: int) -> str:
 def journal_files(current: Path) -> list[tuple[int, Path]]:
     """Return (id, path) of the journal files in a ``current/`` directory, by id.
 
-    Raises `UnsupportedLayout` for a .txn file whose name is none that a bookie gives: a real one
-    does not start with it, or looks for a file of another name. `BkstoreError` if the directory
+    Raises `UnsupportedLayout` for a .txn file with a name that no bookie gives: a real one does
+    not start with it, or looks for a file of another name. `BkstoreError` if the directory
     cannot be read.
     """
     with readable(current):
         names = os.listdir(current)
-    found = []
+    ids_and_paths = []
     for name in names:
         if not name.endswith(SUFFIX):
             continue
-        match = _NAME.fullmatch(name)
+        match = _FILE_NAME_PATTERN.fullmatch(name)
         if match is None:
-            what = "no journal file's name (lower-case hex without padding)"
-            raise UnsupportedLayout(f"{current / name}: {what}")
-        found.append((int(match[1], 16), current / name))
-    return sorted(found)
+            problem = "no journal file's name (lower-case hex without padding)"
+            raise UnsupportedLayout(f"{current / name}: {problem}")
+        ids_and_paths.append((int(match[1], 16), current / name))
+    return sorted(ids_and_paths)
 
 
 def last_mark_name(index: int | None = None) -> str:
-    """Return "lastMark", or "lastMark.<index>" where there are several journal directories."""
+    """Return "lastMark", or "lastMark.<index>" if there are several journal directories."""
     return "lastMark" if index is None else f"lastMark.{index}"
 
 
 def mark_of_file(path: Path) -> LogMark | None:
     """Return the mark in one file; None if it is missing or shorter than a mark.
 
-    A short one is what a crash leaves of a real bookie's file, which is written in place.
+    A crash may leave a short file, as a real bookie writes it in place.
     Raises `CorruptionError` for a negative mark, `BkstoreError` for a file that cannot be read.
     """
-    data = _first_bytes(path)
+    data = _read_first_bytes(path)
     if data is None or len(data) < LAST_MARK_SIZE:
         return None
     try:
@@ -77,7 +77,8 @@ def mark_of_file(path: Path) -> LogMark | None:
         raise error.within(path) from None
 
 
-def _first_bytes(path: Path) -> bytes | None:
+def _read_first_bytes(path: Path) -> bytes | None:
+    """Return as many bytes as a mark has, or fewer; None if the file is missing."""
     with readable(path):
         try:
             fd = open_regular(path)
@@ -90,10 +91,10 @@ def _first_bytes(path: Path) -> bytes | None:
 
 
 def read_last_mark(ledger_currents: Sequence[Path], index: int | None = None) -> LogMark:
-    """Return the greatest mark that the ledger directories have of one journal.
+    """Return the greatest mark of one journal in the ledger directories.
 
-    `index` is the journal directory's number, None if it is the only one. (0, 0) where no
-    directory has a mark. Raises as `mark_of_file`.
+    `index` is the journal directory's number, None if it is the only one. Returns (0, 0) if no
+    directory has a mark. Raises what `mark_of_file` raises.
     """
     name = last_mark_name(index)
     marks = [mark_of_file(current / name) for current in ledger_currents]
@@ -107,17 +108,17 @@ def write_last_mark(
     *,
     files: Files = OS_FILES,
 ) -> None:
-    """Write a mark into every ledger directory, durably; a file that is ahead of it stays.
+    """Write a mark to every ledger directory, durably, except where the stored one is greater.
 
-    Each file has the old mark or the new one at any time. Ledger storage must have all that
-    lies before the mark, synced, when this is called. Raises `WriteFailed`; directories before
-    the one at fault have the new mark then, which is as true there.
+    Each file is replaced atomically. Before this is called, ledger storage must have everything
+    before the mark, synced. Raises `WriteFailed`; the directories before the failed one then have
+    the new mark, which is valid there.
     """
     data = encode_mark(mark)
     for current in ledger_currents:
         path = current / last_mark_name(index)
-        there = mark_of_file(path)
-        if there is None or there < mark:
+        stored_mark = mark_of_file(path)
+        if stored_mark is None or stored_mark < mark:
             with writing(path):
                 files.write_file(path, data)
 
@@ -125,17 +126,19 @@ def write_last_mark(
 def delete_journals_before(
     current: Path, mark: LogMark, keep: int = 5, *, files: Files = OS_FILES
 ) -> list[Path]:
-    """Delete the journal files with ids below the mark's, but for the newest `keep` of them.
+    """Delete the journal files with ids below the mark's, except the newest `keep` of them.
 
-    Returns what was deleted, oldest first. Call it when the mark is durable. The deletions
-    are not: a file before the mark that a crash brings back does no harm. Raises
-    `WriteFailed`; files it had not come to stay.
+    Returns the deleted files, oldest first. Call it when the mark is durable. The deletions are
+    not synced: a file before the mark that reappears after a crash does no harm. Raises
+    `WriteFailed`; the following files stay then.
     """
     if keep < 0:
         raise InvalidArgument(f"{keep} journal files cannot be kept")
-    before = [path for number, path in journal_files(current) if number < mark.journal_id]
-    gone = before[: max(len(before) - keep, 0)]
-    for path in gone:
+    older_files = [
+        path for journal_id, path in journal_files(current) if journal_id < mark.journal_id
+    ]
+    deleted_files = older_files[: max(len(older_files) - keep, 0)]
+    for path in deleted_files:
         with writing(path):
             files.unlink(path)
-    return gone
+    return deleted_files

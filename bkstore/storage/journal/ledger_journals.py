@@ -1,7 +1,7 @@
-"""LedgerJournals: the journals of one bookie, and which ledgers' keys they have.
+"""LedgerJournals: the journals of one bookie, and the ledgers whose master keys they have.
 
-A ledger's records all go to one journal (`journal_of`). Its key goes before the first of them:
-a replay passes over records of a ledger that it does not know.
+All records of a ledger go to one journal (`journal_of`). Its master key is appended before the
+first of them, since a replay skips records of unknown ledgers.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from bkstore.ids import LedgerId
 from bkstore.storage.journal.writer import JournalWriter
 
 Places = dict[int, LogMark]
-"""Places in journals, by the journal's number."""
+"""Positions in journals, by the journal's index."""
 
 
 class LedgerJournals:
-    """Appends records of many ledgers to their journals; as safe between threads as those are.
+    """Appends records of many ledgers to their journals. Threads: all calls may run concurrently.
 
-    `before_key` is called before the key of a ledger is appended.
+    `before_key` is called before the master key of a ledger is appended.
     """
 
     def __init__(
@@ -32,11 +32,11 @@ class LedgerJournals:
     ) -> None:
         self.writers = list(writers)
         self._before_key = before_key
-        self._keys: set[LedgerId] = set()
+        self._ledgers_with_key: set[LedgerId] = set()
 
     @property
     def failed(self) -> bool:
-        """Whether one of them failed, after which it takes no more."""
+        """Whether a journal failed; it takes no more records then."""
         return any(writer.failed for writer in self.writers)
 
     def of(self, name: LedgerId) -> JournalWriter:
@@ -44,77 +44,90 @@ class LedgerJournals:
         return self.writers[journal_of(name, len(self.writers))]
 
     def append(self, name: LedgerId, record: bytes, key: bytes) -> tuple[JournalWriter, LogMark]:
-        """Append one record; return its journal, and the place behind it."""
-        if name not in self._keys:
+        """Append one record, after its ledger's key; return the journal and the end position."""
+        if name not in self._ledgers_with_key:
             self.append_key(name, key)
         writer = self.of(name)
         return writer, writer.append(record)
 
     def append_key(self, name: LedgerId, key: bytes) -> None:
-        """Append the ledger's key, if that was not done.
+        """Append the ledger's key, unless that was done before.
 
-        Noted when it is in the journal, not before: another thread may be about to append an
-        entry. Two key records do no harm.
+        It is noted only after it was appended: otherwise another thread might append an entry
+        before the key. Two key records do no harm.
         """
-        if name not in self._keys:
+        if name not in self._ledgers_with_key:
             self._before_key(name)
             self.of(name).append_special("master_key", name, key)
-            self._keys.add(name)
+            self._ledgers_with_key.add(name)
 
     def append_special(self, kind: str, name: LedgerId, key: bytes, body: bytes = b"") -> None:
-        """Append a fence or an explicit LAC of a ledger, its key before it."""
+        """Append a fence or an explicit LAC of a ledger, after the ledger's key."""
         self.append_key(name, key)
         self.of(name).append_special(kind, name, body)
 
     def append_batch(self, batch: RecordBatch, key: bytes) -> Places:
-        """Append the records of a batch, each key before its ledger's first one.
+        """Append the records of a batch, each ledger's key before its first record.
 
-        One large write for each journal, and each ledger whose key comes in between. Returns
-        the places behind them. Where a journal fails, its error has 0 as `stored`: none of the
-        batch is acknowledged.
+        Makes one large write for each journal, plus one for each ledger with a new key. Returns
+        the positions after the records. If a journal fails, the error's `stored` is 0: no record
+        of the batch is acknowledged.
         """
-        with _acknowledging():
-            return self._append_all(batch, key)
+        with _unacknowledge_on_error():
+            return self._append_with_keys(batch, key)
 
-    def _append_all(self, batch: RecordBatch, key: bytes) -> Places:
+    def _append_with_keys(self, batch: RecordBatch, key: bytes) -> Places:
+        """Append runs of the batch that end before the first record of each new ledger."""
         ids = ids_of(batch)
         ledgers = BatchLedgers.of(ids.scopes, ids.ledgers)
-        ways = [journal_of(name, len(self.writers)) for name in ledgers.names]
-        new = [
-            (number, name) for number, name in enumerate(ledgers.names) if name not in self._keys
+        journal_of_ledger = [
+            journal_of(ledger_id, len(self.writers)) for ledger_id in ledgers.names
         ]
-        places: Places = {}
+        ledgers_without_key = [
+            (ledger_index, ledger_id)
+            for ledger_index, ledger_id in enumerate(ledgers.names)
+            if ledger_id not in self._ledgers_with_key
+        ]
+        positions: Places = {}
         start = 0
-        for number, name in new:
-            stop = ledgers.first(number)
-            places.update(self._append(batch, ledgers, ways, start, stop))
-            self.append_key(name, key)
+        for ledger_index, ledger_id in ledgers_without_key:
+            stop = ledgers.first(ledger_index)
+            positions.update(self._append_run(batch, ledgers, journal_of_ledger, start, stop))
+            self.append_key(ledger_id, key)
             start = stop
-        places.update(self._append(batch, ledgers, ways, start, len(batch)))
-        return places
+        positions.update(self._append_run(batch, ledgers, journal_of_ledger, start, len(batch)))
+        return positions
 
-    def _append(
-        self, batch: RecordBatch, ledgers: BatchLedgers, ways: list[int], start: int, stop: int
+    def _append_run(
+        self,
+        batch: RecordBatch,
+        ledgers: BatchLedgers,
+        journal_of_ledger: list[int],
+        start: int,
+        stop: int,
     ) -> Places:
+        """Append the records start..stop (half open) to their journals."""
         if start == stop:
             return {}
-        part = batch.between(start, stop)
+        run = batch.between(start, stop)
         if ledgers.numbers is None or len(self.writers) == 1:
-            return {ways[0]: self.writers[ways[0]].append_batch(part.framed())}
-        of_record = np.array(ways)[ledgers.numbers[start:stop]]
+            return {
+                journal_of_ledger[0]: self.writers[journal_of_ledger[0]].append_batch(run.framed())
+            }
+        journal_of_record = np.array(journal_of_ledger)[ledgers.numbers[start:stop]]
         return {
-            number: self.writers[number].append_batch(
-                part.at(np.flatnonzero(of_record == number)).framed()
+            journal_index: self.writers[journal_index].append_batch(
+                run.at(np.flatnonzero(journal_of_record == journal_index)).framed()
             )
-            for number in np.unique(of_record).tolist()
+            for journal_index in np.unique(journal_of_record).tolist()
         }
 
     @contextmanager
     def synced(self, places: Places, sync: bool) -> Iterator[None]:
-        """Make durable what is appended inside, if `sync`; also where that ends early.
+        """Sync what the ``with`` block appends, if `sync`; also if the block raises.
 
-        `places` are filled meanwhile. After a journal has failed nothing is acknowledged: the
-        error's `stored` is 0, and only that error is told.
+        The block adds to `places`. After a journal has failed, nothing is acknowledged: the
+        error's `stored` is 0, and no sync is tried.
         """
         try:
             yield
@@ -122,31 +135,31 @@ class LedgerJournals:
             if self.failed and isinstance(error, BkstoreError):
                 error.stored = 0
             elif sync and not self.failed:
-                with _acknowledging():
+                with _unacknowledge_on_error():
                     self.sync(places)
             raise
         if sync:
-            with _acknowledging():
+            with _unacknowledge_on_error():
                 self.sync(places)
 
     def sync(self, places: Places) -> None:
-        """Return when everything before these places is durable."""
-        for number, place in places.items():
-            self.writers[number].sync(place)
+        """Block until everything before these positions is durable."""
+        for journal_index, position in places.items():
+            self.writers[journal_index].sync(position)
 
     def sync_all(self) -> list[LogMark]:
-        """Make durable all that was appended; return the marks, by journal."""
+        """Make all appended records durable; return the mark of each journal."""
         return [writer.sync() for writer in self.writers]
 
     def forget(self, names: Iterable[LedgerId]) -> None:
-        """Note that ledgers were deleted: if they are made again, their keys come again."""
-        self._keys.difference_update(names)
+        """Note that ledgers were deleted: if created again, their keys are appended again."""
+        self._ledgers_with_key.difference_update(names)
 
 
 def journal_of(ledger: int | LedgerId, count: int) -> int:
-    """Return the number of the journal directory, of `count`, that takes a ledger's records.
+    """Return the index of the journal directory, of `count`, that takes a ledger's records.
 
-    The ledger half modulo the count, unsigned (`MathUtils.signSafeMod` on scope 0's ids).
+    This is the ledger half, unsigned, modulo the count (`MathUtils.signSafeMod` on scope 0's ids).
 
     >>> journal_of(2001, 2), journal_of(LedgerId(5, 2000), 2)
     (1, 0)
@@ -157,8 +170,8 @@ def journal_of(ledger: int | LedgerId, count: int) -> int:
 
 
 @contextmanager
-def _acknowledging() -> Iterator[None]:
-    """Say of a journal's failure that none of the records was acknowledged."""
+def _unacknowledge_on_error() -> Iterator[None]:
+    """Set `stored` of an error to 0: none of the records was acknowledged."""
     try:
         yield
     except BkstoreError as error:

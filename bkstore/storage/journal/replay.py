@@ -1,8 +1,7 @@
-"""Replay: what journals say since the last mark, done again in a ledger storage.
+"""Replay: applies the journal records since the last mark to a ledger storage.
 
-Source: `bookie/BookieImpl.readJournal`, `bookie/Journal.replay`. Records that were in storage
-already are found there again; storage keeps one of equal entries. Records that a power loss
-tore are left out.
+Source: `bookie/BookieImpl.readJournal`, `bookie/Journal.replay`. Records that storage already has
+are added again; storage keeps one of equal entries. Records torn by a power loss are skipped.
 """
 
 from __future__ import annotations
@@ -43,117 +42,140 @@ from bkstore.storage.ledger_storage import LedgerStorage
 
 _log = logging.getLogger("bkstore")
 
-_ZERO_TAIL = 4  # zero bytes that end a torn key: 2^-32 for a whole one
+_TORN_KEY_ZEROS = 4  # a key ending so is torn; 2^-32 of the intact ones do
 
 
 class Replay:
-    """Brings a ledger storage up to what the journals say.
+    """Replays journals into a ledger storage.
 
-    `findings` tells in runs what was odd: torn ends, unknown records. `records` counts what
-    was done; records of ledgers that are not known (deleted ones) are counted in `skipped`.
-    Entries are added in batches, as many as follow each other in a piece of the file: what
-    `LedgerStorage.add_batch` costs, and 0.1 us each; 10 us each for those of unknown ledgers.
+    `findings` lists what was odd, adjacent findings merged: torn ends, unknown records. `records`
+    counts replayed records; `skipped` counts those of unknown (deleted) ledgers among them.
+    Entries are added in batches of those adjacent in a chunk of the file, at the cost of
+    `LedgerStorage.add_batch` plus 0.1 us each; 10 us each for those of unknown ledgers.
+
+    With the option `compat`, torn records are replayed, as upstream replays them.
     """
 
     def __init__(self, storage: LedgerStorage, *, skip_invalid: bool = False) -> None:
         self._storage = storage
-        self._checks_torn = storage.options.compat is None
-        self._skip_invalid = skip_invalid
+        self._skips_torn = storage.options.compat is None
+        self._skips_invalid = skip_invalid
         self.findings: list[Finding] = []
-        self._runs = DamageRuns(self.findings)
+        self._finding_runs = DamageRuns(self.findings)
         self.records = 0
         self.skipped = 0
 
     def run(self, journal: Path, ledgers: Sequence[Path], index: int | None) -> LogMark:
-        """Replay one journal directory from its mark on; return the place it reached.
+        """Replay one journal directory from its mark on; return the position reached.
 
-        Raises `CorruptionError` where the file that the mark names is missing, for a length or
-        a record that cannot be, for a key that contradicts the storage's.
+        Raises `CorruptionError` if the file named by the mark is missing, or for an invalid
+        length, an invalid record, or a master key that differs from the storage's.
         """
         mark = reached = read_last_mark(ledgers, index)
-        todo = [found for found in journal_files(journal) if found[0] >= mark.journal_id]
-        if mark.journal_id > 0 and (not todo or todo[0][0] != mark.journal_id):
-            name = journal_name(mark.journal_id)
-            raise CorruptionError(journal / name, None, "lastMark names this file; it is missing")
-        for number, path in todo:
-            start = mark.position if number == mark.journal_id else 0
-            reached = LogMark(number, self._file(path, start))
+        files = [
+            id_and_path
+            for id_and_path in journal_files(journal)
+            if id_and_path[0] >= mark.journal_id
+        ]
+        if mark.journal_id > 0 and (not files or files[0][0] != mark.journal_id):
+            missing_name = journal_name(mark.journal_id)
+            raise CorruptionError(
+                journal / missing_name, None, "lastMark names this file; it is missing"
+            )
+        for journal_id, path in files:
+            start = mark.position if journal_id == mark.journal_id else 0
+            reached = LogMark(journal_id, self._replay_file(path, start))
         _log.info("%s: replayed %d records up to %s", journal, self.records, tuple(reached))
         return reached
 
-    def _file(self, path: Path, start: int) -> int:
+    def _replay_file(self, path: Path, start: int) -> int:
+        """Replay one file from `start` on; return the position where its data end."""
         scan = scan_journal(
-            path, start, skip_invalid=self._skip_invalid, skip_torn=self._checks_torn
+            path, start, skip_invalid=self._skips_invalid, skip_torn=self._skips_torn
         )
-        for offsets, found in scan.batches():
-            if isinstance(found, RecordBatch):
-                self._stretch(path, offsets, found)
-            elif not self._is_torn(found, path, int(offsets[0])):
-                self._apply(found, path, int(offsets[0]))
+        for offsets, batch_or_record in scan.batches():
+            if isinstance(batch_or_record, RecordBatch):
+                self._add_intact(path, offsets, batch_or_record)
+            elif not self._is_torn(batch_or_record, path, int(offsets[0])):
+                self._apply_special(batch_or_record, path, int(offsets[0]))
         self.findings += scan.findings
         return scan.stop
 
     # -- entries
 
-    def _stretch(self, path: Path, offsets: Int64Array, batch: RecordBatch) -> None:
-        """Add entries that follow each other, but for torn ones.
+    def _add_intact(self, path: Path, offsets: Int64Array, batch: RecordBatch) -> None:
+        """Add adjacent entries, except torn ones.
 
-        Whether one is torn may be for the storage to say, which has all those before it then.
+        The check of a suspicious entry may read the storage, so the entries before it are added
+        first.
         """
         start = 0
-        for row in suspicious(offsets, batch).tolist() if self._checks_torn else ():
+        for row in suspicious(offsets, batch).tolist() if self._skips_torn else ():
             record = decode_record(bytes(batch[row]))
             if has_crc(record):
                 continue
-            self._add(path, offsets[start:row], batch.between(start, row))
+            self._add_batch(path, offsets[start:row], batch.between(start, row))
             start = row + self._is_torn(record, path, int(offsets[row]))
-        self._add(path, offsets[start:], batch.between(start, len(batch)))
+        self._add_batch(path, offsets[start:], batch.between(start, len(batch)))
 
-    def _add(self, path: Path, offsets: Int64Array, batch: RecordBatch) -> None:
+    def _add_batch(self, path: Path, offsets: Int64Array, batch: RecordBatch) -> None:
+        """Add a batch; flush if the cache is full, and skip entries of unknown ledgers."""
         self.records += len(batch)
-        flushed = False  # and nothing was added since
+        is_flushed = False  # flushed, and nothing added since
         while len(batch):
-            self._runs.end()
+            self._finding_runs.end()
             try:
                 self._storage.add_batch(batch, recovery=True)
                 return
-            except TooManyRequests as error:  # the cache may not flush itself
-                done = error.stored or 0
-                if flushed and not done:
+            except TooManyRequests as error:  # raised if the option `auto_flush` is off
+                stored_count = error.stored or 0
+                if is_flushed and not stored_count:
                     raise
                 self._storage.flush()
-                flushed = True
+                is_flushed = True
             except NoSuchLedger as error:
-                done = error.stored or 0
-                rows = done + self._without_unknown(batch.between(done, len(batch)))
-                offsets, batch, done, flushed = offsets[rows], batch.at(rows), 0, False
+                stored_count = error.stored or 0
+                remaining = stored_count + self._rows_of_known(
+                    batch.between(stored_count, len(batch))
+                )
+                offsets, batch, stored_count, is_flushed = (
+                    offsets[remaining],
+                    batch.at(remaining),
+                    0,
+                    False,
+                )
             except (InvalidArgument, UnauthorizedAccess) as error:
-                raise _contradiction(path, int(offsets[error.stored or 0]), error) from error
-            offsets, batch = offsets[done:], batch.between(done, len(batch))
+                raise _replay_error(path, int(offsets[error.stored or 0]), error) from error
+            offsets, batch = offsets[stored_count:], batch.between(stored_count, len(batch))
 
-    def _without_unknown(self, batch: RecordBatch) -> Int64Array:
-        """Return which records are left to be added, the first being of an unknown ledger.
+    def _rows_of_known(self, batch: RecordBatch) -> Int64Array:
+        """Return the rows of records still to be added; the first is of an unknown ledger.
 
-        Records of all unknown ledgers are counted and left out at once. The first of them that
-        no ledger could take stays, to be refused in its turn.
+        Counts the records of all unknown ledgers as skipped and leaves them out. If one of them
+        is malformed, it is the last row returned, so that adding it raises the error.
         """
         ids = ids_of(batch)
         ledgers = BatchLedgers.of(ids.scopes, ids.ledgers)
-        known = np.array([self._storage.ledger_exists(name) for name in ledgers.names])
-        left = np.repeat(known, len(batch)) if ledgers.numbers is None else known[ledgers.numbers]
-        left[0] = False
-        for row in np.flatnonzero(~left).tolist():
+        is_known = np.array([self._storage.ledger_exists(ledger_id) for ledger_id in ledgers.names])
+        is_left = (
+            np.repeat(is_known, len(batch))
+            if ledgers.numbers is None
+            else is_known[ledgers.numbers]
+        )
+        is_left[0] = False
+        for row in np.flatnonzero(~is_left).tolist():
             try:
                 self._add_one(bytes(batch[row]))
-            except NoSuchLedger:  # deleted since, as no record before it brought its key
+            except NoSuchLedger:  # deleted since: no earlier record had its key
                 self.skipped += 1
             except InvalidArgument:
-                left[row:] = False
-                left[row] = True
+                is_left[row:] = False
+                is_left[row] = True
                 break
-        return np.flatnonzero(left)
+        return np.flatnonzero(is_left)
 
     def _add_one(self, record: bytes) -> None:
+        """Add one record; flush first if the cache is full."""
         try:
             self._storage.add_entry(record, recovery=True)
         except TooManyRequests:
@@ -163,25 +185,26 @@ class Replay:
     # -- records of other kinds
 
     def _is_torn(self, record: JournalRecord, path: Path, offset: int) -> bool:
-        """Return whether a crash left only a part of the record, with a finding then."""
-        if not self._checks_torn:
+        """Return whether a crash left only a part of the record; add a finding if so."""
+        if not self._skips_torn:
             return False
-        blank = blank_sectors(offset, record)
-        if not blank or not is_unwritten(path, blank):
+        blank_offsets = blank_sectors(offset, record)
+        if not blank_offsets or not is_unwritten(path, blank_offsets):
             return False
-        why = why_torn(record, self._storage)
-        if why is not None:
-            detail = f"record is torn, it ends in zeros ({why}): passed over"
-            self._runs.add(Finding("damage", detail, str(path), offset, record.ledger))
-        return why is not None
+        reason = why_torn(record, self._storage)
+        if reason is not None:
+            detail = f"record is torn, it ends in zeros ({reason}): passed over"
+            self._finding_runs.add(Finding("damage", detail, str(path), offset, record.ledger))
+        return reason is not None
 
-    def _apply(self, record: JournalRecord, path: Path, offset: int) -> None:
+    def _apply_special(self, record: JournalRecord, path: Path, offset: int) -> None:
+        """Replay a master key, fence or explicit LAC; skip unknown kinds with a finding."""
         storage, ledger = self._storage, record.ledger
         if record.kind == "unknown":
             detail = f"record of unknown kind {record.entry_id} is passed over"
-            self._runs.add(Finding("oddity", detail, str(path), offset, ledger))
+            self._finding_runs.add(Finding("oddity", detail, str(path), offset, ledger))
             return
-        self._runs.end()
+        self._finding_runs.end()
         self.records += 1
         try:
             if record.kind == "master_key":
@@ -190,44 +213,44 @@ class Replay:
                 storage.fence(ledger)
             else:
                 storage.set_explicit_lac(ledger, record.body)
-        except NoSuchLedger:  # deleted since, as its entries
+        except NoSuchLedger:  # deleted since, like its entries
             self.skipped += 1
         except (InvalidArgument, UnauthorizedAccess) as error:
-            raise _contradiction(path, offset, error) from error
+            raise _replay_error(path, offset, error) from error
 
 
-def _contradiction(path: Path, offset: int, error: BkstoreError) -> CorruptionError:
+def _replay_error(path: Path, offset: int, error: BkstoreError) -> CorruptionError:
     return CorruptionError(path, offset + PREFIX, f"cannot be replayed: {error}")
 
 
-# -- torn records: which of those with an unwritten sector are not to be replayed
+# -- torn records: which records with an unwritten sector must not be replayed
 #
-# A journal has no checksums. Where a power loss took the last sectors of a record that was not
-# synced yet, they read as zeros, and the record looks whole: upstream replays it, under whatever
-# ids are left of it, over an entry that was acknowledged long ago. Entries with a CRC can be
-# checked without a password, though; where that does not help, what is there already stays.
+# A journal has no checksums. If a power loss took the last sectors of a record that was not
+# synced yet, they read as zeros and the record looks whole. Upstream replays it, under whatever
+# ids are left of it, over an entry that was acknowledged long ago. But entries with a CRC can be
+# checked without a password; and an unverifiable record must not replace a stored entry.
 
 
 def why_torn(record: JournalRecord, storage: LedgerStorage) -> str | None:
-    """Return why a record with an unwritten sector is not to be replayed, None if it is.
+    """Return why a record with an unwritten sector must not be replayed, None if it may.
 
-    An entry whose CRC fits is whole. One whose does not is torn if its ledger's last entry has
-    a CRC; else (HMAC, no digest) it must not replace what is there.
+    An entry with a matching CRC is whole. Without one it is torn if its ledger's last entry has
+    a CRC; otherwise (HMAC, no digest) it must not replace a stored entry.
     """
     if record.kind == "master_key":
         key = record.body
-        return "key" if key and not any(key[-_ZERO_TAIL:]) else None
+        return "key" if key and not any(key[-_TORN_KEY_ZEROS:]) else None
     if record.kind not in ("add", "explicit_lac") or has_crc(record):
         return None
     if _ledger_has_crcs(storage, record.ledger):
         return "digest"
-    if record.kind == "add" and _is_there(storage, record):
+    if record.kind == "add" and _is_stored(storage, record):
         return "entry that is there"
     return None
 
 
 def has_crc(record: JournalRecord) -> bool:
-    """Return whether an entry or explicit LAC has a CRC that fits: it is whole then."""
+    """Return whether an entry or explicit LAC has a matching CRC, so that it is whole."""
     if record.kind == "add":
         return fitting_checksum(record.body) is not None
     for digest_type in CHECKSUMS:
@@ -238,14 +261,15 @@ def has_crc(record: JournalRecord) -> bool:
 
 
 def _ledger_has_crcs(storage: LedgerStorage, ledger: LedgerId) -> bool:
+    """Return whether the ledger's last entry has a matching CRC."""
     try:
-        last = storage.read_entry(ledger)
+        last_record = storage.read_entry(ledger)
     except SystemRefused:
         raise
-    except BkstoreError:  # unknown, empty, unreadable: it says nothing
+    except BkstoreError:  # unknown, empty or unreadable ledger: no evidence
         return False
-    return fitting_checksum(last) is not None
+    return fitting_checksum(last_record) is not None
 
 
-def _is_there(storage: LedgerStorage, record: JournalRecord) -> bool:
+def _is_stored(storage: LedgerStorage, record: JournalRecord) -> bool:
     return bool(storage.entries(record.ledger, record.entry_id, record.entry_id).size)

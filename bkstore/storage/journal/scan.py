@@ -1,9 +1,8 @@
 """Scanning a journal file: its records in order, and where and how its data end.
 
-A journal has no checksums; a length says where the next record begins. So the end of the data
-is told by what stands in a length's place: nothing (the file ends), zero (preallocated space),
-or something that cannot be a length. What the real scanner (`Journal.scanJournal`) passes over
-in silence is a finding here. Format: `docs/formats/journal.md`.
+A journal has no checksums; each record's length leads to the next record. So the data end where
+a length is missing (end of file), zero (preallocated space) or invalid. What the real scanner
+(`Journal.scanJournal`) skips silently is a finding here. Format: `docs/formats/journal.md`.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ from bkstore.index.api import Finding
 from bkstore.storage.journal.blank_sectors import lacks_ids
 
 CHUNK = 1 << 20
-"""How much is read at once. More is no quicker: a MiB stays in the processor's cache."""
+"""Bytes read at once. More is no quicker: a MiB stays in the processor's cache."""
 
-_LOOK_BEHIND_END = 16 << 20
-"""How far behind a zero length data are looked for: one step of preallocation."""
+_TAIL_SEARCH_BYTES = 16 << 20
+"""How far after a zero length to look for data: one step of preallocation."""
 
 
 class ScannedRecord(NamedTuple):
@@ -52,7 +51,7 @@ class ScannedRecord(NamedTuple):
 
 
 class _Window:
-    """A file read forward in large pieces: `data` is what stands at `base`."""
+    """A file read forward in large chunks: `data` is the chunk at offset `base`."""
 
     def __init__(self, fd: int, path: Path) -> None:
         self.fd = fd
@@ -61,44 +60,43 @@ class _Window:
         self.base = 0
         self.data = b""
 
-    def read(self, at: int, count: int) -> bytes:
+    def read(self, offset: int, count: int) -> bytes:
         """Return `count` bytes, which lie within the file's size."""
-        skip = self.hold(at, count)
-        return self.data[skip : skip + count]
+        start = self.load(offset, count)
+        return self.data[start : start + count]
 
-    def hold(self, at: int, count: int) -> int:
-        """See that `data` has `count` bytes from `at` on; return where in it they begin."""
-        skip = at - self.base
-        if skip < 0 or skip + count > len(self.data):
-            self.data = b""  # let go before as much is read
+    def load(self, offset: int, count: int) -> int:
+        """Load `count` bytes at `offset` into `data`; return their index there."""
+        start = offset - self.base
+        if start < 0 or start + count > len(self.data):
+            self.data = b""  # free it before reading as much again
             with readable(self.path):
-                self.data = read_fully(self.fd, max(count, CHUNK), at)
-            self.base, skip = at, 0
+                self.data = read_fully(self.fd, max(count, CHUNK), offset)
+            self.base, start = offset, 0
             if len(self.data) < count:
                 raise DirectoryInUse(f"{self.path}: became shorter while it was read")
-        return skip
+        return start
 
 
 class JournalScan:
     """The records of one journal file, from `start` (0 = the first) to the end of its data.
 
-    Iterating yields `ScannedRecord`; `records()` yields decoded ones, `batches()` entries in
-    arrays. Each iteration reads the file anew, in pieces of 1 MiB (a record longer than that is
-    read whole; a length is checked against the file's size first). About 0.5 microseconds a
-    record, 2 decoded; in batches 0.1 where records are of one size, else 0.3. Threads: one
-    iteration at a time.
+    Iterating yields `ScannedRecord`; `records()` yields decoded records, `batches()` entries in
+    arrays. Each iteration reads the file again, in chunks of 1 MiB (a longer record is read whole,
+    after its length is checked against the file's size). About 0.5 microseconds a record, 2 if
+    decoded; in batches 0.1 if records have one size, else 0.3. Threads: one iteration at a time.
 
-    `version` is the file's from the beginning. After an iteration has ended, `stop` is the
-    position where it did, which is what the real scanner answers and what lastMark is set to after
-    a replay: behind the length field that ended it, or the file's end. `findings` lists what was
-    odd: a record or length that is cut off, a `start` beyond the end, data behind the end (the
-    first 16 MiB there are looked at), negative lengths with `skip_invalid`, and with `skip_torn`
-    records that were written up to a sector's end inside their ids: decoded, they are passed over.
+    `version` is the file's format version. After an iteration, `stop` is the position at which it
+    ended, as the real scanner returns it and as lastMark is set after a replay: after the length
+    field that ended the data, or the end of the file. `findings` lists what was odd: a truncated
+    record or length, a `start` beyond the end, data after the end (searched for in 16 MiB),
+    negative lengths with `skip_invalid`, and with `skip_torn` records that a crash cut at a sector
+    boundary inside their ids; the decoding iterators skip those.
 
-    Raises `BkstoreError` for a file that is missing or cannot be opened, and `CorruptionError`
-    with file and offset: at once for what is no file, or of a version that does not exist; on the
-    way where the medium fails, or for a negative length that is no padding's (with
-    `skip_invalid` the scan ends there, as upstream's `skipReplayJournalInvalidRecord`).
+    Raises `BkstoreError` if the file is missing or cannot be opened, and `CorruptionError` with
+    file and offset: at once if it is not a journal file or of an unknown version; during an
+    iteration if a read fails, or for a negative length that is not a padding mark (with
+    `skip_invalid` the scan ends there, as with upstream's `skipReplayJournalInvalidRecord`).
     """
 
     def __init__(
@@ -114,10 +112,10 @@ class JournalScan:
         self.path = Path(path)
         self.skip_invalid = skip_invalid
         self.skip_torn = skip_torn
-        with self._opened() as fd, readable(self.path):
-            first = os.pread(fd, 8, 0)
+        with self._open() as fd, readable(self.path):
+            header_bytes = os.pread(fd, 8, 0)
         try:
-            header = decode_header(first)
+            header = decode_header(header_bytes)
         except CorruptionError as error:
             raise error.within(self.path) from None
         self.version = header.version
@@ -127,17 +125,18 @@ class JournalScan:
 
     def __iter__(self) -> Iterator[ScannedRecord]:
         for base, data, frames in self._frames():
-            for at, size in zip(frames.offsets.tolist(), frames.sizes.tolist()):
-                yield ScannedRecord(base + at - PREFIX, data[at : at + size])
+            for start, size in zip(frames.offsets.tolist(), frames.sizes.tolist()):
+                yield ScannedRecord(base + start - PREFIX, data[start : start + size])
 
     def _frames(self) -> Iterator[tuple[int, bytes, Frames]]:
-        """Yield pieces of the file: where one begins, its bytes, the records that lie in it."""
+        """Yield (file offset, bytes, frames within them) of each chunk; reset `findings`."""
         self.stop, self.findings = self.start, []
-        with self._opened() as fd:
-            yield from self._walk(_Window(fd, self.path))
+        with self._open() as fd:
+            yield from self._walk_frames(_Window(fd, self.path))
 
     @contextmanager
-    def _opened(self) -> Iterator[int]:
+    def _open(self) -> Iterator[int]:
+        """Open the file for the ``with`` block; yield its descriptor."""
         with readable(self.path):
             fd = open_regular(self.path)
         try:
@@ -148,16 +147,16 @@ class JournalScan:
     def records(self) -> Iterator[tuple[int, JournalRecord]]:
         """Yield (offset of the length field, decoded record).
 
-        Raises `CorruptionError` for a record that is none, or that the file's version does not
-        have. Entries are not verified: the journal does not know their digests.
+        Raises `CorruptionError` for a malformed record, or a kind that the file's version does
+        not have. Entries are not verified: the journal does not know their digests.
         """
         for offset, data in self:
-            record = self._decoded(offset, data)
+            record = self._decode_or_skip(offset, data)
             if record is not None:
                 yield offset, record
 
-    def _decoded(self, offset: int, data: bytes) -> JournalRecord | None:
-        """Return a record; None, with a finding, for a torn one that is to be passed over."""
+    def _decode_or_skip(self, offset: int, data: bytes) -> JournalRecord | None:
+        """Return the decoded record, or None with a finding if it is torn and `skip_torn`."""
         try:
             return decode_record(data, self.version)
         except CorruptionError as error:
@@ -170,9 +169,9 @@ class JournalScan:
     def batches(self) -> Iterator[tuple[Int64Array, RecordBatch | JournalRecord]]:
         """Yield (offsets of the length fields, int64[n]; n entries as a batch), in order.
 
-        Other records come one by one, decoded, with one offset. What `records()` yields and
-        raises, so does this, but n entries at a time: as many as follow each other in a piece of
-        the file, of whatever ledgers. The batch shares the piece; `entries` has the entry ids.
+        Other records are yielded singly, decoded, with one offset. Yields and raises the same as
+        `records()`, but n entries at a time: as many as are adjacent in a chunk of the file, of
+        any ledgers. The batch shares the chunk's memory; `entries` has the entry ids.
 
         >>> import tempfile
         >>> from bkstore.formats.journal import encode_header, encode_record, encode_special
@@ -187,117 +186,136 @@ class JournalScan:
         [532, 568] RecordBatch
         """
         for base, data, (offsets, sizes, _) in self._frames():
-            entries = entry_ids_among(np.frombuffer(data, np.uint8), offsets, sizes)
-            places = offsets + (base - PREFIX)
-            for start, stop in _runs(entries >= 0):
-                part = slice(start, stop)
-                batch = _batch(entries[part], data, offsets[part], sizes[part])
-                if entries[start] >= 0:
-                    yield places[part], batch
+            entry_ids = entry_ids_among(np.frombuffer(data, np.uint8), offsets, sizes)
+            file_offsets = offsets + (base - PREFIX)
+            # Entry id -1 marks records of other kinds: runs of entries become batches.
+            for start, stop in _runs_of_equal(entry_ids >= 0):
+                run = slice(start, stop)
+                batch = _batch_of_frames(entry_ids[run], data, offsets[run], sizes[run])
+                if entry_ids[start] >= 0:
+                    yield file_offsets[run], batch
                     continue
-                for at, one in zip(range(start, stop), batch.records()):
-                    record = self._decoded(int(places[at]), one)
+                for row, record_bytes in zip(range(start, stop), batch.records()):
+                    record = self._decode_or_skip(int(file_offsets[row]), record_bytes)
                     if record is not None:
-                        yield places[at : at + 1], record
+                        yield file_offsets[row : row + 1], record
 
-    def _walk(self, window: _Window) -> Iterator[tuple[int, bytes, Frames]]:
-        size, at = window.size, self.start
+    def _walk_frames(self, window: _Window) -> Iterator[tuple[int, bytes, Frames]]:
+        """Yield chunks as `_frames` does; set `stop` and add a finding at the end."""
+        size, position = window.size, self.start
         padding = PADDING_MASK if self.version >= PADDED_VERSION else None
-        while at + PREFIX <= size:
-            # What stands in a length's place says what follows: a record, the end of the data,
-            # padding up to an aligned offset, or nothing that can be.
-            length = int.from_bytes(window.read(at, PREFIX), "big", signed=True)
-            if length > size - at - PREFIX:
-                left = counted(size - at - PREFIX, "is", "are")
-                detail = f"record of {counted(length, 'byte')} is cut off: {left} left"
-                return self._end(size, "damage", detail, at)
-            if length > 0:  # all records that follow each other in the window, at once
-                skip = window.hold(at, PREFIX + length)
-                frames = find_frames(np.frombuffer(window.data, np.uint8), skip, 1, padding)
+        while position + PREFIX <= size:
+            # The length tells what follows: a record, the end of the data, padding up to an
+            # aligned offset, or damage.
+            length = int.from_bytes(window.read(position, PREFIX), "big", signed=True)
+            if length > size - position - PREFIX:
+                left_bytes = counted(size - position - PREFIX, "is", "are")
+                detail = f"record of {counted(length, 'byte')} is cut off: {left_bytes} left"
+                return self._stop_with_finding(size, "damage", detail, position)
+            if length > 0:  # take all adjacent records in the window at once
+                first_frame = window.load(position, PREFIX + length)
+                frames = find_frames(np.frombuffer(window.data, np.uint8), first_frame, 1, padding)
                 yield window.base, window.data, frames
-                at = window.base + frames.end
+                position = window.base + frames.end
             elif length == 0:
-                return self._end_of_data(window, at + PREFIX)
+                return self._stop_at_zero_length(window, position + PREFIX)
             elif length == padding:
-                behind = self._behind_padding(window, at)
-                if behind is None:
+                next_position = self._skip_padding(window, position)
+                if next_position is None:
                     return None
-                at = behind
+                position = next_position
             else:
-                return self._invalid(at, at + PREFIX, f"record length {length} is negative")
-        return self._end_of_file(window, at)
+                return self._stop_at_invalid(
+                    position, position + PREFIX, f"record length {length} is negative"
+                )
+        return self._stop_at_file_end(window, position)
 
-    def _behind_padding(self, window: _Window, at: int) -> int | None:
-        """Return the position behind a padding record; None where it ends the scan."""
+    def _skip_padding(self, window: _Window, position: int) -> int | None:
+        """Return the position after a padding record; None, with a finding, if it is invalid."""
         size = window.size
-        if at + 8 > size:
-            self._end(size, "oddity", "padding record is cut off in its length", at)
-            return None
-        zeros = int.from_bytes(window.read(at + 4, 4), "big", signed=True)
-        if zeros < 0:
-            self._invalid(at, at + 8, f"padding length {zeros} is negative")
-            return None
-        if zeros > size - at - 8:
-            left = counted(size - at - 8, "is", "are")
-            detail = f"padding of {counted(zeros, 'byte')} is cut off: {left} left"
-            self._end(size, "oddity", detail, at)
-            return None
-        return at + 8 + zeros
-
-    def _end_of_file(self, window: _Window, at: int) -> None:
-        size = window.size
-        self.stop = max(at, size)  # beyond the size where the scan began beyond it
-        if at < size and not self._is_preallocated(window, at):
-            return self._end(
-                size, "damage", f"record length is cut off: {counted(size - at, 'byte')}", at
+        if position + 8 > size:
+            self._stop_with_finding(
+                size, "oddity", "padding record is cut off in its length", position
             )
-        if at > size:
-            detail = f"file ends at {size}, the scan was to begin at {at}"
+            return None
+        padding_size = int.from_bytes(window.read(position + 4, 4), "big", signed=True)
+        if padding_size < 0:
+            self._stop_at_invalid(
+                position, position + 8, f"padding length {padding_size} is negative"
+            )
+            return None
+        if padding_size > size - position - 8:
+            left_bytes = counted(size - position - 8, "is", "are")
+            detail = f"padding of {counted(padding_size, 'byte')} is cut off: {left_bytes} left"
+            self._stop_with_finding(size, "oddity", detail, position)
+            return None
+        return position + 8 + padding_size
+
+    def _stop_at_file_end(self, window: _Window, position: int) -> None:
+        """Stop where fewer than four bytes are left; add a finding unless that is regular."""
+        size = window.size
+        self.stop = max(position, size)  # `position` is larger if the scan started beyond the end
+        if position < size and not self._is_preallocated(window, position):
+            return self._stop_with_finding(
+                size,
+                "damage",
+                f"record length is cut off: {counted(size - position, 'byte')}",
+                position,
+            )
+        if position > size:
+            detail = f"file ends at {size}, the scan was to begin at {position}"
             self.findings.append(Finding("damage", detail, str(self.path), size))
         return None
 
-    def _is_preallocated(self, window: _Window, at: int) -> bool:
-        """Return whether the last bytes of a file are space behind its records.
+    def _is_preallocated(self, window: _Window, position: int) -> bool:
+        """Return whether the last bytes of a file are preallocated space after its records.
 
-        Only without padding can records leave fewer than four bytes of a preallocated unit.
+        Only in unpadded versions can records leave fewer than four bytes of a unit.
         """
         if self.version >= PADDED_VERSION or window.size % ALIGNMENT:
             return False
-        return not any(window.read(at, window.size - at))
+        return not any(window.read(position, window.size - position))
 
-    def _end_of_data(self, window: _Window, at: int) -> None:
-        """Stop behind a zero length; say so if the space behind it is not empty."""
-        self.stop = at
-        last = min(window.size, at + _LOOK_BEHIND_END)
-        for place in range(at, last, CHUNK):
-            piece = window.read(place, min(CHUNK, last - place))
-            if np.frombuffer(piece, np.uint8).max():
-                used = place + len(piece) - len(piece.lstrip(b"\0"))
-                detail = f"data at {used}, behind the zero length that ends the file's records"
-                self.findings.append(Finding("damage", detail, str(self.path), at - 4))
+    def _stop_at_zero_length(self, window: _Window, position: int) -> None:
+        """Stop after a zero length; add a finding if data follow it."""
+        self.stop = position
+        search_stop = min(window.size, position + _TAIL_SEARCH_BYTES)
+        for chunk_start in range(position, search_stop, CHUNK):
+            chunk = window.read(chunk_start, min(CHUNK, search_stop - chunk_start))
+            if np.frombuffer(chunk, np.uint8).max():
+                data_offset = chunk_start + len(chunk) - len(chunk.lstrip(b"\0"))
+                detail = (
+                    f"data at {data_offset}, behind the zero length that ends the file's records"
+                )
+                self.findings.append(Finding("damage", detail, str(self.path), position - 4))
                 return
 
-    def _invalid(self, at: int, stop: int, reason: str) -> None:
+    def _stop_at_invalid(self, offset: int, stop: int, reason: str) -> None:
+        """Raise `CorruptionError`, or with `skip_invalid` stop with a finding."""
         if not self.skip_invalid:
-            raise CorruptionError(self.path, at, reason)
-        self._end(stop, "damage", reason, at)
+            raise CorruptionError(self.path, offset, reason)
+        self._stop_with_finding(stop, "damage", reason, offset)
 
-    def _end(self, stop: int, severity: Literal["damage", "oddity"], why: str, at: int) -> None:
+    def _stop_with_finding(
+        self, stop: int, severity: Literal["damage", "oddity"], detail: str, offset: int
+    ) -> None:
         self.stop = stop
-        self.findings.append(Finding(severity, why, str(self.path), at))
+        self.findings.append(Finding(severity, detail, str(self.path), offset))
 
 
-def _batch(entries: Int64Array, data: bytes, offsets: Int64Array, sizes: Int64Array) -> RecordBatch:
-    """Return whole frames as a batch; where no padding is among them, they are known to be so."""
-    padded = (offsets[1:] != offsets[:-1] + sizes[:-1] + PREFIX).any()
-    made = RecordBatch if padded else RecordBatch.of_frames
-    return made(entries, data, offsets, sizes)
+def _batch_of_frames(
+    entry_ids: Int64Array, data: bytes, offsets: Int64Array, sizes: Int64Array
+) -> RecordBatch:
+    """Return frames as a batch, marked as framed unless there is padding between them."""
+    has_padding = (offsets[1:] != offsets[:-1] + sizes[:-1] + PREFIX).any()
+    make_batch = RecordBatch if has_padding else RecordBatch.of_frames
+    return make_batch(entry_ids, data, offsets, sizes)
 
 
-def _runs(same: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Return (start, stop) of each stretch of equal values."""
-    edges = np.flatnonzero(same[1:] != same[:-1]) + 1
-    bounds = [0, *edges.tolist(), same.size]
+def _runs_of_equal(values: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """Return (start, stop) of each run of equal values."""
+    edges = np.flatnonzero(values[1:] != values[:-1]) + 1
+    bounds = [0, *edges.tolist(), values.size]
     return list(pairwise(bounds))
 
 

@@ -37,29 +37,28 @@ from bkstore.storage.options import JournalOptions
 
 
 class JournalWriter(Closing):
-    """Writes the journal of one directory, in a new file from each start on.
+    """Writes the journal of one directory; each writer starts a new file.
 
     `current` is the journal directory's ``current/``, which must exist. The first file's id is
-    one above the newest there, else `first_id`, else the clock's milliseconds + 1. It is there,
-    durably, when the constructor returns. A flush that leaves the position above `max_size` rolls:
-    the next id's file is made before the flush returns. Each file is preallocated in steps of
-    `preallocate` bytes (0 = not at all). `alignment` is a multiple of 512,
-    `preallocate` one of `alignment`.
+    one above the newest there, else `first_id`, else the clock's milliseconds + 1. The file is
+    durable when the constructor returns. A flush that leaves the position above `max_size` rolls:
+    it creates the file of the next id before it returns. Each file is preallocated in steps of
+    `preallocate` bytes (0 = not at all). `alignment` is a multiple of 512, `preallocate` a
+    multiple of `alignment`.
 
-    Records are buffered, up to `write_buffer` bytes; nothing is durable before `sync` or
-    `flush` says so. Versions 5 and 6 pad to `alignment` before each flush, 4 does not.
+    Records are buffered, up to `write_buffer` bytes; they are durable only after `sync` or
+    `flush`. Versions 5 and 6 pad to `alignment` before each flush, 4 does not.
 
     Threads: every method may be called from any thread. Appends take one lock, which is not held
-    during an fsync (but at a roll); so many threads that append and then `sync` share few
-    fsyncs: while one runs, the others wait; those it covers return when it ends, and one of the
-    rest makes the next for all of them (`GroupCommit`). Fork: closed in the child. Nothing here
-    keeps a second writer out of the directory; the bookie's lock does.
+    during an fsync (except at a roll). So threads that append and then `sync` share fsyncs: while
+    one runs, the others wait; those it covers return when it ends, and one of the rest makes the
+    next for all of them (`GroupCommit`). Fork: closed in the child. The bookie's lock, not this
+    class, keeps a second writer out of the directory.
 
-    Whatever fails in a write (`WriteFailed`) or an fsync (`SyncFailed`) ends the writer: from then
-    on every append and flush raises `IllegalOperation`. The file may end in half a record then,
-    and a reader would find nothing behind it; nor does a second fsync tell the truth about pages
-    that a first one lost. `mark` still says what is durable; a new writer on the directory
-    begins a new file.
+    A failed write (`WriteFailed`) or fsync (`SyncFailed`) ends the writer: from then on every
+    append and flush raises `IllegalOperation`. The file may then end in half a record, behind
+    which a reader finds nothing; and a second fsync may succeed although the first one lost
+    pages. `mark` still returns what is durable; a new writer on the directory starts a new file.
 
     >>> import tempfile
     >>> from bkstore.formats.journal import encode_special
@@ -78,7 +77,7 @@ class JournalWriter(Closing):
         options: JournalOptions | None = None,
         **settings: Any,
     ) -> None:
-        """Begin a file; `settings` are fields of `JournalOptions`, for who has no `options`."""
+        """Start a file; `settings` are fields of `JournalOptions`, used if `options` is None."""
         options = JournalOptions(**settings) if options is None else options
         first_id = optional(whole(0))("first_id", first_id)
         self.current = Path(current)
@@ -86,62 +85,63 @@ class JournalWriter(Closing):
         self._header = encode_header(options.version)
         self._files = check_files("files", files)
         self._max_size = options.max_size
-        self._step = options.preallocate
+        self._preallocation_step = options.preallocate
         self._alignment = options.alignment
-        self._write_buffer = options.write_buffer
-        self._lock = threading.Lock()  # the buffer, the file, closed or not
-        self._commit = GroupCommit()  # one fsync, roll or close at a time; before _lock
+        self._buffer_limit = options.write_buffer
+        self._lock = threading.Lock()  # guards the buffer, the file and `_closed`
+        self._commit = GroupCommit()  # one fsync, roll or close at a time; taken before _lock
         self._failure: BaseException | None = None
         self._buffer = bytearray()
         self._closed = False
         forks.register(self)
-        there = journal_files(self.current)
-        if there:
-            first_id = there[-1][0] + 1
+        existing_files = journal_files(self.current)
+        if existing_files:
+            first_id = existing_files[-1][0] + 1
         elif first_id is None:
             first_id = int(options.clock() * 1000) + 1
-        self._open(first_id)
+        self._open_file(first_id)
 
-    # -- where we are
+    # -- positions
 
     @property
     def mark(self) -> LogMark:
-        """The place before which everything is durable. Its file exists."""
+        """The position before which everything is durable. Its file exists."""
         return self._commit.durable
 
     @property
     def failed(self) -> bool:
-        """Whether a write or fsync failed, after which it takes no more."""
+        """Whether a write or fsync failed; the writer takes no more records then."""
         return self._failure is not None
 
     @property
     def position(self) -> LogMark:
-        """The place behind the last record appended, buffered or not."""
+        """The position after the last record appended, buffered or not."""
         with self._lock:
-            return self._place()
+            return self._position()
 
-    def _place(self) -> LogMark:
-        return LogMark(self._id, self._written + len(self._buffer))
+    def _position(self) -> LogMark:
+        """Return the position after the last record; the caller holds `_lock`."""
+        return LogMark(self._journal_id, self._written_bytes + len(self._buffer))
 
     # -- appending
 
     def append(self, data: bytes) -> LogMark:
-        """Append one record and return the place behind it; it is not durable yet.
+        """Append one record and return the position after it; it is not durable yet.
 
-        `sync(place)` makes it so. Raises `InvalidArgument` for a record below 16 bytes (it has
-        no ids; an empty one would read as the end of the file) or above 2^31-1.
+        `sync(position)` makes it durable. Raises `InvalidArgument` for a record below 16 bytes (it
+        has no ids; an empty one would read as the end of the file) or above 2^31-1.
         """
         return self._append(encode_record(data))
 
     def append_many(self, records: Iterable[bytes]) -> LogMark:
-        """Append records in order and return the place behind the last; all of them or none."""
+        """Append records in order, all or none; return the position after the last."""
         return self._append(b"".join(map(encode_record, records)))
 
     def append_batch(self, batch: RecordBatch) -> LogMark:
         """Append the records of a batch in order, all of them or none.
 
-        The same bytes as `append_many`, and the same errors. A batch as large as the write
-        buffer is written at once, from where it lies: one write, no copy of a framed one.
+        Writes the same bytes and raises the same errors as `append_many`. A batch as large as the
+        write buffer is written directly: one write, without a copy if the batch is framed.
 
         >>> import tempfile
         >>> batch = RecordBatch.of([bytes(16), bytes(40)], [0, 1])
@@ -156,165 +156,176 @@ class JournalWriter(Closing):
         return self._append(batch.framed().buffer)
 
     def _append(self, framed: bytes | memoryview) -> LogMark:
+        """Append framed records; return the position after them."""
         with self._lock:
-            self._check()
-            self._put(framed)
-            return self._place()
+            self._check_usable()
+            self._buffer_records(framed)
+            return self._position()
 
     def append_special(
         self, kind: str, ledger: int | LedgerId, body: bytes = b""
     ) -> LogMark | None:
-        """Append a special record; None, and nothing written, where the version has no such kind.
+        """Append a special record; return None, writing nothing, if the version lacks this kind.
 
-        That is "explicit_lac" below version 6: an explicit LAC is then not in the journal, as
+        Versions below 6 lack "explicit_lac": explicit LACs are then not in the journal, as
         upstream. See `formats.journal.encode_special`.
         """
         data = encode_special(kind, ledger, body)
         return None if self.version < SPECIAL_VERSIONS[kind] else self.append(data)
 
-    def _put(self, data: bytes | memoryview) -> None:
-        """Buffer whole records, or write what is as large as the buffer; preallocate for them."""
-        end = self._written + len(self._buffer) + len(data)
-        if self._step and end > self._reserved:
-            # Whole steps, so that the zeros lie behind everything that was written: a single
-            # step, which is what upstream takes, can fall into a record longer than one.
-            self._reserved += -(-(end - self._reserved) // self._step) * self._step
+    def _buffer_records(self, data: bytes | memoryview) -> None:
+        """Buffer whole records, or write them if larger than the buffer; preallocate space."""
+        end_position = self._written_bytes + len(self._buffer) + len(data)
+        if self._preallocation_step and end_position > self._allocated_bytes:
+            # As many steps as are needed, so that the zeros lie behind all that is written. The
+            # single step that upstream takes can end inside a record longer than a step.
+            self._allocated_bytes += (
+                -(-(end_position - self._allocated_bytes) // self._preallocation_step)
+                * self._preallocation_step
+            )
             self._preallocate()
-        if len(data) >= max(self._write_buffer, 1):
-            self._drain()
+        if len(data) >= max(self._buffer_limit, 1):
+            self._write_buffered()
             self._write_out(data)
             return
         self._buffer += data
-        if len(self._buffer) >= self._write_buffer:
-            self._drain()
+        if len(self._buffer) >= self._buffer_limit:
+            self._write_buffered()
 
     def _preallocate(self) -> None:
-        with self._ending_on_failure(writing, self._path):
+        """Write zeros at the end of the allocated space, which extends the file."""
+        with self._fail_on_error(writing, self._path):
             zeros = bytes(self._alignment)
-            self._files.pwrite(self._fd, zeros, self._reserved - self._alignment)
+            self._files.pwrite(self._fd, zeros, self._allocated_bytes - self._alignment)
 
-    def _drain(self) -> None:
-        """Write the buffer as it is; a reader meets padding only where a flush put it."""
+    def _write_buffered(self) -> None:
+        """Write the buffer, without padding: only flushes pad."""
         if self._buffer:
             self._write_out(self._buffer)
             self._buffer = bytearray()
 
     def _write_out(self, data: bytes | bytearray | memoryview) -> None:
+        """Write `data` at the end of the file; take back a partial write."""
         try:
-            with self._ending_on_failure(writing, self._path):
-                self._files.pwrite(self._fd, data, self._written)
+            with self._fail_on_error(writing, self._path):
+                self._files.pwrite(self._fd, data, self._written_bytes)
         except WriteFailed:
-            # Half a record before preallocated zeros looks like a whole one. If it cannot
-            # be taken back either, the error that is raised says no less.
+            # Half a record before preallocated zeros looks like a whole one, so cut it off. An
+            # error of that is ignored: the writer has failed already.
             with suppress(OSError):
-                self._files.truncate(self._fd, self._written)
+                self._files.truncate(self._fd, self._written_bytes)
             raise
-        self._written += len(data)
+        self._written_bytes += len(data)
 
     # -- making durable
 
     def sync(self, upto: LogMark | None = None) -> LogMark:
-        """Return when everything before `upto` is durable (None: all that was appended).
+        """Block until everything before `upto` is durable (None: all appended records).
 
-        Returns `mark`. Costs no fsync if another thread's covered it. Raises `InvalidArgument`
-        for a place that nothing was appended up to, `WriteFailed` or `SyncFailed` where the
-        system refuses, `IllegalOperation` where it has before and `upto` is not durable.
+        Returns `mark`. Needs no fsync if another thread's covered it. Raises `InvalidArgument`
+        if `upto` is after the last record, `WriteFailed` or `SyncFailed` if the write fails, and
+        `IllegalOperation` if an earlier one failed and `upto` is not durable.
         """
-        place = self.position if upto is None else upto
-        if self._commit.durable < place:
-            with self._commit.leading(place) as leads:
-                if leads:
+        position = self.position if upto is None else upto
+        if self._commit.durable < position:
+            with self._commit.leading(position) as is_leader:
+                if is_leader:
                     self._flush(sync=True)
-            if self._commit.durable < place:
-                raise InvalidArgument(f"{self.current}: nothing was appended up to {place}")
+            if self._commit.durable < position:
+                raise InvalidArgument(f"{self.current}: nothing was appended up to {position}")
         return self._commit.durable
 
     def flush(self, sync: bool = True) -> LogMark:
-        """Pad and write the buffer, make it durable if `sync`; return the place reached."""
+        """Pad and write the buffer, with an fsync if `sync`; return the position reached."""
         with self._commit.leading():
             return self._flush(sync)
 
     def _flush(self, sync: bool) -> LogMark:
+        """Do the work of `flush`, and roll if the file is too large; the caller leads."""
         with self._lock:
-            self._check()
-            reached = self._write()
+            self._check_usable()
+            reached = self._pad_and_write()
         if sync:
             self._fsync(reached)
         if reached.position > self._max_size:
             self._roll()
         return reached
 
-    def _write(self) -> LogMark:
-        """Pad and write the buffer; return the place reached."""
+    def _pad_and_write(self) -> LogMark:
+        """Pad and write the buffer; return the position reached."""
         if self.version >= PADDED_VERSION:
-            self._put(padding(self._written + len(self._buffer), self._alignment))
-        self._drain()
-        return self._place()
+            self._buffer_records(padding(self._written_bytes + len(self._buffer), self._alignment))
+        self._write_buffered()
+        return self._position()
 
     def _fsync(self, reached: LogMark) -> None:
-        """Make durable what was written up to `reached`; appends may go on meanwhile."""
+        """Make durable what was written up to `reached`; appends may continue meanwhile."""
         if self._commit.durable < reached:
-            with self._ending_on_failure(syncing, self._path):
+            with self._fail_on_error(syncing, self._path):
                 self._files.fsync(self._fd)
             self._commit.durable = reached
 
     # -- files
 
-    def _open(self, number: int) -> None:
-        """Begin a new file: header and first preallocation, both durable, and its name."""
-        path = self.current / journal_name(number)
-        with self._ending_on_failure(writing, path):
+    def _open_file(self, journal_id: int) -> None:
+        """Start a new file: write header and preallocation, sync file and directory."""
+        path = self.current / journal_name(journal_id)
+        with self._fail_on_error(writing, path):
             fd = self._files.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
-            with self._ending_on_failure(writing, path):
-                if self._step:  # first, as a step of one alignment unit is where the header goes
+            with self._fail_on_error(writing, path):
+                if (
+                    self._preallocation_step
+                ):  # before the header, which it overlaps if the step is one unit
                     zeros = bytes(self._alignment)
-                    self._files.pwrite(fd, zeros, self._step - self._alignment)
+                    self._files.pwrite(fd, zeros, self._preallocation_step - self._alignment)
                 self._files.pwrite(fd, self._header, 0)
-            with self._ending_on_failure(syncing, path):
+            with self._fail_on_error(syncing, path):
                 self._files.fsync(fd)
                 self._files.sync_dir(self.current)
         except BaseException:
             with writing(path):
                 self._files.close(fd)
             raise
-        self._fd, self._id, self._path = fd, number, path
-        self._written, self._reserved = len(self._header), self._step
-        self._commit.durable = LogMark(number, self._written)
+        self._fd, self._journal_id, self._path = fd, journal_id, path
+        self._written_bytes, self._allocated_bytes = len(self._header), self._preallocation_step
+        self._commit.durable = LogMark(journal_id, self._written_bytes)
 
     def _roll(self) -> None:
-        """Go on in the next file.
+        """Sync the file and continue in the next one.
 
-        What fails here comes out of the call that flushed, though its own records are durable.
+        An error is raised by the call that flushed, although its own records are durable.
         """
         with self._lock:
-            if self._failure is not None:  # of an append since the flush: that one has raised it
+            if self._failure is not None:  # an append since the flush failed and has raised it
                 return
-            self._fsync(self._write())  # others appended since the flush
-            old, path = self._fd, self._path
-            self._open(self._id + 1)
-            with self._ending_on_failure(writing, path):
-                self._files.close(old)
+            self._fsync(self._pad_and_write())  # others appended since the flush
+            old_fd, old_path = self._fd, self._path
+            self._open_file(self._journal_id + 1)
+            with self._fail_on_error(writing, old_path):
+                self._files.close(old_fd)
 
     def close(self) -> None:
-        """Flush, make durable, and close the file. Idempotent; after a failure it only closes."""
+        """Flush, sync and close the file; idempotent. After a failure, only close it."""
         with self._commit.leading():
             with self._lock:
                 if self._closed:
                     return
-                self._closed = True  # nothing is appended behind what is made durable here
+                self._closed = True  # no more appends from here on
             try:
                 if self._failure is None:
-                    self._fsync(self._write())
+                    self._fsync(self._pad_and_write())
             finally:
                 with writing(self._path):
                     self._files.close(self._fd)
 
     def _forked(self) -> None:
+        """Close the writer in a forked child, with new locks."""
         self._closed = True
         self._lock, self._commit = threading.Lock(), GroupCommit(self.mark)
 
-    def _check(self) -> None:
+    def _check_usable(self) -> None:
+        """Raise `IllegalOperation` if the writer is closed or has failed."""
         if self._closed:
             raise forks.closed(f"{self.current}: the journal")
         if self._failure is not None:
@@ -324,12 +335,12 @@ class JournalWriter(Closing):
             ) from self._failure
 
     @contextmanager
-    def _ending_on_failure(
-        self, named: Callable[[Path], AbstractContextManager[None]], path: Path
+    def _fail_on_error(
+        self, convert_errors: Callable[[Path], AbstractContextManager[None]], path: Path
     ) -> Iterator[None]:
-        """Run what is inside as `named` (writing, syncing) does; a failure ends the writer."""
+        """Run the ``with`` block in `convert_errors` (writing, syncing); errors end the writer."""
         try:
-            with named(path):
+            with convert_errors(path):
                 yield
         except BaseException as error:
             self._failure = error

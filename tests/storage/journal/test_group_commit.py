@@ -58,7 +58,7 @@ class Crowd:
         self.leader = self.add(100)
         assert disk.begun.acquire(timeout=WAIT)
         self.followers = [self.add(number) for number in range(FOLLOWERS)]
-        while len(self.writer._commit._followers) < FOLLOWERS:
+        while len(self.writer._commit._waiting) < FOLLOWERS:
             threading.Event().wait(0.001)  # until all of them wait, however long that takes
 
     def add(self, number: int) -> Future[bool]:
@@ -164,23 +164,23 @@ def _rounds(writer: JournalWriter, threads: int, rounds: int) -> None:
 
 def test_a_leader_waits_for_those_who_were_released(monkeypatch: pytest.MonkeyPatch) -> None:
     """With patience the next turn begins when as many wait as the last commit released."""
-    monkeypatch.setattr(group_commit, "_SHARE", 1e-9)
-    monkeypatch.setattr(group_commit, "_LONGEST", 10.0)
+    monkeypatch.setattr(group_commit, "_WAIT_DIVISOR", 1e-9)
+    monkeypatch.setattr(group_commit, "_MAX_WAIT_SECONDS", 10.0)
     commit, last = GroupCommit(), LogMark(1, 1 << 20)
 
     def wait(place: LogMark) -> int | None:
         with commit.leading(place) as leads:
             if leads:
-                waiting = len(commit._followers)
+                waiting = len(commit._waiting)
                 commit.durable = last
             return waiting if leads else None
 
     def until(count: int) -> None:
         for _ in range(10_000):
-            if len(commit._followers) >= count:
+            if len(commit._waiting) >= count:
                 return
             threading.Event().wait(0.001)
-        pytest.fail(f"nobody waits for a leader that others may join: {commit._followers}")
+        pytest.fail(f"nobody waits for a leader that others may join: {commit._waiting}")
 
     with ThreadPoolExecutor(8) as pool:
         with commit.leading():
@@ -199,13 +199,13 @@ def test_a_leader_waits_for_those_who_were_released(monkeypatch: pytest.MonkeyPa
 
 def test_patience_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads that do not come back hold nobody up; one that is alone is never patient."""
-    monkeypatch.setattr(group_commit, "_SHARE", 1e-9)
-    monkeypatch.setattr(group_commit, "_LONGEST", 0.01)
+    monkeypatch.setattr(group_commit, "_WAIT_DIVISOR", 1e-9)
+    monkeypatch.setattr(group_commit, "_MAX_WAIT_SECONDS", 0.01)
     with JournalWriter(tmp_path, files=Disk(), preallocate=0) as writer:
         _rounds(writer, 6, 3)
 
         assert writer.append(record_of(1)) <= writer.sync()
-        monkeypatch.setattr(group_commit, "_LONGEST", 2.0 * WAIT)
+        monkeypatch.setattr(group_commit, "_MAX_WAIT_SECONDS", 2.0 * WAIT)
         writer.sync(writer.append(record_of(2)))  # whose company is gone, and expected no more
         for number in range(20):
             assert writer.append(record_of(number)) <= writer.sync()
@@ -217,7 +217,7 @@ class _Interrupt(BaseException):
 
 def _signal_when_waiting(commit: GroupCommit) -> None:
     """Interrupt the main thread once it waits for its turn."""
-    while not commit._followers:
+    while not commit._waiting:
         threading.Event().wait(0.001)
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
 

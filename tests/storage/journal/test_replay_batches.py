@@ -86,7 +86,7 @@ class Outcome:
         with LedgerStorage.open(tops, kind, options=StorageOptions(**options)) as storage:
             found: Any = PlainReplay(storage) if way == "plain" else Replay(storage)
             try:
-                stop = found.run(path) if way == "plain" else found._file(path, 0)
+                stop = found.run(path) if way == "plain" else found._replay_file(path, 0)
                 self.end: object = (stop, found.records, found.skipped)
             except BkstoreError as error:
                 self.end = (type(error), str(error))
@@ -160,7 +160,7 @@ def test_unknown_ledgers_among_known_ones(tmp_path: Path, storage: LedgerStorage
     path = tmp_path / "1.txn"
     _written(path, *(_entry((7, 8, 7, 9)[at % 4], at) for at in range(400)))
     done = Replay(storage)
-    done._file(path, 0)
+    done._replay_file(path, 0)
 
     assert (400, 200) == (done.records, done.skipped)
     assert list(range(0, 400, 2)) == storage.entries(7).tolist()
@@ -174,7 +174,7 @@ def test_a_record_that_no_ledger_takes(tmp_path: Path, storage: LedgerStorage, n
     records = [_entry(7, 0), _entry(8, 0), _entry(name, 1, 2000), _entry(7, 2), _entry(8, 1)]
     offsets = _written(path, *records)
     with pytest.raises(CorruptionError, match=r"cannot be replayed: .*at most 1000") as raised:
-        Replay(storage)._file(path, 0)
+        Replay(storage)._replay_file(path, 0)
 
     assert (str(path), offsets[2] + 4) == (raised.value.file, raised.value.offset)
     assert [0] == storage.entries(7).tolist()
@@ -198,7 +198,7 @@ def test_a_cache_that_stays_full(
     monkeypatch.setattr(storage, "add_batch", full)
     monkeypatch.setattr(storage, "flush", lambda: flushes.append(1))
     with pytest.raises(TooManyRequests):
-        Replay(storage)._file(path, 0)
+        Replay(storage)._replay_file(path, 0)
 
     assert 1 == len(flushes)
     assert [0, 1, 2] == storage.entries(7).tolist()
@@ -217,7 +217,7 @@ def test_few_calls_for_many_entries(
         return take(batch, **options)
 
     monkeypatch.setattr(storage, "add_batch", counted)
-    Replay(storage)._file(path, 0)
+    Replay(storage)._replay_file(path, 0)
 
     assert 2 == len(calls)
     assert 2000 == storage.entries(7).size
@@ -269,7 +269,7 @@ def test_whole_entries_cost_no_call_of_their_own(
     zeros = [encode(Entry(7, at, -1, 5, bytes(900)), "CRC32C", "") for at in range(50)]
     offsets = np.array(_written(path, *zeros))
     assert suspicious(offsets, next(scan_journal(path).batches())[1]).size  # type: ignore[arg-type]
-    Replay(storage)._file(path, 0)
+    Replay(storage)._replay_file(path, 0)
 
     assert zeros == [storage.read_entry(7, at) for at in range(50)]
     assert [] == asked
