@@ -1,12 +1,12 @@
-"""Entry logs: the files that hold the records of many ledgers, one behind the other.
+"""Entry logs: files with the records of many ledgers, one after the other.
 
-`writer` appends, rolls and hands out locations, `reader` reads records at known locations: read
-these two first. `open_log` is one log that is being written. `scan` goes through a log from its
-start, `contents` condenses what it met, and `log_account` says what each byte is for.
-`resync` finds where records go on behind damage, `torn_end` tells a log that a crash cut short.
-`record_runs` reads consecutive entries together, `compaction_log` lets the output of a compaction
-appear at once (the compaction itself is `storage.ledgers.garbage_collection`'s), `metadata_cache`
-is what a bookie remembers of its logs. The bytes are `bkstore.formats.entrylog`'s.
+`writer` appends, rolls and returns locations, `reader` reads records at known locations: read
+these two first. `open_log` is one log that is being written. `scan` reads a log from its start,
+`contents` condenses the entries found, and `log_account` counts what each byte is used for.
+`resync` finds the next record after damage, `torn_end` detects a log that a crash cut short.
+`record_runs` reads consecutive entries together. `compaction_log` publishes the output of a
+compaction atomically (`storage.ledgers.garbage_collection` compacts). `metadata_cache` reads a
+bookie's cache of log metadata. The format is in `bkstore.formats.entrylog`.
 """
 
 __all__ = [

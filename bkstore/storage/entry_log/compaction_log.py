@@ -1,15 +1,15 @@
-"""Compaction output that appears at once: `.log.compacting`, then `.log.<old>.compacted`.
+"""Atomic output of a compaction: `.log.compacting`, then `.log.<old>.compacted`.
 
 Steps of `TransactionalEntryLogCompactor`, each durable before the next:
 
-1. wanted records go to ``<new>.log.compacting``, which gets a ledgers map and is synced;
-2. it is linked to ``<new>.log.<old>.compacted`` and to ``<new>.log``, the first name goes;
+1. live records are written to ``<new>.log.compacting``, which gets a ledgers map and is synced;
+2. it is linked to ``<new>.log.<old>.compacted`` and to ``<new>.log``; its first name is removed;
 3. the index is pointed at the new log;
-4. ``.compacted`` goes, then the old log.
+4. ``.compacted`` is removed, then the old log.
 
-`drop_unfinished` and `finish_compacted` clean up what a crash left. (As built upstream, recovery
-names the final log by its id in decimal, so that from id 10 on no location finds it; here it is
-hex as everywhere.)
+`drop_unfinished` and `finish_compacted` clean up after a crash. (Upstream's recovery names the
+final log by its id in decimal, so that no location finds logs from id 10 on; here it is in hex, as
+everywhere else.)
 """
 
 from __future__ import annotations
@@ -28,96 +28,96 @@ from bkstore.storage.entry_log.writer import EntryLogger
 
 COMPACTING = ".compacting"
 COMPACTED = re.compile(r"(0|[1-9a-f][0-9a-f]{0,7})\.log\.(0|[1-9a-f][0-9a-f]{0,7})\.compacted")
-_UNFINISHED = re.compile(r"(0|[1-9a-f][0-9a-f]{0,7})\.log\.compacting")
+_UNFINISHED_PATTERN = re.compile(r"(0|[1-9a-f][0-9a-f]{0,7})\.log\.compacting")
 
 
 class CompactionOutput:
-    """The log that takes the wanted records of one that is compacted; one thread's."""
+    """The new log for the live records of a log being compacted. Used by one thread."""
 
     def __init__(self, logger: EntryLogger, old_id: int) -> None:
         self._logger = logger
         self._files: Files = logger.files
         self._old_id = old_id
         self._log = logger.create_temporary(COMPACTING)
-        self._linked: Path | None = None
+        self._recovery_marker: Path | None = None
 
     def add_batch(self, batch: RecordBatch, ledgers: BatchLedgers) -> Iterator[Int64Array]:
-        """Append the records of a framed batch; yield the locations they will have, int64[n]."""
-        if any(name.scope for name in ledgers.names):
+        """Append the records of a framed batch; yield once their future locations, int64[n]."""
+        if any(ledger_id.scope for ledger_id in ledgers.names):
             self._log.mark_wide()
         yield self._log.add_batch(batch, ledgers)
 
     def publish(self) -> None:
-        """Finish the log; give it its name, and the one that says what it replaces."""
+        """Finish and sync the log; link it to its final name and to the recovery marker."""
         self._log.finish()
         self._log.sync()
         self._log.close()
-        folder = self._log.path.parent
-        final = folder / log_name(self._log.log_id)
-        self._linked = folder / f"{final.name}.{self._old_id:x}.compacted"
-        with writing(self._linked):
-            self._files.link(self._log.path, self._linked)
-            self._files.link(self._log.path, final)
-        with syncing(folder):
-            self._files.sync_dir(folder)
-        self._logger.adopt(self._log.log_id, final)
+        directory = self._log.path.parent
+        final_path = directory / log_name(self._log.log_id)
+        self._recovery_marker = directory / f"{final_path.name}.{self._old_id:x}.compacted"
+        with writing(self._recovery_marker):
+            self._files.link(self._log.path, self._recovery_marker)
+            self._files.link(self._log.path, final_path)
+        with syncing(directory):
+            self._files.sync_dir(directory)
+        self._logger.adopt(self._log.log_id, final_path)
 
     def discard(self) -> None:
-        """Remove the first name, which nothing needs any more."""
+        """Remove the temporary name; needed after success and failure."""
         self._log.close()
         with writing(self._log.path):
             if self._log.path.exists():
                 self._files.unlink(self._log.path)
 
     def settle(self) -> None:
-        """Remove the name that asks for recovery: the index says the new log now."""
-        if self._linked is not None:
-            with writing(self._linked):
-                self._files.unlink(self._linked)
+        """Remove the recovery marker; call it once the index points at the new log."""
+        if self._recovery_marker is not None:
+            with writing(self._recovery_marker):
+                self._files.unlink(self._recovery_marker)
 
 
 def drop_unfinished(currents: Sequence[Path], files: Files) -> None:
-    """Remove compaction output that was not finished when its writer went away."""
+    """Remove compaction output that was not finished before a crash."""
     for current in currents:
         for name in sorted(os.listdir(current)):
-            if _UNFINISHED.fullmatch(name):  # a file of another name was not made by a writer
+            if _UNFINISHED_PATTERN.fullmatch(name):  # other names are not a writer's
                 with writing(current / name):
                     files.unlink(current / name)
 
 
 def compacted_logs(currents: Sequence[Path]) -> list[tuple[Path, int, int]]:
-    """Return (path, new log id, old log id) of finished output whose index switch is not sure."""
-    found = []
+    """Return (path, new log id, old log id) of output that the index may not point at yet."""
+    outputs = []
     for current in currents:
         for name in sorted(os.listdir(current)):
             match = COMPACTED.fullmatch(name)
             if match:
-                found.append((current / name, int(match[1], 16), int(match[2], 16)))
-    return found
+                outputs.append((current / name, int(match[1], 16), int(match[2], 16)))
+    return outputs
 
 
 def finish_compacted(
     logger: EntryLogger, currents: Sequence[Path], switch: Callable[[int, int], bool]
 ) -> list[tuple[int, int]]:
-    """Finish what a crash left: `switch(new, old)` points the index at the new log, durably.
+    """Finish compactions interrupted by a crash; return the (new, old) log ids finished.
 
-    The old log and the name that asked for recovery go afterwards; both stay where `switch`
-    could not do it. Returns the (new, old) pairs that are done.
+    `switch(new, old)` durably points the index at the new log, and returns whether it did. Then
+    the recovery marker and the old log are removed; otherwise both stay.
     """
-    done = []
+    finished = []
     for path, new_id, old_id in compacted_logs(currents):
-        final = path.parent / log_name(new_id)
-        if not final.exists():
-            with writing(final):
-                logger.files.link(path, final)
+        final_path = path.parent / log_name(new_id)
+        if not final_path.exists():
+            with writing(final_path):
+                logger.files.link(path, final_path)
             with syncing(path.parent):
                 logger.files.sync_dir(path.parent)
-        logger.adopt(new_id, final)
+        logger.adopt(new_id, final_path)
         if not switch(new_id, old_id):
             continue
         with writing(path):
             logger.files.unlink(path)
         if old_id in logger.log_ids:
             logger.remove(old_id)
-        done.append((new_id, old_id))
-    return done
+        finished.append((new_id, old_id))
+    return finished

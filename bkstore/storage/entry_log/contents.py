@@ -1,7 +1,7 @@
-"""What a scanned entry log holds: the entries of each of its ledgers, condensed.
+"""The contents of a scanned entry log: the entries of each of its ledgers, condensed.
 
-Sequence groups in a few flat arrays, so that the answers of many logs fit in memory: a ledger
-without gaps or with a long regular stripe takes 56 bytes, however many entries it has.
+Sequence groups are kept in a few flat arrays, so that the contents of many logs fit in memory: a
+ledger without gaps or with a long regular stripe takes 56 bytes, however many entries it has.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId
 from bkstore.index.api import Finding
 from bkstore.storage.entry_log.scan import LogBatch, scan_log
 
-_ROWS = 1 << 20
-"""Records that are condensed at a time: 24 MB of ids, and twice as much to sort them."""
+_MAX_ROWS = 1 << 20
+"""Records condensed at a time: 24 MB of ids, and twice as much to sort them."""
 
-_FEW = 8
-"""Runs of a ledger that stay a group each: looking for a stripe costs more than it saves."""
+_MAX_PLAIN_RUNS = 8
+"""Up to so many runs of a ledger become a group each: a search for stripes would not pay."""
 
 
 class _Rows(NamedTuple):
@@ -36,34 +36,40 @@ class _Rows(NamedTuple):
 
     def groups(self) -> Iterator[tuple[LedgerId, Int64Array]]:
         """Yield (ledger, sequence groups) of each ledger, the groups ordered and disjoint."""
-        # By ledger, each ledger's rows in log order. A run of ids ends where the ledger changes, or
-        # where the next id is not one more.
+        # Sort by ledger, each ledger's rows in log order. A run of ids ends where the ledger
+        # changes, or where the next id is not one more.
         order = order_by_ledger(self.scope_id, self.ledger_id)
         scopes, ledgers, entries = (column[order] for column in self)
-        other = (scopes[1:] != scopes[:-1]) | (ledgers[1:] != ledgers[:-1])
-        opens = np.flatnonzero(other | (np.diff(entries) != 1)) + 1
-        starts = np.concatenate(([0], opens))
+        is_new_ledger = (scopes[1:] != scopes[:-1]) | (ledgers[1:] != ledgers[:-1])
+        changes = np.flatnonzero(is_new_ledger | (np.diff(entries) != 1)) + 1
+        starts = np.concatenate(([0], changes))
         first, size = entries[starts], np.diff(starts, append=entries.size)
         runs = np.stack((first, first, size, np.zeros_like(first)), axis=1)
-        # Which runs are each ledger's, and which ledgers have a run that begins before the end of
-        # the one above it: late entries and copies, which have to be sorted.
-        own = np.concatenate(([0], np.flatnonzero(other[opens - 1]) + 1, [starts.size]))
-        back = np.flatnonzero(first[1:] < first[:-1] + size[:-1]) + 1  # not those of a new ledger
-        unsorted = set(np.searchsorted(own, np.setdiff1d(back, own), "right").tolist())
-        # A few ordered runs are groups as they are. The others take the way that finds stripes.
-        for number, (lo, hi) in enumerate(pairwise(own.tolist()), 1):
-            at = starts[lo]
-            name = LedgerId.from_signed(int(scopes[at]), int(ledgers[at]))
-            if hi - lo <= _FEW and number not in unsorted:
-                yield name, runs[lo:hi].copy()
+        # Assign the runs to ledgers. Find the ledgers with a run that begins before the end of the
+        # previous one (late entries, copies): these must be sorted.
+        ledger_runs = np.concatenate(
+            ([0], np.flatnonzero(is_new_ledger[changes - 1]) + 1, [starts.size])
+        )
+        late_runs = (
+            np.flatnonzero(first[1:] < first[:-1] + size[:-1]) + 1
+        )  # first runs of ledgers are removed next
+        unsorted = set(
+            np.searchsorted(ledger_runs, np.setdiff1d(late_runs, ledger_runs), "right").tolist()
+        )
+        # A few ordered runs are groups already. `from_entries` sorts the others and finds stripes.
+        for ledger_number, (lo, hi) in enumerate(pairwise(ledger_runs.tolist()), 1):
+            row = starts[lo]
+            ledger_id = LedgerId.from_signed(int(scopes[row]), int(ledgers[row]))
+            if hi - lo <= _MAX_PLAIN_RUNS and ledger_number not in unsorted:
+                yield ledger_id, runs[lo:hi].copy()
             else:
-                end = starts[hi] if hi < starts.size else entries.size
-                yield name, Availability.from_entries(entries[at:end]).groups
+                stop = starts[hi] if hi < starts.size else entries.size
+                yield ledger_id, Availability.from_entries(entries[row:stop]).groups
 
 
 @dataclass(frozen=True, eq=False)
 class LogContents:
-    """The entries of each ledger of one log, and what was odd or damaged in it.
+    """The entries of each ledger of one log, and the findings of its scan.
 
     `ledgers` is int64[n, 2], (scope, ledger) in two's complement; ledger number i has the rows
     ``bounds[i]:bounds[i + 1]`` of `groups`, int64[m, 4].
@@ -76,25 +82,27 @@ class LogContents:
 
     @classmethod
     def of(cls, held: dict[LedgerId, Int64Array], findings: Iterable[Finding] = ()) -> LogContents:
-        """Return contents of the sequence groups by ledger."""
+        """Return the contents with these sequence groups by ledger."""
         rows = list(held.values())
-        ledgers = np.array([name.signed for name in held], np.int64).reshape(-1, 2)
+        ledgers = np.array([ledger_id.signed for ledger_id in held], np.int64).reshape(-1, 2)
         bounds = np.cumsum([0, *map(len, rows)])
         groups = np.concatenate(rows) if rows else np.empty((0, 4), np.int64)
         return cls(ledgers, bounds, groups, tuple(findings))
 
     def entries(self, ledger: LedgerId) -> Availability:
-        """Return the entries of a ledger that are in the log; none if it has none. O(ledgers)."""
+        """Return the entries of a ledger in the log, which may be none. O(ledgers)."""
         scope, number = ledger.signed
-        found = np.flatnonzero((self.ledgers[:, 1] == number) & (self.ledgers[:, 0] == scope))
-        if not found.size:
+        ledger_rows = np.flatnonzero((self.ledgers[:, 1] == number) & (self.ledgers[:, 0] == scope))
+        if not ledger_rows.size:
             return Availability()
-        return _entries(self.groups[slice(*self.bounds[found[0] : found[0] + 2].tolist())])
+        return _entries(
+            self.groups[slice(*self.bounds[ledger_rows[0] : ledger_rows[0] + 2].tolist())]
+        )
 
     @property
     def damage(self) -> Finding | None:
-        """The first damage that the scan met, None if there was none: the log is whole."""
-        return next((found for found in self.findings if found.severity == "damage"), None)
+        """The first damage found by the scan, None if the log is intact."""
+        return next((finding for finding in self.findings if finding.severity == "damage"), None)
 
     @property
     def nbytes(self) -> int:
@@ -103,49 +111,53 @@ class LogContents:
 
 
 def scan_contents(path: str, oddities: Iterable[Finding] = ()) -> LogContents:
-    """Return what a log holds, by one scan of it; damage is told in `findings`.
+    """Scan a log and return its contents, with damage in `findings`, after `oddities`.
 
-    Raises `BkstoreError` where the file cannot be opened or read. Some 400 ns a record, and for
-    each million of records 5 us a ledger (100 us and more where its entries are in many pieces).
+    Raises `BkstoreError` if the file cannot be opened or read. About 400 ns a record, and for
+    each million records 5 us a ledger (100 us and more if its entries are in many runs).
     """
-    findings, held = list(oddities), dict[LedgerId, Int64Array]()
-    for rows in _gathered(scan_log(path, findings), path, findings):
-        for name, groups in rows.groups():
-            before = held.get(name)
-            held[name] = groups if before is None else _united(before, groups)
-    return LogContents.of(held, findings)
+    findings, groups_of_ledger = list(oddities), dict[LedgerId, Int64Array]()
+    for rows in _gather_rows(scan_log(path, findings), path, findings):
+        for ledger_id, groups in rows.groups():
+            earlier_groups = groups_of_ledger.get(ledger_id)
+            groups_of_ledger[ledger_id] = (
+                groups if earlier_groups is None else _unite(earlier_groups, groups)
+            )
+    return LogContents.of(groups_of_ledger, findings)
 
 
 def _entries(groups: Int64Array) -> Availability:
-    """Return the entries of rows that are canonical, or runs ordered and disjoint."""
+    """Return the entries of groups that are canonical, or ordered and disjoint runs."""
     columns = Groups(*groups.T.copy())
     if columns.period.any() or columns.first.size == 1:
         return Availability.from_canonical(columns)
     return Availability.from_runs(columns.first, columns.ends)
 
 
-def _united(one: Int64Array, other: Int64Array) -> Int64Array:
+def _unite(one: Int64Array, other: Int64Array) -> Int64Array:
     return (_entries(one) | _entries(other)).groups
 
 
-def _gathered(batches: Iterable[LogBatch], path: str, findings: list[Finding]) -> Iterator[_Rows]:
-    """Yield the ids of about a million records at a time."""
+def _gather_rows(
+    batches: Iterable[LogBatch], path: str, findings: list[Finding]
+) -> Iterator[_Rows]:
+    """Yield the ids of about a million records at a time; leave out ids that are too large."""
     parts: list[_Rows] = []
     count = 0
     for batch in batches:
-        beyond = np.flatnonzero(batch.entry_id > MAX_ENTRY_ID)
-        if beyond.size:
+        too_large = np.flatnonzero(batch.entry_id > MAX_ENTRY_ID)
+        if too_large.size:
             detail = f"record of an entry beyond id {MAX_ENTRY_ID}"
-            findings.append(Finding("damage", detail, path, int(batch.position[beyond[0]])))
+            findings.append(Finding("damage", detail, path, int(batch.position[too_large[0]])))
             batch = batch.where(np.flatnonzero(batch.entry_id <= MAX_ENTRY_ID))
         parts.append(_Rows(batch.scope_id, batch.ledger_id, batch.entry_id))
         count += len(batch)
-        if count >= _ROWS:
-            yield _joined(parts)
+        if count >= _MAX_ROWS:
+            yield _join(parts)
             parts, count = [], 0
     if count:
-        yield _joined(parts)
+        yield _join(parts)
 
 
-def _joined(parts: list[_Rows]) -> _Rows:
+def _join(parts: list[_Rows]) -> _Rows:
     return _Rows(*(np.concatenate(columns) for columns in zip(*parts)))

@@ -1,7 +1,7 @@
-"""What every byte of an entry log is for, as a scan met it.
+"""LogAccount: what every byte of an entry log is used for, as found by a scan.
 
-A scan that names its findings says what was wrong; the account says how much of the file that is,
-and that the rest was read. Format: `docs/formats/entrylog.md`.
+The findings of a scan say what is wrong; the account says how much of the file that is, and that
+the rest was read. Format: `docs/formats/entrylog.md`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from bkstore.storage.entry_log.resync import ENTRY, FILLER, MAP, Run
 
 @dataclass
 class LogAccount:
-    """Bytes of an entry log by what they are for; `passed_over` has the (start, end) of the rest.
+    """Bytes of an entry log by their use; `passed_over` has the (start, end) of damaged ranges.
 
-    `header` counts the 1024 bytes, and the filler behind them in a log of the direct-IO logger.
+    `header` counts the 1024 bytes, and the filler after them in a log of the direct-IO logger.
     Records and batches of the ledgers map count with the 4 bytes of their size. `padding` is
-    0xF0 up to a multiple of 4096, and zeros at the end. `map_at` is where the first batch of the
-    map begins, `map_sizes` what the batches say, `map_errors` what is wrong in them as (offset,
+    0xF0 up to a multiple of 4096, and zeros at the end. `map_at` is the offset of the map's first
+    batch, `map_sizes` the bytes per ledger that it states, `map_errors` its errors as (offset,
     reason).
     """
 
@@ -40,30 +40,30 @@ class LogAccount:
 
     @property
     def bytes(self) -> int:
-        """The bytes that are for something; with those passed over, the file's size."""
+        """The bytes with a known use; with those in `passed_over`, the file's size."""
         return self.header + self.record_bytes + self.map + self.padding
 
     def take(self, run: Run) -> None:
         """Count the frames of a run."""
-        entries = run.kinds == ENTRY
-        self.records += int(np.count_nonzero(entries))
-        self.record_bytes += int(run.sizes[entries].sum()) + PREFIX * int(entries.sum())
-        for at in np.flatnonzero(~entries).tolist():
-            size = int(run.sizes[at])
-            if run.kinds[at] == FILLER:
+        is_entry = run.kinds == ENTRY
+        self.records += int(np.count_nonzero(is_entry))
+        self.record_bytes += int(run.sizes[is_entry].sum()) + PREFIX * int(is_entry.sum())
+        for frame in np.flatnonzero(~is_entry).tolist():
+            size = int(run.sizes[frame])
+            if run.kinds[frame] == FILLER:
                 self.header += DIRECT_HEADER_SIZE - HEADER_SIZE
-            elif run.kinds[at] == MAP:
+            elif run.kinds[frame] == MAP:
                 self.map += PREFIX + size
-                self._take_map(run, at, size)
+                self._count_map_batch(run, frame, size)
 
-    def _take_map(self, run: Run, at: int, size: int) -> None:
-        place, start = run.start(at), int(run.offsets[at])
+    def _count_map_batch(self, run: Run, frame: int, size: int) -> None:
+        batch_offset, start = run.start(frame), int(run.offsets[frame])
         if self.map_at is None:
-            self.map_at = place
+            self.map_at = batch_offset
         try:
             pairs = decode_map_batch(run.data[start : start + size].tobytes())
         except CorruptionError as error:
-            self.map_errors.append((place, error.reason))
+            self.map_errors.append((batch_offset, error.reason))
             return
-        for ledger, count in pairs:
-            self.map_sizes[ledger] = self.map_sizes.get(ledger, 0) + count
+        for ledger_id, ledger_bytes in pairs:
+            self.map_sizes[ledger_id] = self.map_sizes.get(ledger_id, 0) + ledger_bytes

@@ -1,8 +1,8 @@
-"""The `metadata-cache` database: what a bookie's garbage collection keeps of its entry logs.
+"""The `metadata-cache` database: entry log metadata kept by a bookie's garbage collection.
 
 A RocksDB database in ``current/`` (with `gcEntryLogMetadataCacheEnabled`): key i64 log id, value
-the metadata of a closed log, deleted ledgers taken off. Empty after a compaction; the next pass
-of garbage collection fills it again. Source: `bookie/PersistentEntryLogMetadataMap`.
+the metadata of a closed log without deleted ledgers. Empty after a compaction; the next pass of
+garbage collection fills it again. Source: `bookie/PersistentEntryLogMetadataMap`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from bkstore.storage.directories.unknown_files import METADATA_CACHE
 
 
 def read_metadata_cache(current: Path, live: bool = False) -> dict[int, LogMetadata]:
-    """Return the metadata by log id; nothing where `current` has no such database.
+    """Return the metadata by log id; empty if `current` has no such database.
 
-    Never writes there. Raises `CorruptionError` for a row that is none, and what opening a
-    RocksDB database raises.
+    Never writes there. Raises `CorruptionError` for a malformed row, and the errors of opening a
+    RocksDB database.
     """
     path = current / METADATA_CACHE
     if not os.path.lexists(path):
@@ -28,12 +28,12 @@ def read_metadata_cache(current: Path, live: bool = False) -> dict[int, LogMetad
 
     database = Database(path, live=live)
     try:
-        return dict(_entry(path, key, value) for key, value in database.rows())
+        return dict(_decode_row(path, key, value) for key, value in database.rows())
     finally:
         database.close()
 
 
-def _entry(path: Path, key: bytes, value: bytes) -> tuple[int, LogMetadata]:
+def _decode_row(path: Path, key: bytes, value: bytes) -> tuple[int, LogMetadata]:
     try:
         metadata = LogMetadata.from_bytes(value)
     except CorruptionError as error:

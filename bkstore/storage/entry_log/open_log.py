@@ -1,4 +1,4 @@
-"""OpenLog: one entry log that takes records; its write buffer, its ledgers, its end."""
+"""OpenLog: one entry log that takes records, with its write buffer and ledgers map."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from bkstore.formats.entrylog import HEADER_SIZE, MAP_FIELDS_OFFSET, PREFIX, Log
 from bkstore.ids import Int64Array, LedgerId, make_locations
 
 HARD_LIMIT = 2**31 - 1
-"""Bytes that a log can have: positions are 32-bit, and upstream takes them for signed."""
+"""Largest size of a log: positions are 32-bit, and upstream reads them as signed."""
 
-_BUFFER = 64 << 10  # writeBufferSizeBytes
+_BUFFER_SIZE = 64 << 10  # writeBufferSizeBytes
 
 
 class OpenLog:
-    """A log that takes records: its file, what is written, what is still buffered.
+    """A log that takes records: its file, the number of bytes written, and the write buffer.
 
-    A write that fails (`WriteFailed`, a full disk say) takes nothing: what was buffered stays so,
-    and the next try writes at the same place. Threads: those of its `EntryLogger`'s lock.
+    After a failed write (`WriteFailed`, such as on a full disk) the buffer stays, and the next
+    attempt writes at the same position. Threads: the caller holds the `EntryLogger`'s lock.
     """
 
     def __init__(self, log_id: int, path: Path, fd: int, files: Files) -> None:
@@ -34,39 +34,39 @@ class OpenLog:
         self.written = HEADER_SIZE
         self.buffer = bytearray()
         self._metadata = LogMetadata(log_id)
-        self._last: LedgerId | None = None
-        self._last_bytes = 0
+        self._last_ledger: LedgerId | None = None
+        self._last_ledger_bytes = 0
         self._files = files
 
     @property
     def end(self) -> int:
-        """The position behind the last record, buffered ones included."""
+        """The position after the last record, buffered or not."""
         return self.written + len(self.buffer)
 
     @property
     def metadata(self) -> LogMetadata:
-        """Which ledgers the log has, with their bytes."""
-        if self._last is not None:
-            self._metadata.add(self._last, self._last_bytes)
-            self._last = None
+        """The ledgers of the log, with the bytes of each."""
+        if self._last_ledger is not None:
+            self._metadata.add(self._last_ledger, self._last_ledger_bytes)
+            self._last_ledger = None
         return self._metadata
 
     # -- appending
 
     def try_add(self, ledger: LedgerId, record: bytes, limit: int) -> int:
-        """Append one record and return its location; 0 where the buffer or the log is full.
+        """Append one record and return its location; 0 if the buffer is full.
 
-        Full is a log that would grow past `limit`.
+        Also returns 0, without appending, if the log would exceed `limit`.
         """
         size, buffer = len(record), self.buffer
         buffered = len(buffer)
         position = self.written + buffered + PREFIX
-        if buffered >= _BUFFER or position + size > limit:
+        if buffered >= _BUFFER_SIZE or position + size > limit:
             return 0
         buffer += size.to_bytes(PREFIX, "big") + record
-        if ledger is not self._last:
-            self._count(ledger)
-        self._last_bytes += PREFIX + size
+        if ledger is not self._last_ledger:
+            self._count_from(ledger)
+        self._last_ledger_bytes += PREFIX + size
         return self.log_id << 32 | position
 
     def add(self, ledger: LedgerId, record: bytes) -> int:
@@ -74,35 +74,35 @@ class OpenLog:
         self.push_if_full()
         return self.try_add(ledger, record, 1 << 32)
 
-    def _count(self, ledger: LedgerId) -> None:
-        """Begin to count the bytes of another ledger: those of many single adds in one sum."""
-        if self._last is not None:
-            self._metadata.add(self._last, self._last_bytes)
-        self._last, self._last_bytes = ledger, 0
+    def _count_from(self, ledger: LedgerId) -> None:
+        """Start to sum the bytes of another ledger; add the last ledger's sum to the metadata."""
+        if self._last_ledger is not None:
+            self._metadata.add(self._last_ledger, self._last_ledger_bytes)
+        self._last_ledger, self._last_ledger_bytes = ledger, 0
 
     def add_batch(self, batch: RecordBatch, ledgers: BatchLedgers) -> Int64Array:
         """Append the records of a framed batch and return their locations, int64[n].
 
-        What fits into the write buffer waits there; more is written at once, without a copy.
+        Buffers a batch that fits into the write buffer; writes a larger one without a copy.
         """
         positions = self.end + batch.offsets
-        if len(self.buffer) + len(batch.buffer) < _BUFFER:
+        if len(self.buffer) + len(batch.buffer) < _BUFFER_SIZE:
             self.buffer += batch.buffer
         else:
             self.push()
             with writing(self.path):
                 self._files.pwrite(self.fd, batch.buffer, self.written)
             self.written += len(batch.buffer)
-        self.metadata.add_all(_bytes_of_each(batch, ledgers))
+        self.metadata.add_all(_bytes_by_ledger(batch, ledgers))
         return make_locations(self.log_id, positions)
 
     def push_if_full(self) -> None:
         """Write the buffer if it is full."""
-        if len(self.buffer) >= _BUFFER:
+        if len(self.buffer) >= _BUFFER_SIZE:
             self.push()
 
     def push(self) -> None:
-        """Hand what is buffered to the operating system. No sync."""
+        """Write the buffer to the file, without a sync."""
         if self.buffer:
             with writing(self.path):
                 self._files.pwrite(self.fd, self.buffer, self.written)
@@ -110,7 +110,7 @@ class OpenLog:
             self.buffer = bytearray()
 
     def mark_wide(self) -> None:
-        """Make the log one of version 2, before a record of another scope than 0."""
+        """Change the log to version 2, which a record of a scope other than 0 needs."""
         if self.version != entrylog.VERSION_2:
             with writing(self.path):
                 self._files.pwrite(self.fd, entrylog.VERSION_2.to_bytes(4, "big"), 4)
@@ -119,7 +119,7 @@ class OpenLog:
     # -- the end
 
     def finish(self) -> None:
-        """Append the ledgers map, then point the header at it; a cut-off map is not named."""
+        """Append the ledgers map, then point the header at it, so never at a partial map."""
         self.push()
         sizes = self.metadata.ledgers
         ledgers_map = entrylog.encode_ledgers_map(sizes)
@@ -130,7 +130,7 @@ class OpenLog:
                 self._files.pwrite(self.fd, fields, MAP_FIELDS_OFFSET)
 
     def sync(self) -> None:
-        """Write what is buffered, and make all of it durable; not the file's name."""
+        """Write the buffer and sync the file, but not its directory."""
         self.push()
         with syncing(self.path):
             self._files.fsync(self.fd)
@@ -142,10 +142,10 @@ class OpenLog:
             self.fd = -1
 
 
-def _bytes_of_each(batch: RecordBatch, ledgers: BatchLedgers) -> list[tuple[LedgerId, int]]:
-    """Return the bytes of each ledger's frames, in the order in which they first appear."""
+def _bytes_by_ledger(batch: RecordBatch, ledgers: BatchLedgers) -> list[tuple[LedgerId, int]]:
+    """Return (ledger id, bytes of its frames), in the order of first appearance."""
     if ledgers.numbers is None:
-        return [(name, len(batch.buffer)) for name in ledgers.names]
-    sums = np.zeros(len(ledgers.names), np.int64)
-    np.add.at(sums, ledgers.numbers, batch.sizes + PREFIX)
-    return list(zip(ledgers.names, sums.tolist()))
+        return [(ledger_id, len(batch.buffer)) for ledger_id in ledgers.names]
+    ledger_bytes = np.zeros(len(ledgers.names), np.int64)
+    np.add.at(ledger_bytes, ledgers.numbers, batch.sizes + PREFIX)
+    return list(zip(ledgers.names, ledger_bytes.tolist()))

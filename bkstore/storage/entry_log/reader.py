@@ -1,8 +1,8 @@
-"""Reading records of entry logs at known locations: one by one, and many in few reads.
+"""Reads records of entry logs at known locations: one by one, or many in few reads.
 
-A location points at the record, 4 bytes behind its size. What is read is checked as upstream
-checks it (`DefaultEntryLogger.validateEntry`): size, ledger and entry id must fit, anything
-else is damage and never "not found". Digests are not checked here: a bookie has no password.
+A location points at the record, 4 bytes after its size. Records are checked as upstream checks
+them (`DefaultEntryLogger.validateEntry`): size, ledger and entry id must match; anything else is
+damage and never "not found". Digests are not checked: a bookie has no password.
 """
 
 from __future__ import annotations
@@ -24,43 +24,43 @@ from bkstore.formats.syntax.framing import words_at
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import Closing
 
-_SHORT, _GUESS = 512, 2048
-"""Bytes that one read of size and record takes: of a log whose records so far were short, else."""
+_MIN_READ_SIZE, _READ_SIZE = 512, 2048
+"""Bytes of a first read: while all records of a log were short, and after a longer one."""
 
-_SIZE = Struct(">i").unpack_from
-_IDS_V1 = Struct(">qq").unpack_from
-_START_V1 = Struct(">iqq").unpack_from  # the size, and the ids behind it
-_START = np.dtype([("size", ">i4"), ("ledger", ">i8"), ("entry", ">i8")])
-_START_BYTES = np.dtype(f"V{_START.itemsize}")
-_LEAST = PREFIX + V1_HEADER
+_unpack_size = Struct(">i").unpack_from
+_unpack_ids_v1 = Struct(">qq").unpack_from
+_unpack_frame_start = Struct(">iqq").unpack_from  # the size, then the ids
+_FRAME_START = np.dtype([("size", ">i4"), ("ledger", ">i8"), ("entry", ">i8")])
+_FRAME_START_BYTES = np.dtype(f"V{_FRAME_START.itemsize}")
+_MIN_FRAME_SIZE = PREFIX + V1_HEADER
 _IDS_V2 = Struct(">qqq")
-_OPEN_LOGS = 64
+_MAX_OPEN_LOGS = 64
 WINDOW = 8 << 20
-"""Bytes read at a time by a batch: a whole one of the default limit, with nothing to join."""
+"""Bytes that a batch read takes at once: enough for a batch of the default size limit."""
 
-_SPARSE = 4
-"""Of a window of which less than one byte in so many is wanted, only those are kept."""
+_SPARSE_FACTOR = 4
+"""If less than one byte in so many of a buffer is needed, only the records are kept."""
 
-_WIDEST_GAP = 16384
-"""From one wanted record to the next: up to that, one read for both is cheaper than two."""
+_MAX_GAP = 16384
+"""Largest distance of two records at which one read for both is cheaper than two."""
 
-_FEW = 4  # fewer neighbours are read one by one: an array read costs some 40 us of its own
-_MANY_LONELY = 64
+_MIN_RUN_LENGTH = 4  # shorter runs are read singly: an array read costs some 40 us
+_MAX_SINGLES = 64
 
-_NONE = np.empty(0, np.int64)
+_NO_ENTRIES = np.empty(0, np.int64)
 
 
 class OpenFile:
     """A file that is open for reading, as `fd`.
 
-    Closed when the last reader lets go, so that leaving a pool never pulls it away from one.
+    It is closed when the last reference goes, so that a reader keeps it after it left the cache.
     """
 
     __slots__ = ("fd", "guess", "path")
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.guess = _SHORT
+        self.guess = _MIN_READ_SIZE
         self.fd = open_regular(path)
 
     def __del__(self) -> None:
@@ -70,26 +70,27 @@ class OpenFile:
 
 
 class LogReader(Closing):
-    """Reads records by location from the logs that `find` gives the paths of.
+    """Reads records by location.
 
-    `find(log_id)` returns a path, None if there is no such log. Keeps up to 64 logs open.
+    `find(log_id)` returns a log's path, None if there is no such log. Keeps up to 64 logs open.
     Threads: safe, without a lock. Fork: safe (reads by position).
     """
 
     def __init__(self, find: Callable[[int], str | os.PathLike[str] | None]) -> None:
         self._find = find
-        self._handles: dict[int, OpenFile] = {}
+        self._open_files: dict[int, OpenFile] = {}
 
     def close(self) -> None:
         """Close the logs; a later read opens them again."""
-        self._handles.clear()
+        self._open_files.clear()
 
     def forget(self, log_id: int) -> None:
-        """Close one log, which is being removed."""
-        self._handles.pop(log_id, None)
+        """Close one log, because it is being removed."""
+        self._open_files.pop(log_id, None)
 
-    def _handle(self, log_id: int) -> OpenFile:
-        handle = self._handles.get(log_id)
+    def _open_log(self, log_id: int) -> OpenFile:
+        """Return a log opened for reading; close the oldest beyond the limit."""
+        handle = self._open_files.get(log_id)
         if handle is not None:
             return handle
         path = self._find(log_id)
@@ -101,76 +102,76 @@ class LogReader(Closing):
             raise CorruptionError(path, None, "no such entry log") from None
         except OSError as error:
             raise unreadable(error, path) from error
-        self._handles[log_id] = handle
-        while len(self._handles) > _OPEN_LOGS:
-            self._handles.pop(next(iter(self._handles)), None)
+        self._open_files[log_id] = handle
+        while len(self._open_files) > _MAX_OPEN_LOGS:
+            self._open_files.pop(next(iter(self._open_files)), None)
         return handle
 
     def lost(self, locations: Int64Array) -> int:
-        """Return how many locations, from the first on, point into no log or behind its end.
+        """Return how many leading locations point into one missing log or past its end.
 
-        All of them into the same log: what is wrong with one is wrong with each.
+        They can be reported together, as the cause is the same for each.
         """
         if not locations.size:
             return 0
-        log_id, least = int(locations[0]) >> 32, 0
+        log_id, log_size = int(locations[0]) >> 32, 0
         with suppress(CorruptionError):
-            least = os.fstat(self._handle(log_id).fd).st_size
-        low, stop, look = (log_id << 32) + least, 0, _GUESS
+            log_size = os.fstat(self._open_log(log_id).fd).st_size
+        first_lost, stop, part_size = (log_id << 32) + log_size, 0, _READ_SIZE
         while stop < locations.size:
-            part = locations[stop : stop + look]
-            readable = (part < low) | (part >> 32 != log_id)
-            if readable.any():
-                return stop + int(np.argmax(readable))
-            stop, look = stop + part.size, 2 * look
+            part = locations[stop : stop + part_size]
+            is_other = (part < first_lost) | (part >> 32 != log_id)
+            if is_other.any():
+                return stop + int(np.argmax(is_other))
+            stop, part_size = stop + part.size, 2 * part_size
         return stop
 
     # -- one record
 
     def read(self, location: int, ledger: LedgerId, entry_id: int) -> bytes:
-        """Return the record at a location: one read, two for a long one.
+        """Return the record at a location, with one read, or two for a long record.
 
-        Raises `CorruptionError` if there is none, or it is another ledger's or entry's.
+        Raises `CorruptionError` if there is no record, or that of another entry.
         """
         log_id, position = location >> 32, location & 0xFFFFFFFF
-        handle = self._handles.get(log_id) or self._handle(log_id)
+        handle = self._open_files.get(log_id) or self._open_log(log_id)
         try:
             data = os.pread(handle.fd, handle.guess, position - PREFIX if position > PREFIX else 0)
         except OSError as error:
             raise unreadable(error, handle.path) from error
-        if len(data) >= _LEAST:  # the common case first, with few steps
-            size, number, entry = _START_V1(data)
+        if len(data) >= _MIN_FRAME_SIZE:  # fast path: a complete record of version 1
+            size, number, entry = _unpack_frame_start(data)
             end = PREFIX + size
-            if _LEAST <= end <= len(data) and entry == entry_id and ledger == (0, number):
+            if _MIN_FRAME_SIZE <= end <= len(data) and entry == entry_id and ledger == (0, number):
                 return data[PREFIX:end]
-        return self._uncommon(handle, data, position, ledger, entry_id)
+        return self._check_record(handle, data, position, ledger, entry_id)
 
-    def _uncommon(
+    def _check_record(
         self, handle: OpenFile, data: bytes, position: int, ledger: LedgerId, entry_id: int
     ) -> bytes:
-        """Return a record of a scope, or one that is longer than what was read; or raise."""
-        size = _SIZE(data)[0] if len(data) >= PREFIX else 0
+        """Return a record that has a scope or was not read completely; raise if it mismatches."""
+        size = _unpack_size(data)[0] if len(data) >= PREFIX else 0
         if V1_HEADER <= size <= len(data) - PREFIX:
             record = data[PREFIX : PREFIX + size]
         else:
-            record = self._long(handle, position, size, len(data))
+            record = self._read_long(handle, position, size, len(data))
         if ledger.scope == 0:
-            same = _IDS_V1(record) == (ledger.ledger, entry_id)
+            is_match = _unpack_ids_v1(record) == (ledger.ledger, entry_id)
         else:
-            same = record[0] >= 0x80 and record[1:25] == _IDS_V2.pack(*ledger.signed, entry_id)
-        if not same:
-            raise _foreign(handle, position, ledger, entry_id)
+            is_match = record[0] >= 0x80 and record[1:25] == _IDS_V2.pack(*ledger.signed, entry_id)
+        if not is_match:
+            raise _mismatch_error(handle, position, ledger, entry_id)
         return record
 
-    def _long(self, handle: OpenFile, position: int, size: int, got: int) -> bytes:
-        """Read a record that did not fit the first read, if its size is possible at all."""
-        handle.guess = _GUESS  # copying four times as much is cheaper than to read twice
-        left = os.fstat(handle.fd).st_size - position
-        if position < PREFIX or got < PREFIX or left <= 0:
-            reason = f"location points behind the end of the log ({left + position} bytes)"
+    def _read_long(self, handle: OpenFile, position: int, size: int, read_size: int) -> bytes:
+        """Read a record that did not fit the first read; raise if its size is impossible."""
+        handle.guess = _READ_SIZE  # copying four times as much is cheaper than reading twice
+        bytes_left = os.fstat(handle.fd).st_size - position
+        if position < PREFIX or read_size < PREFIX or bytes_left <= 0:
+            reason = f"location points behind the end of the log ({bytes_left + position} bytes)"
             raise CorruptionError(handle.path, position, reason)
-        if not V1_HEADER <= size <= left:
-            reason = f"record of {size} bytes, {left} are left in the log"
+        if not V1_HEADER <= size <= bytes_left:
+            reason = f"record of {size} bytes, {bytes_left} are left in the log"
             raise CorruptionError(handle.path, position - PREFIX, reason)
         record = os.pread(handle.fd, size, position)
         if len(record) < size:
@@ -186,205 +187,227 @@ class LogReader(Closing):
         locations: Int64Array,
         max_bytes: int | None = None,
     ) -> RecordBatch:
-        """Return the records of `entries` in their order, coalescing reads of neighbours.
+        """Return the records of `entries` in their order, with coalesced reads.
 
-        Ends early once the records passed by make more than `max_bytes` (4 + size each; the
-        first one always comes), or at damage, which `stopped` then holds. Damage at the first
-        entry raises. Cost: one read a MiB where records lie together.
+        Ends early once the records have more than `max_bytes` (4 + size each; the first one is
+        always returned), or at damage, which is then in `stopped`. Damage at the first entry is
+        raised. Cost: one read per window of adjacent records.
         """
         parts: list[RecordBatch] = []
-        left = max_bytes
-        window = WINDOW if left is None else min(max(left, _GUESS) + _WIDEST_GAP, WINDOW)
-        # Most batches lie in one piece: one read brings all, and nothing has to be joined.
-        if _in_one_read(locations, window):
-            first = self._window(ledger, entries, locations, window)
-            if len(first) == len(entries):
-                return first
-            parts.append(first)
-            entries, locations = entries[len(first) :], locations[len(first) :]
-            left = None if left is None else left - _frames(first)
-            if left is not None and left < 0:
-                return first
-        # The rest lies in several pieces, or the first read met something odd: it is taken piece
-        # by piece, up to the limit or to damage.
-        for part in self._windows(ledger, entries, locations, window):
+        bytes_left = max_bytes
+        window_size = (
+            WINDOW if bytes_left is None else min(max(bytes_left, _READ_SIZE) + _MAX_GAP, WINDOW)
+        )
+        # Most batches are adjacent records: one read returns all, and nothing has to be joined.
+        if _in_one_read(locations, window_size):
+            first_part = self._read_window(ledger, entries, locations, window_size)
+            if len(first_part) == len(entries):
+                return first_part
+            parts.append(first_part)
+            entries, locations = entries[len(first_part) :], locations[len(first_part) :]
+            bytes_left = None if bytes_left is None else bytes_left - _framed_size(first_part)
+            if bytes_left is not None and bytes_left < 0:
+                return first_part
+        # The records are scattered, or the first read met something odd: read part by part, up to
+        # the limit or to damage.
+        for part in self._read_windows(ledger, entries, locations, window_size):
             parts.append(part)
             if part.stopped is not None:
                 break
-            if left is not None:
-                left -= _frames(part)
-                if left < 0:
+            if bytes_left is not None:
+                bytes_left -= _framed_size(part)
+                if bytes_left < 0:
                     break
         batch = RecordBatch.joined(parts)
         if not len(batch) and batch.stopped is not None:
             raise batch.stopped
         return batch
 
-    def _windows(
+    def _read_windows(
         self, ledger: LedgerId, entries: Int64Array, locations: Int64Array, window: int
     ) -> Iterator[RecordBatch]:
-        """Yield batches that one read each brings; lonely records are gathered into one batch."""
-        lonely: list[int] = []
+        """Yield batches, each from one read; short runs are read singly and gathered."""
+        singles: list[int] = []
         try:
-            for start, stop in _runs(locations):
-                # Lonely records wait for others, which must not overtake them: those that wait
-                # come out before a longer stretch does.
-                if stop - start < _FEW:
-                    lonely.extend(range(start, stop))
-                    if len(lonely) < _MANY_LONELY and stop < entries.size:
+            for start, stop in _find_runs(locations):
+                # Records of short runs are collected, and yielded before a longer run, so that the
+                # order is kept.
+                if stop - start < _MIN_RUN_LENGTH:
+                    singles.extend(range(start, stop))
+                    if len(singles) < _MAX_SINGLES and stop < entries.size:
                         continue
-                if lonely:
-                    yield from self._singles(ledger, entries, locations, lonely)
-                    lonely.clear()
-                at = start if stop - start >= _FEW else stop
-                while at < stop:
-                    end = int(np.searchsorted(locations[at:stop], locations[at] + window)) + at
-                    part = self._window(ledger, entries[at:end], locations[at:end], window)
-                    yield part
-                    at += len(part)
+                if singles:
+                    yield from self._read_singles(ledger, entries, locations, singles)
+                    singles.clear()
+                next_row = start if stop - start >= _MIN_RUN_LENGTH else stop
+                while next_row < stop:
+                    window_stop = (
+                        int(np.searchsorted(locations[next_row:stop], locations[next_row] + window))
+                        + next_row
+                    )
+                    batch = self._read_window(
+                        ledger,
+                        entries[next_row:window_stop],
+                        locations[next_row:window_stop],
+                        window,
+                    )
+                    yield batch
+                    next_row += len(batch)
         except CorruptionError as error:
-            yield RecordBatch(_NONE, b"", _NONE, _NONE, error)
+            yield RecordBatch(_NO_ENTRIES, b"", _NO_ENTRIES, _NO_ENTRIES, error)
 
-    def _singles(
-        self, ledger: LedgerId, entries: Int64Array, locations: Int64Array, numbers: list[int]
+    def _read_singles(
+        self, ledger: LedgerId, entries: Int64Array, locations: Int64Array, rows: list[int]
     ) -> Iterator[RecordBatch]:
+        """Yield adjacent `rows` as one batch, read one by one; then raise damage, if any."""
         records: list[bytes] = []
         damage: CorruptionError | None = None
-        for at in numbers:
+        for row in rows:
             try:
-                records.append(self.read(int(locations[at]), ledger, int(entries[at])))
+                records.append(self.read(int(locations[row]), ledger, int(entries[row])))
             except CorruptionError as error:
                 damage = error
                 break
         if records:
-            yield RecordBatch.of(records, entries[numbers[0] : numbers[0] + len(records)])
+            yield RecordBatch.of(records, entries[rows[0] : rows[0] + len(records)])
         if damage is not None:
             raise damage
 
-    def _window(
-        self, ledger: LedgerId, entries: Int64Array, locations: Int64Array, window: int
+    def _read_window(
+        self, ledger: LedgerId, entries: Int64Array, locations: Int64Array, window_size: int
     ) -> RecordBatch:
-        """Return the records that one read brings; at least one, or the damage is raised."""
+        """Return the records that one read returns, at least one; raise damage at the first."""
         location = int(locations[0])
-        handle, base = self._handle(location >> 32), (location & 0xFFFFFFFF) - PREFIX
-        span = _GUESS
-        if len(locations) > 1:  # the last record is likely as long as the one before it
-            step = int(locations[-1] - locations[-2])
-            span = min(int(locations[-1]) - location + max(_GUESS, step), window)
+        handle, file_offset = self._open_log(location >> 32), (location & 0xFFFFFFFF) - PREFIX
+        read_size = _READ_SIZE
+        if len(locations) > 1:  # the last record is probably as long as the one before it
+            last_distance = int(locations[-1] - locations[-2])
+            read_size = min(
+                int(locations[-1]) - location + max(_READ_SIZE, last_distance), window_size
+            )
         try:
-            data = os.pread(handle.fd, span, max(base, 0))
+            data = os.pread(handle.fd, read_size, max(file_offset, 0))
         except OSError as error:
             raise unreadable(error, handle.path) from error
         offsets = locations - (location - PREFIX)
-        sizes = _all_sizes(data, offsets, ledger, entries) if base >= 0 else None
+        sizes = _sizes_if_all_match(data, offsets, ledger, entries) if file_offset >= 0 else None
         if sizes is None:
-            return self._some(handle, base, data, offsets, ledger, entries)
-        return _kept(RecordBatch(entries, data, offsets, sizes))
+            return self._take_intact(handle, file_offset, data, offsets, ledger, entries)
+        return _drop_sparse_buffer(RecordBatch(entries, data, offsets, sizes))
 
-    def _some(
+    def _take_intact(
         self,
         handle: OpenFile,
-        base: int,
+        file_offset: int,
         data: bytes,
         offsets: Int64Array,
         ledger: LedgerId,
         entries: Int64Array,
     ) -> RecordBatch:
-        """Return those records of one read that are whole, up to the first that is not wanted."""
-        # Offsets behind the bytes that were read belong to the next read.
-        fit = offsets <= len(data)
-        if base < 0 or not fit[0]:
-            raise self._ended(handle, base)
-        offsets = offsets if fit.all() else offsets[: int(np.argmin(fit))]
-        # Of the others those count that are whole; a first one that is cut is read by itself, as
-        # it may be longer than a window, or damaged.
+        """Return the leading complete records of one read, up to one with other ids."""
+        # Offsets past the bytes read belong to the next read.
+        is_inside = offsets <= len(data)
+        if file_offset < 0 or not is_inside[0]:
+            raise self._past_end_error(handle, file_offset)
+        offsets = offsets if is_inside.all() else offsets[: int(np.argmin(is_inside))]
+        # Keep the records that are complete. If the first is not, read it alone: it may be longer
+        # than a window, or damaged.
         raw = np.frombuffer(data, np.uint8)
         sizes = _sizes(raw, offsets)
-        whole = (sizes >= V1_HEADER) & (offsets + sizes <= len(data))
-        count = int(whole.size if whole.all() else np.argmin(whole))
+        is_complete = (sizes >= V1_HEADER) & (offsets + sizes <= len(data))
+        count = int(is_complete.size if is_complete.all() else np.argmin(is_complete))
         if count == 0:
-            record = self._uncommon(handle, data, base + PREFIX, ledger, int(entries[0]))
+            record = self._check_record(handle, data, file_offset + PREFIX, ledger, int(entries[0]))
             return RecordBatch.of([record], entries[:1])
-        # Ids are compared last, where a whole header is known to stand.
+        # Compare ids last, as the headers are known to be complete now.
         offsets, sizes, entries = offsets[:count], sizes[:count], entries[:count]
-        wrong = _other_ids(raw, offsets, ledger, entries)
-        if wrong == 0:
-            raise _foreign(handle, base + PREFIX, ledger, int(entries[0]))
-        if wrong is not None:
-            offsets, sizes, entries = offsets[:wrong], sizes[:wrong], entries[:wrong]
-        return _kept(RecordBatch(entries, data, offsets, sizes))
+        mismatch = _first_mismatch(raw, offsets, ledger, entries)
+        if mismatch == 0:
+            raise _mismatch_error(handle, file_offset + PREFIX, ledger, int(entries[0]))
+        if mismatch is not None:
+            offsets, sizes, entries = offsets[:mismatch], sizes[:mismatch], entries[:mismatch]
+        return _drop_sparse_buffer(RecordBatch(entries, data, offsets, sizes))
 
-    def _ended(self, handle: OpenFile, base: int) -> CorruptionError:
+    def _past_end_error(self, handle: OpenFile, file_offset: int) -> CorruptionError:
         size = os.fstat(handle.fd).st_size
         reason = f"location points behind the end of the log ({size} bytes)"
-        return CorruptionError(handle.path, base + PREFIX, reason)
+        return CorruptionError(handle.path, file_offset + PREFIX, reason)
 
 
-def _frames(batch: RecordBatch) -> int:
-    """Return the bytes of the batch's records with their sizes, as a limit counts them."""
+def _framed_size(batch: RecordBatch) -> int:
+    """Return the size of the batch's frames, as `max_bytes` counts them."""
     return int(batch.sizes.sum()) + PREFIX * len(batch)
 
 
-def _in_one_read(locations: Int64Array, window: int) -> bool:
-    """Whether the records lie one behind the other, and all in one window."""
-    if locations.size < _FEW or not 0 < int(locations[-1]) - int(locations[0]) < window:
+def _in_one_read(locations: Int64Array, window_size: int) -> bool:
+    """Return whether the locations ascend with small gaps within one window."""
+    if (
+        locations.size < _MIN_RUN_LENGTH
+        or not 0 < int(locations[-1]) - int(locations[0]) < window_size
+    ):
         return False
     steps = locations[1:] - locations[:-1]
-    return int(steps.min()) > 0 and int(steps.max()) <= _WIDEST_GAP
+    return int(steps.min()) > 0 and int(steps.max()) <= _MAX_GAP
 
 
-def _runs(locations: Int64Array) -> Iterator[tuple[int, int]]:
-    """Yield (start, stop) of stretches of locations that ascend, near each other, in one log."""
-    steps = np.diff(locations)  # from log to log: far away, or descending
-    breaks = (np.flatnonzero((steps <= 0) | (steps > _WIDEST_GAP)) + 1).tolist()
+def _find_runs(locations: Int64Array) -> Iterator[tuple[int, int]]:
+    """Yield (start, stop) of runs of locations that ascend with small gaps in one log."""
+    steps = np.diff(locations)  # between logs: large, or negative
+    breaks = (np.flatnonzero((steps <= 0) | (steps > _MAX_GAP)) + 1).tolist()
     return zip([0, *breaks], [*breaks, int(locations.size)])
 
 
-def _kept(batch: RecordBatch) -> RecordBatch:
-    """Return the batch; of a buffer that is mostly other bytes only the records."""
-    if _SPARSE * int(batch.sizes.sum()) < len(batch.buffer):
+def _drop_sparse_buffer(batch: RecordBatch) -> RecordBatch:
+    """Return the batch, with a copy of the records if the buffer is mostly other bytes."""
+    if _SPARSE_FACTOR * int(batch.sizes.sum()) < len(batch.buffer):
         return RecordBatch.of(batch.records(), batch.entries)
     return batch
 
 
-def _all_sizes(
+def _sizes_if_all_match(
     data: bytes, offsets: Int64Array, ledger: LedgerId, entries: Int64Array
 ) -> Int64Array | None:
-    """Return the sizes of version 1 records if all are whole and the ones wanted, else None.
+    """Return the sizes of version 1 records if all are complete and have these ids, else None.
 
-    One gather brings size and ids together: each start of a record is touched once.
+    One gather reads sizes and ids together, so each record start is touched once.
     """
     if ledger.scope or int(offsets[-1]) + V1_HEADER > len(data):
         return None
-    starts = np.ndarray(len(data) - _START.itemsize + 1, _START_BYTES, data, strides=(1,))
-    found = starts[offsets - PREFIX].view(_START)
-    sizes: Int64Array = found["size"].astype(np.int64)
-    whole = int(sizes.min()) >= V1_HEADER and int((offsets + sizes).max()) <= len(data)
-    same = (found["ledger"] == ledger.ledger).all() and (found["entry"] == entries).all()
-    return sizes if whole and same else None
+    starts = np.ndarray(
+        len(data) - _FRAME_START.itemsize + 1, _FRAME_START_BYTES, data, strides=(1,)
+    )
+    heads = starts[offsets - PREFIX].view(_FRAME_START)
+    sizes: Int64Array = heads["size"].astype(np.int64)
+    is_complete = int(sizes.min()) >= V1_HEADER and int((offsets + sizes).max()) <= len(data)
+    is_match = (heads["ledger"] == ledger.ledger).all() and (heads["entry"] == entries).all()
+    return sizes if is_complete and is_match else None
 
 
 def _sizes(raw: np.ndarray[tuple[int], np.dtype[np.uint8]], offsets: Int64Array) -> Int64Array:
-    """Return the sizes that stand before the records at `offsets`."""
+    """Return the sizes stored before the records at `offsets`."""
     sizes: Int64Array = words_at(raw, ">i4")[offsets - PREFIX].astype(np.int64)
     return sizes
 
 
-def _other_ids(
+def _first_mismatch(
     raw: np.ndarray[tuple[int], np.dtype[np.uint8]],
     offsets: Int64Array,
     ledger: LedgerId,
     entries: Int64Array,
 ) -> int | None:
-    """Return the number of the first record that is not the one wanted, None if all are."""
-    if offsets[-1] + V2_HEADER > raw.size:  # room for the gather of version 2 ids
+    """Return the index of the first record with other ids than given, None if all match."""
+    if (
+        offsets[-1] + V2_HEADER > raw.size
+    ):  # the gather of version 2 ids may read past the last record
         raw = np.concatenate((raw, np.zeros(V2_HEADER, np.uint8)))
-    scopes, ledgers, found = record_ids(raw, offsets)
+    scopes, ledgers, record_entries = record_ids(raw, offsets)
     scope, number = ledger.signed
-    wrong = (scopes != scope) | (ledgers != number) | (found != entries)
-    return int(np.argmax(wrong)) if wrong.any() else None
+    is_mismatch = (scopes != scope) | (ledgers != number) | (record_entries != entries)
+    return int(np.argmax(is_mismatch)) if is_mismatch.any() else None
 
 
-def _foreign(handle: OpenFile, position: int, ledger: LedgerId, entry_id: int) -> CorruptionError:
+def _mismatch_error(
+    handle: OpenFile, position: int, ledger: LedgerId, entry_id: int
+) -> CorruptionError:
     reason = f"the record here is not entry {entry_id} of ledger {ledger}"
     return CorruptionError(Path(handle.path), position, reason)

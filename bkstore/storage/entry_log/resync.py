@@ -1,9 +1,9 @@
-"""What stands at a place of an entry log, and where records go on behind damage.
+"""Classifies the bytes at an offset of an entry log, and finds the next record after damage.
 
-Entry logs have no marks: a size and ids that can be, a chain of such records that leads on, and
-a digest that fits (those that need no password) tell a record from other bytes. Upstream
-(`DefaultEntryLogger`) trusts the size alone and steps on byte by byte where it is none; here
-damage is told from padding.
+Entry logs have no sync marks. A record is told from other bytes by a plausible size and ids, by a
+chain of such records after it, and by a matching digest (of a type that needs no password).
+Upstream (`DefaultEntryLogger`) trusts the size alone, and advances byte by byte if it is invalid;
+here damage is distinguished from padding.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ WINDOW = 4 << 20
 """Bytes read at a time."""
 
 ENTRY, MAP, FILLER, NONE = 1, 2, 3, 0
-"""What a frame holds: an entry, a batch of the ledgers map, the rest of a direct-IO header."""
+"""What a frame holds: an entry, a batch of the ledgers map, the filler of a direct-IO header."""
 
-_HEAD = PREFIX + V2_HEADER
+_HEAD_SIZE = PREFIX + V2_HEADER
 _ALIGNMENT = 4096  # of the direct-IO logger
 _PADDING = 0xF0
-_FURTHER = 2  # records that must follow one for it to be believed
-_LOOK_BACK = 8  # frames, for one whose digest fits
-_ENOUGH = 1000  # records that agree are records, wherever they lead
-_LONGEST_VERIFIED = 1 << 20
-_OF_MAP = 0xFF  # the first byte of ledger -1
+_MIN_FOLLOWERS = 2  # plausible records that must follow one
+_MAX_DOUBTFUL = 8  # frames searched backward for a valid digest
+_TRUSTED_CHAIN_LENGTH = 1000  # a chain this long is believed wherever it leads
+_MAX_VERIFIED_SIZE = 1 << 20
+_MAP_FIRST_BYTE = 0xFF  # the first byte of ledger -1
 _ZEROS = b"\0\0\0\0"
-_MAP_ROOM = 20  # of a batch, before its ledgers
+_MAP_BATCH_HEADER = 20  # bytes of a batch before its ledgers
 
 
 class LogBytes(Closing):
-    """One entry log file, open for reading; its size is that at the opening."""
+    """One entry log file, open for reading; `size` is that at opening."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -59,11 +59,11 @@ class LogBytes(Closing):
             self._fd = -1
 
     def peek(self, at: int, count: int) -> bytes:
-        """Return the bytes of at..at+count; fewer where the file ends."""
-        wanted = max(min(count, self.size - at), 0)
+        """Return `count` bytes at offset `at`; fewer at the end of the file."""
+        read_size = max(min(count, self.size - at), 0)
         with readable(self.path):
-            data = read_fully(self._fd, wanted, at)
-        if len(data) < wanted:
+            data = read_fully(self._fd, read_size, at)
+        if len(data) < read_size:
             raise DirectoryInUse(f"{self.path}: became shorter while it was read")
         return data
 
@@ -72,29 +72,29 @@ class LogBytes(Closing):
         return np.frombuffer(self.peek(at, WINDOW if count is None else count), np.uint8)
 
     def run_end(self, at: int, value: int) -> int:
-        """Return where a run of bytes `value` that begins at `at` ends; `size` at the latest."""
+        """Return the end of a run of bytes `value` that starts at `at`; at most `size`."""
         while at < self.size:
             if value == 0:
-                at = self._past_hole(at)
+                at = self._next_data_offset(at)
             data = self.read(at, 1 << 16)
-            end = run_end(data, 0, value)
-            at += end
-            if end < data.size:
+            run_length = run_end(data, 0, value)
+            at += run_length
+            if run_length < data.size:
                 break
         return at
 
-    def _past_hole(self, at: int) -> int:
+    def _next_data_offset(self, offset: int) -> int:
         with readable(self.path):
-            data = past_hole(self._fd, at)
-        return self.size if data is None else min(data, self.size)
+            data_offset = past_hole(self._fd, offset)
+        return self.size if data_offset is None else min(data_offset, self.size)
 
 
 @dataclass(frozen=True)
 class Run:
-    """Frames one behind the other; offsets are those of records in `data`, int64[n].
+    """Adjacent frames; `offsets` are those of the records in `data`, int64[n].
 
-    `base` is the file offset of `data`, `end` that behind the last frame. `kinds` says what each
-    frame holds, ids mean something for entries only.
+    `base` is the file offset of `data`, `end` that after the last frame. `kinds` has what each
+    frame holds; ids are valid for entries only.
     """
 
     data: Bytes
@@ -113,7 +113,7 @@ class Run:
         return int(self.offsets.size)
 
     def start(self, number: int) -> int:
-        """Return the file offset of a frame's size; `end` for the number behind the last."""
+        """Return the file offset of a frame's size; `end` if `number` is one after the last."""
         return self.base + int(self.offsets[number]) - PREFIX if number < self.count else self.end
 
     def first(self, count: int) -> Run:
@@ -132,196 +132,219 @@ class Run:
 
 
 class Place(NamedTuple):
-    """What stands at an offset: a frame or padding up to `end`, zeros up to the file's end, the
-    file's end, or nothing that belongs there, for `reason`."""
+    """The region at an offset: a frame or padding up to `end`, zeros up to the file's end, the
+    file's end, or garbage, with the `reason`."""
 
     kind: Literal["frame", "padding", "zeros", "end", "garbage"]
     end: int
     reason: str = ""
 
 
-def _kinds(
+def _classify_frames(
     data: Bytes, offsets: Int64Array, sizes: Int64Array, base: int
 ) -> tuple[Int64Array, Int64Array, Int64Array, npt.NDArray[np.uint8]]:
-    """Return (scopes, ledgers, entries, kinds) of whole frames of 32 bytes and more."""
-    first, second = words(data, offsets), words(data, offsets, 8)
-    kinds = ((first >= 0) & (second >= 0)).astype(np.uint8)
-    wide = np.flatnonzero(first < 0)
-    if not wide.size:
-        return np.zeros(offsets.size, np.int64), first, second, kinds
+    """Return (scopes, ledgers, entries, kinds) of complete frames of at least 32 bytes."""
+    first_words, second_words = words(data, offsets), words(data, offsets, 8)
+    kinds = ((first_words >= 0) & (second_words >= 0)).astype(np.uint8)
+    version_2 = np.flatnonzero(first_words < 0)
+    if not version_2.size:
+        return np.zeros(offsets.size, np.int64), first_words, second_words, kinds
     scopes, ledgers, entries = record_ids(data, offsets)
-    flags = data[offsets[wide]]
-    entry = (flags >= 0xA1) & (flags <= 0xA4) & (sizes[wide] >= V2_HEADER)
-    entry &= (scopes[wide] != 0) & (entries[wide] >= 0)
-    inner, rest = first[wide] == -1, sizes[wide] - _MAP_ROOM
-    of_map = inner & (second[wide] == -2) & (rest % 16 == 0)
-    of_map |= inner & (second[wide] == -3) & (rest % 24 == 0)
-    filler = inner & (offsets[wide] + base == HEADER_SIZE + PREFIX)
-    filler &= sizes[wide] == DIRECT_HEADER_SIZE - HEADER_SIZE - PREFIX
-    kinds[wide] = np.select([entry, of_map, filler], [ENTRY, MAP, FILLER], NONE)
+    flags = data[offsets[version_2]]
+    # A leading bit of 1 marks version 2 entries, and ledger -1: map batches and the filler.
+    is_entry = (flags >= 0xA1) & (flags <= 0xA4) & (sizes[version_2] >= V2_HEADER)
+    is_entry &= (scopes[version_2] != 0) & (entries[version_2] >= 0)
+    is_ledger_minus_1, ledgers_size = (
+        first_words[version_2] == -1,
+        sizes[version_2] - _MAP_BATCH_HEADER,
+    )
+    is_map = is_ledger_minus_1 & (second_words[version_2] == -2) & (ledgers_size % 16 == 0)
+    is_map |= is_ledger_minus_1 & (second_words[version_2] == -3) & (ledgers_size % 24 == 0)
+    is_filler = is_ledger_minus_1 & (offsets[version_2] + base == HEADER_SIZE + PREFIX)
+    is_filler &= sizes[version_2] == DIRECT_HEADER_SIZE - HEADER_SIZE - PREFIX
+    kinds[version_2] = np.select([is_entry, is_map, is_filler], [ENTRY, MAP, FILLER], NONE)
     return scopes, ledgers, entries, kinds
 
 
 def read_run(log: LogBytes, at: int) -> Run:
-    """Return the frames from `at` on, as far as they hold what can be; one at least.
+    """Return the frames from `at` on, up to an implausible one; at least one.
 
-    A frame must stand at `at` (`look` says so). Reads a window, or one frame that is longer.
+    A frame must be at `at`, as `look` returns it. Reads a window, or one frame that is longer.
     """
     size = int.from_bytes(log.peek(at, PREFIX), "big")
     data = log.read(at, max(WINDOW, PREFIX + size))
     frames = find_frames(data, 0, V1_HEADER)
-    scopes, ledgers, entries, kinds = _kinds(data, frames.offsets, frames.sizes, at)
+    scopes, ledgers, entries, kinds = _classify_frames(data, frames.offsets, frames.sizes, at)
     end = at + frames.end
     run = Run(data, at, frames.offsets, frames.sizes, scopes, ledgers, entries, kinds, end)
     return run if kinds.all() else run.first(int(kinds.argmin()))
 
 
 def look(log: LogBytes, at: int) -> Place:
-    """Return what stands at `at`. Costs one small read; padding and zeros are read through."""
-    left = log.size - at
-    if left <= 0:
+    """Classify the bytes at offset `at`. One small read; padding and zeros are read to the end."""
+    bytes_left = log.size - at
+    if bytes_left <= 0:
         return Place("end", at)
-    head = log.peek(at, _HEAD)
-    size = int.from_bytes(head[:PREFIX], "big", signed=True)
-    if left > PREFIX and size > 0:
-        return _frame(log, at, head, size)
-    if head[0] == _PADDING:
+    head_bytes = log.peek(at, _HEAD_SIZE)
+    size = int.from_bytes(head_bytes[:PREFIX], "big", signed=True)
+    if bytes_left > PREFIX and size > 0:
+        return _check_frame(log, at, head_bytes, size)
+    if head_bytes[0] == _PADDING:
         end = log.run_end(at, _PADDING)
         if end % _ALIGNMENT == 0 or end == log.size:
             return Place("padding", end)
-    if head.startswith(_ZEROS[: min(left, PREFIX)]):
+    if head_bytes.startswith(_ZEROS[: min(bytes_left, PREFIX)]):
         end = log.run_end(at, 0)
         if end == log.size:
             return Place("zeros", end)
         return Place("garbage", end, f"{end - at} zero bytes")
-    return Place("garbage", at, "no size" if left > PREFIX else f"{left} bytes, less than a size")
+    return Place(
+        "garbage", at, "no size" if bytes_left > PREFIX else f"{bytes_left} bytes, less than a size"
+    )
 
 
-def _frame(log: LogBytes, at: int, head: bytes, size: int) -> Place:
-    left = log.size - at - PREFIX
-    if size > left:
-        return Place("garbage", at, f"record of {size} bytes, {left} are left in the log")
+def _check_frame(log: LogBytes, at: int, head_bytes: bytes, size: int) -> Place:
+    """Return the frame of `size` bytes at `at`, or garbage if it is implausible."""
+    bytes_left = log.size - at - PREFIX
+    if size > bytes_left:
+        return Place("garbage", at, f"record of {size} bytes, {bytes_left} are left in the log")
     if size < V1_HEADER:
         return Place("garbage", at, f"record of {size} bytes, too short for an entry")
-    data = np.frombuffer(head, np.uint8)
-    if _kinds(data, np.array([PREFIX]), np.array([size]), at)[3][0] == NONE:
+    data = np.frombuffer(head_bytes, np.uint8)
+    if _classify_frames(data, np.array([PREFIX]), np.array([size]), at)[3][0] == NONE:
         return Place("garbage", at, f"record of {size} bytes that begins with no entry's ids")
     return Place("frame", at + PREFIX + size)
 
 
 def suspects(log: LogBytes, run: Run) -> int:
-    """Return the number of the first frame of a run that what stands behind it makes doubtful.
+    """Return the index of the first doubtful frame of a run that ends in garbage.
 
-    A wrong size may lead over the beginnings of other records, and the frame that it leads to
-    may look right by chance. A digest that fits clears a frame and all before it; where none of
-    the last frames has one that can be computed, it is the last frame, and those before it as
-    long as they are not in order.
+    A wrong size may skip over the starts of other records, to a frame that looks right by chance.
+    A valid digest clears a frame and all before it. If none of the last frames has one, the last
+    frame is doubtful, and those before it up to one that is in order (`_in_order`).
     """
-    last = run.count - 1
-    for at in range(last, max(last - _LOOK_BACK, -1), -1):
-        if _verifies(log, run.start(at)):
-            return at + 1
-    at = last
-    while at > max(last - _LOOK_BACK, 0) and not _in_order(log, run.start(at)):
-        at -= 1
-    return at
+    last_frame = run.count - 1
+    for frame in range(last_frame, max(last_frame - _MAX_DOUBTFUL, -1), -1):
+        if _has_valid_digest(log, run.start(frame)):
+            return frame + 1
+    frame = last_frame
+    while frame > max(last_frame - _MAX_DOUBTFUL, 0) and not _in_order(log, run.start(frame)):
+        frame -= 1
+    return frame
 
 
 def next_record(log: LogBytes, at: int, start: int) -> int:
-    """Return where records go on, given that none stands at `at`; the file's size if nowhere.
+    """Return the offset of the next record, given that none is at `at`; the file size if none.
 
-    The search begins behind `start`, where the first doubtful frame before `at` begins (`at` if
-    there is none); an answer below `at` says that it is wrong indeed. A place is believed where
-    the digest fits, else if a chain of records leads on from it, over `at` and two records
-    further, or in order to the end, and nothing better stands between it and that chain.
+    The search starts after `start`, the offset of the first doubtful frame before `at` (`at` if
+    there is none); a result below `at` confirms that this frame is wrong. An offset is accepted
+    if its record has a valid digest; else if a chain of records leads from it past `at` and two
+    records further, or in order to the end, and no better offset precedes that chain.
     """
-    # The size at `at` may be right and only what it counts damaged: then records go on behind it.
+    # The size at `at` may be right and only its record damaged: then a record follows it.
     size = int.from_bytes(log.peek(at, PREFIX), "big", signed=True)
-    behind, dead = at + PREFIX + size, set[int]()
-    if size >= V1_HEADER and (behind == log.size or _chain(log, behind, at, dead)):
-        return behind
-    # Else no size can be trusted: every place where a record could begin is tried, in order.
-    chain, known, limit, ordered = list[int](), set[int](), log.size, False
-    begin = start + 1 if start == at else start + PREFIX + V1_HEADER
-    while begin < limit:
-        data = log.read(begin)
-        for place in (_candidates(data, log.size - begin) + begin).tolist():
-            if place >= limit:
+    record_end, dead_ends = at + PREFIX + size, set[int]()
+    if size >= V1_HEADER and (
+        record_end == log.size or _follow_chain(log, record_end, at, dead_ends)
+    ):
+        return record_end
+    # Otherwise no size can be trusted: try every offset at which a record could start, in order.
+    chain, chain_offsets, limit, is_ordered = list[int](), set[int](), log.size, False
+    window_start = start + 1 if start == at else start + PREFIX + V1_HEADER
+    while window_start < limit:
+        data = log.read(window_start)
+        for offset in (_find_candidates(data, log.size - window_start) + window_start).tolist():
+            if offset >= limit:
                 break
-            if _verifies(log, place):
-                return int(place)
-            if ordered or place in known or not (here := _chain(log, place, at, dead)):
+            if _has_valid_digest(log, offset):
+                return int(offset)
+            if (
+                is_ordered
+                or offset in chain_offsets
+                or not (offset_chain := _follow_chain(log, offset, at, dead_ends))
+            ):
                 continue
-            # The first chain stays unless one in order comes; the search ends where its records
-            # are known to be right, as nothing better can stand behind that.
-            ordered = _in_order(log, place)
+            # Keep the first chain unless one in order is found. The search ends at the first
+            # record of the chain with a valid digest, as no better chain can start after it.
+            is_ordered = _in_order(log, offset)
             if not chain:
-                near = here[1 : 1 + _LOOK_BACK]
-                limit = next((p for p in near if _verifies(log, p)), here[-1])
-            if ordered or not chain:
-                chain, known = here, set(here)
-        if begin + data.size >= min(limit, log.size):
+                first_followers = offset_chain[1 : 1 + _MAX_DOUBTFUL]
+                limit = next(
+                    (follower for follower in first_followers if _has_valid_digest(log, follower)),
+                    offset_chain[-1],
+                )
+            if is_ordered or not chain:
+                chain, chain_offsets = offset_chain, set(offset_chain)
+        if window_start + data.size >= min(limit, log.size):
             break
-        begin += data.size - _HEAD  # the windows overlap: no head is cut in two
+        window_start += data.size - _HEAD_SIZE  # the windows overlap, so that no head is split
     return chain[0] if chain else log.size
 
 
-def _verifies(log: LogBytes, at: int) -> bool:
-    """Return whether the frame at `at` has a digest that needs no password, and that fits."""
-    head = log.peek(at, PREFIX + 1)
-    size = int.from_bytes(head[:PREFIX], "big", signed=True)
-    if not V1_HEADER <= size <= min(_LONGEST_VERIFIED, log.size - at - PREFIX):
+def _has_valid_digest(log: LogBytes, offset: int) -> bool:
+    """Return whether the frame at `at` has a valid digest of a type without password."""
+    head_bytes = log.peek(offset, PREFIX + 1)
+    size = int.from_bytes(head_bytes[:PREFIX], "big", signed=True)
+    if not V1_HEADER <= size <= min(_MAX_VERIFIED_SIZE, log.size - offset - PREFIX):
         return False
-    record = log.peek(at + PREFIX, size)
+    record = log.peek(offset + PREFIX, size)
     return fitting_checksum(record) is not None
 
 
-def _candidates(data: Bytes, left: int) -> Int64Array:
-    """Return the offsets where a size that can be stands before ids that can be, int64[n]."""
+def _find_candidates(data: Bytes, bytes_left: int) -> Int64Array:
+    """Return the offsets of plausible sizes followed by plausible ids, int64[n]."""
     count = data.size - PREFIX - V1_HEADER + 1
     if count <= 0:
         return np.empty(0, np.int64)
     sizes = words_at(data, ">i4")[:count].astype(np.int64)
-    found = np.flatnonzero((sizes >= V1_HEADER) & (sizes <= left - PREFIX - np.arange(count)))
-    first, second = words(data, found, PREFIX), words(data, found, PREFIX + 8)
-    plain = (first >= 0) & (second >= 0)
-    lac = words(data, found, PREFIX + 16)
-    plain &= (lac >= -1) & (words(data, found, PREFIX + 24) >= 0)
-    plain &= (lac < second) | (sizes[found] <= _LONGEST_VERIFIED)  # else nothing speaks for it
-    flags = data[found + PREFIX]
-    wide = (flags >= 0xA1) & (flags <= 0xA4)
-    of_map = (first == -1) & ((second == -2) | (second == -3))
-    likely: Int64Array = found[plain | wide | of_map]
+    offsets = np.flatnonzero(
+        (sizes >= V1_HEADER) & (sizes <= bytes_left - PREFIX - np.arange(count))
+    )
+    first_words, second_words = words(data, offsets, PREFIX), words(data, offsets, PREFIX + 8)
+    is_version_1 = (first_words >= 0) & (second_words >= 0)
+    lac = words(data, offsets, PREFIX + 16)
+    is_version_1 &= (lac >= -1) & (words(data, offsets, PREFIX + 24) >= 0)
+    is_version_1 &= (lac < second_words) | (
+        sizes[offsets] <= _MAX_VERIFIED_SIZE
+    )  # else nothing confirms it
+    flags = data[offsets + PREFIX]
+    is_version_2 = (flags >= 0xA1) & (flags <= 0xA4)
+    is_map = (first_words == -1) & ((second_words == -2) | (second_words == -3))
+    likely: Int64Array = offsets[is_version_1 | is_version_2 | is_map]
     return likely
 
 
-def _chain(log: LogBytes, at: int, beyond: int, dead: set[int]) -> list[int]:
-    """Return the places of records that follow each other from `at` on, past `beyond` and some
-    further, and where they go on; nothing if they do not.
+def _follow_chain(log: LogBytes, offset: int, beyond: int, dead_ends: set[int]) -> list[int]:
+    """Return the offsets of adjacent records from `at` on, past `beyond` and some further, and
+    the offset after them; an empty list if the chain breaks.
 
-    Places from which they do not are noted in `dead`, so that none is followed twice.
+    The offsets of a broken chain are added to `dead_ends`, so that none is followed twice.
     """
-    passed: list[int] = []
-    while len(passed) <= _FURTHER or (at <= beyond and len(passed) < _ENOUGH):
-        place = look(log, at)
-        if place.kind != "frame" or at in dead:
-            ended = place.kind in ("end", "padding") and at > beyond
-            if ended and passed and all(_in_order(log, p) for p in passed):
+    chain: list[int] = []
+    while len(chain) <= _MIN_FOLLOWERS or (offset <= beyond and len(chain) < _TRUSTED_CHAIN_LENGTH):
+        region = look(log, offset)
+        if region.kind != "frame" or offset in dead_ends:
+            is_at_end = region.kind in ("end", "padding") and offset > beyond
+            if (
+                is_at_end
+                and chain
+                and all(_in_order(log, record_offset) for record_offset in chain)
+            ):
                 break
-            dead.update(passed)
+            dead_ends.update(chain)
             return []
-        passed.append(at)
-        at = place.end
-    return [*passed, at]
+        chain.append(offset)
+        offset = region.end
+    return [*chain, offset]
 
 
-def _in_order(log: LogBytes, at: int) -> bool:
-    """Return whether the record at `at` confirms entries before its own only, as most do.
+def _in_order(log: LogBytes, offset: int) -> bool:
+    """Return whether the LAC of the record at `at` is below its entry id, as in most records.
 
-    A batch of the ledgers map will do.
+    A batch of the ledgers map counts as in order.
     """
-    head = log.peek(at + PREFIX, V2_HEADER)
-    if head[0] == _OF_MAP:
+    head_bytes = log.peek(offset + PREFIX, V2_HEADER)
+    if head_bytes[0] == _MAP_FIRST_BYTE:
         return True
-    header = record_header(head)
+    header = record_header(head_bytes)
     return header.lac < header.entry_id

@@ -1,11 +1,11 @@
-"""Scanning an entry log: its records in arrays, what is damaged in it, which ledgers it has.
+"""Scans an entry log: yields its records in arrays, reports damage, lists its ledgers.
 
-What upstream's scan (`DefaultEntryLogger.scanEntryLog`) passes over in silence, or takes for
-records, is a finding here. Padding is no damage: 0xF0 up to a multiple of 4096 and zeros to the
-end, as the direct-IO logger leaves them. Format: `docs/formats/entrylog.md`.
+What upstream's scan (`DefaultEntryLogger.scanEntryLog`) skips silently, or takes for records, is a
+finding here. Padding is no damage: 0xF0 up to a multiple of 4096, and zeros to the end, as the
+direct-IO logger writes them. Format: `docs/formats/entrylog.md`.
 
-One kind of damage cannot be seen here: a size that is wrong, and yet leads to the beginning of
-another record. Digests tell it, which a scan computes only beside other damage.
+A scan cannot detect a wrong size that leads to the start of another record. Only digests reveal
+it, which a scan computes only next to other damage.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ from bkstore.storage.entry_log.resync import (
 StrPath = str | os.PathLike[str]
 _Accept = Callable[[LedgerId], bool]
 
-_LARGEST_BATCH = 20 + 24 * 10_000  # of a ledgers map
-_HEADER_FIELDS = 20
+_MAX_MAP_BATCH_SIZE = 20 + 24 * 10_000  # of a ledgers map
+_HEADER_FIELDS_SIZE = 20
 
 
 @dataclass(frozen=True)
 class LogBatch:
-    """Records of a log in their order, as equally long int64 columns over one buffer.
+    """Records of a log in their order, as int64 columns of equal length over one buffer.
 
-    Ids are in two's complement. `position` is the record's file offset, as a location has it
-    (4 behind that of its size), `size` its bytes; `base` is the file offset of the buffer.
+    Ids are in two's complement. `position` is the record's file offset, as in a location (4 after
+    that of its size), `size` its size in bytes; `base` is the file offset of the buffer.
     """
 
     scope_id: Int64Array
@@ -73,7 +73,7 @@ class LogBatch:
         return int(self.position.size)
 
     def record(self, at: int) -> bytes:
-        """Return a copy of record number `at`."""
+        """Return a copy of the record at row `at`."""
         start = int(self.position[at]) - self.base
         return self.buffer[start : start + int(self.size[at])].tobytes()
 
@@ -82,16 +82,16 @@ class LogBatch:
         return RecordBatch(self.entry_id, self.buffer.data, self.position - self.base, self.size)
 
     def lac_and_length(self) -> tuple[Int64Array, Int64Array]:
-        """Return what the records say of the LAC and of the ledger's length, int64[n] each."""
-        fields = self.position - self.base + np.where(self.scope_id == 0, 16, 25)
-        return words(self.buffer, fields), words(self.buffer, fields, 8)
+        """Return the LAC and ledger length fields of the records, int64[n] each."""
+        field_offsets = self.position - self.base + np.where(self.scope_id == 0, 16, 25)
+        return words(self.buffer, field_offsets), words(self.buffer, field_offsets, 8)
 
     def ledgers(self) -> list[tuple[LedgerId, Int64Array]]:
-        """Return (ledger, row numbers) for each ledger here, rows in log order."""
+        """Return (ledger id, rows) for each ledger, rows in log order."""
         return rows_of_ledgers(self.scope_id, self.ledger_id)
 
     def where(self, rows: Int64Array) -> LogBatch:
-        """Return some of the records; shares the buffer."""
+        """Return the records of these rows; shares the buffer."""
         return LogBatch(
             self.scope_id[rows],
             self.ledger_id[rows],
@@ -111,14 +111,14 @@ def scan_log(
 ) -> Iterator[LogBatch]:
     """Yield the records of an entry log in batches of about 4 MiB, in their order.
 
-    With `accept` only those of ledgers for which it returns True (asked once a ledger). Records
-    are not verified: the log does not know their digests. An empty file has no records.
+    With `accept`, only those of ledgers for which it returns True (called once per ledger).
+    Records are not verified: the log does not know their digests. An empty file has no records.
 
-    With a `findings` list, damage is appended to it and the scan goes on behind it; of more than
-    64 places of one kind the last finding takes the rest (`DamageRuns`). Without,
-    `CorruptionError` is raised, after the records before it were yielded. A record longer than
-    a window is read whole, its size having been checked. About 200 ns a record. An `account`
-    learns what every byte of the log is for; it is complete when the scan is.
+    With a `findings` list, damage is appended to it and the scan continues after it; from the
+    64th place of one kind on, the last finding covers the rest (`DamageRuns`). Without the list,
+    `CorruptionError` is raised after the records before the damage are yielded. A record longer
+    than a window is read whole, after its size is checked. About 200 ns a record. An `account`
+    counts what every byte of the log is used for; it is complete when the scan is.
 
     >>> import tempfile
     >>> from bkstore.formats.entrylog import encode_header
@@ -133,7 +133,7 @@ def scan_log(
     """
     with LogBytes(path) as log:
         scan = _Scan(log, findings, LogAccount() if account is None else account)
-        known: dict[LedgerId, bool] = {}
+        is_accepted: dict[LedgerId, bool] = {}
         for run in scan.runs():
             rows = np.flatnonzero(run.kinds == ENTRY)
             batch = LogBatch(
@@ -146,80 +146,91 @@ def scan_log(
                 run.base,
             )
             if accept is not None:
-                batch = _accepted(batch, accept, known)
+                batch = _filter_by_ledger(batch, accept, is_accepted)
             if len(batch):
                 yield batch
 
 
-def _accepted(batch: LogBatch, accept: _Accept, known: dict[LedgerId, bool]) -> LogBatch:
-    keep = np.zeros(len(batch), np.bool_)
-    for name, rows in batch.ledgers():
-        if name not in known:
-            known[name] = accept(name)
-        keep[rows] = known[name]
-    return batch if keep.all() else batch.where(np.flatnonzero(keep))
+def _filter_by_ledger(
+    batch: LogBatch, accept: _Accept, is_accepted: dict[LedgerId, bool]
+) -> LogBatch:
+    is_kept = np.zeros(len(batch), np.bool_)
+    for ledger_id, rows in batch.ledgers():
+        if ledger_id not in is_accepted:
+            is_accepted[ledger_id] = accept(ledger_id)
+        is_kept[rows] = is_accepted[ledger_id]
+    return batch if is_kept.all() else batch.where(np.flatnonzero(is_kept))
 
 
 class _Scan:
-    """One walk through a log: stretches of frames, and what is wrong between them."""
+    """One pass over a log: runs of frames, and the damage between them."""
 
     def __init__(self, log: LogBytes, findings: list[Finding] | None, account: LogAccount) -> None:
         self._log = log
         self._account = account
         self._findings = findings
-        self._runs = None if findings is None else DamageRuns(findings, noun="places")
-        self._damaged = False
-        self._map_seen = False
-        self._direct = False
+        self._damage_runs = None if findings is None else DamageRuns(findings, noun="places")
+        self._has_damage = False
+        self._has_seen_map = False
+        self._is_direct_io = False
 
     def runs(self) -> Iterator[Run]:
-        """Yield the frames from the header on, in stretches that one read brings."""
-        log, at = self._log, HEADER_SIZE
+        """Yield the frames from the header on, in runs that one read returns; report damage."""
+        log, offset = self._log, HEADER_SIZE
         if log.size == 0:  # created, its header still in the writer's buffer
             return
-        header = self._header()
+        header = self._read_header()
         self._account.header = min(log.size, HEADER_SIZE)
         while True:
-            place = look(log, at)
-            if place.kind == "frame":
-                run = read_run(log, at)
-                self._note(run, header)
-                behind = look(log, run.end)
-                if behind.kind != "garbage":
-                    self._read()
+            region = look(log, offset)
+            if region.kind == "frame":
+                run = read_run(log, offset)
+                self._note_other_frames(run, header)
+                next_region = look(log, run.end)
+                if next_region.kind != "garbage":
+                    self._end_damage_run()
                     self._account.take(run)
                     yield run
-                    at = run.end
+                    offset = run.end
                     continue
-                doubtful = suspects(log, run)
-                found = next_record(log, run.end, run.start(doubtful))
-                while doubtful < run.count and run.start(doubtful + 1) <= found:
-                    doubtful += 1
-                if doubtful:
-                    self._read()
-                    self._account.take(run.first(doubtful))
-                yield run.first(doubtful)
-                lost = run.start(doubtful)
-                why = behind.reason if lost == run.end else "a size that leads into another record"
-                at = self._skipped(lost, found, why)
-            elif place.kind == "garbage":
-                at = self._skipped(at, next_record(log, at, at), place.reason)
-            elif place.kind == "padding":
-                self._account.padding += place.end - at
-                at = place.end
+                # Garbage after a run: the size of one of its last frames may be wrong. Search the
+                # next record, and drop the frames from the one that it shows to be wrong.
+                intact_count = suspects(log, run)
+                next_offset = next_record(log, run.end, run.start(intact_count))
+                while intact_count < run.count and run.start(intact_count + 1) <= next_offset:
+                    intact_count += 1
+                if intact_count:
+                    self._end_damage_run()
+                    self._account.take(run.first(intact_count))
+                yield run.first(intact_count)
+                damage_start = run.start(intact_count)
+                reason = (
+                    next_region.reason
+                    if damage_start == run.end
+                    else "a size that leads into another record"
+                )
+                offset = self._report_skipped(damage_start, next_offset, reason)
+            elif region.kind == "garbage":
+                offset = self._report_skipped(
+                    offset, next_record(log, offset, offset), region.reason
+                )
+            elif region.kind == "padding":
+                self._account.padding += region.end - offset
+                offset = region.end
             else:
-                self._account.padding += place.end - at
-                self._at_end(at, place, header)
+                self._account.padding += region.end - offset
+                self._check_end(offset, region, header)
                 return
 
-    def _read(self) -> None:
-        """Note that records were read: damage behind them is another run."""
-        if self._runs is not None:
-            self._runs.end()
+    def _end_damage_run(self) -> None:
+        """Note that records were read, so that later damage counts as another run."""
+        if self._damage_runs is not None:
+            self._damage_runs.end()
 
-    def _header(self) -> LogHeader:
+    def _read_header(self) -> LogHeader:
+        """Return the log's header; report a broken one and return an empty header."""
         try:
-            header = decode_header(self._log.peek(0, _HEADER_FIELDS))
+            header = decode_header(self._log.peek(0, _HEADER_FIELDS_SIZE))
             if self._log.size < HEADER_SIZE:
                 reason = f"header is cut off: {HEADER_SIZE} bytes needed"
                 raise CorruptionError(None, self._log.size, reason)
@@ -229,87 +240,103 @@ class _Scan:
             self._report(UnsupportedLayout(f"{self._log.path}: {error}"))
         else:
             return header
-        return LogHeader()  # which claims nothing
+        return LogHeader()  # without version and map
 
-    def _note(self, run: Run, header: LogHeader) -> None:
-        for at in np.flatnonzero(run.kinds != ENTRY).tolist():
-            self._direct |= bool(run.kinds[at] == FILLER)
-            place = run.base + int(run.offsets[at]) - PREFIX
-            self._map_seen |= bool(run.kinds[at] == MAP) and place == header.map_offset
+    def _note_other_frames(self, run: Run, header: LogHeader) -> None:
+        """Note whether a run has the ledgers map that the header names, or a filler."""
+        for frame in np.flatnonzero(run.kinds != ENTRY).tolist():
+            self._is_direct_io |= bool(run.kinds[frame] == FILLER)
+            frame_offset = run.base + int(run.offsets[frame]) - PREFIX
+            self._has_seen_map |= (
+                bool(run.kinds[frame] == MAP) and frame_offset == header.map_offset
+            )
 
-    def _skipped(self, at: int, found: int, reason: str) -> int:
-        """Report the bytes at..found, which hold no record that can be read; return `found`."""
-        self._account.passed_over.append((at, found))
-        upto = "to the end of the log" if found == self._log.size else f"up to {found}"
-        passed = counted(found - at, f"byte {upto} is", f"bytes {upto} are")
-        detail = f"{reason}; {passed} passed over"
-        self._report(CorruptionError(self._log.path, at, detail))
-        return found
+    def _report_skipped(self, start: int, stop: int, reason: str) -> int:
+        """Report start..stop, which has no readable record, as damage; return `stop`."""
+        self._account.passed_over.append((start, stop))
+        range_end = "to the end of the log" if stop == self._log.size else f"up to {stop}"
+        skipped_bytes = counted(stop - start, f"byte {range_end} is", f"bytes {range_end} are")
+        detail = f"{reason}; {skipped_bytes} passed over"
+        self._report(CorruptionError(self._log.path, start, detail))
+        return stop
 
-    def _at_end(self, at: int, place: Place, header: LogHeader) -> None:
-        if header.map_offset and not self._map_seen and not self._damaged:
+    def _check_end(self, start: int, tail: Place, header: LogHeader) -> None:
+        """Report a missing ledgers map, or zeros at the end that only a crash leaves."""
+        if header.map_offset and not self._has_seen_map and not self._has_damage:
             reason = f"the ledgers map is not at {header.map_offset}, where the header says it is"
-            self._report(CorruptionError(self._log.path, at, f"{reason}: records may be missing"))
-        elif place.kind == "zeros" and not self._direct and self._findings is not None:
-            detail = f"{counted(place.end - at, 'zero byte')} to the end, which only a crash leaves"
-            self._findings.append(Finding("oddity", detail, str(self._log.path), at))
+            self._report(
+                CorruptionError(self._log.path, start, f"{reason}: records may be missing")
+            )
+        elif tail.kind == "zeros" and not self._is_direct_io and self._findings is not None:
+            detail = (
+                f"{counted(tail.end - start, 'zero byte')} to the end, which only a crash leaves"
+            )
+            self._findings.append(Finding("oddity", detail, str(self._log.path), start))
 
     def _report(self, error: BkstoreError) -> None:
-        self._damaged = True
-        if self._runs is None:
+        """Add damage to the findings, or raise it if there is no list."""
+        self._has_damage = True
+        if self._damage_runs is None:
             raise error
-        self._runs.add(Finding.of(error))
+        self._damage_runs.add(Finding.of(error))
 
 
-# -- which ledgers a log has
+# -- the ledgers of a log
 
 
 def read_log_metadata(
     path: StrPath, log_id: int, findings: list[Finding] | None = None
 ) -> tuple[LogMetadata, Literal["map", "scan"]]:
-    """Return which ledgers a log has, with their bytes, and where that is from.
+    """Return the ledgers of a log with their bytes, and whether they are from map or scan.
 
-    By the ledgers map, which the header of a closed log points at: some reads. Where there is
-    none, or it is broken, by a scan (whose damage goes to `findings`, or is raised). A broken
-    map is an oddity there: it says nothing that the records do not say.
+    Reads the ledgers map, at which the header of a closed log points. If it is missing or broken,
+    scans the log (damage is added to `findings`, or raised). A broken map is only an oddity, as
+    it has nothing that the records do not have.
     """
     with LogBytes(path) as log:
         try:
-            header = decode_header(log.peek(0, _HEADER_FIELDS))
+            header = decode_header(log.peek(0, _HEADER_FIELDS_SIZE))
             if header.version > 0 and header.map_offset > 0:
-                return _by_map(log, log_id, header), "map"
+                return _read_ledgers_map(log, log_id, header), "map"
         except CorruptionError as error:
-            # Where it is the header that is broken, the scan reports it.
-            if error.offset is None and findings is not None:  # the medium failed, once at least
+            # A broken header is left to the scan to report.
+            if (
+                error.offset is None and findings is not None
+            ):  # a read failed, though perhaps only once
                 findings.append(Finding.of(error))
             elif error.offset is not None and error.offset >= HEADER_SIZE and findings is not None:
                 detail = f"ledgers map is broken, records were counted instead: {error.reason}"
                 findings.append(Finding("oddity", detail, str(Path(path)), error.offset))
         except UnsupportedLayout:
-            pass  # likewise
+            pass  # left to the scan, too
     metadata = LogMetadata(log_id)
     for batch in scan_log(path, findings):
-        for name, rows in batch.ledgers():
-            metadata.add(name, int(batch.size[rows].sum()) + PREFIX * rows.size)
+        for ledger_id, rows in batch.ledgers():
+            metadata.add(ledger_id, int(batch.size[rows].sum()) + PREFIX * rows.size)
     return metadata, "scan"
 
 
-def _by_map(log: LogBytes, log_id: int, header: LogHeader) -> LogMetadata:
-    metadata, at = LogMetadata(log_id), header.map_offset
-    while at + PREFIX <= log.size:
-        size = int.from_bytes(log.peek(at, PREFIX), "big", signed=True)
+def _read_ledgers_map(log: LogBytes, log_id: int, header: LogHeader) -> LogMetadata:
+    """Read the batches of the ledgers map; raise `CorruptionError` if they are inconsistent."""
+    metadata, batch_offset = LogMetadata(log_id), header.map_offset
+    while batch_offset + PREFIX <= log.size:
+        size = int.from_bytes(log.peek(batch_offset, PREFIX), "big", signed=True)
         if size <= 0:  # padding
             break
-        if size > min(_LARGEST_BATCH, log.size - at - PREFIX):
-            raise CorruptionError(None, at, f"ledgers map batch of {counted(size, 'byte')}")
+        if size > min(_MAX_MAP_BATCH_SIZE, log.size - batch_offset - PREFIX):
+            raise CorruptionError(
+                None, batch_offset, f"ledgers map batch of {counted(size, 'byte')}"
+            )
         try:
-            metadata.add_all(decode_map_batch(log.peek(at + PREFIX, size)))
+            metadata.add_all(decode_map_batch(log.peek(batch_offset + PREFIX, size)))
         except CorruptionError as error:
-            raise CorruptionError(None, at, error.reason) from None
-        at += PREFIX + size
-    found = len(metadata.ledgers)
-    if found != header.ledgers or found == 0:
-        reason = f"ledgers map has {counted(found, 'ledger')}, the header says {header.ledgers}"
+            raise CorruptionError(None, batch_offset, error.reason) from None
+        batch_offset += PREFIX + size
+    ledger_count = len(metadata.ledgers)
+    if ledger_count != header.ledgers or ledger_count == 0:
+        reason = (
+            f"ledgers map has {counted(ledger_count, 'ledger')}, the header says {header.ledgers}"
+        )
         raise CorruptionError(None, max(header.map_offset, HEADER_SIZE), reason)
     room = header.map_offset - HEADER_SIZE
     if metadata.total_size > room:

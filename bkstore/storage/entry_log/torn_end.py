@@ -1,7 +1,7 @@
-"""An entry log that a kill or a crash cut inside its last record: no other record is missing.
+"""Detects an entry log that a kill or a crash cut inside its last record.
 
-Garbage collection has to tell it from damage that hides records. A cut one holds nothing behind
-its whole records, so what is known of it is all that can be, unless the index knows better.
+Garbage collection must distinguish it from damage that hides records. A log that was cut has
+nothing after its complete records, unless the index points there.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from bkstore.storage.entry_log.resync import LogBytes, next_record
 
 
 def cut_at(path: Path, damage: Sequence[Finding]) -> int | None:
-    """Return where the record that was cut begins, if that is all the damage there is; else None.
+    """Return the offset of the torn last record, or None if there is other or no damage.
 
-    `damage` is what a scan of the log told. A log that ends inside its header was cut at 0.
+    `damage` is from a scan of the log. A log that ends inside its header was cut at 0.
     """
     if len(damage) != 1 or damage[0].offset is None:
         return None
-    at = damage[0].offset
+    record_offset = damage[0].offset
     with LogBytes(path) as log:
         if log.size < HEADER_SIZE:
             return 0
-        left = log.size - at
-        size = int.from_bytes(log.peek(at, PREFIX), "big", signed=True)
-        if left <= 0 or (left >= PREFIX and size <= left - PREFIX):
+        bytes_left = log.size - record_offset
+        size = int.from_bytes(log.peek(record_offset, PREFIX), "big", signed=True)
+        if bytes_left <= 0 or (bytes_left >= PREFIX and size <= bytes_left - PREFIX):
             return None
-        return at if next_record(log, at, at) == log.size else None
+        return record_offset if next_record(log, record_offset, record_offset) == log.size else None
 
 
 def is_pointed_at(index: EntryIndex, log_id: int, at: int) -> bool:
-    """Return whether a row of the index points into a log behind `at`. Reads the whole index.
+    """Return whether an index row points into a log at or after `at`. Scans the whole index.
 
-    Then what stands there is no record that was being written, but one that was damaged.
+    If so, there is a damaged record at `at`, not one whose write was interrupted.
     """
     for batch in index.scan():
-        inside = (log_ids(batch.location) == log_id) & (positions(batch.location) >= at)
-        if inside.any():
+        is_behind = (log_ids(batch.location) == log_id) & (positions(batch.location) >= at)
+        if is_behind.any():
             return True
     return False

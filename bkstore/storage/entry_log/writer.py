@@ -1,10 +1,10 @@
-"""EntryLogger: appends records to entry logs, rolls them, and hands out locations.
+"""EntryLogger: appends records to entry logs, rolls them, and returns locations.
 
 Formats: `docs/formats/entrylog.md`. Upstream's counterparts are `DefaultEntryLogger`,
-`EntryLogManagerForSingleEntryLog` and `EntryLoggerAllocator`. Reading is `reader`'s; this
-module only makes sure that what is asked for has left the write buffer.
+`EntryLogManagerForSingleEntryLog` and `EntryLoggerAllocator`. Records are read by `reader`; this
+module adds those that are still in the write buffer.
 
-A log is never opened again for appending: each start begins a new one.
+A log is never reopened for appending: each start begins a new one.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from bkstore.storage.entry_log.reader import LogReader
 from bkstore.storage.options import DEFAULT_LOG_SIZE, check_log_size
 
 LAST_ID = "lastId"
-_LAST_ID_LIMIT = 1 << 16
+_MAX_LAST_ID_BYTES = 1 << 16
 
 
 class EntryLogger(Closing):
     """Appends to entry logs in the ``current/`` of one or more ledger directories.
 
-    `size_limit` rolls a log before the record that would pass it. `per_ledger` keeps one open
-    log for each ledger (`entryLogPerLedgerEnabled`), at most `max_active` of them. A new log goes
-    to a directory that `choose` picks among the numbers 0..n-1; a bookie picks at random.
+    A log is rolled before a record that would exceed `size_limit`. `per_ledger` keeps one open
+    log for each ledger (`entryLogPerLedgerEnabled`), at most `max_active` of them. `choose(n)`
+    returns the index, 0..n-1, of the directory for a new log; the default is random.
 
-    Threads: one lock guards writing; reading needs none. Fork: only to read; the storage that has
-    it is closed in the child. Processes: one writer. A
-    write that fails (`WriteFailed`, a full disk say) leaves everything in the buffer, to be
-    written at the same place by the next try; after `SyncFailed` the logger takes no more.
+    Threads: one lock guards writing; reading needs none. Fork: the child may only read, as its
+    storage is closed. Processes: one writer. A failed write (`WriteFailed`, such as on a full
+    disk) leaves everything in the buffer, and the next attempt writes at the same position; after
+    `SyncFailed` the logger takes no more records.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as top, EntryLogger([Path(top)]) as logger:
@@ -81,16 +81,16 @@ class EntryLogger(Closing):
         self._rotated: list[OpenLog] = []
         self._paths: dict[int, Path] = {}
         for current in self._currents:
-            self._paths.update(_logs_in(current))
+            self._paths.update(_list_logs(current))
         self._last_id = last_log_id(self._currents)
-        self._failed: SyncFailed | None = None
+        self._sync_failure: SyncFailed | None = None
         self.reader = LogReader(self._paths.get)
 
-    # -- what is here
+    # -- the logs
 
     @property
     def currents(self) -> list[Path]:
-        """The ``current/`` directories it writes to."""
+        """The ``current/`` directories in which logs are created."""
         return list(self._currents)
 
     @property
@@ -106,11 +106,11 @@ class EntryLogger(Closing):
             return sorted(log.log_id for log in self._active.values())
 
     def path(self, log_id: int) -> Path:
-        """Return the path of a log; `CorruptionError` if there is none of that id."""
-        found = self._paths.get(log_id)
-        if found is None:
+        """Return the path of a log; raise `CorruptionError` if there is no such log."""
+        path = self._paths.get(log_id)
+        if path is None:
             raise CorruptionError(f"{log_id:x}.log", None, "no such entry log")
-        return found
+        return path
 
     def metadata_of(self, log_id: int) -> LogMetadata | None:
         """Return the metadata of a log that is being written, None for any other."""
@@ -121,25 +121,25 @@ class EntryLogger(Closing):
     # -- reading
 
     def read(self, location: int, ledger: LedgerId, entry_id: int) -> bytes:
-        """Return one record; as `LogReader.read`, records in the write buffer included."""
+        """Return one record, as `LogReader.read` does, or from the write buffer."""
         log = self._writing.get(location >> 32)
         if log is not None and (location & 0xFFFFFFFF) >= log.written:
-            record = self._buffered(log, location & 0xFFFFFFFF)
+            record = self._read_buffered(log, location & 0xFFFFFFFF)
             if record is not None and record_header(record)[:2] == (ledger, entry_id):
                 return record
         return self.reader.read(location, ledger, entry_id)
 
-    def _buffered(self, log: OpenLog, position: int) -> bytes | None:
-        """Return a record of the write buffer, None if it has left it."""
+    def _read_buffered(self, log: OpenLog, position: int) -> bytes | None:
+        """Return a record from the write buffer, None if it was written meanwhile."""
         with self._lock:
-            at = position - log.written
-            if at < PREFIX:
+            start = position - log.written
+            if start < PREFIX:
                 return None
-            size = int.from_bytes(log.buffer[at - PREFIX : at], "big")
-            return bytes(log.buffer[at : at + size])
+            size = int.from_bytes(log.buffer[start - PREFIX : start], "big")
+            return bytes(log.buffer[start : start + size])
 
     def push(self, log_id: int | None = None) -> None:
-        """Hand buffered records of one log, or of all, to the operating system. No sync."""
+        """Write the buffered records of one log, or of all, without a sync."""
         with self._lock:
             for log in list(self._writing.values()):
                 if log_id in (None, log.log_id):
@@ -148,10 +148,10 @@ class EntryLogger(Closing):
     # -- appending
 
     def add(self, ledger: LedgerId, record: bytes, *, roll: bool = True) -> int:
-        """Append one record and return its location. Without `roll` only 2^31-1 is a limit."""
+        """Append one record and return its location. Without `roll` the size limit is 2^31-1."""
         with self._lock:
             limit = self._size_limit if roll else HARD_LIMIT
-            log = None if self._per_ledger or self._failed else self._active.get(None)
+            log = None if self._per_ledger or self._sync_failure else self._active.get(None)
             if log is not None and ledger.scope == 0:
                 location = log.try_add(ledger, record, limit)
                 if location:
@@ -164,41 +164,41 @@ class EntryLogger(Closing):
     def add_batch(
         self, batch: RecordBatch, ledgers: BatchLedgers, *, roll: bool = True
     ) -> Iterator[Int64Array]:
-        """Append the records of a framed batch; yield the locations of each stretch, int64[m].
+        """Append the records of a framed batch; yield the locations of each run, int64[m].
 
-        A stretch lies in one log, in which it is one write: all of it is there or nothing.
-        The logs are those of single adds.
+        A run lies in one log and is one write, which appends all of it or nothing. Each record
+        goes to the log that a single add would choose.
         """
         if self._per_ledger:
-            for name, start, stop in ledgers.runs(len(batch)):
-                yield from self._stretches(batch, BatchLedgers([name]), start, stop, roll)
+            for ledger_id, start, stop in ledgers.runs(len(batch)):
+                yield from self._append_runs(batch, BatchLedgers([ledger_id]), start, stop, roll)
         else:
-            yield from self._stretches(batch, ledgers, 0, len(batch), roll)
+            yield from self._append_runs(batch, ledgers, 0, len(batch), roll)
 
-    def _stretches(
+    def _append_runs(
         self, batch: RecordBatch, ledgers: BatchLedgers, start: int, stop: int, roll: bool
     ) -> Iterator[Int64Array]:
-        """Append the records start..stop, as many at once as one log takes."""
+        """Append the records start..stop (half open), each time as many as fit in the log."""
         limit = self._size_limit if roll else HARD_LIMIT
-        ends = batch.offsets + batch.sizes
+        record_ends = batch.offsets + batch.sizes
         while start < stop:
             with self._lock:
                 log = self._log_for(ledgers.names[0], int(batch.sizes[start]), roll)
-                begin = int(batch.offsets[start]) - PREFIX
-                upto = int(ends.searchsorted(limit - log.end + begin, "right"))
-                upto = min(max(upto, start + 1), stop)
-                whole = (start, upto) == (0, len(batch))
-                part = ledgers if whole else ledgers.between(start, upto)
-                if any(name.scope for name in part.names):
+                run_offset = int(batch.offsets[start]) - PREFIX
+                run_stop = int(record_ends.searchsorted(limit - log.end + run_offset, "right"))
+                run_stop = min(max(run_stop, start + 1), stop)
+                is_whole_batch = (start, run_stop) == (0, len(batch))
+                run_ledgers = ledgers if is_whole_batch else ledgers.between(start, run_stop)
+                if any(ledger_id.scope for ledger_id in run_ledgers.names):
                     log.mark_wide()
-                found = log.add_batch(batch.between(start, upto).framed(), part)
-            yield found
-            start = upto
+                locations = log.add_batch(batch.between(start, run_stop).framed(), run_ledgers)
+            yield locations
+            start = run_stop
 
     def _log_for(self, ledger: LedgerId, size: int, roll: bool) -> OpenLog:
-        """Return the log that takes a record of `size` bytes, rolling first where it must.
+        """Return the log that takes a record of `size` bytes; roll first if it does not fit.
 
-        A full buffer is written before, so that nothing is taken where that fails.
+        A full buffer is written before, so that no record is taken if that fails.
         """
         self._check_writable()
         key = ledger if self._per_ledger else None
@@ -210,13 +210,13 @@ class EntryLogger(Closing):
             self._rotate(key)
             log = None
         if log is None:
-            log = self._active[key] = self._create()
+            log = self._active[key] = self._create_log()
         if key is not None:
-            self._used(key)
+            self._mark_used(key)
         return log
 
-    def _used(self, key: LedgerId) -> None:
-        """Note which ledger's log was used last; too many of them are closed, the oldest first."""
+    def _mark_used(self, key: LedgerId) -> None:
+        """Mark a ledger's log as last used; rotate the least recently used beyond the limit."""
         self._active[key] = self._active.pop(key)
         while len(self._active) > self._max_active:
             self._rotate(next(iter(self._active)))
@@ -229,10 +229,11 @@ class EntryLogger(Closing):
             if ledger in self._active:
                 self._rotate(ledger)
 
-    def _create(self, suffix: str = "") -> OpenLog:
-        log_id = self._next_id(suffix)
-        at = self._choose(len(self._currents)) if len(self._currents) > 1 else 0
-        path = self._currents[at] / (entrylog.log_name(log_id) + suffix)
+    def _create_log(self, suffix: str = "") -> OpenLog:
+        """Create a log of a new id, with its header, in a chosen directory."""
+        log_id = self._allocate_id(suffix)
+        dir_index = self._choose(len(self._currents)) if len(self._currents) > 1 else 0
+        path = self._currents[dir_index] / (entrylog.log_name(log_id) + suffix)
         with writing(path):
             fd = self.files.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
             log = OpenLog(log_id, path, fd, self.files)
@@ -245,8 +246,8 @@ class EntryLogger(Closing):
         self._writing[log_id] = log
         return log
 
-    def _next_id(self, suffix: str) -> int:
-        """Allocate an id: the one behind the last, 0 behind the highest, skipping taken names."""
+    def _allocate_id(self, suffix: str) -> int:
+        """Allocate the id after the last, or 0 after the highest; skip existing file names."""
         log_id = self._last_id
         while True:
             log_id = log_id + 1 if log_id + 1 < MAX_LOG_ID else 0
@@ -255,7 +256,7 @@ class EntryLogger(Closing):
                 break
         for current in self._currents:
             with writing(current):
-                # Not durable: without it the names of the logs say enough.
+                # Not durable: if it is lost, the ids are taken from the log names.
                 self.files.write_file(current / LAST_ID, f"{log_id:x}\n".encode(), durable=False)
         self._last_id = log_id
         return log_id
@@ -263,7 +264,7 @@ class EntryLogger(Closing):
     # -- rolling and syncing
 
     def roll(self) -> None:
-        """Close the logs that take records; the next record begins another."""
+        """Close the active logs; the next record starts another."""
         with self._lock:
             for key in list(self._active):
                 self._rotate(key)
@@ -276,26 +277,27 @@ class EntryLogger(Closing):
                     self._rotate(key)
 
     def roll_those(self, is_meant: Callable[[LogMetadata], bool]) -> None:
-        """Close the logs that take records, have some, and are meant by what they hold."""
+        """Close the active logs that have records and whose metadata `is_meant` accepts."""
         with self._lock:
             for key, log in list(self._active.items()):
                 if log.metadata.ledgers and is_meant(log.metadata):
                     self._rotate(key)
 
     def _rotate(self, key: LedgerId | None) -> None:
+        """Close an active log to further records; the next flush syncs it."""
         log = self._active[key]
-        log.finish()  # may fail, and is tried again then
+        log.finish()  # if this fails, the log stays active, and it is tried again
         del self._active[key]
         self._rotated.append(log)
 
     def flush(self) -> None:
-        """Make every record that was added durable."""
+        """Make all added records durable."""
         with self._lock:
             self._sync(list(self._active.values()))
             self._release_rotated()
 
     def _release_rotated(self) -> None:
-        """Sync the logs that take no more, and close them."""
+        """Sync the rotated logs and close their files."""
         self._sync(self._rotated)
         while self._rotated:
             log = self._rotated.pop()
@@ -303,40 +305,42 @@ class EntryLogger(Closing):
             log.close()
 
     def _sync(self, logs: Sequence[OpenLog]) -> None:
-        """Write and sync logs and their names; after `SyncFailed` nothing is taken any more."""
+        """Write and sync logs and their directories; refuse records after `SyncFailed`."""
         self._check_writable()
         try:
             for log in logs:
                 log.sync()
-            for folder in sorted({log.path.parent for log in logs}):
-                with syncing(folder):
-                    self.files.sync_dir(folder)
+            for directory in sorted({log.path.parent for log in logs}):
+                with syncing(directory):
+                    self.files.sync_dir(directory)
         except SyncFailed as error:
-            self._failed = error
+            self._sync_failure = error
             raise
 
     def _check_writable(self) -> None:
-        if self._failed is not None:
-            raise ReadOnlyError(f"no more writes after a failed sync ({self._failed}); reopen")
+        if self._sync_failure is not None:
+            raise ReadOnlyError(
+                f"no more writes after a failed sync ({self._sync_failure}); reopen"
+            )
 
-    # -- logs written by compaction, under another name until they are whole
+    # -- logs written by compaction, under a temporary name until complete
 
     def create_temporary(self, suffix: str) -> OpenLog:
-        """Begin a log of a new id under its name and `suffix`, out of every reader's sight."""
+        """Create a log of a new id, with `suffix` after its name, invisible to readers."""
         with self._lock:
-            log = self._create(suffix)
+            log = self._create_log(suffix)
             del self._paths[log.log_id], self._writing[log.log_id]
             return log
 
     # -- removing
 
     def adopt(self, log_id: int, path: Path) -> None:
-        """Make a finished log known to readers."""
+        """Make a finished log visible to readers."""
         with self._lock:
             self._paths[log_id] = path
 
     def remove(self, log_id: int) -> None:
-        """Remove a log that takes no records any more."""
+        """Delete a closed log; raise `BkstoreError` if it is still being written."""
         with self._lock:
             if log_id in self._writing:
                 raise BkstoreError(f"entry log {log_id:x}.log is still being written")
@@ -347,7 +351,7 @@ class EntryLogger(Closing):
             self.reader.forget(log_id)
 
     def close(self) -> None:
-        """Push what is buffered and close the files; syncs nothing. Idempotent."""
+        """Write buffered records, without a sync, and close the files. Idempotent."""
         with self._lock:
             try:
                 self.push()
@@ -359,26 +363,26 @@ class EntryLogger(Closing):
                 self.reader.close()
 
 
-def _logs_in(current: Path) -> dict[int, Path]:
-    found = {}
+def _list_logs(current: Path) -> dict[int, Path]:
+    paths = {}
     for name in os.listdir(current):
         log_id = entrylog.log_id_of(name)
         if log_id is not None:
-            found[log_id] = current / name
-    return found
+            paths[log_id] = current / name
+    return paths
 
 
 def last_log_id(currents: Sequence[Path]) -> int:
-    """Return the last log id given out: of `lastId` and of the logs that are there; -1 if none.
+    """Return the highest id in `lastId` files and log names, -1 if there is none.
 
-    A `lastId` that says nothing sensible is passed over, as upstream does: the names say enough.
+    An unreadable number in `lastId` is ignored, as upstream does: the log names suffice.
     """
-    last = -1
+    highest_id = -1
     for current in currents:
-        last = max([last, *_logs_in(current)])
-        text = ""
+        highest_id = max([highest_id, *_list_logs(current)])
+        id_text = ""
         with readable(current / LAST_ID), suppress(FileNotFoundError):
-            text = read_whole(current / LAST_ID, _LAST_ID_LIMIT).decode("utf-8", "replace")
+            id_text = read_whole(current / LAST_ID, _MAX_LAST_ID_BYTES).decode("utf-8", "replace")
         with suppress(ValueError):
-            last = max(last, int(text.strip(), 16))
-    return last
+            highest_id = max(highest_id, int(id_text.strip(), 16))
+    return highest_id
