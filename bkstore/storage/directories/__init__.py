@@ -1,10 +1,10 @@
-"""Which directories and files a bookie has, whose they are, and who may write to them.
+"""A bookie's directories and files: finding them, checking whose they are, and locking them.
 
-`layout` tells the kinds of directories apart and keeps their order, and is the one to read
-first. `file_listing` finds entry logs and journals and sees whether any moved, `ownership` checks
-the cookie of the directories a bookie writes to, `writer_lock` keeps a second writer out.
-`server_conf` reads a `bk_server.conf`, and `conf_file` finds the directories that it names, in a
-copy too; `unknown_files` finds what has a name that no bookie gives.
+`layout` finds directories, their kinds and their order: read it first. `file_listing` lists entry
+logs and journals and detects changes, `ownership` checks the cookie of the directories a bookie
+writes to, `writer_lock` keeps a second writer out. `server_conf` reads a `bk_server.conf`, and
+`conf_file` finds the directories that it names, in a copy too; `unknown_files` lists files whose
+names no bookie gives.
 """
 
 __all__ = [

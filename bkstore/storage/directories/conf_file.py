@@ -1,8 +1,8 @@
-"""The directories that a `bk_server.conf` names, and where they lie in a copy.
+"""The directories named by a `bk_server.conf`, and how to find them in a copy.
 
-On the bookie they lie where the file says. A copy has them elsewhere: below a root that the
-caller names, else beside the file. There a directory is told by the last components of its path;
-one that several fit is refused, never guessed.
+On the bookie they are at the paths in the file. A copy has them elsewhere: below a root given by
+the caller, else next to the file. There a directory is identified by the last components of its
+path; an ambiguous one is refused, never guessed.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from bkstore.storage.directories.server_conf import no_conf, read_server_conf
 
 _Role = Literal["ledger", "index", "journal"]
 
-_DEPTH = 6
-"""How far below a root directories are looked for: mount points and folders of hosts fit."""
+_MAX_DEPTH = 6
+"""Depth of the search below a root: leaves room for mount points and folders per host."""
 
 
 def configured_directories(conf: Path) -> dict[str, list[Path]]:
     """Return the directories that the file names, by role ("ledger", "index", "journal").
 
-    Relative ones are taken from the file's folder. Raises `UnsupportedLayout` for what is no
-    `bk_server.conf`, as `read_server_conf`, and for an empty name.
+    Relative paths start at the file's folder. Raises `UnsupportedLayout` if it is not a
+    `bk_server.conf`, as `read_server_conf` does, and for an empty name.
     """
     settings = read_server_conf(conf)
     roles: tuple[_Role, ...] = ("ledger", "index", "journal")
@@ -34,16 +34,18 @@ def configured_directories(conf: Path) -> dict[str, list[Path]]:
         names = {role: directory_names(settings, role) for role in roles}
     except InvalidArgument as error:
         raise UnsupportedLayout(f"{conf}: {error}") from None
-    lists: dict[str, list[Path]] = {role: _paths(conf, found) for role, found in names.items()}
-    if not lists["ledger"]:
+    dirs_by_role: dict[str, list[Path]] = {
+        role: _paths(conf, role_names) for role, role_names in names.items()
+    }
+    if not dirs_by_role["ledger"]:
         raise no_conf(conf, "names no ledgerDirectories")
-    return lists
+    return dirs_by_role
 
 
 def directory_names(settings: Configuration, role: _Role) -> list[str]:
-    """Return the names of the directories of a role; none where the file names none.
+    """Return the names of the directories of a role, which may be none.
 
-    Journals are those of `journalDirectories`, else the one of the older `journalDirectory`.
+    Journals are taken from `journalDirectories`, else from the older `journalDirectory`.
     """
     if role != "journal":
         return settings.strings(f"{role}Directories")
@@ -66,58 +68,61 @@ def _paths(conf: Path, names: list[str]) -> list[Path]:
 def place_directories(
     conf: Path, directories: Iterable[Path], root: Path | None
 ) -> dict[Path, Path]:
-    """Return where each configured directory lies, as a folder with a ``current/``.
+    """Return the actual path of each configured directory, a folder with a ``current/``.
 
-    Without `root`: as configured if any of them is there, else beside the file. With it: below
-    `root`, at their whole path (as ``cp --parents`` and backups have it), else by their last
-    components. Raises `UnsupportedLayout` where one is not there, fits several folders, or two
-    fit the same. Lists the folders to a depth of 6, those with a ``current/`` not from inside.
+    Without `root`, these are the configured paths if any of them exists, else folders next to the
+    file. With it, folders below `root`: at the full path (as ``cp --parents`` and backups make
+    it), else by the last components. Raises `UnsupportedLayout` if one is missing, matches several
+    folders, or two match the same. Searches to a depth of 6, but not inside folders that have a
+    ``current/``.
     """
-    wanted = list(dict.fromkeys(directories))
-    there = [directory for directory in wanted if _is_bookies(directory)]
-    if root is None and there:
-        for directory in wanted:
-            if directory not in there:
+    distinct = list(dict.fromkeys(directories))
+    existing = [directory for directory in distinct if _is_bookie_dir(directory)]
+    if root is None and existing:
+        for directory in distinct:
+            if directory not in existing:
                 raise UnsupportedLayout(f"{conf}: names {directory}, which has no current/ here")
-        return {directory: directory for directory in wanted}
+        return {directory: directory for directory in distinct}
     top = conf.parent if root is None else root
-    below = sorted(_folders(top, _DEPTH))
-    found = {directory: _fitting(conf, directory, top, below) for directory in wanted}
+    bookie_dirs = sorted(_walk_bookie_dirs(top, _MAX_DEPTH))
+    actual_paths = {
+        directory: _find_copy(conf, directory, top, bookie_dirs) for directory in distinct
+    }
     owners: dict[Path, Path] = {}
-    for directory, place in found.items():
-        other = owners.setdefault(place.resolve(), directory)
+    for directory, actual_path in actual_paths.items():
+        other = owners.setdefault(actual_path.resolve(), directory)
         if other != directory:
             raise UnsupportedLayout(
-                f"{conf}: names {other} and {directory}, and for both only {place} is here"
+                f"{conf}: names {other} and {directory}, and for both only {actual_path} is here"
             )
-    return found
+    return actual_paths
 
 
-def _is_bookies(folder: Path) -> bool:
+def _is_bookie_dir(folder: Path) -> bool:
     return (folder / "current").is_dir()
 
 
-def _folders(top: Path, depth: int) -> Iterable[Path]:
+def _walk_bookie_dirs(top: Path, depth: int) -> Iterable[Path]:
     """Yield the folders below `top` that have a ``current/``."""
     try:
         inside = sorted(entry.path for entry in os.scandir(top) if entry.is_dir())
     except PermissionError:  # as lost+found: nobody copied a bookie there for this user
         return
     for path in map(Path, inside):
-        if _is_bookies(path):
+        if _is_bookie_dir(path):
             yield path
         elif depth > 1 and not path.is_symlink():
-            yield from _folders(path, depth - 1)
+            yield from _walk_bookie_dirs(path, depth - 1)
 
 
-def _fitting(conf: Path, directory: Path, top: Path, below: list[Path]) -> Path:
-    whole = top.joinpath(*directory.parts[1:]) if directory.is_absolute() else top / directory
-    if _is_bookies(whole):
-        return whole
-    common = {folder: _common_end(folder, directory) for folder in below}
-    most = max(common.values(), default=0)
-    fitting = [folder for folder in below if common[folder] == most]
-    if most == 0:
+def _find_copy(conf: Path, directory: Path, top: Path, below: list[Path]) -> Path:
+    full_path = top.joinpath(*directory.parts[1:]) if directory.is_absolute() else top / directory
+    if _is_bookie_dir(full_path):
+        return full_path
+    suffix_lengths = {folder: _common_suffix_length(folder, directory) for folder in below}
+    longest = max(suffix_lengths.values(), default=0)
+    fitting = [folder for folder in below if suffix_lengths[folder] == longest]
+    if longest == 0:
         raise UnsupportedLayout(
             f"{conf}: names {directory}, which is not here; no folder {directory.name!r} with a "
             f"current/ is below {top}; say where they are (root=, --root)"
@@ -128,8 +133,8 @@ def _fitting(conf: Path, directory: Path, top: Path, below: list[Path]) -> Path:
     return fitting[0]
 
 
-def _common_end(folder: Path, directory: Path) -> int:
-    """Return how many last components two paths have in common."""
+def _common_suffix_length(folder: Path, directory: Path) -> int:
+    """Return the number of last components that two paths share."""
     count = 0
     for one, other in zip(reversed(folder.parts), reversed(directory.parts)):
         if one != other:

@@ -1,7 +1,7 @@
-"""The files in a bookie's directories: entry logs, journals, and whether any of them moved.
+"""Lists the entry logs and journals in a bookie's directories, and detects changes of files.
 
-Names and sizes only; nothing is opened. What has a log's name and is no file is listed, so that
-reading it says so.
+Uses names and sizes only; nothing is opened. An entry with a log's name that is not a regular file
+is listed too, so that reading it raises the error.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from bkstore.files.opening import check_regular
 from bkstore.files.os_errors import is_absent, is_medium_error, readable
 from bkstore.index.api import Finding
 
-_LOG = re.compile(r"([0-9a-f]{1,8})\.log")
-_JOURNAL = re.compile(r"([0-9a-f]{1,16})\.txn")
+_LOG_NAME = re.compile(r"([0-9a-f]{1,8})\.log")
+_JOURNAL_NAME = re.compile(r"([0-9a-f]{1,16})\.txn")
 
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """One entry log file: its directory's number, its id, where it is and how long."""
+    """One entry log file: its directory's index, its id, its path and its size."""
 
     dir_index: int
     log_id: int
@@ -32,19 +32,19 @@ class LogFile:
 
 
 def entry_logs_in(currents: Sequence[Path]) -> list[LogFile]:
-    """Return the entry log files, by directory and log id; 0 bytes where one is no file."""
-    found = []
-    for number, current in enumerate(currents):
+    """Return the entry log files, by directory and log id; 0 bytes if not a regular file."""
+    logs = []
+    for dir_index, current in enumerate(currents):
         with readable(current):
             for entry in os.scandir(current):
-                match = _LOG.fullmatch(entry.name)
-                if match and (size := _size(entry)) is not None:
-                    found.append(LogFile(number, int(match[1], 16), entry.path, size))
-    return sorted(found, key=lambda log: (log.dir_index, log.log_id))
+                match = _LOG_NAME.fullmatch(entry.name)
+                if match and (size := _file_size(entry)) is not None:
+                    logs.append(LogFile(dir_index, int(match[1], 16), entry.path, size))
+    return sorted(logs, key=lambda log: (log.dir_index, log.log_id))
 
 
-def _size(entry: os.DirEntry[str]) -> int | None:
-    """Return the bytes of a file, 0 for what is none, None for what is gone since the listing."""
+def _file_size(entry: os.DirEntry[str]) -> int | None:
+    """Return a file's size, 0 if it is not a regular file, None if it was deleted meanwhile."""
     try:
         return check_regular(entry.path).st_size
     except CorruptionError:
@@ -55,33 +55,33 @@ def _size(entry: os.DirEntry[str]) -> int | None:
 
 def journals_in(currents: Sequence[Path]) -> list[Path]:
     """Return the journal files, by directory and journal id."""
-    found = []
-    for number, current in enumerate(currents):
+    journals = []
+    for dir_index, current in enumerate(currents):
         with readable(current):
-            matches = filter(None, map(_JOURNAL.fullmatch, os.listdir(current)))
-        found += [(number, int(match[1], 16), current / match[0]) for match in matches]
-    return [path for _, _, path in sorted(found)]
+            matches = filter(None, map(_JOURNAL_NAME.fullmatch, os.listdir(current)))
+        journals += [(dir_index, int(match[1], 16), current / match[0]) for match in matches]
+    return [path for _, _, path in sorted(journals)]
 
 
 def odd_files(paths: Iterable[str | Path]) -> Iterator[Finding]:
-    """Yield a finding for each path that is no regular file; one that is gone is none."""
+    """Yield a finding for each path that is not a regular file; skip missing paths."""
     for path in paths:
         try:
             check_regular(path)
         except CorruptionError as error:
             yield Finding.of(error)
-        except FileNotFoundError:  # gone since the listing
+        except FileNotFoundError:  # deleted since the listing
             continue
 
 
 def sizes_and_times(
     folders: Iterable[str | Path], inside: Container[str] = ()
 ) -> dict[str, tuple[int, int]]:
-    """Return size and time of change of each file in these folders; (-1, 0) for a dead link.
+    """Return (size, modification time in ns) of each file in these folders; (-1, 0) if dead.
 
-    Also of those in their folders called `inside`; a folder that is not there has none.
+    Includes files of their subfolders named in `inside`. A missing folder has no files.
     """
-    seen = {}
+    files = {}
     unread = list(folders)
     while unread:
         try:
@@ -93,12 +93,12 @@ def sizes_and_times(
         for entry in entries:
             try:
                 if not entry.is_dir():
-                    info = entry.stat()
-                    seen[entry.path] = (info.st_size, info.st_mtime_ns)
+                    status = entry.stat()
+                    files[entry.path] = (status.st_size, status.st_mtime_ns)
                 elif entry.name in inside:
                     unread.append(entry.path)
             except OSError as error:
                 if not (is_absent(error) or is_medium_error(error)):
                     raise
-                seen[entry.path] = (-1, 0)  # gone since the listing, a dead link, or damaged
-    return seen
+                files[entry.path] = (-1, 0)  # deleted since the listing, a dead link, or damaged
+    return files

@@ -1,8 +1,8 @@
-"""Which directories a bookie has, in which order, and what they hold.
+"""Finds the directories of a bookie, their order, and what they hold.
 
-Three ways to say them: one directory, a root with several, or a `bk_server.conf`. The order of
-the ledger directories matters for db storage, where ledger L lies in number ``L mod n``: it
-comes from the configuration, else from the cookie, else from where the ledgers lie.
+The caller gives one directory, a root with several, or a `bk_server.conf`. The order of the ledger
+directories matters for db storage, where ledger L is in directory ``L mod n``: it is taken from
+the configuration, else from the cookie, else from the ledgers found.
 """
 
 from __future__ import annotations
@@ -27,25 +27,24 @@ Layout = Literal["idx", "rocksdb"]
 check_layout = choice("idx", "rocksdb")
 Holding = Literal["idx", "rocksdb", "logs", "journal"]
 
-_LEDGER_FILES = re.compile(
+_LEDGER_FILE_NAMES = re.compile(
     r"[0-9a-f]{1,16}\.log(\.compacting|\.[0-9a-f]{1,16}\.compacted)?"
     r"|lastId|lastMark(\.\d+)?|DIRTY"
 )
-_JOURNAL = re.compile(r"[0-9a-f]{1,16}\.txn")
+_JOURNAL_NAMES = re.compile(r"[0-9a-f]{1,16}\.txn")
 DATABASES = ("locations", "ledgers", "locations-128", "ledgers-128")
-_OTHERS = re.compile(r"VERSION|BKSTORE-128|metadata-cache|[0-9a-f]{1,2}|[0-9a-f]{8}")
-"""What the ``current/`` of an empty bookie may hold: index folders stay after a delete."""
-_COOKIE_LIMIT = 1 << 20
+_OTHER_NAMES = re.compile(r"VERSION|BKSTORE-128|metadata-cache|[0-9a-f]{1,2}|[0-9a-f]{8}")
+"""Names that an empty ``current/`` may have: index folders remain after a delete."""
+_MAX_COOKIE_BYTES = 1 << 20
 
 
 @dataclass
 class BookieFolders:
     """The ``current/`` directories of one bookie, by role and in order.
 
-    `ordered` says where the order of the ledger directories comes from; "names" means that
-    nothing but their names says it. `configured` has the path that a `bk_server.conf` names for
-    each: where that is not where the directory is, the conf is a copy. `held` has what each
-    directory holds, of those that were looked at.
+    `ordered` is the source of the order of the ledger directories; "names" means that there is
+    none but their names. `configured` has the path in the `bk_server.conf` for each: if the
+    directory is elsewhere, the conf is a copy. `held` has what each examined directory holds.
     """
 
     ledger: list[Path] = field(default_factory=list)
@@ -58,14 +57,14 @@ class BookieFolders:
 
 
 def holdings(current: Path, names: Collection[str] | None = None) -> set[Holding]:
-    """Return what a ``current/`` directory holds. Reads names only; `names` if they were read."""
+    """Return what a ``current/`` directory holds, by its `names` (None: list them)."""
     names = os.listdir(current) if names is None else names
     held: set[Holding] = set()
-    if not {*DATABASES}.isdisjoint(names):  # one that is no folder too: it is not absent
+    if not {*DATABASES}.isdisjoint(names):  # even if it is not a folder, it is not absent
         held.add("rocksdb")
-    if any(map(_LEDGER_FILES.fullmatch, names)):
+    if any(map(_LEDGER_FILE_NAMES.fullmatch, names)):
         held.add("logs")
-    if any(map(_JOURNAL.fullmatch, names)):
+    if any(map(_JOURNAL_NAMES.fullmatch, names)):
         held.add("journal")
     if has_index_files(current):
         held.add("idx")
@@ -73,9 +72,9 @@ def holdings(current: Path, names: Collection[str] | None = None) -> set[Holding
 
 
 def find_folders(path: Path, root: Path | None = None) -> BookieFolders:
-    """Return the directories that `path` stands for; `UnsupportedLayout` if it is no bookie.
+    """Return the directories of the bookie at `path`; raise `UnsupportedLayout` if it is none.
 
-    `root` says below which folder those of a `bk_server.conf` lie; `InvalidArgument` for others.
+    `root` is the folder with the directories of a `bk_server.conf`; `InvalidArgument` otherwise.
     """
     if os.path.lexists(path) and not path.is_dir():
         return _from_conf(path, root)
@@ -84,40 +83,43 @@ def find_folders(path: Path, root: Path | None = None) -> BookieFolders:
     if not path.is_dir():
         raise UnsupportedLayout(f"{path}: no such directory")
     if path.name == "current" or not (path / "current").is_dir():
-        currents = [path] if path.name == "current" else _children(path)
+        currents = [path] if path.name == "current" else _find_currents(path)
     else:
         currents = [path / "current"]
     held: dict[Path, set[Holding]] = {}
     for current in currents:
         names = os.listdir(current)
         kinds = holdings(current, names)
-        # One that is not empty, and has nothing of a bookie, is somebody else's.
-        if kinds or not names or any(map(_OTHERS.fullmatch, names)):
+        # A directory with other files only does not belong to a bookie.
+        if kinds or not names or any(map(_OTHER_NAMES.fullmatch, names)):
             held[current] = kinds
     if not held:
         raise UnsupportedLayout(f"{currents[0]}: holds nothing of a bookie's")
     cookie = read_cookie(list(held))
-    folders = _by_role(held, cookie)
+    folders = _assign_roles(held, cookie)
     if cookie is not None:
         _order_by_cookie(folders, cookie)
     return folders
 
 
-def _children(root: Path) -> list[Path]:
+def _find_currents(root: Path) -> list[Path]:
+    """Return the ``current/`` of each child; raise `UnsupportedLayout` if there is none."""
     currents = (child / "current" for child in root.iterdir() if child.is_dir())
-    found = sorted(filter(_is_there, currents), key=lambda current: _natural(current.parent.name))
-    if found:
-        return found
+    existing = sorted(
+        filter(_is_directory, currents), key=lambda current: _natural_sort_key(current.parent.name)
+    )
+    if existing:
+        return existing
     deeper = sorted(str(child) for child in root.iterdir() if list(child.glob("*/current")))
-    shown = ", ".join(deeper[:3]) + (", ..." if len(deeper) > 3 else "")
-    hint = f"; one level down there are, give one of: {shown}" if deeper else ""
+    examples = ", ".join(deeper[:3]) + (", ..." if len(deeper) > 3 else "")
+    hint = f"; one level down there are, give one of: {examples}" if deeper else ""
     raise UnsupportedLayout(
         f"{root}: not a bookie directory: neither it nor a folder in it has a current/{hint}"
     )
 
 
-def _is_there(current: Path) -> bool:
-    """Return whether there is such a folder; `CorruptionError` for what is none."""
+def _is_directory(current: Path) -> bool:
+    """Return whether the folder exists; raise `CorruptionError` if it is not a folder."""
     if current.is_dir():
         return True
     if os.path.lexists(current):
@@ -125,27 +127,27 @@ def _is_there(current: Path) -> bool:
     return False
 
 
-def _natural(name: str) -> list[tuple[int, int | str]]:
+def _natural_sort_key(name: str) -> list[tuple[int, int | str]]:
     parts = re.split(r"(\d+)", name)
     return [(0, int(part)) if part.isdecimal() else (1, part) for part in parts if part]
 
 
-def _by_role(held: dict[Path, set[Holding]], cookie: Cookie | None) -> BookieFolders:
+def _assign_roles(held: dict[Path, set[Holding]], cookie: Cookie | None) -> BookieFolders:
     folders = BookieFolders(cookie=cookie, held=held)
     for current, kinds in held.items():
-        roles = kinds or {_role_by_name(current.parent.name, cookie)}
+        roles = kinds or {_role_of_empty(current.parent.name, cookie)}
         if "journal" in roles:
             folders.journal.append(current)
         if roles & {"idx", "rocksdb"}:
             folders.index.append(current)
         if "logs" in roles:
             folders.ledger.append(current)
-    _settle_index(folders)
+    _share_directories(folders)
     return folders
 
 
-def _role_by_name(name: str, cookie: Cookie | None) -> Holding:
-    """Return what an empty directory is for: what the cookie says, else what its name says."""
+def _role_of_empty(name: str, cookie: Cookie | None) -> Holding:
+    """Return the role of an empty directory: by the cookie, else by its name."""
     if cookie is not None:
         roles: tuple[tuple[Holding, tuple[str, ...]], ...] = (
             ("logs", cookie.ledger_dirs),
@@ -160,8 +162,8 @@ def _role_by_name(name: str, cookie: Cookie | None) -> Holding:
     return "idx" if name.lower().startswith("index") else "logs"
 
 
-def _settle_index(folders: BookieFolders) -> None:
-    """Without a directory of their own, the indexes lie in the ledger directories."""
+def _share_directories(folders: BookieFolders) -> None:
+    """Use the ledger directories as index directories if there are no others, or vice versa."""
     if set(folders.index) <= set(folders.ledger):
         folders.index = list(folders.ledger)
     elif not folders.ledger:
@@ -171,18 +173,25 @@ def _settle_index(folders: BookieFolders) -> None:
 
 
 def _from_conf(path: Path, root: Path | None) -> BookieFolders:
-    lists = configured_directories(path)
-    places = place_directories(path, [d for found in lists.values() for d in found], root)
-    currents = {role: [places[d] / "current" for d in found] for role, found in lists.items()}
-    for role, found in currents.items():
-        if len({current.resolve() for current in found}) < len(found):
+    dirs_by_role = configured_directories(path)
+    actual_paths = place_directories(
+        path, [directory for role_dirs in dirs_by_role.values() for directory in role_dirs], root
+    )
+    currents = {
+        role: [actual_paths[directory] / "current" for directory in role_dirs]
+        for role, role_dirs in dirs_by_role.items()
+    }
+    for role, role_dirs in currents.items():
+        if len({current.resolve() for current in role_dirs}) < len(role_dirs):
             raise UnsupportedLayout(f"{path}: names a {role} directory twice")
     folders = BookieFolders(
         currents["ledger"],
         currents["index"] or list(currents["ledger"]),
         currents["journal"],
         "conf",
-        configured={place / "current": directory for directory, place in places.items()},
+        configured={
+            actual_path / "current": directory for directory, actual_path in actual_paths.items()
+        },
     )
     everything = [*folders.ledger, *folders.index, *folders.journal]
     folders.cookie = read_cookie(list(dict.fromkeys(everything)))
@@ -190,7 +199,7 @@ def _from_conf(path: Path, root: Path | None) -> BookieFolders:
 
 
 def check_distinct(role: str, currents: Sequence[Path]) -> None:
-    """Raise `InvalidArgument` where one directory is given twice, through links too."""
+    """Raise `InvalidArgument` if a directory is given twice, even through links."""
     seen: set[str] = set()
     for current in currents:
         if (real := os.path.realpath(current)) in seen:
@@ -199,12 +208,12 @@ def check_distinct(role: str, currents: Sequence[Path]) -> None:
 
 
 def read_cookie(currents: list[Path]) -> Cookie | None:
-    """Return the cookie that all directories agree on; one may lack it, none may differ."""
-    found: tuple[Path, Cookie] | None = None
+    """Return the cookie of the directories, or None; some may lack it, but none may differ."""
+    first: tuple[Path, Cookie] | None = None
     for current in currents:
         path = current / "VERSION"
         try:
-            data = read_whole(path, _COOKIE_LIMIT)
+            data = read_whole(path, _MAX_COOKIE_BYTES)
         except FileNotFoundError:
             continue
         from bkstore.formats import cookie as cookie_format  # loads protobuf
@@ -213,18 +222,18 @@ def read_cookie(currents: list[Path]) -> Cookie | None:
             cookie = cookie_format.decode(data)
         except CorruptionError as error:
             raise error.within(path) from None
-        if found is not None and cookie != found[1]:
+        if first is not None and cookie != first[1]:
             raise UnsupportedLayout(
                 f"{path}: cookie of bookie {cookie.bookie_id!r} differs from that of "
-                f"{found[1].bookie_id!r} in {found[0]}: these are directories of several "
+                f"{first[1].bookie_id!r} in {first[0]}: these are directories of several "
                 "bookies, or of different times; give one bookie's"
             )
-        found = found or (path, cookie)
-    return None if found is None else found[1]
+        first = first or (path, cookie)
+    return None if first is None else first[1]
 
 
 def _order_by_cookie(folders: BookieFolders, cookie: Cookie) -> None:
-    """Put the directories in the configured order, if their names fit the configured paths."""
+    """Put the directories in the cookie's order, if their names match its paths."""
     ledger = matched(folders.ledger, cookie.ledger_dirs)
     index = matched(folders.index, cookie.index_dirs or cookie.ledger_dirs)
     if ledger and index:
@@ -232,81 +241,91 @@ def _order_by_cookie(folders: BookieFolders, cookie: Cookie) -> None:
 
 
 def matched(currents: list[Path], configured: Sequence[str]) -> list[Path] | None:
-    """Return `currents` in configured order; None unless every name fits just one path."""
+    """Return `currents` in configured order; None unless each path matches just one of them."""
     if len(currents) != len(configured):
         return None
     ordered: list[Path] = []
     for path in configured:
         parts = [part for part in Path(path).parts if part != "/"]
-        exact = [c for c in currents if parts and c.parent.name == parts[-1]]
-        fits = exact if len(exact) == 1 else [c for c in currents if c.parent.name in parts]
-        if len(fits) != 1 or fits[0] in ordered:
+        same_name = [c for c in currents if parts and c.parent.name == parts[-1]]
+        matches = (
+            same_name if len(same_name) == 1 else [c for c in currents if c.parent.name in parts]
+        )
+        if len(matches) != 1 or matches[0] in ordered:
             return list(currents) if len(currents) == 1 else None
-        ordered.append(fits[0])
+        ordered.append(matches[0])
     return ordered
 
 
 def order_by_residue(names: Sequence[str], ledgers: Sequence[Iterable[int]]) -> list[int]:
-    """Return the positions of directories, judged by the ledgers they hold.
+    """Return for each position the index of its directory, derived from the ledgers in them.
 
-    With n directories, one that holds ledgers holds those of a single residue modulo n. The
-    result gives, for each position, the number of the directory. Empty directories take what
-    is left, by name. Raises `UnsupportedLayout` where no order explains what is there.
+    With n directories, all ledgers of a directory have the same residue modulo n, which is its
+    position. Empty directories take the free positions, by name. Raises `UnsupportedLayout` if
+    no order matches the ledgers.
 
     >>> order_by_residue(["a", "b"], [[1, 3], [2]])
     [1, 0]
     """
     size = len(names)
-    taken: dict[int, int] = {}
-    for number, held in enumerate(ledgers):
-        residues = {ledger % size for ledger in held}
+    dir_of_position: dict[int, int] = {}
+    for index, ledger_ids in enumerate(ledgers):
+        residues = {ledger % size for ledger in ledger_ids}
         if not residues:
             continue
-        clash = next((taken[r] for r in residues if r in taken), None)
+        clash = next(
+            (dir_of_position[residue] for residue in residues if residue in dir_of_position), None
+        )
         if len(residues) > 1 or clash is not None:
             other = f" as {names[clash]} does" if clash is not None else ""
             raise UnsupportedLayout(
-                f"{names[number]} holds ledgers of positions {sorted(residues)} of {size}{other}: "
+                f"{names[index]} holds ledgers of positions {sorted(residues)} of {size}{other}: "
                 "directories are missing, or their order cannot be told; give a bk_server.conf"
             )
-        taken[residues.pop()] = number
-    free = [number for number in range(size) if number not in taken.values()]
-    return [taken[at] if at in taken else free.pop(0) for at in range(size)]
+        dir_of_position[residues.pop()] = index
+    free_dirs = [index for index in range(size) if index not in dir_of_position.values()]
+    return [
+        dir_of_position[position] if position in dir_of_position else free_dirs.pop(0)
+        for position in range(size)
+    ]
 
 
 def check_order(names: Sequence[str], ledgers: Sequence[Iterable[int]], said_by: str) -> None:
-    """Raise `UnsupportedLayout` where a stated order contradicts what the directories hold.
+    """Raise `UnsupportedLayout` if a stated order contradicts the ledgers in the directories.
 
-    A stray ledger is a finding; a directory whose ledgers all belong elsewhere means that the
-    order is wrong, and every look-up in it would say "not here".
+    A stray ledger is only a finding. But if all ledgers of a directory belong elsewhere, the
+    order is wrong, and every look-up in it would find nothing.
     """
     size = len(names)
-    for number, held in enumerate(ledgers):
-        residues = {ledger % size for ledger in held}
-        if residues and number not in residues:
+    for index, ledger_ids in enumerate(ledgers):
+        residues = {ledger % size for ledger in ledger_ids}
+        if residues and index not in residues:
             raise UnsupportedLayout(
-                f"{names[number]} is directory {number} of {size} by the {said_by}, but holds only "
+                f"{names[index]} is directory {index} of {size} by the {said_by}, but holds only "
                 f"ledgers of {sorted(residues)}: directories are missing or in another order"
             )
 
 
 def pick_layout(folders: BookieFolders, asked: Layout | None) -> Layout:
-    """Return the index layout of the directories; refuse a mix unless told which one to read."""
+    """Return the index layout of the directories; raise `UnsupportedLayout` for a mix.
+
+    With `asked`, a mix is read as that layout.
+    """
     optional(check_layout)("layout", asked)
-    by_kind: dict[str, Path] = {}
+    examples: dict[str, Path] = {}
     for current in folders.index:
-        if current not in folders.held:  # of a bk_server.conf
+        if current not in folders.held:  # named by a bk_server.conf
             folders.held[current] = holdings(current)
-        for kind in folders.held[current] & {"idx", "rocksdb"}:
-            by_kind.setdefault(kind, current)
+        for layout in folders.held[current] & {"idx", "rocksdb"}:
+            examples.setdefault(layout, current)
     if asked is not None:
-        if by_kind and asked not in by_kind:
-            other = next(iter(by_kind))
-            raise UnsupportedLayout(f"{by_kind[other]}: the index here is {other}, not {asked}")
+        if examples and asked not in examples:
+            other = next(iter(examples))
+            raise UnsupportedLayout(f"{examples[other]}: the index here is {other}, not {asked}")
         return asked
-    if len(by_kind) == 2:
+    if len(examples) == 2:
         raise UnsupportedLayout(
-            f"both index files ({by_kind['idx']}) and RocksDB databases ({by_kind['rocksdb']}) "
+            f"both index files ({examples['idx']}) and RocksDB databases ({examples['rocksdb']}) "
             "are here (an interrupted conversion?); say which to read (layout=, --layout)"
         )
-    return "rocksdb" if "rocksdb" in by_kind else "idx"
+    return "rocksdb" if "rocksdb" in examples else "idx"

@@ -1,8 +1,8 @@
-"""OwnedDirectories: those that a bookie writes to, and the cookie that says they are its own.
+"""OwnedDirectories: the directories that a bookie writes to, and the cookie that identifies it.
 
-The cookie (`VERSION`, see `docs/formats/cookie.md`) stands in every directory. It guards against
-a disk that was not mounted, directories of another bookie, and another order of them, which in
-db storage and with several journals decides where a ledger lies.
+The cookie (`VERSION`, see `docs/formats/cookie.md`) is in every directory. It guards against a
+disk that is not mounted, directories of another bookie, and a changed order of directories, which
+determines where a ledger is in db storage and with several journals.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class OwnedDirectories:
     def of_path(cls, path: StrPath) -> OwnedDirectories:
         """Return the directories below a root (or named by a `bk_server.conf`).
 
-        A root without any, or that does not exist, is to have `ledgers` and `journal`; a
-        ledger directory alone has its journal beside its logs. A conf is taken at its word: its
-        directories are, or are to be, where it says, not where copies of them lie; one that names
-        no journal has it where the cookie says, else in BookKeeper's default, `/tmp/bk-txn`.
-        Raises `UnsupportedLayout` where some of them are missing, and the others hold anything.
+        A missing root, or one without any, gets `ledgers` and `journal`; a single ledger
+        directory has its journal next to its logs. The paths of a conf are used literally, never
+        those of copies; without a journal in the conf, the cookie's is used, else BookKeeper's
+        default, `/tmp/bk-txn`. Raises `UnsupportedLayout` if some of the conf's directories are
+        missing while others have data.
         """
         root = Path(os.path.abspath(path))
         if root.is_file():
@@ -62,18 +62,20 @@ class OwnedDirectories:
 
     @classmethod
     def _of_conf(cls, conf: Path) -> OwnedDirectories:
-        lists = configured_directories(conf)
-        every = [*lists["ledger"], *lists["index"], *lists["journal"]]
-        there = [place for place in every if (place / "current").is_dir()]
-        if _hold_anything(place / "current" for place in there):
-            for place in every:
-                if place not in there:
-                    raise UnsupportedLayout(f"{conf}: names {place}, which has no current/ here")
-        cookie = read_cookie([place / "current" for place in there])
-        journal: Sequence[StrPath] = lists["journal"]
-        if not journal:
-            journal = [_DEFAULT_JOURNAL] if cookie is None else cookie.journal_dirs
-        return cls.of_dirs(lists["ledger"], journal, lists["index"])
+        dirs_by_role = configured_directories(conf)
+        all_dirs = [*dirs_by_role["ledger"], *dirs_by_role["index"], *dirs_by_role["journal"]]
+        existing_dirs = [directory for directory in all_dirs if (directory / "current").is_dir()]
+        if _have_data(directory / "current" for directory in existing_dirs):
+            for directory in all_dirs:
+                if directory not in existing_dirs:
+                    raise UnsupportedLayout(
+                        f"{conf}: names {directory}, which has no current/ here"
+                    )
+        cookie = read_cookie([directory / "current" for directory in existing_dirs])
+        journal_dirs: Sequence[StrPath] = dirs_by_role["journal"]
+        if not journal_dirs:
+            journal_dirs = [_DEFAULT_JOURNAL] if cookie is None else cookie.journal_dirs
+        return cls.of_dirs(dirs_by_role["ledger"], journal_dirs, dirs_by_role["index"])
 
     @classmethod
     def _of_folders(cls, folders: BookieFolders) -> OwnedDirectories:
@@ -89,43 +91,43 @@ class OwnedDirectories:
         journal_dirs: Sequence[StrPath],
         index_dirs: Sequence[StrPath] | None = None,
     ) -> OwnedDirectories:
-        """Return directories as they are given, in this order."""
+        """Return these directories, in the given order."""
         if not ledger_dirs or not journal_dirs:
             raise InvalidArgument("a bookie has a ledger directory and a journal directory")
         ledger, journal = _currents("ledger", ledger_dirs), _currents("journal", journal_dirs)
         index = _currents("index", index_dirs) if index_dirs else list(ledger)
-        for role, found in (("ledger", ledger), ("index", index), ("journal", journal)):
-            check_distinct(role, found)
-        there = [current for current in {*ledger, *index, *journal} if current.is_dir()]
-        return cls(ledger, index, journal, read_cookie(sorted(there)))
+        for role, currents in (("ledger", ledger), ("index", index), ("journal", journal)):
+            check_distinct(role, currents)
+        existing = [current for current in {*ledger, *index, *journal} if current.is_dir()]
+        return cls(ledger, index, journal, read_cookie(sorted(existing)))
 
     @property
     def all(self) -> list[Path]:
-        """Every directory once."""
+        """All directories, each once."""
         return list(dict.fromkeys([*self.ledger, *self.index, *self.journal]))
 
     @property
     def separate_journals(self) -> list[Path]:
-        """The journal directories that hold no ledgers or indexes, through links either."""
+        """The journal directories that are not ledger or index directories, even through links."""
         shared = {os.path.realpath(current) for current in (*self.ledger, *self.index)}
         return [current for current in self.journal if os.path.realpath(current) not in shared]
 
     def storage(self, asked: Storage | None) -> Storage:
-        """Return the storage asked for, else the one whose index is here, else sorted."""
+        """Return `asked` if given, else the storage whose index exists, else sorted."""
         if asked is not None:
             return asked
-        here = [holdings(current) for current in self.index if current.is_dir()]
-        return "db" if any("rocksdb" in held for held in here) else "sorted"
+        index_holdings = [holdings(current) for current in self.index if current.is_dir()]
+        return "db" if any("rocksdb" in held for held in index_holdings) else "sorted"
 
     # -- the cookie
 
     def check_cookie(self, bookie_id: str | None, instance_id: str | None = None) -> None:
-        """Raise `UnsupportedLayout` where the cookie does not fit these directories, or is of
-        another bookie or cluster than is given.
+        """Raise `UnsupportedLayout` if the cookie does not match these directories, or belongs to
+        another bookie or cluster than given.
 
-        The paths of a copy are others; number and order must be those of the cookie, as far
-        as the names tell. A directory without cookie beside ones that have it is a foreign or
-        an empty disk.
+        A copy may have other paths, but number and order of the directories must match the
+        cookie, as far as their names tell. A directory without a cookie next to others with one
+        is taken for a foreign or empty disk.
         """
         cookie = self.cookie
         _check_id("bookie_id", bookie_id), _check_id("instance_id", instance_id)
@@ -141,32 +143,34 @@ class OwnedDirectories:
                 f"{self.all[0]}: the cookie of bookie {cookie.bookie_id!r}, not of {bookie_id!r}"
             )
         if instance_id not in (None, cookie.instance_id):
-            made = f"of cluster {cookie.instance_id}" if cookie.instance_id else "made without one"
-            raise UnsupportedLayout(
-                f"{self.all[0]}: the cookie is {made}, not of cluster {instance_id}"
+            cookie_origin = (
+                f"of cluster {cookie.instance_id}" if cookie.instance_id else "made without one"
             )
-        _check_listed("ledger", self.ledger, cookie.ledger_dirs)
-        _check_listed("index", self.index, cookie.index_dirs or cookie.ledger_dirs)
-        _check_listed("journal", self.journal, cookie.journal_dirs)
+            raise UnsupportedLayout(
+                f"{self.all[0]}: the cookie is {cookie_origin}, not of cluster {instance_id}"
+            )
+        _check_dirs_match_cookie("ledger", self.ledger, cookie.ledger_dirs)
+        _check_dirs_match_cookie("index", self.index, cookie.index_dirs or cookie.ledger_dirs)
+        _check_dirs_match_cookie("journal", self.journal, cookie.journal_dirs)
 
     def without_cookie(self) -> list[Path]:
-        """Return the directories that have no cookie, or are not there."""
+        """Return the directories that have no cookie, or do not exist."""
         return [c for c in self.all if not (c / cookie_format.FILE_NAME).is_file()]
 
     def holds_anything(self) -> bool:
-        """Return whether anything was ever stored; else a first start may have been interrupted."""
-        return _hold_anything(current for current in self.all if current.is_dir())
+        """Return whether there is data; if not, a first start may have been interrupted."""
+        return _have_data(current for current in self.all if current.is_dir())
 
     def write_cookie(self, bookie_id: str | None, instance_id: str | None, files: Files) -> Cookie:
-        """Write the cookie into every directory that has none; return the one in force."""
+        """Write the cookie, a new one if needed, to every directory without one; return it."""
         cookie = self.cookie
         if cookie is None:
             cookie = Cookie(
                 cookie_format.NEWEST_VERSION,
                 bookie_id or self.ledger[0].parent.parent.name or "bookie",
-                _names(self.journal),
-                _names(self.ledger),
-                index_dirs=None if self.index == self.ledger else _names(self.index),
+                _dir_paths(self.journal),
+                _dir_paths(self.ledger),
+                index_dirs=None if self.index == self.ledger else _dir_paths(self.index),
                 instance_id=instance_id,
             )
         data = cookie_format.encode(cookie)
@@ -177,28 +181,31 @@ class OwnedDirectories:
         return cookie
 
 
-def _hold_anything(currents: Iterable[Path]) -> bool:
+def _have_data(currents: Iterable[Path]) -> bool:
     return any(holdings(current) & {"logs", "journal", "idx"} for current in currents)
 
 
-def _currents(role: str, folders: Sequence[StrPath]) -> list[Path]:
-    places = [Path(os.path.abspath(folder)) for folder in paths(f"{role}_dirs", folders)]
-    return [place if place.name == "current" else place / "current" for place in places]
+def _currents(role: str, directories: Sequence[StrPath]) -> list[Path]:
+    absolute_paths = [
+        Path(os.path.abspath(directory)) for directory in paths(f"{role}_dirs", directories)
+    ]
+    return [path if path.name == "current" else path / "current" for path in absolute_paths]
 
 
-def _names(currents: Sequence[Path]) -> tuple[str, ...]:
+def _dir_paths(currents: Sequence[Path]) -> tuple[str, ...]:
     return tuple(str(current.parent) for current in currents)
 
 
-def _check_listed(role: str, currents: list[Path], configured: Sequence[str]) -> None:
-    if len(currents) != len(configured):
+def _check_dirs_match_cookie(role: str, currents: list[Path], cookie_dirs: Sequence[str]) -> None:
+    if len(currents) != len(cookie_dirs):
         raise UnsupportedLayout(
-            f"{currents[0]}: the cookie names {len(configured)} {role} directories, "
+            f"{currents[0]}: the cookie names {len(cookie_dirs)} {role} directories, "
             f"{len(currents)} are given"
         )
-    ordered = matched(currents, configured)
-    if ordered is not None and ordered != currents:
+    in_cookie_order = matched(currents, cookie_dirs)
+    # None if the names do not identify the directories, as in some copies: nothing to check.
+    if in_cookie_order is not None and in_cookie_order != currents:
         raise UnsupportedLayout(
             f"{currents[0]}: the cookie has the {role} directories in another order: "
-            + ", ".join(configured)
+            + ", ".join(cookie_dirs)
         )

@@ -1,4 +1,4 @@
-"""Reading a `bk_server.conf`, and the files that it includes, as BookKeeper reads it."""
+"""Reads a `bk_server.conf` and the files that it includes, as BookKeeper reads it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from bkstore.formats.syntax.configuration import Configuration, value_of
 from bkstore.formats.syntax.properties_text import Property, parse_properties
 from bkstore.formats.syntax.variables import Lookup, Value, Variables
 
-_LIMIT = 1 << 20
-_MOST_FILES = 100
-_URL = re.compile(r"(file|ftp|https?|jar|jrt|mailto):", re.IGNORECASE)
-_NOT_LOOKED_UP = [
+_MAX_FILE_BYTES = 1 << 20
+_MAX_FILES = 100
+_URL_PREFIX = re.compile(r"(file|ftp|https?|jar|jrt|mailto):", re.IGNORECASE)
+_UNSUPPORTED_LOOKUPS = [
     "base64Decoder",
     "base64Encoder",
     "const",
@@ -31,18 +31,18 @@ _NOT_LOOKED_UP = [
     "urlEncoder",
     "xml",
 ]
-"""Look-ups that a JVM makes by default, of no use in a bookie's configuration."""
+"""Look-ups that BookKeeper supports by default, useless in a bookie's configuration."""
 
 
 def read_server_conf(path: Path) -> Configuration:
-    """Return the properties of a `bk_server.conf` and of what it includes.
+    """Return the properties of a `bk_server.conf` and of the files that it includes.
 
-    A relative name of an included file is taken from the folder of the file that includes it.
-    ``${env:NAME}`` is of this process's environment; ``${sys:NAME}`` is known for the user and
-    the temporary folder, and others are refused where they are read, as are all other look-ups.
+    The name of an included file is relative to the folder of the including file. ``${env:NAME}``
+    refers to this process's environment; ``${sys:NAME}`` is supported for the user and the
+    temporary folder. Other look-ups raise an error when the value is read.
 
-    Raises `UnsupportedLayout` for what is no text, for an included file that is not there and
-    for files that include each other; `CorruptionError` for an escape that is none.
+    Raises `UnsupportedLayout` for a file that is not text, for a missing included file and for
+    files that include each other; `CorruptionError` for an invalid escape.
     """
     loader = _Loader()
     loader.load(path)
@@ -50,9 +50,9 @@ def read_server_conf(path: Path) -> Configuration:
 
 
 def flat_server_conf(path: Path, without: str = "") -> bytes:
-    """Return the bytes of a `bk_server.conf` with those that it includes in their place.
+    """Return the bytes of a `bk_server.conf` with included files inserted in their place.
 
-    The lines of the key `without` are left out. Raises as `read_server_conf`.
+    The lines of the key `without` are left out. Raises what `read_server_conf` raises.
     """
     loader = _Loader(without)
     loader.load(path)
@@ -60,7 +60,7 @@ def flat_server_conf(path: Path, without: str = "") -> bytes:
 
 
 def no_conf(path: Path, why: str) -> UnsupportedLayout:
-    """Return the error for a file that is given for a bookie."""
+    """Return the error for a file given as a bookie that is not a `bk_server.conf`."""
     return UnsupportedLayout(
         f"{path}: is a file, and no bk_server.conf (it {why}): a bookie's directory is wanted, or "
         "its bk_server.conf"
@@ -68,69 +68,69 @@ def no_conf(path: Path, why: str) -> UnsupportedLayout:
 
 
 class _Loader:
-    """The properties of a file and of those that it includes, in the order of their lines.
+    """The properties of a file and of the files that it includes, in the order of their lines.
 
-    `text` are their bytes, but for the lines of the key `without` and for those that include.
+    `text` has their bytes, without the lines of the key `without` and the include lines.
     """
 
     def __init__(self, without: str = "") -> None:
         self.loaded: dict[str, list[str]] = {}
         self.text: list[bytes] = []
-        self._without = without
-        self._seen: list[Path] = []
-        self._files = 0
+        self._excluded_key = without
+        self._open_includes: list[Path] = []
+        self._file_count = 0
 
     def load(self, path: Path) -> None:
-        """Add a file's properties, and where it includes others theirs."""
-        self._files += 1
-        if self._files > _MOST_FILES:
-            raise UnsupportedLayout(f"{path}: more than {_MOST_FILES} files include each other")
-        data, position = _content(path), 0
+        """Add the properties of a file and, where it includes others, of those."""
+        self._file_count += 1
+        if self._file_count > _MAX_FILES:
+            raise UnsupportedLayout(f"{path}: more than {_MAX_FILES} files include each other")
+        data, position = _read_content(path), 0
         try:
-            for found in parse_properties(data):
-                self.text.append(data[position : found.begin])
-                if found.key.lower() in ("include", "includeoptional"):
-                    self._include(path, found)
+            for prop in parse_properties(data):
+                self.text.append(data[position : prop.begin])
+                if prop.key.lower() in ("include", "includeoptional"):
+                    self._include(path, prop)
                 else:
-                    self.loaded.setdefault(found.key, []).append(found.value)
-                    if found.key != self._without:
-                        self.text.append(data[found.begin : found.end])
-                position = found.end
+                    self.loaded.setdefault(prop.key, []).append(prop.value)
+                    if prop.key != self._excluded_key:
+                        self.text.append(data[prop.begin : prop.end])
+                position = prop.end
         except CorruptionError as error:
             raise error if error.file is not None else error.within(path) from None
-        # Behind the last property are comments, and a line whose continuation does not come.
+        # After the last property there may be comments and an unfinished continuation line.
         if not data[:position].endswith((b"\n", b"\r")):
             self.text.append(b"\n")
 
-    def _include(self, path: Path, found: Property) -> None:
-        # One file: a comma is part of its name.
-        name = self._replaced(path, found.value)
+    def _include(self, path: Path, prop: Property) -> None:
+        # The value is one file name: a comma is part of it.
+        name = self._resolve_variables(path, prop.value)
         included = path.parent / name if name else path
-        if not _is_there(included):
-            if found.key.lower() == "include":
+        if not _file_exists(included):
+            if prop.key.lower() == "include":
                 raise UnsupportedLayout(f"{path}: includes {included}, which is not there")
             return
-        # Upstream drops the name that it saw first, not the one that it has just read, so it
-        # refuses some files that are included twice. Every circle is found by that too.
-        if included.resolve() in self._seen:
+        # Upstream drops the first name of its stack after a file, not the last, and so refuses
+        # some files that are included twice. That detects every circle, too.
+        if included.resolve() in self._open_includes:
             raise UnsupportedLayout(f"{path}: includes {included}, which is being read already")
-        self._seen.append(included.resolve())
+        self._open_includes.append(included.resolve())
         self.load(included)
-        self._seen.pop(0)
+        self._open_includes.pop(0)
 
-    def _replaced(self, path: Path, name: str) -> str:
-        """Return the name of an included file; its variables are the keys read before it."""
+    def _resolve_variables(self, path: Path, name: str) -> str:
+        """Return the name of an included file, with variables replaced by keys read so far."""
         values: dict[str, Value] = {key: value_of(items) for key, items in self.loaded.items()}
         try:
-            found = Variables(values, _LOOKUPS).replace(name)
+            resolved = Variables(values, _LOOKUPS).replace(name)
         except InvalidArgument as error:
             raise UnsupportedLayout(f"{path}: includes {name}: {error}") from None
-        if not isinstance(found, str) or _URL.match(found) or "\0" in found:
+        if not isinstance(resolved, str) or _URL_PREFIX.match(resolved) or "\0" in resolved:
             raise UnsupportedLayout(f"{path}: includes {name!r}, which is no path of a file")
-        return found
+        return resolved
 
 
-def _is_there(path: Path) -> bool:
+def _file_exists(path: Path) -> bool:
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -138,43 +138,43 @@ def _is_there(path: Path) -> bool:
     return True
 
 
-def _content(path: Path) -> bytes:
+def _read_content(path: Path) -> bytes:
     with opened(path) as file:
-        data = file.read(_LIMIT + 1)
-    if len(data) > _LIMIT or b"\0" in data:
-        raise no_conf(path, "is longer" if len(data) > _LIMIT else "is no text")
+        data = file.read(_MAX_FILE_BYTES + 1)
+    if len(data) > _MAX_FILE_BYTES or b"\0" in data:
+        raise no_conf(path, "is longer" if len(data) > _MAX_FILE_BYTES else "is no text")
     return data
 
 
-def _user() -> str:
+def _user_name() -> str:
     import getpass
 
     return getpass.getuser()
 
 
-def _temporary() -> str:
+def _temporary_dir() -> str:
     import tempfile
 
     return tempfile.gettempdir()
 
 
-_SYSTEM: Mapping[str, Callable[[], str]] = {
+_SYSTEM_PROPERTIES: Mapping[str, Callable[[], str]] = {
     "user.home": lambda: os.path.expanduser("~"),
     "user.dir": os.getcwd,
-    "user.name": _user,
-    "java.io.tmpdir": _temporary,
+    "user.name": _user_name,
+    "java.io.tmpdir": _temporary_dir,
 }
 
 
 def _system_property(name: str) -> str:
-    if name not in _SYSTEM:
+    if name not in _SYSTEM_PROPERTIES:
         raise InvalidArgument(
             f"${{sys:{name}}} is of the bookie's JVM, and is not known here: write what it is"
         )
-    return _SYSTEM[name]()
+    return _SYSTEM_PROPERTIES[name]()
 
 
-def _refusing(prefix: str) -> Lookup:
+def _refuse_lookups(prefix: str) -> Lookup:
     def refuse(name: str) -> NoReturn:
         raise InvalidArgument(f"${{{prefix}:{name}}} is not looked up here: write what it is")
 
@@ -184,5 +184,5 @@ def _refusing(prefix: str) -> Lookup:
 _LOOKUPS: dict[str, Lookup] = {
     "env": os.environ.get,
     "sys": _system_property,
-    **{prefix: _refusing(prefix) for prefix in _NOT_LOOKED_UP},
+    **{prefix: _refuse_lookups(prefix) for prefix in _UNSUPPORTED_LOOKUPS},
 }

@@ -1,10 +1,10 @@
 """The lock that keeps a second writer out of a bookie's directories.
 
-While a writer has a directory open, it holds two locks of it (flock; the system lets go when the
-process ends). One is on ``current/`` itself: it is the same whatever the way to it, by links, by
-bind mounts or under a new name. The other is on the file `bkstore.lock` beside it, links to
-``current/`` resolved: network file systems lock no directory for other machines. A real bookie
-does not look at either: it holds the lock of RocksDB only.
+While a writer has a directory open, it holds two locks of it (flock; released by the system when
+the process ends). One is on ``current/`` itself, so that links, bind mounts and renames lead to
+the same lock. The other is on the file `bkstore.lock` next to it (after resolving links), because
+network file systems do not lock directories across machines. A real bookie checks neither: it
+uses the lock of RocksDB only.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from bkstore.index.api import Closing
 LOCK_NAME = "bkstore.lock"
 
 _NO_LOCK_OF_DIRECTORIES = {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP}
-"""What a file system answers that locks no directories: the lock file stands alone there."""
+"""Errors of file systems that cannot lock directories; the lock file must suffice there."""
 
 
 def _lock_path(current: Path) -> Path:
-    """Return the lock file: beside the directory itself, unless only a link calls it current."""
+    """Return the lock file's path: next to the real directory if that is named ``current``."""
     real = Path(os.path.realpath(current))
     return (real if real.name == "current" else current).with_name(LOCK_NAME)
 
@@ -41,14 +41,14 @@ def _open_directory(current: Path) -> int:
 class WriterLock(Closing):
     """The locks of several ``current/`` directories, held until `close`; they must exist.
 
-    Raises `DirectoryInUse` if one is taken, also by a second writer in the same process. One
-    that comes twice, through links too, is locked once. Fork: the child lets go of it, so that
-    the parent alone holds it, and calls what `closed_by_fork` was given.
+    Raises `DirectoryInUse` if one is held, also by another writer in this process. A directory
+    given twice, even through links, is locked once. Fork: the child releases its copies of the
+    locks, so that only the parent holds them, and calls the method passed to `closed_by_fork`.
     """
 
     def __init__(self, directories: Iterable[Path]) -> None:
         self._fds: list[int] = []
-        self._owner: WeakMethod[Callable[[], None]] | None = None
+        self._close_owner: WeakMethod[Callable[[], None]] | None = None
         forks.register(self)
         try:
             distinct: dict[str, Path] = {}
@@ -56,7 +56,7 @@ class WriterLock(Closing):
                 distinct.setdefault(os.path.realpath(current), current)
             files = {_lock_path(current): current for current in distinct.values()}
             for path, current in files.items():
-                self._fds.append(held_lock(path, _taken(current)))
+                self._fds.append(held_lock(path, _in_use(current)))
             for current in distinct.values():
                 self._lock_directory(current)
         except BaseException:
@@ -68,51 +68,51 @@ class WriterLock(Closing):
             fd = _open_directory(current)
         self._fds.append(fd)
         try:
-            take_lock(fd, current, _taken(current))
+            take_lock(fd, current, _in_use(current))
         except WriteFailed as error:
             if error.errno not in _NO_LOCK_OF_DIRECTORIES:
                 raise
 
     def close(self) -> None:
-        """Let go. The files stay: to remove them would race with the next writer."""
+        """Release the locks. The lock files stay: removing them would race with the next writer."""
         while self._fds:
             os.close(self._fds.pop())
 
     def closed_by_fork(self, close: Callable[[], None]) -> None:
         """Call the bound method `close` in a forked child."""
-        self._owner = WeakMethod(close)
+        self._close_owner = WeakMethod(close)
 
     def _forked(self) -> None:
-        close = None if self._owner is None else self._owner()
+        close = None if self._close_owner is None else self._close_owner()
         if close is not None:
             close()
         self.close()
 
 
-def _taken(current: Path) -> str:
+def _in_use(current: Path) -> str:
     return f"{current.parent} is open for writing in another place"
 
 
 def check_not_locked(current: Path) -> None:
     """Raise `DirectoryInUse` if a writer holds a lock of a ``current/``. Creates nothing."""
-    _check_free(lambda: open_regular(_lock_path(current)), current)
-    _check_free(lambda: _open_directory(current), current)
+    _check_unlocked(lambda: open_regular(_lock_path(current)), current)
+    _check_unlocked(lambda: _open_directory(current), current)
 
 
-def _check_free(open_lock: Callable[[], int], current: Path) -> None:
+def _check_unlocked(open_lock: Callable[[], int], current: Path) -> None:
     try:
         fd = open_lock()
-    except (FileNotFoundError, PermissionError):  # never written by bkstore, or not for us to see
+    except (FileNotFoundError, PermissionError):  # never written by bkstore, or not accessible
         return
     try:
-        held = is_locked(fd)
+        is_held = is_locked(fd)
     except OSError as error:
         if error.errno not in _NO_LOCK_OF_DIRECTORIES:
             raise
-        held = False
+        is_held = False
     finally:
         os.close(fd)
-    if held:
+    if is_held:
         raise DirectoryInUse(
-            f"{_taken(current)}: close it, copy the directory, or read it live (live=True, --live)"
+            f"{_in_use(current)}: close it, copy the directory, or read it live (live=True, --live)"
         )
