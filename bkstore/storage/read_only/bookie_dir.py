@@ -1,7 +1,7 @@
 """BookieDir: the directories of one bookie, read-only; `open_index` for the index alone.
 
-Nothing here writes into the directories: index files are opened for reading, RocksDB
-databases through a scratch directory of links.
+The directories are never written to: index files are opened for reading, RocksDB databases
+through a scratch directory of links.
 """
 
 from __future__ import annotations
@@ -60,28 +60,29 @@ if TYPE_CHECKING:
 __all__ = ["BookieDir", "LogFile", "open_index"]
 
 NOWHERE = -1
-"""`dir_index` of a location whose entry log is in none of the ledger directories."""
+"""The `dir_index` of a location whose entry log is in no ledger directory."""
 
 
 class BookieDir(Closing):
     """A bookie's directories, opened for reading.
 
     `path` is a ledger directory, its ``current/``, a root with several folders that have a
-    ``current/`` (told apart by what they hold), or a `bk_server.conf`. Never writes there. A
-    directory in use is refused (`DirectoryInUse`) unless ``live=True``; `check_unchanged` says
-    whether files moved since the opening. `layout` settles a directory that has both index
-    files and RocksDB databases; `page_size` and `compat` go to `HierarchicalIndex`.
+    ``current/`` (their roles are determined from the contents), or a `bk_server.conf`. Never
+    writes there. Raises `DirectoryInUse` for a directory in use unless ``live=True``;
+    `check_unchanged` raises it if files changed since the opening. `layout` selects the index if
+    there are index files and RocksDB databases; `page_size` and `compat` go to
+    `HierarchicalIndex`.
 
-    The directories of a `bk_server.conf` that is a copy are looked for beside it, or below
-    `root`: see `place_directories`. `folders.configured` says what each is.
+    If a `bk_server.conf` is a copy, its directories are searched next to it, or below `root`: see
+    `place_directories`. `folders.configured` has the configured path of each.
 
-    With ``needs_index=False`` an index that cannot be opened is no obstacle to logs and journals:
-    it is opened when it is first asked for, and what is wrong with it is raised then. Only for
-    several directories of db storage it is tried at once, as their order is checked by it.
-    `unopened` says why it could not be; nothing is looked up by that order then.
+    With ``needs_index=False``, logs and journals can be read even if the index cannot be opened:
+    it is opened on first use, which then raises the error. Only with several directories of db
+    storage it is opened at once, to check their order; `unopened` then has the error, and the
+    order is not relied on.
 
-    Threads: reading is safe as far as `index` is. Fork: with index files it goes on in the child,
-    with RocksDB it is closed there; open it again. Close it, or use it as a context manager.
+    Threads: reading is as safe as `index`. Fork: with index files it keeps working in the child;
+    with RocksDB it is closed there: open it again. Close it, or use it as a context manager.
 
     >>> import tempfile
     >>> from bkstore.index.hierarchical import HierarchicalIndex
@@ -115,56 +116,57 @@ class BookieDir(Closing):
         with readable(self.path):
             self.folders: BookieFolders = find_folders(self.path, self.root)
             self.layout: Layout = pick_layout(self.folders, layout)
-            self._before = self._fingerprint()
+            self._initial_files = self._list_file_states()
             self._check_logs()
             self._check_locks(needs_index)
         self.unopened: BkstoreError | None = None
         self._index: EntryIndex | None = None
-        self._opening = Lock()
+        self._index_lock = Lock()
         if needs_index:
-            self._opened()
+            self._ensure_index()
         elif self.layout == "rocksdb" and len(self.folders.ledger) > 1:
-            self._try_index()
+            self._try_open_index()
 
     # -- opening
 
     def _check_logs(self) -> None:
-        """Refuse directories that cannot be one bookie's, where nothing says that they are.
+        """Raise `UnsupportedLayout` for directories with equal log ids: these are of two bookies.
 
-        With index files, entry log ids are one sequence over all directories.
+        With index files, entry log ids are one sequence over all directories. Not checked if a
+        conf or cookie names the directories.
         """
         if self.layout == "rocksdb" or self.folders.ordered != "names":
             return
-        seen: dict[int, str] = {}
+        paths: dict[int, str] = {}
         for log in self.entry_logs:
-            if log.log_id in seen:
+            if log.log_id in paths:
                 raise UnsupportedLayout(
-                    f"{log.path} and {seen[log.log_id]} have the same id, which one bookie does "
+                    f"{log.path} and {paths[log.log_id]} have the same id, which one bookie does "
                     "not give twice: are these several bookies? give one, or a bk_server.conf"
                 )
-            seen[log.log_id] = log.path
+            paths[log.log_id] = log.path
 
     def _check_locks(self, opens_index: bool) -> None:
-        """Refuse directories that a writer of ours, or a bookie's RocksDB, has open.
+        """Raise `DirectoryInUse` if a bkstore writer, or a bookie's RocksDB, has a directory open.
 
-        Where the index is opened next, each database looks at its own lock before it is read.
+        If the index is opened next, each database checks its own lock then.
         """
         if self.live:
             return
-        for folder in dict.fromkeys([*self.folders.ledger, *self.folders.index]):
-            check_not_locked(folder)
+        for directory in dict.fromkeys([*self.folders.ledger, *self.folders.index]):
+            check_not_locked(directory)
         if self.layout == "rocksdb" and not opens_index:
             for current in self.folders.index:
-                for name in DATABASES:
-                    check_not_in_use(current / name)
+                for database in DATABASES:
+                    check_not_in_use(current / database)
 
     @property
     def index(self) -> EntryIndex:
-        """The index, merged over the directories; opened now if it was not needed before."""
-        return self._index or self._opened()
+        """The index, merged over the directories; opened on first use."""
+        return self._index or self._ensure_index()
 
-    def _opened(self) -> EntryIndex:
-        with self._opening:
+    def _ensure_index(self) -> EntryIndex:
+        with self._index_lock:
             if self._index is None:
                 if self._closed:
                     raise IllegalOperation(f"{self.path}: this bookie directory is closed")
@@ -179,9 +181,9 @@ class BookieDir(Closing):
         by_ledger = self.layout == "rocksdb"
         return RecordReading(self.index, self.folders.ledger, by_ledger, self._compat)
 
-    def _try_index(self) -> None:
+    def _try_open_index(self) -> None:
         try:
-            self._opened()
+            self._ensure_index()
         except (DirectoryInUse, SystemRefused):
             raise
         except BkstoreError as error:
@@ -207,9 +209,9 @@ class BookieDir(Closing):
             self._index.close()
 
     def refuse_output(self, target: Path) -> None:
-        """Raise `InvalidArgument` if `target` lies in what was given, or in a bookie's directory.
+        """Raise `InvalidArgument` if `target` is in the given path or a directory of the bookie.
 
-        The same for the file that named them, and for a lock file. Links are followed.
+        Also if it is the `bk_server.conf` or a lock file. Links are followed.
         """
         if os.path.basename(os.path.realpath(target)) == LOCK_NAME:
             raise InvalidArgument(f"{target}: is the name of a bookie's lock file")
@@ -217,7 +219,7 @@ class BookieDir(Closing):
         folders = {each.parent if each.name == "current" else each for each in currents}
         refuse_inputs(target, [self.path, *sorted(folders)])
 
-    # -- what is here
+    # -- contents
 
     @property
     def bookie_id(self) -> str:
@@ -231,15 +233,15 @@ class BookieDir(Closing):
     def _default_id(self) -> str:
         path = self.path.resolve()
         path = path.parent if path.is_file() or path.name == "current" else path
-        # `bookie-1/ledgers` says more by its parent: the folder's own name is a role.
-        generic = re.fullmatch(r"(ledgers?|index|bk|data|bookkeeper)\d*", path.name)
-        return encodable(path.parent.name if generic and path.parent.name else path.name)
+        # In `bookie-1/ledgers` the parent's name is better: the folder's name is only a role.
+        is_role_name = re.fullmatch(r"(ledgers?|index|bk|data|bookkeeper)\d*", path.name)
+        return encodable(path.parent.name if is_role_name and path.parent.name else path.name)
 
     @cached_property
     def entry_logs(self) -> list[LogFile]:
         """The entry log files, by directory and log id. Reads names and sizes only.
 
-        What has a log's name and is no file is among them, with 0 bytes: reading it will say so.
+        Entries with a log's name that are not files are included, with 0 bytes: reading raises.
         """
         return entry_logs_in(self.folders.ledger)
 
@@ -250,58 +252,62 @@ class BookieDir(Closing):
 
     def findings(self) -> list[Finding]:
         """Return the index's oddities, and this directory's own."""
-        found = self.index.findings()
+        findings = self.index.findings()
         if not self.index.ledgers() and self.entry_logs:
             detail = "entry logs but no ledger in the index: unflushed, lost, or stored elsewhere"
-            found.append(Finding("oddity", detail, str(self.folders.index[0])))
-        cookie, here = self.folders.cookie, len(self.folders.ledger)
-        empty = [log.path for log in self.entry_logs if not log.bytes]
-        found += odd_files([*empty, *self.journals])
-        if cookie and len(cookie.ledger_dirs) != here:
-            detail = f"{here} of the {len(cookie.ledger_dirs)} ledger directories of the cookie"
-            found.append(Finding("oddity", f"{detail} are here", str(self.path)))
+            findings.append(Finding("oddity", detail, str(self.folders.index[0])))
+        cookie, dir_count = self.folders.cookie, len(self.folders.ledger)
+        empty_logs = [log.path for log in self.entry_logs if not log.bytes]
+        findings += odd_files([*empty_logs, *self.journals])
+        if cookie and len(cookie.ledger_dirs) != dir_count:
+            detail = (
+                f"{dir_count} of the {len(cookie.ledger_dirs)} ledger directories of the cookie"
+            )
+            findings.append(Finding("oddity", f"{detail} are here", str(self.path)))
         if self.folders.index == self.folders.journal:
             detail = "journals only: no index and no entry log is here"
-            found.append(Finding("oddity", detail, str(self.folders.journal[0])))
-        return found
+            findings.append(Finding("oddity", detail, str(self.folders.journal[0])))
+        return findings
 
     def unknown_files(self) -> list[Finding]:
         """Return a finding for each file or folder whose name no bookie gives; reads names."""
         folders = self.folders
         currents = dict.fromkeys([*folders.ledger, *folders.index, *folders.journal])
         return [
-            Finding("oddity", found.detail, str(found.path)) for found in unknown_files(currents)
+            Finding("oddity", unknown.detail, str(unknown.path))
+            for unknown in unknown_files(currents)
         ]
 
-    # -- rows that know their directory
+    # -- index rows with their directory
 
     def dir_indexes(self, ledger: LedgerLike, locations: Int64Array) -> Int64Array:
-        """Return for each location the number of the ledger directory with its entry log.
+        """Return for each location the index of the ledger directory with its entry log.
 
-        db storage keeps a ledger's index and logs in one directory. With index files, log ids
-        are one sequence over all directories; -1 where the log is in none. Opens no log.
+        Db storage keeps a ledger's index and logs in one directory. With index files, log ids
+        are one sequence over all directories; -1 if no directory has the log. Opens no log.
         """
         locations = as_int64(locations, "locations")
-        name = LedgerId.of(ledger)
+        ledger_id = LedgerId.of(ledger)
         if self.layout == "rocksdb":
-            number = name.ledger % len(self.folders.index)
-            return np.full(locations.size, number, np.int64)
-        return self._where_logs_are(log_ids(locations))
+            dir_index = ledger_id.ledger % len(self.folders.index)
+            return np.full(locations.size, dir_index, np.int64)
+        return self._dirs_of_logs(log_ids(locations))
 
-    def _where_logs_are(self, logs: Int64Array) -> Int64Array:
-        ids, numbers = self._log_table
-        if not ids.size:
+    def _dirs_of_logs(self, logs: Int64Array) -> Int64Array:
+        """Return for each log id the index of its directory, -1 if no directory has it."""
+        known_ids, dir_indexes = self._log_table
+        if not known_ids.size:
             return np.full(logs.size, NOWHERE, np.int64)
-        at = np.minimum(np.searchsorted(ids, logs), ids.size - 1)
-        return np.where(ids[at] == logs, numbers[at], NOWHERE)
+        positions = np.minimum(np.searchsorted(known_ids, logs), known_ids.size - 1)
+        return np.where(known_ids[positions] == logs, dir_indexes[positions], NOWHERE)
 
     @cached_property
     def _log_table(self) -> tuple[Int64Array, Int64Array]:
-        first: dict[int, int] = {}
+        first_dir: dict[int, int] = {}
         for log in self.entry_logs:
-            first.setdefault(log.log_id, log.dir_index)
-        ids = np.array(sorted(first), np.int64)
-        return ids, np.array([first[int(log)] for log in ids], np.int64)
+            first_dir.setdefault(log.log_id, log.dir_index)
+        ids = np.array(sorted(first_dir), np.int64)
+        return ids, np.array([first_dir[int(log)] for log in ids], np.int64)
 
     def locate(
         self, ledger: LedgerLike, first: int = 0, last: int | None = None
@@ -313,24 +319,24 @@ class BookieDir(Closing):
     def scan(
         self, batch: int = DEFAULT_BATCH, findings: list[Finding] | None = None
     ) -> Iterator[IndexBatch]:
-        """Return every index row with the number of its ledger directory; see `EntryIndex.scan`."""
-        return self._numbered(check_batch("batch", batch), findings)
+        """Return every index row with the index of its ledger directory; see `EntryIndex.scan`."""
+        return self._scan_with_dirs(check_batch("batch", batch), findings)
 
-    def _numbered(self, batch: int, findings: list[Finding] | None) -> Iterator[IndexBatch]:
+    def _scan_with_dirs(self, batch: int, findings: list[Finding] | None) -> Iterator[IndexBatch]:
         for rows in self.index.scan(batch, findings):
             if self.layout == "rocksdb":
                 yield rows
             else:
-                yield rows._replace(dir_index=self._where_logs_are(log_ids(rows.location)))
+                yield rows._replace(dir_index=self._dirs_of_logs(log_ids(rows.location)))
 
     # -- records
 
     def read_entry(self, ledger: LedgerLike, entry: int = LAST_ENTRY) -> bytes:
         """Return one record as it is stored (header, digest, payload); -1 means the last entry.
 
-        The digest is not verified (`bkstore.formats.entry.decode` does). Raises `NoSuchLedger`,
-        `NoSuchEntry`, `CorruptionError` where the index points at something else or nothing,
-        `DataUnknown` where a ledger in limbo lacks the entry. One or two reads of the log.
+        The digest is not verified (`bkstore.formats.entry.decode` does that). Raises
+        `NoSuchLedger`, `NoSuchEntry`, `CorruptionError` if the log has no such record there, and
+        `DataUnknown` if a ledger in limbo lacks the entry. One or two reads of the log.
         """
         return self._records.read_entry(LedgerId.of(ledger), entry)
 
@@ -339,9 +345,9 @@ class BookieDir(Closing):
     ) -> RecordBatch:
         """Return records of consecutive entries from `start` on, as one batch read (BP-62).
 
-        `max_count` 0 means no limit; `max_size` bytes of frame (36, and 4 + size a record), 0
-        meaning 5 MiB. The first record always comes; a gap or damage ends the batch. Raises as
-        `read_entry` where `start` is concerned.
+        `max_count` 0 means no limit; `max_size` limits the frame (36 bytes, and 4 + size a
+        record), 0 meaning 5 MiB. The first record is always returned; a gap or damage ends the
+        batch. For `start`, raises what `read_entry` raises.
         """
         return self._records.read_entries(LedgerId.of(ledger), start, max_count, max_size)
 
@@ -352,11 +358,11 @@ class BookieDir(Closing):
         last: int | None = None,
         findings: list[Finding] | None = None,
     ) -> Iterator[RecordBatch]:
-        """Yield all records of first..last that are here, in batches of about 4 MiB.
+        """Yield all stored records of first..last, in batches of about 4 MiB.
 
-        With a `findings` list, an entry that cannot be read is appended to it and passed over;
-        without, `CorruptionError` is raised, after the records before it. Empty for an unknown
-        ledger. Memory: 16 bytes an entry, and a batch.
+        With a `findings` list, unreadable entries are added to it and skipped; without,
+        `CorruptionError` is raised after the records before. Empty for an unknown ledger. Memory:
+        16 bytes an entry, and a batch.
         """
         return self._records.scan_ledger(LedgerId.of(ledger), first, last, findings)
 
@@ -364,17 +370,17 @@ class BookieDir(Closing):
         """Return one entry log file; `InvalidArgument` if there is none, or several and no
         `dir_index` (db storage gives the same ids in each of its directories)."""
         log_id = check_integer(log_id, "log id")
-        found = [
+        matches = [
             log
             for log in self.entry_logs
             if log.log_id == log_id and dir_index in (None, log.dir_index)
         ]
-        if not found:
+        if not matches:
             raise InvalidArgument(f"no entry log {log_id} ({log_id:x}.log) is here")
-        if len(found) > 1:
-            where = ", ".join(str(log.dir_index) for log in found)
-            raise InvalidArgument(f"entry log {log_id} is in directories {where}: say which")
-        return found[0]
+        if len(matches) > 1:
+            dir_indexes = ", ".join(str(log.dir_index) for log in matches)
+            raise InvalidArgument(f"entry log {log_id} is in directories {dir_indexes}: say which")
+        return matches[0]
 
     def scan_log(
         self, log_id: int, dir_index: int | None = None, findings: list[Finding] | None = None
@@ -385,7 +391,7 @@ class BookieDir(Closing):
     def log_metadata(
         self, log_id: int, dir_index: int | None = None, findings: list[Finding] | None = None
     ) -> tuple[LogMetadata, Literal["map", "scan"]]:
-        """Return which ledgers an entry log has; see `entry_log.scan.read_log_metadata`."""
+        """Return the ledgers of an entry log; see `entry_log.scan.read_log_metadata`."""
         return read_log_metadata(self.log_file(log_id, dir_index).path, log_id, findings)
 
     @cached_property
@@ -404,49 +410,52 @@ class BookieDir(Closing):
         copies: bool = False,
         findings: list[Finding] | None = None,
     ) -> list[FoundLog]:
-        """Return the entry logs that hold any of first..last, each with which; by directory, id.
+        """Return the logs that hold any of first..last, with those entries; by directory, id.
 
-        Asks the logs, not the index: an entry that the index lost is found, and so is one that
-        was deleted and not yet compacted away. Of several copies (added again, compacted) that
-        in the newest log counts, the one with the highest id; with `copies` all do. Where an
-        entry is added to an open log after its copy was compacted to a newer one, the index
-        names the open log. Not asked: journals, and what a write cache held.
+        Reads the logs, not the index: so it finds entries lost from the index, and deleted ones
+        that are not compacted away yet. Of several copies (added again, compacted) only that in
+        the log with the highest id counts; with `copies` all do. (If an entry was added to an
+        open log after its copy was compacted to a newer log, the index points at the open log.)
+        Journals are not searched.
 
-        With a `findings` list, what is odd or damaged in the logs that had to be scanned is
-        appended to it, at each call; without, damage raises `CorruptionError`. Empty for a
-        ledger that no log has. Cost: the first time some reads for each closed log, and one scan
-        (some 400 ns a record) of each that has the ledger and each without a ledgers map; then
-        microseconds a log. Logs are taken to be as they were when first looked at. Memory: see
-        `LogFinder`.
+        With a `findings` list, oddities and damage in the logs that had to be scanned are added
+        to it at each call; without, damage raises `CorruptionError`. Empty if no log has the
+        ledger. Cost: at first some reads for each closed log, and one scan (some 400 ns a record)
+        of each that has the ledger or no ledgers map; later microseconds a log. Logs are assumed
+        not to change after they were first read. Memory: see `LogFinder`.
         """
-        name = LedgerId.of(ledger)
-        return self._finder.find(name, first, last, copies=copies, findings=findings)
+        ledger_id = LedgerId.of(ledger)
+        return self._finder.find(ledger_id, first, last, copies=copies, findings=findings)
 
     def metadata_cache(self, dir_index: int = 0) -> dict[int, LogMetadata]:
-        """Return what garbage collection keeps of a directory's closed logs, by log id.
+        """Return the metadata of a directory's closed logs cached by garbage collection, by log id.
 
-        Empty where it keeps nothing on disk; `CorruptionError` for a row that is none.
+        Empty without a cache on disk; raises `CorruptionError` for a malformed row.
         """
         if not 0 <= dir_index < len(self.folders.ledger):
             raise InvalidArgument(f"no ledger directory {dir_index}")
         return read_metadata_cache(self.folders.ledger[dir_index], self.live)
 
-    # -- moving files
+    # -- detecting changes
 
-    def _fingerprint(self) -> dict[str, tuple[int, int]]:
+    def _list_file_states(self) -> dict[str, tuple[int, int]]:
         folders = {*self.folders.ledger, *self.folders.index, *self.folders.journal}
         return sizes_and_times(folders, DATABASES)
 
     def check_unchanged(self) -> None:
-        """Raise `DirectoryInUse` if a file moved since the opening (not with ``live=True``)."""
+        """Raise `DirectoryInUse` if a file changed since the opening (not with ``live=True``)."""
         if self.live:
             return
         with readable(self.path):
-            now = self._fingerprint()
-        moved = sorted(p for p in {*now, *self._before} if now.get(p) != self._before.get(p))
-        if moved:
+            current_files = self._list_file_states()
+        changed = sorted(
+            path
+            for path in {*current_files, *self._initial_files}
+            if current_files.get(path) != self._initial_files.get(path)
+        )
+        if changed:
             raise DirectoryInUse(
-                f"{moved[0]} changed while the directory was read ({len(moved)} files did): "
+                f"{changed[0]} changed while the directory was read ({len(changed)} files did): "
                 "stop the bookie, copy the directory, or read it live (live=True, --live)"
             )
 
@@ -462,10 +471,9 @@ def open_index(
 ) -> EntryIndex:
     """Return the read-only index of a bookie's directories: ``BookieDir(path).index``.
 
-    Merged over the directories: index files are searched in all of them, RocksDB databases
-    serve each ledger from the one it belongs to. Close it when done.
-    Raises `UnsupportedLayout`, `CorruptionError` or `DirectoryInUse`, and `InvalidArgument` for
-    what is no path.
+    Merged over the directories: index files are searched in all of them; of RocksDB databases,
+    that of the ledger's directory is used. Close it when done. Raises `UnsupportedLayout`,
+    `CorruptionError` or `DirectoryInUse`, and `InvalidArgument` if `path` is not a path.
     """
     return BookieDir(
         path, live=live, layout=layout, page_size=page_size, compat=compat, root=root

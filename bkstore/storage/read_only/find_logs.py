@@ -1,11 +1,11 @@
-"""Which entry logs hold these entries? Answered from the logs alone, without an entry index.
+"""Finds the entry logs that hold given entries, from the logs alone, without an index.
 
-Cheap things first: a bloom filter of each log's ledgers, made from the ledgers map that a closed
-log ends with (some reads); then the map itself; then one scan of the log, whose result is kept
-for the next question. What is kept is bounded, and fills as questions come.
+The cheapest check comes first: a bloom filter of each log's ledgers, built from the ledgers map at
+the end of a closed log (some reads); then the map itself; then one scan of the log, whose result
+is cached. The cache is bounded, and filled on demand.
 
-A log tells no chain: the next entry of a striped ledger may lie in a later log, and the log of
-one ledger be written beside those of others. So every log is asked for what overlaps.
+Logs are not linked: the next entry of a striped ledger may be in a later log, and logs of several
+ledgers are written concurrently. So every log is checked.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from bkstore.storage.directories.file_listing import LogFile
 
 DEFAULT_CONTENTS_BYTES = 64 << 20
-"""For what scanned logs hold; a log of 10,000 regular ledgers takes 0.6 MB."""
+"""Cache size for contents of scanned logs; a log of 10,000 regular ledgers takes 0.6 MB."""
 
-_Place = tuple[int, int]  # directory number, log id
+_LogKey = tuple[int, int]  # directory index, log id
 
 
 @dataclass(frozen=True, slots=True)
 class FoundLog:
-    """An entry log, and which of the entries that were asked for it holds."""
+    """An entry log, with those of the requested entries that it holds."""
 
     dir_index: int
     log_id: int
@@ -50,12 +50,12 @@ class FoundLog:
 class LogFinder:
     """Finds the logs that hold entries of a ledger, among `logs`.
 
-    `directories` is the number of directories that ledgers are told apart by, ledger L being in
-    number ``L mod directories`` as in db storage; 1 where any log may have it. Keeps filters and
-    up to `contents_bytes` of what scanned logs hold, least recently used first out (what the
-    last scanned one holds is kept in any case).
+    `directories` is the number of directories over which ledgers are distributed, ledger L being
+    in ``L mod directories`` as in db storage; 1 if any log may have it. Caches filters, and up to
+    `contents_bytes` of the contents of scanned logs, least recently used first out (the contents
+    last scanned are always cached).
 
-    Logs are taken to be as they were when first looked at. Threads: safe; one question at a time.
+    Logs are assumed not to change after they were first read. Threads: safe; one call at a time.
     """
 
     def __init__(
@@ -72,14 +72,14 @@ class LogFinder:
         self.filters = FilterSet() if filters is None else filters
         self.contents_bytes = contents_bytes
         self._lock = Lock()
-        self._contents: OrderedDict[_Place, LogContents] = OrderedDict()
-        self._nbytes = 0
+        self._contents: OrderedDict[_LogKey, LogContents] = OrderedDict()
+        self._cached_bytes = 0
         self.scans = 0
 
     @property
     def nbytes(self) -> int:
-        """Bytes that filters and contents take."""
-        return self.filters.nbytes + self._nbytes
+        """Bytes used by filters and cached contents."""
+        return self.filters.nbytes + self._cached_bytes
 
     def find(
         self,
@@ -91,41 +91,46 @@ class LogFinder:
         findings: list[Finding] | None = None,
     ) -> list[FoundLog]:
         """Return the logs that hold any of first..last; see `BookieDir.find_logs`."""
-        low = check_entry_id(first)
-        high = MAX_ENTRY_ID if last is None else check_entry_id(last)
+        first_entry = check_entry_id(first)
+        last_entry = MAX_ENTRY_ID if last is None else check_entry_id(last)
         found: list[FoundLog] = []
-        if high < low:
+        if last_entry < first_entry:
             return found
-        hashed = hash_key(int(_filter_ids(np.array([ledger.signed]))[0]))
-        taken = _Taken()
+        ledger_hash = hash_key(int(_filter_ids(np.array([ledger.signed]))[0]))
+        newer_entries = _FoundEntries()
         with self._lock:
             for log in self._logs_of(ledger):
-                entries = _clipped(self._held(log, ledger, hashed, findings), low, high)
+                entries = _clip(
+                    self._entries_in_log(log, ledger, ledger_hash, findings),
+                    first_entry,
+                    last_entry,
+                )
                 if not copies:
-                    entries = taken.rest(entries)
+                    entries = newer_entries.add_new(entries)
                 if entries:
                     found.append(FoundLog(log.dir_index, log.log_id, log.path, entries))
-                if taken.count > high - low:  # every one is found
+                if newer_entries.count > last_entry - first_entry:  # all entries are found
                     break
         return sorted(found, key=lambda log: (log.dir_index, log.log_id))
 
     def _logs_of(self, ledger: LedgerId) -> Iterator[LogFile]:
-        number = ledger.ledger % self._directories
-        return (log for log in self._logs if self._directories == 1 or log.dir_index == number)
+        """Return the logs that may have entries of the ledger, newest first."""
+        dir_index = ledger.ledger % self._directories
+        return (log for log in self._logs if self._directories == 1 or log.dir_index == dir_index)
 
-    def _held(
+    def _entries_in_log(
         self,
         log: LogFile,
         ledger: LedgerId,
-        hashed: tuple[int, int],
+        ledger_hash: tuple[int, int],
         findings: list[Finding] | None,
     ) -> Availability:
-        """Return what one log holds of a ledger; damage that may hide more is told or raised."""
-        place = (log.dir_index, log.log_id)
-        if self.filters.refuses(place, hashed):
+        """Return the entries of a ledger in one log; add damage to `findings`, or raise it."""
+        log_key = (log.dir_index, log.log_id)
+        if self.filters.refuses(log_key, ledger_hash):
             return Availability()
         try:
-            contents = self._contents.get(place) or self._learn(place, log, ledger)
+            contents = self._contents.get(log_key) or self._load_contents(log_key, log, ledger)
         except BkstoreError as error:
             if findings is None:
                 raise
@@ -133,54 +138,57 @@ class LogFinder:
             return Availability()
         if contents is None:
             return Availability()
-        self._contents.move_to_end(place)
+        self._contents.move_to_end(log_key)
         if findings is not None:
             findings.extend(contents.findings)
         elif contents.damage is not None:
-            raise _error(contents.damage)
+            raise _error_of(contents.damage)
         return contents.entries(ledger)
 
-    def _learn(self, place: _Place, log: LogFile, ledger: LedgerId) -> LogContents | None:
-        """Return what a log holds, by a scan; None if its ledgers map does not have the ledger."""
+    def _load_contents(
+        self, log_key: _LogKey, log: LogFile, ledger: LedgerId
+    ) -> LogContents | None:
+        """Scan and cache a log's contents; None if its ledgers map does not have the ledger."""
         oddities: list[Finding] = []
         metadata = _read_map(log, oddities)
         if metadata is not None:
-            names = np.array([name.signed for name in metadata.ledgers], np.int64)
-            self.filters.build(place, _filter_ids(names))
+            ledger_ids = np.array([ledger_id.signed for ledger_id in metadata.ledgers], np.int64)
+            self.filters.build(log_key, _filter_ids(ledger_ids))
             if ledger not in metadata.ledgers:
                 return None
         contents = scan_contents(log.path, oddities)
         self.scans += 1
-        if contents.damage is None:  # else ledgers may be in it that were not seen
-            self.filters.build(place, _filter_ids(contents.ledgers))
-        self._keep(place, contents)
+        if contents.damage is None:  # else the filter might miss ledgers that damage hides
+            self.filters.build(log_key, _filter_ids(contents.ledgers))
+        self._cache_contents(log_key, contents)
         return contents
 
-    def _keep(self, place: _Place, contents: LogContents) -> None:
-        self._contents[place] = contents
-        self._nbytes += contents.nbytes
-        while self._nbytes > self.contents_bytes and len(self._contents) > 1:
-            self._nbytes -= self._contents.popitem(last=False)[1].nbytes
+    def _cache_contents(self, log_key: _LogKey, contents: LogContents) -> None:
+        self._contents[log_key] = contents
+        self._cached_bytes += contents.nbytes
+        while self._cached_bytes > self.contents_bytes and len(self._contents) > 1:
+            self._cached_bytes -= self._contents.popitem(last=False)[1].nbytes
 
 
-class _Taken:
-    """Which entries newer logs have been told to hold.
+class _FoundEntries:
+    """The entries found in newer logs.
 
-    Most logs of a ledger follow each other: their bounds tell them apart without set operations.
+    Most logs of a ledger hold disjoint ranges, so that a comparison of bounds avoids most set
+    operations.
     """
 
     def __init__(self) -> None:
-        self._taken: list[tuple[int, int, Availability]] = []
+        self._ranges: list[tuple[int, int, Availability]] = []
         self.count = 0
 
-    def rest(self, entries: Availability) -> Availability:
-        """Return the entries that are not taken, and take them."""
+    def add_new(self, entries: Availability) -> Availability:
+        """Return the entries that were not found before, and add them."""
         bounds = _bounds(entries)
-        for first, last, newer in self._taken:
+        for first, last, newer in self._ranges:
             if first <= bounds[1] and bounds[0] <= last:
                 entries = entries - newer
         if entries:
-            self._taken.append((*_bounds(entries), entries))
+            self._ranges.append((*_bounds(entries), entries))
             self.count += len(entries)
         return entries
 
@@ -191,7 +199,7 @@ def _bounds(entries: Availability) -> tuple[int, int]:
     return (0, -1) if first is None or last is None else (first, last)
 
 
-def _clipped(entries: Availability, low: int, high: int) -> Availability:
+def _clip(entries: Availability, low: int, high: int) -> Availability:
     """Return the entries in low..high."""
     first, last = _bounds(entries)
     if low <= first and last <= high:
@@ -202,33 +210,33 @@ def _clipped(entries: Availability, low: int, high: int) -> Availability:
 
 
 def _read_map(log: LogFile, oddities: list[Finding]) -> LogMetadata | None:
-    """Return what the ledgers map says; None where there is none, or it is broken."""
+    """Return the metadata in the ledgers map, None if it is missing or broken."""
     with LogBytes(log.path) as data:
         try:
             header = decode_header(data.peek(0, HEADER_SIZE))
         except (CorruptionError, UnsupportedLayout):
-            return None  # the scan tells of it
+            return None  # the scan reports it
     if header.version == 0 or header.map_offset <= 0:
         return None
     scan_findings: list[Finding] = []
     metadata, source = read_log_metadata(log.path, log.log_id, scan_findings)
     if source == "map":
         return metadata
-    oddities.extend(found for found in scan_findings if found.severity == "oddity")
+    oddities.extend(finding for finding in scan_findings if finding.severity == "oddity")
     return None
 
 
 def _filter_ids(ledgers: Int64Array) -> Int64Array:
     """Return an id for each (scope, ledger) row: the ledger itself in scope 0, else mixed.
 
-    Two ledgers of one id only make a filter say "perhaps" for both.
+    Two ledgers with the same id only cause false positives of a filter.
     """
     scopes, numbers = ledgers[:, 0], ledgers[:, 1]
     mixed = hash_keys(scopes)[0].view(np.int64) ^ numbers
     return np.where(scopes == 0, numbers, mixed)
 
 
-def _error(damage: Finding) -> BkstoreError:
+def _error_of(damage: Finding) -> BkstoreError:
     if damage.file is None:
         return UnsupportedLayout(damage.detail)
     return CorruptionError(damage.file, damage.offset, damage.detail)

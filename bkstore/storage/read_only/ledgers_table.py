@@ -1,4 +1,4 @@
-"""Tables about the ledgers of one bookie directory, damage carried as findings."""
+"""Tables of the ledgers and findings of one bookie directory."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ ROWS_PER_TABLE = 4096
 def ledger_tables(
     bookie: BookieDir, findings: list[Finding], scope: int | None = None
 ) -> Iterator[Table]:
-    """Yield the `ledgers` table of a bookie in pieces, in unsigned order of ids.
+    """Yield the `ledgers` table of a bookie in parts, in unsigned order of ids.
 
     Reads every ledger's index once. Damage becomes a finding and nulls in the row.
     """
     rows: list[tuple[Any, ...]] = []
-    written = False
-    for ledger, here in answers(bookie.index, bookie.index.ledgers(scope)):
+    has_yielded = False
+    for ledger, availability in answers(bookie.index, bookie.index.ledgers(scope)):
         summary = None
-        if isinstance(here, BkstoreError):
-            findings.append(Finding.of(here, ledger))
+        if isinstance(availability, BkstoreError):
+            findings.append(Finding.of(availability, ledger))
         else:
-            summary = (len(here), here.first_entry, here.last_entry)
+            summary = (len(availability), availability.first_entry, availability.last_entry)
         rows.append(ledger_row(bookie, ledger, summary, findings))
         if len(rows) == ROWS_PER_TABLE:
             yield Table.from_rows(LEDGERS, rows)
-            rows, written = [], True
-    if rows or not written:
+            rows, has_yielded = [], True
+    if rows or not has_yielded:
         yield Table.from_rows(LEDGERS, rows)
 
 
@@ -48,18 +48,18 @@ def ledger_row(
     entries, first, last = summary or (None, None, None)
     state: LedgerState | None = None
     try:
-        state, odd = bookie.index.checked_state(ledger)
-        findings += odd
+        state, oddities = bookie.index.checked_state(ledger)
+        findings += oddities
     except BkstoreError as error:
-        found = Finding.of(error, ledger)
-        if findings[-1:] != [found]:  # a bad header stops entries and state alike
-            findings.append(found)
-    shown = (None,) * 4
+        finding = Finding.of(error, ledger)
+        if findings[-1:] != [finding]:  # a bad header stops entries and state alike
+            findings.append(finding)
+    state_columns = (None,) * 4
     if state is not None:
         limbo = state.limbo if bookie.index.supports_limbo else None
-        shown = (state.fenced, limbo, state.explicit_lac, state.master_key)  # type: ignore[assignment]
+        state_columns = (state.fenced, limbo, state.explicit_lac, state.master_key)  # type: ignore[assignment]
     ids = (*ledger.signed, ledger.qualified_name)
-    return (bookie.bookie_id, *ids, entries, first, last, *shown, bookie.layout)
+    return (bookie.bookie_id, *ids, entries, first, last, *state_columns, bookie.layout)
 
 
 def finding_table(findings: list[Finding]) -> Table:
@@ -67,7 +67,7 @@ def finding_table(findings: list[Finding]) -> Table:
     return Table.from_rows(FINDINGS, map(_finding_row, findings))
 
 
-def _finding_row(found: Finding) -> tuple[Any, ...]:
-    ids = (None, None) if found.ledger is None else found.ledger.signed
-    run = (found.first_entry, found.last_entry, found.entries)
-    return (found.severity, found.detail, found.file, found.offset, *ids, *run)
+def _finding_row(finding: Finding) -> tuple[Any, ...]:
+    ids = (None, None) if finding.ledger is None else finding.ledger.signed
+    run = (finding.first_entry, finding.last_entry, finding.entries)
+    return (finding.severity, finding.detail, finding.file, finding.offset, *ids, *run)

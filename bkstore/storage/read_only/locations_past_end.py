@@ -1,8 +1,7 @@
-"""Do the entry logs reach as far as the index points into them?
+"""Finds entry logs that are shorter than the index requires, or missing.
 
-One pass over the index, of which the highest location of each log is kept; then a look at the
-size of each log, and at four bytes of it. A log that lost its end, or is gone, is found without
-reading the others.
+One pass over the index keeps the highest location in each log; then the size of each log is
+compared, and four bytes of it are read. So the logs themselves are not read.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from bkstore.index.damage_runs import add_unreported
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
-_Place = tuple[int, int]  # directory number, log id
+_LogKey = tuple[int, int]  # directory index, log id
 
 
 @dataclass(slots=True)
 class _Reach:
-    """How far the index points into a log: the highest location, and whose it is.
+    """The highest location of the index in a log, with its ledger and entry.
 
-    `behind` counts the locations behind the log's end, of `ledgers`.
+    `behind` counts the locations past the log's end, and `ledgers` has their ledgers.
     """
 
     position: int = -1
@@ -42,83 +41,89 @@ class _Reach:
 
 
 def check_log_ends(bookie: BookieDir, findings: list[Finding]) -> int:
-    """Return how many rows the index has; add a finding for each log that ends before one.
+    """Return the number of index rows; add a finding for each log shorter than a row requires.
 
-    So is one for each log that the index points into and that is not here, and one for damage
-    that the pass meets. Cost: a pass over the index (0.1 to 0.3 us a row) and a read a log.
-    Memory: a scan batch, a few words a log, and the ledgers of logs that are short.
+    Also adds findings for missing logs that rows point into, and for damage of the index. Cost: a
+    pass over the index (0.1 to 0.3 us a row) and a read a log. Memory: a scan batch, a few words a
+    log, and the ledgers of short logs.
     """
     logs = {(log.dir_index, log.log_id): log for log in reversed(bookie.entry_logs)}
-    reaches: dict[_Place, _Reach] = {}
-    rows = 0
-    met: list[Finding] = []
-    for batch in bookie.scan(findings=met):
-        rows += batch.entry_id.size
-        for part in _by_log(batch):
-            place = int(part.dir_index[0]), int(log_ids(part.location[:1])[0])
-            _note(reaches.setdefault(place, _Reach()), part, logs.get(place))
-    add_unreported(findings, met)
-    for place in sorted(reaches):
-        found = _finding(reaches[place], logs.get(place), place[1])
-        if found is not None:
-            findings.append(found)
-    return rows
+    reaches: dict[_LogKey, _Reach] = {}
+    row_count = 0
+    index_findings: list[Finding] = []
+    for batch in bookie.scan(findings=index_findings):
+        row_count += batch.entry_id.size
+        for log_rows in _split_by_log(batch):
+            log_key = int(log_rows.dir_index[0]), int(log_ids(log_rows.location[:1])[0])
+            _update_reach(reaches.setdefault(log_key, _Reach()), log_rows, logs.get(log_key))
+    add_unreported(findings, index_findings)
+    for log_key in sorted(reaches):
+        finding = _check_reach(reaches[log_key], logs.get(log_key), log_key[1])
+        if finding is not None:
+            findings.append(finding)
+    return row_count
 
 
-def _by_log(rows: IndexBatch) -> list[IndexBatch]:
-    """Return the rows of each log and directory, each log once."""
-    logs, numbers = log_ids(rows.location), rows.dir_index
-    if (logs == logs[0]).all() and (numbers == numbers[0]).all():
+def _split_by_log(rows: IndexBatch) -> list[IndexBatch]:
+    """Split rows by directory and log."""
+    logs, dir_indexes = log_ids(rows.location), rows.dir_index
+    if (logs == logs[0]).all() and (dir_indexes == dir_indexes[0]).all():
         return [rows]
-    order = np.lexsort((logs, numbers))
-    cuts = np.flatnonzero((np.diff(logs[order]) != 0) | (np.diff(numbers[order]) != 0)) + 1
-    return [IndexBatch(*(column[part] for column in rows)) for part in np.split(order, cuts)]
+    order = np.lexsort((logs, dir_indexes))
+    cuts = np.flatnonzero((np.diff(logs[order]) != 0) | (np.diff(dir_indexes[order]) != 0)) + 1
+    return [
+        IndexBatch(*(column[row_numbers] for column in rows))
+        for row_numbers in np.split(order, cuts)
+    ]
 
 
-def _note(reach: _Reach, rows: IndexBatch, log: LogFile | None) -> None:
-    places = positions(rows.location)
-    at = int(np.argmax(places))
-    if int(places[at]) > reach.position:
-        reach.position, reach.entry = int(places[at]), int(rows.entry_id[at])
-        reach.ledger = _ledger(rows, at)
-    behind = np.flatnonzero(places >= (0 if log is None else log.bytes))
-    if behind.size:
-        reach.behind += behind.size
-        reach.ledgers.update(_ledgers(rows, behind))
+def _update_reach(reach: _Reach, rows: IndexBatch, log: LogFile | None) -> None:
+    """Update a log's highest location, and the locations past its end."""
+    offsets = positions(rows.location)
+    highest = int(np.argmax(offsets))
+    if int(offsets[highest]) > reach.position:
+        reach.position, reach.entry = int(offsets[highest]), int(rows.entry_id[highest])
+        reach.ledger = _ledger_of_row(rows, highest)
+    past_end = np.flatnonzero(offsets >= (0 if log is None else log.bytes))
+    if past_end.size:
+        reach.behind += past_end.size
+        reach.ledgers.update(_ledgers_of_rows(rows, past_end))
 
 
-def _ledger(rows: IndexBatch, at: int) -> LedgerId:
-    return LedgerId.from_signed(int(rows.scope_id[at]), int(rows.ledger_id[at]))
+def _ledger_of_row(rows: IndexBatch, row: int) -> LedgerId:
+    return LedgerId.from_signed(int(rows.scope_id[row]), int(rows.ledger_id[row]))
 
 
-def _ledgers(rows: IndexBatch, chosen: Int64Array) -> set[LedgerId]:
+def _ledgers_of_rows(rows: IndexBatch, chosen: Int64Array) -> set[LedgerId]:
     pairs = np.unique(np.stack((rows.scope_id[chosen], rows.ledger_id[chosen])), axis=1)
     return {LedgerId.from_signed(scope, ledger) for scope, ledger in pairs.T.tolist()}
 
 
-def _finding(reach: _Reach, log: LogFile | None, log_id: int) -> Finding | None:
-    """Return what is wrong with a log, None if it holds all that the index points at."""
-    whose = f"entry {reach.entry} of ledger {reach.ledger}"
+def _check_reach(reach: _Reach, log: LogFile | None, log_id: int) -> Finding | None:
+    """Return a finding if a log is missing or ends before a location, else None."""
+    entry_text = f"entry {reach.entry} of ledger {reach.ledger}"
     ledgers = counted(len(reach.ledgers), "ledger")
-    lost = counted(reach.behind, f"location of {ledgers} is", f"locations of {ledgers} are")
+    lost_text = counted(reach.behind, f"location of {ledgers} is", f"locations of {ledgers} are")
     if log is None:
-        detail = f"no such entry log, but {lost} in it, the last one {whose} at"
+        detail = f"no such entry log, but {lost_text} in it, the last one {entry_text} at"
         return Finding("damage", f"{detail} {reach.position}", f"{log_id:x}.log")
     try:
         size, end = _size_and_end(log.path, reach.position)
     except BkstoreError as error:
         return Finding.of(error)
-    if reach.position >= size:  # of a log that grew meanwhile the new size counts
-        detail = f"the log ends at {size}, but {lost} behind that, the last one {whose} at"
+    if reach.position >= size:  # compares the present size, as the log may have grown
+        detail = (
+            f"the log ends at {size}, but {lost_text} behind that, the last one {entry_text} at"
+        )
         return Finding("damage", f"{detail} {reach.position}", log.path, size)
     if end > size:
-        detail = f"the log ends at {size}, inside the record of {whose}, which begins here"
+        detail = f"the log ends at {size}, inside the record of {entry_text}, which begins here"
         return Finding("damage", detail, log.path, reach.position)
     return None
 
 
 def _size_and_end(path: str, position: int) -> tuple[int, int]:
-    """Return a log's size, and where the record at `position` ends by the size before it."""
+    """Return a log's size, and the end of the record at `position` by its stored size."""
     with readable(path):
         fd = open_regular(path)
         try:

@@ -1,8 +1,8 @@
-"""Reading a bookie's stored records offline: by the index, from the entry logs it points at.
+"""Reads a bookie's stored records offline: through the index, from the entry logs.
 
-What `BookieDir` answers about single entries, runs and whole ledgers. Rules are those of
-`LedgerStorage`: what is not known is said so, what cannot be read is damage, and a ledger in
-limbo answers neither.
+Implements the reads of `BookieDir`: single entries, runs and whole ledgers. The rules are those of
+`LedgerStorage`: an absent entry raises `NoSuchEntry`, an unreadable one is damage, and an absent
+one of a ledger in limbo raises `DataUnknown`.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from bkstore.storage.entry_log.record_runs import read_run
 LAST_ENTRY = -1
 """As an entry id in a read: the last one (`BookieProtocol.LAST_ADD_CONFIRMED`)."""
 
-_PIECE = 4 << 20
-_FEW, _MORE = 8, 4
-"""Behind damage, entries are looked at by so few; then by so many times as many."""
+_MAX_READ_BYTES = 4 << 20
+_FIRST_COUNT, _GROWTH = 8, 4
+"""After damage so few entries are read at once; then each time so many times as many."""
 
 
 class RecordReading(Closing):
     """Reads records through an index, from the logs in `currents`.
 
     With `by_ledger`, as in db storage, ledger L's logs are those of directory ``L mod n``; else
-    log ids are one sequence over all directories, and the first that has the file is taken.
-    Threads: safe, as far as the index is.
+    log ids are one sequence over all directories, and the first file found is used. Threads: as
+    safe as the index.
     """
 
     def __init__(
@@ -56,33 +56,33 @@ class RecordReading(Closing):
         for reader in self._readers:
             reader.close()
 
-    def _reader(self, name: LedgerId) -> LogReader:
-        return self._readers[name.ledger % len(self._readers)]
+    def _reader(self, ledger_id: LedgerId) -> LogReader:
+        return self._readers[ledger_id.ledger % len(self._readers)]
 
     def read_entry(self, name: LedgerId, entry: int = LAST_ENTRY) -> bytes:
         """Return one stored record; see `BookieDir.read_entry`."""
         entry = check_integer(entry, "entry id")
         if entry == LAST_ENTRY:
-            entry = self._last(name)
+            entry = self._last_entry(name)
         location = self._index.get(name, check_entry_id(entry))
-        self._check(name, location is not None, entry)
+        self._check_present(name, location is not None, entry)
         return self._reader(name).read(location or 0, name, entry)
 
-    def _last(self, name: LedgerId) -> int:
-        if self._index.state(name).limbo:
-            raise DataUnknown(f"ledger {name} is in limbo: its last entry is not known here")
-        last = self._index.last_entry(name)
-        if last is None:
-            raise NoSuchEntry(f"ledger {name} has no entry")
-        return last
+    def _last_entry(self, ledger_id: LedgerId) -> int:
+        if self._index.state(ledger_id).limbo:
+            raise DataUnknown(f"ledger {ledger_id} is in limbo: its last entry is not known here")
+        last_entry = self._index.last_entry(ledger_id)
+        if last_entry is None:
+            raise NoSuchEntry(f"ledger {ledger_id} has no entry")
+        return last_entry
 
-    def _check(self, name: LedgerId, here: bool, entry: int) -> None:
-        """Raise unless the ledger is known and the entry here."""
-        state = self._index.state(name)
-        if not here and state.limbo:
-            raise DataUnknown(f"ledger {name} is in limbo: entry {entry} is not known here")
-        if not here:
-            raise NoSuchEntry(f"entry {entry} of ledger {name} is not here")
+    def _check_present(self, ledger_id: LedgerId, is_present: bool, entry: int) -> None:
+        """Raise `NoSuchLedger`, `DataUnknown` or `NoSuchEntry` unless the entry is present."""
+        state = self._index.state(ledger_id)
+        if not is_present and state.limbo:
+            raise DataUnknown(f"ledger {ledger_id} is in limbo: entry {entry} is not known here")
+        if not is_present:
+            raise NoSuchEntry(f"entry {entry} of ledger {ledger_id} is not here")
 
     def read_entries(
         self, name: LedgerId, start: int, max_count: int, max_size: int
@@ -91,47 +91,58 @@ class RecordReading(Closing):
         max_count, max_size = check_limits(max_count, max_size)
         start = check_integer(start, "entry id")
         if start == LAST_ENTRY:
-            last = self._last(name)
-            return RecordBatch.of([self.read_entry(name, last)], [last])
+            last_entry = self._last_entry(name)
+            return RecordBatch.of([self.read_entry(name, last_entry)], [last_entry])
         size = max_size or DEFAULT_MAX_SIZE
-        piece = partial(self._piece, name)
-        batch = read_run(piece, check_entry_id(start), most_records(max_count, size), size)
-        self._check(name, len(batch) > 0, start)
+        read_part = partial(self._read_part, name)
+        batch = read_run(read_part, check_entry_id(start), most_records(max_count, size), size)
+        self._check_present(name, len(batch) > 0, start)
         return batch.first(how_many(batch.sizes, max_count, size, self._compat))
 
-    def _piece(self, name: LedgerId, at: int, count: int, left: int) -> RecordBatch:
-        entries, locations = self._index.items(name, at, at + count - 1)
-        stop = consecutive(entries, at)
-        return self._reader(name).read_many(name, entries[:stop], locations[:stop], left)
+    def _read_part(
+        self, ledger_id: LedgerId, start: int, count: int, max_bytes: int
+    ) -> RecordBatch:
+        entries, locations = self._index.items(ledger_id, start, start + count - 1)
+        stop = consecutive(entries, start)
+        return self._reader(ledger_id).read_many(
+            ledger_id, entries[:stop], locations[:stop], max_bytes
+        )
 
     def scan_ledger(
         self, name: LedgerId, first: int, last: int | None, findings: list[Finding] | None
     ) -> Iterator[RecordBatch]:
         """Yield the records of first..last; see `BookieDir.scan_ledger`."""
         entries, locations = self._index.items(name, first, last)
-        reader, at, look = self._reader(name), 0, DEFAULT_BATCH
+        reader, row, part_size = self._reader(name), 0, DEFAULT_BATCH
         runs = None if findings is None else DamageRuns(findings)
-        while at < entries.size:
-            part = slice(at, at + look)
+        while row < entries.size:
+            part = slice(row, row + part_size)
             try:
-                batch = reader.read_many(name, entries[part], locations[part], _PIECE)
+                batch = reader.read_many(name, entries[part], locations[part], _MAX_READ_BYTES)
             except CorruptionError as error:
                 damage: CorruptionError | None = error
             else:
                 damage = batch.stopped
-                at += len(batch)
+                row += len(batch)
                 yield batch
-                look = min(_MORE * look, DEFAULT_BATCH)
+                part_size = min(_GROWTH * part_size, DEFAULT_BATCH)
                 if runs is not None:
                     runs.end()
             if damage is None:
                 continue
             if runs is None:
                 raise damage
-            stop = at + max(reader.lost(locations[at:]), 1)
-            far = None if damage.offset is None else int(positions(locations[stop - 1 : stop])[0])
-            runs.add(Finding.of(damage, name), entries[at:stop], far if stop > at + 1 else None)
-            at, look = stop, _FEW
+            # Report together all entries whose locations are lost for the same reason.
+            stop = row + max(reader.lost(locations[row:]), 1)
+            last_position = (
+                None if damage.offset is None else int(positions(locations[stop - 1 : stop])[0])
+            )
+            runs.add(
+                Finding.of(damage, name),
+                entries[row:stop],
+                last_position if stop > row + 1 else None,
+            )
+            row, part_size = stop, _FIRST_COUNT
 
 
 def _find_log(currents: Sequence[Path], log_id: int) -> Path | None:

@@ -1,4 +1,4 @@
-"""Opening the RocksDB indexes of a bookie's directories as one, in the configured order."""
+"""Opens the RocksDB indexes of a bookie's directories as one, in the configured order."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 def open_rocks(path: Path, folders: BookieFolders, live: bool = False) -> EntryIndex:
-    """Return the databases below the index directories, as one index.
+    """Open the databases of the index directories as one index.
 
-    Puts the directories of `folders` into the order that the ledgers in them tell, where only
-    names do. Raises `UnsupportedLayout` where directories are missing or the order cannot be
-    told, and what opening a database raises.
+    If only names order the directories, reorders those in `folders` by the ledgers found. Raises
+    `UnsupportedLayout` if directories are missing or their order cannot be determined, and the
+    errors of opening a database.
     """
     if len(folders.ledger) != len(folders.index):
         raise UnsupportedLayout(
@@ -30,7 +30,7 @@ def open_rocks(path: Path, folders: BookieFolders, live: bool = False) -> EntryI
     try:
         parts.extend(RocksIndex(current, live=live) for current in folders.index)
         if len(parts) > 1:
-            parts = _in_order(path, folders, parts)
+            parts = _put_in_order(path, folders, parts)
     except BaseException:
         for part in parts:
             part.close()
@@ -38,20 +38,20 @@ def open_rocks(path: Path, folders: BookieFolders, live: bool = False) -> EntryI
     return parts[0] if len(parts) == 1 else PartitionedIndex(parts)
 
 
-def _in_order(path: Path, folders: BookieFolders, parts: list[RocksIndex]) -> list[RocksIndex]:
-    """Return the parts in configured order, and put the folders into it."""
+def _put_in_order(path: Path, folders: BookieFolders, parts: list[RocksIndex]) -> list[RocksIndex]:
+    """Return the parts in configured order; reorder the folders alike."""
     if folders.cookie and len(folders.cookie.ledger_dirs) != len(parts):
         raise UnsupportedLayout(
             f"{path}: the cookie names {len(folders.cookie.ledger_dirs)} ledger "
             f"directories, {len(parts)} are here; db storage needs all of them, or one alone"
         )
-    held = [[name.ledger for name in part.ledgers()] for part in parts]
+    ledgers_by_dir = [[ledger_id.ledger for ledger_id in part.ledgers()] for part in parts]
     names = [str(current.parent) for current in folders.index]
     if folders.ordered != "names":
-        check_order(names, held, folders.ordered)
+        check_order(names, ledgers_by_dir, folders.ordered)
         return parts
-    order = order_by_residue(names, held)
+    order = order_by_residue(names, ledgers_by_dir)
     # Separate ledger and index directories are pairs by position, here in name order.
-    folders.index = [folders.index[at] for at in order]
-    folders.ledger = [folders.ledger[at] for at in order]
-    return [parts[at] for at in order]
+    folders.index = [folders.index[position] for position in order]
+    folders.ledger = [folders.ledger[position] for position in order]
+    return [parts[position] for position in order]

@@ -78,7 +78,7 @@ def test_batches_are_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     write_log(tmp_path, 0, {})
     (tmp_path / "current" / "0.log").write_bytes(log.data)
     read = contents.scan_log
-    monkeypatch.setattr(contents, "_ROWS", 7)
+    monkeypatch.setattr(contents, "_MAX_ROWS", 7)
     monkeypatch.setattr(
         contents,
         "scan_log",
