@@ -1,8 +1,8 @@
 """Bookie: journals in front of a ledger storage; nothing acknowledged is lost.
 
-An entry goes into the ledger storage's memory, then into the journal; when the journal is synced
+An entry is added to the ledger storage's memory, then to the journal; after a sync of the journal
 it is acknowledged. A checkpoint makes the storage durable and moves lastMark forward; opening
-replays what the journals have behind it. Upstream's counterpart is `BookieImpl`.
+replays the journals from lastMark on. Upstream's counterpart is `BookieImpl`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from bkstore.storage.ledgers.adds import add_all, cut_behind_firsts, in_batches
 from bkstore.storage.options import JournalOptions, Storage, StorageOptions, check_storage
 
 DIRTY = "DIRTY"
-"""Stands in each ledger directory while a bookie runs (`UncleanShutdownDetectionImpl`)."""
+"""A file in each ledger directory while a bookie runs (`UncleanShutdownDetectionImpl`)."""
 
 _check_batch = instance(RecordBatch)
 _check_options = optional(instance(StorageOptions))
@@ -48,7 +48,7 @@ _T = TypeVar("_T")
 def _of_storage(
     method: Callable[Concatenate[LedgerStorage, _P], _T],
 ) -> Callable[Concatenate[Bookie, _P], _T]:
-    """Return a method of a bookie that is the method of its storage."""
+    """Return a method of a bookie that calls the same method of its storage."""
 
     @wraps(method)
     def call(self: Bookie, /, *arguments: _P.args, **options: _P.kwargs) -> _T:
@@ -61,13 +61,13 @@ def _of_storage(
 class Bookie(EntrySource, Closing):
     """One bookie's journals and ledger storage, without the network.
 
-    `open` replays what a crash left; what was acknowledged with ``sync=True`` is there again.
-    `storage` is the `LedgerStorage` behind; what is read, listed and asked of ledgers is its.
-    `findings` tells what the replay met (torn ends, say), `unclean` whether the last writer did
-    not close it.
+    `open` replays the journals after a crash, so that everything acknowledged with ``sync=True``
+    is restored. `storage` is the `LedgerStorage`, to which reads and listings are forwarded.
+    `findings` has those of the replay (such as torn ends), `unclean` is True if the last writer
+    did not close the bookie.
 
-    Threads: all calls are safe beside each other; adds of several threads share fsyncs. Fork:
-    closed in the child, as its `LedgerStorage` is. Processes: lock files keep a second writer out.
+    Threads: all calls may run concurrently; concurrent adds share fsyncs. Fork: closed in the
+    child, as its `LedgerStorage` is. Processes: lock files keep a second writer out.
 
     >>> import tempfile
     >>> from bkstore.formats.entry import Entry, encode
@@ -88,7 +88,7 @@ class Bookie(EntrySource, Closing):
         files: Files,
         resources: ExitStack,
     ) -> None:
-        """Take what `open` made."""
+        """Called by `open`."""
         self.storage = storage
         self._journals = LedgerJournals(journals, self._before_key)
         self.place = place
@@ -99,9 +99,9 @@ class Bookie(EntrySource, Closing):
         self._files = files
         self._resources = resources
         self._deleted: set[LedgerId] = set()
-        self._fences_due: set[LedgerId] = set()
-        self._fencing = Lock()
-        self._checkpointing = Lock()
+        self._unsynced_fences: set[LedgerId] = set()
+        self._fence_lock = Lock()
+        self._checkpoint_lock = Lock()
         self._closed = False
         forks.register(self)
 
@@ -120,49 +120,54 @@ class Bookie(EntrySource, Closing):
         journal: JournalOptions | None = None,
         files: Files = OS_FILES,
     ) -> Self:
-        """Open a bookie for writing: replay its journals, flush, begin new journal files.
+        """Open a bookie for writing: replay its journals, flush, start new journal files.
 
         `path` is a root with the directories in it, or a `bk_server.conf`; an empty or missing
         root becomes a new bookie with `ledgers` and `journal`. Or give the directories, in
-        configured order. `storage` is told from the index where it is not given. A bookie of a
-        cluster has its `instance_id` in the cookie: a new one gets it, another must have it.
+        configured order. Without `storage`, the existing index determines it. The cookie of a
+        bookie in a cluster has an `instance_id`: it is written for a new bookie, and must match
+        that of an existing one.
 
         Raises `DirectoryInUse`, `UnsupportedLayout` (another storage's index, a cookie that does
-        not fit), `CorruptionError` where a real bookie would not start either: the file that
-        lastMark names is missing, a record or length in a journal that cannot be. Nothing that is
-        stored is changed then, beyond what the replay had flushed.
+        not match), and `CorruptionError` if a real bookie would not start either: the file named
+        by lastMark is missing, or a journal has an invalid record or length. Then the stored data
+        is unchanged, except for what the replay had flushed.
         """
         settings = _check_journal("journal", journal) or JournalOptions()
         _check_options("options", options), optional(check_storage)("storage", storage)
-        place = _place(path, ledger_dirs, journal_dirs, index_dirs)
-        place.check_cookie(bookie_id, instance_id)
+        directories = _own_directories(path, ledger_dirs, journal_dirs, index_dirs)
+        directories.check_cookie(bookie_id, instance_id)
         with ExitStack() as undo:
-            below = LedgerStorage.open(
-                place.ledger,
-                place.storage(storage),
-                index_dirs=place.index,
+            ledger_storage = LedgerStorage.open(
+                directories.ledger,
+                directories.storage(storage),
+                index_dirs=directories.index,
                 options=options,
                 files=files,
             )
-            undo.callback(below.close, flush=False)
-            for current in place.journal:
+            # On an error, close without a flush: the journals still have everything.
+            undo.callback(ledger_storage.close, flush=False)
+            for current in directories.journal:
                 with writing(current):
                     files.makedirs(current)
-            undo.enter_context(WriterLock(place.separate_journals))
-            replay = Replay(below, skip_invalid=settings.skip_invalid_records)
+            undo.enter_context(WriterLock(directories.separate_journals))
+            replay = Replay(ledger_storage, skip_invalid=settings.skip_invalid_records)
             marks = [
-                replay.run(current, place.ledger, number)
-                for number, current in _numbered(place.journal)
+                replay.run(current, directories.ledger, mark_index)
+                for mark_index, current in _mark_indexes(directories.journal)
             ]
-            below.flush()
-            cookie = place.write_cookie(bookie_id, instance_id, files)
-            made = (JournalWriter(each, files=files, options=settings) for each in place.journal)
-            writers = [undo.enter_context(writer) for writer in made]
-            bookie = cls(below, writers, place, settings, files, ExitStack())
+            ledger_storage.flush()
+            cookie = directories.write_cookie(bookie_id, instance_id, files)
+            new_writers = (
+                JournalWriter(journal_dir, files=files, options=settings)
+                for journal_dir in directories.journal
+            )
+            writers = [undo.enter_context(writer) for writer in new_writers]
+            bookie = cls(ledger_storage, writers, directories, settings, files, ExitStack())
             bookie._write_marks(marks)
             bookie.bookie_id = cookie.bookie_id
-            bookie.findings = [*below.findings, *replay.findings]
-            below.before_delete = bookie._before_delete
+            bookie.findings = [*ledger_storage.findings, *replay.findings]
+            ledger_storage.before_delete = bookie._before_delete
             bookie.unclean = bookie._mark_dirty()
             bookie._resources = undo.pop_all()
             return bookie
@@ -172,22 +177,22 @@ class Bookie(EntrySource, Closing):
     def close(self, checkpoint: bool = True) -> None:
         """Checkpoint, then close everything. Idempotent.
 
-        Without `checkpoint`, and with ``compat="bookkeeper"``, the journals are left to be
-        replayed. After a journal failed only the storage is flushed.
+        Without `checkpoint`, and with ``compat="bookkeeper"``, the next opening replays the
+        journals. After a journal has failed, only the storage is flushed.
         """
         if self._closed:
             return
-        wanted = checkpoint and self.storage.options.compat is None
-        clean = wanted and not self._journals.failed
+        may_checkpoint = checkpoint and self.storage.options.compat is None
+        is_clean = may_checkpoint and not self._journals.failed
         try:
-            if clean:
+            if is_clean:
                 self.checkpoint()
-            elif wanted:
+            elif may_checkpoint:
                 self.storage.flush()
         finally:
             self._closed = True
             self._resources.close()
-        if clean:
+        if is_clean:
             for current in self.place.ledger:
                 with writing(current / DIRTY):
                     self._files.unlink(current / DIRTY)
@@ -198,12 +203,12 @@ class Bookie(EntrySource, Closing):
         return list(self._journals.writers)
 
     def _mark_dirty(self) -> bool:
-        """Put the marker of a running bookie into each ledger directory; was one there?"""
-        there = [os.path.lexists(current / DIRTY) for current in self.place.ledger]
+        """Write the marker `DIRTY` to each ledger directory; return whether one existed."""
+        existed = [os.path.lexists(current / DIRTY) for current in self.place.ledger]
         for current in self.place.ledger:
             with writing(current / DIRTY):
                 self._files.write_file(current / DIRTY, b"", durable=False)
-        return any(there)
+        return any(existed)
 
     # -- adding
 
@@ -215,20 +220,20 @@ class Bookie(EntrySource, Closing):
         recovery: bool = False,
         sync: bool = True,
     ) -> int:
-        """Store one record and return its entry id; durable when this returns, if `sync`.
+        """Store one record, durably if `sync`, and return its entry id.
 
-        Without `sync` it is durable after the next `force`, `checkpoint` or synced call.
-        Raises as `LedgerStorage.add_entry`; a refused record leaves no trace in the journal.
-        `WriteFailed` where the journal fails: the record is readable until the bookie is
-        closed, but it is not acknowledged.
+        Without `sync` it is durable after the next `force`, `checkpoint` or synced call. Raises
+        what `LedgerStorage.add_entry` raises; a refused record is not in the journal. Raises
+        `WriteFailed` if the journal fails: then the record can be read until the bookie is
+        closed, but is not acknowledged.
         """
         if type(record) is not bytes or type(master_key) is not bytes:
             record, master_key = data("record", record), data("master key", master_key)
-        ledger, entry = self.storage.take_entry(record, master_key, recovery)
-        journal, place = self._journals.append(ledger, record, master_key)
+        ledger_id, entry_id = self.storage.take_entry(record, master_key, recovery)
+        journal, position = self._journals.append(ledger_id, record, master_key)
         if sync:
-            journal.sync(place)
-        return entry
+            journal.sync(position)
+        return entry_id
 
     def add_entries(
         self,
@@ -240,15 +245,15 @@ class Bookie(EntrySource, Closing):
     ) -> Int64Array:
         """Store records in order and return their entry ids, int64[n]; one fsync for all.
 
-        Stops at the first that is refused and raises its error; those before it are stored,
-        and durable if `sync`. As `add_batch` of some thousand records at a time.
+        Stops at the first record that is refused and raises its error; those before it are
+        stored, and durable if `sync`. Adds by `add_batch`, about a thousand records at a time.
         """
         self._check_open()
-        places: Places = {}
+        positions: Places = {}
         master_key = data("master key", master_key)
-        with self._journals.synced(places, sync):
+        with self._journals.synced(positions, sync):
             return in_batches(
-                records, lambda batch: self._store_all(batch, master_key, recovery, places)
+                records, lambda batch: self._store_all(batch, master_key, recovery, positions)
             )
 
     def add_batch(
@@ -256,47 +261,51 @@ class Bookie(EntrySource, Closing):
     ) -> Int64Array:
         """Store the records of a batch and return their entry ids, int64[n]; one fsync for all.
 
-        As `LedgerStorage.add_batch`: up to the first that is refused, whose error has `stored`.
-        Those before it are in the journal, by a large write for each journal, and durable if
-        `sync`. Where a journal fails, `stored` is 0: none of the batch is acknowledged.
+        Like `LedgerStorage.add_batch`, stops at the first record that is refused; its error has
+        `stored`. Those before it are in the journals, with one large write each, and durable if
+        `sync`. If a journal fails, `stored` is 0: no record of the batch is acknowledged.
         """
         self._check_open()
-        places: Places = {}
+        positions: Places = {}
         _check_batch("batch", batch)
         master_key = data("master key", master_key)
-        with self._journals.synced(places, sync):
-            return self._store_all(batch, master_key, recovery, places)
+        with self._journals.synced(positions, sync):
+            return self._store_all(batch, master_key, recovery, positions)
 
     def _store_all(
-        self, batch: RecordBatch, master_key: bytes, recovery: bool, places: Places
+        self, batch: RecordBatch, master_key: bytes, recovery: bool, positions: Places
     ) -> Int64Array:
-        """Store a batch; cut where single adds checkpoint (`_before_key`)."""
+        """Store a batch, split where single adds would checkpoint (`_before_key`)."""
         parts = cut_behind_firsts(batch.framed(), self._deleted)
-        return add_all(parts, lambda part: self._store(part, master_key, recovery, places))
+        return add_all(
+            parts, lambda part: self._store_and_log(part, master_key, recovery, positions)
+        )
 
-    def _store(
-        self, batch: RecordBatch, master_key: bytes, recovery: bool, places: Places
+    def _store_and_log(
+        self, batch: RecordBatch, master_key: bytes, recovery: bool, positions: Places
     ) -> Int64Array:
-        """Put records into the storage, and those it took into the journals, not durable yet."""
-        framed, stored = batch.framed(), 0
+        """Add records to the storage, and those it took to the journals, without a sync."""
+        framed, stored_count = batch.framed(), 0
         try:
-            added = self.storage.add_batch(framed, master_key=master_key, recovery=recovery)
-            stored = len(batch)
+            entry_ids = self.storage.add_batch(framed, master_key=master_key, recovery=recovery)
+            stored_count = len(batch)
         except BkstoreError as error:
-            stored = error.stored or 0
+            stored_count = error.stored or 0
             raise
         finally:
-            if stored:
-                places.update(self._journals.append_batch(framed.first(stored), master_key))
-        return added
+            if stored_count:
+                positions.update(
+                    self._journals.append_batch(framed.first(stored_count), master_key)
+                )
+        return entry_ids
 
-    def _before_key(self, name: LedgerId) -> None:
-        """Checkpoint before a ledger that was deleted is made again.
+    def _before_key(self, ledger_id: LedgerId) -> None:
+        """Checkpoint before a deleted ledger is created again.
 
-        No journal says that a ledger was deleted: so a replay does not bring the old one back
-        under the new one.
+        Deletions are not in the journal: without a checkpoint, a replay would add the old
+        ledger's entries to the new one.
         """
-        if name in self._deleted:
+        if ledger_id in self._deleted:
             self.checkpoint()
 
     def __repr__(self) -> str:
@@ -304,56 +313,56 @@ class Bookie(EntrySource, Closing):
         return f"<Bookie {self.bookie_id!r}: {self.storage!r}>"
 
     def force(self, ledger: LedgerLike) -> LogMark:
-        """Make durable what was added to the ledger without `sync`; return the place reached."""
+        """Make unsynced adds to the ledger durable; return the journal's mark."""
         self._check_open()
         return self._journals.of(LedgerId.of(ledger)).sync()
 
     # -- state
 
     def fence(self, ledger: LedgerLike, master_key: bytes) -> bool:
-        """Fence the ledger, durably; return whether that is new. An unknown one is made.
+        """Fence the ledger, durably; return whether it was not fenced before.
 
-        Raises `UnauthorizedAccess` for another key.
+        Creates an unknown ledger. Raises `UnauthorizedAccess` if its key is another.
         """
-        name, master_key = LedgerId.of(ledger), data("master key", master_key)
-        self.storage.open_ledger(name, master_key)
-        with self._fencing:
-            new = self.storage.fence(name)
-            if new:
-                self._fences_due.add(name)
-            due = name in self._fences_due
-            if due:  # new, or another thread's that is not durable yet, or one that failed
-                self._journals.append_special("fence", name, master_key)
-        if due:
-            self._journals.of(name).sync()
-            self._fences_due.discard(name)
-        return new
+        ledger_id, master_key = LedgerId.of(ledger), data("master key", master_key)
+        self.storage.open_ledger(ledger_id, master_key)
+        with self._fence_lock:
+            is_new = self.storage.fence(ledger_id)
+            if is_new:
+                self._unsynced_fences.add(ledger_id)
+            needs_sync = ledger_id in self._unsynced_fences
+            if needs_sync:  # new, being synced by another thread, or its sync failed
+                self._journals.append_special("fence", ledger_id, master_key)
+        if needs_sync:
+            self._journals.of(ledger_id).sync()
+            self._unsynced_fences.discard(ledger_id)
+        return is_new
 
     def set_explicit_lac(
         self, ledger: LedgerLike, body: bytes, master_key: bytes, *, sync: bool = True
     ) -> None:
-        """Keep an explicit LAC body, durably if `sync`. An unknown ledger is made.
+        """Store an explicit LAC body, durably if `sync`. Creates an unknown ledger.
 
-        Journals of version 4 and 5 have no record for it: durable from the next checkpoint on.
+        Journals of version 4 and 5 have no record for it: it is durable after a checkpoint.
         """
-        name, body = LedgerId.of(ledger), data("explicit LAC", body)
+        ledger_id, body = LedgerId.of(ledger), data("explicit LAC", body)
         master_key = data("master key", master_key)
-        self.storage.open_ledger(name, master_key)
-        self.storage.set_explicit_lac(name, body)
-        self._journals.append_special("explicit_lac", name, master_key, body)
+        self.storage.open_ledger(ledger_id, master_key)
+        self.storage.set_explicit_lac(ledger_id, body)
+        self._journals.append_special("explicit_lac", ledger_id, master_key, body)
         if sync:
-            self._journals.of(name).sync()
+            self._journals.of(ledger_id).sync()
 
     def delete_ledger(self, ledger: LedgerLike) -> None:
-        """Forget a ledger. No journal says so: until the next checkpoint a crash brings it back,
-        to be deleted by the next garbage collection, as upstream."""
+        """Delete a ledger. Not in the journal: a crash before the next checkpoint restores it, and
+        the next garbage collection deletes it again, as upstream."""
         self.storage.delete_ledger(ledger)
 
-    def _before_delete(self, names: list[LedgerId]) -> None:
-        """Note ledgers whose keys have to be logged again if they are made again."""
-        self._deleted.update(names)
-        self._journals.forget(names)
-        self._fences_due.difference_update(names)
+    def _before_delete(self, ledger_ids: list[LedgerId]) -> None:
+        """Note deleted ledgers: if created again, their keys must be logged again."""
+        self._deleted.update(ledger_ids)
+        self._journals.forget(ledger_ids)
+        self._unsynced_fences.difference_update(ledger_ids)
 
     is_fenced = _of_storage(LedgerStorage.is_fenced)
     state = _of_storage(LedgerStorage.state)
@@ -384,7 +393,7 @@ class Bookie(EntrySource, Closing):
     ) -> RecordBatch:
         """Return records of consecutive entries from `start` on; see `LedgerStorage`.
 
-        With `fence` the ledger is fenced first, durably, which needs its `master_key`.
+        With `fence`, which needs the `master_key`, the ledger is durably fenced first.
         """
         key = fencing_key(fence, master_key)
         if key is not None:
@@ -394,17 +403,17 @@ class Bookie(EntrySource, Closing):
     # -- making durable, cleaning up
 
     def sync(self) -> list[LogMark]:
-        """Make durable all that was added without `sync`; return the marks, by journal."""
+        """Make all unsynced adds durable; return the mark of each journal."""
         return self._journals.sync_all()
 
     def checkpoint(self) -> list[LogMark]:
         """Make the storage durable, then move lastMark forward and delete old journal files.
 
-        Returns the marks, by journal. The journal is synced first: lastMark must not point
-        beyond what a crash leaves of it.
+        Returns the mark of each journal. Syncs the journals first: lastMark must not point past
+        their durable part.
         """
         self._check_open()
-        with self._checkpointing:
+        with self._checkpoint_lock:
             deleted = set(self._deleted)
             marks = self.sync()
             self.storage.checkpoint()
@@ -418,21 +427,21 @@ class Bookie(EntrySource, Closing):
             return marks
 
     def _write_marks(self, marks: Sequence[LogMark]) -> None:
-        for (number, _), mark in zip(_numbered(self.place.journal), marks):
+        for (mark_index, _), mark in zip(_mark_indexes(self.place.journal), marks):
             with writing(self.place.ledger[0]):
-                write_last_mark(self.place.ledger, mark, number, files=self._files)
+                write_last_mark(self.place.ledger, mark, mark_index, files=self._files)
 
     collect_garbage = _of_storage(LedgerStorage.collect_garbage)
 
     def _forked(self) -> None:
-        self._closed = True  # and `DIRTY` stays, for the parent
+        self._closed = True  # `DIRTY` stays, for the parent
 
     def _check_open(self) -> None:
         if self._closed:
             raise forks.closed("this bookie")
 
 
-def _place(
+def _own_directories(
     path: StrPath | None,
     ledger_dirs: Sequence[StrPath] | None,
     journal_dirs: Sequence[StrPath] | None,
@@ -445,8 +454,8 @@ def _place(
     return OwnedDirectories.of_dirs(ledger_dirs or [], journal_dirs or [], index_dirs)
 
 
-def _numbered(journals: Sequence[Path]) -> list[tuple[int | None, Path]]:
-    """Return (number for the name of lastMark, directory): a single one has no number."""
+def _mark_indexes(journals: Sequence[Path]) -> list[tuple[int | None, Path]]:
+    """Return (index in the name of lastMark, directory); a single journal has index None."""
     if len(journals) == 1:
         return [(None, journals[0])]
     return list(enumerate(journals))

@@ -3,7 +3,7 @@
 One class, three compositions of write cache, entry log and index: `sorted`, `interleaved` and
 `db` (see `ledgers.write_paths`). Upstream's counterparts are `SortedLedgerStorage`,
 `InterleavedLedgerStorage` and `DbLedgerStorage`, whose storage classes open what this writes.
-There is no journal here: what is not flushed is lost in a crash, unless a `Bookie` replays it.
+There is no journal: unflushed data is lost in a crash, unless a `Bookie` replays it.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from bkstore.storage.options import Storage, StorageOptions
 LAST_ENTRY = -1
 """As an entry id in a read: the last one (`BookieProtocol.LAST_ADD_CONFIRMED`)."""
 
-_DELETED_AT_ONCE: dict[Storage, int] = {"sorted": 16, "interleaved": 16, "db": 256}
-"""Ledgers that a pass deletes while adds wait: a file each, or one sync for all."""
+_DELETE_GROUP_SIZE: dict[Storage, int] = {"sorted": 16, "interleaved": 16, "db": 256}
+"""Ledgers deleted at a time, while adds wait: one file each, or one sync for all."""
 
 Live = Iterable[LedgerLike] | Callable[[], Iterable[LedgerLike]]
-"""The ledgers that a metadata store has, or what asks it."""
+"""The ledgers in a metadata store, or a function that returns them."""
 
 _check_threshold = optional(number(0, 1))
 _check_pass = instance(GarbagePass)
@@ -55,17 +55,17 @@ _check_options = optional(instance(StorageOptions))
 
 
 class LedgerStorage(Adds, Closing):
-    """The ledgers of one bookie: entries in, entries out, and which are here.
+    """The ledgers of one bookie: adds, reads and lists their entries.
 
-    `open` makes or opens it. A ledger is made by `set_master_key`; `add_entry` takes encoded
-    records (`bkstore.formats.entry`). Listings, availability, last entry and reads include what
-    is not flushed, on all three storages. `flush` makes everything durable.
+    `open` creates or opens it. `set_master_key` creates a ledger; `add_entry` takes encoded
+    records (`bkstore.formats.entry`). Listings, availability, last entry and reads include
+    unflushed entries, on all three storages. `flush` makes everything durable.
 
-    Threads: all calls are safe beside each other; adds of one directory take turns. Reads wait
-    for nobody, but for the first of a ledger, which may wait for a flush. Fork: closed in the
-    child, which may open it when the parent has closed it; db storage, like every `RocksIndex`,
-    only where no RocksDB database was opened before the fork (else `IllegalOperation`).
-    Processes: a lock file keeps a second writer out.
+    Threads: all calls may run concurrently; adds to one directory take turns. Reads never wait,
+    except the first one of a ledger, which may wait for a flush. Fork: closed in the child, which
+    may open it after the parent closed it; db storage, like every `RocksIndex`, only if no RocksDB
+    database was opened before the fork (else `IllegalOperation`). Processes: a lock file keeps a
+    second writer out.
 
     >>> import tempfile
     >>> from bkstore.formats.entry import Entry, encode
@@ -84,17 +84,17 @@ class LedgerStorage(Adds, Closing):
         options: StorageOptions,
         findings: Iterable[Finding] = (),
     ) -> None:
-        """Take what `open` made."""
+        """Called by `open`."""
         super().__init__(storage, paths, options)
         self.findings = list(findings)
-        """What the opening met: a compaction that could not be finished, say."""
+        """Findings of the opening, such as a compaction that could not be finished."""
         lock.closed_by_fork(self._mark_closed)
         self.before_delete: Callable[[list[LedgerId]], None] | None = None
-        """Told of ledgers before they are deleted; a `Bookie` listens."""
+        """Called with ledgers before they are deleted; set by a `Bookie`."""
         self._lock_files = lock
-        self._collecting = Lock()
+        self._collection_lock = Lock()
         self.garbage_passes = GarbagePasses()
-        """How many passes of garbage collection there were, whoever asked for them."""
+        """Counts of all garbage collection passes."""
         self._collectors = [GarbageCollector(path, at) for at, path in enumerate(self.paths)]
 
     @classmethod
@@ -109,24 +109,24 @@ class LedgerStorage(Adds, Closing):
     ) -> Self:
         """Open the ledger directory `path` (or several, in configured order) for writing.
 
-        Missing directories are made. `index_dirs` default to the ledger directories. Raises
-        `DirectoryInUse` where another writer has one, `UnsupportedLayout` where the index that
-        is there is another storage's.
+        Creates missing directories. `index_dirs` default to the ledger directories. Raises
+        `DirectoryInUse` if another writer has one open, and `UnsupportedLayout` if there is an
+        index of another storage.
         """
         settings = _check_options("options", options) or StorageOptions()
         check_files("files", files)
         index_dirs = None if index_dirs is None else as_paths("index_dirs", index_dirs)
-        folders = as_paths("path", path)
-        if not folders:
+        ledger_dirs = as_paths("path", path)
+        if not ledger_dirs:
             raise InvalidArgument("no ledger directory given")
-        paths, lock, findings = compose(folders, index_dirs, storage, settings, files)
+        paths, lock, findings = compose(ledger_dirs, index_dirs, storage, settings, files)
         return cls(storage, paths, lock, settings, findings)
 
     def close(self, flush: bool = True) -> None:
         """Flush, then close everything. Idempotent.
 
         Without `flush`, and with ``compat="bookkeeper"`` on sorted and interleaved storage,
-        what is not flushed is dropped: a bookie's shutdown leaves that to its journal's replay.
+        unflushed data is dropped: a bookie's shutdown leaves it to its journal's replay.
         """
         if self._closed:
             return
@@ -145,51 +145,57 @@ class LedgerStorage(Adds, Closing):
 
     def __repr__(self) -> str:
         """Return storage and directories, and whether it is closed."""
-        places = ", ".join(str(one) for path in self.paths for one in path.logger.currents)
-        return f"<LedgerStorage {self.storage}: {places}{' (closed)' if self._closed else ''}>"
+        directories = ", ".join(
+            str(current) for path in self.paths for current in path.logger.currents
+        )
+        return f"<LedgerStorage {self.storage}: {directories}{' (closed)' if self._closed else ''}>"
 
     # -- reading
 
     def read_entry(self, ledger: LedgerLike, entry: int = LAST_ENTRY) -> bytes:
         """Return one stored record; entry -1 means the last one.
 
-        Raises `NoSuchLedger`, `NoSuchEntry`, `CorruptionError`, and `DataUnknown` where a
-        ledger in limbo lacks the entry.
+        Raises `NoSuchLedger`, `NoSuchEntry`, `CorruptionError`, and `DataUnknown` if a ledger
+        in limbo lacks the entry.
         """
-        name = LedgerId.of(ledger)
+        ledger_id = LedgerId.of(ledger)
         if self._closed:
             self._check_open()
-        path = self.paths[name.ledger % len(self.paths)]
+        path = self.paths[ledger_id.ledger % len(self.paths)]
         if type(entry) is not int or not 0 <= entry <= MAX_ENTRY_ID:
             entry = check_integer(entry, "entry id")
-            entry = self._last(name) if entry == LAST_ENTRY else check_entry_id(entry)
-        record = path.read(name, entry)
-        if record is None or not path.knows(name):
-            raise self._missing(name, path, entry)
+            entry = self._last_entry(ledger_id) if entry == LAST_ENTRY else check_entry_id(entry)
+        record = path.read(ledger_id, entry)
+        if record is None or not path.knows(ledger_id):
+            raise self._missing(ledger_id, path, entry)
         return record
 
-    def _last(self, name: LedgerId) -> int:
-        last = self.last_entry(name)
-        if last is None:
-            raise NoSuchEntry(f"ledger {name} has no entry")
-        return last
+    def _last_entry(self, ledger_id: LedgerId) -> int:
+        last_entry = self.last_entry(ledger_id)
+        if last_entry is None:
+            raise NoSuchEntry(f"ledger {ledger_id} has no entry")
+        return last_entry
 
     def entry_exists(self, ledger: LedgerLike, entry: int) -> bool:
-        """Return whether the entry is here; `DataUnknown` where a ledger in limbo lacks it.
+        """Return whether the entry is stored; `DataUnknown` if a ledger in limbo lacks it.
 
-        -1, which is "the last one" in reads, is no entry's id: False, as in `DbLedgerStorage`.
+        -1, which means the last entry in reads, is not an entry id: returns False, as in
+        `DbLedgerStorage`.
         """
-        name = LedgerId.of(ledger)
+        ledger_id = LedgerId.of(ledger)
         if entry == LAST_ENTRY:
-            self._known(name)
+            self._known(ledger_id)
             return False
-        path, number = self._path(name), check_entry_id(entry)
-        if path.cached(name, number) is not None or path.location(name, number) is not None:
+        path, entry_id = self._path(ledger_id), check_entry_id(entry)
+        if (
+            path.cached(ledger_id, entry_id) is not None
+            or path.location(ledger_id, entry_id) is not None
+        ):
             return True
-        missing = self._missing(name, path, entry)
-        if isinstance(missing, NoSuchEntry):
+        error = self._missing(ledger_id, path, entry)
+        if isinstance(error, NoSuchEntry):
             return False
-        raise missing
+        raise error
 
     def read_entries(
         self,
@@ -203,82 +209,88 @@ class LedgerStorage(Adds, Closing):
     ) -> RecordBatch:
         """Return records of consecutive entries from `start` on (BP-62).
 
-        `max_count` 0 means no limit; `max_size` bytes of frame (36, and 4 + size a record) at
-        most, 0 meaning the option `max_batch_size`. The first record always comes; a gap or
-        damage ends the batch, and raises where `start` itself is concerned. With `fence` the
-        ledger is fenced first, and made if it is unknown, which needs its `master_key`.
+        `max_count` 0 means no limit; `max_size` limits the frame (36 bytes, and 4 + size a
+        record), 0 meaning the option `max_batch_size`. The first record is always returned; a
+        gap or damage ends the batch, but raises at `start`. With `fence`, which needs the
+        `master_key`, the ledger is fenced first, and created if it is unknown.
         """
-        name = LedgerId.of(ledger)
-        path = self._path(name)
+        ledger_id = LedgerId.of(ledger)
+        path = self._path(ledger_id)
         max_count, max_size = check_limits(max_count, max_size)
         if type(start) is not int:
             start = check_integer(start, "entry id")
         key = fencing_key(fence, master_key)
         if key is not None:
-            self.open_ledger(name, key)
-            self.fence(name)
+            self.open_ledger(ledger_id, key)
+            self.fence(ledger_id)
         if start == LAST_ENTRY:
-            return RecordBatch.of([self.read_entry(name)], [self.last_entry(name) or 0])
+            return RecordBatch.of([self.read_entry(ledger_id)], [self.last_entry(ledger_id) or 0])
         limit = self.options.max_batch_size
         size = min(max_size, limit) if max_size else limit
-        batch = path.read_run(name, check_entry_id(start), most_records(max_count, size), size)
-        if not len(batch) or not path.knows(name):
-            raise self._missing(name, path, start)
+        batch = path.read_run(ledger_id, check_entry_id(start), most_records(max_count, size), size)
+        if not len(batch) or not path.knows(ledger_id):
+            raise self._missing(ledger_id, path, start)
         return batch.first(how_many(batch.sizes, max_count, size, self.options.compat))
 
     # -- deleting, flushing
 
     def delete_ledger(self, ledger: LedgerLike) -> None:
-        """Forget a ledger and its entries; nothing happens if it is unknown.
+        """Delete a ledger and its entries; do nothing if it is unknown.
 
         Its bytes stay in the entry logs until garbage collection.
         """
         self._delete([LedgerId.of(ledger)])
 
-    def _delete(self, names: list[LedgerId], *, suspects: bool = False) -> list[LedgerId]:
-        """Forget ledgers, only those that are suspects still if that is asked; return which."""
+    def _delete(self, ledger_ids: list[LedgerId], *, only_suspects: bool = False) -> list[LedgerId]:
+        """Delete ledgers, with `only_suspects` only suspects; return those deleted, sorted."""
         deleted = []
         if self.before_delete is not None:
-            self.before_delete(names)
+            self.before_delete(ledger_ids)
         for path in self.paths:
             with path.lock:
-                here = [name for name in names if self._path(name) is path]
-                if suspects:
-                    here = [name for name in here if name in path.states.suspects]
-                if here:
+                path_ledgers = [
+                    ledger_id for ledger_id in ledger_ids if self._path(ledger_id) is path
+                ]
+                if only_suspects:
+                    path_ledgers = [
+                        ledger_id for ledger_id in path_ledgers if ledger_id in path.states.suspects
+                    ]
+                if path_ledgers:
                     path.check_writable()
-                    path.delete(here)
-                    for name in here:
-                        self._confirmed.forget(name)
-                    deleted += here
+                    path.delete(path_ledgers)
+                    for ledger_id in path_ledgers:
+                        self._confirmed.forget(ledger_id)
+                    deleted += path_ledgers
         return sorted(deleted)
 
-    def _suspect(self, names: Iterable[LedgerId]) -> None:
+    def _mark_suspects(self, ledger_ids: Iterable[LedgerId]) -> None:
         for path in self.paths:
             with path.lock:
-                path.states.suspect(name for name in names if self._path(name) is path)
+                path.states.suspect(
+                    ledger_id for ledger_id in ledger_ids if self._path(ledger_id) is path
+                )
 
-    def _delete_found(self, find_deleted: FindDeleted, report: GarbageReport) -> None:
-        """Delete what is found, some at a time, but for what is made again meanwhile."""
-        most = _DELETED_AT_ONCE[self.storage]
+    def _delete_garbage(self, find_deleted: FindDeleted, report: GarbageReport) -> None:
+        """Delete the ledgers found, in groups, except those created again meanwhile."""
+        group_size = _DELETE_GROUP_SIZE[self.storage]
         try:
-            for names in find_deleted(self.ledgers(), self._suspect):
-                for start in range(0, len(names), most):
-                    part = names[start : start + most]
-                    report.deleted_ledgers += self._delete(part, suspects=True)
+            for ledger_ids in find_deleted(self.ledgers(), self._mark_suspects):
+                for start in range(0, len(ledger_ids), group_size):
+                    group = ledger_ids[start : start + group_size]
+                    report.deleted_ledgers += self._delete(group, only_suspects=True)
         finally:
             for path in self.paths:
                 with path.lock:
                     path.states.suspects.clear()
 
     def flush(self) -> None:
-        """Make everything that was added or changed durable."""
+        """Make all added and changed data durable."""
         self._check_open()
         for path in self.paths:
             path.flush()
 
     def checkpoint(self) -> None:
-        """Flush as before the journal is cut; sorted storage begins another entry log."""
+        """Flush as before a journal truncation; sorted storage starts another entry log."""
         self._check_open()
         for path in self.paths:
             path.checkpoint()
@@ -290,48 +302,51 @@ class LedgerStorage(Adds, Closing):
         threshold: float | None = MAJOR_THRESHOLD,
         transactional: bool = False,
     ) -> GarbageReport:
-        """Delete ledgers that are not `live`, remove and compact entry logs; return what was done.
+        """Delete ledgers that are not `live`, remove and compact entry logs; return a report.
 
-        `live` are the ledgers that the metadata store still has, or a function that asks it;
-        None deletes none. It is asked after the ledgers here are listed, so that one made
-        meanwhile is not taken for deleted; a list must not be older than the call. Logs of
-        which less than `threshold` is wanted are compacted (0.8 is a bookie's major, 0.2 its
-        minor compaction; None = none): wanted records are copied, the index is pointed at the
-        copies, the log goes. With `transactional` the copies appear in a log of their own.
-        Safe against a crash at any point. A log with damage stays, and a finding says why; not
-        so one that ends inside its last record, as a kill leaves it, unless the index says that
-        a record was there.
-        One pass at a time; another thread's waits.
+        `live` has the ledgers in the metadata store, or is a function that returns them; None
+        deletes none. The function is called after the stored ledgers are listed, so that a new
+        ledger is not taken for a deleted one; a list must not be older than the call. Logs with
+        a live share below `threshold` are compacted (0.8 is a bookie's major, 0.2 its minor
+        compaction; None = none): live records are copied, the index is pointed at the copies,
+        the log is removed. With `transactional` the copies are written to a new log of their own.
+        Safe against a crash at any point. A damaged log stays, and a finding says why, except one
+        that only ends inside its last record, as a kill leaves it, and has no index row for it.
+        One pass runs at a time; another thread waits.
         """
         _check_threshold("threshold", threshold)
         truth("transactional", transactional)
 
-        def find_deleted(here: list[LedgerId], suspect: Suspect) -> Iterator[list[LedgerId]]:
-            suspect(here)
-            kept = each("live", live() if callable(live) else live)
-            wanted = set(map(LedgerId.of, kept))
-            yield [name for name in here if name not in wanted]
+        def find_deleted(
+            stored_ledgers: list[LedgerId], suspect: Suspect
+        ) -> Iterator[list[LedgerId]]:
+            suspect(stored_ledgers)
+            live_ledgers = each("live", live() if callable(live) else live)
+            live_ids = set(map(LedgerId.of, live_ledgers))
+            yield [ledger_id for ledger_id in stored_ledgers if ledger_id not in live_ids]
 
         return self.run_garbage_pass(
             GarbagePass(
                 find_deleted=None if live is None else find_deleted,
-                compaction=None if threshold is None else _compaction(threshold, transactional),
+                compaction=None
+                if threshold is None
+                else _compaction_options(threshold, transactional),
             )
         )
 
     def run_garbage_pass(self, asked: GarbagePass) -> GarbageReport:
-        """Run a pass of garbage collection and return what was done; see `collect_garbage`.
+        """Run a pass of garbage collection and return a report; see `collect_garbage`.
 
-        `find_deleted` is asked after the ledgers here were listed; what it yields is deleted
-        before it is asked for more. What it raises ends the pass.
+        `find_deleted` is called after the stored ledgers are listed; each group that it yields is
+        deleted before the next is requested. An error that it raises ends the pass.
         """
         self._check_open()
         _check_pass("asked", asked)
         report = GarbageReport()
         kind = None if asked.compaction is None else asked.compaction.kind
-        with self._collecting, self.garbage_passes.one(kind):
+        with self._collection_lock, self.garbage_passes.one(kind):
             if asked.find_deleted is not None:
-                self._delete_found(asked.find_deleted, report)
+                self._delete_garbage(asked.find_deleted, report)
             for collector in self._collectors:
                 collector.run(report, asked)
             for path in self.paths:
@@ -339,7 +354,7 @@ class LedgerStorage(Adds, Closing):
         return report
 
 
-def _compaction(threshold: float, transactional: bool) -> Compaction:
+def _compaction_options(threshold: float, transactional: bool) -> Compaction:
     return Compaction(
         threshold=threshold,
         kind="minor" if threshold <= MINOR_THRESHOLD else "major",

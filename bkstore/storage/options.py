@@ -25,7 +25,7 @@ _MIB = 1 << 20
 _INT32 = 2**31 - 1
 
 DEFAULT_LOG_SIZE = 1 << 30
-"""`logSizeLimit`: its default, and the most that a bookie takes."""
+"""The default and maximum of `logSizeLimit`."""
 
 check_storage = choice("sorted", "interleaved", "db")
 check_log_size = whole(HEADER_SIZE + 1, DEFAULT_LOG_SIZE)
@@ -36,23 +36,23 @@ class StorageOptions:
     """Settings of `LedgerStorage`. Sizes in bytes.
 
     `write_cache` is `skipListSizeLimit` (sorted) or `dbStorage_writeCacheMaxSizeMb` (db), which
-    is shared by the directories and halved, as two caches take turns. When a cache is full the
-    add that finds it so flushes it first; with ``auto_flush=False`` it raises `TooManyRequests`
-    and stores nothing. `pending_locations` is how many index rows may wait in memory for a
-    flush (a bookie's `pageLimit`, in entries). `max_index_pages` bounds an index file (sorted and
-    interleaved): an entry id that needs a page above it is refused when it is added. Files are
-    sparse, but systems have a largest one; the default makes 2 TiB.
+    is divided among the directories and halved, as two caches take turns. An add that finds the
+    cache full flushes it first; with ``auto_flush=False`` it raises `TooManyRequests` and stores
+    nothing. `pending_locations` is how many index rows may wait in memory for a flush (a bookie's
+    `pageLimit`, in entries). `max_index_pages` limits an index file (sorted and interleaved): an
+    add of an entry id beyond it is refused. Files are sparse, but file systems limit their size;
+    the default allows 2 TiB.
 
-    With `entry_log_per_ledger` at most `max_active_logs` logs take entries
+    With `entry_log_per_ledger`, at most `max_active_logs` logs are open for entries
     (`maximumNumberOfActiveEntryLogs`); the least recently used are closed.
 
-    `flush_order` is of sorted and interleaved storage: "log-first" syncs entry logs before the
-    index is told of them; "index-first" is what the real ones do, and ``compat`` implies it: a
-    crash in between leaves index rows that point behind a log's end, until a journal's replay
-    puts those right that were acknowledged. (Db storage is log first everywhere.)
+    `flush_order` applies to sorted and interleaved storage: "log-first" syncs entry logs before
+    the index is written; "index-first" is upstream's order, implied by ``compat``. With it, a
+    crash in between leaves index rows that point past a log's end, until a replay of the journal
+    corrects the acknowledged ones. (Db storage is always log first.)
 
-    `choose(n)` picks the directory of a new entry log among n; a bookie picks at random, and so
-    does the default. ``compat="bookkeeper"`` brings the oddities that `docs/parity.md` lists.
+    `choose(n)` returns the index of the directory, of n, for a new entry log; the default is
+    random, as in a bookie. ``compat="bookkeeper"`` reproduces the oddities in `docs/parity.md`.
     """
 
     entry_log_size: int = DEFAULT_LOG_SIZE
@@ -71,7 +71,7 @@ class StorageOptions:
     compat: Literal["bookkeeper"] | None = None
 
     def __post_init__(self) -> None:
-        check_fields(self, _STORAGE)
+        check_fields(self, _STORAGE_CHECKS)
 
     @property
     def index_first(self) -> bool:
@@ -79,7 +79,7 @@ class StorageOptions:
         return self.compat is not None or self.flush_order == "index-first"
 
     def last_entry_id(self, storage: Storage) -> int:
-        """Return the highest entry id that a storage with these settings takes."""
+        """Return the highest entry id that a storage with these settings accepts."""
         if storage == "db":
             return MAX_ENTRY_ID
         return min(self.max_index_pages * (self.page_size // 8) - 1, MAX_ENTRY_ID)
@@ -89,10 +89,10 @@ class StorageOptions:
 class JournalOptions:
     """Settings of a bookie's journals, with a bookie's defaults. Sizes in bytes.
 
-    `version` 6 is written, or 5 and 4, which have no explicit LAC records. `max_backups` is how
-    many files before the mark stay. With `skip_invalid_records` a replay passes over the rest
-    of a file behind a length that cannot be, as `skipReplayJournalInvalidRecord`. `clock`
-    gives the first file its id.
+    `version` is 6, or 5 or 4, which have no explicit LAC records. `max_backups` is how many files
+    before the mark are kept. With `skip_invalid_records`, a replay skips the rest of a file after
+    an invalid length, as with `skipReplayJournalInvalidRecord`. `clock` determines the id of the
+    first file.
     """
 
     version: int = NEWEST_VERSION
@@ -105,7 +105,7 @@ class JournalOptions:
     clock: Callable[[], float] = time.time
 
     def __post_init__(self) -> None:
-        check_fields(self, _JOURNAL)
+        check_fields(self, _JOURNAL_CHECKS)
         if self.preallocate % self.alignment:
             raise InvalidArgument(
                 f"preallocate must be a multiple of alignment, {self.alignment}, "
@@ -113,7 +113,7 @@ class JournalOptions:
             )
 
 
-_STORAGE = {
+_STORAGE_CHECKS = {
     "entry_log_size": check_log_size,
     "entry_log_per_ledger": truth,
     "max_active_logs": whole(1),
@@ -130,7 +130,7 @@ _STORAGE = {
     "compat": check_compat,
 }
 
-_JOURNAL = {
+_JOURNAL_CHECKS = {
     "version": whole(OLDEST_WRITABLE, NEWEST_VERSION),
     "max_size": whole(1),
     "preallocate": whole(0),
