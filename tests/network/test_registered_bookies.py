@@ -243,7 +243,7 @@ def test_full_disks_while_another_is_registered(
     used = [0.5]
     with registered(uri, tmp_path, "b1", used=lambda path: used[0]) as bookie:
         foreign = bookie._registration._foreign()
-        monkeypatch.setattr(bookie._registration, "_settle", lambda: False)
+        monkeypatch.setattr(bookie._registration, "_try_register", lambda: False)
         used[0] = 0.99
 
         assert "full: 99.0% used" in str(bookie.check_disks())

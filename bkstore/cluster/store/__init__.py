@@ -1,10 +1,10 @@
 """Metadata stores: serialized ledger metadata, registered bookies and marks, by versioned keys.
 
-`api` has the contracts, `MetadataStore` and the `KeyValues` below it: read it first.
-`key_value_store` makes a store of any versioned values; `memory_values` and `directory_values`
-are those that are here. `dump_store` reads folders that were copied out of one. `opening` has
-`open_metadata`, which opens whatever a path or a service URI names. The room `zookeeper` is the
-store of a real cluster.
+Read `api` first: it has the protocols `MetadataStore` and `KeyValues`. `key_value_store` implements
+the former on any `KeyValues`; `memory_values` and `directory_values` implement the latter.
+`dump_store` reads a folder that was dumped from another store. `opening` has `open_metadata`, which
+opens the metadata at a path or a service URI. The package `zookeeper` has the store of a real
+cluster.
 """
 
 __all__ = [

@@ -1,8 +1,7 @@
-"""What a metadata store offers, and what it needs below it: two protocols.
+"""The protocols of metadata stores, and of the versioned values that they are built on.
 
-`MetadataStore` is what clusters, clients and the auditor work with. `KeyValues` is all that
-`key_value_store.KeyValueStore` needs to be one: five calls over versioned values, as etcd
-and ZooKeeper have them.
+`MetadataStore` is used by clusters, clients and the auditor. `key_value_store.KeyValueStore`
+implements it on any `KeyValues`: five calls over versioned values, as etcd and ZooKeeper have them.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata
 
 check_store = interface("MetadataStore", "read", "ledgers")
-"""``check_store("store", store)``: for whatever takes a `MetadataStore`."""
+"""``check_store("store", store)`` raises unless the argument is a `MetadataStore`."""
 
 Watcher = Callable[[LedgerId], None]
-"""Called with the ledger whose metadata or mark was changed."""
+"""Called with the ledger whose metadata or mark has changed."""
 
 
 class Versioned(NamedTuple):
     """Metadata and its version in the store.
 
-    Compare both parts to tell whether a ledger has changed: the version of a ledger that was
-    deleted and created again starts from 0 again.
+    Compare both parts to find out whether a ledger has changed: if a ledger is deleted and created
+    again, its version starts from 0 again.
     """
 
     metadata: LedgerMetadata
@@ -38,23 +37,23 @@ class Versioned(NamedTuple):
 class MetadataStore(Protocol):
     """Ledger metadata over (scope, ledger), bookies and underreplicated marks.
 
-    Ledgers are ints (scope 0) or `LedgerId`. Safe between threads. Calls raise
-    `CorruptionError` for values that cannot be read, `ReadOnlyError` for changes where there
-    can be none, and otherwise what each says.
+    Ledgers are ints (scope 0) or `LedgerId`. Thread-safe. Calls raise
+    `CorruptionError` for values that cannot be read, `ReadOnlyError` for changes of a read-only
+    store, and the errors that each call documents.
     """
 
     def create(self, metadata: LedgerMetadata) -> int:
-        """Add a ledger and return its version, 0; `LedgerExists` if it is there."""
+        """Add a ledger and return its version, 0; raises `LedgerExists` if it exists."""
         ...
 
     def read(self, ledger: int | LedgerId) -> Versioned:
-        """Return metadata and version; `NoSuchLedger` if it is not there."""
+        """Return metadata and version; raises `NoSuchLedger` if the ledger is not there."""
         ...
 
     def read_many(
         self, ledgers: Iterable[int | LedgerId]
     ) -> Iterator[tuple[LedgerId, Versioned | CorruptionError]]:
-        """Yield (ledger, metadata and version) in order; damage is there as its error.
+        """Yield (ledger, metadata and version) in order, or an error for damaged metadata.
 
         Ledgers that are not there are left out.
         """
@@ -63,12 +62,12 @@ class MetadataStore(Protocol):
     def write(self, metadata: LedgerMetadata, version: int) -> int:
         """Replace the metadata and return the new version.
 
-        `BadVersion` if its version is not `version`, `NoSuchLedger` if it is not there.
+        Raises `BadVersion` if the stored version is not `version`, or `NoSuchLedger`.
         """
         ...
 
     def delete(self, ledger: int | LedgerId, version: int | None = None) -> None:
-        """Remove a ledger; `BadVersion` and `NoSuchLedger` as `write`; None = any version."""
+        """Remove a ledger at a version (None = any); raises as `write`."""
         ...
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
@@ -76,57 +75,57 @@ class MetadataStore(Protocol):
         ...
 
     def next_id(self, scope: int = 0) -> LedgerId:
-        """Return the next id of the scope's counter that no ledger has; each is given once."""
+        """Return the next unused id of the scope's counter; never returns an id twice."""
         ...
 
     def watch(self, watcher: Watcher) -> Callable[[], None]:
-        """Have `watcher` called after each change made through this object; call to end it."""
+        """Call `watcher` after each change made through this object; returns a call to end it."""
         ...
 
     def registered_bookies(self) -> frozenset[str] | None:
-        """Return the bookies that are registered; None = the store does not tell."""
+        """Return the registered bookies; None = the store has no such information."""
         ...
 
     def writable_bookies(self) -> frozenset[str] | None:
-        """Return the registered bookies that are not read only; None = the store does not tell."""
+        """Return the registered bookies that are not read only; None = no such information."""
         ...
 
     def unavailable_bookies(self) -> frozenset[str] | None:
-        """Return the bookies known to be unavailable; None = the store does not tell."""
+        """Return the bookies known to be unavailable; None = no such information."""
         ...
 
     def underreplicated(self) -> Mapping[LedgerId, Mark] | None:
-        """Return all underreplicated marks; None = the store does not tell."""
+        """Return all underreplicated marks; None = no such information."""
         ...
 
     def marked(self) -> frozenset[LedgerId] | None:
-        """Return the ledgers that have a mark, none of which is read; None as `underreplicated`."""
+        """Return the ledgers that have a mark, without reading it; None as `underreplicated`."""
         ...
 
     def marks_of(
         self, ledgers: Iterable[int | LedgerId]
     ) -> Iterator[tuple[LedgerId, Mark | CorruptionError]]:
-        """Yield (ledger, mark) of those that have one, in order; damage is there as its error."""
+        """Yield (ledger, mark) of those that have one, in order, or an error for a damaged mark."""
         ...
 
     def mark_of(self, ledger: int | LedgerId) -> Mark | None:
-        """Return the mark of one ledger; None if it has none, or the store does not tell."""
+        """Return the mark of one ledger; None if it has none, or the store has no marks."""
         ...
 
     def register_bookie(self, bookie: str) -> None:
-        """Add a bookie to the registered ones."""
+        """Register a bookie."""
         ...
 
     def unregister_bookie(self, bookie: str) -> None:
-        """Take a bookie from the registered ones, if it is there."""
+        """Unregister a bookie, if it is registered."""
         ...
 
     def set_unavailable(self, bookie: str, unavailable: bool = True) -> None:
-        """Say that a bookie is known to be unavailable, or no longer."""
+        """Record that a bookie is known to be unavailable, or no longer."""
         ...
 
     def mark_underreplicated(self, ledger: int | LedgerId, mark: Mark) -> None:
-        """Set a ledger's mark, over an older one."""
+        """Set a ledger's mark, replacing an older one."""
         ...
 
     def clear_mark(self, ledger: int | LedgerId) -> None:
@@ -138,14 +137,14 @@ class MetadataStore(Protocol):
         ...
 
     def set_checked_at(self, seconds: float) -> None:
-        """Keep when a replicas check ended, in milliseconds as upstream does."""
+        """Store when a replicas check ended, in milliseconds as upstream does."""
         ...
 
 
 class Value(NamedTuple):
-    """A value, its version, and where it lies: the file and the offset of `data` in it.
+    """A value, its version, and its location: the file and the offset of `data` in it.
 
-    `ctime` is when the value was first made, in milliseconds; -1 where the store does not keep it.
+    `ctime` is when the value was created, in milliseconds; -1 if the store does not record it.
     """
 
     data: bytes
@@ -159,24 +158,24 @@ class Value(NamedTuple):
 class KeyValues(Protocol):
     """Versioned values under keys, which are ASCII paths beginning with a slash.
 
-    Versions start from 0 and grow by one with each `put`. Safe between threads.
+    Versions start from 0 and grow by one with each `put`. Thread-safe.
     """
 
     def get(self, key: str) -> Value | None:
-        """Return a value, None if the key is not there."""
+        """Return the value of a key, None if there is none."""
         ...
 
     def put(self, key: str, data: bytes, expected: int | None) -> int:
         """Write a value and return its version; `expected` None = the key must be absent.
 
-        `BadVersion`, and nothing written, if the version there is another. Atomic.
+        Raises `BadVersion`, and writes nothing, if the stored version differs. Atomic.
         """
         ...
 
     def delete(self, key: str, expected: int | None) -> bool:
         """Remove a key (`expected` None = any version); return whether it was there.
 
-        `BadVersion`, and nothing removed, if its version is another.
+        Raises `BadVersion`, and removes nothing, if the stored version differs.
         """
         ...
 
@@ -185,5 +184,5 @@ class KeyValues(Protocol):
         ...
 
     def where(self, key: str) -> str:
-        """Return what to call the key's place in messages: its file, else the key."""
+        """Return the key's location for messages: its file, if any, or the key."""
         ...

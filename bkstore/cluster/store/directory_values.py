@@ -1,9 +1,9 @@
-"""Versioned values in a directory: a file a key, replaced whole.
+"""Versioned values in a directory: one file for each key, replaced atomically.
 
-A file has one line, ``BKSTORE-VALUE``, format version, value version and a CRC32, with TABs
-between them, then the value. The CRC32 is over key, value version and value, so that a flipped
-bit, a cut file and one in a wrong place are all found. ``BKSTORE-METADATA`` in the directory
-says what it is; ``lock`` is held by whoever changes a value. Page:
+A file starts with a line of ``BKSTORE-VALUE``, format version, value version and a CRC32, separated
+by TABs; the value follows. The CRC32 covers key, value version and value, so it detects a flipped
+bit, a truncated file and a file under a wrong name. The file ``BKSTORE-METADATA`` marks the
+directory as a store; ``lock`` is held while a value is changed. Page:
 `docs/formats/ledgermetadata.md`.
 """
 
@@ -28,48 +28,50 @@ MARKER = "BKSTORE-METADATA"
 VERSION = 1
 KINDS = ("tree", "keys")
 LOCK = "lock"
-_SCRATCH = ".tmp"
+_TEMPORARY_SUFFIX = ".tmp"
 VALUE_LIMIT = 16 << 20
-"""Bytes that a value's file may have; upstream's stores take some 1 MiB."""
-_MARKER_LIMIT = 1 << 16
+"""Maximum bytes of a value's file; upstream's stores accept about 1 MiB."""
+_MAX_MARKER_BYTES = 1 << 16
 
-_HEAD = re.compile(rb"BKSTORE-VALUE\t([0-9]{1,9})\t([0-9]{1,18})\t([0-9a-f]{8})\n")
-_KEY = re.compile(r"(?:/(?!\.\.?(?:/|$))[!-.0-~]+)+")
+_HEAD_PATTERN = re.compile(rb"BKSTORE-VALUE\t([0-9]{1,9})\t([0-9]{1,18})\t([0-9a-f]{8})\n")
+_KEY_PATTERN = re.compile(r"(?:/(?!\.\.?(?:/|$))[!-.0-~]+)+")
 
 
-def _crc(key: str, version: int, data: bytes) -> int:
+def _value_crc(key: str, version: int, data: bytes) -> int:
     return zlib.crc32(data, zlib.crc32(f"{key}\n{version}\n".encode("ascii")))
 
 
 def encode_value(key: str, version: int, data: bytes) -> bytes:
-    """Return the bytes of the file that keeps a value."""
-    head = f"BKSTORE-VALUE\t{VERSION}\t{version}\t{_crc(key, version, data):08x}\n"
+    """Return the content of a value's file."""
+    head = f"BKSTORE-VALUE\t{VERSION}\t{version}\t{_value_crc(key, version, data):08x}\n"
     return head.encode("ascii") + data
 
 
 def decode_value(key: str, content: bytes) -> Value:
-    """Return the value in a file's bytes; `CorruptionError` if they are not what was written."""
-    found = _HEAD.match(content)
-    if not found:
+    """Return the value in a file's content; raises `CorruptionError` if it is damaged."""
+    head_match = _HEAD_PATTERN.match(content)
+    if not head_match:
         raise CorruptionError(None, 0, "no value file: its first line is another")
-    if int(found[1]) != VERSION:
-        raise UnsupportedLayout(f"value file of format {int(found[1])}, known is {VERSION}")
-    version, data = int(found[2]), content[found.end() :]
-    if _crc(key, version, data) != int(found[3], 16):
-        raise CorruptionError(None, found.start(3), "checksum of key, version and value differs")
-    return Value(data, version, base=found.end())
+    if int(head_match[1]) != VERSION:
+        raise UnsupportedLayout(f"value file of format {int(head_match[1])}, known is {VERSION}")
+    version, data = int(head_match[2]), content[head_match.end() :]
+    if _value_crc(key, version, data) != int(head_match[3], 16):
+        raise CorruptionError(
+            None, head_match.start(3), "checksum of key, version and value differs"
+        )
+    return Value(data, version, base=head_match.end())
 
 
 def is_store(path: str | os.PathLike[str]) -> bool:
-    """Return whether a directory says that it is a metadata store."""
+    """Return whether a directory is marked as a metadata store."""
     return os.path.lexists(Path(path) / MARKER)
 
 
 class DirectoryValues:
-    """`KeyValues` in a directory. Threads and processes may share it; keeps nothing open.
+    """`KeyValues` in a directory. Threads and processes may share it; it keeps no file open.
 
-    A call reads or writes one file; `keys` reads the directories below its prefix. `kind` is
-    what the layout of its keys is called, as the directory says.
+    A call reads or writes one file; `keys` reads the directories below its prefix. `kind` is the
+    name of the layout of the keys, from the directory's marker.
     """
 
     def __init__(
@@ -88,27 +90,27 @@ class DirectoryValues:
         if kind not in (None, *KINDS):
             raise InvalidArgument(f"unknown layout {kind!r}: {' or '.join(KINDS)}")
         if not is_store(self.path):
-            self._make(kind or KINDS[0])
+            self._create(kind or KINDS[0])
         self.kind = self._read_marker()
         if kind not in (None, self.kind):
             raise UnsupportedLayout(f"{self.path} has the layout {self.kind}, not {kind}")
 
-    def _make(self, kind: str) -> None:
-        if self.read_only or (self.path.exists() and not self._empty()):
+    def _create(self, kind: str) -> None:
+        if self.read_only or (self.path.exists() and not self._is_empty()):
             raise UnsupportedLayout(f"{self.path} is no metadata store: it has no {MARKER}")
         with writing(self.path):
             self._files.makedirs(self.path)
             text = f"{MARKER}\n{VERSION}\n{kind}\n"
             self._files.write_file(self.path / MARKER, text.encode("ascii"))
 
-    def _empty(self) -> bool:
+    def _is_empty(self) -> bool:
         with readable(self.path):
-            return not set(os.listdir(self.path)) - {MARKER + _SCRATCH}
+            return not set(os.listdir(self.path)) - {MARKER + _TEMPORARY_SUFFIX}
 
     def _read_marker(self) -> str:
         path = self.path / MARKER
         with readable(path):
-            lines = read_whole(path, _MARKER_LIMIT).split(b"\n")
+            lines = read_whole(path, _MAX_MARKER_BYTES).split(b"\n")
         if len(lines) != 4 or lines[0] != MARKER.encode("ascii") or not lines[1].isdigit():
             raise CorruptionError(path, 0, f"marker does not say {MARKER}, version and layout")
         if lines[1] != b"%d" % VERSION or lines[2].decode("latin-1") not in KINDS:
@@ -116,8 +118,8 @@ class DirectoryValues:
         return lines[2].decode("ascii")
 
     def where(self, key: str) -> str:
-        """Return the path of the key's file; `InvalidArgument` for what is no key."""
-        if not _KEY.fullmatch(key) or key.endswith(_SCRATCH):
+        """Return the path of the key's file; raises `InvalidArgument` for an invalid key."""
+        if not _KEY_PATTERN.fullmatch(key) or key.endswith(_TEMPORARY_SUFFIX):
             raise InvalidArgument(f"not a key: {key!r}")
         return f"{self.path}{key}"
 
@@ -137,24 +139,24 @@ class DirectoryValues:
     def put(self, key: str, data: bytes, expected: int | None) -> int:
         """As `KeyValues.put`."""
         file = self.where(key)
-        with self._locked():
-            there = self.get(key)
-            check_version(key, None if there is None else there.version, expected)
-            version = 0 if there is None else there.version + 1
+        with self._hold_lock():
+            current = self.get(key)
+            check_version(key, None if current is None else current.version, expected)
+            version = 0 if current is None else current.version + 1
             with writing(file):
                 self._files.makedirs(os.path.dirname(file))
                 self._files.write_file(file, encode_value(key, version, data), self._sync)
         return version
 
     def delete(self, key: str, expected: int | None) -> bool:
-        """As `KeyValues.delete`; any version may be asked for of a value that is damaged."""
+        """As `KeyValues.delete`; with `expected` None also a damaged value is removed."""
         file = self.where(key)
-        with self._locked():
+        with self._hold_lock():
             if expected is not None:
-                there = self.get(key)
-                if there is None:
+                current = self.get(key)
+                if current is None:
                     return False
-                check_version(key, there.version, expected)
+                check_version(key, current.version, expected)
             with writing(file):
                 try:
                     self._files.unlink(file)
@@ -167,13 +169,13 @@ class DirectoryValues:
     def keys(self, prefix: str) -> list[str]:
         """As `KeyValues.keys`."""
         top = prefix.rpartition("/")[0]
-        found = (f"{top}/{name}" for name in walk(f"{self.path}{top}"))
-        own = {f"/{MARKER}", f"/{LOCK}"}
-        return sorted(key for key in found if key.startswith(prefix) and key not in own)
+        all_keys = (f"{top}/{name}" for name in walk(f"{self.path}{top}"))
+        store_files = {f"/{MARKER}", f"/{LOCK}"}
+        return sorted(key for key in all_keys if key.startswith(prefix) and key not in store_files)
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Hold the lock of all who change values, threads of this process included."""
+    def _hold_lock(self) -> Iterator[None]:
+        """Hold the lock for changes, also against other threads of this process."""
         if self.read_only:
             raise ReadOnlyError(f"{self.path} is open for reading")
         path = self.path / LOCK
@@ -185,9 +187,9 @@ class DirectoryValues:
 
 
 def walk(top: str) -> Iterator[str]:
-    """Yield the paths of files below `top`, and of empty folders, which may stand for one.
+    """Yield the relative paths of files below `top`, and of empty folders (nodes of a dump).
 
-    A folder that is not there has none.
+    Yields nothing if `top` does not exist.
     """
     with readable(top):
         try:
@@ -196,7 +198,7 @@ def walk(top: str) -> Iterator[str]:
             return
     for entry in entries:
         if entry.is_dir(follow_symlinks=False):
-            below = [f"{entry.name}/{name}" for name in walk(entry.path)]
-            yield from below or [entry.name]
-        elif not entry.name.endswith(_SCRATCH):
+            child_paths = [f"{entry.name}/{name}" for name in walk(entry.path)]
+            yield from child_paths or [entry.name]
+        elif not entry.name.endswith(_TEMPORARY_SUFFIX):
             yield entry.name

@@ -1,8 +1,8 @@
-"""Metadata from elsewhere: a JSON file, a folder dumped from ZooKeeper or etcd, a store.
+"""Read-only metadata: a folder dumped from ZooKeeper or etcd, the content of a JSON file.
 
-A dump is a folder in which the path of a file is that of a node and its bytes are the node's
-value. Ledger paths of every form are read (flat, short and long hierarchical, UUID, bkstore's
-own for other scopes), whatever folders lie above the ledgers root. Nothing here is written.
+A dump is a folder in which a file's path is a node's path and its content is the node's value.
+Ledger paths of every form are recognized (flat, short and long hierarchical, UUID, bkstore's own
+for other scopes), whatever folders are above the ledgers root. Nothing is written.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from bkstore.formats.metadata.store_paths import parse_path
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata
 
-# Where a ledger's path may begin, longest form first: a long path ends like a flat one.
+# Path components of a ledger, longest form first: a long path ends like a flat one.
 _DEPTHS = (5, 3, 1)
 
 
@@ -52,7 +52,7 @@ class DumpValues:
         file = self.where(key)
         with readable(file):
             if os.path.isdir(file) and os.listdir(file):
-                return None  # a node of which the dump has no value
+                return None  # a node without a value in the dump
             try:
                 return Value(read_whole(file, VALUE_LIMIT), 0, file)
             except (FileNotFoundError, NotADirectoryError):
@@ -69,47 +69,52 @@ class DumpValues:
     def keys(self, prefix: str) -> list[str]:
         """As `KeyValues.keys`."""
         folder = prefix.rpartition("/")[0]
-        found = (f"{folder}/{name}" for name in walk(f"{self.path}{folder}"))
-        return sorted(key for key in found if key.startswith(prefix))
+        all_keys = (f"{folder}/{file_path}" for file_path in walk(f"{self.path}{folder}"))
+        return sorted(key for key in all_keys if key.startswith(prefix))
 
 
 class DumpStore(KeyValueStore):
     """A read-only `MetadataStore` over a dumped folder; every version is 0.
 
-    Bookies are told if there is an ``available`` folder beside the ledgers, marks if there is
-    ``underreplication/ledgers``, bookies known to be unavailable never. `other_files` lists what
-    was not taken for a ledger. The folder is walked once, at the start. Raises
-    `UnsupportedLayout` where no ledger is found, `InvalidArgument` for ledgers of several trees
-    and `CorruptionError` for one that is there twice.
+    It has registered bookies if there is an ``available`` folder beside the ledgers, marks if there
+    is ``underreplication/ledgers``, and never unavailable bookies. `other_files` lists the files
+    that are no ledger's. The folder is walked once, at the start. Raises `UnsupportedLayout` if
+    there is no ledger, `InvalidArgument` if there are several trees of ledgers, `CorruptionError`
+    if a ledger is there twice.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         if not os.path.isdir(path):
             raise InvalidArgument(f"{os.fspath(path)} is no folder")
-        names = sorted(f"/{name}" for name in walk(os.fspath(path)))
-        found = [(name, *_ledger_at(name)) for name in names]
-        tops = {top for _, top, ledger in found if ledger is not None}
+        file_paths = sorted(f"/{file_path}" for file_path in walk(os.fspath(path)))
+        parsed_paths = [(file_path, *_parse_file_path(file_path)) for file_path in file_paths]
+        tops = {top for _, top, ledger in parsed_paths if ledger is not None}
         if not tops:
             raise UnsupportedLayout(f"{os.fspath(path)}: no path in it is that of a ledger")
         if len(tops) > 1:
-            places = ", ".join(sorted(top or "/" for top in tops))
-            raise InvalidArgument(f"{os.fspath(path)} holds several trees of ledgers: {places}")
+            tree_roots = ", ".join(sorted(top or "/" for top in tops))
+            raise InvalidArgument(f"{os.fspath(path)} holds several trees of ledgers: {tree_roots}")
+        # Map ledgers to keys, relative to the folder that has the ledgers root.
         (top,) = tops
         self._keys: dict[LedgerId, str] = {}
-        for name, _, ledger in found:
+        for file_path, _, ledger in parsed_paths:
             if ledger in self._keys:
                 raise CorruptionError(
-                    f"{os.fspath(path)}{name}", None, f"ledger {ledger} is there twice"
+                    f"{os.fspath(path)}{file_path}", None, f"ledger {ledger} is there twice"
                 )
             if ledger is not None:
-                self._keys[ledger] = name.removeprefix(top)
-        self._names = {key: ledger for ledger, key in self._keys.items()}
-        others = (name[1:] for name, _, ledger in found if ledger is None)
-        self.other_files = tuple(name for name in others if not os.path.isdir(Path(path) / name))
+                self._keys[ledger] = file_path.removeprefix(top)
+        self._ledgers_by_key = {key: ledger for ledger, key in self._keys.items()}
+        others = (file_path[1:] for file_path, _, ledger in parsed_paths if ledger is None)
+        self.other_files = tuple(
+            file_path for file_path in others if not os.path.isdir(Path(path) / file_path)
+        )
         values = DumpValues(f"{os.fspath(path)}{top}")
         kinds = {"registered": AVAILABLE, "underreplicated": "/underreplication/ledgers"}
-        tells = {kind for kind, folder in kinds.items() if os.path.isdir(values.where(folder))}
-        super().__init__(values, tells=frozenset(tells))
+        known_kinds = {
+            kind for kind, folder in kinds.items() if os.path.isdir(values.where(folder))
+        }
+        super().__init__(values, tells=frozenset(known_kinds))
         self.path = values.path
         self._folder = path
 
@@ -120,16 +125,16 @@ class DumpStore(KeyValueStore):
     def _key(self, ledger: LedgerId) -> str:
         return self._keys.get(ledger, "/")  # no file has this key
 
-    def _ledger(self, key: str) -> LedgerId | None:
-        return self._names.get(key)
+    def _parse_key(self, key: str) -> LedgerId | None:
+        return self._ledgers_by_key.get(key)
 
     def _prefix(self, scope: int | None) -> str:
         return "/"
 
 
-def _ledger_at(name: str) -> tuple[str, LedgerId | None]:
-    """Return (folders above the ledgers root, ledger) of a file's path; None = no ledger's."""
-    parts = name.split("/")[1:]
+def _parse_file_path(file_path: str) -> tuple[str, LedgerId | None]:
+    """Return (folders above the ledgers root, ledger) of a file's path; None = not a ledger."""
+    parts = file_path.split("/")[1:]
     if "underreplication" in parts:
         return "", None
     for depth in _DEPTHS:
@@ -141,10 +146,10 @@ def _ledger_at(name: str) -> tuple[str, LedgerId | None]:
 
 
 def store_of(metadata: ClusterMetadata) -> MemoryStore:
-    """Return a store in memory with this content; what is not told there is not told here.
+    """Return a store in memory with this content; lists that are None are None in the store.
 
-    Each ledger is kept in its own format version, which may have no place for all that it says.
-    `InvalidArgument` for what no version holds, `LedgerExists` for a ledger that is there twice.
+    Each ledger is stored in its own format version, which may not hold all of its fields. Raises
+    `InvalidArgument` for values that no version can hold, `LedgerExists` for a duplicate ledger.
     """
     store = MemoryStore(tells=frozenset())
     for ledger in metadata.ledgers:
@@ -154,20 +159,20 @@ def store_of(metadata: ClusterMetadata) -> MemoryStore:
         "unavailable": metadata.unavailable_bookies,
         "underreplicated": metadata.underreplicated,
     }
-    store._tells.update(name for name, content in lists.items() if content is not None)
+    store._tells.update(kind for kind, content in lists.items() if content is not None)
     for bookie in metadata.registered_bookies or ():
         store.register_bookie(bookie)
     for bookie in metadata.unavailable_bookies or ():
         store.set_unavailable(bookie)
-    for name, mark in (metadata.underreplicated or {}).items():
-        store.mark_underreplicated(name, mark)
+    for ledger_id, mark in (metadata.underreplicated or {}).items():
+        store.mark_underreplicated(ledger_id, mark)
     return store
 
 
 def snapshot(store: MetadataStore) -> ClusterMetadata:
-    """Return all that a store knows; ledgers in unsigned order. Raises as `read` does.
+    """Return the whole content of a store, ledgers in unsigned order. Raises as `read` does.
 
-    Not of one moment if others change the store meanwhile: ledgers that go are left out.
+    Not atomic if others change the store meanwhile; ledgers deleted meanwhile are left out.
     """
     return ClusterMetadata(
         tuple(_all_metadata(store)),
@@ -178,7 +183,7 @@ def snapshot(store: MetadataStore) -> ClusterMetadata:
 
 
 def _all_metadata(store: MetadataStore) -> Iterator[LedgerMetadata]:
-    for _, found in store.read_many(store.ledgers()):
-        if isinstance(found, CorruptionError):
-            raise found
-        yield found.metadata
+    for _, versioned in store.read_many(store.ledgers()):
+        if isinstance(versioned, CorruptionError):
+            raise versioned
+        yield versioned.metadata

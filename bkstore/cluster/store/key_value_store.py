@@ -1,9 +1,9 @@
 """The metadata store: serialized ledger metadata, bookies and marks under keys.
 
-`KeyValueStore` keeps them in anything that has versioned values (`KeyValues`); `MemoryStore` and
-`DirectoryStore` bring the two that are here. Two layouts: "tree" (the long hierarchical paths
+`KeyValueStore` keeps them in any `KeyValues`; `MemoryStore` and `DirectoryStore` are stores in
+memory and in a directory. Two layouts: "tree" (the long hierarchical paths
 for scope 0, bkstore's hexadecimal ones for others) and "keys" (a ledger's UUID, as proposal
-BP-35 has it for etcd). Page: `docs/formats/ledgermetadata.md`.
+BP-35 defines it for etcd). Page: `docs/formats/ledgermetadata.md`.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ def uuid_ledger_id() -> LedgerId:
 class KeyValueStore:
     """A `MetadataStore` over versioned values.
 
-    `tells` names what the store knows beside ledgers ("registered", "unavailable",
-    "underreplicated"); what is not named is answered with None until it is first set. Watchers
-    hear of changes made through this object, in the thread that makes them, after they are made.
+    `tells` are the lists that the store has besides ledgers ("registered", "unavailable",
+    "underreplicated"); another list is None until it is first set. Watchers are called for changes
+    through this object, after the change, in the thread that made it.
     """
 
     def __init__(
@@ -90,76 +90,80 @@ class KeyValueStore:
     # -- ledgers
 
     def create(self, metadata: LedgerMetadata) -> int:
-        """As `MetadataStore.create`; also `InvalidArgument` for what bytes cannot hold."""
+        """As `MetadataStore.create`; raises `InvalidArgument` if the format cannot hold it."""
         key = self._key(metadata.ledger)
         try:
             version = self._values.put(key, encode(metadata, incomplete=True), None)
         except BadVersion:
             raise LedgerExists(f"ledger {metadata.ledger} exists already") from None
-        self._changed(metadata.ledger)
+        self._notify_watchers(metadata.ledger)
         return version
 
     def read(self, ledger: int | LedgerId) -> Versioned:
         """As `MetadataStore.read`."""
-        name = LedgerId.of(ledger)
-        value = self._values.get(self._key(name))
+        ledger_id = LedgerId.of(ledger)
+        value = self._values.get(self._key(ledger_id))
         if value is None:
-            raise NoSuchLedger(f"no metadata of ledger {name}")
-        return Versioned(self._decoded(name, value), value.version)
+            raise NoSuchLedger(f"no metadata of ledger {ledger_id}")
+        return Versioned(self._decode_metadata(ledger_id, value), value.version)
 
     def write(self, metadata: LedgerMetadata, version: int) -> int:
         """As `MetadataStore.write`."""
         key = self._key(metadata.ledger)
         try:
-            now = self._values.put(key, encode(metadata, incomplete=True), version)
+            new_version = self._values.put(key, encode(metadata, incomplete=True), version)
         except BadVersion:
             if self._values.get(key) is None:
                 raise NoSuchLedger(f"no metadata of ledger {metadata.ledger}") from None
             raise
-        self._changed(metadata.ledger)
-        return now
+        self._notify_watchers(metadata.ledger)
+        return new_version
 
     def delete(self, ledger: int | LedgerId, version: int | None = None) -> None:
         """As `MetadataStore.delete`."""
-        name = LedgerId.of(ledger)
-        if not self._values.delete(self._key(name), version):
-            raise NoSuchLedger(f"no metadata of ledger {name}")
-        self._changed(name)
+        ledger_id = LedgerId.of(ledger)
+        if not self._values.delete(self._key(ledger_id), version):
+            raise NoSuchLedger(f"no metadata of ledger {ledger_id}")
+        self._notify_watchers(ledger_id)
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
         """As `MetadataStore.ledgers`."""
         scope = check_scope(scope)
-        found = map(self._ledger, self._values.keys(self._prefix(scope)))
-        return sorted(name for name in found if name is not None and scope in (None, name.scope))
+        ledger_ids = map(self._parse_key, self._values.keys(self._prefix(scope)))
+        return sorted(
+            ledger_id
+            for ledger_id in ledger_ids
+            if ledger_id is not None and scope in (None, ledger_id.scope)
+        )
 
     def read_many(
         self, ledgers: Iterable[int | LedgerId]
     ) -> Iterator[tuple[LedgerId, Versioned | CorruptionError]]:
         """As `MetadataStore.read_many`."""
         for ledger in ledgers:
-            name = LedgerId.of(ledger)
+            ledger_id = LedgerId.of(ledger)
             try:
-                yield name, self.read(name)
+                yield ledger_id, self.read(ledger_id)
             except CorruptionError as error:
-                yield name, error
+                yield ledger_id, error
             except NoSuchLedger:
                 continue
 
     def next_id(self, scope: int = 0) -> LedgerId:
-        """As `MetadataStore.next_id`; `InvalidArgument` when the scope is used up."""
+        """As `MetadataStore.next_id`; raises `InvalidArgument` when the scope is used up."""
         scope = LedgerId(scope, 0).scope
         key = f"{COUNTERS}{scope:016x}"
         while True:
             value = self._values.get(key)
-            number = 0 if value is None else self._number(value, key)
-            name = LedgerId(scope, number)
-            while self._values.get(self._key(name)) is not None:
-                name = LedgerId(scope, name.ledger + 1)
+            number = 0 if value is None else self._parse_number(value, key)
+            ledger_id = LedgerId(scope, number)
+            while self._values.get(self._key(ledger_id)) is not None:
+                ledger_id = LedgerId(scope, ledger_id.ledger + 1)
             try:
-                self._values.put(key, b"%d\n" % (name.ledger + 1), value and value.version)
+                self._values.put(key, b"%d\n" % (ledger_id.ledger + 1), value and value.version)
             except BadVersion:
                 continue
-            return name
+            return ledger_id
 
     def watch(self, watcher: Watcher) -> Callable[[], None]:
         """As `MetadataStore.watch`."""
@@ -177,21 +181,21 @@ class KeyValueStore:
 
     def registered_bookies(self) -> frozenset[str] | None:
         """As `MetadataStore.registered_bookies`; read-only bookies are registered too."""
-        return self._bookies(AVAILABLE) if "registered" in self._tells else None
+        return self._list_bookies(AVAILABLE) if "registered" in self._tells else None
 
     def writable_bookies(self) -> frozenset[str] | None:
         """As `MetadataStore.writable_bookies`."""
         if "registered" not in self._tells:
             return None
-        return self._bookies(AVAILABLE) - self._bookies(f"{AVAILABLE}{READ_ONLY}/")
+        return self._list_bookies(AVAILABLE) - self._list_bookies(f"{AVAILABLE}{READ_ONLY}/")
 
     def unavailable_bookies(self) -> frozenset[str] | None:
         """As `MetadataStore.unavailable_bookies`."""
-        return self._bookies(UNAVAILABLE) if "unavailable" in self._tells else None
+        return self._list_bookies(UNAVAILABLE) if "unavailable" in self._tells else None
 
     def register_bookie(self, bookie: str) -> None:
         """As `MetadataStore.register_bookie`."""
-        self._set(_bookie_key(AVAILABLE, bookie), b"")
+        self._overwrite(_bookie_key(AVAILABLE, bookie), b"")
         self._tells.add("registered")
 
     def unregister_bookie(self, bookie: str) -> None:
@@ -203,7 +207,7 @@ class KeyValueStore:
         """As `MetadataStore.set_unavailable`."""
         key = _bookie_key(UNAVAILABLE, bookie)
         if unavailable:
-            self._set(key, b"")
+            self._overwrite(key, b"")
         else:
             self._values.delete(key, None)
         self._tells.add("unavailable")
@@ -212,29 +216,31 @@ class KeyValueStore:
         """As `MetadataStore.underreplicated`."""
         if "underreplicated" not in self._tells:
             return None
-        names = map(parse_mark_path, self._values.keys(MARKS))
-        marks = {name: self.mark_of(name) for name in names if name is not None}
-        return {name: mark for name, mark in marks.items() if mark is not None}
+        ledger_ids = map(parse_mark_path, self._values.keys(MARKS))
+        marks = {
+            ledger_id: self.mark_of(ledger_id) for ledger_id in ledger_ids if ledger_id is not None
+        }
+        return {ledger_id: mark for ledger_id, mark in marks.items() if mark is not None}
 
     def marked(self) -> frozenset[LedgerId] | None:
         """As `MetadataStore.marked`."""
         if "underreplicated" not in self._tells:
             return None
-        names = map(parse_mark_path, self._values.keys(MARKS))
-        return frozenset(name for name in names if name is not None)
+        ledger_ids = map(parse_mark_path, self._values.keys(MARKS))
+        return frozenset(ledger_id for ledger_id in ledger_ids if ledger_id is not None)
 
     def marks_of(
         self, ledgers: Iterable[int | LedgerId]
     ) -> Iterator[tuple[LedgerId, Mark | CorruptionError]]:
         """As `MetadataStore.marks_of`."""
-        for name in map(LedgerId.of, ledgers):
+        for ledger_id in map(LedgerId.of, ledgers):
             try:
-                mark = self.mark_of(name)
+                mark = self.mark_of(ledger_id)
             except CorruptionError as error:
-                yield name, error
+                yield ledger_id, error
             else:
                 if mark is not None:
-                    yield name, mark
+                    yield ledger_id, mark
 
     def mark_of(self, ledger: int | LedgerId) -> Mark | None:
         """As `MetadataStore.mark_of`."""
@@ -243,64 +249,67 @@ class KeyValueStore:
         try:
             return None if value is None else decode_mark(value.data)
         except CorruptionError as error:
-            raise self._placed(error, value, key) from None
+            raise self._locate_error(error, value, key) from None
 
     def mark_underreplicated(self, ledger: int | LedgerId, mark: Mark) -> None:
         """As `MetadataStore.mark_underreplicated`."""
-        self._set(mark_path(ledger), encode_mark(mark))
+        self._overwrite(mark_path(ledger), encode_mark(mark))
         self._tells.add("underreplicated")
-        self._changed(LedgerId.of(ledger))
+        self._notify_watchers(LedgerId.of(ledger))
 
     def clear_mark(self, ledger: int | LedgerId) -> None:
         """As `MetadataStore.clear_mark`."""
         self._tells.add("underreplicated")
         if self._values.delete(mark_path(ledger), None):
-            self._changed(LedgerId.of(ledger))
+            self._notify_watchers(LedgerId.of(ledger))
 
     def checked_at(self) -> float | None:
         """As `MetadataStore.checked_at`."""
         value = self._values.get(CHECKED_AT)
-        return None if value is None else self._number(value, CHECKED_AT) / 1000
+        return None if value is None else self._parse_number(value, CHECKED_AT) / 1000
 
     def set_checked_at(self, seconds: float) -> None:
         """As `MetadataStore.set_checked_at`."""
-        self._set(CHECKED_AT, b"replicasCheckCtime: %d\n" % round(seconds * 1000))
+        self._overwrite(CHECKED_AT, b"replicasCheckCtime: %d\n" % round(seconds * 1000))
 
     # -- keys and values
 
     def _key(self, ledger: LedgerId) -> str:
         return tree_path(ledger) if self._layout == "tree" else f"/ledgers{uuid_path(ledger)}"
 
-    def _ledger(self, key: str) -> LedgerId | None:
-        name = parse_path(key if self._layout == "tree" else key.removeprefix("/ledgers"))
-        return name if name is not None and self._key(name) == key else None
+    def _parse_key(self, key: str) -> LedgerId | None:
+        """Return the ledger that has this key, None if it is no ledger's key."""
+        ledger_id = parse_path(key if self._layout == "tree" else key.removeprefix("/ledgers"))
+        return ledger_id if ledger_id is not None and self._key(ledger_id) == key else None
 
     def _prefix(self, scope: int | None) -> str:
         if self._layout == "keys":
             return "/ledgers/"
         return f"/S{scope:016x}/" if scope else "/"
 
-    def _decoded(self, ledger: LedgerId, value: Value) -> LedgerMetadata:
+    def _decode_metadata(self, ledger: LedgerId, value: Value) -> LedgerMetadata:
         try:
             return decode(value.data, ledger, value.ctime)
         except CorruptionError as error:
-            raise self._placed(error, value, self._key(ledger)) from None
+            raise self._locate_error(error, value, self._key(ledger)) from None
 
-    def _placed(self, error: CorruptionError, value: Value | None, key: str) -> CorruptionError:
+    def _locate_error(
+        self, error: CorruptionError, value: Value | None, key: str
+    ) -> CorruptionError:
         return error.within(self._values.where(key), 0 if value is None else value.base)
 
-    def _number(self, value: Value, key: str) -> int:
+    def _parse_number(self, value: Value, key: str) -> int:
         digits = value.data.rpartition(b" ")[2].removesuffix(b"\n")
         if not digits.isdigit() or len(digits) > 20:
             raise CorruptionError(self._values.where(key), value.base, "value is no number")
         return int(digits)
 
-    def _bookies(self, folder: str) -> frozenset[str]:
+    def _list_bookies(self, folder: str) -> frozenset[str]:
         keys = (key.removeprefix(folder) for key in self._values.keys(folder))
-        names = (key.removeprefix(f"{READ_ONLY}/") for key in keys)
-        return frozenset(unquote(name) for name in names if name != READ_ONLY)
+        bookies = (key.removeprefix(f"{READ_ONLY}/") for key in keys)
+        return frozenset(unquote(bookie) for bookie in bookies if bookie != READ_ONLY)
 
-    def _set(self, key: str, data: bytes) -> None:
+    def _overwrite(self, key: str, data: bytes) -> None:
         while True:
             value = self._values.get(key)
             try:
@@ -309,7 +318,7 @@ class KeyValueStore:
                 continue
             return
 
-    def _changed(self, ledger: LedgerId) -> None:
+    def _notify_watchers(self, ledger: LedgerId) -> None:
         with self._lock:
             watchers = list(self._watchers)
         for watcher in watchers:
@@ -320,11 +329,13 @@ def _bookie_key(folder: str, bookie: str) -> str:
     if not bookie or bookie.lower() == READ_ONLY:
         raise InvalidArgument(f"{bookie!r} is no bookie id")
     try:
-        name = quote(bookie, safe=":@")
+        quoted_id = quote(bookie, safe=":@")
     except UnicodeEncodeError:
         raise InvalidArgument(f"{bookie!r} is no bookie id") from None
-    # These would be other names than a file's own.
-    return folder + (name.replace(".", "%2E") if name.endswith((".", ".tmp")) else name)
+    # As file names these would be "." and "..", or a temporary file's.
+    return folder + (
+        quoted_id.replace(".", "%2E") if quoted_id.endswith((".", ".tmp")) else quoted_id
+    )
 
 
 class MemoryStore(KeyValueStore):
@@ -347,11 +358,11 @@ class MemoryStore(KeyValueStore):
 
 
 class DirectoryStore(KeyValueStore):
-    """A metadata store kept in a directory: a file a ledger, which many processes may share.
+    """A metadata store in a directory, with a file for each ledger; processes may share it.
 
-    Changes are atomic, and durable at return unless `sync` is off. A directory that is empty
-    or not there is made one, unless `read_only`. Raises `UnsupportedLayout` for a directory
-    that is none or has another layout (`layout` None = whichever it has, "tree" for a new one).
+    Changes are atomic, and durable at return unless `sync` is off. An empty or missing directory
+    becomes a new store, unless `read_only`. Raises `UnsupportedLayout` if the directory is no store
+    or has another layout (`layout` None = any, "tree" for a new one).
     """
 
     def __init__(

@@ -9,11 +9,13 @@ from bkstore.errors import BadVersion
 
 
 def check_version(key: str, found: int | None, expected: int | None) -> None:
-    """Raise `BadVersion` unless `found` is `expected`; None = not there."""
+    """Raise `BadVersion` unless the version `found` is `expected`; None = no such key."""
     if found != expected:
-        there = "is not there" if found is None else f"has version {found}"
-        wanted = "none was to be there" if expected is None else f"version {expected} was meant"
-        raise BadVersion(f"{key} {there}, {wanted}")
+        actual_text = "is not there" if found is None else f"has version {found}"
+        expected_text = (
+            "none was to be there" if expected is None else f"version {expected} was meant"
+        )
+        raise BadVersion(f"{key} {actual_text}, {expected_text}")
 
 
 class MemoryValues:
@@ -30,28 +32,28 @@ class MemoryValues:
     def put(self, key: str, data: bytes, expected: int | None) -> int:
         """As `KeyValues.put`."""
         with self._lock:
-            there = self._values.get(key)
-            check_version(key, None if there is None else there.version, expected)
-            version = 0 if there is None else there.version + 1
+            current = self._values.get(key)
+            check_version(key, None if current is None else current.version, expected)
+            version = 0 if current is None else current.version + 1
             self._values[key] = Value(bytes(data), version)
         return version
 
     def delete(self, key: str, expected: int | None) -> bool:
         """As `KeyValues.delete`."""
         with self._lock:
-            there = self._values.get(key)
-            if there is None:
+            current = self._values.get(key)
+            if current is None:
                 return False
             if expected is not None:
-                check_version(key, there.version, expected)
+                check_version(key, current.version, expected)
             del self._values[key]
         return True
 
     def keys(self, prefix: str) -> list[str]:
         """As `KeyValues.keys`."""
         with self._lock:
-            found = [key for key in self._values if key.startswith(prefix)]
-        return sorted(found)
+            matching_keys = [key for key in self._values if key.startswith(prefix)]
+        return sorted(matching_keys)
 
     def where(self, key: str) -> str:
         """Return the key itself."""

@@ -1,11 +1,11 @@
 """The metadata store of a real cluster: the znodes that BookKeeper keeps in ZooKeeper.
 
-`store` has `ZooKeeperStore` and is the one to read first; `bkstore.cluster.open_metadata` opens
-it by a service URI, which `service_uri` reads. Below it: `kazoo_client`, the one module that
-imports kazoo, and `connection`, requests that are sent again until they have an answer; `nodes`,
-versioned values over them; `ledger_tree` and `id_generator`, what the layouts have apart.
-Beside it: `registration`, bookies that stay registered; `watches` and `events`, the thread that
-tells of changes; `underreplication`, marks as auditors and workers use them; `formatting`, new
+Read `store` (`ZooKeeperStore`) first; `bkstore.cluster.open_metadata` opens it by a service URI,
+which `service_uri` parses. It is built on `kazoo_client`, the only module that imports kazoo,
+`connection`, which retries requests until they have an answer, and `nodes`, versioned values in
+znodes; `ledger_tree` and `id_generator` have the differences of the ledger managers. Others are
+`registration`, which keeps bookies registered; `watches` and `events`, the thread that reports
+changes; `underreplication`, marks and locks for auditors and workers; `formatting`, which creates
 clusters. Page: `docs/zookeeper.md`.
 """
 

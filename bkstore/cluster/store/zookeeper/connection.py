@@ -1,8 +1,8 @@
-"""A connection to ZooKeeper: requests that are sent again until they have an answer.
+"""A connection to ZooKeeper that retries requests until they have an answer.
 
-A request that was under way when the connection broke may have been executed or not. It is sent
-again, and `Request.repeated` says so: then whoever asked must tell its own first success from
-somebody else's. Without an answer in time it raises `MetadataUnavailable`, which claims neither.
+A request in flight when the connection broke may or may not have been executed. It is sent again,
+and `Request.repeated` is set: the caller must then distinguish its own first success from another
+client's. Without an answer in time it raises `MetadataUnavailable`, which leaves that open.
 """
 
 from __future__ import annotations
@@ -28,40 +28,40 @@ from bkstore.errors import MetadataUnavailable, UnauthorizedAccess
 
 _log = logging.getLogger(__name__)
 
-_PAUSE = 0.05  # seconds between two tries
-_STEP = 0.25  # seconds after which a wait looks whether it may go on
-_GRACE = 0.5  # seconds for the end of a session whose server may not answer
-_AT_A_TIME = 256  # requests under way
+_RETRY_SECONDS = 0.05  # pause between two attempts
+_POLL_SECONDS = 0.25  # how often a wait checks its deadline
+_CLOSE_SECONDS = 0.5  # for the end of a session whose server may not answer
+_MAX_IN_FLIGHT = 256  # requests of `ask_many`
 # Without a limit kazoo's own delays double up to an hour.
-_RECONNECTING = {"max_tries": -1, "delay": 0.05, "max_delay": 1.0}
+_RETRY_SETTINGS = {"max_tries": -1, "delay": 0.05, "max_delay": 1.0}
 
 
 class Connection:
-    """A session with ZooKeeper that is made anew when it expires. Safe between threads.
+    """A session with ZooKeeper that is replaced when it expires. Thread-safe.
 
-    `timeout` is how long a request is tried, in seconds, `session_timeout` what the server is
-    asked for. In a forked child it counts as closed.
+    `timeout` is how long a request is retried, in seconds; `session_timeout` is requested from the
+    server. In a forked child the connection is closed.
     """
 
     def __init__(self, servers: Iterable[str], *, timeout: float, session_timeout: float) -> None:
         self.timeout = timeout
         self.session_timeout = session_timeout
         self.closed = False
-        self._last = math.inf
-        self._name = ";".join(servers)
-        # Its warnings of broken connections would otherwise appear on stderr.
+        self._final_deadline = math.inf
+        self._servers = ";".join(servers)
+        # With a logger of ours: kazoo's warnings of broken connections would appear on stderr.
         self.client = KazooClient(
-            hosts=self._name.replace(";", ","),
+            hosts=self._servers.replace(";", ","),
             timeout=session_timeout,
-            connection_retry=dict(_RECONNECTING),
-            command_retry=dict(_RECONNECTING),
+            connection_retry=dict(_RETRY_SETTINGS),
+            command_retry=dict(_RETRY_SETTINGS),
             logger=_log,
         )
         try:
             self.client.start(timeout)
         except KazooTimeoutError:
             raise MetadataUnavailable(
-                f"no ZooKeeper answers at {self._name} within {timeout:g} s"
+                f"no ZooKeeper answers at {self._servers} within {timeout:g} s"
             ) from None
         forks.register(self)
 
@@ -72,13 +72,13 @@ class Connection:
     @property
     def session(self) -> int | None:
         """The id of the session, None while there is no connection."""
-        found = self.client.client_id
-        return None if found is None else int(found[0])
+        client_id = self.client.client_id
+        return None if client_id is None else int(client_id[0])
 
     def on_connected(self, call: Callable[[], None]) -> Callable[[], None]:
-        """Have `call` made after each connect, on kazoo's thread: it must not ask anything.
+        """Call `call` after each connect, on kazoo's thread: it must not send requests.
 
-        Returns what ends it.
+        Returns a function that ends this.
         """
 
         def listen(state: Any) -> None:
@@ -89,39 +89,39 @@ class Connection:
         return lambda: self.client.remove_listener(listen)
 
     def ask(self, path: str, call: str, *arguments: Any, **settings: Any) -> Any:
-        """Return the answer to one request, which may be executed more than once."""
+        """Send one request, which may be executed more than once, and return the answer."""
         return Request(self, path)(call, *arguments, **settings)
 
     def ask_many(self, paths: Iterable[str], call: str) -> Iterator[tuple[str, Any]]:
-        """Yield (path, answer) in order, many requests under way; an answer may be an error.
+        """Send many requests concurrently; yield (path, answer) in order.
 
-        Errors are those that the server gives; raises as `ask` where it gives none.
+        An answer may be an error that the server returned. Raises as `ask` without an answer.
         """
-        left = iter(paths)
-        while chunk := list(islice(left, _AT_A_TIME)):
+        remaining = iter(paths)
+        while chunk_paths := list(islice(remaining, _MAX_IN_FLIGHT)):
             self.check_open()
-            sent = [getattr(self.client, f"{call}_async")(path) for path in chunk]
-            for path, pending in zip(chunk, sent):
+            pending_answers = [getattr(self.client, f"{call}_async")(path) for path in chunk_paths]
+            for path, pending in zip(chunk_paths, pending_answers):
                 yield path, self._answer(path, call, pending)
 
     def finish_within(self, seconds: float) -> None:
-        """From now on wait for answers no longer than so many seconds, in requests that are under
-        way too; and let `close` not wait for a server that does not answer."""
-        self._last = min(self._last, time.monotonic() + seconds)
+        """Limit the wait for answers to `seconds` from now, also of requests in flight, and the
+        wait of `close` for a server that does not answer."""
+        self._final_deadline = min(self._final_deadline, time.monotonic() + seconds)
 
     def wait(self, pending: Any, until: float) -> Any:
-        """Return an answer; raises `KazooTimeoutError` if it does not come in time."""
+        """Wait for an answer; raises `KazooTimeoutError` if it does not come in time."""
         while True:
-            left = min(until, self._last) - time.monotonic()
+            remaining = min(until, self._final_deadline) - time.monotonic()
             try:
-                return pending.get(timeout=min(max(left, 0.0), _STEP))
+                return pending.get(timeout=min(max(remaining, 0.0), _POLL_SECONDS))
             except KazooTimeoutError:
                 if self.is_late(until):
                     raise
 
     def is_late(self, until: float, pause: float = 0.0) -> bool:
-        """Return whether the time to wait for an answer is over, or will be behind a pause."""
-        return time.monotonic() + pause >= min(until, self._last)
+        """Return whether the deadline has passed, or will have passed after a pause."""
+        return time.monotonic() + pause >= min(until, self._final_deadline)
 
     def _answer(self, path: str, call: str, pending: Any) -> Any:
         try:
@@ -137,29 +137,33 @@ class Connection:
             return error
 
     def check_open(self) -> None:
-        """Raise `IllegalOperation` if it is closed."""
+        """Raise `IllegalOperation` if the connection is closed."""
         if self.closed:
-            raise forks.closed(f"the metadata store at {self._name}")
+            raise forks.closed(f"the metadata store at {self._servers}")
 
     def unavailable(self, path: str, call: str) -> MetadataUnavailable:
         """Return the error for a request without an answer."""
-        doubt = "" if call.startswith(("get", "exists", "sync")) else "; it may be done or not"
-        limit = f"within {self.timeout:g} s" if self._last == math.inf else "before the end"
+        uncertainty = (
+            "" if call.startswith(("get", "exists", "sync")) else "; it may be done or not"
+        )
+        limit = (
+            f"within {self.timeout:g} s" if self._final_deadline == math.inf else "before the end"
+        )
         return MetadataUnavailable(
-            f"{path}: ZooKeeper at {self._name} gave no answer {limit}{doubt}"
+            f"{path}: ZooKeeper at {self._servers} gave no answer {limit}{uncertainty}"
         )
 
     def close(self) -> None:
-        """End the session: what was registered through it goes at once."""
+        """End the session, and with it its ephemeral nodes."""
         if self.closed:
             return
         self.closed = True
-        if self._last == math.inf:
+        if self._final_deadline == math.inf:
             self._stop()
             return
         stopping = threading.Thread(target=self._stop, name="bkstore-session-end", daemon=True)
         stopping.start()
-        stopping.join(max(_GRACE, self._last - time.monotonic()))
+        stopping.join(max(_CLOSE_SECONDS, self._final_deadline - time.monotonic()))
 
     def _stop(self) -> None:
         self.client.stop()
@@ -167,7 +171,7 @@ class Connection:
 
 
 class Request:
-    """What is asked of one node, with a memory of whether an earlier try may have succeeded."""
+    """A request to one node; `repeated` is whether an earlier attempt may have succeeded."""
 
     def __init__(self, connection: Connection, path: str) -> None:
         self.repeated = False
@@ -176,10 +180,10 @@ class Request:
         self._until = time.monotonic() + connection.timeout
 
     def __call__(self, call: str, *arguments: Any, **settings: Any) -> Any:
-        """Return the answer; kazoo's errors are those that the server gave.
+        """Send the request until there is an answer, and return it; raises the server's errors.
 
-        Raises `MetadataUnavailable` without an answer, `UnauthorizedAccess` where an access
-        list forbids it, `IllegalOperation` if the store is closed.
+        Raises `MetadataUnavailable` without an answer in time, `UnauthorizedAccess` if an access
+        control list forbids it, `IllegalOperation` if the store is closed.
         """
         while True:
             self._connection.check_open()
@@ -194,11 +198,11 @@ class Request:
                 raise self._connection.unavailable(self._path, call) from None
             except FORBIDDEN as error:
                 raise forbidden(self._path) from error
-            if self._connection.is_late(self._until, _PAUSE):
+            if self._connection.is_late(self._until, _RETRY_SECONDS):
                 raise self._connection.unavailable(self._path, call)
-            time.sleep(_PAUSE)
+            time.sleep(_RETRY_SECONDS)
 
 
 def forbidden(path: str) -> UnauthorizedAccess:
-    """Return the error for what an access list forbids."""
+    """Return the error for a request that an access control list forbids."""
     return UnauthorizedAccess(f"{path}: ZooKeeper's access list forbids it")

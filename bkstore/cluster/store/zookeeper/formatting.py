@@ -1,8 +1,8 @@
-"""New clusters: the nodes that `initnewcluster` makes, at once or not at all; and emptied ones.
+"""Create clusters, with the nodes of `initnewcluster`, in one transaction; and empty clusters.
 
 Source: `meta/zk/ZKMetadataDriverBase`, `meta/AbstractZkLedgerManagerFactory`,
-`discover/ZKRegistrationManager.initNewCluster`, and for `empty_cluster` what `metaformat -force`
-was seen to remove and to leave.
+`discover/ZKRegistrationManager.initNewCluster`, and for `empty_cluster` the observed
+effect of `metaformat -force`.
 """
 
 from __future__ import annotations
@@ -28,31 +28,33 @@ from bkstore.cluster.store.zookeeper.nodes import Nodes
 from bkstore.errors import BadVersion, IllegalOperation, UnsupportedLayout
 from bkstore.formats.metadata.ledger_layout import LedgerLayout, Manager, encode_layout
 
-_EMPTIED = frozenset({"cookies", "idgen", "idgen-long"})
+_REMOVED_NODES = frozenset({"cookies", "idgen", "idgen-long"})
 _MARKS_AND_LOCKS = ("underreplication/ledgers", "underreplication/locks")
 
 
 def make_cluster(
     connection: Connection, root: str, manager: Manager, instance_id: str | None = None
 ) -> str:
-    """Make the nodes of a new cluster, folders above them too; return its instance id.
+    """Create the nodes of a new cluster and the folders above; return its instance id.
 
-    `IllegalOperation` if the root is there. After a connection that broke it is tried again, and
-    a cluster that has this instance id is then its own.
+    Raises `IllegalOperation` if the root exists. After a broken connection it tries again; an
+    existing cluster with this instance id is then the one created before.
     """
     instance = str(uuid.uuid4()) if instance_id is None else instance_id
-    _make_folders_above(connection, root)
-    until = time.monotonic() + connection.timeout
+    _create_parents(connection, root)
+    deadline = time.monotonic() + connection.timeout
     repeated = False
     while True:
         try:
-            results = _transaction(connection, root, manager, instance)
+            results = _create_nodes(connection, root, manager, instance)
         except UNCERTAIN:
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 raise connection.unavailable(root, "create") from None
             repeated = True
             continue
-        if isinstance(results[0], str) or (repeated and _instance_at(connection, root) == instance):
+        if isinstance(results[0], str) or (
+            repeated and _read_instance_id(connection, root) == instance
+        ):
             return instance
         for result in results:
             if isinstance(result, NodeExistsError):
@@ -63,10 +65,10 @@ def make_cluster(
 
 
 def add_layout(nodes: Nodes, manager: Manager) -> Value | None:
-    """Write LAYOUT into a cluster that has none, and return the one that is there then.
+    """Write LAYOUT into a cluster that has none, and return the value that is there then.
 
-    None, and nothing is written, where there is no folder for registrations: that is no cluster.
-    `UnsupportedLayout` where another manager's ledgers are: this one would find none of them.
+    Returns None, and writes nothing, if there is no folder for registrations: that is no cluster.
+    Raises `UnsupportedLayout` if there are ledgers of another manager, which this one cannot find.
     """
     try:
         names = nodes.connection.ask(nodes.root, "get_children")
@@ -81,38 +83,38 @@ def add_layout(nodes: Nodes, manager: Manager) -> Value | None:
                 f"{nodes.where('/LAYOUT')} is not there, and {path[1:]} is not of the ledger "
                 f"manager {manager}: name the right one in the service URI"
             )
-    with suppress(BadVersion):  # another was first
+    with suppress(BadVersion):  # another client was first
         nodes.create("/LAYOUT", encode_layout(LedgerLayout.of(manager)))
     return nodes.get("/LAYOUT")
 
 
-def _transaction(
+def _create_nodes(
     connection: Connection, root: str, manager: Manager, instance: str
 ) -> Sequence[object]:
-    """Make all nodes or none; return an answer for each, which may be an error."""
-    request = connection.client.transaction()
-    request.create(root, b"")
-    request.create(f"{root}/available", b"")
-    request.create(f"{root}/available/readonly", b"")
-    request.create(f"{root}/INSTANCEID", instance.encode("ascii"))
-    request.create(f"{root}/LAYOUT", encode_layout(LedgerLayout.of(manager)))
+    """Create all nodes or none; return a result for each, which may be an error."""
+    transaction = connection.client.transaction()
+    transaction.create(root, b"")
+    transaction.create(f"{root}/available", b"")
+    transaction.create(f"{root}/available/readonly", b"")
+    transaction.create(f"{root}/INSTANCEID", instance.encode("ascii"))
+    transaction.create(f"{root}/LAYOUT", encode_layout(LedgerLayout.of(manager)))
     try:
-        return list(request.commit_async().get(timeout=connection.timeout))
+        return list(transaction.commit_async().get(timeout=connection.timeout))
     except KazooTimeoutError:
         raise connection.unavailable(root, "create") from None
 
 
-def _make_folders_above(connection: Connection, root: str) -> None:
-    above = root.rpartition("/")[0]
-    if above and connection.ask(above, "exists") is None:
-        _make_folders_above(connection, above)
+def _create_parents(connection: Connection, root: str) -> None:
+    parent = root.rpartition("/")[0]
+    if parent and connection.ask(parent, "exists") is None:
+        _create_parents(connection, parent)
         try:
-            connection.ask(above, "create", b"")
+            connection.ask(parent, "create", b"")
         except NodeExistsError:
             return
 
 
-def _instance_at(connection: Connection, root: str) -> str | None:
+def _read_instance_id(connection: Connection, root: str) -> str | None:
     try:
         data, _ = connection.ask(f"{root}/INSTANCEID", "get")
     except NoNodeError:
@@ -123,24 +125,24 @@ def _instance_at(connection: Connection, root: str) -> str | None:
 def empty_cluster(nodes: Nodes, manager: Manager, instance_id: str | None = None) -> str:
     """Remove ledgers, ids, cookies, marks and locks of a cluster, and its scopes.
 
-    Returns its new instance id. What broke off is ended by calling it again. Registered bookies
-    stay, and so do the auditors' settings, check times and votes. `CorruptionError`, and nothing
-    is removed, if what lies beside the root is no folder of scopes.
+    Returns the new instance id. If it is interrupted, call it again. Registered bookies stay, and
+    so do the auditors' settings, check times and votes. Raises `CorruptionError`, and removes
+    nothing, if the folder beside the root is no folder of scopes.
     """
     instance = str(uuid.uuid4()) if instance_id is None else instance_id
     connection, root = nodes.connection, nodes.root
     nodes.check_beside(of_any_cluster=True)
     for name in connection.ask(root, "get_children"):
-        if name in _EMPTIED or _has_ledgers(f"/{name}"):
-            _remove(connection, f"{root}/{name}")
+        if name in _REMOVED_NODES or _has_ledgers(f"/{name}"):
+            _remove_tree(connection, f"{root}/{name}")
     for folder in _MARKS_AND_LOCKS:
-        _remove(connection, f"{root}/{folder}")
-    _remove(connection, nodes.beside)
+        _remove_tree(connection, f"{root}/{folder}")
+    _remove_tree(connection, nodes.beside)
     for name, data in (
         ("LAYOUT", encode_layout(LedgerLayout.of(manager))),
         ("INSTANCEID", instance.encode("ascii")),
     ):
-        _remove(connection, f"{root}/{name}")
+        _remove_tree(connection, f"{root}/{name}")
         nodes.create(f"/{name}", data)
     return instance
 
@@ -150,12 +152,12 @@ def _has_ledgers(path: str) -> bool:
     return any(tree.is_folder(path) or tree.ledger(path) is not None for tree in trees)
 
 
-def _remove(connection: Connection, path: str) -> None:
-    """Remove a node with all below it; what others put there meanwhile goes too."""
+def _remove_tree(connection: Connection, path: str) -> None:
+    """Remove a node and everything below it, also nodes that are added meanwhile."""
     while True:
         try:
             for name in connection.ask(path, "get_children"):
-                _remove(connection, f"{path}/{name}")
+                _remove_tree(connection, f"{path}/{name}")
             connection.ask(path, "delete")
         except NotEmptyError:
             continue

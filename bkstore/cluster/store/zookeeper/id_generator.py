@@ -1,8 +1,8 @@
-"""Ids of new ledgers, from the numbers that ZooKeeper gives to sequential nodes.
+"""Generate ids of new ledgers from the numbers of ZooKeeper's sequential nodes.
 
-Short ids are numbers of ``idgen/ID-`` nodes. Once ``idgen-long`` is there, or short ids are used
-up, an id is a folder's number (``HOB-``, the high bits) and a node's in it. A number is given
-once, whatever becomes of the request: one that is lost leaves a gap. Source:
+Short ids are numbers of ``idgen/ID-`` nodes. Once ``idgen-long`` exists, or short ids are used up,
+an id has a folder's number (``HOB-``) as high bits and that of a node in it as low bits. A number
+is never used twice; a lost request leaves a gap. Source:
 `meta/ZkLedgerIdGenerator`, `meta/LongZkLedgerIdGenerator`.
 """
 
@@ -15,64 +15,66 @@ from bkstore.cluster.store.zookeeper.nodes import Nodes
 from bkstore.errors import InvalidArgument
 
 _END_OF_SHORT = 2**31 - 1
-_HIGH = re.compile(r"HOB-([0-9]{10})")
-_KEPT = 3  # folders of high bits
+_FOLDER_PATTERN = re.compile(r"HOB-([0-9]{10})")
+_KEPT_FOLDERS = 3  # folders of high bits
 
 
 class IdGenerator:
-    """The ids below one folder. `short_only` is the flat manager's: nodes beside the ledgers."""
+    """Generates ids in one folder. `short_only`: as the flat manager, beside the ledgers."""
 
     def __init__(self, nodes: Nodes, folder: str, *, short_only: bool = False) -> None:
         self._nodes = nodes
-        self._short = folder if short_only else f"{folder}/idgen"
-        self._long = f"{folder}/idgen-long"
+        self._short_folder = folder if short_only else f"{folder}/idgen"
+        self._long_folder = f"{folder}/idgen-long"
         self._short_only = short_only
         self._is_long: bool | None = None
 
     def next(self) -> int:
-        """Return the next number; `InvalidArgument` when there is none left."""
+        """Return the next id; raises `InvalidArgument` when none is left."""
         ask = self._nodes.connection.ask
         if self._is_long is None:
-            self._is_long = not self._short_only and ask(self._long, "exists") is not None
+            self._is_long = not self._short_only and ask(self._long_folder, "exists") is not None
         if not self._is_long:
-            number = self._numbered(self._short)
+            number = self._next_number(self._short_folder)
             if number is not None:
                 return number
             if self._short_only:
-                raise InvalidArgument(f"{self._short}: all short ledger ids are used up")
-            self._nodes.make_folder(self._long)
+                raise InvalidArgument(f"{self._short_folder}: all short ledger ids are used up")
+            self._nodes.make_folder(self._long_folder)
             self._is_long = True
         return self._next_long()
 
     def _next_long(self) -> int:
-        high = self._highest() or self._begun(1)
-        while (low := self._numbered(f"{self._long}/HOB-{high:010d}")) is None:
-            high = self._begun(max(high + 1, self._highest()))
+        high = self._highest_folder() or self._start_folder(1)
+        while (low := self._next_number(f"{self._long_folder}/HOB-{high:010d}")) is None:
+            high = self._start_folder(max(high + 1, self._highest_folder()))
         return high << 32 | low
 
-    def _highest(self) -> int:
-        names = self._nodes.connection.ask(self._long, "get_children")
-        numbers = sorted(int(hit[1]) for hit in map(_HIGH.fullmatch, names) if hit)
+    def _highest_folder(self) -> int:
+        """Return the highest number of a folder of high bits, 0 if there is none."""
+        names = self._nodes.connection.ask(self._long_folder, "get_children")
+        numbers = sorted(int(match[1]) for match in map(_FOLDER_PATTERN.fullmatch, names) if match)
         return numbers[-1] if numbers else 0
 
-    def _begun(self, high: int) -> int:
-        self._nodes.make_folder(f"{self._long}/HOB-{high:010d}")
-        if high > _KEPT:
-            oldest = f"{self._long}/HOB-{high - _KEPT:010d}"
-            self._nodes.connection.client.delete_async(oldest, 0)  # it may have others in it
+    def _start_folder(self, high: int) -> int:
+        """Create the folder of these high bits and return them; removes an old folder."""
+        self._nodes.make_folder(f"{self._long_folder}/HOB-{high:010d}")
+        if high > _KEPT_FOLDERS:
+            oldest = f"{self._long_folder}/HOB-{high - _KEPT_FOLDERS:010d}"
+            self._nodes.connection.client.delete_async(oldest, 0)  # fails if it still has nodes
         return high
 
-    def _numbered(self, folder: str) -> int | None:
-        """Return the number of a new node; None where the folder's numbers are used up."""
+    def _next_number(self, folder: str) -> int | None:
+        """Create a node and return its number; None if the folder's numbers are used up."""
         connection = self._nodes.connection
         while True:
             try:
-                made = connection.ask(f"{folder}/ID-", "create", b"", ephemeral=True, sequence=True)
+                path = connection.ask(f"{folder}/ID-", "create", b"", ephemeral=True, sequence=True)
             except NoNodeError:
                 self._nodes.make_folder(folder)
                 continue
             break
-        # Nobody waits for this, and where it fails the node goes with the session.
-        connection.client.delete_async(made)
-        number = int(made.removeprefix(f"{folder}/ID-"))
+        # Not waited for: if it fails, the ephemeral node ends with the session.
+        connection.client.delete_async(path)
+        number = int(path.removeprefix(f"{folder}/ID-"))
         return number if 0 <= number < _END_OF_SHORT else None

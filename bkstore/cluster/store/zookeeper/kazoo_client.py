@@ -1,4 +1,4 @@
-"""What bkstore takes of kazoo; without it, `MissingDependency` names the extra to install."""
+"""The parts of kazoo that bkstore uses; raises `MissingDependency` if it is not installed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ except ImportError as error:
     raise MissingDependency.of("kazoo", "zookeeper", "a metadata store in ZooKeeper") from error
 
 UNCERTAIN = (ConnectionLoss, OperationTimeoutError, SessionExpiredError, SessionMovedError)
-"""Errors after which nobody knows whether the request was executed."""
+"""Errors after which it is unknown whether the request was executed."""
 
 FORBIDDEN = (NoAuthError, AuthFailedError, InvalidACLError)
-"""Errors of access lists."""
+"""Errors of access control lists."""

@@ -1,7 +1,7 @@
-"""Versioned values over znodes, a key a node, below two folders.
+"""Versioned values in znodes, one node for each key, below two folders.
 
-Keys of BookKeeper's own lie below the ledgers root. What has a scope other than 0, and what only
-bkstore knows, lies below a folder beside it, ``<root>-scopes``: no real client looks there.
+BookKeeper's own keys are below the ledgers root. Keys of scopes other than 0, and keys that only
+bkstore uses, are below a folder beside it, ``<root>-scopes``, which BookKeeper does not read.
 """
 
 from __future__ import annotations
@@ -31,42 +31,42 @@ from bkstore.errors import (
 _log = logging.getLogger(__name__)
 
 VALUE_LIMIT = (1 << 20) - 1024
-"""Bytes of a value: for a request of 1 MiB the server drops the connection (jute.maxbuffer)."""
+"""Maximum bytes of a value: the server rejects requests of 1 MiB (jute.maxbuffer)."""
 
 OWN = "/unavailable/"
-_BESIDE = "-scopes"
+_SCOPES_SUFFIX = "-scopes"
 _MARKER = "BKSTORE-SCOPES"
 _MARKER_VERSION = 1
-_SCOPED = re.compile(r"/(?:underreplication/(?:ledgers|locks)/)?S[0-9a-f]{16}(?:/|$)")
-_FIXED = ("/available", "/cookies", "/idgen", "/idgen-long", "/underreplication")
+_SCOPED_KEY = re.compile(r"/(?:underreplication/(?:ledgers|locks)/)?S[0-9a-f]{16}(?:/|$)")
+_FIXED_FOLDERS = ("/available", "/cookies", "/idgen", "/idgen-long", "/underreplication")
 
 
 class Nodes:
-    """`KeyValues` over a connection. A call is one request, more where folders are made."""
+    """`KeyValues` over a connection. A call is one request, or more if it creates folders."""
 
     def __init__(self, connection: Connection, root: str) -> None:
         self.connection = connection
         self.root = root
-        self.beside = root + _BESIDE
-        self._beside_is_ours = False
+        self.beside = root + _SCOPES_SUFFIX
+        self._beside_is_checked = False
 
     def where(self, key: str) -> str:
         """Return the path of the key's node."""
-        if key.startswith(OWN) or _SCOPED.match(key):
+        if key.startswith(OWN) or _SCOPED_KEY.match(key):
             return self.beside + key
         return self.root + key
 
     def get(self, key: str) -> Value | None:
-        """As `KeyValues.get`; the value has the node's time of creation."""
-        path = self._checked(key)
+        """As `KeyValues.get`; the value has the node's creation time."""
+        path = self._check_path(key)
         try:
             return value_of(path, *self.connection.ask(path, "get"))
         except NoNodeError:
             return None
 
     def get_many(self, keys: Iterable[str]) -> Iterator[Value | None]:
-        """Yield the values of keys in order, many requests under way."""
-        for path, answer in self.connection.ask_many(map(self._checked, keys), "get"):
+        """Yield the values of keys in order, by many concurrent requests."""
+        for path, answer in self.connection.ask_many(map(self._check_path, keys), "get"):
             if isinstance(answer, NoNodeError):
                 yield None
             elif isinstance(answer, KazooException):
@@ -75,37 +75,37 @@ class Nodes:
                 yield value_of(path, *answer)
 
     def put(self, key: str, data: bytes, expected: int | None) -> int:
-        """As `KeyValues.put`; `InvalidArgument` for more bytes than a request may have."""
+        """As `KeyValues.put`; raises `InvalidArgument` if the value is too large for a request."""
         if expected is None:
             self.create(key, data)
             return 0
-        path = self._checked(key, data)
+        path = self._check_path(key, data)
         request = Request(self.connection, path)
         try:
             return int(request("set", data, expected).version)
         except NoNodeError:
             raise BadVersion(f"{path} is not there, version {expected} was meant") from None
         except BadVersionError:
-            there = self.get(key) if request.repeated else None
-            # The connection broke after an earlier try: what is there may be of that one.
-            if there is not None and (there.version, there.data) == (expected + 1, data):
-                return there.version
+            current = self.get(key) if request.repeated else None
+            # If the connection broke after an earlier attempt, that one may have succeeded.
+            if current is not None and (current.version, current.data) == (expected + 1, data):
+                return current.version
             raise BadVersion(f"{path} has another version, {expected} was meant") from None
 
     def create(self, key: str, data: bytes, *, unique: bool = True) -> None:
-        """Make a node, and folders above it; `BadVersion` if it is there.
+        """Create a node and the folders above it; raises `BadVersion` if it exists.
 
-        After a broken connection a node with the same bytes counts as made by this call, but
-        only where they are `unique`.
+        After a broken connection an existing node with the same bytes counts as created by this
+        call, if they are `unique`.
         """
-        path = self._checked(key, data)
+        path = self._check_path(key, data)
         request = Request(self.connection, path)
         while True:
             try:
                 request("create", data)
             except NodeExistsError:
-                there = self.get(key) if request.repeated and unique else None
-                if there is None or (there.version, there.data) != (0, data):
+                current = self.get(key) if request.repeated and unique else None
+                if current is None or (current.version, current.data) != (0, data):
                     raise BadVersion(f"{path} is there already") from None
             except NoNodeError:
                 self.make_folder(path.rpartition("/")[0])
@@ -113,8 +113,8 @@ class Nodes:
             return
 
     def delete(self, key: str, expected: int | None) -> bool:
-        """As `KeyValues.delete`; folders that are empty then go too."""
-        path = self._checked(key)
+        """As `KeyValues.delete`; also removes folders that become empty."""
+        path = self._check_path(key)
         request = Request(self.connection, path)
         try:
             request("delete", -1 if expected is None else expected)
@@ -125,52 +125,53 @@ class Nodes:
             raise BadVersion(f"{path} has another version, {expected} was meant") from None
         except NotEmptyError:
             raise BadVersion(f"{path} has others below it") from None
-        self._tidy(key)
+        self._remove_empty_folders(key)
         return True
 
     def keys(self, prefix: str) -> list[str]:
-        """As `KeyValues.keys`: nodes that have none below them, in both folders."""
+        """As `KeyValues.keys`: nodes without children, in both folders."""
         top = prefix.rpartition("/")[0]
-        if not self._beside_is_ours:
+        if not self._beside_is_checked:
             self.check_beside()
-        found: set[str] = set()
+        keys: set[str] = set()
         for folder in (self.root, self.beside):
-            found.update(self._leaves(folder, top, lambda _: True))
-        return sorted(key for key in found if key.startswith(prefix))
+            keys.update(self._leaves(folder, top, lambda _: True))
+        return sorted(key for key in keys if key.startswith(prefix))
 
     def leaves(self, top: str, enter: Callable[[str], bool]) -> Iterator[str]:
-        """Yield the keys below `top`, below the root, that are not entered, level by level.
+        """Yield the keys below `top` in the root that are no folders, level by level.
 
-        `enter` is asked for each key. A folder that is empty counts as one that is not.
-        `UnsupportedLayout` where the root is not there: that is not the same as nothing in it.
+        `enter` returns whether a key is a folder to descend into; an empty one is yielded. Raises
+        `UnsupportedLayout` if the root does not exist, as that is not an empty cluster.
         """
-        return self._leaves(self.root, top, enter, there=True)
+        return self._leaves(self.root, top, enter, must_exist=True)
 
     def leaves_beside(self, enter: Callable[[str], bool]) -> Iterator[str]:
-        """Yield keys as `leaves`, of the folder beside the root."""
-        if not self._beside_is_ours:
+        """Yield keys as `leaves` does, of the folder beside the root."""
+        if not self._beside_is_checked:
             self.check_beside()
         return self._leaves(self.beside, "", enter)
 
     def _leaves(
-        self, folder: str, top: str, enter: Callable[[str], bool], *, there: bool = False
+        self, folder: str, top: str, enter: Callable[[str], bool], *, must_exist: bool = False
     ) -> Iterator[str]:
         level = [folder + top]
         while level:
-            below: list[str] = []
+            # List all folders of this level, by concurrent requests.
+            child_keys: list[str] = []
             for path, answer in self.connection.ask_many(level, "get_children"):
                 key = path.removeprefix(folder)
                 if isinstance(answer, NoNodeError):
-                    if there and path == self.root:
-                        raise self._no_cluster()
+                    if must_exist and path == self.root:
+                        raise self._no_cluster_error()
                     continue
                 if isinstance(answer, KazooException):
                     raise answer
                 if not answer and key != top:
                     yield key
-                below += [f"{key}/{name}" for name in sorted(answer)]
+                child_keys += [f"{key}/{child}" for child in sorted(answer)]
             level = []
-            for key in below:
+            for key in child_keys:
                 if enter(key):
                     level.append(folder + key)
                 else:
@@ -179,9 +180,9 @@ class Nodes:
     # -- folders
 
     def make_folder(self, path: str) -> None:
-        """Make a folder and those above it, with no value, as real clients do."""
+        """Create a folder and those above it, with empty values, as BookKeeper does."""
         if path == self.root or not path.startswith((f"{self.root}/", self.beside)):
-            raise self._no_cluster()
+            raise self._no_cluster_error()
         data = self._marker() if path == self.beside else b""
         while True:
             try:
@@ -193,38 +194,41 @@ class Nodes:
                 continue
             return
 
-    def _no_cluster(self) -> UnsupportedLayout:
+    def _no_cluster_error(self) -> UnsupportedLayout:
         return UnsupportedLayout(f"{self.root} is not there: has the cluster been initialized?")
 
-    def _tidy(self, key: str) -> None:
-        """Remove the folders above a key that are empty; what cannot be asked stays."""
-        base = self.where(key).removesuffix(key)
-        above = key.rpartition("/")[0]
-        while above.count("/") > (2 if above.startswith(_FIXED) else 0):
+    def _remove_empty_folders(self, key: str) -> None:
+        """Remove empty folders above a key; stops if ZooKeeper does not answer."""
+        root_path = self.where(key).removesuffix(key)
+        folder = key.rpartition("/")[0]
+        while folder.count("/") > (2 if folder.startswith(_FIXED_FOLDERS) else 0):
             try:
-                self.connection.ask(base + above, "delete")
+                self.connection.ask(root_path + folder, "delete")
             except (NotEmptyError, NoNodeError):
                 return
             except MetadataUnavailable as error:
                 _log.info("an empty folder stays: %s", error)
                 return
-            above = above.rpartition("/")[0]
+            folder = folder.rpartition("/")[0]
 
-    # -- what only bkstore knows
+    # -- the folder beside the root
 
-    def _checked(self, key: str, data: bytes = b"") -> str:
-        """Return the key's path; the folder beside the root must be this cluster's."""
+    def _check_path(self, key: str, data: bytes = b"") -> str:
+        """Return the key's path; raises if the data are too large, or as `check_beside`."""
         if len(data) > VALUE_LIMIT:
             raise InvalidArgument(
                 f"{self.where(key)}: {len(data)} bytes, ZooKeeper takes {VALUE_LIMIT}"
             )
         path = self.where(key)
-        if path.startswith(self.beside) and not self._beside_is_ours:
+        if path.startswith(self.beside) and not self._beside_is_checked:
             self.check_beside()
         return path
 
     def check_beside(self, *, of_any_cluster: bool = False) -> None:
-        """Raise for what is no folder of scopes, or (`UnsupportedLayout`) another cluster's."""
+        """Raise `CorruptionError` if the folder beside the root is no folder of scopes.
+
+        Raises `UnsupportedLayout` if it is another cluster's. A missing folder is accepted.
+        """
         try:
             data, _ = self.connection.ask(self.beside, "get")
         except NoNodeError:
@@ -239,14 +243,15 @@ class Nodes:
                 f"{self.beside} has the scopes of another cluster, or is of another version: "
                 f"{lines[1:3]!r:.80}"
             )
-        self._beside_is_ours = True
+        self._beside_is_checked = True
 
     def _marker(self) -> bytes:
+        """Return the value of the folder beside the root: it has the cluster's instance id."""
         value = self.get("/INSTANCEID")
         instance = b"" if value is None else value.data
         return b"%s\n%d\n%s\n" % (_MARKER.encode(), _MARKER_VERSION, instance)
 
 
 def value_of(path: str, data: bytes | None, stat: Any) -> Value:
-    """Return a node as a value: null is read as no bytes."""
+    """Return a node's data and stat as a value; null data become empty bytes."""
     return Value(data or b"", stat.version, path, 0, stat.ctime)

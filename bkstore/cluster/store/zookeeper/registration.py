@@ -1,7 +1,7 @@
-"""Bookies that stay registered: ephemeral nodes, made again when a session is lost.
+"""Keep bookies registered: ephemeral nodes, created again when a session is lost.
 
-A bookie is below ``available`` or, read only, below ``available/readonly``; for a moment both,
-never neither. Nobody's node but this session's is ever removed. Source:
+A bookie's node is below ``available`` or, if it is read only, below ``available/readonly``; for a
+moment there are both, never none. Only nodes of this session are removed. Source:
 `discover/ZKRegistrationManager`, `bookie/BookieStateManager`.
 """
 
@@ -20,13 +20,13 @@ from bkstore.formats.metadata.service_info import READ_ONLY, ServiceInfo, encode
 
 _log = logging.getLogger(__name__)
 
-_AGAIN = 0.2  # seconds
+_RETRY_SECONDS = 0.2
 
 
 class Registration:
-    """One bookie's registration; the store makes it and keeps it alive until `close`.
+    """One bookie's registration, which is kept alive until `close`.
 
-    `problem` says why the bookie is not registered now, None while it is as far as is known.
+    `problem` is why the bookie is not registered now, None if it is, as far as is known.
     """
 
     def __init__(
@@ -42,74 +42,75 @@ class Registration:
         self._lock = threading.Lock()
         self._closed = False
         session = nodes.connection.session
-        self._make_first()
-        self._end = nodes.connection.on_connected(lambda: events.call(self._renew))
-        if session != nodes.connection.session:  # it may have taken with it what was made
+        self._register_first()
+        self._end_renewal = nodes.connection.on_connected(lambda: events.call(self._renew))
+        if session != nodes.connection.session:  # the old one may have ended with its node
             events.call(self._renew)
 
     @property
     def read_only(self) -> bool:
-        """Whether it is registered as read only."""
+        """Whether the bookie is registered as read only."""
         return self._read_only
 
     @property
     def closed(self) -> bool:
-        """Whether it is kept alive no longer."""
+        """Whether the registration is no longer kept alive."""
         return self._closed
 
     def set_read_only(self, read_only: bool) -> None:
-        """Register as read only or as writable: the new node is made, then the old one goes.
+        """Register as read only or as writable: create the new node, then remove the old one.
 
-        Raises `problem`, if there is one then: it is tried again until it is so.
+        Raises `problem` if that fails; it is retried in the background until it succeeds.
         """
         with self._lock:
             self._read_only = read_only
-            self._settle_or_later()
+            self._register_or_retry()
             problem = self.problem
         if problem is not None:
             raise problem
 
     def close(self) -> None:
-        """Take the bookie from the registered ones; its node goes, unless it is another's."""
+        """Unregister the bookie: remove its node, unless another session owns it."""
         self.forget()
         with self._lock:
             for read_only in (False, True):
-                self._remove(self._path(read_only))
+                self._remove_own_node(self._path(read_only))
 
     def forget(self) -> None:
-        """Keep it alive no longer: it goes with the session."""
-        self._end()
+        """Stop keeping it alive: it ends with the session."""
+        self._end_renewal()
         with self._lock:
             self._closed = True
 
-    # -- one try
+    # -- one attempt
 
     def _path(self, read_only: bool) -> str:
         folder = f"{self._nodes.root}/available"
         return f"{folder}/{READ_ONLY}/{self.bookie}" if read_only else f"{folder}/{self.bookie}"
 
-    def _make_first(self) -> None:
-        """Register, waiting for a node of an older session up to the session timeout."""
-        until = time.monotonic() + self._nodes.connection.session_timeout + 1
-        while not self._settle():
-            if time.monotonic() > until:
-                raise self._foreign()
-            time.sleep(_AGAIN)
+    def _register_first(self) -> None:
+        """Register; waits up to the session timeout for an older session's node to end."""
+        deadline = time.monotonic() + self._nodes.connection.session_timeout + 1
+        while not self._try_register():
+            if time.monotonic() > deadline:
+                raise self._owned_by_other_error()
+            time.sleep(_RETRY_SECONDS)
 
-    def _foreign(self) -> IllegalOperation:
+    def _owned_by_other_error(self) -> IllegalOperation:
         return IllegalOperation(
             f"{self._path(self._read_only)}: bookie {self.bookie} is registered by another session"
         )
 
-    def _settle(self) -> bool:
-        """Make the node that is wanted, then remove the other; False if another holds it."""
+    def _try_register(self) -> bool:
+        """Create the node, then remove the other one; False if another session has the node."""
         self._nodes.make_folder(f"{self._nodes.root}/available/{READ_ONLY}")
-        if not self._made(self._path(self._read_only)):
+        if not self._create_node(self._path(self._read_only)):
             return False
-        self._remove(self._path(not self._read_only))
+        self._remove_own_node(self._path(not self._read_only))
         return True
 
-    def _made(self, path: str) -> bool:
+    def _create_node(self, path: str) -> bool:
+        """Create the node; return whether it is this session's."""
         connection = self._nodes.connection
         while True:
             try:
@@ -121,27 +122,29 @@ class Registration:
                 return bool(stat.ephemeralOwner == connection.session)
             return True
 
-    def _remove(self, path: str) -> None:
+    def _remove_own_node(self, path: str) -> None:
+        """Remove a node if it is this session's."""
         connection = self._nodes.connection
         stat = connection.ask(path, "exists")
         if stat is not None and stat.ephemeralOwner == connection.session:
             try:
                 Request(connection, path)("delete", stat.version)
-            except NoNodeError:  # gone meanwhile, or by a try whose answer was lost
+            except NoNodeError:  # removed meanwhile, or by an attempt whose answer was lost
                 return
 
-    # -- again
+    # -- renewal
 
     def _renew(self) -> None:
         with self._lock:
             if not self._closed:
-                self._settle_or_later()
+                self._register_or_retry()
 
-    def _settle_or_later(self) -> None:
+    def _register_or_retry(self) -> None:
+        """Try once; on failure set `problem` and schedule another attempt."""
         try:
-            self.problem = None if self._settle() else self._foreign()
+            self.problem = None if self._try_register() else self._owned_by_other_error()
         except BkstoreError as error:
             self.problem = error
         if self.problem is not None:
             _log.warning("not registered: %s", self.problem)
-            self._events.call(self._renew, after=_AGAIN)
+            self._events.call(self._renew, after=_RETRY_SECONDS)

@@ -1,7 +1,7 @@
-"""Service URIs: where a cluster's metadata are, as upstream writes it.
+"""Service URIs: the location of a cluster's metadata, in upstream's syntax.
 
-``zk+hierarchical://host:port;host:port/ledgers``: the ledger manager behind the plus, servers
-with semicolons between, the ledgers root as path. Source: `meta/zk/ZKMetadataDriverBase`,
+``zk+hierarchical://host:port;host:port/ledgers``: the ledger manager after the plus, servers
+separated by semicolons, the ledgers root as path. Source: `meta/zk/ZKMetadataDriverBase`,
 `meta/MetadataDrivers`.
 """
 
@@ -26,11 +26,11 @@ _MANAGERS: dict[str, Manager | None] = {
     "hierarchical": "hierarchical",
     "longhierarchical": "longhierarchical",
 }
-_NOT_HERE = ("ms", "legacyhierarchical")
+_UNSUPPORTED_MANAGERS = ("ms", "legacyhierarchical")
 
 
 class ServiceUri(NamedTuple):
-    """What a service URI says. `manager` None = the one that the cluster's LAYOUT names."""
+    """A parsed service URI. `manager` None = the one of the cluster's LAYOUT."""
 
     manager: Manager | None
     servers: tuple[str, ...]
@@ -42,7 +42,7 @@ class ServiceUri(NamedTuple):
 
 
 def is_service_uri(text: object) -> bool:
-    """Return whether a word is written like a service URI of any kind, not like a path.
+    """Return whether a string has the syntax of a service URI of any kind.
 
     >>> is_service_uri("zk://localhost:2181/ledgers"), is_service_uri("metadata.json")
     (True, False)
@@ -51,35 +51,41 @@ def is_service_uri(text: object) -> bool:
 
 
 def parse_service_uri(text: str) -> ServiceUri:
-    """Return what a service URI says; the port is 2181 where none is given.
+    """Parse a service URI; the default port is 2181.
 
-    Raises `InvalidArgument` for what is none of ZooKeeper's, `UnsupportedLayout` for ledger
-    managers that upstream has and bkstore has not.
+    Raises `InvalidArgument` if it is not a ZooKeeper service URI, `UnsupportedLayout` for ledger
+    managers that upstream has and bkstore does not.
 
     >>> parse_service_uri("zk+flat://a:2181;b/bk/ledgers")
     ServiceUri(manager='flat', servers=('a:2181', 'b:2181'), root='/bk/ledgers')
     """
-    found = _URI.fullmatch(text)
-    scheme = found[1].lower() if found else ""
-    if found is None or scheme != "zk":
+    uri_match = _URI.fullmatch(text)
+    scheme = uri_match[1].lower() if uri_match else ""
+    if uri_match is None or scheme != "zk":
         raise InvalidArgument(f"{text!r} is no service URI of ZooKeeper, such as {EXAMPLE}")
-    name = found[2][1:].lower()
-    if name in _NOT_HERE:
-        raise UnsupportedLayout(f"{text}: the ledger manager {name} is not supported")
-    if name not in _MANAGERS:
+    manager_name = uri_match[2][1:].lower()
+    if manager_name in _UNSUPPORTED_MANAGERS:
+        raise UnsupportedLayout(f"{text}: the ledger manager {manager_name} is not supported")
+    if manager_name not in _MANAGERS:
         known = ", ".join(manager for manager in _MANAGERS.values() if manager)
-        raise InvalidArgument(f"{text}: there is no ledger manager {name!r}: {known}")
-    servers = tuple(_server(text, word) for word in found[3].split(";"))
-    if not _ROOT.fullmatch(found[4]):
-        reason = f"{found[4]!r} is no ledgers root" if found[4] else "the ledgers root is missing"
+        raise InvalidArgument(f"{text}: there is no ledger manager {manager_name!r}: {known}")
+    servers = tuple(_parse_server(text, word) for word in uri_match[3].split(";"))
+    if not _ROOT.fullmatch(uri_match[4]):
+        reason = (
+            f"{uri_match[4]!r} is no ledgers root"
+            if uri_match[4]
+            else "the ledgers root is missing"
+        )
         raise InvalidArgument(f"{text}: {reason}, such as /ledgers")
-    return ServiceUri(_MANAGERS[name], servers, found[4])
+    return ServiceUri(_MANAGERS[manager_name], servers, uri_match[4])
 
 
-def _server(text: str, word: str) -> str:
-    found = _SERVER.fullmatch(word)
-    port = _DEFAULT_PORT if found is None or found[2] is None else int(found[2])
-    if found is None or not 0 < port <= 0xFFFF:
+def _parse_server(text: str, word: str) -> str:
+    server_match = _SERVER.fullmatch(word)
+    port = (
+        _DEFAULT_PORT if server_match is None or server_match[2] is None else int(server_match[2])
+    )
+    if server_match is None or not 0 < port <= 0xFFFF:
         hint = ": servers have ; between them" if "," in word else ""
         raise InvalidArgument(f"{text}: {word!r} is no host:port{hint}")
-    return f"{found[1]}:{port}"
+    return f"{server_match[1]}:{port}"

@@ -1,7 +1,7 @@
-"""ZooKeeperStore: the metadata store of a real cluster, shared with real BookKeeper processes.
+"""ZooKeeperStore: the metadata store of a real cluster, shared with BookKeeper's processes.
 
 Ledgers of scope 0, registrations, cookies and marks are BookKeeper's own nodes, byte for byte;
-ledgers of other scopes lie beside the root, where no real client looks. Source:
+ledgers of other scopes are beside the root, which BookKeeper does not read. Source:
 `meta/AbstractZkLedgerManager`, `discover/ZKRegistrationManager`. Page: `docs/zookeeper.md`.
 """
 
@@ -56,10 +56,10 @@ from bkstore.ledger_metadata import NEWEST_VERSION, LedgerMetadata
 
 _TIMEOUT = 30.0
 SESSION_TIMEOUT = 10.0
-_END_OF_TOKENS = 2**63 - 1
+_MAX_TOKEN = 2**63 - 1
 _NO_ADDRESS = ServiceInfo((), {"address": "none"})
 _TELLS = frozenset({"registered", "unavailable", "underreplicated"})
-_seconds = number(0.0, 3600.0)
+_check_seconds = number(0.0, 3600.0)
 
 
 class StoredCookie(NamedTuple):
@@ -72,17 +72,17 @@ class StoredCookie(NamedTuple):
 class ZooKeeperStore(KeyValueStore):
     """A `MetadataStore` in ZooKeeper, by service URI. Threads may share it; close it.
 
-    `timeout` is how long each call waits for an answer, `session_timeout` after how many seconds
-    without a sign of life registrations and locks go (the server has limits of its own). Opening
-    writes LAYOUT, for the URI's ledger manager (hierarchical where it names none), if the cluster
-    has none but has a folder for registrations: so does whatever process of BookKeeper comes
-    first. Without `make_layout` it writes nothing. Raises `InvalidArgument` for what is no URI of
-    ZooKeeper, `UnsupportedLayout` where there is no cluster or one with another ledger manager,
-    `MetadataUnavailable` where nobody answers, `UnauthorizedAccess` for what an access list
-    forbids, and `MissingDependency` without kazoo.
+    `timeout` is how long each call waits for an answer. Registrations and locks end
+    `session_timeout` seconds after the connection is lost (the server has limits of its own).
+    Opening writes LAYOUT, for the URI's ledger manager (hierarchical by default), if the cluster
+    has none but has a folder for registrations, as every BookKeeper process does. Without
+    `make_layout` it writes nothing. Raises `InvalidArgument` if the URI is not ZooKeeper's,
+    `UnsupportedLayout` if there is no cluster or one with another ledger manager,
+    `MetadataUnavailable` without an answer, `UnauthorizedAccess` if an access control list forbids
+    a request, and `MissingDependency` without kazoo.
 
-    Metadata are told with the node's time of creation and token, which `create` writes and the
-    next `write` sets to 0, as real clients do. Bookies known to be unavailable are bkstore's own.
+    Metadata have the node's creation time and token, which `create` writes and the next `write`
+    sets to 0, as BookKeeper's clients do. Only bkstore records bookies known to be unavailable.
     """
 
     def __init__(
@@ -97,8 +97,8 @@ class ZooKeeperStore(KeyValueStore):
         self.uri = parse_service_uri(uri) if isinstance(uri, str) else uri
         self._connection = Connection(
             self.uri.servers,
-            timeout=_seconds("timeout", timeout),
-            session_timeout=_seconds("session_timeout", session_timeout),
+            timeout=_check_seconds("timeout", timeout),
+            session_timeout=_check_seconds("session_timeout", session_timeout),
         )
         nodes = Nodes(self._connection, self.uri.root)
         super().__init__(nodes, tells=_TELLS)
@@ -106,7 +106,7 @@ class ZooKeeperStore(KeyValueStore):
         self._events = Events(f"bkstore {self.uri}")
         self._registrations: dict[str, Registration] = {}
         try:
-            self._tree = self._found_tree(make_layout)
+            self._tree = self._read_ledger_tree(make_layout)
         except BaseException:
             self._connection.close()
             raise
@@ -123,57 +123,62 @@ class ZooKeeperStore(KeyValueStore):
         timeout: float = _TIMEOUT,
         session_timeout: float = SESSION_TIMEOUT,
     ) -> ZooKeeperStore:
-        """Make a new cluster at a URI and open it; the folders above its root are made too.
+        """Create a new cluster at a URI, with the folders above its root, and open it.
 
-        The ledger manager is the URI's, hierarchical where it names none. Raises
-        `IllegalOperation` if the root is there already, and as opening does. With `force` a
-        cluster that is there is emptied instead, as by ``metaformat -force``: **all its ledgers,
-        ids, cookies and marks go**, those of all scopes, and its instance id, so that its
-        bookies refuse to start with what they have.
+        The ledger manager is the URI's, hierarchical by default. Raises `IllegalOperation` if the
+        root exists, and as opening does. With `force` an existing cluster is emptied instead, as
+        by ``metaformat -force``: **all its ledgers, ids, cookies and marks are deleted**, in all
+        scopes, and it gets a new instance id, so that its bookies refuse to start with their old
+        data.
         """
-        where = parse_service_uri(uri) if isinstance(uri, str) else uri
-        connection = Connection(where.servers, timeout=timeout, session_timeout=session_timeout)
-        manager = where.manager or "hierarchical"
+        service_uri = parse_service_uri(uri) if isinstance(uri, str) else uri
+        connection = Connection(
+            service_uri.servers, timeout=timeout, session_timeout=session_timeout
+        )
+        manager = service_uri.manager or "hierarchical"
         try:
-            if force and connection.ask(where.root, "exists") is not None:
-                empty_cluster(Nodes(connection, where.root), manager, instance_id)
+            if force and connection.ask(service_uri.root, "exists") is not None:
+                empty_cluster(Nodes(connection, service_uri.root), manager, instance_id)
             else:
-                make_cluster(connection, where.root, manager, instance_id)
+                make_cluster(connection, service_uri.root, manager, instance_id)
         finally:
             connection.close()
-        return cls(where, timeout=timeout, session_timeout=session_timeout)
+        return cls(service_uri, timeout=timeout, session_timeout=session_timeout)
 
-    def _found_tree(self, make_layout: bool) -> LedgerTree:
+    def _read_ledger_tree(self, make_layout: bool) -> LedgerTree:
+        """Return the ledger tree of the cluster's LAYOUT, which is written if allowed."""
         value = self._nodes.get("/LAYOUT")
         if value is None and make_layout:
             value = add_layout(self._nodes, self.uri.manager or "hierarchical")
-        place = self._nodes.where("/LAYOUT")
+        layout_path = self._nodes.where("/LAYOUT")
         if value is None:
-            raise UnsupportedLayout(f"{place} is not there: has the cluster been initialized?")
+            raise UnsupportedLayout(
+                f"{layout_path} is not there: has the cluster been initialized?"
+            )
         try:
             layout = decode_layout(value.data)
         except CorruptionError as error:
-            raise error.within(place) from None
+            raise error.within(layout_path) from None
         if layout.manager is None:
             raise UnsupportedLayout(
-                f"{place}: the ledger manager {layout.factory} is not supported"
+                f"{layout_path}: the ledger manager {layout.factory} is not supported"
             )
         if self.uri.manager not in (None, layout.manager):
             raise UnsupportedLayout(
-                f"{place} says {layout.manager}, the service URI says {self.uri.manager}"
+                f"{layout_path} says {layout.manager}, the service URI says {self.uri.manager}"
             )
         return LedgerTree(layout.manager)
 
     def finish_within(self, seconds: float) -> None:
-        """Let no call wait for ZooKeeper longer than so many seconds from now, those that are
-        under way included: then they raise `MetadataUnavailable`. For who is about to `close`,
-        which does not wait for a ZooKeeper that is stalled then: what was registered goes when
-        the session expires. Threads: any.
+        """Limit the wait of all calls for ZooKeeper to `seconds` from now, also of running ones.
+
+        After that they raise `MetadataUnavailable`. To be called before `close`, which then does
+        not wait for a stalled ZooKeeper: registrations end when the session expires. Thread-safe.
         """
-        self._connection.finish_within(_seconds("seconds", seconds))
+        self._connection.finish_within(_check_seconds("seconds", seconds))
 
     def close(self) -> None:
-        """End the session; registrations and locks made through it go at once."""
+        """End the session, and with it its registrations and locks."""
         for registration in list(self._registrations.values()):
             registration.forget()
         self._events.close()
@@ -205,106 +210,108 @@ class ZooKeeperStore(KeyValueStore):
     def create(self, metadata: LedgerMetadata) -> int:
         """As `MetadataStore.create`; format 3 gets a random token, unless it has one.
 
-        After a broken connection the token tells whether this call made the node. The older
-        formats have none: then it is `LedgerExists`, as for a real client.
+        After a broken connection the token shows whether this call created the node. The older
+        formats have none: then `LedgerExists` is raised, as by BookKeeper's client.
         """
         if metadata.version >= NEWEST_VERSION and not metadata.c_token:
-            metadata = replace(metadata, c_token=secrets.randbelow(_END_OF_TOKENS - 1) + 1)
+            metadata = replace(metadata, c_token=secrets.randbelow(_MAX_TOKEN - 1) + 1)
         key = self._key(metadata.ledger)
         data = encode(metadata, incomplete=True)
         try:
             self._nodes.create(key, data, unique=metadata.version >= NEWEST_VERSION)
         except BadVersion:
             raise LedgerExists(f"ledger {metadata.ledger} exists already") from None
-        self._changed(metadata.ledger)
+        self._notify_watchers(metadata.ledger)
         return 0
 
     def write(self, metadata: LedgerMetadata, version: int) -> int:
-        """As `MetadataStore.write`; the token of creation is not kept."""
+        """As `MetadataStore.write`; sets the creation token to 0."""
         return super().write(replace(metadata, c_token=0), version)
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
-        """As `MetadataStore.ledgers`; a request a folder, many under way.
+        """As `MetadataStore.ledgers`; sends one request for each folder, many concurrently.
 
-        `UnsupportedLayout` where the ledgers root is gone: garbage collection takes what is not
-        listed for deleted.
+        Raises `UnsupportedLayout` if the ledgers root does not exist, because garbage collection
+        would treat all ledgers as deleted.
         """
         scope = check_scope(scope)
-        found: list[LedgerId | None] = []
+        ledger_ids: list[LedgerId | None] = []
         if scope in (None, 0):
             self._connection.ask(self._nodes.root, "sync")
-            found += map(self._tree.ledger, self._nodes.leaves("", self._tree.is_folder))
+            ledger_ids += map(self._tree.ledger, self._nodes.leaves("", self._tree.is_folder))
         if scope != 0:
-            found += map(self._ledger, self._nodes.leaves_beside(partial(is_scope_folder, scope)))
-        return sorted({name for name in found if name is not None})
+            ledger_ids += map(
+                self._parse_key, self._nodes.leaves_beside(partial(is_scope_folder, scope))
+            )
+        return sorted({ledger_id for ledger_id in ledger_ids if ledger_id is not None})
 
     def read_many(
         self, ledgers: Iterable[int | LedgerId]
     ) -> Iterator[tuple[LedgerId, Versioned | CorruptionError]]:
-        """As `MetadataStore.read_many`, with many requests under way."""
-        names = list(map(LedgerId.of, ledgers))
-        for name, value in zip(names, self._nodes.get_many(map(self._key, names))):
+        """As `MetadataStore.read_many`, by many concurrent requests."""
+        ledger_ids = list(map(LedgerId.of, ledgers))
+        for ledger_id, value in zip(ledger_ids, self._nodes.get_many(map(self._key, ledger_ids))):
             if value is None:
                 continue
             try:
-                yield name, Versioned(self._decoded(name, value), value.version)
+                yield ledger_id, Versioned(self._decode_metadata(ledger_id, value), value.version)
             except CorruptionError as error:
-                yield name, error
+                yield ledger_id, error
 
     def next_id(self, scope: int = 0) -> LedgerId:
         """As `MetadataStore.next_id`: from the numbers of sequential nodes, as upstream."""
-        name = LedgerId(scope, 0)
-        generator = self._generators.get(name.scope)
+        ledger_id = LedgerId(scope, 0)
+        generator = self._generators.get(ledger_id.scope)
         if generator is None:
-            flat = self._tree.manager == "flat" and name.scope == 0
+            is_flat = self._tree.manager == "flat" and ledger_id.scope == 0
             folder = self._nodes.root
-            if name.scope:
-                folder = f"{self._nodes.beside}/S{name.scope:016x}"
-            generator = IdGenerator(self._nodes, folder, short_only=flat)
-            self._generators[name.scope] = generator
+            if ledger_id.scope:
+                folder = f"{self._nodes.beside}/S{ledger_id.scope:016x}"
+            generator = IdGenerator(self._nodes, folder, short_only=is_flat)
+            self._generators[ledger_id.scope] = generator
         while True:
-            name = LedgerId(scope, generator.next())
-            if self._nodes.get(self._key(name)) is None:
-                return name
+            ledger_id = LedgerId(scope, generator.next())
+            if self._nodes.get(self._key(ledger_id)) is None:
+                return ledger_id
 
     def watch_ledger(self, ledger: int | LedgerId, tell: LedgerWatcher) -> Callable[[], None]:
-        """Have `tell` called with a ledger's metadata, now and when it is newer; None = deleted.
+        """Call `tell` with a ledger's metadata, now and after each change; None = deleted.
 
-        Whoever changed it. Calls come on a thread of the store's, in turn, and versions only
-        grow; several changes may be told as one. Call what is returned to end it.
+        Changes by all clients are seen. Calls are made one by one in a thread of the store, with
+        growing versions; several changes may cause one call. Returns a function that ends it.
         """
-        name = LedgerId.of(ledger)
+        ledger_id = LedgerId.of(ledger)
 
-        def decoded(value: Value) -> Versioned:
-            return Versioned(self._decoded(name, value), value.version)
+        def decode(value: Value) -> Versioned:
+            return Versioned(self._decode_metadata(ledger_id, value), value.version)
 
-        path = self._nodes.where(self._key(name))
-        return LedgerWatch(self._nodes, self._events, path, decoded, tell).end
+        path = self._nodes.where(self._key(ledger_id))
+        return LedgerWatch(self._nodes, self._events, path, decode, tell).end
 
     # -- bookies
 
     def register(self, bookie: str, info: ServiceInfo, *, read_only: bool = False) -> Registration:
         """Register a bookie, and keep it registered until the store or the result is closed.
 
-        A session that expires is made anew, and the bookie is registered again. Raises
-        `InvalidArgument` for an id that real clients refuse, and `IllegalOperation` if another
-        session keeps it registered for longer than the session timeout.
+        If the session expires, the bookie is registered again with a new one. Raises
+        `InvalidArgument` for an id that BookKeeper's clients refuse, and `IllegalOperation` if
+        another session keeps it registered for longer than the session timeout.
         """
-        there = self._registrations.get(check_bookie_id(bookie))
-        if there is not None and not there.closed:
+        current = self._registrations.get(check_bookie_id(bookie))
+        if current is not None and not current.closed:
             raise IllegalOperation(f"bookie {bookie} is registered through this store already")
-        made = Registration(self._nodes, self._events, bookie, info, read_only)
-        self._registrations[bookie] = made
-        return made
+        registration = Registration(self._nodes, self._events, bookie, info, read_only)
+        self._registrations[bookie] = registration
+        return registration
 
     def register_bookie(self, bookie: str) -> None:
-        """As `MetadataStore.register_bookie`, with the address that the id tells.
+        """As `MetadataStore.register_bookie`, with the address in the bookie id.
 
-        Where it tells none the registration has no address: real clients list the bookie, and
-        cannot reach it. Raises as `register`.
+        If the id has none, the registration has no address: clients list the bookie, but cannot
+        reach it. Raises as `register`.
         """
-        there = self._registrations.get(bookie)
-        if there is None or there.closed:
+        current = self._registrations.get(bookie)
+        if current is None or current.closed:
             address = decode_service_info(b"", check_bookie_id(bookie)).address
             self.register(bookie, _NO_ADDRESS if address is None else ServiceInfo.at(*address))
 
@@ -320,26 +327,26 @@ class ZooKeeperStore(KeyValueStore):
 
     def writable_bookies(self) -> frozenset[str]:
         """Return the bookies that take new ledgers."""
-        return self._names("/available") - {READ_ONLY}
+        return self._children("/available") - {READ_ONLY}
 
     def read_only_bookies(self) -> frozenset[str]:
         """Return the bookies that are read only."""
-        return self._names(f"/available/{READ_ONLY}")
+        return self._children(f"/available/{READ_ONLY}")
 
-    def _names(self, key: str) -> frozenset[str]:
+    def _children(self, key: str) -> frozenset[str]:
         try:
             return frozenset(self._connection.ask(self._nodes.where(key), "get_children"))
         except NoNodeError:
             return frozenset()
 
     def unavailable_bookies(self) -> frozenset[str] | None:
-        """As `MetadataStore.unavailable_bookies`; None where none was ever said to be."""
+        """As `MetadataStore.unavailable_bookies`; None if no bookie was ever recorded."""
         return super().unavailable_bookies() or None
 
     def service_info(self, bookie: str) -> ServiceInfo | None:
-        """Return what a bookie's registration says, None if it is not registered.
+        """Return the service info of a bookie's registration, None if it is not registered.
 
-        `CorruptionError` if it cannot be read: real clients wait for ever there.
+        Raises `CorruptionError` if it cannot be read (BookKeeper's clients then wait forever).
         """
         for key in (f"/available/{bookie}", f"/available/{READ_ONLY}/{bookie}"):
             value = self._nodes.get(key)
@@ -351,23 +358,23 @@ class ZooKeeperStore(KeyValueStore):
         return None
 
     def watch_bookies(self, tell: BookiesWatcher) -> Callable[[], None]:
-        """Have `tell` called with (writable, read only), now and when either changes.
+        """Call `tell` with (writable, read only), now and when either changes.
 
-        Calls come on a thread of the store's. Call what is returned to end it.
+        Calls are made in a thread of the store. Returns a function that ends it.
         """
         return BookieWatch(self._nodes, self._events, tell).end
 
     def instance_id(self) -> str | None:
-        """Return the cluster's instance id, None where it has none."""
+        """Return the cluster's instance id, None if it has none."""
         value = self._nodes.get("/INSTANCEID")
         return None if value is None else value.data.decode("utf-8", "replace")
 
     def cookies(self) -> frozenset[str]:
-        """Return all bookies that ever had a cookie, those that are gone too."""
-        return self._names("/cookies")
+        """Return all bookies that have a cookie, registered or not."""
+        return self._children("/cookies")
 
     def cookie(self, bookie: str) -> StoredCookie | None:
-        """Return a bookie's cookie, None if there is none; `CorruptionError` as its decoder."""
+        """Return a bookie's cookie, None if there is none; raises `CorruptionError`."""
         key = f"/cookies/{check_bookie_id(bookie)}"
         value = self._nodes.get(key)
         try:
@@ -380,7 +387,7 @@ class ZooKeeperStore(KeyValueStore):
     def write_cookie(self, bookie: str, made: Cookie, version: int | None = None) -> int:
         """Write a cookie and return its version; `version` None = there must be none.
 
-        `BadVersion` if there is another one than that.
+        Raises `BadVersion` if the stored version differs.
         """
         key = f"/cookies/{check_bookie_id(bookie)}"
         return self._nodes.put(key, cookies.encode(made), version)
@@ -392,35 +399,35 @@ class ZooKeeperStore(KeyValueStore):
     # -- marks
 
     def underreplicated(self) -> Mapping[LedgerId, Mark]:
-        """As `MetadataStore.underreplicated`, with many requests under way."""
-        found = {}
-        for name, mark in self.marks_of(sorted(self.marked() or ())):
+        """As `MetadataStore.underreplicated`, by many concurrent requests."""
+        marks = {}
+        for ledger_id, mark in self.marks_of(sorted(self.marked() or ())):
             if isinstance(mark, CorruptionError):
                 raise mark
-            found[name] = mark
-        return found
+            marks[ledger_id] = mark
+        return marks
 
     def marks_of(
         self, ledgers: Iterable[int | LedgerId]
     ) -> Iterator[tuple[LedgerId, Mark | CorruptionError]]:
-        """As `MetadataStore.marks_of`, with many requests under way."""
-        names = list(map(LedgerId.of, ledgers))
-        for name, value in zip(names, self._nodes.get_many(map(mark_path, names))):
+        """As `MetadataStore.marks_of`, by many concurrent requests."""
+        ledger_ids = list(map(LedgerId.of, ledgers))
+        for ledger_id, value in zip(ledger_ids, self._nodes.get_many(map(mark_path, ledger_ids))):
             if value is not None:
                 try:
-                    yield name, decode_mark(value.data)
+                    yield ledger_id, decode_mark(value.data)
                 except CorruptionError as error:
-                    yield name, self._placed(error, value, mark_path(name))
+                    yield ledger_id, self._locate_error(error, value, mark_path(ledger_id))
 
     def mark_underreplicated(self, ledger: int | LedgerId, mark: Mark) -> None:
-        """As `MetadataStore.mark_underreplicated`; auditors add to marks by `underreplication`."""
+        """As `MetadataStore.mark_underreplicated`; auditors use `underreplication.mark`."""
         self.underreplication.prepare()
         super().mark_underreplicated(ledger, mark)
 
     def checked_at(self) -> float | None:
         """As `MetadataStore.checked_at`."""
-        found = self.underreplication.check_time("replicascheckctime")
-        return None if found < 0 else found / 1000
+        milliseconds = self.underreplication.check_time("replicascheckctime")
+        return None if milliseconds < 0 else milliseconds / 1000
 
     def set_checked_at(self, seconds: float) -> None:
         """As `MetadataStore.set_checked_at`."""

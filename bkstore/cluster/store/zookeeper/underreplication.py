@@ -1,7 +1,7 @@
-"""Underreplicated ledgers as auditors and workers use them: marks, locks, votes, settings.
+"""Underreplicated ledgers, for auditors and replication workers: marks, locks, votes, settings.
 
-A mark says that a ledger lacks entries, and on which bookies. A worker locks it by an ephemeral
-node, copies, and removes the mark if nobody has marked it again since. Source:
+A mark states that a ledger lacks entries, and on which bookies. A worker locks the ledger by an
+ephemeral node, copies, and removes the mark unless it has changed meanwhile. Source:
 `meta/ZkLedgerUnderreplicationManager`, `meta/ZkLedgerAuditorManager`.
 """
 
@@ -34,18 +34,18 @@ from bkstore.formats.metadata.underreplication import (
 from bkstore.ids import LedgerId
 
 CheckTime = Literal["checkallledgersctime", "placementpolicycheckctime", "replicascheckctime"]
-"""The checks of an auditor, by the names of the nodes that keep when they last ended."""
+"""The checks of an auditor: the names of the nodes that have their last times."""
 
-_TOP = "/underreplication"
-_MARKS = f"{_TOP}/ledgers"
-_ELECTION = f"{_TOP}/auditorelection"
-_DISABLE = f"{_TOP}/disable"
-_VOTE = re.compile(r"V_(-?[0-9]{10,11})")
-_DELAY = f"{_TOP}/lostBookieRecoveryDelay"
+_ROOT_KEY = "/underreplication"
+_MARKS_KEY = f"{_ROOT_KEY}/ledgers"
+_ELECTION_KEY = f"{_ROOT_KEY}/auditorelection"
+_DISABLE_KEY = f"{_ROOT_KEY}/disable"
+_VOTE_PATTERN = re.compile(r"V_(-?[0-9]{10,11})")
+_DELAY_KEY = f"{_ROOT_KEY}/lostBookieRecoveryDelay"
 
 
 class Lock(NamedTuple):
-    """A ledger that a worker has taken. `version` is its mark's; None if it was not looked at."""
+    """A worker's lock of a ledger. `version` is of its mark; None if that was not read."""
 
     ledger: LedgerId
     version: int | None
@@ -53,16 +53,16 @@ class Lock(NamedTuple):
 
 
 class Vote(NamedTuple):
-    """A bookie's vote in the auditors' election: its node, and who votes."""
+    """A bookie's vote in the auditor election: its node, and the bookie."""
 
     path: str
     bookie: str
 
 
 class Underreplication:
-    """The folder ``underreplication`` of a cluster. `now` gives unix seconds.
+    """The folder ``underreplication`` of a cluster. `now` returns unix seconds.
 
-    Raises `UnsupportedLayout` at the first change where the folder has another layout.
+    Raises `UnsupportedLayout` at the first change if the folder has another layout.
     """
 
     def __init__(self, nodes: Nodes, now: Callable[[], float] = time.time) -> None:
@@ -78,29 +78,31 @@ class Underreplication:
     ) -> bool:
         """Mark a ledger, or add bookies to its mark; return whether anything was written.
 
-        The time is that of the last bookie that came to it; none is kept without `timed`.
+        The mark's time is when the last bookie was added; without `timed` it is not set.
         """
         self.prepare()
-        key, wanted = mark_path(ledger), list(dict.fromkeys(bookies))
+        key, new_bookies = mark_path(ledger), list(dict.fromkeys(bookies))
         while True:
-            there = self._nodes.get(key)
-            since = self._now() if timed else None
+            current = self._nodes.get(key)
+            marked_at = self._now() if timed else None
             try:
-                if there is None:
-                    self._nodes.put(key, encode_mark(Mark(since, tuple(wanted))), None)
+                if current is None:
+                    self._nodes.put(key, encode_mark(Mark(marked_at, tuple(new_bookies))), None)
                     return True
-                known = self._decoded(key, there.data)
-                more = [name for name in wanted if name not in known.missing_bookies]
-                if not more:
+                mark = self._decode_mark_at(key, current.data)
+                added_bookies = [
+                    bookie for bookie in new_bookies if bookie not in mark.missing_bookies
+                ]
+                if not added_bookies:
                     return False
-                whole = (*known.missing_bookies, *more)
-                since = since if timed else known.marked_at
-                self._nodes.put(key, encode_mark(Mark(since, whole)), there.version)
+                all_bookies = (*mark.missing_bookies, *added_bookies)
+                marked_at = marked_at if timed else mark.marked_at
+                self._nodes.put(key, encode_mark(Mark(marked_at, all_bookies)), current.version)
             except BadVersion:
                 continue
             return True
 
-    def _decoded(self, key: str, data: bytes) -> Mark:
+    def _decode_mark_at(self, key: str, data: bytes) -> Mark:
         try:
             return decode_mark(data)
         except CorruptionError as error:
@@ -109,21 +111,29 @@ class Underreplication:
     # -- workers
 
     def take(self) -> Lock | None:
-        """Lock a marked ledger that nobody has, at random; None if there is none."""
-        marked = [name for name in map(parse_mark_path, self._nodes.keys(f"{_MARKS}/")) if name]
-        random.shuffle(marked)
-        for name in marked:
-            there = self._nodes.get(mark_path(name))
-            if there is not None and self._locked(name):
-                return Lock(name, there.version, self._nodes.connection.session)
+        """Lock a random marked ledger that is not locked; None if there is none."""
+        marked_ledgers = [
+            ledger_id
+            for ledger_id in map(parse_mark_path, self._nodes.keys(f"{_MARKS_KEY}/"))
+            if ledger_id
+        ]
+        random.shuffle(marked_ledgers)
+        for ledger_id in marked_ledgers:
+            mark_value = self._nodes.get(mark_path(ledger_id))
+            if mark_value is not None and self._create_lock(ledger_id):
+                return Lock(ledger_id, mark_value.version, self._nodes.connection.session)
         return None
 
     def lock(self, ledger: int | LedgerId) -> Lock | None:
-        """Lock a ledger, marked or not; None if another has it. Its mark is not removed by it."""
-        name = LedgerId.of(ledger)
-        return Lock(name, None, self._nodes.connection.session) if self._locked(name) else None
+        """Lock a ledger, marked or not; None if it is locked. `done` then leaves its mark."""
+        ledger_id = LedgerId.of(ledger)
+        return (
+            Lock(ledger_id, None, self._nodes.connection.session)
+            if self._create_lock(ledger_id)
+            else None
+        )
 
-    def _locked(self, ledger: LedgerId) -> bool:
+    def _create_lock(self, ledger: LedgerId) -> bool:
         self.prepare()
         path = self._nodes.where(lock_path(ledger))
         request = Request(self._nodes.connection, path)
@@ -131,22 +141,22 @@ class Underreplication:
             try:
                 request("create", encode_holder(socket.gethostname()), ephemeral=True)
             except NodeExistsError:
-                # After a broken connection the node may be that of an earlier try.
-                return request.repeated and self._is_own(path)
+                # After a broken connection the node may be from an earlier attempt.
+                return request.repeated and self._is_own_node(path)
             except NoNodeError:
                 self._nodes.make_folder(path.rpartition("/")[0])
                 continue
             return True
 
-    def _is_own(self, path: str) -> bool:
+    def _is_own_node(self, path: str) -> bool:
         stat = self._ask(path, "exists")
         return stat is not None and bool(stat.ephemeralOwner == self._nodes.connection.session)
 
     def done(self, lock: Lock) -> bool:
-        """Remove the mark of a ledger that was copied, then its lock.
+        """Remove the mark of a ledger that was copied, then its lock; return whether it had one.
 
-        False, and the mark stays, if it was marked again since it was taken. Raises
-        `IllegalOperation` if the lock went with its session: another may have the ledger.
+        Returns False, and leaves the mark, if the mark has changed since it was locked. Raises
+        `IllegalOperation` if the lock ended with its session: another worker may have the ledger.
         """
         self._check_held(lock)
         removed = False
@@ -159,9 +169,9 @@ class Underreplication:
         return removed
 
     def release(self, lock: Lock) -> None:
-        """Give a ledger back; its mark stays. A lock that is gone already is no error."""
+        """Unlock a ledger; its mark stays. A lock that does not exist any more is no error."""
         path = self._nodes.where(lock_path(lock.ledger))
-        if self._is_own(path):
+        if self._is_own_node(path):
             try:
                 self._ask(path, "delete")
             except NoNodeError:
@@ -169,14 +179,14 @@ class Underreplication:
 
     def _check_held(self, lock: Lock) -> None:
         path = self._nodes.where(lock_path(lock.ledger))
-        if not self._is_own(path) or lock.session != self._nodes.connection.session:
+        if not self._is_own_node(path) or lock.session != self._nodes.connection.session:
             raise IllegalOperation(f"{path}: the lock went with its session")
 
     def holder(self, ledger: int | LedgerId) -> str | None:
-        """Return who has locked a ledger, by host name; None if nobody has."""
-        return self._holder(lock_path(ledger))
+        """Return the host name of the worker that has locked a ledger; None if none has."""
+        return self._read_holder(lock_path(ledger))
 
-    def _holder(self, key: str) -> str | None:
+    def _read_holder(self, key: str) -> str | None:
         value = self._nodes.get(key)
         try:
             return None if value is None else decode_holder(value.data)
@@ -186,55 +196,55 @@ class Underreplication:
     # -- settings
 
     def prepare(self) -> None:
-        """Make the folder with its layout where it is not there; costs nothing the next time."""
+        """Create the folder with its layout if it is missing; sends no requests after that."""
         if self._prepared:
             return
         for folder in ("ledgers", "locks"):
-            self._nodes.make_folder(f"{self._nodes.root}{_TOP}/{folder}")
-        key = f"{_TOP}/LAYOUT"
-        there = self._nodes.get(key)
-        if there is None:
+            self._nodes.make_folder(f"{self._nodes.root}{_ROOT_KEY}/{folder}")
+        key = f"{_ROOT_KEY}/LAYOUT"
+        layout = self._nodes.get(key)
+        if layout is None:
             try:
                 self._nodes.put(key, BASIC_LAYOUT, None)
             except BadVersion:
-                there = self._nodes.get(key)
-        if there is not None and there.data != BASIC_LAYOUT:
-            raise UnsupportedLayout(f"{self._nodes.where(key)}: {there.data[:60]!r} is not known")
+                layout = self._nodes.get(key)
+        if layout is not None and layout.data != BASIC_LAYOUT:
+            raise UnsupportedLayout(f"{self._nodes.where(key)}: {layout.data[:60]!r} is not known")
         self._prepared = True
 
     @property
     def enabled(self) -> bool:
-        """Whether workers may copy."""
-        return self._nodes.get(_DISABLE) is None
+        """Whether replication is enabled."""
+        return self._nodes.get(_DISABLE_KEY) is None
 
     def enable(self) -> None:
-        """Let workers copy; where they may, nothing changes."""
-        self._nodes.delete(_DISABLE, None)
+        """Enable replication. Idempotent."""
+        self._nodes.delete(_DISABLE_KEY, None)
 
     def disable(self) -> None:
-        """Let no worker copy; `IllegalOperation` if that is so already."""
+        """Disable replication; raises `IllegalOperation` if it is disabled."""
         self.prepare()
         try:
-            self._nodes.create(_DISABLE, b"")
+            self._nodes.create(_DISABLE_KEY, b"")
         except BadVersion:
             raise IllegalOperation("replication is disabled already") from None
 
     def recovery_delay(self) -> int | None:
         """Return how long auditors wait for a lost bookie, in seconds; None = never set."""
-        value = self._nodes.get(_DELAY)
+        value = self._nodes.get(_DELAY_KEY)
         try:
             return None if value is None else decode_delay(value.data)
         except CorruptionError as error:
-            raise error.within(self._nodes.where(_DELAY)) from None
+            raise error.within(self._nodes.where(_DELAY_KEY)) from None
 
     def set_recovery_delay(self, seconds: int) -> None:
-        """Have auditors wait so long for a lost bookie."""
+        """Set how long auditors wait for a lost bookie."""
         self.prepare()
-        self.overwrite(_DELAY, encode_delay(seconds))
+        self.overwrite(_DELAY_KEY, encode_delay(seconds))
 
     def check_time(self, check: CheckTime) -> int:
         """Return when a check last ended, in milliseconds; -1 = never."""
-        key = f"{_TOP}/{check}"
+        key = f"{_ROOT_KEY}/{check}"
         value = self._nodes.get(key)
         try:
             return -1 if value is None else decode_check_time(value.data)
@@ -242,12 +252,12 @@ class Underreplication:
             raise error.within(self._nodes.where(key)) from None
 
     def set_check_time(self, check: CheckTime, milliseconds: int) -> None:
-        """Keep when a check ended; -1 = never."""
+        """Store when a check ended; -1 = never."""
         self.prepare()
-        self.overwrite(f"{_TOP}/{check}", encode_check_time(milliseconds))
+        self.overwrite(f"{_ROOT_KEY}/{check}", encode_check_time(milliseconds))
 
     def overwrite(self, key: str, data: bytes) -> None:
-        """Write a value over whatever is there."""
+        """Write a value regardless of the version that is there."""
         path = self._nodes.where(key)
         while True:
             try:
@@ -259,60 +269,63 @@ class Underreplication:
                     continue
             return
 
-    # -- the auditor
+    # -- auditor election
 
     def vote(self, bookie: str) -> Vote:
-        """Stand for auditor; `elected` tells who it is."""
+        """Vote in the auditor election; `elected` returns whether the vote has won."""
         self.prepare()
-        self._nodes.make_folder(self._nodes.where(_ELECTION))
+        self._nodes.make_folder(self._nodes.where(_ELECTION_KEY))
         while True:
-            made = self._voted(bookie)
-            if self._won(made) is not None:  # else the session ended meanwhile
-                return made
+            vote = self._create_vote(bookie)
+            if self._has_won(vote) is not None:  # else the session ended meanwhile: vote again
+                return vote
 
-    def _voted(self, bookie: str) -> Vote:
-        """Make a vote, the only one of this bookie and session."""
-        folder = self._nodes.where(_ELECTION)
+    def _create_vote(self, bookie: str) -> Vote:
+        """Create a vote, the only one of this bookie and session."""
+        folder = self._nodes.where(_ELECTION_KEY)
         data = encode_holder(check_bookie_id(bookie))
         request = Request(self._nodes.connection, f"{folder}/V_")
-        made = Vote(request("create", data, ephemeral=True, sequence=True), bookie)
-        if request.repeated:  # an earlier try's would win, and nobody know of it
-            for name in self._votes():
+        vote = Vote(request("create", data, ephemeral=True, sequence=True), bookie)
+        if request.repeated:  # withdraw a vote of an earlier attempt: it would win unnoticed
+            for name in self._list_votes():
                 older = Vote(f"{folder}/{name}", bookie)
-                value = self._nodes.get(f"{_ELECTION}/{name}")
-                mine = value is not None and value.data == data and self._is_own(older.path)
-                if mine and older != made:
+                value = self._nodes.get(f"{_ELECTION_KEY}/{name}")
+                is_own = value is not None and value.data == data and self._is_own_node(older.path)
+                if is_own and older != vote:
                     self.withdraw(older)
-        return made
+        return vote
 
     def elected(self, vote: Vote) -> bool:
-        """Return whether the vote is the oldest; then the election's own node says so too.
+        """Return whether the vote is the oldest; then also write the winner to the election's node.
 
-        That node is written once a vote that wins, by the same bookie again too, as upstream.
-        Raises `IllegalOperation` if the vote went with its session, or was taken back.
+        That node is written once for each winning vote, also of the same bookie, as upstream.
+        Raises `IllegalOperation` if the vote ended with its session, or was withdrawn.
         """
-        won = self._won(vote)
+        won = self._has_won(vote)
         if won is None:
             raise IllegalOperation(f"{vote.path}: the vote is gone")
         return won
 
-    def _won(self, vote: Vote) -> bool | None:
+    def _has_won(self, vote: Vote) -> bool | None:
+        """Return whether a vote has won, None if it does not exist any more."""
         folder, name = vote.path.rsplit("/", 1)
         try:
-            there, written = self._ask(folder, "get")
-            made = self._ask(vote.path, "get")[1]
+            winner, winner_stat = self._ask(folder, "get")
+            vote_stat = self._ask(vote.path, "get")[1]
         except NoNodeError:
             return None
-        votes = self._votes()  # last, for the vote to be there at the end
+        votes = (
+            self._list_votes()
+        )  # read last, so that the vote still existed after the other reads
         if name not in votes:
             return None
         data = encode_holder(vote.bookie)
-        if name == votes[0] and (there != data or written.mzxid < made.czxid):
-            self.overwrite(_ELECTION, data)
+        if name == votes[0] and (winner != data or winner_stat.mzxid < vote_stat.czxid):
+            self.overwrite(_ELECTION_KEY, data)
         return name == votes[0]
 
     def withdraw(self, vote: Vote) -> None:
-        """Take a vote back; one that is gone already is no error."""
+        """Withdraw a vote; one that does not exist any more is no error."""
         try:
             self._ask(vote.path, "delete")
         except NoNodeError:
@@ -320,13 +333,14 @@ class Underreplication:
 
     def auditor(self) -> str | None:
         """Return the bookie whose vote is the oldest, None if there is none."""
-        holders = (self._holder(f"{_ELECTION}/{name}") for name in self._votes())
+        holders = (self._read_holder(f"{_ELECTION_KEY}/{name}") for name in self._list_votes())
         return next((holder for holder in holders if holder is not None), None)
 
-    def _votes(self) -> list[str]:
+    def _list_votes(self) -> list[str]:
+        """Return the names of the votes, the oldest first."""
         try:
-            names = self._ask(self._nodes.where(_ELECTION), "get_children")
+            names = self._ask(self._nodes.where(_ELECTION_KEY), "get_children")
         except NoNodeError:
             return []
-        votes = (found for found in map(_VOTE.fullmatch, names) if found)
-        return [found[0] for found in sorted(votes, key=lambda found: int(found[1]))]
+        votes = (match for match in map(_VOTE_PATTERN.fullmatch, names) if match)
+        return [match[0] for match in sorted(votes, key=lambda match: int(match[1]))]

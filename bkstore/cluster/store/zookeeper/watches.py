@@ -1,7 +1,7 @@
-"""Watches: being told when bookies come and go, or when a ledger's metadata change.
+"""Watches: call a function when bookies come and go, or when a ledger's metadata change.
 
-A watch of ZooKeeper says once that something changed, and is gone with the connection. So each
-look reads what is there and sets the watch anew, and callers hear of differences only. Source:
+A ZooKeeper watch fires once, and is lost with the connection. So after each event the current state
+is read, which sets the watch again, and callers are notified only of differences. Source:
 `discover/ZKRegistrationClient`, `meta/AbstractZkLedgerManager.ReadLedgerMetadataTask`.
 """
 
@@ -21,13 +21,13 @@ BookiesWatcher = Callable[[frozenset[str], frozenset[str]], None]
 """Called with the writable bookies and the read-only ones."""
 
 LedgerWatcher = Callable[[Versioned | None], None]
-"""Called with a ledger's metadata, None when it was deleted."""
+"""Called with a ledger's metadata, None if it was deleted."""
 
-_AGAIN = 1.0  # seconds
+_RETRY_SECONDS = 1.0
 
 
 class _Watch(ABC):
-    """Looks on the thread of `events`, now and after each thing that a watch tells."""
+    """Reads the watched state on the thread of `events`, first and after each watch event."""
 
     def __init__(self, nodes: Nodes, events: Events) -> None:
         self.nodes = nodes
@@ -35,49 +35,52 @@ class _Watch(ABC):
         self.ended = False
 
     def begin(self) -> None:
-        """Look for the first time."""
-        self.events.call(self._look)
+        """Queue the first read."""
+        self.events.call(self._look_or_retry)
 
     def end(self) -> None:
-        """Tell nothing of what comes from now on; a call that has begun goes on."""
+        """Notify of no further changes; a running notification goes on."""
         self.ended = True
 
     def woken(self, _: object) -> None:
-        """Look again: kazoo calls this, on its own thread."""
+        """Queue another read: kazoo calls this, on its own thread."""
         if not self.ended:
-            self.events.call(self._look)
+            self.events.call(self._look_or_retry)
 
-    def _look(self) -> None:
+    def _look_or_retry(self) -> None:
         if self.ended:
             return
         try:
             self.look()
         except MetadataUnavailable:
-            self.events.call(self._look, after=_AGAIN)
+            self.events.call(self._look_or_retry, after=_RETRY_SECONDS)
 
     @abstractmethod
     def look(self) -> None:
-        """Read with a watch, and tell what is new."""
+        """Read the state with a watch, and notify of changes."""
 
 
 class BookieWatch(_Watch):
-    """Tells of the bookies that are registered."""
+    """Notifies of changes of the registered bookies."""
 
     def __init__(self, nodes: Nodes, events: Events, tell: BookiesWatcher) -> None:
         super().__init__(nodes, events)
-        self._tell = tell
-        self._told: tuple[frozenset[str], frozenset[str]] | None = None
+        self._notify = tell
+        self._last_bookies: tuple[frozenset[str], frozenset[str]] | None = None
         self.begin()
 
     def look(self) -> None:
-        """List both folders."""
+        """List the writable and the read-only bookies."""
         folder = f"{self.nodes.root}/available"
-        now = (self._names(folder) - {READ_ONLY}, self._names(f"{folder}/{READ_ONLY}"))
-        if now != self._told and not self.ended:
-            self._told = now
-            self._tell(*now)
+        bookies = (
+            self._list_with_watch(folder) - {READ_ONLY},
+            self._list_with_watch(f"{folder}/{READ_ONLY}"),
+        )
+        if bookies != self._last_bookies and not self.ended:
+            self._last_bookies = bookies
+            self._notify(*bookies)
 
-    def _names(self, folder: str) -> frozenset[str]:
+    def _list_with_watch(self, folder: str) -> frozenset[str]:
         connection = self.nodes.connection
         while True:
             try:
@@ -88,7 +91,7 @@ class BookieWatch(_Watch):
 
 
 class LedgerWatch(_Watch):
-    """Tells of one ledger's metadata, newer versions only, until it is deleted."""
+    """Notifies of newer versions of one ledger's metadata, until it is deleted."""
 
     def __init__(
         self,
@@ -100,9 +103,9 @@ class LedgerWatch(_Watch):
     ) -> None:
         super().__init__(nodes, events)
         self._path = path
-        self._decoded = decoded
-        self._tell = tell
-        self._told = -1
+        self._decode = decoded
+        self._notify = tell
+        self._last_version = -1
         self.begin()
 
     def look(self) -> None:
@@ -114,8 +117,8 @@ class LedgerWatch(_Watch):
         except NoNodeError:
             if not self.ended:
                 self.end()
-                self._tell(None)
+                self._notify(None)
             return
-        if value.version > self._told and not self.ended:
-            self._told = value.version
-            self._tell(self._decoded(value))
+        if value.version > self._last_version and not self.ended:
+            self._last_version = value.version
+            self._notify(self._decode(value))

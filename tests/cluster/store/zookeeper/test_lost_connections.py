@@ -188,7 +188,7 @@ def test_a_registration_that_is_forbidden_for_a_while(
         raise UnauthorizedAccess("an access list")
 
     with monkeypatch.context() as meanwhile:
-        meanwhile.setattr(registration, "_settle", forbids)
+        meanwhile.setattr(registration, "_try_register", forbids)
         with pytest.raises(UnauthorizedAccess):
             registration.set_read_only(True)
         assert isinstance(registration.problem, UnauthorizedAccess)
