@@ -1,7 +1,7 @@
-"""Placement: which bookies make a good ensemble, and where in a network they stand.
+"""Placement: which bookies make a good ensemble, by their locations in a network.
 
-`policies` judges ensembles and chooses them: read it first. `network_locations` reads the file
-that says where each bookie stands.
+Read `policies` first: it judges and chooses ensembles. `network_locations` reads the file with the
+location of each bookie.
 """
 
 __all__ = ["network_locations", "policies"]

@@ -1,11 +1,11 @@
-"""Placement policies: which ensembles are good, and which bookies to take for one.
+"""Placement policies: judge ensembles, and choose bookies for them.
 
 A policy judges an ensemble (`MEETS_STRICT`, `MEETS_SOFT`, `FAIL`) and chooses bookies for a new
-ensemble or for a replacement. `DefaultPlacement` takes any; `RackPlacement` spreads each write
+ensemble or for a replacement. `DefaultPlacement` accepts any; `RackPlacement` spreads each write
 set over racks, `RegionPlacement` over regions, then over racks inside them. Upstream:
 `client/EnsemblePlacementPolicy` and `DefaultEnsemblePlacementPolicy`,
-`RackawareEnsemblePlacementPolicy`, `RegionAwareEnsemblePlacementPolicy` (whose built form does
-not judge; the soft verdict is taken from `ZoneawareEnsemblePlacementPolicy`).
+`RackawareEnsemblePlacementPolicy`, `RegionAwareEnsemblePlacementPolicy` (which does not
+implement judging; the soft verdict is from `ZoneawareEnsemblePlacementPolicy`).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from bkstore.arguments import instance, truth, whole
 from bkstore.errors import InvalidArgument, NotEnoughBookies
 
 DEFAULT_RACK = "/default-rack"
-"""Where a bookie is whose place nobody knows (`NetworkTopology.DEFAULT_RACK`)."""
+"""The rack of a bookie whose location is unknown (`NetworkTopology.DEFAULT_RACK`)."""
 
 DEFAULT_REGION = "/default-region"
 """The region of such a bookie (`NetworkTopology.DEFAULT_REGION`)."""
 
 
 class Adherence(IntEnum):
-    """How an ensemble keeps to a policy; the lowest of several is the worst."""
+    """How well an ensemble meets a policy; the lowest value is the worst."""
 
     FAIL = 1
     MEETS_SOFT = 3
@@ -35,7 +35,7 @@ class Adherence(IntEnum):
 
 @runtime_checkable
 class PlacementPolicy(Protocol):
-    """Judges ensembles and chooses bookies. Safe between threads."""
+    """Judges ensembles and chooses bookies. Thread-safe."""
 
     def judge(
         self, ensemble: Sequence[str], write_quorum: int, ack_quorum: int
@@ -46,7 +46,7 @@ class PlacementPolicy(Protocol):
     def new_ensemble(
         self, ensemble_size: int, write_quorum: int, ack_quorum: int, bookies: Collection[str]
     ) -> tuple[str, ...]:
-        """Return an ensemble of distinct `bookies`; `NotEnoughBookies` if there is none."""
+        """Return an ensemble of distinct `bookies`; raises `NotEnoughBookies` if there is none."""
         ...
 
     def replace(
@@ -57,12 +57,12 @@ class PlacementPolicy(Protocol):
         ack_quorum: int,
         bookies: Collection[str],
     ) -> tuple[str, ...]:
-        """Return the ensemble with other `bookies` at the `failed` indexes; the rest stays."""
+        """Return the ensemble with other `bookies` at the `failed` indexes."""
         ...
 
 
 class DefaultPlacement:
-    """Any distinct bookies will do, in random order: always strict.
+    """Accepts any distinct bookies, in random order: its verdict is always strict.
 
     `seed` makes the choices repeatable.
 
@@ -71,21 +71,21 @@ class DefaultPlacement:
     """
 
     def __init__(self, *, seed: int | None = None) -> None:
-        """Take the seed of the choices."""
+        """Take the seed of the random choices."""
         self._random = random.Random(seed)  # noqa: S311  (no secret: a choice of bookies)
 
     def judge(
         self, ensemble: Sequence[str], write_quorum: int, ack_quorum: int
     ) -> tuple[Adherence, str]:
-        """Return `MEETS_STRICT`: the policy asks for nothing."""
+        """Return `MEETS_STRICT`: this policy has no requirements."""
         return Adherence.MEETS_STRICT, ""
 
     def new_ensemble(
         self, ensemble_size: int, write_quorum: int, ack_quorum: int, bookies: Collection[str]
     ) -> tuple[str, ...]:
-        """Return random distinct bookies. Best of many orders where the policy has wishes."""
+        """Return random distinct bookies; subclasses try several orders and return the best one."""
         check_sizes(ensemble_size, write_quorum, ack_quorum)
-        return self._best([""] * ensemble_size, range(ensemble_size), write_quorum, bookies)
+        return self._choose_best([""] * ensemble_size, range(ensemble_size), write_quorum, bookies)
 
     def replace(
         self,
@@ -95,62 +95,66 @@ class DefaultPlacement:
         ack_quorum: int,
         bookies: Collection[str],
     ) -> tuple[str, ...]:
-        """Return the ensemble with bookies at the `failed` indexes that it did not have."""
-        free = sorted(set(bookies) - set(ensemble))
-        return self._best(list(ensemble), sorted(failed), write_quorum, free)
+        """Return the ensemble with bookies that it did not have at the `failed` indexes."""
+        available = sorted(set(bookies) - set(ensemble))
+        return self._choose_best(list(ensemble), sorted(failed), write_quorum, available)
 
-    def _best(
+    def _choose_best(
         self, ensemble: list[str], gaps: Iterable[int], write_quorum: int, bookies: Collection[str]
     ) -> tuple[str, ...]:
-        """Fill the gaps one by one, each with a bookie that the rest likes best.
+        """Fill the gaps one by one, each with the bookie of the lowest crowding.
 
-        A greedy choice can end in a corner, so some orders are tried and the best one kept.
+        Such a greedy choice may be poor, so several random orders are tried and the best is used.
+        Raises `NotEnoughBookies` if there are too few bookies, or if the policy refuses the result.
         """
-        places, free = list(gaps), sorted(bookies)
-        if len(free) < len(places):
-            raise NotEnoughBookies(f"{len(places)} more bookies are needed, {len(free)} can be had")
+        indexes, available = list(gaps), sorted(bookies)
+        if len(available) < len(indexes):
+            raise NotEnoughBookies(
+                f"{len(indexes)} more bookies are needed, {len(available)} can be had"
+            )
         best, verdict = ensemble, Adherence.FAIL
-        for _ in range(self._tries(len(free))):
-            made = self._filled(list(ensemble), places, write_quorum, list(free))
-            judged = self.judge(made, write_quorum, 1)[0]
-            if best is ensemble or judged > verdict:
-                best, verdict = made, judged
+        for _ in range(self._attempt_count(len(available))):
+            candidate = self._fill_gaps(list(ensemble), indexes, write_quorum, list(available))
+            candidate_verdict = self.judge(candidate, write_quorum, 1)[0]
+            if best is ensemble or candidate_verdict > verdict:
+                best, verdict = candidate, candidate_verdict
             if verdict == Adherence.MEETS_STRICT:
                 break
         self._refuse(verdict, best, write_quorum)
         return tuple(best)
 
-    def _filled(
+    def _fill_gaps(
         self, ensemble: list[str], gaps: list[int], write_quorum: int, free: list[str]
     ) -> list[str]:
-        for at in gaps:
-            ensemble[at] = ""
+        """Fill the gaps of `ensemble` once, in place, with bookies taken from `free`."""
+        for index in gaps:
+            ensemble[index] = ""
         self._random.shuffle(free)
-        for at in gaps:
-            near = _neighbours(ensemble, at, write_quorum)
-            ensemble[at] = min(free, key=lambda bookie: self._crowding(bookie, near))
-            free.remove(ensemble[at])
+        for index in gaps:
+            neighbors = _neighbors(ensemble, index, write_quorum)
+            ensemble[index] = min(free, key=lambda bookie: self._crowding(bookie, neighbors))
+            free.remove(ensemble[index])
         return ensemble
 
-    def _tries(self, choices: int) -> int:
+    def _attempt_count(self, choices: int) -> int:
         return 1
 
-    def _crowding(self, bookie: str, near: Collection[str]) -> int:
-        """Return how little a bookie is wanted beside those that share write sets with it."""
+    def _crowding(self, bookie: str, neighbors: Collection[str]) -> int:
+        """Return a cost: how badly a bookie fits those that would share write sets with it."""
         return 0
 
     def _refuse(self, verdict: Adherence, ensemble: Sequence[str], write_quorum: int) -> None:
-        """Raise `NotEnoughBookies` where the policy would rather have no ensemble."""
+        """Raise `NotEnoughBookies` if the policy accepts no ensemble with this verdict."""
 
 
 class RackPlacement(DefaultPlacement):
     """Each write set is on at least `min_racks` racks (W, if that is less).
 
-    `racks` tells each bookie's rack, a path such as ``/rack-1``. A bookie that it does not name
-    counts for no rack when it is judged, as upstream's unknown bookie does; one in
-    `DEFAULT_RACK` fails with `enforce`, which also makes `new_ensemble` and `replace` raise
-    `NotEnoughBookies` where no good choice is found. With `desired_racks` above `min_racks`,
-    an ensemble with fewer meets the policy softly only.
+    `racks` maps bookies to racks, paths such as ``/rack-1``. When an ensemble is judged, a bookie
+    without a rack counts for none, like an unknown bookie upstream. With `enforce` a bookie in
+    `DEFAULT_RACK` fails, and `new_ensemble` and `replace` raise `NotEnoughBookies` if they find no
+    good choice. An ensemble with at least `min_racks` but fewer than `desired_racks` meets the
+    policy only softly.
 
     >>> policy = RackPlacement({"b1": "/r1", "b2": "/r1", "b3": "/r2"})
     >>> policy.judge(["b1", "b2", "b3"], 2, 2)
@@ -168,10 +172,10 @@ class RackPlacement(DefaultPlacement):
         enforce: bool = False,
         seed: int | None = None,
     ) -> None:
-        """Take the racks; `InvalidArgument` for numbers below 1 or in the wrong order."""
+        """Take the racks; raises `InvalidArgument` unless 1 <= `min_racks` <= `desired_racks`."""
         super().__init__(seed=seed)
-        self._places = _checked_places(racks)
-        self._min, self._desired = _checked_spread(min_racks, desired_racks, "racks")
+        self._locations = _check_places(racks)
+        self._min_count, self._desired_count = _check_spread(min_racks, desired_racks, "racks")
         self._enforce = truth("enforce", enforce)
 
     def judge(
@@ -179,23 +183,29 @@ class RackPlacement(DefaultPlacement):
     ) -> tuple[Adherence, str]:
         """Return the worst verdict of all write sets (`isEnsembleAdheringToPlacementPolicy`)."""
         worst = (Adherence.MEETS_STRICT, "")
-        for group in _write_sets(ensemble, write_quorum):
-            places = [self._places[bookie] for bookie in group if bookie in self._places]
-            worst = min(worst, self._verdict(group, places), key=lambda found: found[0])
+        for write_set in _list_write_sets(ensemble, write_quorum):
+            locations = [
+                self._locations[bookie] for bookie in write_set if bookie in self._locations
+            ]
+            worst = min(worst, self._judge_set(write_set, locations), key=lambda result: result[0])
         return worst
 
-    def _verdict(self, group: Sequence[str], places: Sequence[str]) -> tuple[Adherence, str]:
-        """Judge the bookies of one write set, of which those that are known lie at `places`."""
-        if self._enforce and DEFAULT_RACK in places:
-            return Adherence.FAIL, f"{' '.join(group)}: one is in {DEFAULT_RACK}"
-        return _spread(group, len(set(places)), self._min, self._desired, "racks")
+    def _judge_set(
+        self, write_set: Sequence[str], locations: Sequence[str]
+    ) -> tuple[Adherence, str]:
+        """Judge one write set; `locations` are those of its bookies, as far as known."""
+        if self._enforce and DEFAULT_RACK in locations:
+            return Adherence.FAIL, f"{' '.join(write_set)}: one is in {DEFAULT_RACK}"
+        return _judge_spread(
+            write_set, len(set(locations)), self._min_count, self._desired_count, "racks"
+        )
 
-    def _tries(self, choices: int) -> int:
+    def _attempt_count(self, choices: int) -> int:
         return 20
 
-    def _crowding(self, bookie: str, near: Collection[str]) -> int:
-        rack = self._places.get(bookie, DEFAULT_RACK)
-        return sum(rack == self._places.get(other, DEFAULT_RACK) for other in near)
+    def _crowding(self, bookie: str, neighbors: Collection[str]) -> int:
+        rack = self._locations.get(bookie, DEFAULT_RACK)
+        return sum(rack == self._locations.get(neighbor, DEFAULT_RACK) for neighbor in neighbors)
 
     def _refuse(self, verdict: Adherence, ensemble: Sequence[str], write_quorum: int) -> None:
         if self._enforce and verdict == Adherence.FAIL:
@@ -205,11 +215,11 @@ class RackPlacement(DefaultPlacement):
 
 
 class RegionPlacement(RackPlacement):
-    """Each write set is in at least `min_regions` regions, if it can in `desired_regions`.
+    """Each write set is in at least `min_regions` regions, if possible in `desired_regions`.
 
-    `places` tells each bookie's region and rack, ``/region/rack``. Fewer regions than
-    `min_regions` (or W) fail; fewer than `desired_regions` (default: all that `places` names),
-    or two bookies of a write set on one rack, meet the policy softly.
+    `places` maps bookies to locations, ``/region/rack``. Fewer regions than `min_regions` (or W)
+    fail; with fewer than `desired_regions` (default: all regions in `places`), or two bookies of a
+    write set on one rack, an ensemble meets the policy only softly.
     Source of the minimum: `reppMinimumRegionsForDurability`.
 
     >>> policy = RegionPlacement({"b1": "/eu/r1", "b2": "/eu/r2", "b3": "/us/r1"})
@@ -226,34 +236,38 @@ class RegionPlacement(RackPlacement):
         enforce: bool = False,
         seed: int | None = None,
     ) -> None:
-        """Take the places; `InvalidArgument` for one that is no ``/region/rack``."""
+        """Take the locations; raises `InvalidArgument` if one is no ``/region/rack``."""
         super().__init__(places, enforce=enforce, seed=seed)
-        for bookie, place in self._places.items():
-            if place.count("/") < 2:
-                raise InvalidArgument(f"{bookie} is at {place!r}, which is no /region/rack")
-        known = {_region(place) for place in self._places.values()}
+        for bookie, location in self._locations.items():
+            if location.count("/") < 2:
+                raise InvalidArgument(f"{bookie} is at {location!r}, which is no /region/rack")
+        regions = {_region_of(location) for location in self._locations.values()}
         min_regions = whole(1)("min_regions", min_regions)
-        desired = max(min_regions, len(known)) if desired_regions is None else desired_regions
-        self._min, self._desired = _checked_spread(min_regions, desired, "regions")
+        desired = max(min_regions, len(regions)) if desired_regions is None else desired_regions
+        self._min_count, self._desired_count = _check_spread(min_regions, desired, "regions")
 
-    def _verdict(self, group: Sequence[str], places: Sequence[str]) -> tuple[Adherence, str]:
-        regions = {_region(place) for place in places}
+    def _judge_set(
+        self, write_set: Sequence[str], locations: Sequence[str]
+    ) -> tuple[Adherence, str]:
+        regions = {_region_of(location) for location in locations}
         if self._enforce and DEFAULT_REGION in regions:
-            return Adherence.FAIL, f"{' '.join(group)}: one is in {DEFAULT_REGION}"
-        verdict = _spread(group, len(regions), self._min, self._desired, "regions")
-        if verdict[0] == Adherence.MEETS_STRICT and len(set(places)) < len(places):
-            return Adherence.MEETS_SOFT, f"{' '.join(group)}: two are on one rack"
+            return Adherence.FAIL, f"{' '.join(write_set)}: one is in {DEFAULT_REGION}"
+        verdict = _judge_spread(
+            write_set, len(regions), self._min_count, self._desired_count, "regions"
+        )
+        if verdict[0] == Adherence.MEETS_STRICT and len(set(locations)) < len(locations):
+            return Adherence.MEETS_SOFT, f"{' '.join(write_set)}: two are on one rack"
         return verdict
 
-    def _crowding(self, bookie: str, near: Collection[str]) -> int:
-        unknown = DEFAULT_REGION + DEFAULT_RACK
-        place = self._places.get(bookie, unknown)
-        others = [self._places.get(other, unknown) for other in near]
-        same_region = sum(_region(place) == _region(other) for other in others)
-        return same_region * (len(others) + 1) + sum(place == other for other in others)
+    def _crowding(self, bookie: str, neighbors: Collection[str]) -> int:
+        unknown_location = DEFAULT_REGION + DEFAULT_RACK
+        location = self._locations.get(bookie, unknown_location)
+        nearby = [self._locations.get(neighbor, unknown_location) for neighbor in neighbors]
+        same_region = sum(_region_of(location) == _region_of(neighbor) for neighbor in nearby)
+        return same_region * (len(nearby) + 1) + sum(location == neighbor for neighbor in nearby)
 
 
-def _checked_places(places: Mapping[str, str]) -> dict[str, str]:
+def _check_places(places: Mapping[str, str]) -> dict[str, str]:
     for bookie, place in instance(Mapping)("places", places).items():
         if not isinstance(place, str) or not place.startswith("/") or "" in place.split("/")[1:]:
             raise InvalidArgument(f"{bookie} is at {place!r}, which is no path such as /rack-1")
@@ -275,36 +289,39 @@ def check_sizes(ensemble_size: int, write_quorum: int, ack_quorum: int) -> None:
         )
 
 
-def _checked_spread(least: int, desired: int | None, what: str) -> tuple[int, int]:
-    least = whole(1)(f"min_{what}", least)
-    return least, least if desired is None else whole(least)(f"desired_{what}", desired)
+def _check_spread(minimum: int, desired: int | None, unit: str) -> tuple[int, int]:
+    minimum = whole(1)(f"min_{unit}", minimum)
+    return minimum, minimum if desired is None else whole(minimum)(f"desired_{unit}", desired)
 
 
-def _write_sets(ensemble: Sequence[str], write_quorum: int) -> Iterable[list[str]]:
-    """Yield the bookies of each of the E write sets that entries go to."""
+def _list_write_sets(ensemble: Sequence[str], write_quorum: int) -> Iterable[list[str]]:
+    """Yield the bookies of each of the ensemble's E write sets."""
     size = len(ensemble)
     for start in range(size):
-        yield [ensemble[(start + w) % size] for w in range(min(write_quorum, size))]
+        yield [ensemble[(start + offset) % size] for offset in range(min(write_quorum, size))]
 
 
-def _neighbours(ensemble: Sequence[str], at: int, write_quorum: int) -> list[str]:
-    """Return the bookies that share a write set with index `at`, gaps left out."""
+def _neighbors(ensemble: Sequence[str], index: int, write_quorum: int) -> list[str]:
+    """Return the bookies that share a write set with an index, without gaps."""
     size = len(ensemble)
-    reach = range(-write_quorum + 1, write_quorum)
-    others = {(at + step) % size for step in reach} - {at}
-    return [ensemble[other] for other in others if ensemble[other]]
+    distances = range(-write_quorum + 1, write_quorum)
+    neighbor_indexes = {(index + distance) % size for distance in distances} - {index}
+    return [ensemble[i] for i in neighbor_indexes if ensemble[i]]
 
 
-def _spread(
-    group: Sequence[str], found: int, least: int, desired: int, what: str
+def _judge_spread(
+    bookies: Sequence[str], count: int, minimum: int, desired: int, unit: str
 ) -> tuple[Adherence, str]:
-    """Return the verdict on a write set that is spread over `found` racks or regions."""
-    if found < min(len(group), least):
-        return Adherence.FAIL, f"{' '.join(group)}: {found} of {min(len(group), least)} {what}"
-    if found < min(len(group), desired):
-        return Adherence.MEETS_SOFT, f"{' '.join(group)}: {found} of {desired} {what} desired"
+    """Return the verdict on a write set that is spread over `count` racks or regions."""
+    if count < min(len(bookies), minimum):
+        return (
+            Adherence.FAIL,
+            f"{' '.join(bookies)}: {count} of {min(len(bookies), minimum)} {unit}",
+        )
+    if count < min(len(bookies), desired):
+        return Adherence.MEETS_SOFT, f"{' '.join(bookies)}: {count} of {desired} {unit} desired"
     return Adherence.MEETS_STRICT, ""
 
 
-def _region(place: str) -> str:
-    return "/" + place.split("/")[1]
+def _region_of(location: str) -> str:
+    return "/" + location.split("/")[1]
