@@ -242,7 +242,7 @@ def test_full_disks_while_another_is_registered(
     """Whatever becomes of its registration, a bookie without room takes no adds."""
     used = [0.5]
     with registered(uri, tmp_path, "b1", used=lambda path: used[0]) as bookie:
-        foreign = bookie._registration._foreign()
+        foreign = bookie._registration._owned_by_other_error()
         monkeypatch.setattr(bookie._registration, "_try_register", lambda: False)
         used[0] = 0.99
 
