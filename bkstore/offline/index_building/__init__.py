@@ -1,4 +1,4 @@
-"""Building a new index from rows that come in the order of keys: RocksDB or index files.
+"""Build a new index, RocksDB or index files, from rows in key order.
 
 Loads and rewrites do it. `row_writers` writes the rows as table files or index files, `assembly`
 puts these together, `ledger_states` adds the states; `row_comparison` compares the index with the

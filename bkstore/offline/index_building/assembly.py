@@ -1,6 +1,6 @@
-"""Putting an index together from finished pieces: table files, or trees of index files.
+"""Assemble an index from finished table files, or from trees of index files.
 
-The pieces come from any number of writers, in any order: their keys do not overlap. They are
+They may come from any number of writers, in any order, as their keys do not overlap. They are
 moved, not copied.
 """
 
@@ -36,7 +36,7 @@ def currents(top: Path, directories: int) -> list[Path]:
     """
     if directories == 1:
         return [top / "current"]
-    return [top / f"ledgers{at}" / "current" for at in range(directories)]
+    return [top / f"ledgers{dir_index}" / "current" for dir_index in range(directories)]
 
 
 def build(
@@ -46,67 +46,69 @@ def build(
     states: Mapping[LedgerId, LedgerState],
     files: Files = OS_FILES,
 ) -> None:
-    """Make the index of the pieces and the states in these directories; durable at return.
+    """Build the index in these directories from the files `made` and the states; durable on return.
 
-    Raises `WriteFailed` where the system refuses, `BkstoreError` for a piece that is not there
-    as its writer said.
+    Raises `WriteFailed` if the system refuses, and `BkstoreError` if a file is missing or has
+    another size than its writer reported.
     """
-    for piece in made:
-        _check_piece(to, piece)
-    for number, current in enumerate(currents):
+    for table_file in made:
+        _check_table_file(to, table_file)
+    for dir_index, current in enumerate(currents):
         with writing(current):
             files.makedirs(current)
-        here = [piece for piece in made if piece.directory == number]
-        mine = {
+        dir_files = [table_file for table_file in made if table_file.directory == dir_index]
+        dir_states = {
             ledger: state
             for ledger, state in states.items()
-            if ledger.ledger % len(currents) == number
+            if ledger.ledger % len(currents) == dir_index
         }
-        with _open_filled(to, current, here, mine, files) as index:
-            put_states(index, mine, _STATES_PER_FLUSH[to])
+        with _open_with_rows(to, current, dir_files, dir_states, files) as index:
+            put_states(index, dir_states, _STATES_PER_FLUSH[to])
 
 
-def _check_piece(to: str, piece: TableFile) -> None:
-    path = Path(piece.path)
-    there = path.is_dir() if to == "idx" else path.is_file()
-    if not there or (to != "idx" and path.stat().st_size != piece.bytes):
+def _check_table_file(to: str, table_file: TableFile) -> None:
+    path = Path(table_file.path)
+    exists = path.is_dir() if to == "idx" else path.is_file()
+    if not exists or (to != "idx" and path.stat().st_size != table_file.bytes):
         raise BkstoreError(
             f"{path}: is not here as its writer left it: the target must lie on storage that "
             "the driver and all executors share"
         )
 
 
-def _open_filled(
+def _open_with_rows(
     to: str,
     current: Path,
-    made: Sequence[TableFile],
+    table_files: Sequence[TableFile],
     states: Iterable[LedgerId],
     files: Files,
 ) -> EntryIndex:
-    """Return the writable index of a ``current/`` that has the pieces' rows.
+    """Move the files into a ``current/``, and open its index for writing.
 
-    `states` are the ledgers that it is going to have: whether any has a scope counts.
+    `states` are the ledgers that will be added: databases for scopes are made if any has one.
     """
     if to == "idx":
-        for piece in made:
-            _move_tree(Path(piece.path) / "current", current, files)
+        for table_file in table_files:
+            _move_tree(Path(table_file.path) / "current", current, files)
         return HierarchicalIndex(current, writable=True, files=files)
-    wide = any(piece.wide for piece in made) or any(name.scope for name in states)
-    if wide:
+    has_scope = any(table_file.wide for table_file in table_files) or any(
+        ledger_id.scope for ledger_id in states
+    )
+    if has_scope:
         write_marker(current, files)
-    for kind in ("", "-128") if wide else ("",):
-        path = current / f"locations{kind}"
+    for suffix in ("", "-128") if has_scope else ("",):
+        path = current / f"locations{suffix}"
         with closing(Database(path, database_options("locations"), files=files)) as database:
-            for piece in made:
-                if piece.wide == bool(kind):
-                    database.ingest(Path(piece.path))
-        # Both of a pair are made, whatever they hold: one alone is what a crash leaves.
-        Database(current / f"ledgers{kind}", database_options("ledgers"), files=files).close()
+            for table_file in table_files:
+                if table_file.wide == bool(suffix):
+                    database.ingest(Path(table_file.path))
+        # Both databases of a pair are always made: one alone would look like a crash.
+        Database(current / f"ledgers{suffix}", database_options("ledgers"), files=files).close()
     return RocksIndex(current, writable=True, files=files)
 
 
 def _move_tree(source: Path, current: Path, files: Files) -> None:
-    """Move the index files of one tree into another; their ledgers are different ones."""
+    """Move the index files of one tree into another, which has none of their ledgers."""
     with readable(source):
         tree = scan_trees([source])
     changed: set[Path] = set()
@@ -116,7 +118,7 @@ def _move_tree(source: Path, current: Path, files: Files) -> None:
             _make_folders(target.parent, changed, files)
             files.replace(path, target)
             changed.add(target.parent)
-        if any(name.scope for name in tree.files):
+        if any(ledger_id.scope for ledger_id in tree.files):
             write_marker(current, files)
     for folder in sorted(changed):
         with syncing(folder):
@@ -124,6 +126,7 @@ def _move_tree(source: Path, current: Path, files: Files) -> None:
 
 
 def _make_folders(folder: Path, changed: set[Path], files: Files) -> None:
+    """Make a folder and its missing parents; add each folder with a new entry to `changed`."""
     if not folder.is_dir():
         _make_folders(folder.parent, changed, files)
         files.mkdir(folder)

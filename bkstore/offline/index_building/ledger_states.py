@@ -1,4 +1,4 @@
-"""Ledger states of a new index: whether the layout has a place for them, stored, compared."""
+"""Check, store and compare the ledger states of a new index."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from bkstore.index.api import EntryIndex, LedgerState
 
 
 def check_states(states: Mapping[LedgerId, LedgerState], to: str, what: str = "load") -> None:
-    """Raise `UnsupportedLayout` where the layout has no place for a state; `what` is advice."""
-    limbo = [name for name, state in states.items() if state.limbo]
+    """Raise `UnsupportedLayout`, with the advice `what`, if the layout cannot store a state."""
+    limbo = [ledger_id for ledger_id, state in states.items() if state.limbo]
     if to == "idx" and limbo:
         more = f" and {len(limbo) - 1} more are" if len(limbo) > 1 else " is"
         raise UnsupportedLayout(
@@ -22,21 +22,21 @@ def check_states(states: Mapping[LedgerId, LedgerState], to: str, what: str = "l
 
 
 def put_states(index: EntryIndex, states: Mapping[LedgerId, LedgerState], per_flush: int) -> None:
-    """Store the states that the index has not yet, durably; flush after each `per_flush`."""
+    """Store the states that the index does not have yet, durably; flush after each `per_flush`."""
     count = 0
-    for name, state in states.items():
-        if _has(index, name, state):
+    for ledger_id, state in states.items():
+        if _has_state(index, ledger_id, state):
             continue
-        index.set_state(name, state)
+        index.set_state(ledger_id, state)
         count += 1
         if count % per_flush == 0:
             index.flush()
     index.flush()
 
 
-def _has(index: EntryIndex, name: LedgerId, state: LedgerState) -> bool:
+def _has_state(index: EntryIndex, ledger_id: LedgerId, state: LedgerState) -> bool:
     try:
-        return index.state(name) == state
+        return index.state(ledger_id) == state
     except NoSuchLedger:
         return False
 
@@ -47,15 +47,17 @@ def compare_states(
     out: Path,
     origin: str = "the dump",
 ) -> None:
-    """Raise `CorruptionError` unless the index says the same of each ledger."""
-    for name, state in states.items():
-        found = index.state(name)
-        if found != state:
-            reason = f"ledger {name} is {_shown(found)} here, {_shown(state)} in {origin}"
+    """Raise `CorruptionError` unless the index has the same state of each ledger."""
+    for ledger_id, state in states.items():
+        actual = index.state(ledger_id)
+        if actual != state:
+            reason = (
+                f"ledger {ledger_id} is {_describe(actual)} here, {_describe(state)} in {origin}"
+            )
             raise CorruptionError(out, None, reason)
 
 
-def _shown(state: LedgerState) -> str:
-    lac = None if state.explicit_lac is None else state.explicit_lac.hex()
+def _describe(state: LedgerState) -> str:
+    explicit_lac = None if state.explicit_lac is None else state.explicit_lac.hex()
     flags = f"fenced={state.fenced}, limbo={state.limbo}"
-    return f"({flags}, explicit LAC {lac}, key of {len(state.master_key)} bytes)"
+    return f"({flags}, explicit LAC {explicit_lac}, key of {len(state.master_key)} bytes)"

@@ -1,4 +1,4 @@
-"""Comparing an index with the rows it was made of, row by row."""
+"""Compare an index with the rows from which it was built, row by row."""
 
 from __future__ import annotations
 
@@ -18,44 +18,54 @@ def compare_rows(
     out: Path,
     origin: str = "the dump",
 ) -> int:
-    """Return how many rows both have; both come in the order of keys, in batches of any size.
+    """Compare rows that come in key order, in batches of any size; return the number of rows.
 
-    `origin` is where the expected ones are from, in words. Raises `CorruptionError` at the first
-    row that differs, is missing, or is one too many. Memory: a batch of each.
+    `origin` describes the source of the expected rows. Raises `CorruptionError` at the first row
+    that differs, is missing, or is one too many. Memory: a batch of each.
     """
     count = 0
-    for one, other in _aligned(iter(expected), iter(found), out, origin):
-        for mine, theirs in zip(one[1:], other[1:]):
-            if not np.array_equal(mine, theirs):
-                at = int(np.flatnonzero(mine != theirs)[0])
+    for ours, theirs in _align_batches(iter(expected), iter(found), out, origin):
+        for expected_column, found_column in zip(ours[1:], theirs[1:]):
+            if not np.array_equal(expected_column, found_column):
+                row = int(np.flatnonzero(expected_column != found_column)[0])
                 raise CorruptionError(
-                    out, None, f"{_row(other, at)} is here, {_row(one, at)} in {origin}"
+                    out,
+                    None,
+                    f"{_describe(theirs, row)} is here, {_describe(ours, row)} in {origin}",
                 )
-        count += one.entry_id.size
+        count += ours.entry_id.size
     return count
 
 
-def _aligned(
+def _align_batches(
     expected: Iterator[IndexBatch], found: Iterator[IndexBatch], out: Path, origin: str
 ) -> Iterator[tuple[IndexBatch, IndexBatch]]:
-    """Yield the rows of both in batches of equal size."""
-    one, other = next(expected, None), next(found, None)
-    while one is not None and other is not None:
-        size = min(one.entry_id.size, other.entry_id.size)
-        yield _part(one, 0, size), _part(other, 0, size)
-        one = _part(one, size) if one.entry_id.size > size else next(expected, None)
-        other = _part(other, size) if other.entry_id.size > size else next(found, None)
-    if one is not None:
-        raise CorruptionError(out, None, f"{_row(one, 0)} is in {origin}, and not here")
-    if other is not None:
-        raise CorruptionError(out, None, f"{_row(other, 0)} is here, and not in {origin}")
+    """Yield the rows of both in batches of equal size; raise if one has more rows."""
+    expected_rows, found_rows = next(expected, None), next(found, None)
+    while expected_rows is not None and found_rows is not None:
+        size = min(expected_rows.entry_id.size, found_rows.entry_id.size)
+        yield _slice_rows(expected_rows, 0, size), _slice_rows(found_rows, 0, size)
+        expected_rows = (
+            _slice_rows(expected_rows, size)
+            if expected_rows.entry_id.size > size
+            else next(expected, None)
+        )
+        found_rows = (
+            _slice_rows(found_rows, size) if found_rows.entry_id.size > size else next(found, None)
+        )
+    if expected_rows is not None:
+        raise CorruptionError(
+            out, None, f"{_describe(expected_rows, 0)} is in {origin}, and not here"
+        )
+    if found_rows is not None:
+        raise CorruptionError(out, None, f"{_describe(found_rows, 0)} is here, and not in {origin}")
 
 
-def _part(rows: IndexBatch, start: int, stop: int | None = None) -> IndexBatch:
+def _slice_rows(rows: IndexBatch, start: int, stop: int | None = None) -> IndexBatch:
     return IndexBatch(*(column[start:stop] for column in rows))
 
 
-def _row(rows: IndexBatch, at: int) -> str:
-    _, scope, ledger, entry, location = (int(column[at]) for column in rows)
-    name = LedgerId.from_signed(scope, ledger)
-    return f"ledger {name}, entry {entry}, location {location:#x}"
+def _describe(rows: IndexBatch, row: int) -> str:
+    _, scope_id, signed_ledger, entry_id, location = (int(column[row]) for column in rows)
+    ledger_id = LedgerId.from_signed(scope_id, signed_ledger)
+    return f"ledger {ledger_id}, entry {entry_id}, location {location:#x}"

@@ -1,8 +1,8 @@
-"""RowsByLog: every row of an index by the entry log that it points into, in bounded memory.
+"""RowsByLog: group all rows of an index by the entry log they point into, in bounded memory.
 
-An index is in the order of ledgers, a log in that of writing. So rows are sorted by location in
-pieces of a million, written to one scratch file, and read back a stretch of a log at a time: a
-merge of the pieces, at the cost of one write and one read of 32 bytes a row.
+An index is ordered by ledger, a log by time of writing. So rows are sorted by location in pieces
+of a million, written to one scratch file, and read back a stretch of a log at a time, which merges
+the pieces. Cost: one write and one read of 32 bytes a row.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ PIECE = 1 << 20
 STRETCH_BITS = 24
 """A stretch is 16 MiB of a log, which has half a million records at most."""
 
-_ROW = 32
+_ROW_BYTES = 32
 _COLUMNS = 4  # scope, ledger, entry, location
 
 Segment = tuple[int, int, int]
-"""Rows of one stretch in one piece: its number in the log, the first row in the file, how many."""
+"""Rows of one stretch in one piece: stretch number in the log, first row in the file, count."""
 
 
 @dataclass
 class _Piece:
-    """One sorted piece: for each stretch in it its directory and location, first row and count."""
+    """One sorted piece: directory, number, first row and row count of each stretch in it."""
 
     dir_index: Int64Array
     stretch: Int64Array
@@ -43,7 +43,7 @@ class _Piece:
 
 @dataclass
 class RowsByLog:
-    """Takes index rows in any order; `of` gives those of one log, `LogRows` as they are needed.
+    """Takes index rows in any order; `of` returns those of one log, `LogRows` reads them lazily.
 
     `path` is the scratch file; `dir_index` is the directory of the log (-1: in none). Disk: 32
     bytes a row. Memory: one piece, and 32 bytes for each stretch and piece.
@@ -52,29 +52,29 @@ class RowsByLog:
     path: Path
     files: Files = OS_FILES
     rows: int = 0
-    _waiting: list[IndexBatch] = field(default_factory=list)
-    _held: int = 0
+    _pending: list[IndexBatch] = field(default_factory=list)
+    _pending_rows: int = 0
     _pieces: list[_Piece] = field(default_factory=list)
 
     def add(self, rows: IndexBatch) -> None:
-        """Take rows."""
-        self._waiting.append(rows)
-        self._held += rows.entry_id.size
-        if self._held >= PIECE:
+        """Add rows."""
+        self._pending.append(rows)
+        self._pending_rows += rows.entry_id.size
+        if self._pending_rows >= PIECE:
             self.finish()
 
     def finish(self) -> None:
-        """Write what waits; call it behind the last rows."""
-        if not self._waiting:
+        """Write the pending rows as a sorted piece; must be called after the last `add`."""
+        if not self._pending:
             return
-        rows = IndexBatch.joined(self._waiting)
-        self._waiting, self._held = [], 0
+        rows = IndexBatch.joined(self._pending)
+        self._pending, self._pending_rows = [], 0
         order = np.lexsort((rows.location, rows.dir_index))
-        numbers, stretches = rows.dir_index[order], rows.location[order] >> STRETCH_BITS
-        opens = (np.diff(numbers) != 0) | (np.diff(stretches) != 0)
-        starts = np.concatenate(([0], np.flatnonzero(opens) + 1))
+        dir_indexes, stretches = rows.dir_index[order], rows.location[order] >> STRETCH_BITS
+        is_new_stretch = (np.diff(dir_indexes) != 0) | (np.diff(stretches) != 0)
+        starts = np.concatenate(([0], np.flatnonzero(is_new_stretch) + 1))
         counts = np.diff(np.append(starts, order.size))
-        piece = _Piece(numbers[starts], stretches[starts], starts + self.rows, counts)
+        piece = _Piece(dir_indexes[starts], stretches[starts], starts + self.rows, counts)
         table = np.column_stack([column[order] for column in rows[1:]])
         append_spill(self.path, table.data, self.files)
         self._pieces.append(piece)
@@ -82,36 +82,38 @@ class RowsByLog:
 
     def logs(self) -> list[tuple[int, int]]:
         """Return the (directory number, log id) that rows point into, sorted."""
-        found: set[tuple[int, int]] = set()
+        logs: set[tuple[int, int]] = set()
         for piece in self._pieces:
             pairs = zip(piece.dir_index.tolist(), (piece.stretch >> (32 - STRETCH_BITS)).tolist())
-            found.update(pairs)
-        return sorted(found)
+            logs.update(pairs)
+        return sorted(logs)
 
     def segments(self, dir_index: int, log_id: int) -> list[Segment]:
-        """Return where the rows of one log are in the file, by stretch."""
-        found: list[Segment] = []
+        """Return the positions of one log's rows in the file, by stretch."""
+        segments: list[Segment] = []
         for piece in self._pieces:
-            own = (piece.dir_index == dir_index) & (piece.stretch >> (32 - STRETCH_BITS) == log_id)
-            columns = (
-                piece.stretch[own] & ((1 << (32 - STRETCH_BITS)) - 1),
-                piece.first[own],
-                piece.count[own],
+            is_in_log = (piece.dir_index == dir_index) & (
+                piece.stretch >> (32 - STRETCH_BITS) == log_id
             )
-            found += zip(*(column.tolist() for column in columns))
-        return sorted(found)
+            columns = (
+                piece.stretch[is_in_log] & ((1 << (32 - STRETCH_BITS)) - 1),
+                piece.first[is_in_log],
+                piece.count[is_in_log],
+            )
+            segments += zip(*(column.tolist() for column in columns))
+        return sorted(segments)
 
     def of(self, dir_index: int, log_id: int) -> IndexBatch:
         """Return all rows of one log, by location. Memory: 64 bytes a row."""
         parts = LogRows(self.path, self.segments(dir_index, log_id)).rest()
         rows = np.concatenate([np.empty((0, _COLUMNS), np.int64), *parts])
         scope, ledger, entry, position = map(np.ascontiguousarray, rows.T)
-        directory = np.full(position.size, dir_index)
-        return IndexBatch(directory, scope, ledger, entry, make_locations(log_id, position))
+        dir_indexes = np.full(position.size, dir_index)
+        return IndexBatch(dir_indexes, scope, ledger, entry, make_locations(log_id, position))
 
 
 class LogRows:
-    """The rows of one log in ascending positions, read as far as they are asked for.
+    """The rows of one log by ascending position, read on demand.
 
     Memory: the rows of one stretch.
     """
@@ -125,7 +127,7 @@ class LogRows:
         self.count = sum(count for _, _, count in segments)
 
     def upto(self, position: int) -> Int64Array:
-        """Return the rows not yet given that point at or before `position`: int64[n, 4].
+        """Return the next rows, up to those that point at `position`: int64[n, 4].
 
         Columns: scope, ledger, entry, position.
         """
@@ -134,32 +136,33 @@ class LogRows:
             end = int(np.searchsorted(self._positions, position, "right"))
             parts.append(self._rows[:end])
             self._rows, self._positions = self._rows[end:], self._positions[end:]
-            if self._rows.size or not self._waits(position):
+            if self._rows.size or not self._has_segment_before(position):
                 return parts[0] if len(parts) == 1 else np.concatenate(parts)
-            self._load()
+            self._load_stretch()
 
     def rest(self) -> Iterator[Int64Array]:
-        """Yield all rows not yet given, a stretch at a time."""
+        """Yield all further rows, a stretch at a time."""
         if self._rows.size:
             yield self.upto(1 << 32)
         while self._next < len(self._segments):
-            self._load()
+            self._load_stretch()
             rows, self._rows = self._rows, self._rows[:0]
             self._positions = self._positions[:0]
             yield rows
 
-    def _waits(self, position: int) -> bool:
+    def _has_segment_before(self, position: int) -> bool:
         if self._next == len(self._segments):
             return False
         return self._segments[self._next][0] << STRETCH_BITS <= position
 
-    def _load(self) -> None:
+    def _load_stretch(self) -> None:
+        """Read the next stretch from all pieces, sorted by position."""
         stretch = self._segments[self._next][0]
         parts = []
         with opened_spill(self._path) as spill:
             while self._next < len(self._segments) and self._segments[self._next][0] == stretch:
                 _, first, count = self._segments[self._next]
-                data = spill.read(first * _ROW, count * _ROW)
+                data = spill.read(first * _ROW_BYTES, count * _ROW_BYTES)
                 parts.append(np.frombuffer(data, np.int64).reshape(-1, _COLUMNS))
                 self._next += 1
         rows = np.concatenate(parts)
