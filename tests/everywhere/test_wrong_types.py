@@ -210,15 +210,16 @@ CALLS: dict[type, str] = {
     ),
     HierarchicalIndex: (
         "availability availability_many checked_state delete delete_many entries get get_many "
-        "items last_entry ledgers put put_many set_state state header path"
+        "items last_entry ledgers put put_many set_state state header path has_ledger "
+        "can_store_explicit_lac"
     ),
     RocksIndex: (
         "availability availability_many checked_state delete delete_many entries get get_many "
-        "items last_entry ledgers put put_many set_state state"
+        "items last_entry ledgers put put_many set_state state has_ledger can_store_explicit_lac"
     ),
     MemtableIndex: (
         "availability availability_many checked_state delete delete_many entries get get_many "
-        "items last_entry ledgers put put_many set_state state"
+        "items last_entry ledgers put put_many set_state state has_ledger can_store_explicit_lac"
     ),
     BookieDir: (
         "dir_indexes find_logs locate log_file log_metadata read_entries read_entry scan_ledger "
@@ -240,6 +241,7 @@ ELSEWHERE = {
     "bulk_load",
     "refuse_output",
     "metadata_cache",
+    "take_entry",  # its arguments are checked by `LedgerStorage.add_entry` and `Bookie.add_entry`
 }
 
 
