@@ -113,7 +113,7 @@ class HierarchicalIndex(HierarchicalReader):
                 file_slots.overwrite(fd, data, 0, self._files)
 
     def can_store_explicit_lac(self, ledger: LedgerLike) -> bool:
-        """Return False for a header of version 0 that `header_version=0` lets be; one read."""
+        """Return False for a ledger whose header has version 0 and keeps it; reads the header."""
         name = LedgerId.of(ledger)
         if self._compat or self._header_version != idxfile.VERSION_0:
             return True  # in compat mode version 0 takes it and drops it

@@ -118,7 +118,7 @@ class LedgerStates:
     def flush(self, names: Iterable[LedgerId] | None = None) -> None:
         """Hand changed states to the index (of `names` only); the index's flush syncs them.
 
-        Where the index has no field for explicit LACs, they stay in memory, as in `FileInfo`.
+        An explicit LAC that the index has no field for stays in memory only, as in `FileInfo`.
         """
         for name in sorted(self._dirty if names is None else self._dirty.intersection(names)):
             state = self._known[name]
