@@ -115,8 +115,8 @@ class HierarchicalIndex(HierarchicalReader):
     def can_store_explicit_lac(self, ledger: LedgerLike) -> bool:
         """Return False for a ledger whose header has version 0 and keeps it; reads the header."""
         name = LedgerId.of(ledger)
-        if self._compat or self._header_version != idxfile.VERSION_0:
-            return True  # in compat mode version 0 takes it and drops it
+        if self._header_version != idxfile.VERSION_0:
+            return True
         try:
             return self.header(name).version != idxfile.VERSION_0
         except NoSuchLedger:
