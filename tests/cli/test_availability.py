@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -110,3 +114,38 @@ def test_unlike_stripe_without_end(
 
     assert (2, "", 1) == (code, out, err.count("\n"))
     assert "sequences would have to be written one by one, at most 1000 are" in err
+
+
+def test_folders_of_other_ledgers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of index files the ledger's own is looked at alone: others may be in unreadable folders.
+
+    The ledger's own folder must be readable; then it is not taken for unknown.
+    """
+    with HierarchicalIndex(tmp_path / "current", writable=True) as index:
+        index.put_many(7, [0, 1], [1, 2])
+        index.put_many(0x1234567, [0], [3])
+    (other,) = (tmp_path / "current").rglob("1234567.idx")
+    (own,) = (tmp_path / "current").rglob("7.idx")
+    words = ["availability", str(tmp_path), "--ledger-id", "7"]
+    refused: list[Path] = [other.parent]
+
+    def refuse(call: Callable[..., Any]) -> Callable[..., Any]:
+        def act(path: Any = ".", *more: Any, **options: Any) -> Any:
+            places = [Path(os.fspath(path)), *Path(os.fspath(path)).parents]
+            if any(place in refused for place in places):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+            return call(path, *more, **options)
+
+        return act
+
+    for name in ("scandir", "listdir", "lstat", "open"):
+        monkeypatch.setattr(os, name, refuse(getattr(os, name)))
+    assert 0 == main(words)
+    assert "0..0/2/0" in capsys.readouterr().out
+
+    refused[:] = [own.parent]
+
+    assert 2 == main(words)
+    assert "Permission denied" in capsys.readouterr().err

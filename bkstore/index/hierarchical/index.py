@@ -116,10 +116,10 @@ class HierarchicalIndex(HierarchicalReader):
                 file_slots.overwrite(fd, data, 0, self._files)
 
     def can_store_explicit_lac(self, ledger: LedgerLike) -> bool:
-        """Return False if the header is of version 0 and `header_version` is 0 too; one read."""
+        """Return False for a ledger whose header has version 0 and keeps it; reads the header."""
         ledger_id = LedgerId.of(ledger)
-        if self._compat or self._header_version != idxfile.VERSION_0:
-            return True  # in compat mode version 0 accepts it and drops it
+        if self._header_version != idxfile.VERSION_0:
+            return True
         try:
             return self.header(ledger_id).version != idxfile.VERSION_0
         except NoSuchLedger:

@@ -80,7 +80,7 @@ class BookieClientSuite:
 
     def serve(self, path: Path) -> ServedBookie:
         """Return a new bookie with its files below `path`, served, and a client of it."""
-        raise NotImplementedError
+        pytest.fail(f"{type(self).__name__} does not say how its bookie is served (serve)")
 
     @pytest.fixture
     def served(self, tmp_path: Path) -> Iterator[ServedBookie]:

@@ -123,7 +123,7 @@ def _results(told: str) -> list[Result]:
             continue
         begun.pop(test, None)
         detail = " ".join(rest)
-        if "TestCouldNotBeSkippedException" in detail:  # looks inside, and its cleanup failed then
+        if "TestCouldNotBeSkippedException" in detail:  # aborted, and then its cleanup failed
             status = "ABORTED"
         found.append(Result(test, status, detail))
     return [*found, *(Result(test, "ENDED") for test in begun)]

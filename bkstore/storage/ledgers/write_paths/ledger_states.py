@@ -120,7 +120,7 @@ class LedgerStates:
     def flush(self, names: Iterable[LedgerId] | None = None) -> None:
         """Write changed states (of `names` only, if given) to the index, without a sync.
 
-        If the index has no field for explicit LACs, they stay in memory, as in `FileInfo`.
+        An explicit LAC that the index has no field for stays in memory only, as in `FileInfo`.
         """
         for ledger_id in sorted(self._dirty if names is None else self._dirty.intersection(names)):
             state = self._states[ledger_id]
