@@ -1,10 +1,10 @@
-"""The disk: opening what is there, changing it, and what the system says of both.
+"""The file system: opening files, changing the disk, and the errors of both.
 
-`disk_changes` has `Files`, the few calls by which writers change the disk, and is the one to read
-first: a crash test puts its own in that place. `opening` is the one way by which readers open a
-file, `os_errors` turns the system's refusals into errors of ours, `lock_files` keeps others out,
-`scratch` has directories that do not outlive their maker, `spill_files` rows that do not fit into
-memory, `user_outputs` writes a file that a user named: whole, or not at all.
+`disk_changes` has `Files`, the calls by which writers change the disk: read it first. Crash tests
+replace it. `opening` opens regular files for all readers, `os_errors` turns `OSError` into
+bkstore's errors, `lock_files` locks a directory against other processes, `scratch` has temporary
+directories that are removed even after a kill, `spill_files` rows that do not fit into memory,
+`user_outputs` writes a file that a user named: completely, or not at all.
 """
 
 __all__ = [

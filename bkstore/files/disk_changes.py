@@ -1,9 +1,9 @@
-"""Files: the few calls by which writers change the disk, as one object.
+"""Files: the calls by which writers change the disk, as one object.
 
 Everything that bkstore writes below a bookie's directories goes through a `Files`, except the
-inside of RocksDB databases. That is what makes two things possible without touching a writer:
-crash tests over a layer that drops whatever was not synced, and faults on demand (a full disk,
-a failing n-th write); both live in `bkstore.testing`. Reading needs no layer.
+inside of RocksDB databases. So tests can replace it without changing a writer: by a layer that
+drops whatever was not synced (crash tests), or one that injects faults (a full disk, a failing n-th
+write); both are in `bkstore.testing`. Reading needs no layer.
 """
 
 from __future__ import annotations
@@ -23,49 +23,49 @@ StrPath = str | os.PathLike[str]
 
 
 class SyncNotBegun(OSError):
-    """What is to be synced cannot be opened (too many open files, say): no sync was tried.
+    """The file to be synced cannot be opened (too many open files, say): no sync was tried.
 
-    Unlike after a failed sync nothing may have been dropped, so the same call may come again.
+    Unlike after a failed sync no data can have been lost, so the same call may be repeated.
     """
 
 
 class Files:
     """The operating system's files. Stateless, so safe between threads and across a fork.
 
-    Raises `OSError` as the system does. A path that is made durable needs two calls: `fsync` of
+    Raises `OSError` as the system does. To make a new file durable takes two calls: `fsync` of
     the file for its bytes, `sync_dir` of its directory for its name.
     """
 
     def open(self, path: StrPath, flags: int, mode: int = 0o644) -> int:
-        """Return a descriptor; a file that is created has `mode`, less the umask."""
+        """Return a descriptor; a file that is created gets `mode`, less the umask."""
         return os.open(path, flags | os.O_CLOEXEC, mode)
 
     def fresh(self, path: StrPath, mode: int = 0o644) -> int:
-        """Return a descriptor of a new, empty file under a name that is the writer's own.
+        """Return a descriptor of a new, empty file at a path that only this writer uses.
 
-        What a crash left there goes; a link goes itself, and what it points to stays as it is.
-        `FileExistsError` where another puts something there at the same moment.
+        Removes a file that a crash left there; of a link only the link, not its target. Raises
+        `FileExistsError` if another process creates the path at the same moment.
         """
         if os.path.lexists(path):
             self.unlink(path)
         return self.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
 
     def close(self, fd: int) -> None:
-        """Close a descriptor of `open`; syncs nothing."""
+        """Close a descriptor; does not sync."""
         os.close(fd)
 
     def pwrite(self, fd: int, data: bytes | bytearray | memoryview, offset: int) -> None:
         """Write all of `data` at `offset`."""
-        # Views are let go even if the error that leaves here is kept: a bytearray of which
-        # there are views cannot grow.
+        # Release the views even if somebody keeps the error and its frames: a bytearray with
+        # exported views cannot grow.
         with memoryview(data) as whole, whole.cast("B") as view:
-            done = 0
-            while done < len(view):
-                with view[done:] as rest:
-                    done += os.pwrite(fd, rest, offset + done)
+            written = 0
+            while written < len(view):
+                with view[written:] as unwritten:
+                    written += os.pwrite(fd, unwritten, offset + written)
 
     def truncate(self, fd: int, size: int) -> None:
-        """Set a file's length; a longer one ends in zeros."""
+        """Set a file's length; an extension reads as zeros."""
         os.ftruncate(fd, size)
 
     def fsync(self, fd: int) -> None:
@@ -73,36 +73,36 @@ class Files:
         os.fsync(fd)
 
     def sync_dir(self, path: StrPath) -> None:
-        """Make the names in a directory durable; `SyncNotBegun` if it cannot be opened."""
+        """Make the names in a directory durable; raises `SyncNotBegun` if it cannot be opened."""
         try:
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
-            raise _not_begun(error) from error
+            raise _sync_not_begun(error) from error
         try:
             os.fsync(fd)
         finally:
             os.close(fd)
 
     def makedirs(self, path: StrPath) -> None:
-        """Make a directory and those above it, durably, unless it is there.
+        """Create a directory and its missing parents, durably, unless it exists.
 
-        The lowest one that is there may have been made by a call that ended before its sync;
-        those above it were not, so its name is synced too.
+        The lowest existing one may have been created by a call that ended before its sync, so its
+        name is synced too; the ones above it were synced before it was created.
         """
         missing: list[Path] = []
-        place = Path(path)
-        while not place.is_dir():
-            missing.append(place)
-            place = place.parent
-        # What lies in a directory that may not be read was not made by us.
-        if os.access(place.parent, os.R_OK | os.X_OK):
-            self.sync_dir(place.parent)
-        for folder in reversed(missing):
-            self.mkdir(folder)
-            self.sync_dir(folder.parent)
+        directory = Path(path)
+        while not directory.is_dir():
+            missing.append(directory)
+            directory = directory.parent
+        # A parent without permission to read cannot be synced, nor was it created by bkstore.
+        if os.access(directory.parent, os.R_OK | os.X_OK):
+            self.sync_dir(directory.parent)
+        for new_directory in reversed(missing):
+            self.mkdir(new_directory)
+            self.sync_dir(new_directory.parent)
 
     def mkdir(self, path: StrPath) -> None:
-        """Make one directory, unless it is there."""
+        """Create one directory, unless it exists."""
         try:
             os.mkdir(path)
         except FileExistsError:
@@ -110,7 +110,7 @@ class Files:
                 raise
 
     def replace(self, source: StrPath, target: StrPath) -> None:
-        """Rename a file, over `target` if that is there; atomic."""
+        """Rename a file atomically, replacing `target` if it exists."""
         os.replace(source, target)
 
     def link(self, source: StrPath, target: StrPath) -> None:
@@ -118,11 +118,11 @@ class Files:
         os.link(source, target)
 
     def symlink(self, target: StrPath, path: StrPath) -> None:
-        """Make a link at `path` to a name, which need not be there."""
+        """Create a symbolic link at `path` to `target`, which need not exist."""
         os.symlink(target, path)
 
     def unlink(self, path: StrPath) -> None:
-        """Remove a name; `FileNotFoundError` if it is not there."""
+        """Remove a name; raises `FileNotFoundError` if it does not exist."""
         os.unlink(path)
 
     def rmdir(self, path: StrPath) -> None:
@@ -130,33 +130,33 @@ class Files:
         os.rmdir(path)
 
     def remove_tree(self, path: StrPath) -> None:
-        """Remove a directory with what is below it; of a link only the link."""
+        """Remove a directory and all below it; of a link only the link."""
         if os.path.islink(path):
             self.unlink(path)
         else:
             shutil.rmtree(path)
 
     def write_file(self, path: StrPath, data: bytes, durable: bool = True) -> None:
-        """Write a small file at once: readers see the old content or the new.
+        """Write a small file atomically: readers see the old content or the new.
 
-        It grows under its name and ``.tmp``, made anew, so it is for folders of the writer's own.
-        If not `durable`, a crash may leave the old one, the new one, or an empty file.
+        Replaces any file of that name plus ``.tmp``, so the directory must be the writer's own.
+        If not `durable`, a crash may leave the old content, the new one, or an empty file.
         """
         target = Path(path)
-        scratch = target.with_name(target.name + ".tmp")
-        fd = self.fresh(scratch)
+        temporary = target.with_name(target.name + ".tmp")
+        fd = self.fresh(temporary)
         try:
             self.pwrite(fd, data, 0)
             if durable:
                 self.fsync(fd)
         finally:
             self.close(fd)
-        self.replace(scratch, target)
+        self.replace(temporary, target)
         if durable:
             self.sync_dir(target.parent)
 
     def fsync_paths(self, paths: Sequence[StrPath]) -> None:
-        """Make files and directories durable that are not open here; gone ones are left out."""
+        """Sync files and directories by path; skips paths that do not exist."""
         for path in paths:
             if os.path.isdir(path):
                 self.sync_dir(path)
@@ -164,32 +164,32 @@ class Files:
                 self.sync_file(path)
 
     def sync_file(self, path: StrPath) -> None:
-        """Make a file durable that is not open here; `SyncNotBegun` if it cannot be opened."""
+        """Sync a file by path; raises `SyncNotBegun` if it cannot be opened."""
         try:
             fd = self.open(path, os.O_RDWR)
         except OSError as error:
-            raise _not_begun(error) from error
+            raise _sync_not_begun(error) from error
         try:
             self.fsync(fd)
         finally:
             self.close(fd)
 
     def database_opened(self, path: StrPath, options: Options | None = None) -> None:
-        """Be told that RocksDB is about to write in `path`; for layers that simulate.
+        """Do nothing; a simulating layer learns here that RocksDB is about to write in `path`.
 
-        `options` are those it is opened with: a layer may have it count its own syncs.
+        `options` are those it is opened with: a layer may make RocksDB report its syncs in them.
         """
 
     def database_synced(self, path: StrPath) -> None:
-        """Be told that RocksDB has made all it was given durable; for layers that simulate."""
+        """Do nothing; a simulating layer learns here that RocksDB has synced all its writes."""
 
 
-def _not_begun(error: OSError) -> SyncNotBegun:
+def _sync_not_begun(error: OSError) -> SyncNotBegun:
     return SyncNotBegun(error.errno, error.strerror, error.filename)
 
 
 OS_FILES = Files()
-"""The operating system's files, the default everywhere."""
+"""The default everywhere."""
 
 check_files = instance(Files)
-"""``check_files("files", files)``: for whatever takes a layer of files."""
+"""Checks the argument of functions that take a `Files`: ``check_files("files", files)``."""

@@ -1,11 +1,10 @@
-"""Lock files: held by `flock`, so that the system lets go when a process ends, however it does.
+"""Lock files: held by `flock`, so that the system releases them however a process ends.
 
-A lock file is made where there is none, and never written, truncated or reached through a link:
-what has its name and is another thing is refused as it is.
+A lock file is created if it does not exist, and never written, truncated or reached through a link:
+anything of its name that is no regular file is refused and left alone.
 
-Who only asks whether a file is locked shares the lock for a moment, since `flock` has no other
-way to ask. So a lock that is refused, and can be shared, is held by such probes alone: whoever
-wants it tries again.
+`is_locked` takes the shared lock for a moment, since `flock` has no other way to ask. So if the
+exclusive lock is refused but the shared one is not, only such probes hold it: try again.
 """
 
 from __future__ import annotations
@@ -21,40 +20,40 @@ from bkstore.errors import DirectoryInUse, UnsupportedLayout
 from bkstore.files.disk_changes import StrPath
 from bkstore.files.os_errors import writing
 
-_PROBE_SECONDS = 30.0
-"""How long probes may keep a lock shared before they count as its holders: each needs some us."""
+_MAX_PROBE_SECONDS = 30.0
+"""Probes that hold a lock for longer count as its holders; each takes some microseconds."""
 
-_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_OPEN_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 def lock_file(path: StrPath, flags: int = os.O_CREAT) -> int:
-    """Return a descriptor of the lock file, not locked yet; `flags` beside those of reading it.
+    """Return a descriptor of the lock file, not locked yet; `flags` are added to those of `open`.
 
-    Raises `UnsupportedLayout` for what is no regular file, a link too; `WriteFailed` where the
-    system refuses.
+    Raises `UnsupportedLayout` if it is a link or no regular file, `WriteFailed` if the system
+    refuses.
     """
     with writing(path):
         try:
-            fd = os.open(path, _FLAGS | flags, 0o644)
+            fd = os.open(path, _OPEN_FLAGS | flags, 0o644)
         except OSError as error:
             if error.errno not in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
                 raise
-            raise _no_lock(path) from None
+            raise _not_a_lock_error(path) from None
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise _no_lock(path)
+        raise _not_a_lock_error(path)
     return fd
 
 
-def _no_lock(path: StrPath) -> UnsupportedLayout:
+def _not_a_lock_error(path: StrPath) -> UnsupportedLayout:
     return UnsupportedLayout(f"{os.fspath(path)}: is no regular file, so no lock of ours")
 
 
 def held_lock(path: StrPath, taken: str, wait: bool = False) -> int:
-    """Return the descriptor of the locked file; closing it lets go.
+    """Return the descriptor of the locked file; closing it releases the lock.
 
-    Raises `DirectoryInUse` with the text `taken` where another holds it, unless `wait`; else as
-    `lock_file`.
+    Raises `DirectoryInUse` with the message `taken` if another process holds the lock, unless
+    `wait`; otherwise what `lock_file` raises.
     """
     fd = lock_file(path)
     try:
@@ -66,35 +65,35 @@ def held_lock(path: StrPath, taken: str, wait: bool = False) -> int:
 
 
 def take_lock(fd: int, path: StrPath, taken: str, wait: bool = False) -> None:
-    """Lock an open file, as `held_lock`. Probes by `is_locked` are waited for."""
+    """Lock an open file, as `held_lock` does; waits for probes by `is_locked` to end."""
     with writing(path):
         if wait:
             fcntl.flock(fd, fcntl.LOCK_EX)
             return
-        deadline = time.monotonic() + _PROBE_SECONDS
+        deadline = time.monotonic() + _MAX_PROBE_SECONDS
         while not _try_lock(fd, fcntl.LOCK_EX):
             if is_locked(fd) or time.monotonic() > deadline:
                 raise DirectoryInUse(taken)
-            time.sleep(random.uniform(0, 0.002))  # noqa: S311 (two who try at once part)
+            time.sleep(random.uniform(0, 0.002))  # noqa: S311 (no lockstep with another process)
 
 
 def is_locked(fd: int) -> bool:
-    """Return whether another holds the lock; never makes one fail who takes it meanwhile."""
+    """Return whether another holds the lock; does not make a concurrent `take_lock` fail."""
     if not _try_lock(fd, fcntl.LOCK_SH):
         return True
     fcntl.flock(fd, fcntl.LOCK_UN)
     return False
 
 
-def _try_lock(fd: int, kind: int) -> bool:
+def _try_lock(fd: int, operation: int) -> bool:
     try:
-        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+        fcntl.flock(fd, operation | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
 
 
 def let_go(fd: int) -> None:
-    """Unlock and close a locked file; a child that was forked meanwhile keeps nothing locked."""
+    """Unlock and close a locked file; unlocks it for children forked meanwhile too."""
     fcntl.flock(fd, fcntl.LOCK_UN)
     os.close(fd)

@@ -1,8 +1,8 @@
-"""Opening what must be a regular file: the one way by which readers do it.
+"""Opening regular files: all readers do it here.
 
-A pipe, a device or a socket in an input tree would hang a reader or act on being opened, and a
-small file that is not small would fill the memory; both are told by name here. So is a link that
-leads nowhere: what has a name is not absent.
+A pipe, a device or a socket in an input tree would block a reader or react to being opened, and
+a supposedly small file could fill the memory: both are refused by name. So is a dangling link,
+which does not count as absent.
 """
 
 from __future__ import annotations
@@ -19,60 +19,60 @@ from bkstore.errors import CorruptionError
 from bkstore.files.disk_changes import StrPath
 from bkstore.files.os_errors import naming
 
-_KINDS = {
+_DESCRIPTIONS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a pipe",
     stat.S_IFSOCK: "a socket",
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
-_CHUNK = 1 << 20
+_CHUNK_BYTES = 1 << 20
 
 
 def check_regular(path: StrPath) -> os.stat_result:
-    """Return what `os.stat` says of a regular file; opens nothing. Raises as `open_regular`.
+    """Return the `os.stat` result of a regular file; does not open it.
 
-    For files that another library opens by their path.
+    For files that another library opens by their path. Raises what `open_regular` raises.
     """
     try:
-        info = os.stat(path)
+        status = os.stat(path)
     except FileNotFoundError:
         if os.path.islink(path):
-            raise _none(path, "a link to nothing") from None
+            raise _not_regular_error(path, "a link to nothing") from None
         raise
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise _none(path, "a link that leads back to itself") from None
+            raise _not_regular_error(path, "a link that leads back to itself") from None
         raise
-    return _checked(path, info)
+    return _require_regular(path, status)
 
 
-def _checked(path: StrPath, info: os.stat_result) -> os.stat_result:
-    if not stat.S_ISREG(info.st_mode):
-        raise _none(path, _KINDS.get(stat.S_IFMT(info.st_mode), "no file"))
-    return info
+def _require_regular(path: StrPath, status: os.stat_result) -> os.stat_result:
+    if not stat.S_ISREG(status.st_mode):
+        raise _not_regular_error(path, _DESCRIPTIONS.get(stat.S_IFMT(status.st_mode), "no file"))
+    return status
 
 
-def _none(path: StrPath, kind: str) -> CorruptionError:
-    return CorruptionError(path, None, f"cannot be read: is {kind}, not a regular file")
+def _not_regular_error(path: StrPath, description: str) -> CorruptionError:
+    return CorruptionError(path, None, f"cannot be read: is {description}, not a regular file")
 
 
 def open_regular(path: StrPath, flags: int = os.O_RDONLY) -> int:
     """Return a descriptor of a regular file, open for reading; never waits for a writer.
 
-    Links are followed. Raises `CorruptionError` for what is no regular file, which is not
-    opened, and for a link that leads nowhere; `OSError` as the system does. `flags` are for
-    lock files: with `O_CREAT`, one that is not there is made.
+    Links are followed. Raises `CorruptionError` for a dangling link and for what is no regular
+    file, without opening it; `OSError` as the system does. `flags` are for lock files: with
+    `O_CREAT`, a missing one is created.
     """
     try:
         check_regular(path)
     except FileNotFoundError:
         if not flags & os.O_CREAT:
             raise
-    # Between the two looks it may have become another: nothing is waited for, and it is told.
+    # The file may have been replaced since the check: open without blocking, and check again.
     fd = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, 0o644)
     try:
-        _checked(path, os.fstat(fd))
+        _require_regular(path, os.fstat(fd))
     except BaseException:
         os.close(fd)
         raise
@@ -81,7 +81,7 @@ def open_regular(path: StrPath, flags: int = os.O_RDONLY) -> int:
 
 @contextmanager
 def opened(path: StrPath) -> Iterator[BinaryIO]:
-    """Give a regular file, open for reading; raises as `open_regular`."""
+    """Yield a regular file, open for reading; raises what `open_regular` raises."""
     with open(open_regular(path), "rb") as file:
         yield file
 
@@ -89,8 +89,8 @@ def opened(path: StrPath) -> Iterator[BinaryIO]:
 def read_whole(path: StrPath, limit: int, *, text: bool = False) -> bytes:
     """Return the content of a regular file that has at most `limit` bytes.
 
-    Raises `CorruptionError` for a longer one, however it grows meanwhile, and for `text` that
-    has a NUL byte (a sparse file would fill the memory with them); else as `open_regular`.
+    Raises `CorruptionError` for a longer one, even if it grows meanwhile, and with `text` for a
+    NUL byte (of which a sparse file could fill the memory); also what `open_regular` raises.
     """
     fd = open_regular(path)
     try:
@@ -102,66 +102,66 @@ def read_whole(path: StrPath, limit: int, *, text: bool = False) -> bytes:
 
 def _read_all(fd: int, path: StrPath, limit: int, text: bool) -> bytes:
     if os.fstat(fd).st_size > limit:
-        raise _too_long(path, limit)
+        raise _too_long_error(path, limit)
     parts: list[bytes] = []
-    got = 0
-    while got <= limit:
-        parts.append(os.read(fd, min(limit + 1 - got, _CHUNK)))
+    bytes_read = 0
+    while bytes_read <= limit:
+        parts.append(os.read(fd, min(limit + 1 - bytes_read, _CHUNK_BYTES)))
         if not parts[-1]:
             return b"".join(parts)
-        if text and (at := parts[-1].find(b"\0")) >= 0:
-            raise CorruptionError(path, got + at, "has a NUL byte, which no text has")
-        got += len(parts[-1])
-    raise _too_long(path, limit)
+        if text and (nul_index := parts[-1].find(b"\0")) >= 0:
+            raise CorruptionError(path, bytes_read + nul_index, "has a NUL byte, which no text has")
+        bytes_read += len(parts[-1])
+    raise _too_long_error(path, limit)
 
 
-def _too_long(path: StrPath, limit: int) -> CorruptionError:
+def _too_long_error(path: StrPath, limit: int) -> CorruptionError:
     return CorruptionError(path, limit, f"is longer than the {limit} bytes that it may have")
 
 
 def read_fully(fd: int, size: int, offset: int) -> bytes:
-    """Return `size` bytes from `offset` on; fewer only where the file ends."""
+    """Return `size` bytes from `offset` on; fewer only at the end of the file."""
     parts = [os.pread(fd, size, offset)]
-    got = len(parts[0])
-    while got < size and parts[-1]:
-        parts.append(os.pread(fd, size - got, offset + got))
-        got += len(parts[-1])
-    return parts[0] if got == len(parts[0]) else b"".join(parts)
+    bytes_read = len(parts[0])
+    while bytes_read < size and parts[-1]:
+        parts.append(os.pread(fd, size - bytes_read, offset + bytes_read))
+        bytes_read += len(parts[-1])
+    return parts[0] if bytes_read == len(parts[0]) else b"".join(parts)
 
 
 def past_hole(fd: int, offset: int) -> int | None:
-    """Return where data begin at or after `offset`, holes passed over; None if none follow.
+    """Return the offset of the first data at or after `offset`, behind a hole; None if none follow.
 
-    `offset` itself where the file system does not tell holes. The descriptor's position stays:
-    a file object above it counts on it.
+    Returns `offset` if the file system cannot report holes. Keeps the descriptor's position,
+    because a Python file object may share the descriptor.
     """
-    before = os.lseek(fd, 0, os.SEEK_CUR)
+    saved_position = os.lseek(fd, 0, os.SEEK_CUR)
     try:
         return os.lseek(fd, offset, os.SEEK_DATA)
     except OSError as error:
-        if error.errno == errno.ENXIO:
+        if error.errno == errno.ENXIO:  # no data after the offset
             return None
-        if error.errno == errno.EINVAL:
+        if error.errno == errno.EINVAL:  # no SEEK_DATA
             return offset
         raise
     finally:
-        os.lseek(fd, before, os.SEEK_SET)
+        os.lseek(fd, saved_position, os.SEEK_SET)
 
 
 def files_below(folder: StrPath) -> Iterator[Path]:
-    """Yield what lies below a folder and is no folder, in no order; links are not followed.
+    """Yield all paths below a folder but folders, in no order; links are not followed.
 
-    Raises `OSError` where the system refuses to list one: the globbing of pathlib passes over a
-    folder without permission in silence.
+    Raises `OSError` if a folder cannot be listed, where the globbing of pathlib would silently
+    skip it.
     """
-    for place, _, names in os.walk(folder, onerror=_raise):
-        yield from (Path(place, name) for name in names)
+    for directory, _, names in os.walk(folder, onerror=_raise_error):
+        yield from (Path(directory, name) for name in names)
 
 
-def _raise(error: OSError) -> None:
+def _raise_error(error: OSError) -> None:
     raise error
 
 
 def is_folder(entry: os.DirEntry[str]) -> bool:
-    """Return whether an entry of a folder is one, through links; never raises for a link."""
+    """Return whether a directory entry is a folder or a link to one; never raises for a link."""
     return entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and os.path.isdir(entry.path))

@@ -1,10 +1,10 @@
-"""Turning the operating system's refusals into errors of ours, with the file they are about.
+"""Turning `OSError` into bkstore's errors, with the name of the file.
 
-The one rule of what is damage and what is a shortage stands here. A medium that fails under an
-input (EIO) and a name that is no regular file are facts about the data: `CorruptionError`, which
-may become a finding. Missing space, permission, descriptors or memory are facts about the machine:
-`SystemRefused`, which never does. Bytes that bkstore wrote itself, such as a spill, say nothing
-about the data either, so whatever is wrong with their medium is `ReadFailed`.
+This module alone decides what is damage and what a shortage. An input's failing medium (EIO) and a
+path that is no regular file are facts about the data: `CorruptionError`, which may become a
+finding. Missing space, permission, descriptors or memory are facts about the machine:
+`SystemRefused`, which never does. A failing medium of files that bkstore wrote itself, such as a
+spill, says nothing about the data: `ReadFailed`.
 """
 
 from __future__ import annotations
@@ -26,46 +26,45 @@ from bkstore.files.disk_changes import SyncNotBegun
 
 _NAMES = ("EUCLEAN", "EBADMSG", "EREMOTEIO", "ENODATA", "EILSEQ")  # not on every system
 _MEDIUM = frozenset({errno.EIO, *(getattr(errno, name) for name in _NAMES if hasattr(errno, name))})
-_NO_FILE = frozenset({errno.EISDIR, errno.ESPIPE, errno.ENXIO})
-_FOR_NOW = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-_ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
+_NOT_REGULAR_ERRORS = frozenset({errno.EISDIR, errno.ESPIPE, errno.ENXIO})
+_TRANSIENT_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_ABSENCE_ERRORS = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
 
 
 def is_for_now(error: OSError | SystemRefused) -> bool:
-    """Return whether the machine has no descriptor or memory at the moment: the same call may
-    succeed a little later, with nothing changed by anybody."""
-    return error.errno in _FOR_NOW
+    """Return whether descriptors or memory are short now: the same call may succeed later."""
+    return error.errno in _TRANSIENT_ERRORS
 
 
 def is_absent(error: OSError) -> bool:
-    """Return whether the system says that there is nothing by that name, or a link to nothing."""
-    return error.errno in _ABSENT
+    """Return whether the error means that the path does not exist, or is a dangling link."""
+    return error.errno in _ABSENCE_ERRORS
 
 
 def is_medium_error(error: OSError) -> bool:
-    """Return whether the system says that bytes cannot be read from their medium."""
+    """Return whether the error means that the medium cannot be read."""
     return error.errno in _MEDIUM
 
 
 def unreadable(error: OSError, path: str | os.PathLike[str]) -> BkstoreError:
-    """Return the error for a file that cannot be read; `path` where the system names none.
+    """Return the error for a file that cannot be read; `path` is used if `error` names none.
 
-    `CorruptionError` where the medium fails or the file is none (a folder, a pipe); `ReadFailed`
-    where the machine lacks what reading takes; `BkstoreError` where it is gone.
+    `CorruptionError` if the medium fails or it is no regular file (a folder, a pipe); `ReadFailed`
+    if the machine is short of something; `BkstoreError` if the file does not exist.
     """
     file = os.fspath(path) if error.filename is None else error.filename
-    said = str(error.strerror or error).splitlines()  # pyarrow's may have several
-    reason = f"cannot be read: {said[0] if said else type(error).__name__}"
-    if error.errno in _MEDIUM or error.errno in _NO_FILE:
+    reason_lines = str(error.strerror or error).splitlines()  # pyarrow's has several
+    reason = f"cannot be read: {reason_lines[0] if reason_lines else type(error).__name__}"
+    if error.errno in _MEDIUM or error.errno in _NOT_REGULAR_ERRORS:
         return CorruptionError(file, None, reason)
-    if error.errno is None or error.errno in _ABSENT:
+    if error.errno is None or error.errno in _ABSENCE_ERRORS:
         return BkstoreError(f"{file}: {reason}")
     return ReadFailed(file, error)
 
 
 @contextmanager
 def naming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Let an `OSError` of a call by descriptor name the file that is open there."""
+    """Add the file name to an `OSError` that a call by descriptor raises inside."""
     try:
         yield
     except OSError as error:
@@ -76,7 +75,7 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
 
 @contextmanager
 def readable(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Raise `BkstoreError` instead of the `OSError` of anything inside, as `unreadable`."""
+    """Raise the `BkstoreError` of `unreadable` instead of any `OSError` inside."""
     try:
         yield
     except OSError as error:
@@ -85,7 +84,7 @@ def readable(path: str | os.PathLike[str]) -> Iterator[None]:
 
 @contextmanager
 def reading_back(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Raise `ReadFailed` instead of the `OSError` of reading a file that bkstore wrote itself."""
+    """Raise `ReadFailed` instead of an `OSError` on reading a file that bkstore wrote itself."""
     try:
         yield
     except OSError as error:
@@ -94,18 +93,18 @@ def reading_back(path: str | os.PathLike[str]) -> Iterator[None]:
 
 @contextmanager
 def writing(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Raise `WriteFailed` instead of the `OSError` of a write inside."""
+    """Raise `WriteFailed` instead of an `OSError` inside."""
     try:
         yield
     except OSError as error:
-        # Of calls with two names, such as a rename, the second is the one that is made.
+        # Calls with two names, such as a rename, create the second one.
         raise WriteFailed(error.filename2 or error.filename or path, error) from error
 
 
 @contextmanager
 def syncing(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Raise `SyncFailed` instead of the `OSError` of a sync inside; `WriteFailed` if none was
-    tried, after which the same sync may come again."""
+    """Raise `SyncFailed` instead of an `OSError` inside; `WriteFailed`, after which the sync may be
+    repeated, instead of `SyncNotBegun`."""
     try:
         yield
     except SyncNotBegun as error:
@@ -115,8 +114,8 @@ def syncing(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def os_error(text: str) -> OSError:
-    """Return the system's error that RocksDB tells in words; `OSError` of the words, else."""
-    for number in errno.errorcode:
-        if os.strerror(number) in text:
-            return OSError(number, text)
+    """Return RocksDB's message as `OSError`, with the error number whose text it contains."""
+    for error_number in errno.errorcode:
+        if os.strerror(error_number) in text:
+            return OSError(error_number, text)
     return OSError(text)

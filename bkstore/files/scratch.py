@@ -1,10 +1,9 @@
-"""Scratch directories that do not outlive their maker: removed on leaving, else by the next.
+"""Scratch directories: removed at the end of the block, or by a later process after a kill.
 
-Whoever is killed removes nothing. So each directory holds a marker file, locked by the process
-that made it for as long as that lives; the system lets the lock go, whatever ended the process.
-A directory that has our name, our marker, our user, and nobody's lock is rubbish, and the first
-scratch directory that a process makes beside it removes it. Nothing else is touched: a folder
-of a like name without the marker is somebody's own.
+Each directory holds a marker file, which the process that created it keeps locked; the system
+releases the lock however the process ends. A directory with such a name and marker, of this user
+and not locked, is abandoned: a process that makes its first scratch directory beside it removes it.
+Nothing else is touched: a folder of such a name without the marker is not bkstore's.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from bkstore.files.disk_changes import StrPath
 from bkstore.files.os_errors import writing
 
 MARKER = ".bkstore-scratch"
-"""The file whose lock says that the maker lives."""
+"""The file that stays locked while the process that created the directory lives."""
 
-_NAME = re.compile(r"bkstore-[a-z]+-[a-z0-9_]{8}")
+_NAME_PATTERN = re.compile(r"bkstore-[a-z]+-[a-z0-9_]{8}")
 _swept: set[str] = set()
 
 
@@ -34,82 +33,82 @@ _swept: set[str] = set()
 def scratch_directory(purpose: str, parent: StrPath | None = None) -> Iterator[Path]:
     """Yield a new directory for this user only, ``bkstore-PURPOSE-...``, and remove it afterwards.
 
-    It lies in `parent`, else where the system has temporary files; those that killed processes
-    left there are removed first, once a process. A forked child that leaves removes nothing.
-    Raises `WriteFailed` where the system refuses to make one.
+    It lies in `parent`, by default the system's directory for temporary files. The first call for
+    a parent removes the abandoned directories there. In a forked child the block's end removes
+    nothing. Raises `WriteFailed` if the directory cannot be created.
     """
     with writing(tempfile.tempdir or "the directory for temporary files"):
-        place = os.path.abspath(tempfile.gettempdir() if parent is None else parent)
-    if place not in _swept:
-        _swept.add(place)
-        _sweep(place)
-    maker = os.getpid()
-    path, lock = _made(purpose, place)
+        base_dir = os.path.abspath(tempfile.gettempdir() if parent is None else parent)
+    if base_dir not in _swept:
+        _swept.add(base_dir)
+        _sweep(base_dir)
+    maker_pid = os.getpid()
+    path, lock_fd = _make_locked(purpose, base_dir)
     try:
         yield path
     finally:
-        if os.getpid() == maker:
+        if os.getpid() == maker_pid:
             _remove(path)
-        os.close(lock)
+        os.close(lock_fd)
 
 
-def _made(purpose: str, place: str) -> tuple[Path, int]:
-    """Return a new directory, and the descriptor whose lock keeps it."""
+def _make_locked(purpose: str, base_dir: str) -> tuple[Path, int]:
+    """Return a new directory, and the descriptor of its locked marker."""
     while True:
-        with writing(place):
-            path = Path(tempfile.mkdtemp(prefix=f"bkstore-{purpose}-", dir=place))
-        lock = _marker_of(path)
-        if lock is None:
+        with writing(base_dir):
+            path = Path(tempfile.mkdtemp(prefix=f"bkstore-{purpose}-", dir=base_dir))
+        lock_fd = _create_marker(path)
+        if lock_fd is None:
             continue
         try:
-            if _taken(lock) and _is_there(path / MARKER, lock):
-                return path, lock
-        except OSError:  # a file system without locks, where nobody sweeps either
-            return path, lock
-        os.close(lock)  # another swept it, between the marker and its lock
+            if _try_lock(lock_fd) and _is_same_file(path / MARKER, lock_fd):
+                return path, lock_fd
+        except OSError:  # a file system without locks: no process sweeps it either
+            return path, lock_fd
+        os.close(lock_fd)  # another process removed it before its marker was locked
 
 
-def _marker_of(path: Path) -> int | None:
-    """Return the descriptor of a new marker, None where the directory was swept meanwhile."""
+def _create_marker(path: Path) -> int | None:
+    """Return the descriptor of a new marker, or None if the directory was removed meanwhile."""
     try:
         with writing(path):
             return os.open(path / MARKER, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except WriteFailed as error:
         if isinstance(error.__cause__, FileNotFoundError):
             return None
-        with suppress(OSError):  # nobody sweeps a directory without a marker
+        with suppress(OSError):  # without a marker no sweep removes it
             os.rmdir(path)
         raise
 
 
-def _sweep(place: str) -> None:
-    """Remove the directories there whose makers are gone."""
-    with suppress(OSError), os.scandir(place) as entries:
-        names = [entry.name for entry in entries if _NAME.fullmatch(entry.name)]
+def _sweep(base_dir: str) -> None:
+    """Remove the abandoned scratch directories in `base_dir`."""
+    with suppress(OSError), os.scandir(base_dir) as entries:
+        names = [entry.name for entry in entries if _NAME_PATTERN.fullmatch(entry.name)]
         for name in names:
-            _remove_if_left(os.path.join(place, name))
+            _remove_if_abandoned(os.path.join(base_dir, name))
 
 
-def _remove_if_left(path: str) -> None:
+def _remove_if_abandoned(path: str) -> None:
     with suppress(OSError):
-        info = os.lstat(path)
-        if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid():
+        dir_info = os.lstat(path)
+        if not stat.S_ISDIR(dir_info.st_mode) or dir_info.st_uid != os.geteuid():
             return
         flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        lock = os.open(os.path.join(path, MARKER), flags)
+        lock_fd = os.open(os.path.join(path, MARKER), flags)
         try:
-            said = os.fstat(lock)
-            ours = stat.S_ISREG(said.st_mode) and said.st_uid == os.geteuid() and not said.st_size
-            if ours and _taken(lock):
+            info = os.fstat(lock_fd)
+            valid = stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid() and not info.st_size
+            if valid and _try_lock(lock_fd):
                 _remove(Path(path))
         finally:
-            os.close(lock)
+            os.close(lock_fd)
 
 
 def _remove(path: Path) -> None:
-    """Remove a directory, the marker last, so that a sweep goes on where this is cut off.
+    """Remove a directory, the marker last, so that a sweep can finish an interrupted removal.
 
-    Links are removed, and never followed.
+    Links are removed, never followed.
     """
     with suppress(OSError), os.scandir(path) as entries:
         for entry in entries:
@@ -122,16 +121,16 @@ def _remove(path: Path) -> None:
     shutil.rmtree(path, ignore_errors=True)
 
 
-def _taken(lock: int) -> bool:
-    """Take the lock; return whether that was possible."""
+def _try_lock(lock_fd: int) -> bool:
+    """Lock the marker; return whether that succeeded."""
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
 
 
-def _is_there(path: Path, fd: int) -> bool:
+def _is_same_file(path: Path, fd: int) -> bool:
     with suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(fd), os.stat(path))
     return False

@@ -1,8 +1,7 @@
 """Spill files: rows that do not fit into memory, written to scratch space and read back.
 
-A spill is bkstore's own. So whatever goes wrong with it is the machine's shortage and never a
-finding about the data that was spilled: writing raises `WriteFailed`, reading back `ReadFailed`,
-also where bytes are missing.
+bkstore wrote a spill itself, so its failures are the machine's and never findings about the data:
+writing raises `WriteFailed`, reading back `ReadFailed`, also if bytes are missing.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from bkstore.files.os_errors import reading_back, writing
 
 
 def append_spill(path: StrPath, data: bytes | memoryview, files: Files) -> None:
-    """Write `data` behind what the spill has; the file is made if it is not there. Not durable."""
+    """Append `data` to the spill, which is created if it does not exist; does not sync."""
     with writing(path):
         fd = files.open(path, os.O_WRONLY | os.O_CREAT)
         try:
@@ -29,7 +28,7 @@ def append_spill(path: StrPath, data: bytes | memoryview, files: Files) -> None:
 
 
 class SpillReader:
-    """An open spill; `size` is how many bytes it has."""
+    """An open spill of `size` bytes."""
 
     def __init__(self, path: StrPath, fd: int) -> None:
         self._path = path
@@ -37,7 +36,7 @@ class SpillReader:
         self.size = os.fstat(fd).st_size
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return exactly `size` bytes from `offset` on; `ReadFailed` if there are fewer."""
+        """Return exactly `size` bytes from `offset` on; raises `ReadFailed` if there are fewer."""
         with reading_back(self._path):
             data = read_fully(self._fd, size, offset)
         if len(data) < size:
@@ -48,7 +47,7 @@ class SpillReader:
 
 @contextmanager
 def opened_spill(path: StrPath) -> Iterator[SpillReader]:
-    """Give a spill, open for reading."""
+    """Yield a spill, open for reading."""
     with reading_back(path):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -60,6 +59,6 @@ def opened_spill(path: StrPath) -> Iterator[SpillReader]:
 
 
 def read_spill(path: StrPath) -> bytes:
-    """Return all of a spill."""
+    """Return all bytes of a spill."""
     with opened_spill(path) as spill:
         return spill.read(0, spill.size)

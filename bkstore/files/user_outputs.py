@@ -1,14 +1,14 @@
-"""Writing a file that a user named: whole under its name, or as it was before.
+"""Writing a file that a user named: completely, or not at all.
 
-What is written grows beside the target under a name nobody else has, and takes the target's
-place when it is whole; so a command that fails, or is killed, leaves an old file as it was.
+The bytes go to a temporary file beside the target, which replaces the target when it is complete;
+so a command that fails, or is killed, leaves an old file unchanged.
 
-- A link is followed, and what it points to is replaced; the link stays. One that points to
-  nothing is refused: a file would come to be where nobody named one.
-- An old file's mode and owner stay; other names of it (hard links) keep the old content.
-- A pipe, a device and what `/dev/stdout` and `/dev/fd` name are written to as they are.
-- Where nothing may be made beside an old file, or its owner could not stay, the bytes wait in
-  a temporary file and are copied into it at the end.
+- A link is followed, and its target replaced; the link stays. A dangling link is refused: it
+  would create a file at a path that the user did not name.
+- An old file keeps its mode and owner; other hard links to it keep the old content.
+- Pipes, devices and the descriptors below `/dev/stdout` and `/dev/fd` are written to directly.
+- If no file can be created beside an old file, or could not have its owner, the bytes are spooled
+  to a temporary file and copied into the old one at the end.
 """
 
 from __future__ import annotations
@@ -27,232 +27,234 @@ from typing import Any, NamedTuple
 from bkstore.errors import InvalidArgument, WriteFailed
 from bkstore.files.disk_changes import OS_FILES, StrPath
 
-_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_STREAM = os.O_WRONLY | os.O_APPEND | os.O_NOCTTY | os.O_CLOEXEC
+_NEW_FILE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_STREAM_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class OutputFile(io.RawIOBase):
-    """Bytes for a file that a user named; `WriteFailed` names it, whatever is behind it.
+    """Writes to a descriptor; `WriteFailed` names the path that the user gave.
 
-    What comes after the end (of a writer that was given up, say) goes nowhere.
+    Writes after `end` (by a writer that was abandoned, say) are discarded.
     """
 
     def __init__(self, fd: int, path: str) -> None:
         self._fd = fd
         self._path = path
-        self._at = 0
-        self._ended = False
+        self._position = 0
+        self._is_ended = False
 
     def writable(self) -> bool:
         """Return True."""
         return True
 
     def tell(self) -> int:
-        """Return how many bytes were written."""
-        return self._at
+        """Return the number of bytes written."""
+        return self._position
 
     def write(self, data: Any, /) -> int:
         """Write all of `data`."""
         with memoryview(data) as whole, whole.cast("B") as view:
-            done = len(view) if self._ended else 0
-            with _told(self._path):
-                while done < len(view):
-                    with view[done:] as rest:
-                        done += os.write(self._fd, rest)
-            self._at += done
-            return done
+            written = len(view) if self._is_ended else 0
+            with _name_write_errors(self._path):
+                while written < len(view):
+                    with view[written:] as unwritten:
+                        written += os.write(self._fd, unwritten)
+            self._position += written
+            return written
 
     def end(self) -> None:
-        """Take no more bytes."""
-        self._ended = True
+        """Discard all later writes."""
+        self._is_ended = True
 
 
 class _Target(NamedTuple):
-    """Where a named file really lies, and what is there; `stream` = written to as it is."""
+    """The path to replace, its status if it exists, and whether to write to it directly."""
 
-    place: str
-    there: os.stat_result | None
-    stream: bool
+    path: str
+    status: os.stat_result | None
+    is_stream: bool
 
 
 @contextmanager
 def output_file(path: StrPath, *, private: bool = False) -> Iterator[OutputFile]:
-    """Yield what becomes the content of `path` when the block ends well; durable then.
+    """Yield a file that durably becomes the content of `path` when the block ends without error.
 
-    A new file has the mode that the process's umask leaves; a `private` one is for its owner
-    alone, an old file's mode or not. Raises `InvalidArgument` for a link to nothing,
-    `WriteFailed` where the system refuses; a pipe whose reader left is a `BrokenPipeError`.
+    A new file has the mode that the umask leaves; a `private` one is for its owner alone, whatever
+    an old file's mode. Raises `InvalidArgument` for a dangling link, `WriteFailed` if the system
+    refuses, `BrokenPipeError` for a pipe without readers.
     """
-    name = os.fspath(path)
-    target = _target(name)
+    given_path = os.fspath(path)
+    target = _find_target(given_path)
     with ExitStack() as stack:
-        if target.stream:
-            with _told(name):
-                fd = os.open(name, _STREAM)
+        if target.is_stream:
+            with _name_write_errors(given_path):
+                fd = os.open(given_path, _STREAM_FLAGS)
             stack.callback(os.close, fd)
-            yield stack.enter_context(_ending(fd, name))
+            yield stack.enter_context(_output_over(fd, given_path))
             return
-        scratch = _beside(target, name, private, stack)
-        if scratch is None:
+        new_file = _open_new(target, given_path, private, stack)
+        if new_file is None:
             spool = stack.enter_context(tempfile.TemporaryFile())
-            with _ending(spool.fileno(), name) as made:
-                yield made
-            _copy_into(target, spool, name, private)
+            with _output_over(spool.fileno(), given_path) as output:
+                yield output
+            _copy_into(target, spool, given_path, private)
             return
-        fd, scratch_name = scratch
-        with _ending(fd, name) as made:
-            yield made
-        with _told(name):
+        fd, temporary = new_file
+        with _output_over(fd, given_path) as output:
+            yield output
+        with _name_write_errors(given_path):
             OS_FILES.fsync(fd)
-            _take_place(scratch_name, target)
+            _replace_target(temporary, target)
 
 
 def write_output(path: StrPath, data: bytes, *, private: bool = False) -> None:
-    """Let `data` be the content of `path`: as `output_file`."""
+    """Write `data` to `path` as `output_file` does."""
     with output_file(path, private=private) as file:
         file.write(data)
 
 
 def check_output(path: StrPath) -> None:
-    """Raise what `output_file` would at its beginning; for commands that write at their end.
+    """Raise what `output_file` would raise at its start, for commands that write at their end.
 
-    Nothing is made and nothing opened.
+    Creates and opens nothing.
     """
-    name = os.fspath(path)
-    target = _target(name)
-    folder = os.path.dirname(target.place)
-    if target.there is None:
-        with _told(name):
-            os.stat(folder)
-        _check_writable(folder, name)
+    given_path = os.fspath(path)
+    target = _find_target(given_path)
+    parent = os.path.dirname(target.path)
+    if target.status is None:
+        with _name_write_errors(given_path):
+            os.stat(parent)
+        _check_writable(parent, given_path)
 
 
 def refuse_inputs(target: StrPath, inputs: Iterable[StrPath]) -> None:
     """Raise `InvalidArgument` if `target` is one of the inputs, by any name, or lies in one.
 
-    Links are followed, and folders are told by their inodes, so that a second mount of an input,
-    or a name in other letters where the file system knows no case, is refused too. A pipe, a
-    device and a descriptor's name are none of the inputs.
+    Links are followed, and folders compared by inode, so that a second mount of an input, or
+    another case of its name on a case-insensitive file system, is refused too. Accepts pipes,
+    devices and descriptors.
     """
-    name = os.fspath(target)
-    if _is_stream(name):
+    path = os.fspath(target)
+    if _is_stream(path):
         return
-    place = os.path.realpath(name)
-    whole = [place, *map(str, PurePath(place).parents)]
-    inodes = list(map(_inode, whole))
-    for given in inputs:
-        source = os.path.realpath(given)
-        inode = _inode(source)
-        if place == source or (inode is not None and inode == inodes[0]):
-            raise InvalidArgument(f"{name}: is what is read, {os.fspath(given)}")
-        if source in whole or (inode is not None and inode in inodes):
-            raise InvalidArgument(f"{name} lies in {os.fspath(given)}: nothing is written there")
+    real_path = os.path.realpath(path)
+    path_and_parents = [real_path, *map(str, PurePath(real_path).parents)]
+    inodes = list(map(_device_and_inode, path_and_parents))
+    for source in inputs:
+        real_source = os.path.realpath(source)
+        inode = _device_and_inode(real_source)
+        if real_path == real_source or (inode is not None and inode == inodes[0]):
+            raise InvalidArgument(f"{path}: is what is read, {os.fspath(source)}")
+        if real_source in path_and_parents or (inode is not None and inode in inodes):
+            raise InvalidArgument(f"{path} lies in {os.fspath(source)}: nothing is written there")
 
 
-def _inode(path: str) -> tuple[int, int] | None:
-    """Return what tells a file from all others, None for one that is not there."""
+def _device_and_inode(path: str) -> tuple[int, int] | None:
+    """Return (device, inode) of a file, or None if it does not exist."""
     try:
-        found = os.stat(path)
-    except OSError:  # is told by who opens it
+        status = os.stat(path)
+    except OSError:  # whoever opens it reports the error
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
-def _is_stream(name: str) -> bool:
-    """Whether a name is that of a pipe, a device or a descriptor, and of no file or folder."""
+def _is_stream(path: str) -> bool:
+    """Return whether a path exists and is neither a file nor a folder."""
     try:
-        mode = os.stat(name).st_mode
+        mode = os.stat(path).st_mode
     except OSError:
         return False
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
-def _target(name: str) -> _Target:
-    with _told(name):
+def _find_target(path: str) -> _Target:
+    with _name_write_errors(path):
         try:
-            # Asked by the name that was given: a system that follows no links of others in
-            # folders of all (protected_symlinks) says so here.
-            there = os.stat(name)
+            # By the given path: with protected_symlinks, a link of another user in a world-writable
+            # folder is refused here.
+            status = os.stat(path)
         except FileNotFoundError:
-            if os.path.islink(name):
-                raise InvalidArgument(f"{name}: is a link to a file that is not there") from None
-            return _Target(os.path.realpath(name), None, False)
-        if stat.S_ISDIR(there.st_mode):
+            if os.path.islink(path):
+                raise InvalidArgument(f"{path}: is a link to a file that is not there") from None
+            return _Target(os.path.realpath(path), None, False)
+        if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    if not stat.S_ISREG(there.st_mode) or _is_descriptor(name):
-        return _Target(name, there, True)
-    _check_writable(name, name)
-    return _Target(os.path.realpath(name), there, False)
+    if not stat.S_ISREG(status.st_mode) or _is_descriptor(path):
+        return _Target(path, status, True)
+    _check_writable(path, path)
+    return _Target(os.path.realpath(path), status, False)
 
 
-def _check_writable(path: str, name: str) -> None:
+def _check_writable(path: str, given_path: str) -> None:
     if not os.access(path, os.W_OK):
-        raise WriteFailed(name, OSError(errno.EACCES, os.strerror(errno.EACCES)))
+        raise WriteFailed(given_path, OSError(errno.EACCES, os.strerror(errno.EACCES)))
 
 
-def _is_descriptor(name: str) -> bool:
-    """Whether a name stands for a descriptor of a process: /dev/stdout, /dev/fd/N, /proc/..."""
+def _is_descriptor(path: str) -> bool:
+    """Return whether a path names a process's descriptor: /dev/stdout, /dev/fd/N, /proc/..."""
     for _ in range(40):
-        folder = os.path.realpath(os.path.dirname(os.path.abspath(name)))
+        folder = os.path.realpath(os.path.dirname(os.path.abspath(path)))
         if folder in ("/dev", "/dev/fd") or folder.startswith("/proc/"):
             return True
-        if not os.path.islink(name):
+        if not os.path.islink(path):
             return False
-        name = os.path.join(folder, os.readlink(name))
+        path = os.path.join(folder, os.readlink(path))
     return False
 
 
-def _beside(target: _Target, name: str, private: bool, stack: ExitStack) -> tuple[int, str] | None:
-    """Return a new file beside the target; None where it could not take the target's place."""
-    scratch = os.path.join(os.path.dirname(target.place), f".bkstore-{os.urandom(8).hex()}.tmp")
+def _open_new(
+    target: _Target, path: str, private: bool, stack: ExitStack
+) -> tuple[int, str] | None:
+    """Return (descriptor, path) of a new file beside the target; None if it cannot replace it."""
+    temporary = os.path.join(os.path.dirname(target.path), f".bkstore-{os.urandom(8).hex()}.tmp")
     try:
-        fd = os.open(scratch, _NEW, 0o600 if private else 0o666)
+        fd = os.open(temporary, _NEW_FILE_FLAGS, 0o600 if private else 0o666)
     except OSError as error:
-        if target.there is not None and isinstance(error, PermissionError):
+        if target.status is not None and isinstance(error, PermissionError):
             return None
-        raise WriteFailed(name, error) from error
+        raise WriteFailed(path, error) from error
     stack.callback(os.close, fd)
-    stack.callback(_remove, scratch)
-    if target.there is not None:
-        mine = os.fstat(fd)
-        owners = (target.there.st_uid, target.there.st_gid)
+    stack.callback(_remove_temporary, temporary)
+    if target.status is not None:
+        new_status = os.fstat(fd)
+        old_owner = (target.status.st_uid, target.status.st_gid)
         try:
-            if owners != (mine.st_uid, mine.st_gid):
-                os.fchown(fd, *owners)
-            os.fchmod(fd, 0o600 if private else stat.S_IMODE(target.there.st_mode))
+            if old_owner != (new_status.st_uid, new_status.st_gid):
+                os.fchown(fd, *old_owner)
+            os.fchmod(fd, 0o600 if private else stat.S_IMODE(target.status.st_mode))
         except PermissionError:
             return None
-    return fd, scratch
+    return fd, temporary
 
 
-def _take_place(scratch: str, target: _Target) -> None:
-    """Give the new file its name, durably; where that fails no new name is left."""
-    folder = OS_FILES.open(os.path.dirname(target.place), os.O_RDONLY | os.O_DIRECTORY)
+def _replace_target(temporary: str, target: _Target) -> None:
+    """Rename the temporary file to the target, durably; on failure a new target is removed."""
+    parent_fd = OS_FILES.open(os.path.dirname(target.path), os.O_RDONLY | os.O_DIRECTORY)
     try:
-        OS_FILES.replace(scratch, target.place)
+        OS_FILES.replace(temporary, target.path)
         try:
-            OS_FILES.fsync(folder)
+            OS_FILES.fsync(parent_fd)
         except OSError:
-            if target.there is None:
-                OS_FILES.unlink(target.place)
+            if target.status is None:
+                OS_FILES.unlink(target.path)
             raise
     finally:
-        OS_FILES.close(folder)
+        OS_FILES.close(parent_fd)
 
 
-def _remove(scratch: str) -> None:
-    if os.path.lexists(scratch):  # else it has its name
-        OS_FILES.unlink(scratch)
+def _remove_temporary(temporary: str) -> None:
+    if os.path.lexists(temporary):  # not renamed to the target
+        OS_FILES.unlink(temporary)
 
 
-def _copy_into(target: _Target, spool: io.BufferedRandom, name: str, private: bool) -> None:
-    """Copy what waited into the file that is there."""
-    assert target.there is not None
-    with _told(name):
-        fd = os.open(target.place, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+def _copy_into(target: _Target, spool: io.BufferedRandom, path: str, private: bool) -> None:
+    """Copy the spooled bytes into the existing target."""
+    assert target.status is not None
+    with _name_write_errors(path):
+        fd = os.open(target.path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with open(fd, "wb") as file:
-            if not os.path.samestat(os.fstat(fd), target.there):
-                raise InvalidArgument(f"{name}: has become another file meanwhile")
+            if not os.path.samestat(os.fstat(fd), target.status):
+                raise InvalidArgument(f"{path}: has become another file meanwhile")
             if private:
                 os.fchmod(fd, 0o600)
             file.truncate(0)
@@ -263,20 +265,20 @@ def _copy_into(target: _Target, spool: io.BufferedRandom, name: str, private: bo
 
 
 @contextmanager
-def _ending(fd: int, name: str) -> Iterator[OutputFile]:
-    made = OutputFile(fd, name)
+def _output_over(fd: int, path: str) -> Iterator[OutputFile]:
+    output = OutputFile(fd, path)
     try:
-        yield made
+        yield output
     finally:
-        made.end()
+        output.end()
 
 
 @contextmanager
-def _told(name: str) -> Iterator[None]:
-    """Raise `WriteFailed` about the named file instead of the system's error."""
+def _name_write_errors(path: str) -> Iterator[None]:
+    """Raise `WriteFailed` for the given path instead of `OSError`, except `BrokenPipeError`."""
     try:
         yield
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise WriteFailed(name, error) from error
+        raise WriteFailed(path, error) from error

@@ -38,7 +38,7 @@ def test_shared_lock_that_stays_is_refused(
     tmp_path: Path, probe: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A probe that was stopped in the middle does not hold up a writer for ever."""
-    monkeypatch.setattr(lock_files, "_PROBE_SECONDS", 0.0)
+    monkeypatch.setattr(lock_files, "_MAX_PROBE_SECONDS", 0.0)
 
     with pytest.raises(DirectoryInUse, match="taken"):
         held_lock(tmp_path / "lock", "taken")
