@@ -114,8 +114,8 @@ class Coder:
 
         >>> coder = Coder("CRC32C", "pw")
         >>> batch = coder.encode_batch(7, range(3), [b"a", b"bc", b"def"])
-        >>> found = coder.decode_batch(batch, 7)
-        >>> found.failed, found.payload(2), found.lacs.tolist()
+        >>> decoded = coder.decode_batch(batch, 7)
+        >>> decoded.failed, decoded.payload(2), decoded.lacs.tolist()
         ({}, b'def', [-1, 0, 1])
         """
         ledger_id = None if ledger is None else LedgerId.of(ledger)

@@ -1,6 +1,6 @@
-"""Many entries of one ledger encoded or verified at once: `Coder.encode_batch`, `decode_batch`.
+"""Encoding and verifying many entries of a ledger at once: `Coder.encode_batch`, `decode_batch`.
 
-The bytes and the rules are those of `coder`, which does it one by one.
+The bytes and the rules are the same as in `coder`, which handles entries one by one.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ Payloads = Sequence[bytes] | npt.NDArray[np.uint8] | RecordBatch
 
 _V1 = np.dtype([("ledger", ">i8"), ("entry", ">i8"), ("lac", ">i8"), ("length", ">i8")])
 _V2 = np.dtype([("flags", "u1"), ("scope", ">i8"), *((name, ">i8") for name in _V1.names or ())])
-_BLOCK = 1 << 12
-"""Records worked on at a time: what is made of them stays in the processor's caches."""
+_BLOCK_RECORDS = 1 << 12
+"""Records encoded at a time, so that the intermediate arrays stay in the processor's caches."""
 
 
 class DecodedBatch(NamedTuple):
-    """What the records of a batch say, int64[n] each; the payloads stay where they are.
+    """The fields of a batch's records, int64[n] each, and where their payloads are in the buffer.
 
-    `failed` has a `CorruptionError` for each record that does not verify, by its place in the
-    batch, ascending; of such a record the other columns say what its bytes do, zeros where it
-    has no header.
+    `failed` maps the index of each record that does not verify, ascending, to its
+    `CorruptionError`; the other columns have such a record's fields as stored, or zeros if it is
+    too short for a header.
     """
 
     batch: RecordBatch
@@ -53,7 +53,7 @@ class DecodedBatch(NamedTuple):
     failed: dict[int, CorruptionError]
 
     def payload(self, at: int) -> bytes:
-        """Return one payload; raises the record's error if it does not verify."""
+        """Return the payload of a record; raises the record's error if it does not verify."""
         if at in self.failed:
             raise self.failed[at]
         start = int(self.offsets[at])
@@ -72,61 +72,60 @@ def encode_batch(
     length: int,
 ) -> RecordBatch:
     """Return the records of a writer that sends `entries` in this order, as one framed buffer."""
-    name, ids = LedgerId.of(ledger), as_entry_ids(entries)
+    ledger_id, entry_ids = LedgerId.of(ledger), as_entry_ids(entries)
     bodies = payload_list(payloads)
-    check_as_many(ids.size, len(bodies))
-    lacs, length = _lacs(lac, ids), check_integer(length, "length")
+    check_as_many(entry_ids.size, len(bodies))
+    lacs, length = _lac_of_each(lac, entry_ids), check_integer(length, "length")
     if length < 0:
         raise InvalidArgument(f"length {length} before the first entry")
-    sizes = np.fromiter(map(len, bodies), np.int64, ids.size)
+    sizes = np.fromiter(map(len, bodies), np.int64, entry_ids.size)
     if length + int(sizes.sum()) >= 1 << 63:
         raise InvalidArgument(f"length {length} and {int(sizes.sum())} bytes do not fit 63 bits")
-    headers = _headers(name, digest.number, ids, lacs, np.cumsum(sizes) + length)
+    headers = _headers(ledger_id, digest.number, entry_ids, lacs, np.cumsum(sizes) + length)
     sizes += headers.shape[1] + digest.size
-    frames = sizes + PREFIX
-    ends = np.cumsum(frames)
-    out = np.empty(int(ends[-1]) if ids.size else 0, np.uint8)
-    for at in range(0, ids.size, _BLOCK):
-        part = slice(at, min(at + _BLOCK, ids.size))
-        stored = digests_of(digest, headers[part], bodies[part])
-        prefixes = sizes[part].astype(">i4").view(np.uint8).reshape(-1, PREFIX)
-        heads = np.concatenate((prefixes, headers[part], stored), axis=1)
-        start = int(ends[at] - frames[at])
-        _fill(out[start : int(ends[part.stop - 1])], frames[part], heads, bodies[part])
+    frame_sizes = sizes + PREFIX
+    ends = np.cumsum(frame_sizes)
+    out = np.empty(int(ends[-1]) if entry_ids.size else 0, np.uint8)
+    # Each frame is size prefix, header, digest, payload; a block's frames are filled together.
+    for start in range(0, entry_ids.size, _BLOCK_RECORDS):
+        block = slice(start, min(start + _BLOCK_RECORDS, entry_ids.size))
+        digests = digests_of(digest, headers[block], bodies[block])
+        prefixes = sizes[block].astype(">i4").view(np.uint8).reshape(-1, PREFIX)
+        heads = np.concatenate((prefixes, headers[block], digests), axis=1)
+        out_start = int(ends[start] - frame_sizes[start])
+        _fill(out[out_start : int(ends[block.stop - 1])], frame_sizes[block], heads, bodies[block])
     out.flags.writeable = False
-    return RecordBatch.of_frames(ids, out.data, ends - sizes, sizes)
+    return RecordBatch.of_frames(entry_ids, out.data, ends - sizes, sizes)
 
 
-def _lacs(lac: int | Int64Array, entries: Int64Array) -> Int64Array:
-    """Return the LAC of each entry: as given, or counted on from the one before the first."""
-    given = np.asarray(lac)
-    if given.shape not in ((), entries.shape) or given.dtype.kind != "i":
+def _lac_of_each(lac: int | Int64Array, entries: Int64Array) -> Int64Array:
+    """Return each entry's LAC: `lac` if it is an array, else the highest of `lac` and earlier ids."""
+    lacs = np.asarray(lac)
+    if lacs.shape not in ((), entries.shape) or lacs.dtype.kind != "i":
         raise InvalidArgument(f"LACs are an int or int64[{entries.size}], not {shown(lac)}")
-    if given.size and not NO_ENTRY <= given.min() <= given.max() <= MAX_ENTRY_ID:
-        raise InvalidArgument(f"LAC {given.min()}..{given.max()} is outside -1..{MAX_ENTRY_ID}")
-    if given.ndim:
-        return given.astype(np.int64)
-    return np.maximum.accumulate(np.append(given, entries))[:-1]
+    if lacs.size and not NO_ENTRY <= lacs.min() <= lacs.max() <= MAX_ENTRY_ID:
+        raise InvalidArgument(f"LAC {lacs.min()}..{lacs.max()} is outside -1..{MAX_ENTRY_ID}")
+    if lacs.ndim:
+        return lacs.astype(np.int64)
+    return np.maximum.accumulate(np.append(lacs, entries))[:-1]
 
 
 def _fill(
-    out: npt.NDArray[np.uint8], frames: Int64Array, heads: Bytes2D, bodies: Sequence[bytes]
+    out: npt.NDArray[np.uint8], sizes: Int64Array, heads: Bytes2D, payloads: Sequence[bytes]
 ) -> None:
-    """Lay frames one behind the other; those of one size as columns of a table.
-
-    `heads` are what stands before the payloads: size, header, digest.
-    """
+    """Write frames of `sizes` bytes: each its head (size prefix, header, digest) and payload."""
     width = heads.shape[1]
-    if (frames == frames[0]).all():
-        table = out.reshape(frames.size, int(frames[0]))
+    if (sizes == sizes[0]).all():  # as columns of a table
+        table = out.reshape(sizes.size, int(sizes[0]))
         table[:, :width] = heads
-        rest = np.frombuffer(b"".join(bodies), np.uint8)
-        table[:, width:] = rest.reshape(frames.size, int(frames[0]) - width)
+        payload_bytes = np.frombuffer(b"".join(payloads), np.uint8)
+        table[:, width:] = payload_bytes.reshape(sizes.size, int(sizes[0]) - width)
         return
-    parts = [bytes(width)] * (2 * frames.size)
-    parts[1::2] = bodies
+    # Zeros in place of the heads, which then overwrite them all at once.
+    parts = [bytes(width)] * (2 * sizes.size)
+    parts[1::2] = payloads
     out[:] = np.frombuffer(b"".join(parts), np.uint8)
-    windows(out, width)[np.cumsum(frames) - frames] = heads.view(f"V{width}").ravel()
+    windows(out, width)[np.cumsum(sizes) - sizes] = heads.view(f"V{width}").ravel()
 
 
 def check_as_many(entries: int, payloads: int) -> None:
@@ -136,7 +135,7 @@ def check_as_many(entries: int, payloads: int) -> None:
 
 
 def payload_list(payloads: Payloads) -> Sequence[bytes]:
-    """Return payloads as a list of bytes; `InvalidArgument` for what is none."""
+    """Return payloads as a list of bytes; raises `InvalidArgument` for any other type."""
     if isinstance(payloads, RecordBatch):
         return payloads.records()
     if isinstance(payloads, np.ndarray):
@@ -144,31 +143,30 @@ def payload_list(payloads: Payloads) -> Sequence[bytes]:
             raise InvalidArgument(
                 f"payloads as an array are uint8[n, size], not {payloads.dtype}{payloads.shape}"
             )
-        return _rows(payloads)
+        return _row_bytes(payloads)
     if not isinstance(payloads, (list, tuple)):
         payloads = list(each("payloads", payloads))
     if {bytes}.issuperset(map(type, payloads)):
         return payloads
-    return [data(f"payloads[{at}]", body) for at, body in enumerate(payloads)]
+    return [data(f"payloads[{i}]", payload) for i, payload in enumerate(payloads)]
 
 
-def _rows(table: Bytes2D) -> list[bytes]:
-    """Return the rows of a table as bytes."""
-    count, width = table.shape
-    if not width:
-        return [b""] * count
-    rows: list[bytes] = np.ascontiguousarray(table).view(f"V{width}").ravel().tolist()
-    return rows
+def _row_bytes(rows: Bytes2D) -> list[bytes]:
+    row_count, row_size = rows.shape
+    if not row_size:
+        return [b""] * row_count
+    row_list: list[bytes] = np.ascontiguousarray(rows).view(f"V{row_size}").ravel().tolist()
+    return row_list
 
 
 def _headers(
-    name: LedgerId, number: int, entries: Int64Array, lacs: Int64Array, lengths: Int64Array
+    ledger_id: LedgerId, number: int, entries: Int64Array, lacs: Int64Array, lengths: Int64Array
 ) -> Bytes2D:
-    table = np.empty(entries.size, _V2 if name.scope else _V1)
-    if name.scope:
+    table = np.empty(entries.size, _V2 if ledger_id.scope else _V1)
+    if ledger_id.scope:
         table["flags"] = FLAGS_V2 | number
-        table["scope"] = name.signed[0]
-    table["ledger"] = name.signed[1]
+        table["scope"] = ledger_id.signed[0]
+    table["ledger"] = ledger_id.signed[1]
     table["entry"], table["lac"], table["length"] = entries, lacs, lengths
     return table.view(np.uint8).reshape(entries.size, table.dtype.itemsize)
 
@@ -177,56 +175,57 @@ def _headers(
 
 
 def matching(digest: Digest, batch: RecordBatch, headers: Bytes2D, at: Int64Array) -> Int64Array:
-    """Return those of the records `at`, of one version, whose digest is that of their bytes."""
-    width = headers.shape[1]
-    start = width + digest.size
-    bodies = batch.offsets[at] + start
+    """Return those of the records `at`, all of one version, whose digest matches."""
+    header_size = headers.shape[1]
+    payload_start = header_size + digest.size
+    starts = batch.offsets[at] + payload_start
     ends = (batch.offsets[at] + batch.sizes[at]).tolist()
-    payloads = [bytes(batch.buffer[a:b]) for a, b in zip(bodies.tolist(), ends)]
-    there = bytes_at(_bytes_of(batch), batch.offsets[at] + width, digest.size)
-    same: Int64Array = at[(there == digests_of(digest, headers, payloads)).all(axis=1)]
-    return same
+    payloads = [bytes(batch.buffer[start:end]) for start, end in zip(starts.tolist(), ends)]
+    stored = bytes_at(_bytes_of(batch), batch.offsets[at] + header_size, digest.size)
+    verified: Int64Array = at[(stored == digests_of(digest, headers, payloads)).all(axis=1)]
+    return verified
 
 
 def decoded(
     digest: Digest, batch: RecordBatch, ledger: LedgerId | None
 ) -> tuple[DecodedBatch, Int64Array]:
-    """Return what a batch says with no `failed` yet, and which records need a second look."""
+    """Return the decoded batch with an empty `failed`, and the records that did not verify."""
     data, count = _bytes_of(batch), len(batch)
-    wide = np.zeros(count, np.bool_)
-    some = batch.sizes > 0
-    wide[some] = data[batch.offsets[some]] >= 0x80
-    columns = {name: np.zeros(count, np.int64) for name in ("entry", "lac", "length", "start")}
-    good = np.zeros(count, np.bool_)
-    for layout, width in ((_V1, V1_HEADER), (_V2, V2_HEADER)):
-        long_enough = batch.sizes >= width + digest.size
-        at = np.flatnonzero((wide == (layout is _V2)) & long_enough)
-        if not at.size:
+    is_v2 = np.zeros(count, np.bool_)
+    non_empty = batch.sizes > 0
+    is_v2[non_empty] = data[batch.offsets[non_empty]] >= 0x80
+    columns = {column: np.zeros(count, np.int64) for column in ("entry", "lac", "length", "start")}
+    is_verified = np.zeros(count, np.bool_)
+    # For each version: read the headers, select those with the expected ids, verify their digests.
+    for layout, header_size in ((_V1, V1_HEADER), (_V2, V2_HEADER)):
+        long_enough = batch.sizes >= header_size + digest.size
+        rows = np.flatnonzero((is_v2 == (layout is _V2)) & long_enough)
+        if not rows.size:
             continue
-        headers = bytes_at(data, batch.offsets[at], width)
+        headers = bytes_at(data, batch.offsets[rows], header_size)
         table = headers.view(layout).ravel()
-        for name in ("entry", "lac", "length"):
-            columns[name][at] = table[name]
-        columns["start"][at] = width + digest.size
-        fits = table["entry"] == batch.entries[at]
+        for column in ("entry", "lac", "length"):
+            columns[column][rows] = table[column]
+        columns["start"][rows] = header_size + digest.size
+        matches = table["entry"] == batch.entries[rows]
         if layout is _V2:
-            fits &= (table["flags"] == FLAGS_V2 | digest.number) & (table["scope"] != 0)
+            matches &= (table["flags"] == FLAGS_V2 | digest.number) & (table["scope"] != 0)
         if ledger is not None:
-            fits &= table["ledger"] == ledger.signed[1]
-            fits &= table["scope"] == ledger.signed[0] if layout is _V2 else ledger.scope == 0
-        chosen = np.flatnonzero(fits)
-        good[matching(digest, batch, headers[chosen], at[chosen])] = True
-    start = columns["start"]
-    found = DecodedBatch(
+            matches &= table["ledger"] == ledger.signed[1]
+            matches &= table["scope"] == ledger.signed[0] if layout is _V2 else ledger.scope == 0
+        candidates = np.flatnonzero(matches)
+        is_verified[matching(digest, batch, headers[candidates], rows[candidates])] = True
+    payload_starts = columns["start"]
+    decoded_batch = DecodedBatch(
         batch,
         columns["entry"],
         columns["lac"],
         columns["length"],
-        batch.offsets + start,
-        batch.sizes - start,
+        batch.offsets + payload_starts,
+        batch.sizes - payload_starts,
         {},
     )
-    return found, np.flatnonzero(~good)
+    return decoded_batch, np.flatnonzero(~is_verified)
 
 
 def _bytes_of(batch: RecordBatch) -> npt.NDArray[np.uint8]:

@@ -1,6 +1,6 @@
-"""RecordBatch: many records as one buffer, with where each begins, how long it is, its entry id.
+"""RecordBatch: many records as one buffer, with the offset, size and entry id of each.
 
-The currency between encoder, journal, write cache, entry log and batch reads.
+Encoder, journal, write cache, entry log and batch reads exchange records in this form.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.syntax.framing import PREFIX, bytes_at, words_at
 from bkstore.ids import Int64Array, as_int64
 
-_NONE = np.empty(0, np.int64)
+_EMPTY = np.empty(0, np.int64)
 
-_LONG = 16
-"""Records that stretches of frames have on average, for copies by stretch to be quicker than by
-record: some 100 ns a stretch, 15 a record."""
+_MIN_MEAN_CHAIN = 16
+"""Mean records in a chain of consecutive frames from which copying whole chains (some 100 ns each)
+is faster than copying each record (15 ns)."""
 
 
 @dataclass(frozen=True)
 class RecordBatch(Sequence[memoryview]):
     """Records as one buffer: record i is ``buffer[offsets[i]:][:sizes[i]]``.
 
-    `entries`, `offsets` and `sizes` are int64[n]. Between the records other bytes may stand; in
-    a `framed` batch each has its size before it, as in journals and entry logs, and nothing else.
-    `stopped` is the damage that ended the batch early, None where it ended for another reason.
+    `entries`, `offsets` and `sizes` are int64[n]. Other bytes may lie between the records; in a
+    `framed` batch only each record's size lies before it, as in journals and entry logs.
+    `stopped` is the damage that ended the batch early, None if it ended for another reason.
     As a sequence it gives a memoryview of each record, without a copy.
 
     >>> batch = RecordBatch.of([b"first", b"second"], [0, 1])
@@ -42,8 +42,8 @@ class RecordBatch(Sequence[memoryview]):
     sizes: Int64Array
     stopped: CorruptionError | None = None
     _chained: bool = field(default=False, repr=False, compare=False)
-    """Whether the records are known to be frames one behind the other, in a buffer that nobody
-    else changes, so that `framed` need not look."""
+    """Whether the records are known to be consecutive frames, in a buffer that nobody else changes,
+    so that `framed` need not check."""
 
     @classmethod
     def of_frames(
@@ -53,9 +53,9 @@ class RecordBatch(Sequence[memoryview]):
         offsets: Int64Array,
         sizes: Int64Array,
     ) -> RecordBatch:
-        """Return a batch of records that a scan or an encoder put or found in frames.
+        """Return a batch of records that are consecutive frames, as a scan or an encoder knows.
 
-        That they are so is not checked again; `framed` of it is a slice.
+        Does not check that; its `framed` is a slice.
         """
         return cls(entries, buffer, offsets, sizes, None, True)
 
@@ -63,55 +63,55 @@ class RecordBatch(Sequence[memoryview]):
     def of(cls, records: Sequence[bytes], entries: Sequence[int] | Int64Array) -> RecordBatch:
         """Return a framed batch of separate records; copies them once."""
         if not {bytes}.issuperset(map(type, each("records", records))):
-            records = [data(f"records[{at}]", record) for at, record in enumerate(records)]
+            records = [data(f"records[{i}]", record) for i, record in enumerate(records)]
         ids = as_int64(entries, "entry ids")
         if ids.size != len(records):
             raise InvalidArgument(f"{len(records)} records, but {ids.size} entry ids")
         sizes = np.fromiter(map(len, records), np.int64, len(records))
         ends = np.cumsum(sizes + PREFIX)
-        return cls.of_frames(ids, _in_frames(records, sizes), ends - sizes, sizes)
+        return cls.of_frames(ids, _frame_records(records, sizes), ends - sizes, sizes)
 
     def __len__(self) -> int:
         return int(self.entries.size)
 
-    def __getitem__(self, at: int) -> memoryview:  # type: ignore[override]
-        start = int(self.offsets[at])
-        return memoryview(self.buffer)[start : start + int(self.sizes[at])]
+    def __getitem__(self, index: int) -> memoryview:  # type: ignore[override]
+        start = int(self.offsets[index])
+        return memoryview(self.buffer)[start : start + int(self.sizes[index])]
 
     def records(self) -> list[bytes]:
         """Return a copy of each record."""
-        buffer = bytes(self.buffer)  # slices of bytes are cheaper; itself, where it is bytes
-        places = zip(self.offsets.tolist(), self.sizes.tolist())
-        return [bytes(buffer[start : start + size]) for start, size in places]
+        buffer = bytes(self.buffer)  # no copy if it is bytes; slices of bytes are cheaper
+        spans = zip(self.offsets.tolist(), self.sizes.tolist())
+        return [bytes(buffer[start : start + size]) for start, size in spans]
 
     def first(self, count: int) -> RecordBatch:
         """Return the first `count` records; shares the buffer."""
         return self if count >= len(self) else self.between(0, count)
 
     def within(self, max_bytes: int) -> RecordBatch:
-        """Return the records up to the one whose frame passes `max_bytes`, that one included."""
+        """Return the first records, up to the one with which the frames exceed `max_bytes`."""
         ends = np.cumsum(self.sizes + PREFIX)
         return self.first(int(ends.searchsorted(max_bytes, "right")) + 1)
 
     def between(self, start: int, stop: int) -> RecordBatch:
         """Return the records start..stop (half open); shares the buffer."""
-        part = slice(start, stop)
-        columns = self.entries[part], self.buffer, self.offsets[part], self.sizes[part]
+        rows = slice(start, stop)
+        columns = self.entries[rows], self.buffer, self.offsets[rows], self.sizes[rows]
         return RecordBatch(*columns, None, self._chained)
 
     def at(self, rows: Int64Array) -> RecordBatch:
-        """Return the records of these numbers, in this order; shares the buffer."""
+        """Return the records at `rows`, in this order; shares the buffer."""
         return RecordBatch(self.entries[rows], self.buffer, self.offsets[rows], self.sizes[rows])
 
     # -- frames
 
     def framed(self) -> RecordBatch:
-        """Return the same records with a buffer that is their frames, one behind the other.
+        """Return the same records in a buffer that consists of their frames, consecutively.
 
-        A frame is the record's size (i32) and the record, as journals and entry logs have it.
-        No copy where the records stand so already: some 10 ns a record to see it, none for those
-        of `Coder.encode_batch`, of a scan, or of `framed` itself. Else one copy: some 30 ns a
-        record where all are of one size, 200 where not.
+        A frame is the record's size (i32) and the record, as in journals and entry logs. Does not
+        copy records that lie so already, which takes 10 ns a record to check, nothing for batches
+        of `Coder.encode_batch`, a scan or `framed`. Otherwise a copy takes some 30 ns a record if
+        all are of one size, 200 if not.
 
         >>> batch = RecordBatch.of([b"first", b"second"], [0, 1]).framed()
         >>> batch.buffer.hex(" ", 5), batch.offsets.tolist()
@@ -120,92 +120,92 @@ class RecordBatch(Sequence[memoryview]):
         if not len(self):
             return RecordBatch.of_frames(self.entries, b"", self.offsets, self.sizes)
         if not (self._chained or self._is_chain()):
-            return self._with_frames()
+            return self._with_consecutive_frames()
         start = int(self.offsets[0]) - PREFIX
         stop = int(self.offsets[-1]) + int(self.sizes[-1])
         if start == 0 and stop == len(self.buffer):
             columns = self.entries, self.buffer, self.offsets, self.sizes
             return self if self._chained else RecordBatch.of_frames(*columns)
-        part = memoryview(self.buffer)[start:stop]
-        return RecordBatch.of_frames(self.entries, part, self.offsets - start, self.sizes)
+        frames = memoryview(self.buffer)[start:stop]
+        return RecordBatch.of_frames(self.entries, frames, self.offsets - start, self.sizes)
 
     def _is_chain(self) -> bool:
-        """Return whether the records are frames, one behind the other."""
+        """Return whether the records are consecutive frames."""
         ends = self.offsets + self.sizes
-        apart = (ends[:-1] + PREFIX != self.offsets[1:]).any()
-        return not apart and int(self.offsets[0]) >= PREFIX and self._sized()
+        has_gap = (ends[:-1] + PREFIX != self.offsets[1:]).any()
+        return not has_gap and int(self.offsets[0]) >= PREFIX and self._has_size_prefixes()
 
-    def _sized(self) -> bool:
-        """Return whether each record has its size before it."""
-        said = words_at(np.frombuffer(self.buffer, np.uint8), ">i4")[self.offsets - PREFIX]
-        return bool((said == self.sizes).all())
+    def _has_size_prefixes(self) -> bool:
+        """Return whether each record has its size as prefix; all offsets must leave room for it."""
+        stored_sizes = words_at(np.frombuffer(self.buffer, np.uint8), ">i4")[self.offsets - PREFIX]
+        return bool((stored_sizes == self.sizes).all())
 
-    def _with_frames(self) -> RecordBatch:
+    def _with_consecutive_frames(self) -> RecordBatch:
         ends = np.cumsum(self.sizes + PREFIX)
-        buffer = self._gathered() if self._is_in_frames() else self._written()
+        buffer = self._copy_frames() if self._is_framed() else self._write_frames()
         return RecordBatch.of_frames(self.entries, buffer, ends - self.sizes, self.sizes)
 
-    def _gathered(self) -> bytes | memoryview:
-        """Return frames that are there already one behind the other."""
-        size, chains = int(self.sizes[0]), self._chains()
-        if len(chains) * _LONG <= len(self) or (self.sizes != size).any():
-            return self._joined_chains(chains)
-        data = np.frombuffer(self.buffer, np.uint8)
-        return bytes_at(data, self.offsets - PREFIX, PREFIX + size).reshape(-1).data
+    def _copy_frames(self) -> bytes | memoryview:
+        """Return the frames, which lie apart in the buffer, as consecutive bytes."""
+        record_size, chain_starts = int(self.sizes[0]), self._chain_starts()
+        if len(chain_starts) * _MIN_MEAN_CHAIN <= len(self) or (self.sizes != record_size).any():
+            return self._join_chains(chain_starts)
+        buffer_bytes = np.frombuffer(self.buffer, np.uint8)
+        return bytes_at(buffer_bytes, self.offsets - PREFIX, PREFIX + record_size).reshape(-1).data
 
-    def _written(self) -> bytes | memoryview:
-        """Return the records one behind the other, each with its size before it."""
+    def _write_frames(self) -> bytes | memoryview:
+        """Return the records, of which some lack a prefix in the buffer, as consecutive frames."""
         size = int(self.sizes[0])
         if (self.sizes != size).any():
-            return _in_frames(self.records(), self.sizes)
-        table = np.empty((len(self), PREFIX + size), np.uint8)
-        table[:, :PREFIX] = np.frombuffer(size.to_bytes(PREFIX, "big"), np.uint8)
-        table[:, PREFIX:] = bytes_at(np.frombuffer(self.buffer, np.uint8), self.offsets, size)
-        return table.reshape(-1).data
+            return _frame_records(self.records(), self.sizes)
+        frames = np.empty((len(self), PREFIX + size), np.uint8)
+        frames[:, :PREFIX] = np.frombuffer(size.to_bytes(PREFIX, "big"), np.uint8)
+        frames[:, PREFIX:] = bytes_at(np.frombuffer(self.buffer, np.uint8), self.offsets, size)
+        return frames.reshape(-1).data
 
-    def _is_in_frames(self) -> bool:
-        """Return whether each record is a frame, wherever it stands."""
-        return int(self.offsets.min()) >= PREFIX and self._sized()
+    def _is_framed(self) -> bool:
+        """Return whether each record is a frame, consecutive or not."""
+        return int(self.offsets.min()) >= PREFIX and self._has_size_prefixes()
 
-    def _chains(self) -> Int64Array:
-        """Return at which records something else than the next frame stands before, 0 too."""
-        behind = (self.offsets + self.sizes)[:-1]
-        return np.append(0, np.flatnonzero(self.offsets[1:] - PREFIX != behind) + 1)
+    def _chain_starts(self) -> Int64Array:
+        """Return the indexes of the records that do not directly follow the previous one, and 0."""
+        ends = (self.offsets + self.sizes)[:-1]
+        return np.append(0, np.flatnonzero(self.offsets[1:] - PREFIX != ends) + 1)
 
-    def _joined_chains(self, chains: Int64Array) -> bytes:
-        """Return frames by stretches of them, which begin at the records `chains`."""
-        view, last = memoryview(self.buffer), np.append(chains[1:] - 1, len(self) - 1)
-        starts, stops = self.offsets[chains] - PREFIX, (self.offsets + self.sizes)[last]
-        return b"".join([view[at:to] for at, to in zip(starts.tolist(), stops.tolist())])
+    def _join_chains(self, chain_starts: Int64Array) -> bytes:
+        """Return the consecutive frames, copied chain by chain from the buffer."""
+        view, last_rows = memoryview(self.buffer), np.append(chain_starts[1:] - 1, len(self) - 1)
+        starts, stops = self.offsets[chain_starts] - PREFIX, (self.offsets + self.sizes)[last_rows]
+        return b"".join([view[start:stop] for start, stop in zip(starts.tolist(), stops.tolist())])
 
     @classmethod
     def joined(cls, parts: Sequence[RecordBatch]) -> RecordBatch:
-        """Return batches one behind the other; a single one as it is."""
+        """Return the concatenation of batches; a single one is returned itself."""
         if len(parts) == 1:
             return parts[0]
         if not parts:
-            return cls(_NONE, b"", _NONE, _NONE)
-        lengths = np.array([len(part.buffer) for part in parts])
-        starts = np.cumsum(lengths) - lengths
+            return cls(_EMPTY, b"", _EMPTY, _EMPTY)
+        buffer_sizes = np.array([len(batch.buffer) for batch in parts])
+        starts = np.cumsum(buffer_sizes) - buffer_sizes
         return cls(
-            np.concatenate([part.entries for part in parts]),
-            b"".join(part.buffer for part in parts),
-            np.concatenate([part.offsets + at for part, at in zip(parts, starts)]),
-            np.concatenate([part.sizes for part in parts]),
+            np.concatenate([batch.entries for batch in parts]),
+            b"".join(batch.buffer for batch in parts),
+            np.concatenate([batch.offsets + start for batch, start in zip(parts, starts)]),
+            np.concatenate([batch.sizes for batch in parts]),
             parts[-1].stopped,
-            all(part._fills_its_buffer() for part in parts),
+            all(batch._fills_its_buffer() for batch in parts),
         )
 
     def _fills_its_buffer(self) -> bool:
-        """Return whether it is known to be frames, and the buffer has nothing else."""
+        """Return whether the buffer is known to be the records' frames and nothing else."""
         if not len(self):
             return not len(self.buffer)
         stop = int(self.offsets[-1]) + int(self.sizes[-1])
         return self._chained and int(self.offsets[0]) == PREFIX and stop == len(self.buffer)
 
 
-def _in_frames(records: Sequence[bytes], sizes: Int64Array) -> bytes:
-    """Return records one behind the other, each with its size before it."""
+def _frame_records(records: Sequence[bytes], sizes: Int64Array) -> bytes:
+    """Return records as consecutive frames."""
     if not sizes.size:
         return b""
     if (sizes == sizes[0]).all():
