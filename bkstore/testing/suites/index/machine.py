@@ -1,11 +1,11 @@
-"""A hypothesis state machine over the index contract, judged by dicts.
+"""A hypothesis state machine over the index contract, checked against dicts.
 
-What this is: random sequences of puts, deletes, state changes, flushes and reopens, after each
-of which index and model must list the same ledgers and entries. What it is not: a test of the
-listed rules one by one; that is `bkstore.testing.suites.index.suite`.
+It runs random sequences of puts, deletes, state changes, flushes and reopens; after each step
+index and model must list the same ledgers and entries. It does not test the listed rules one by
+one; `bkstore.testing.suites.index.suite` does.
 
 The model is a dict of dicts of ints. Expected values come from it and from the few lines of
-Python below; nothing here asks the library what the right answer would be.
+Python below, never from the library.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NAMES: list[Name] = [
     (1, 2**63),
     (2**64 - 1, 2**64 - 1),
 ]
-"""(scope, ledger): few, so that rules meet; the order is the unsigned one."""
+"""(scope, ledger) in unsigned order; few, so that rules often hit the same ledger."""
 
 _EDGES = (0, 1, 511, 512, 1022, 1023, 1024, 1025, 2047, 2048)
 
@@ -49,8 +49,8 @@ _states = st.builds(
 )
 
 
-def _runs(entries: list[int]) -> list[list[int]]:
-    """Return ascending ids as inclusive runs."""
+def _find_runs(entries: list[int]) -> list[list[int]]:
+    """Return the inclusive [first, last] runs of ascending entry ids."""
     runs: list[list[int]] = []
     for entry in entries:
         if runs and runs[-1][1] + 1 == entry:
@@ -61,9 +61,9 @@ def _runs(entries: list[int]) -> list[list[int]]:
 
 
 class DirectoryMachine(RuleBasedStateMachine):
-    """A state machine over what `open_at` opens in a directory.
+    """A state machine over the object that `open_at` opens in a directory.
 
-    Every run has a directory of its own, removed at its end.
+    Each run has its own directory, which is removed at its end.
     """
 
     open_at: ClassVar[Callable[[Path], Any]]
@@ -76,11 +76,11 @@ class DirectoryMachine(RuleBasedStateMachine):
 
     @initialize()
     def open(self) -> None:
-        """Open what is in `path`: at first nothing."""
+        """Open `path`, which does not exist at first."""
         self.opened = type(self).open_at(self.path)
 
     def teardown(self) -> None:
-        """Close what is open and remove its directory."""
+        """Close the object and remove its directory."""
         try:
             if self.opened is not None:
                 self.opened.close()
@@ -89,7 +89,7 @@ class DirectoryMachine(RuleBasedStateMachine):
 
 
 class IndexMachine(DirectoryMachine):
-    """One index and its model; `index_machine` makes the subclass of a backend."""
+    """One index and its model; `index_machine` makes the subclass for a backend."""
 
     reopen: ClassVar[Callable[[Path], EntryIndex | None]]
 
@@ -108,12 +108,12 @@ class IndexMachine(DirectoryMachine):
     # -- the model
 
     def know(self, name: Name) -> dict[int, int]:
-        """Return the model's rows of a ledger, making it known."""
+        """Return the model's rows of a ledger, and make it known."""
         self.states.setdefault(name, LedgerState())
         return self.rows.setdefault(name, {})
 
     def store(self, name: Name, pairs: list[tuple[int, int]]) -> None:
-        """Put rows into the model, by the rule that the backend states."""
+        """Put rows into the model; `duplicates` of the backend says which copy is kept."""
         rows = self.know(name)
         for entry, location in pairs:
             if entry not in rows or self.live.duplicates == "last":
@@ -146,8 +146,8 @@ class IndexMachine(DirectoryMachine):
     def put_stripe(
         self, name: Name, first: int, count: int, step: int, base: int, shuffle: Any
     ) -> None:
-        """Put a regular run over several pages, shuffled."""
-        pairs = [(first + step * at, base + at) for at in range(count)]
+        """Put a shuffled stripe that spans several pages."""
+        pairs = [(first + step * i, base + i) for i in range(count)]
         shuffle.shuffle(pairs)
         self.live.put_many(
             LedgerId(*name), [pair[0] for pair in pairs], [pair[1] for pair in pairs]
@@ -163,7 +163,7 @@ class IndexMachine(DirectoryMachine):
 
     @rule(name=_names)
     def delete(self, name: Name) -> None:
-        """Forget a ledger, known or not."""
+        """Delete a ledger, known or not."""
         self.live.delete(LedgerId(*name))
         self.rows.pop(name, None)
         self.states.pop(name, None)
@@ -176,23 +176,23 @@ class IndexMachine(DirectoryMachine):
     @precondition(lambda self: self.opened is not None and self.opened.durable)
     @rule()
     def reopen_for_writing(self) -> None:
-        """Close, look at what is kept through a read-only index, and write on."""
+        """Close, compare a read-only index with the model, and open for writing again."""
         self.live.close()
-        kept = type(self).reopen(self.path)
-        if kept is not None:
-            with kept:
-                self.same_as_model(kept)
+        read_only = type(self).reopen(self.path)
+        if read_only is not None:
+            with read_only:
+                self.same_as_model(read_only)
         self.open()
 
-    # -- rules that ask
+    # -- rules that read
 
     @rule(name=_names, asked=st.lists(st.one_of(_entries, st.integers(0, 2**63 - 2))))
     def get_many(self, name: Name, asked: list[int]) -> None:
-        """Look entries up, together and singly."""
+        """Look entries up, in one call and singly."""
         rows = self.rows.get(name, {})
-        found = self.live.get_many(LedgerId(*name), asked).tolist()
+        locations = self.live.get_many(LedgerId(*name), asked).tolist()
 
-        assert [rows.get(entry, 0) for entry in asked] == found
+        assert [rows.get(entry, 0) for entry in asked] == locations
         assert [rows.get(entry) for entry in asked[:3]] == [
             self.live.get(LedgerId(*name), entry) for entry in asked[:3]
         ]
@@ -214,22 +214,22 @@ class IndexMachine(DirectoryMachine):
 
     @rule(name=_names)
     def availability(self, name: Name) -> None:
-        """Ask what is here, condensed."""
+        """Ask for a ledger's availability."""
         expected = sorted(self.rows.get(name, {}))
-        answer = self.live.availability(LedgerId(*name))
+        availability = self.live.availability(LedgerId(*name))
 
-        assert _runs(expected) == answer.ranges().tolist()
-        assert len(expected) == len(answer)
+        assert _find_runs(expected) == availability.ranges().tolist()
+        assert len(expected) == len(availability)
 
     @rule(names=st.none() | st.lists(_names, max_size=4))
     def availability_many(self, names: list[Name] | None) -> None:
-        """Ask what is here of several ledgers, or of all."""
-        asked = None if names is None else [LedgerId(*name) for name in names]
-        listed = self.live.availability_many(asked)
+        """Ask for the availability of several ledgers, or of all."""
+        ledger_ids = None if names is None else [LedgerId(*name) for name in names]
+        listing = self.live.availability_many(ledger_ids)
         expected = sorted({(n[0], n[1]) for n in (self.live.ledgers() if names is None else names)})
 
-        assert [(name, _runs(sorted(self.rows.get(name, {})))) for name in expected] == [
-            (tuple(name), found.ranges().tolist()) for name, found in listed
+        assert [(name, _find_runs(sorted(self.rows.get(name, {})))) for name in expected] == [
+            (tuple(name), availability.ranges().tolist()) for name, availability in listing
         ]
 
     @rule(name=_names)
@@ -241,27 +241,27 @@ class IndexMachine(DirectoryMachine):
     def state(self, name: Name) -> None:
         """Ask for the state; an unknown ledger has none."""
         try:
-            found: LedgerState | None = self.live.state(LedgerId(*name))
+            state: LedgerState | None = self.live.state(LedgerId(*name))
         except NoSuchLedger:
-            found = None
+            state = None
 
-        assert self.states.get(name) == found
+        assert self.states.get(name) == state
 
     @rule(batch=st.sampled_from([1, 7, 1000]))
     def scan(self, batch: int) -> None:
-        """Walk all rows."""
-        found = []
-        for part in self.live.scan(batch):
-            columns = [column.tolist() for column in part]
-            for at, scope, ledger, entry, location in zip(*columns):
-                found.append((at, (scope % 2**64, ledger % 2**64), entry, location))
+        """Scan all rows; they come in order."""
+        scanned = []
+        for index_batch in self.live.scan(batch):
+            columns = [column.tolist() for column in index_batch]
+            for dir_index, scope, ledger, entry, location in zip(*columns):
+                scanned.append((dir_index, (scope % 2**64, ledger % 2**64), entry, location))
 
-        assert sorted(found) == found
+        assert sorted(scanned) == scanned
         assert sorted(
             (name, entry, location)
             for name, rows in self.rows.items()
             for entry, location in rows.items()
-        ) == sorted(row[1:] for row in found)
+        ) == sorted(row[1:] for row in scanned)
 
     # -- what always holds
 
@@ -288,10 +288,10 @@ def index_machine(
     make_index: Callable[[Path], EntryIndex],
     reopen: Callable[[Path], EntryIndex | None] = lambda _: None,
 ) -> type[IndexMachine]:
-    """Return the state machine class of one backend; its `TestCase` is what pytest collects.
+    """Return the state machine class of one backend; pytest collects its `TestCase`.
 
-    `make_index(path)` gives a writable index, also on a path that has one; `reopen(path)` a
-    read-only one, None if nothing is kept. Both as in `EntryIndexSuite`.
+    `make_index(path)` returns a writable index, new or from an existing one in `path`;
+    `reopen(path)` a read-only one, or None if nothing is kept. Both as in `EntryIndexSuite`.
     """
     members = {"open_at": staticmethod(make_index), "reopen": staticmethod(reopen)}
     return type("IndexMachineOfBackend", (IndexMachine,), members)

@@ -1,6 +1,6 @@
 """EntryIndexSuite: the contract of `bkstore.index.api` as tests that any backend can run.
 
-Subclass it in a test module, say how an index is made, and pytest collects the rest:
+Subclass it in a test module and define how an index is made; pytest collects the tests:
 
     class TestMine(EntryIndexSuite):
         def make_index(self, path):
@@ -9,8 +9,7 @@ Subclass it in a test module, say how an index is made, and pytest collects the 
         def reopen(self, path):
             return MyIndex(path)
 
-What it is not: a test of formats. It goes through the contract only, so a backend needs tests
-of its own bytes as well.
+It uses the contract only and tests no formats, so a backend also needs tests of its bytes.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from bkstore.testing.suites.index.listings import ListingRules
 class EntryIndexSuite(EntryRules, LedgerRules, ListingRules, KeepingRules):
     """The index contract; a backend passes by subclassing it with `make_index` and `reopen`.
 
-    `make_index(path)` returns a writable index kept in directory `path`, which may not exist
-    yet, or hold what an earlier, closed index left. `reopen(path)` returns a read-only one of
-    the same data, None if nothing is kept: tests about durability are skipped then.
-    `highest_entry` is the highest entry id that the backend takes; the next must be refused.
+    `make_index(path)` returns a writable index in directory `path`, which may not exist yet or
+    may hold the data of an earlier, closed index. `reopen(path)` returns a read-only index of
+    the same data, or None if the backend keeps nothing; durability tests are skipped then.
+    `highest_entry` is the highest entry id that the backend accepts; it must refuse the next.
     """

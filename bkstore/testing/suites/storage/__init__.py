@@ -2,7 +2,7 @@
 
 `suite` has `StorageSuite`, made of `entries`, `batches`, `batch_adds`, `ledgers`, `durability`,
 `garbage` and `errors` over `base`; `machine` has the state machines over a storage and over a
-bookie, judged by `model`, which is dicts.
+bookie, which are checked against the dicts of `model`.
 """
 
 __all__ = [

@@ -1,7 +1,7 @@
-"""What the parts of `StorageSuite` share: how a storage is made, what is added, stages of it.
+"""What the parts of `StorageSuite` share: how storages are made, test records, stages.
 
-The suite is taken apart by what is asked: `entries`, `batches`, `batch_adds`, `ledgers`,
-`durability`, `garbage`, `errors`; `suite` puts it together. Nothing here is a rule.
+The tests are in `entries`, `batches`, `batch_adds`, `ledgers`, `durability`, `garbage` and
+`errors`; `suite` puts them together. This module has none.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.options import StorageOptions
 
 LEDGERS: tuple[LedgerLike, ...] = (7, LedgerId(1, 7), LedgerId(2**64 - 1, 2**63 + 5))
-"""One ledger of scope 0, one of a small scope, one with the top bit set in both halves."""
+"""A ledger of scope 0, one of a small scope, one with the top bits of scope and number set."""
 
 KEY = b"k" * 20
 OTHER_KEY = b"o" * 20
 
 STAGES = ("unflushed", "flushed", "mixed", "reopened")
-"""Where records may be when they are asked for: in memory, on disk, both, on disk since before."""
+"""Where records are when they are read: memory, disk, both, on disk before a reopen."""
 
 _CODER = Coder("CRC32C", "pw")
 
 
 def record(ledger: LedgerLike, entry: int, payload: bytes = b"", lac: int | None = None) -> bytes:
-    """Return the record of one entry; its LAC is the entry before, if none is given."""
-    confirmed = max(entry - 1, NO_ENTRY) if lac is None else lac
-    return _CODER.encode(Entry(ledger, entry, confirmed, len(payload), payload))
+    """Return the record of one entry; without `lac` its LAC is the previous entry."""
+    record_lac = max(entry - 1, NO_ENTRY) if lac is None else lac
+    return _CODER.encode(Entry(ledger, entry, record_lac, len(payload), payload))
 
 
 def records(ledger: LedgerLike, entries: Iterable[int], size: int = 30) -> dict[int, bytes]:
-    """Return records by entry, each with a payload of its own of about `size` bytes."""
+    """Return records by entry id, each with a distinct payload of `size` (at least 8) bytes."""
     return {
         entry: record(ledger, entry, entry.to_bytes(8, "big") + bytes([entry % 251]) * (size - 8))
         for entry in entries
@@ -46,45 +46,47 @@ def records(ledger: LedgerLike, entries: Iterable[int], size: int = 30) -> dict[
 
 
 def content_of(storage: LedgerStorage) -> dict[LedgerId, dict[int, bytes]]:
-    """Return every record of every ledger, as listings and single reads give them."""
+    """Return every record of every ledger; it lists the entries and reads each singly."""
     return {
-        name: {entry: storage.read_entry(name, entry) for entry in storage.entries(name).tolist()}
-        for name in storage.ledgers()
+        ledger: {
+            entry: storage.read_entry(ledger, entry) for entry in storage.entries(ledger).tolist()
+        }
+        for ledger in storage.ledgers()
     }
 
 
 def log_bytes(path: Path) -> int:
-    """Return the bytes in entry logs below `path`."""
+    """Return the total size of the entry logs below `path`."""
     return sum(log.stat().st_size for log in path.rglob("current/*.log"))
 
 
 class Home:
-    """One directory, and the storage that is open in it; closes it at the end of the test."""
+    """A test's directory, and the storages opened in it, which `close` closes."""
 
     def __init__(
         self, path: Path, make: Callable[[Path, StorageOptions], LedgerStorage], **options: Any
     ) -> None:
         self.path = path
         self.options = StorageOptions(**options)
-        self._make = make
-        self._open: list[LedgerStorage] = []
+        self._make_storage = make
+        self._open_storages: list[LedgerStorage] = []
 
     def open(self, **options: Any) -> LedgerStorage:
-        """Open the directory, with these options from now on."""
+        """Open a storage in the directory; the options stay for later calls."""
         self.options = replace(self.options, **options)
-        storage = self._make(self.path, self.options)
-        self._open.append(storage)
+        storage = self._make_storage(self.path, self.options)
+        self._open_storages.append(storage)
         return storage
 
     def reopen(self, flush: bool = True, **options: Any) -> LedgerStorage:
-        """Close what is open and open it again."""
-        self._open.pop().close(flush=flush)
+        """Close the storage that was opened last, and open one again."""
+        self._open_storages.pop().close(flush=flush)
         return self.open(**options)
 
     def stage(
         self, storage: LedgerStorage, stage: str, added: Sequence[bytes], key: bytes = KEY
     ) -> LedgerStorage:
-        """Add records and bring them where `stage` says; return the storage to ask."""
+        """Add records, bring them into a stage of `STAGES`; return the storage to read from."""
         if stage == "mixed":
             storage.add_entries(added[1::2], master_key=key)
             storage.flush()
@@ -96,35 +98,32 @@ class Home:
         return self.reopen() if stage == "reopened" else storage
 
     def close(self) -> None:
-        """Close what is open."""
-        while self._open:
-            self._open.pop().close()
+        """Close all storages that are open."""
+        while self._open_storages:
+            self._open_storages.pop().close()
 
 
 class StorageSuiteBase:
-    """How a storage is made and handed to the tests, and what kind it says it is."""
+    """The fixtures of the tests, and what a subclass defines: `make_storage` and its kind."""
 
     duplicates: Literal["first", "last"] = "last"
-    """Which of equal entries stays that come between two flushes."""
+    """Which copy of an entry is kept if several are added between two flushes."""
     limbo: bool = False
     """Whether ledgers can be in limbo."""
     shared_logs: bool = True
-    """Whether an entry log takes records of several ledgers, so that compaction has work."""
+    """Whether an entry log holds records of several ledgers, so that compaction moves some."""
     cached: bool = True
-    """Whether records wait in a write cache, which can be full."""
+    """Whether records wait in a write cache, which can fill up."""
     highest_entry: int = 2**20
-    """An entry id that it takes, far behind all others."""
+    """An accepted entry id, far above all others of the tests."""
 
     def make_storage(self, path: Path, options: StorageOptions) -> LedgerStorage:
-        """Return a storage kept in directory `path`, with these options.
-
-        Called with a path that does not exist, and again, after a close, with the same path.
-        """
+        """Return a storage in directory `path`, which does not exist or holds a closed one."""
         pytest.fail(f"{type(self).__name__} does not say how its storage is made (make_storage)")
 
     @pytest.fixture
     def home(self, tmp_path: Path) -> Iterator[Home]:
-        """Yield the directory of the test; whatever is open in it is closed at the end."""
+        """Yield the directory of the test; close its storages at the end."""
         home = Home(tmp_path / "storage", self.make_storage)
         yield home
         home.close()

@@ -1,4 +1,4 @@
-"""Rules about batch reads (BP-62): how many records come, which, and what ends a batch.
+"""Rules about batch reads (BP-62): which records they return, how many, and what ends a batch.
 
 One part of `bkstore.testing.StorageSuite`.
 """
@@ -21,26 +21,26 @@ from bkstore.testing.suites.storage.base import (
 )
 from bkstore.testing.suites.storage.model import batch_size
 
-_COUNTS = (0, 1, 2, 5, 39, 40, 41)
+_MAX_COUNTS = (0, 1, 2, 5, 39, 40, 41)
 SIZES = (1, 36, 200, 1000, 5000, 1 << 20)
 FRAME, PREFIX = 36, 4
 
 
 class StorageBatchRules(StorageSuiteBase):
-    """What holds for batches of consecutive entries."""
+    """Rules for reading batches of consecutive entries."""
 
     @pytest.mark.parametrize("stage", STAGES)
     def test_count_and_size_limit_a_batch(
         self, storage: LedgerStorage, home: Home, stage: str
     ) -> None:
-        """The first record always comes, more while count and frame allow, in order."""
+        """A batch has the first record, and the next ones while count and frame size allow."""
         for ledger in LEDGERS:
-            payloads = [bytes([at]) * (at * 37 % 150) for at in range(40)]
-            added = [record(ledger, at, payload) for at, payload in enumerate(payloads)]
+            payloads = [bytes([entry]) * (entry * 37 % 150) for entry in range(40)]
+            added = [record(ledger, entry, payload) for entry, payload in enumerate(payloads)]
             storage = home.stage(storage, stage, added)
             for start in (0, 1, 17, 39):
                 sizes = [len(data) for data in added[start:]]
-                for count in _COUNTS:
+                for count in _MAX_COUNTS:
                     for size in SIZES:
                         stop = start + batch_size(sizes, count, size)
                         batch = storage.read_entries(ledger, start, count, size)
@@ -52,7 +52,7 @@ class StorageBatchRules(StorageSuiteBase):
     def test_size_is_counted_to_the_byte(
         self, storage: LedgerStorage, home: Home, stage: str
     ) -> None:
-        """The frame is 36 bytes and 4 + size a record: at the limit one fits, below it does not."""
+        """A frame takes 36 bytes plus 4 + size per record, and has to fit to the byte."""
         for ledger in LEDGERS:
             rows = records(ledger, range(6), size=50)
             storage = home.stage(storage, stage, list(rows.values()))
@@ -65,7 +65,7 @@ class StorageBatchRules(StorageSuiteBase):
 
     @pytest.mark.parametrize("stage", STAGES)
     def test_a_gap_ends_a_batch(self, storage: LedgerStorage, home: Home, stage: str) -> None:
-        """A batch ends before the first entry that is not here; it does not begin at one."""
+        """A batch ends before the first missing entry and cannot begin at one."""
         for ledger in LEDGERS:
             rows = records(ledger, [0, 1, 2, 4, 5, 1022, 1023, 1024, 1025, 1027])
             storage = home.stage(storage, stage, list(rows.values()))
@@ -86,7 +86,7 @@ class StorageBatchRules(StorageSuiteBase):
 
     @pytest.mark.parametrize("stage", STAGES)
     def test_long_batch(self, storage: LedgerStorage, home: Home, stage: str) -> None:
-        """Thousands of records come in one batch, from memory and disk by turns."""
+        """One batch can have thousands of records, alternately from memory and disk."""
         for ledger in LEDGERS[:2]:
             rows = list(records(ledger, range(3000), size=12).values())
             storage = home.stage(storage, stage, rows)
@@ -97,18 +97,18 @@ class StorageBatchRules(StorageSuiteBase):
     def test_patches_of_memory_and_disk(self, storage: LedgerStorage) -> None:
         """Newer records in memory replace older ones on disk in the middle of a batch."""
         for ledger in LEDGERS:
-            old = [record(ledger, at, b"old" * 9) for at in range(30)]
+            old = [record(ledger, entry, b"old" * 9) for entry in range(30)]
             storage.add_entries(old, master_key=KEY)
             storage.flush()
-            new = {at: record(ledger, at, b"new") for at in (0, 7, 8, 9, 20, 29, 30)}
+            new = {entry: record(ledger, entry, b"new") for entry in (0, 7, 8, 9, 20, 29, 30)}
             storage.add_entries(new.values())
-            expected = [new.get(at) or old[at] for at in range(31)]
+            expected = [new.get(entry) or old[entry] for entry in range(31)]
 
             assert expected == storage.read_entries(ledger, 0).records()
             assert expected[5:12] == storage.read_entries(ledger, 5, 7).records()
 
     def test_last_entry_as_start(self, storage: LedgerStorage) -> None:
-        """A batch that begins at -1 is the last entry alone."""
+        """A batch that starts at -1 has the last entry only."""
         for ledger in LEDGERS:
             rows = records(ledger, range(5))
             storage.add_entries(rows.values(), master_key=KEY)
@@ -118,9 +118,9 @@ class StorageBatchRules(StorageSuiteBase):
             assert [rows[4]] == batch.records()
 
     def test_option_limits_every_batch(self, home: Home) -> None:
-        """No batch is larger than `max_batch_size`, whatever is asked for."""
+        """No batch is larger than `max_batch_size`, whatever size is requested."""
         storage = home.open(max_batch_size=FRAME + 3 * (PREFIX + len(record(7, 0, b"12"))))
-        rows = [record(7, at, b"12") for at in range(9)]
+        rows = [record(7, entry, b"12") for entry in range(9)]
         storage.add_entries(rows, master_key=KEY)
 
         assert rows[:3] == storage.read_entries(7, 0).records()
@@ -128,14 +128,14 @@ class StorageBatchRules(StorageSuiteBase):
         assert rows[:1] == storage.read_entries(7, 0, 0, 100).records()
 
     def test_bad_arguments(self, storage: LedgerStorage) -> None:
-        """Counts, sizes and starts below what they may be are refused."""
+        """Negative counts and sizes, and starts that are no entry id, are refused."""
         storage.add_entry(record(7, 0), master_key=KEY)
         for bad in ((0, -1, 0), (0, 0, -1), (-2, 0, 0), (2**63 - 1, 0, 0)):
             with pytest.raises(InvalidArgument):
                 storage.read_entries(7, *bad)
 
     def test_batch_that_fences(self, storage: LedgerStorage, home: Home) -> None:
-        """A fencing batch needs the key, fences for good, and reads as any other."""
+        """A fencing read needs the master key, returns a normal batch, and the fence persists."""
         for ledger in LEDGERS:
             rows = records(ledger, range(5))
             storage.add_entries(rows.values(), master_key=KEY)
@@ -155,7 +155,7 @@ class StorageBatchRules(StorageSuiteBase):
                 storage.add_entry(record(ledger, 9))
 
     def test_batch_that_fences_an_unknown_ledger(self, storage: LedgerStorage) -> None:
-        """Fencing makes the ledger known, so that no writer can begin it; there is no entry."""
+        """A fencing read creates the ledger as fenced, so that no writer can start it."""
         for ledger in LEDGERS:
             with pytest.raises(NoSuchEntry):
                 storage.read_entries(ledger, 0, fence=True, master_key=KEY)

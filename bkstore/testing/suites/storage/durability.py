@@ -1,4 +1,4 @@
-"""Rules about keeping: flush, checkpoint, close, reopen, one writer at a time.
+"""Rules about durability: flush, checkpoint, close, reopen, one writer at a time.
 
 One part of `bkstore.testing.StorageSuite`.
 """
@@ -32,26 +32,26 @@ _MAKE_DURABLE: dict[str, Callable[[LedgerStorage], object]] = {
 
 
 class StorageKeepingRules(StorageSuiteBase):
-    """What holds over the life of a storage."""
+    """Rules for opening and closing a storage, and for what it keeps."""
 
     def test_close_keeps_everything(self, storage: LedgerStorage, home: Home) -> None:
-        """What was added and changed is there after a close, without a flush before."""
+        """Added records and changed states are kept by a close, without a flush before."""
         expected = {}
         for ledger in LEDGERS:
-            name = LedgerId.of(ledger)
-            expected[name] = records(name, [0, 1, 5, 1024])
-            storage.add_entries(expected[name].values(), master_key=KEY)
-            storage.fence(name)
-            storage.set_explicit_lac(name, encode_explicit_lac(name, 4, "DUMMY"))
-        states = {name: storage.state(name) for name in expected}
+            ledger_id = LedgerId.of(ledger)
+            expected[ledger_id] = records(ledger_id, [0, 1, 5, 1024])
+            storage.add_entries(expected[ledger_id].values(), master_key=KEY)
+            storage.fence(ledger_id)
+            storage.set_explicit_lac(ledger_id, encode_explicit_lac(ledger_id, 4, "DUMMY"))
+        states = {ledger_id: storage.state(ledger_id) for ledger_id in expected}
         storage = home.reopen()
 
         assert expected == content_of(storage)
-        assert states == {name: storage.state(name) for name in expected}
+        assert states == {ledger_id: storage.state(ledger_id) for ledger_id in expected}
 
     @pytest.mark.parametrize("how", _MAKE_DURABLE)
     def test_what_was_made_durable(self, storage: LedgerStorage, home: Home, how: str) -> None:
-        """Flush, checkpoint and garbage collection keep all that was added before them."""
+        """Flush, checkpoint and garbage collection make all records added before them durable."""
         for ledger in LEDGERS:
             storage.add_entries(records(ledger, range(9)).values(), master_key=KEY)
         expected = content_of(storage)
@@ -64,7 +64,7 @@ class StorageKeepingRules(StorageSuiteBase):
         assert expected == content_of(storage)
 
     def test_close_without_flush(self, storage: LedgerStorage, home: Home) -> None:
-        """A close without a flush keeps what was flushed; what comes later goes on from there."""
+        """A close without a flush keeps what was flushed; a reopened storage goes on from it."""
         for ledger in LEDGERS:
             storage.add_entries(records(ledger, range(4)).values(), master_key=KEY)
         storage.flush()
@@ -83,20 +83,20 @@ class StorageKeepingRules(StorageSuiteBase):
         assert 4 == storage.last_entry(7)
 
     def test_flush_at_any_time(self, storage: LedgerStorage, home: Home) -> None:
-        """Flush and checkpoint may be called on nothing, and again."""
+        """Flush and checkpoint may be called on an empty storage, and repeatedly."""
         for make_durable in _MAKE_DURABLE.values():
             make_durable(storage)
             make_durable(storage)
-        for at, make_durable in enumerate(_MAKE_DURABLE.values()):
-            storage.add_entry(record(7, at), master_key=KEY)
+        for i, make_durable in enumerate(_MAKE_DURABLE.values()):
+            storage.add_entry(record(7, i), master_key=KEY)
             make_durable(storage)
             make_durable(storage)
         storage = home.reopen()
 
-        assert {LedgerId.of(7): {at: record(7, at) for at in range(3)}} == content_of(storage)
+        assert {LedgerId.of(7): {i: record(7, i) for i in range(3)}} == content_of(storage)
 
     def test_several_lives(self, storage: LedgerStorage, home: Home) -> None:
-        """Each life adds to what the ones before left."""
+        """Each open storage adds to the records of the earlier ones."""
         for life in range(4):
             for ledger in LEDGERS:
                 rows = records(ledger, range(10 * life, 10 * life + 10))
@@ -108,7 +108,7 @@ class StorageKeepingRules(StorageSuiteBase):
         } == content_of(storage)
 
     def test_one_writer(self, storage: LedgerStorage, home: Home) -> None:
-        """A second writer is refused as long as the first one is open, and changes nothing."""
+        """A second writer is refused while the first one is open, and changes nothing."""
         storage.add_entry(record(7, 0), master_key=KEY)
         with pytest.raises(DirectoryInUse):
             self.make_storage(home.path, home.options)
@@ -127,12 +127,12 @@ class StorageKeepingRules(StorageSuiteBase):
         storage.close()
 
     def test_closed_storage_does_not_answer(self, storage: LedgerStorage) -> None:
-        """Whatever is asked of a closed storage is `IllegalOperation`: no answer would be true."""
+        """Every call on a closed storage raises `IllegalOperation`."""
         for ledger in LEDGERS:
             storage.add_entry(record(ledger, 0), master_key=KEY)
         storage.close()
         for ledger in LEDGERS:
-            self._closed_for(storage, ledger)
+            self._assert_closed_for(storage, ledger)
         for call in (
             storage.ledgers,
             storage.flush,
@@ -143,8 +143,8 @@ class StorageKeepingRules(StorageSuiteBase):
             with pytest.raises(IllegalOperation):
                 call()
 
-    def _closed_for(self, storage: LedgerStorage, ledger: LedgerLike) -> None:
-        for ask in (
+    def _assert_closed_for(self, storage: LedgerStorage, ledger: LedgerLike) -> None:
+        for call in (
             lambda: storage.read_entry(ledger, 0),
             lambda: storage.read_entries(ledger, 0),
             lambda: storage.entry_exists(ledger, 0),
@@ -163,4 +163,4 @@ class StorageKeepingRules(StorageSuiteBase):
             lambda: storage.delete_ledger(ledger),
         ):
             with pytest.raises(IllegalOperation):
-                ask()
+                call()

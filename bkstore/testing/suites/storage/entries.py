@@ -1,4 +1,4 @@
-"""Rules about entries of a storage: adding, reading singly, copies, listings.
+"""Rules about entries of a storage: adds, single reads, copies, listings.
 
 One part of `bkstore.testing.StorageSuite`.
 """
@@ -26,14 +26,14 @@ from bkstore.testing.suites.storage.base import (
 )
 
 IDS = [0, 1, 2, 5, 6, 1023, 1024, 3000]
-"""Entries on both sides of index pages, with gaps."""
+"""Entry ids on both sides of index page boundaries, with gaps."""
 
 
 class StorageEntryRules(StorageSuiteBase):
-    """What holds for single entries, and for lists of them."""
+    """Rules for single entries, and for lists of them."""
 
     def test_nothing_is_here_at_first(self, storage: LedgerStorage) -> None:
-        """A new storage has no ledgers; of an unknown one nothing is listed."""
+        """A new storage has no ledgers, and lists no entries of an unknown one."""
         assert [] == storage.ledgers()
         for ledger in LEDGERS:
             assert [] == storage.entries(ledger).tolist()
@@ -43,36 +43,41 @@ class StorageEntryRules(StorageSuiteBase):
         assert [] == list(storage.availability_many())
 
     def test_lists_many_ledgers(self, storage: LedgerStorage) -> None:
-        """`availability_many` lists flushed, unflushed and half flushed ledgers of all scopes in
-        unsigned order, as single calls do; of those named, unknown ones are empty."""
+        """`availability_many` lists flushed, unflushed and partly flushed ledgers of all scopes in
+        unsigned order, equal to single calls; requested ledgers that are unknown are empty."""
         model: dict[LedgerId, list[int]] = {}
         for scope in (0, 1, 2**64 - 1):
             for number in range(30):
-                name = LedgerId(scope, number)
-                storage.set_master_key(name, KEY)
-                model[name] = list(range(number % 5))
-                for entry in model[name]:
-                    storage.add_entry(record(name, entry))
+                ledger = LedgerId(scope, number)
+                storage.set_master_key(ledger, KEY)
+                model[ledger] = list(range(number % 5))
+                for entry in model[ledger]:
+                    storage.add_entry(record(ledger, entry))
         storage.flush()
-        for name in sorted(model)[::2]:
-            model[name] += [7, 8]
+        for ledger in sorted(model)[::2]:
+            model[ledger] += [7, 8]
             for entry in (7, 8):
-                storage.add_entry(record(name, entry))
-        gone = sorted(model)[::7]
-        for name in gone:
-            storage.delete_ledger(name)
-            del model[name]
-        found = list(storage.availability_many())
-        some = [*gone[:3], *sorted(model)[::-4]]
+                storage.add_entry(record(ledger, entry))
+        deleted = sorted(model)[::7]
+        for ledger in deleted:
+            storage.delete_ledger(ledger)
+            del model[ledger]
+        listed = list(storage.availability_many())
+        requested = [*deleted[:3], *sorted(model)[::-4]]
 
-        assert sorted(model.items()) == [(name, each.entries().tolist()) for name, each in found]
-        assert [storage.availability(name) for name in sorted(model)] == [each for _, each in found]
-        assert [(name, model.get(name, [])) for name in sorted(some)] == [
-            (name, each.entries().tolist()) for name, each in storage.availability_many(some)
+        assert sorted(model.items()) == [
+            (ledger, availability.entries().tolist()) for ledger, availability in listed
+        ]
+        assert [storage.availability(ledger) for ledger in sorted(model)] == [
+            availability for _, availability in listed
+        ]
+        assert [(ledger, model.get(ledger, [])) for ledger in sorted(requested)] == [
+            (ledger, availability.entries().tolist())
+            for ledger, availability in storage.availability_many(requested)
         ]
 
     def test_unknown_ledger(self, storage: LedgerStorage) -> None:
-        """A read of an unknown ledger is `NoSuchLedger`, and so is an add without its key."""
+        """Reads of an unknown ledger and adds without its key raise `NoSuchLedger`."""
         for ledger in LEDGERS:
             for entry in (0, -1):
                 with pytest.raises(NoSuchLedger):
@@ -89,15 +94,15 @@ class StorageEntryRules(StorageSuiteBase):
         assert [] == storage.ledgers()
 
     def test_adds_tell_their_ids(self, storage: LedgerStorage) -> None:
-        """An add tells the id in the record, many adds tell all, no add none."""
+        """Adds return the entry ids of their records, in their order."""
         for ledger in LEDGERS:
             storage.set_master_key(ledger, KEY)
 
             assert 3 == storage.add_entry(record(ledger, 3))
             assert 4 == storage.add_entry(record(ledger, 4), master_key=KEY)
-            told = storage.add_entries(record(ledger, entry) for entry in (9, 7, 8))
-            assert np.dtype(np.int64) == told.dtype
-            assert [9, 7, 8] == told.tolist()
+            entry_ids = storage.add_entries(record(ledger, entry) for entry in (9, 7, 8))
+            assert np.dtype(np.int64) == entry_ids.dtype
+            assert [9, 7, 8] == entry_ids.tolist()
             assert [] == storage.add_entries([]).tolist()
             assert [3, 4, 7, 8, 9] == storage.entries(ledger).tolist()
 
@@ -105,10 +110,10 @@ class StorageEntryRules(StorageSuiteBase):
     def test_reads_give_the_bytes_that_were_added(
         self, storage: LedgerStorage, home: Home, stage: str
     ) -> None:
-        """A record comes back byte for byte, wherever it is."""
+        """A record is read as it was added, byte for byte, at every stage."""
         added = {LedgerId.of(ledger): records(ledger, IDS) for ledger in LEDGERS}
-        together = [record for rows in added.values() for record in rows.values()]
-        storage = home.stage(storage, stage, together)
+        all_records = [record for rows in added.values() for record in rows.values()]
+        storage = home.stage(storage, stage, all_records)
 
         assert added == content_of(storage)
 
@@ -116,7 +121,7 @@ class StorageEntryRules(StorageSuiteBase):
     def test_entries_that_are_not_here(
         self, storage: LedgerStorage, home: Home, stage: str
     ) -> None:
-        """An entry that was not added to a known ledger is `NoSuchEntry`, and does not exist."""
+        """A missing entry of a known ledger does not exist; reading it raises `NoSuchEntry`."""
         for ledger in LEDGERS:
             storage = home.stage(storage, stage, list(records(ledger, IDS).values()))
             for entry in (3, 4, 7, 1022, 1025, 2999, 3001, 2**40):
@@ -128,7 +133,7 @@ class StorageEntryRules(StorageSuiteBase):
 
     @pytest.mark.parametrize("stage", STAGES)
     def test_last_entry(self, storage: LedgerStorage, home: Home, stage: str) -> None:
-        """The last entry is the highest, whenever it came; a read of -1 gives it."""
+        """The last entry is the highest, in any order of adds; a read of -1 returns it."""
         for ledger in LEDGERS:
             added = records(ledger, [5, 0, 1024, 7])
             storage = home.stage(storage, stage, list(added.values()))
@@ -138,7 +143,7 @@ class StorageEntryRules(StorageSuiteBase):
             assert added[1024] == storage.read_entry(ledger, -1)
 
     def test_ledger_without_entries(self, storage: LedgerStorage, home: Home) -> None:
-        """A ledger may have a key and no entry: it is known, its last entry is None."""
+        """A ledger with a master key and no entry is known; its last entry is None."""
         for ledger in LEDGERS:
             storage.set_master_key(ledger, KEY)
         for stage in ("unflushed", "reopened"):
@@ -156,22 +161,22 @@ class StorageEntryRules(StorageSuiteBase):
 
     @pytest.mark.parametrize("digest", ["CRC32", "CRC32C", "HMAC", "DUMMY"])
     def test_digests(self, storage: LedgerStorage, home: Home, digest: str) -> None:
-        """A storage keeps records of every digest type, empty and large payloads too."""
+        """A storage keeps records of every digest type, also with empty and large payloads."""
         payloads = [b"", b"x", bytes(range(256)) * 4, b"\0" * 700]
         for ledger in LEDGERS:
             storage.set_master_key(ledger, KEY)
             for entry, payload in enumerate(payloads):
-                made = Entry(ledger, entry, entry - 1, 0, payload)
-                storage.add_entry(encode(made, digest, "secret"))
+                new_entry = Entry(ledger, entry, entry - 1, 0, payload)
+                storage.add_entry(encode(new_entry, digest, "secret"))
         storage = home.reopen()
         for ledger in LEDGERS:
-            read = [decode(storage.read_entry(ledger, at), digest, "secret") for at in range(4)]
+            decoded = [decode(storage.read_entry(ledger, i), digest, "secret") for i in range(4)]
 
-            assert payloads == [entry.payload for entry in read]
-            assert [(LedgerId.of(ledger), at) for at in range(4)] == [row[:2] for row in read]
+            assert payloads == [entry.payload for entry in decoded]
+            assert [(LedgerId.of(ledger), i) for i in range(4)] == [row[:2] for row in decoded]
 
     def test_large_record(self, home: Home) -> None:
-        """A record of nearly the largest size is stored as any other."""
+        """A record of exactly `max_entry_size` is stored."""
         storage = home.open(max_entry_size=1000)
         for ledger in LEDGERS:
             overhead = len(record(ledger, 0))
@@ -184,7 +189,7 @@ class StorageEntryRules(StorageSuiteBase):
 
     @pytest.mark.parametrize("order", ["ascending", "descending", "shuffled", "late"])
     def test_order_of_adds(self, storage: LedgerStorage, home: Home, order: str) -> None:
-        """Entries may come in any order; the lists are ascending."""
+        """Entries may be added in any order; they are listed in ascending order."""
         ids = list(range(200))
         orders = {
             "ascending": ids,
@@ -192,10 +197,10 @@ class StorageEntryRules(StorageSuiteBase):
             "shuffled": np.random.default_rng(1).permutation(ids).tolist(),
             "late": list(dict.fromkeys(generators.late_and_duplicate(np.array(ids)).tolist())),
         }
-        for at, ledger in enumerate(LEDGERS):
+        for i, ledger in enumerate(LEDGERS):
             added = records(ledger, orders[order])
             storage.add_entries(added.values(), master_key=KEY)
-            if at == 1:
+            if i == 1:
                 storage.flush()
             batch = storage.read_entries(ledger, 0)
 
@@ -208,21 +213,21 @@ class StorageEntryRules(StorageSuiteBase):
     # -- the same entry again
 
     def test_copies_before_a_flush(self, storage: LedgerStorage, home: Home) -> None:
-        """Of equal entries between two flushes the first or the last stays, as the kind says."""
+        """Between two flushes the first or the last copy is kept, as `duplicates` says."""
         for ledger in LEDGERS:
             storage.set_master_key(ledger, KEY)
-            copies = [record(ledger, 3, bytes([at]) * (10 + at)) for at in range(3)]
-            stays = copies[0] if self.duplicates == "first" else copies[-1]
+            copies = [record(ledger, 3, bytes([i]) * (10 + i)) for i in range(3)]
+            kept = copies[0] if self.duplicates == "first" else copies[-1]
             for copy in copies:
                 storage.add_entry(copy)
             storage.add_entry(record(ledger, 4))
 
-            assert stays == storage.read_entry(ledger, 3)
+            assert kept == storage.read_entry(ledger, 3)
             assert [3, 4] == storage.entries(ledger).tolist()
 
             storage.flush()
 
-            assert [stays, record(ledger, 4)] == storage.read_entries(ledger, 3).records()
+            assert [kept, record(ledger, 4)] == storage.read_entries(ledger, 3).records()
         storage = home.reopen()
         for ledger in LEDGERS:
             assert 2 == len(storage.availability(ledger))
@@ -231,7 +236,7 @@ class StorageEntryRules(StorageSuiteBase):
             )
 
     def test_copy_after_a_flush(self, storage: LedgerStorage, home: Home) -> None:
-        """A copy that comes after a flush replaces the one on disk, in memory and for good."""
+        """A copy added after a flush replaces the one on disk, also after a reopen."""
         for ledger in LEDGERS:
             old, new = record(ledger, 3, b"old"), record(ledger, 3, b"newer")
             storage.add_entries([record(ledger, 2), old, record(ledger, 4)], master_key=KEY)
@@ -256,7 +261,7 @@ class StorageEntryRules(StorageSuiteBase):
     def test_lists_have_what_is_unflushed(
         self, storage: LedgerStorage, home: Home, stage: str
     ) -> None:
-        """Entries, ranges of them and availability tell what memory and disk have together."""
+        """Entries, ranges of them and availability cover both memory and disk."""
         for ledger in LEDGERS:
             storage = home.stage(storage, stage, list(records(ledger, IDS).values()))
 
@@ -268,30 +273,30 @@ class StorageEntryRules(StorageSuiteBase):
             assert Availability.from_entries(IDS) == storage.availability(ledger)
 
     def test_ledgers_in_unsigned_order(self, storage: LedgerStorage, home: Home) -> None:
-        """Ledgers are listed in unsigned order, all or one scope's, unflushed ones too."""
-        names = [LedgerId(0, 5), LedgerId(0, 2**63 - 1), LedgerId(1, 2), LedgerId(1, 2**63)]
-        names += [LedgerId(2**63, 1), LedgerId(2**64 - 1, 2**64 - 1)]
-        for at, name in enumerate(reversed(names)):
-            storage.add_entry(record(name, 0), master_key=KEY)
-            if at == 2:
+        """Ledgers, all or of one scope, are listed in unsigned order, also unflushed ones."""
+        ledger_ids = [LedgerId(0, 5), LedgerId(0, 2**63 - 1), LedgerId(1, 2), LedgerId(1, 2**63)]
+        ledger_ids += [LedgerId(2**63, 1), LedgerId(2**64 - 1, 2**64 - 1)]
+        for i, ledger_id in enumerate(reversed(ledger_ids)):
+            storage.add_entry(record(ledger_id, 0), master_key=KEY)
+            if i == 2:
                 storage.flush()
         for stage in ("mixed", "reopened"):
             if stage == "reopened":
                 storage = home.reopen()
 
-            assert names == storage.ledgers()
-            assert names[:2] == storage.ledgers(0)
-            assert names[2:4] == storage.ledgers(1)
-            assert names[4:5] == storage.ledgers(2**63)
+            assert ledger_ids == storage.ledgers()
+            assert ledger_ids[:2] == storage.ledgers(0)
+            assert ledger_ids[2:4] == storage.ledgers(1)
+            assert ledger_ids[4:5] == storage.ledgers(2**63)
             assert [] == storage.ledgers(3)
 
     def test_many_ledgers(self, storage: LedgerStorage, home: Home) -> None:
-        """Entries of many ledgers, taken in turns, stay apart."""
-        names = [LedgerId(at % 3, 100 + at) for at in range(24)]
-        added = {name: records(name, range(15)) for name in names}
+        """Entries of many ledgers that are added in turns are kept apart."""
+        ledger_ids = [LedgerId(i % 3, 100 + i) for i in range(24)]
+        added = {ledger_id: records(ledger_id, range(15)) for ledger_id in ledger_ids}
         for entry in range(15):
-            for name in names:
-                storage.add_entry(added[name][entry], master_key=KEY)
+            for ledger_id in ledger_ids:
+                storage.add_entry(added[ledger_id][entry], master_key=KEY)
             if entry == 8:
                 storage.flush()
 
@@ -299,7 +304,7 @@ class StorageEntryRules(StorageSuiteBase):
         assert added == content_of(home.reopen())
 
     def test_high_entry(self, storage: LedgerStorage, home: Home) -> None:
-        """An entry id far behind all others is stored, listed and the last."""
+        """An entry id far above all others is stored and listed, and is the last entry."""
         high = self.highest_entry
         for ledger in LEDGERS:
             added = records(ledger, [0, high])

@@ -1,4 +1,4 @@
-"""Rules about bad input: the named error, and nothing that is stored is lost or changed.
+"""Rules about bad input: each case raises its error, and stored records stay as they are.
 
 One part of `bkstore.testing.StorageSuite`.
 """
@@ -48,7 +48,7 @@ BAD_RECORDS: dict[str, bytes] = {
     "unknown digest": _V2.pack(0xA7, 1, 7, 9, 8, 0),
     "unknown version": _V2.pack(0xB3, 1, 7, 9, 8, 0),
 }
-"""Records that no storage takes; where one could be of a ledger, it is 7 or (1, 7)."""
+"""Records that every storage refuses; their ledger, if they have one, is 7, -7 or (1, 7)."""
 
 _REFUSED_ADDS: list[tuple[type[BkstoreError], bytes, dict[str, Any]]] = [
     (UnauthorizedAccess, record(7, 9), {"master_key": OTHER_KEY}),
@@ -61,14 +61,14 @@ _REFUSED_ADDS: list[tuple[type[BkstoreError], bytes, dict[str, Any]]] = [
     (InvalidArgument, record(7, 9, bytes(5000)), {}),
     (InvalidArgument, record(LedgerId(1, 7), 9, bytes(5000)), {"recovery": True}),
 ]
-"""Error, record and how it is added; ledger (1, 7) is fenced, records have 4,000 bytes at most."""
+"""Error, record and options of the add; (1, 7) is fenced, `max_entry_size` is 4,000."""
 
 
 class StorageErrorRules(StorageSuiteBase):
-    """What holds where something is refused."""
+    """Rules for refused calls."""
 
-    def _stored(self, storage: LedgerStorage) -> dict[LedgerId, dict[int, bytes]]:
-        """Store some records, part of them flushed; return them."""
+    def _add_records(self, storage: LedgerStorage) -> dict[LedgerId, dict[int, bytes]]:
+        """Add records, flush some of them, and return all."""
         for ledger in LEDGERS:
             storage.add_entries(records(ledger, range(5)).values(), master_key=KEY)
         storage.flush()
@@ -77,54 +77,54 @@ class StorageErrorRules(StorageSuiteBase):
         return {LedgerId.of(ledger): records(ledger, range(8)) for ledger in LEDGERS}
 
     def test_malformed_records(self, storage: LedgerStorage, home: Home) -> None:
-        """What is no entry's record is `InvalidArgument`, with and without a key."""
-        expected = self._stored(storage)
-        for what, bad in BAD_RECORDS.items():
+        """A malformed record raises `InvalidArgument`, with and without a key."""
+        expected = self._add_records(storage)
+        for case, bad_record in BAD_RECORDS.items():
             for key in (None, KEY):
                 with pytest.raises(InvalidArgument):
-                    storage.add_entry(bad, master_key=key)
+                    storage.add_entry(bad_record, master_key=key)
 
-                assert sorted(expected) == storage.ledgers(), what
+                assert sorted(expected) == storage.ledgers(), case
 
         assert expected == content_of(storage)
         assert expected == content_of(home.reopen())
 
     def test_refused_adds(self, home: Home) -> None:
-        """A refused add has its error's name, and leaves no trace."""
+        """A refused add raises its error and changes neither records nor LACs."""
         storage = home.open(max_entry_size=4000)
-        expected = self._stored(storage)
+        expected = self._add_records(storage)
         storage.fence(LedgerId(1, 7))
-        lacs = {name: storage.last_add_confirmed(name) for name in expected}
+        lacs = {ledger: storage.last_add_confirmed(ledger) for ledger in expected}
         for error, data, options in _REFUSED_ADDS:
             with pytest.raises(error):
                 storage.add_entry(data, **options)
 
             assert expected == content_of(storage)
-            assert lacs == {name: storage.last_add_confirmed(name) for name in expected}
+            assert lacs == {ledger: storage.last_add_confirmed(ledger) for ledger in expected}
 
         assert expected == content_of(home.reopen())
 
     def test_adds_before_a_refused_one_stay(self, storage: LedgerStorage, home: Home) -> None:
-        """Many adds stop at the first that is refused; those before it are taken."""
-        expected = self._stored(storage)
-        more = records(7, range(20, 24))
+        """`add_entries` stops at the first refused record and stores those before it."""
+        expected = self._add_records(storage)
+        rows = records(7, range(20, 24))
         with pytest.raises(InvalidArgument):
-            storage.add_entries([more[20], more[21], b"bad", more[22]], master_key=KEY)
-        expected[LedgerId.of(7)] |= {20: more[20], 21: more[21]}
+            storage.add_entries([rows[20], rows[21], b"bad", rows[22]], master_key=KEY)
+        expected[LedgerId.of(7)] |= {20: rows[20], 21: rows[21]}
 
         assert expected == content_of(storage)
         assert expected == content_of(home.reopen())
 
     def test_what_is_no_ledger_id(self, storage: LedgerStorage) -> None:
-        """A ledger is an int of scope 0 or a `LedgerId`; anything else is refused."""
-        expected = self._stored(storage)
+        """A ledger is a number in scope 0 or a `LedgerId`; anything else is refused."""
+        expected = self._add_records(storage)
         for ledger in ("7", None, 1.5, -1, 2**63, True):
-            self._refuses_ledger(storage, ledger)
+            self._assert_ledger_refused(storage, ledger)
 
         assert expected == content_of(storage)
 
-    def _refuses_ledger(self, storage: LedgerStorage, ledger: Any) -> None:
-        for ask in (
+    def _assert_ledger_refused(self, storage: LedgerStorage, ledger: Any) -> None:
+        for call in (
             lambda: storage.read_entry(ledger, 0),
             lambda: storage.read_entries(ledger, 0),
             lambda: storage.entries(ledger),
@@ -134,56 +134,56 @@ class StorageErrorRules(StorageSuiteBase):
             lambda: storage.collect_garbage([ledger]),
         ):
             with pytest.raises(InvalidArgument):
-                ask()
+                call()
 
     def test_what_is_no_entry_id(self, storage: LedgerStorage) -> None:
-        """Entry ids are 0..2^63-2; -1 stands for the last one in reads only."""
-        self._stored(storage)
+        """Reads accept the entry ids 0..2^63-2, and -1 for the last entry."""
+        self._add_records(storage)
         for entry in (-2, -(2**63), 2**63 - 1, 2**64):
-            for ask in (storage.read_entry, storage.read_entries, storage.entry_exists):
+            for read in (storage.read_entry, storage.read_entries, storage.entry_exists):
                 with pytest.raises(InvalidArgument):
-                    ask(7, entry)
+                    read(7, entry)
 
     # -- a full cache
 
     def test_full_cache(self, home: Home) -> None:
-        """Without flushes of its own a full cache refuses, stores nothing, and says so."""
+        """Without `auto_flush` a full cache refuses adds until the next flush."""
         if not self.cached:
             pytest.skip("the storage has no write cache")
         storage = home.open(write_cache=30_000, auto_flush=False)
         rows = (record(7, entry, bytes(100)) for entry in range(1000))
         with pytest.raises(TooManyRequests):
             storage.add_entries(rows, master_key=KEY)
-        taken = storage.entries(7).tolist()
+        stored = storage.entries(7).tolist()
 
-        assert 10 < len(taken) < 300
-        assert list(range(len(taken))) == taken
+        assert 10 < len(stored) < 300
+        assert list(range(len(stored))) == stored
 
         with pytest.raises(TooManyRequests):
-            storage.add_entry(record(7, len(taken), bytes(100)))
+            storage.add_entry(record(7, len(stored), bytes(100)))
         storage.flush()
-        storage.add_entry(record(7, len(taken), bytes(100)))
+        storage.add_entry(record(7, len(stored), bytes(100)))
 
-        assert [*taken, len(taken)] == storage.entries(7).tolist()
-        assert len(taken) + 1 == len(home.reopen().read_entries(7, 0))
+        assert [*stored, len(stored)] == storage.entries(7).tolist()
+        assert len(stored) + 1 == len(home.reopen().read_entries(7, 0))
 
     def test_cache_that_flushes_itself(self, home: Home) -> None:
-        """With flushes of its own a storage takes any number of records, and loses none."""
+        """With `auto_flush` a storage accepts any number of records, and loses none."""
         storage = home.open(write_cache=20_000, pending_locations=50)
         rows = records(7, range(600))
-        wide = records(LedgerId(1, 7), range(0, 600, 7))
+        scope_1_rows = records(LedgerId(1, 7), range(0, 600, 7))
         for entry, data in rows.items():
             storage.add_entry(data, master_key=KEY)
-            if entry in wide:
-                storage.add_entry(wide[entry], master_key=KEY)
-        expected = {LedgerId.of(7): rows, LedgerId(1, 7): wide}
+            if entry in scope_1_rows:
+                storage.add_entry(scope_1_rows[entry], master_key=KEY)
+        expected = {LedgerId.of(7): rows, LedgerId(1, 7): scope_1_rows}
 
         assert expected == content_of(storage)
         assert list(rows.values()) == storage.read_entries(7, 0).records()
         assert expected == content_of(home.reopen())
 
     def test_record_larger_than_the_cache(self, home: Home) -> None:
-        """A record that no empty cache could take is refused as such: waiting is no help."""
+        """A record larger than the whole cache raises `InvalidArgument`: a retry would not help."""
         if not self.cached:
             pytest.skip("the storage has no write cache")
         storage = home.open(write_cache=3000)

@@ -1,4 +1,4 @@
-"""Rules about ledgers of a storage: master keys, fences, LACs, limbo, deleting.
+"""Rules about ledgers of a storage: master keys, fences, LACs, limbo, deletion.
 
 One part of `bkstore.testing.StorageSuite`.
 """
@@ -33,17 +33,17 @@ from bkstore.testing.suites.storage.base import (
 )
 
 
-def _lac(ledger: LedgerLike, lac: int) -> bytes:
+def _encode_lac(ledger: LedgerLike, lac: int) -> bytes:
     return encode_explicit_lac(ledger, lac, "CRC32C", "pw")
 
 
 class StorageLedgerRules(StorageSuiteBase):
-    """What holds for the state of ledgers, and for deleting them."""
+    """Rules for the state of ledgers, and for deleting them."""
 
     # -- master keys
 
     def test_master_key(self, storage: LedgerStorage, home: Home) -> None:
-        """The first key makes the ledger; the same is taken again, another is refused."""
+        """The first key creates the ledger; the same is accepted again, another is refused."""
         for ledger in LEDGERS:
             storage.set_master_key(ledger, KEY)
             storage.set_master_key(ledger, KEY)
@@ -60,7 +60,7 @@ class StorageLedgerRules(StorageSuiteBase):
             assert KEY == storage.master_key(ledger)
 
     def test_check_master_key(self, storage: LedgerStorage) -> None:
-        """Only the key itself passes the check; an unknown ledger has none."""
+        """Only the stored key passes the check; an unknown ledger raises `NoSuchLedger`."""
         for ledger in LEDGERS:
             with pytest.raises(NoSuchLedger):
                 storage.check_master_key(ledger, KEY)
@@ -73,7 +73,7 @@ class StorageLedgerRules(StorageSuiteBase):
                     storage.check_master_key(ledger, other)
 
     def test_empty_key_is_replaced(self, storage: LedgerStorage, home: Home) -> None:
-        """A stored key that is empty or zeros gives way to the first real one."""
+        """A stored key of zeros is replaced by the first real one, and never replaces one."""
         for ledger in LEDGERS:
             storage.set_master_key(ledger, bytes(20))
             storage.set_master_key(ledger, KEY)
@@ -85,7 +85,7 @@ class StorageLedgerRules(StorageSuiteBase):
         assert [KEY] * len(LEDGERS) == [storage.master_key(ledger) for ledger in LEDGERS]
 
     def test_adds_with_a_key(self, storage: LedgerStorage) -> None:
-        """An add with a key makes the ledger; one with another key stores nothing."""
+        """An add with a key creates the ledger; one with another key stores nothing."""
         for ledger in LEDGERS:
             storage.add_entry(record(ledger, 0), master_key=KEY)
             with pytest.raises(UnauthorizedAccess):
@@ -100,7 +100,7 @@ class StorageLedgerRules(StorageSuiteBase):
 
     @pytest.mark.parametrize("stage", STAGES)
     def test_fence(self, storage: LedgerStorage, home: Home, stage: str) -> None:
-        """A fenced ledger refuses adds, takes recovery adds and is read as before; it stays so."""
+        """A fenced ledger accepts recovery adds only and is read as before, also when reopened."""
         for ledger in LEDGERS:
             rows = records(ledger, range(4))
             storage = home.stage(storage, stage, [rows[0], rows[1]])
@@ -126,9 +126,9 @@ class StorageLedgerRules(StorageSuiteBase):
             assert 2 == storage.add_entry(record(ledger, 2), recovery=True)
 
     def test_unknown_ledgers_have_no_state(self, storage: LedgerStorage) -> None:
-        """What is asked or changed of an unknown ledger's state is `NoSuchLedger`."""
+        """Reading or changing the state of an unknown ledger raises `NoSuchLedger`."""
         for ledger in LEDGERS:
-            for ask in (
+            for call in (
                 storage.fence,
                 storage.is_fenced,
                 storage.state,
@@ -137,9 +137,9 @@ class StorageLedgerRules(StorageSuiteBase):
                 storage.clear_limbo,
             ):
                 with pytest.raises(NoSuchLedger):
-                    ask(ledger)
+                    call(ledger)
             with pytest.raises(NoSuchLedger):
-                storage.set_explicit_lac(ledger, _lac(ledger, 3))
+                storage.set_explicit_lac(ledger, _encode_lac(ledger, 3))
 
         assert [] == storage.ledgers()
 
@@ -147,39 +147,39 @@ class StorageLedgerRules(StorageSuiteBase):
 
     @pytest.mark.parametrize("stage", STAGES)
     def test_explicit_lac(self, storage: LedgerStorage, home: Home, stage: str) -> None:
-        """An explicit LAC is kept as it was sent; a lower one replaces it, the LAC stays."""
+        """An explicit LAC is kept as sent; a lower one replaces it, but the LAC is unchanged."""
         for ledger in LEDGERS:
             storage = home.stage(storage, stage, [record(ledger, 0), record(ledger, 1)])
 
             assert storage.explicit_lac(ledger) is None
-            storage.set_explicit_lac(ledger, _lac(ledger, 9))
-            assert _lac(ledger, 9) == storage.explicit_lac(ledger)
+            storage.set_explicit_lac(ledger, _encode_lac(ledger, 9))
+            assert _encode_lac(ledger, 9) == storage.explicit_lac(ledger)
             assert 9 == storage.last_add_confirmed(ledger)
-            storage.set_explicit_lac(ledger, _lac(ledger, 5))
-            assert _lac(ledger, 5) == storage.explicit_lac(ledger)
+            storage.set_explicit_lac(ledger, _encode_lac(ledger, 5))
+            assert _encode_lac(ledger, 5) == storage.explicit_lac(ledger)
             assert 9 == storage.last_add_confirmed(ledger)
         storage = home.reopen()
         for ledger in LEDGERS:
-            assert LedgerState(KEY, explicit_lac=_lac(ledger, 5)) == storage.state(ledger)
-            assert _lac(ledger, 5) == storage.explicit_lac(ledger)
+            assert LedgerState(KEY, explicit_lac=_encode_lac(ledger, 5)) == storage.state(ledger)
+            assert _encode_lac(ledger, 5) == storage.explicit_lac(ledger)
             assert 5 == storage.last_add_confirmed(ledger)
 
     def test_explicit_lac_of_another_ledger(self, storage: LedgerStorage) -> None:
-        """A body that names another ledger, or is too short, is refused; the old one stays."""
+        """An explicit LAC that is too short or of another ledger is refused and not stored."""
         for ledger, other in zip(LEDGERS, reversed(LEDGERS[1:] + LEDGERS[:1])):
             storage.set_master_key(ledger, KEY)
-            storage.set_explicit_lac(ledger, _lac(ledger, 3))
+            storage.set_explicit_lac(ledger, _encode_lac(ledger, 3))
             if ledger != other:
                 with pytest.raises(InvalidArgument):
-                    storage.set_explicit_lac(ledger, _lac(other, 4))
+                    storage.set_explicit_lac(ledger, _encode_lac(other, 4))
             with pytest.raises(ValueError, match="explicit LAC"):
-                storage.set_explicit_lac(ledger, _lac(ledger, 4)[:15])
+                storage.set_explicit_lac(ledger, _encode_lac(ledger, 4)[:15])
 
-            assert _lac(ledger, 3) == storage.explicit_lac(ledger)
+            assert _encode_lac(ledger, 3) == storage.explicit_lac(ledger)
             assert 3 == storage.last_add_confirmed(ledger)
 
     def test_last_add_confirmed(self, storage: LedgerStorage, home: Home) -> None:
-        """The LAC is the highest that an entry carried; after a reopen the last entry's."""
+        """The LAC is the highest of any added entry; after a reopen it is the last entry's."""
         for ledger in LEDGERS:
             storage.set_master_key(ledger, KEY)
             assert -1 == storage.last_add_confirmed(ledger)
@@ -194,7 +194,7 @@ class StorageLedgerRules(StorageSuiteBase):
     # -- limbo
 
     def test_no_limbo(self, storage: LedgerStorage) -> None:
-        """A storage without limbo says so; no ledger is in it."""
+        """A storage without limbo refuses `set_limbo`, and no ledger is in limbo."""
         if self.limbo:
             pytest.skip("the storage has limbo")
         for ledger in LEDGERS:
@@ -205,7 +205,7 @@ class StorageLedgerRules(StorageSuiteBase):
             assert not storage.state(ledger).limbo
 
     def test_limbo(self, storage: LedgerStorage, home: Home) -> None:
-        """In limbo "no" is `DataUnknown`; what is here is read as ever; it can be ended."""
+        """In limbo negative answers are `DataUnknown`, and stored entries are readable."""
         if not self.limbo:
             pytest.skip("the storage has no limbo")
         for ledger in LEDGERS:
@@ -214,7 +214,7 @@ class StorageLedgerRules(StorageSuiteBase):
             assert not storage.set_limbo(ledger)
         storage = home.reopen()
         for ledger in LEDGERS:
-            self._limbo_answers(storage, ledger)
+            self._assert_limbo_answers(storage, ledger)
             assert storage.clear_limbo(ledger)
             assert not storage.clear_limbo(ledger)
             with pytest.raises(NoSuchEntry):
@@ -225,9 +225,9 @@ class StorageLedgerRules(StorageSuiteBase):
 
         assert [False] * len(LEDGERS) == [storage.state(ledger).limbo for ledger in LEDGERS]
 
-    def _limbo_answers(self, storage: LedgerStorage, ledger: LedgerLike) -> None:
+    def _assert_limbo_answers(self, storage: LedgerStorage, ledger: LedgerLike) -> None:
         assert storage.state(ledger).limbo
-        for ask in (
+        for call in (
             lambda: storage.read_entry(ledger, 4),
             lambda: storage.read_entries(ledger, 4),
             lambda: storage.entry_exists(ledger, 4),
@@ -238,7 +238,7 @@ class StorageLedgerRules(StorageSuiteBase):
             lambda: storage.is_fenced(ledger),
         ):
             with pytest.raises(DataUnknown):
-                ask()
+                call()
 
         assert record(ledger, 3) == storage.read_entry(ledger, 3)
         assert [record(ledger, 3)] == storage.read_entries(ledger, 3).records()
@@ -247,11 +247,11 @@ class StorageLedgerRules(StorageSuiteBase):
         assert storage.fence(ledger)
         assert storage.is_fenced(ledger)
 
-    # -- deleting
+    # -- deletion
 
     @pytest.mark.parametrize("stage", STAGES)
     def test_delete(self, storage: LedgerStorage, home: Home, stage: str) -> None:
-        """A deleted ledger is gone at once and stays so; the others are as they were."""
+        """A deleted ledger is gone at once and for good; the others stay as they are."""
         for ledger in LEDGERS:
             storage = home.stage(storage, stage, list(records(ledger, range(6)).values()))
             storage = home.stage(
@@ -260,9 +260,9 @@ class StorageLedgerRules(StorageSuiteBase):
             storage.fence(ledger)
         for ledger in LEDGERS:
             storage.delete_ledger(ledger)
-            self._is_gone(storage, ledger)
-        others = [LedgerId.of(ledger)._replace(ledger=8) for ledger in LEDGERS]
-        expected = {name: records(name, [1]) for name in others}
+            self._assert_deleted(storage, ledger)
+        other_ids = [LedgerId.of(ledger)._replace(ledger=8) for ledger in LEDGERS]
+        expected = {ledger_id: records(ledger_id, [1]) for ledger_id in other_ids}
 
         assert expected == content_of(storage)
 
@@ -272,7 +272,7 @@ class StorageLedgerRules(StorageSuiteBase):
 
         storage = home.reopen()
         for ledger in LEDGERS:
-            self._is_gone(storage, ledger)
+            self._assert_deleted(storage, ledger)
 
         assert expected == content_of(storage)
 
@@ -280,7 +280,7 @@ class StorageLedgerRules(StorageSuiteBase):
     def test_delete_of_a_ledger_that_was_known(
         self, storage: LedgerStorage, home: Home, stage: str
     ) -> None:
-        """What was asked about a ledger, or read of it, is forgotten with it."""
+        """No record or state that was read before the deletion is still cached after it."""
         for ledger in LEDGERS:
             rows = records(ledger, range(3))
             storage = home.stage(storage, stage, list(rows.values()))
@@ -293,16 +293,16 @@ class StorageLedgerRules(StorageSuiteBase):
             assert storage.entry_exists(ledger, 1)
         for ledger in LEDGERS:
             storage.delete_ledger(ledger)
-            self._is_gone(storage, ledger)
-            for ask in (
+            self._assert_deleted(storage, ledger)
+            for call in (
                 storage.last_add_confirmed,
                 storage.explicit_lac,
                 storage.master_key,
-                lambda name: storage.read_entries(name, 0),
-                lambda name: storage.entry_exists(name, 1),
+                lambda ledger_id: storage.read_entries(ledger_id, 0),
+                lambda ledger_id: storage.entry_exists(ledger_id, 1),
             ):
                 with pytest.raises(NoSuchLedger):
-                    ask(ledger)
+                    call(ledger)
             storage.set_master_key(ledger, KEY)
 
             assert ([], -1) == (
@@ -313,21 +313,21 @@ class StorageLedgerRules(StorageSuiteBase):
             with pytest.raises(NoSuchEntry):
                 storage.read_entry(ledger, 1)
 
-    def _is_gone(self, storage: LedgerStorage, ledger: LedgerLike) -> None:
+    def _assert_deleted(self, storage: LedgerStorage, ledger: LedgerLike) -> None:
         assert not storage.ledger_exists(ledger)
         assert LedgerId.of(ledger) not in storage.ledgers()
         assert [] == storage.entries(ledger).tolist()
         assert 0 == len(storage.availability(ledger))
-        for ask in (storage.read_entry, storage.state, storage.last_entry, storage.is_fenced):
+        for call in (storage.read_entry, storage.state, storage.last_entry, storage.is_fenced):
             with pytest.raises(NoSuchLedger):
-                ask(ledger)
+                call(ledger)
         with pytest.raises(NoSuchLedger):
             storage.read_entry(ledger, 1)
         with pytest.raises(NoSuchLedger):
             storage.add_entry(record(ledger, 9))
 
     def test_delete_of_an_unknown_ledger(self, storage: LedgerStorage) -> None:
-        """Nothing happens."""
+        """Deleting an unknown ledger does nothing."""
         storage.add_entry(record(5, 0), master_key=KEY)
         for ledger in LEDGERS:
             storage.delete_ledger(ledger)
@@ -339,10 +339,10 @@ class StorageLedgerRules(StorageSuiteBase):
     def test_a_deleted_ledger_can_be_made_again(
         self, storage: LedgerStorage, home: Home, stage: str
     ) -> None:
-        """The new ledger has its own key, entries and LAC, and nothing of the old one."""
+        """The new ledger has its own key, entries and LAC, and none of the old one's."""
         for ledger in LEDGERS:
             storage = home.stage(storage, stage, list(records(ledger, range(6)).values()))
-            storage.set_explicit_lac(ledger, _lac(ledger, 90))
+            storage.set_explicit_lac(ledger, _encode_lac(ledger, 90))
             storage.fence(ledger)
             storage.delete_ledger(ledger)
             added = [record(ledger, 4, b"again"), record(ledger, 7, b"more")]
@@ -357,5 +357,5 @@ class StorageLedgerRules(StorageSuiteBase):
         storage.flush()
         storage = home.reopen()
 
-        assert [[4, 7]] * len(LEDGERS) == [storage.entries(each).tolist() for each in LEDGERS]
-        assert [OTHER_KEY] * len(LEDGERS) == [storage.master_key(each) for each in LEDGERS]
+        assert [[4, 7]] * len(LEDGERS) == [storage.entries(ledger).tolist() for ledger in LEDGERS]
+        assert [OTHER_KEY] * len(LEDGERS) == [storage.master_key(ledger) for ledger in LEDGERS]

@@ -1,9 +1,8 @@
-"""Hypothesis state machines over a ledger storage and over a bookie, judged by dicts.
+"""Hypothesis state machines over a ledger storage and over a bookie, checked against dicts.
 
-What this is: random sequences of adds (late ones, copies, other scopes), reads, fences, deletes,
-flushes, checkpoints, garbage collections and reopens, after each of which storage and
-`StorageModel` must tell the same; a bookie is crashed too. What it is not: a test of the listed
-rules one by one; that is `bkstore.testing.StorageSuite`.
+They run random sequences of adds (late ones, copies, other scopes), reads, fences, deletes,
+flushes, checkpoints, garbage collections and reopens; after each step the storage must agree with
+`StorageModel`. Bookies crash as well. `bkstore.testing.StorageSuite` tests the rules one by one.
 
     TestMine = storage_machine(lambda path: MyStorage(path), duplicates="last").TestCase
 """
@@ -27,7 +26,7 @@ from bkstore.testing.suites.index.machine import DirectoryMachine
 from bkstore.testing.suites.storage.model import Name, StorageModel, batch_size, key_of
 
 NAMES: list[Name] = [(0, 0), (0, 7), (0, 2**63 - 1), (1, 7), (2**64 - 1, 2**63)]
-"""(scope, ledger): few, so that rules meet; the order is the unsigned one."""
+"""(scope, ledger) in unsigned order; few, so that rules often hit the same ledger."""
 
 _M = TypeVar("_M", bound="_StorageRules")
 
@@ -37,7 +36,7 @@ _sizes = st.integers(0, 60) | st.integers(0, 400)
 
 
 class _StorageRules(DirectoryMachine):
-    """The rules and questions that storage and bookie have in common."""
+    """The rules that storage and bookie have in common."""
 
     duplicates: ClassVar[Literal["first", "last"]]
     exact: ClassVar[bool]
@@ -50,34 +49,34 @@ class _StorageRules(DirectoryMachine):
 
     @abstractmethod
     def store(self) -> LedgerStorage:
-        """Return the ledger storage that answers."""
+        """Return the open ledger storage."""
 
     @abstractmethod
     def send(self, name: Name, records: list[bytes], recovery: bool) -> list[int]:
-        """Add records; return the entry ids that were told."""
+        """Add records; return the entry ids that the adds returned."""
 
     # -- rules that change
 
     def add_all(self, name: Name, entries: list[int], size: int, recovery: bool) -> None:
         """Add a record for each entry; a fenced ledger takes recovery adds only."""
-        known = self.model.ledgers.get(name)
+        ledger = self.model.ledgers.get(name)
         records = [self.model.record(name, entry, size) for entry in entries]
         try:
-            told = self.send(name, records, recovery)
+            entry_ids = self.send(name, records, recovery)
         except LedgerFenced:
-            assert known is not None
-            assert known.fenced
+            assert ledger is not None
+            assert ledger.fenced
             assert not recovery
         else:
-            assert entries == told
-            assert recovery or known is None or not known.fenced or not entries
+            assert entries == entry_ids
+            assert recovery or ledger is None or not ledger.fenced or not entries
 
             for entry, record in zip(entries, records):
                 self.model.add(name, entry, record)
 
     @rule(name=_names, entry=_entries, size=_sizes, recovery=st.booleans())
     def add(self, name: Name, entry: int, size: int, recovery: bool) -> None:
-        """Add one entry, maybe again."""
+        """Add one entry, possibly a copy."""
         self.add_all(name, [entry], size, recovery)
 
     @rule(
@@ -91,21 +90,21 @@ class _StorageRules(DirectoryMachine):
     def add_stripe(
         self, name: Name, first: int, count: int, step: int, size: int, shuffle: Any
     ) -> None:
-        """Add a regular run, in order or not."""
-        entries = [first + step * at for at in range(count)]
+        """Add a stripe of entries, in order or shuffled."""
+        entries = [first + step * i for i in range(count)]
         if shuffle is not None:
             shuffle.shuffle(entries)
         self.add_all(name, entries, size, recovery=True)
 
     @rule()
     def flush(self) -> None:
-        """Flush the storage, behind the back of a bookie as a full cache does."""
+        """Flush the storage; a bookie does not notice, as when a full cache is flushed."""
         self.store().flush()
         self.model.flush()
 
     @rule(name=_names)
     def delete(self, name: Name) -> None:
-        """Forget a ledger, known or not."""
+        """Delete a ledger, known or not."""
         self.opened.delete_ledger(LedgerId(*name))
         self.model.delete(name)
 
@@ -117,22 +116,22 @@ class _StorageRules(DirectoryMachine):
     def collect_garbage(
         self, keep: set[Name] | None, threshold: float | None, transactional: bool
     ) -> None:
-        """Delete what the metadata store has no more, compact what is little used."""
+        """Delete ledgers that are not in `keep`, and compact logs below the threshold."""
         live = None if keep is None else [LedgerId(*name) for name in keep]
         report = self.opened.collect_garbage(live, threshold=threshold, transactional=transactional)
-        gone = [] if keep is None else self.model.keep_only(keep)
+        deleted = [] if keep is None else self.model.keep_only(keep)
         self.model.flush()
 
-        assert gone == [tuple(name) for name in report.deleted_ledgers]
+        assert deleted == [tuple(name) for name in report.deleted_ledgers]
         assert [] == report.findings
 
         self.read_all()
 
-    # -- rules that ask
+    # -- rules that read
 
     @rule(name=_names, entry=_entries)
     def read_entry(self, name: Name, entry: int) -> None:
-        """Read one entry, and ask whether it is there."""
+        """Read one entry, and check whether it exists."""
         ledger = self.model.ledgers.get(name)
         copies = [] if ledger is None else self.model.copies(ledger, entry)
 
@@ -141,16 +140,16 @@ class _StorageRules(DirectoryMachine):
             assert bool(copies) == self.store().entry_exists(LedgerId(*name), entry)
 
     def read_one(self, name: Name, entry: int, copies: list[bytes]) -> None:
-        """Read one entry: one of `copies`, or the error that says why there is none."""
-        found: object
+        """Read one entry: it is one of `copies`; without any the read raises."""
+        outcome: object
         try:
-            found = self.opened.read_entry(LedgerId(*name), entry)
+            outcome = self.opened.read_entry(LedgerId(*name), entry)
         except (NoSuchEntry, NoSuchLedger) as error:
-            found = type(error)
-        missing = NoSuchEntry if name in self.model.ledgers else NoSuchLedger
-        expected: list[object] = [*copies] if copies else [missing]
+            outcome = type(error)
+        error_type = NoSuchEntry if name in self.model.ledgers else NoSuchLedger
+        expected: list[object] = [*copies] if copies else [error_type]
 
-        assert found in expected
+        assert outcome in expected
 
     @rule(
         name=_names,
@@ -159,24 +158,24 @@ class _StorageRules(DirectoryMachine):
         max_size=st.sampled_from([0, 1, 150, 400, 3000, 1 << 20]),
     )
     def read_entries(self, name: Name, start: int, max_count: int, max_size: int) -> None:
-        """Read a batch: how many and which records, by the contract."""
-        run = self.model.run(name, start)
-        if not run:
+        """Read a batch; the contract says how many records it has, and which."""
+        readable = self.model.run(name, start)
+        if not readable:
             self.no_batch(name, start, max_count, max_size)
             return
-        count = batch_size([len(copies[0]) for copies in run], max_count, max_size or 5 << 20)
+        count = batch_size([len(copies[0]) for copies in readable], max_count, max_size or 5 << 20)
         batch = self.opened.read_entries(LedgerId(*name), start, max_count, max_size)
 
         assert list(range(start, start + count)) == batch.entries.tolist()
-        for copies, record in zip(run, batch.records()):
+        for copies, record in zip(readable, batch.records()):
             assert record in copies
 
     def no_batch(self, name: Name, start: int, max_count: int, max_size: int) -> None:
-        """Ask for a batch that begins at an entry which is not here."""
-        missing = NoSuchEntry if name in self.model.ledgers else NoSuchLedger
+        """Read a batch that starts at a missing entry, which raises."""
+        error_type = NoSuchEntry if name in self.model.ledgers else NoSuchLedger
         try:
             self.opened.read_entries(LedgerId(*name), start, max_count, max_size)
-        except missing:
+        except error_type:
             return
         raise AssertionError(f"a batch from entry {start}, which is not here")
 
@@ -204,9 +203,9 @@ class _StorageRules(DirectoryMachine):
         """Read every entry of every ledger."""
         for name, ledger in self.model.ledgers.items():
             for entry in ledger.entries():
-                found = self.opened.read_entry(LedgerId(*name), entry)
+                record = self.opened.read_entry(LedgerId(*name), entry)
 
-                assert found in self.model.copies(ledger, entry), (name, entry)
+                assert record in self.model.copies(ledger, entry), (name, entry)
 
     # -- what always holds
 
@@ -223,23 +222,24 @@ class _StorageRules(DirectoryMachine):
             assert expected == self.opened.entries(LedgerId(*name)).tolist(), name
             assert expected == self.opened.availability(LedgerId(*name)).entries().tolist()
             assert (ledger is not None) == self.store().ledger_exists(LedgerId(*name))
-        listed = [
-            (tuple(n), here.entries().tolist()) for n, here in self.opened.availability_many()
+        rows = [
+            (tuple(ledger_id), availability.entries().tolist())
+            for ledger_id, availability in self.opened.availability_many()
         ]
 
-        assert [(n, each.entries()) for n, each in sorted(self.model.ledgers.items())] == listed
+        assert [(key, model.entries()) for key, model in sorted(self.model.ledgers.items())] == rows
         for name, ledger in self.model.ledgers.items():
-            found = self.opened.state(LedgerId(*name))
+            state = self.opened.state(LedgerId(*name))
 
             last = max(ledger.entries(), default=None)
             assert last == self.opened.last_entry(LedgerId(*name))
-            assert (ledger.key, ledger.fenced, False, ledger.explicit) == tuple(found), name
+            assert (ledger.key, ledger.fenced, False, ledger.explicit) == tuple(state), name
             lac = self.opened.last_add_confirmed(LedgerId(*name))
             assert ledger.low <= lac <= ledger.high, (name, lac)
 
 
 class StorageMachine(_StorageRules):
-    """One `LedgerStorage` and its model; `storage_machine` makes the class of a kind of it."""
+    """One `LedgerStorage` and its model; `storage_machine` makes the class for a kind of it."""
 
     def store(self) -> LedgerStorage:
         """Inherited."""
@@ -248,31 +248,31 @@ class StorageMachine(_StorageRules):
         return self.opened
 
     def send(self, name: Name, records: list[bytes], recovery: bool) -> list[int]:
-        """Add records with the ledger's key, one alone by itself."""
+        """Inherited; sets the master key, and adds a single record by `add_entry`."""
         self.store().set_master_key(LedgerId(*name), key_of(name))
         self.model.open(name)
         if len(records) == 1:
             return [self.store().add_entry(records[0], recovery=recovery)]
-        told = self.store().add_entries(records, master_key=key_of(name), recovery=recovery)
-        return list(map(int, told))
+        entry_ids = self.store().add_entries(records, master_key=key_of(name), recovery=recovery)
+        return list(map(int, entry_ids))
 
     @rule(name=_names)
     def fence(self, name: Name) -> None:
-        """Fence a known ledger; an unknown one cannot be."""
+        """Fence a ledger; `NoSuchLedger` for an unknown one."""
         ledger = self.model.ledgers.get(name)
         try:
-            new = self.store().fence(LedgerId(*name))
+            newly_fenced = self.store().fence(LedgerId(*name))
         except NoSuchLedger:
             assert ledger is None
             return
         assert ledger is not None
-        assert (not ledger.fenced) == new
+        assert (not ledger.fenced) == newly_fenced
 
         ledger.fenced = True
 
     @rule(name=_names, lac=st.integers(-1, 20))
     def set_explicit_lac(self, name: Name, lac: int) -> None:
-        """Keep an explicit LAC, lower or higher than the one before."""
+        """Set an explicit LAC, lower or higher than the previous one."""
         if name in self.model.ledgers:
             body = self.model.set_explicit_lac(name, lac)
             self.store().set_explicit_lac(LedgerId(*name), body)
@@ -287,7 +287,7 @@ class StorageMachine(_StorageRules):
 
     @rule()
     def reopen(self) -> None:
-        """Close and open again: everything is there."""
+        """Close and open again: everything is kept."""
         self.store().close()
         self.model.flush()
         self.model.reopen()
@@ -297,7 +297,7 @@ class StorageMachine(_StorageRules):
     @precondition(lambda self: self.exact)
     @rule()
     def reopen_without_flush(self) -> None:
-        """Close without a flush and open again: what was flushed is there, the rest is not."""
+        """Close without a flush and open again: only what was flushed is kept."""
         self.store().close(flush=False)
         self.model.reopen()
         self.open()
@@ -305,7 +305,7 @@ class StorageMachine(_StorageRules):
 
 
 class BookieMachine(_StorageRules):
-    """One `Bookie` and its model; `bookie_machine` makes the class of a kind of it."""
+    """One `Bookie` and its model; `bookie_machine` makes the class for a kind of it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -313,7 +313,7 @@ class BookieMachine(_StorageRules):
         self.unforced: set[Name] = set()
 
     def bookie(self) -> Bookie:
-        """Return the bookie."""
+        """Return the open bookie."""
         assert isinstance(self.opened, Bookie)
 
         return self.opened
@@ -323,20 +323,20 @@ class BookieMachine(_StorageRules):
         return self.bookie().storage
 
     def send(self, name: Name, records: list[bytes], recovery: bool) -> list[int]:
-        """Add records; single ones without a sync, which `force` makes up for."""
+        """Inherited; adds a single record without a sync, which `crash` makes up for by `force`."""
         if len(records) == 1:
-            told = self.bookie().add_entry(
+            entry_id = self.bookie().add_entry(
                 records[0], key_of(name), recovery=recovery, sync=recovery
             )
             if not recovery:
                 self.unforced.add(name)
-            return [told]
-        told_all = self.bookie().add_entries(records, key_of(name), recovery=recovery)
-        return list(map(int, told_all))
+            return [entry_id]
+        entry_ids = self.bookie().add_entries(records, key_of(name), recovery=recovery)
+        return list(map(int, entry_ids))
 
     @rule(name=_names)
     def fence(self, name: Name) -> None:
-        """Fence a ledger; an unknown one is made."""
+        """Fence a ledger; an unknown one is created."""
         ledger = self.model.open(name)
 
         assert (not ledger.fenced) == self.bookie().fence(LedgerId(*name), key_of(name))
@@ -345,7 +345,7 @@ class BookieMachine(_StorageRules):
 
     @rule(name=_names, lac=st.integers(-1, 20))
     def set_explicit_lac(self, name: Name, lac: int) -> None:
-        """Keep an explicit LAC; an unknown ledger is made."""
+        """Set an explicit LAC; an unknown ledger is created."""
         body = self.model.set_explicit_lac(name, lac)
         self.bookie().set_explicit_lac(LedgerId(*name), body, key_of(name))
 
@@ -353,14 +353,14 @@ class BookieMachine(_StorageRules):
 
     @rule()
     def checkpoint(self) -> None:
-        """Checkpoint: the journal is not needed any more."""
+        """Checkpoint: the journal is no longer needed."""
         self.bookie().checkpoint()
         self.model.checkpoint()
         self.unforced.clear()
 
     @rule()
     def reopen(self) -> None:
-        """Close and open again: everything is there, nothing is replayed."""
+        """Close and open again: everything is kept, and nothing is replayed."""
         self.bookie().close()
         self.model.checkpoint()
         self.model.reopen()
@@ -373,18 +373,18 @@ class BookieMachine(_StorageRules):
 
     @rule(copy=st.booleans())
     def crash(self, copy: bool) -> None:
-        """Take a copy of the files as they are, or close without a checkpoint, and go on."""
+        """Go on with a copy of the files as they are, or after a close without a checkpoint."""
         for name in self.unforced:
             self.bookie().force(LedgerId(*name))
         self.unforced.clear()
-        old = self.path
+        old_path = self.path
         if copy:
             self.lives += 1
-            self.path = old.with_name(f"life-{self.lives}")
-            shutil.copytree(old, self.path)
+            self.path = old_path.with_name(f"life-{self.lives}")
+            shutil.copytree(old_path, self.path)
         self.bookie().close(checkpoint=False)
         if copy:
-            shutil.rmtree(old)
+            shutil.rmtree(old_path)
         self.open()
 
         assert self.bookie().unclean
@@ -393,10 +393,10 @@ class BookieMachine(_StorageRules):
         self.read_all()
 
     def settle(self, ghosts: dict[Name, dict[int, set[bytes]]]) -> None:
-        """See that what came back of deleted ledgers was there once, and collect it."""
-        for name, once in ghosts.items():
+        """Check that only former records of deleted ledgers came back; delete them as garbage."""
+        for name, former_records in ghosts.items():
             for entry in self.bookie().entries(LedgerId(*name)).tolist():
-                assert self.bookie().read_entry(LedgerId(*name), entry) in once[entry]
+                assert self.bookie().read_entry(LedgerId(*name), entry) in former_records[entry]
         self.bookie().collect_garbage([LedgerId(*name) for name in self.model.ledgers])
         self.model.flush()
 
@@ -409,11 +409,11 @@ def storage_machine(
 ) -> type[StorageMachine]:
     """Return the state machine class of one kind of storage; pytest collects its `TestCase`.
 
-    `make_storage(path)` opens a storage in `path`, new or with what an earlier one left.
-    `duplicates` says which of equal unflushed entries stays: "first" for sorted storage, else
-    "last". `flushes_alone` tells that its caches are so small that they flush in between.
+    `make_storage(path)` opens a storage in `path`, new or with the data of an earlier one.
+    `duplicates` says which copy of an unflushed entry is kept: "first" for sorted storage, else
+    "last". `flushes_alone` means that its caches are so small that it flushes by itself.
     """
-    return _of_kind(StorageMachine, make_storage, duplicates, flushes_alone)
+    return _make_machine(StorageMachine, make_storage, duplicates, flushes_alone)
 
 
 def bookie_machine(
@@ -422,11 +422,11 @@ def bookie_machine(
     duplicates: Literal["first", "last"],
     flushes_alone: bool = False,
 ) -> type[BookieMachine]:
-    """Return the state machine class of one kind of bookie; else as `storage_machine`."""
-    return _of_kind(BookieMachine, open_bookie, duplicates, flushes_alone)
+    """Return the state machine class of one kind of bookie; otherwise as `storage_machine`."""
+    return _make_machine(BookieMachine, open_bookie, duplicates, flushes_alone)
 
 
-def _of_kind(
+def _make_machine(
     machine: type[_M],
     open_at: Callable[[Path], Any],
     duplicates: Literal["first", "last"],

@@ -1,9 +1,9 @@
-"""What a ledger storage must answer, as dicts: the model behind `storage_machine`.
+"""The model behind `storage_machine`: what a ledger storage must answer, kept in dicts.
 
-Expected values are made here by rule and from what was put in, never from a storage. Two rules
-need more than a dict of dicts: which of equal entries stays (`duplicates`), and what a bookie
-still has after a crash. Where a storage flushes by itself at moments that nobody told the model,
-more than one answer is right; the model then has all of them.
+It derives expected values from the rules and the added records, never from a storage. Two rules
+need more than a dict of dicts: which copy of an entry is kept (`duplicates`), and what a bookie
+still has after a crash. If a storage flushes by itself, at times that the model does not know,
+several answers are right; the model then has all of them.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Name = tuple[int, int]
 NONE = -1
 
 _CODER = Coder("CRC32C", "model")
-_FRAME = 36
-_PREFIX = 4
+_FRAME_BYTES = 36
+_PREFIX_BYTES = 4
 
 
 def key_of(name: Name) -> bytes:
-    """Return the master key under which the machine's writer of a ledger comes.
+    """Return the master key that the machine uses for a ledger.
 
     >>> key_of((0, 7)) == key_of((1, 7)), len(key_of((0, 7)))
     (False, 20)
@@ -35,7 +35,7 @@ def key_of(name: Name) -> bytes:
 
 
 def lac_of(entry: int) -> int:
-    """Return the LAC field of an entry, the same for each copy of it.
+    """Return the LAC field of an entry; each copy of the entry has the same.
 
     >>> [lac_of(entry) for entry in (0, 1, 4, 7)]
     [-1, -1, 3, 3]
@@ -44,15 +44,15 @@ def lac_of(entry: int) -> int:
 
 
 def batch_size(sizes: Sequence[int], max_count: int, max_size: int) -> int:
-    """Return how many records of these sizes one batch has (BP-62, a loop, not a formula).
+    """Return how many records of these sizes fit into one batch (BP-62), counted by a loop.
 
     >>> batch_size([100, 100, 100], 0, 36 + 104 + 104), batch_size([100, 100], 0, 1)
     (2, 1)
     """
-    count, frame = 0, _FRAME
+    count, frame_bytes = 0, _FRAME_BYTES
     for size in sizes:
-        frame += _PREFIX + size
-        if count and (frame > max_size or count == max_count):
+        frame_bytes += _PREFIX_BYTES + size
+        if count and (frame_bytes > max_size or count == max_count):
             break
         count += 1
     return count
@@ -60,10 +60,10 @@ def batch_size(sizes: Sequence[int], max_count: int, max_size: int) -> int:
 
 @dataclass(slots=True)
 class LedgerModel:
-    """One ledger: its state and, by entry, the records that may be read.
+    """One ledger: its state and, by entry id, the records that a read may return.
 
-    `kept` was there at the last flush, `fresh` was added since, in order; `journalled` was
-    added since a bookie's last checkpoint. The LAC is within `low`..`high`.
+    `kept` has those of the last flush, `fresh` those added since, in order; `journalled` has
+    those added since the last checkpoint of a bookie. The LAC is within `low`..`high`.
     """
 
     key: bytes
@@ -81,15 +81,15 @@ class LedgerModel:
         return sorted(self.kept.keys() | self.fresh.keys())
 
     def stored_lac(self) -> int:
-        """Return the LAC that is told from what is stored: of last entry and explicit LAC."""
+        """Return the LAC after a reopen: the higher of the last entry's and the explicit one."""
         return max([self.explicit_lac, *map(lac_of, self.entries()[-1:])])
 
     def confirm(self, lac: int) -> None:
-        """Note a LAC that was said."""
+        """Raise the bounds of the LAC to `lac`."""
         self.low, self.high = max(self.low, lac), max(self.high, lac)
 
     def copy(self) -> LedgerModel:
-        """Return a copy with dicts of its own."""
+        """Return a copy with its own dicts and lists."""
         return replace(
             self,
             kept=dict(self.kept),
@@ -99,10 +99,10 @@ class LedgerModel:
 
 
 class StorageModel:
-    """Ledgers by name, and what is durable of them.
+    """Ledgers by (scope, ledger), and their durable state.
 
-    With `duplicates` "first" a copy counts only where no flush came since the first one; "last"
-    replaces. `exact` is False for a storage that flushes by itself.
+    With `duplicates` "first" the first copy since the last flush counts, with "last" the last
+    one. `exact` is False for a storage that flushes by itself.
     """
 
     def __init__(self, duplicates: Literal["first", "last"], exact: bool = True) -> None:
@@ -112,25 +112,25 @@ class StorageModel:
         self.ghosts: dict[Name, dict[int, set[bytes]]] = {}
         """Ledgers deleted since the last checkpoint, which a crash may bring back."""
         self._flushed: dict[Name, LedgerModel] = {}
-        self._made = 0
+        self._serial = 0
 
-    # -- what a writer sends
+    # -- records to add
 
     def record(self, name: Name, entry: int, size: int) -> bytes:
-        """Return a record that differs from all earlier ones, of the same size if need be."""
-        self._made += 1
-        spread = self._made % 7 if self.exact else entry % 7
-        payload = self._made.to_bytes(8, "big") + bytes([self._made % 256]) * (size + spread)
+        """Return a new record; unless `exact`, its length depends on `size` and `entry` only."""
+        self._serial += 1
+        extra = self._serial % 7 if self.exact else entry % 7
+        payload = self._serial.to_bytes(8, "big") + bytes([self._serial % 256]) * (size + extra)
         return _CODER.encode(Entry(LedgerId(*name), entry, lac_of(entry), 10 * entry, payload))
 
-    # -- what is done
+    # -- changes
 
     def open(self, name: Name) -> LedgerModel:
-        """Return a ledger, made if it is unknown."""
+        """Return a ledger; create it if it is unknown."""
         return self.ledgers.setdefault(name, LedgerModel(key_of(name)))
 
     def add(self, name: Name, entry: int, record: bytes) -> None:
-        """Take one record."""
+        """Add one record."""
         ledger = self.open(name)
         ledger.fresh.setdefault(entry, []).append(record)
         ledger.journalled.setdefault(entry, []).append(record)
@@ -139,7 +139,7 @@ class StorageModel:
             self.ghosts[name].setdefault(entry, set()).add(record)
 
     def set_explicit_lac(self, name: Name, lac: int) -> bytes:
-        """Keep an explicit LAC; return its body."""
+        """Set an explicit LAC; return its encoded form."""
         ledger = self.open(name)
         ledger.explicit = encode_explicit_lac(LedgerId(*name), lac, "CRC32C", "model")
         ledger.explicit_lac = lac
@@ -147,7 +147,7 @@ class StorageModel:
         return ledger.explicit
 
     def delete(self, name: Name) -> None:
-        """Forget a ledger, durably or not."""
+        """Delete a ledger; its records become a ghost, as the deletion may not be durable."""
         ledger = self.ledgers.pop(name, None)
         self._flushed.pop(name, None)
         if ledger is not None:
@@ -157,13 +157,13 @@ class StorageModel:
                     ghost.setdefault(entry, set()).update(copies)
 
     def keep_only(self, names: Iterable[Name]) -> list[Name]:
-        """Delete all other ledgers; return them in order."""
-        gone = sorted(self.ledgers.keys() - set(names))
-        for name in gone:
+        """Delete all other ledgers; return the deleted ones in order."""
+        deleted = sorted(self.ledgers.keys() - set(names))
+        for name in deleted:
             self.delete(name)
-        return gone
+        return deleted
 
-    # -- what is durable
+    # -- durability
 
     def flush(self) -> None:
         """Make everything durable."""
@@ -174,24 +174,24 @@ class StorageModel:
         self._flushed = {name: ledger.copy() for name, ledger in self.ledgers.items()}
 
     def checkpoint(self) -> None:
-        """Make everything durable, so that no journal is needed for it."""
+        """Make everything durable; the journal is no longer needed."""
         self.flush()
         self.ghosts.clear()
         for ledger in (*self.ledgers.values(), *self._flushed.values()):
             ledger.journalled.clear()
 
     def reopen(self) -> None:
-        """Begin another life with what is durable: the LAC is what is stored of it."""
+        """Reset the ledgers to their durable state; the LAC is the stored one."""
         self.ledgers = {name: ledger.copy() for name, ledger in self._flushed.items()}
         for ledger in self.ledgers.values():
             ledger.low = ledger.high = ledger.stored_lac()
 
     def crash(self) -> dict[Name, dict[int, set[bytes]]]:
-        """Replay the journal; return what may be there, or not, of deleted ledgers.
+        """Replay the journal; return the records of deleted ledgers that may have come back.
 
-        The replay adds in the old order, to an empty cache: where the first of equals stays,
-        it is the first since the checkpoint now, even if a flush came between. Ledgers deleted
-        since, and made again, are left out: what was deleted may be mixed into them.
+        The replay adds records in their former order to an empty cache: where the first copy is
+        kept, it is now the first since the checkpoint, even if a flush came between. Ledgers
+        deleted since, and created again, are left out: they may have deleted records as well.
         """
         ghosts = self.ghosts
         for name in ghosts:
@@ -205,10 +205,10 @@ class StorageModel:
         self.checkpoint()
         return ghosts
 
-    # -- what is read
+    # -- reads
 
     def copies(self, ledger: LedgerModel, entry: int) -> list[bytes]:
-        """Return the records that a read of the entry may give; none if it is not here."""
+        """Return the records that a read of the entry may return; none if it is missing."""
         added = ledger.fresh.get(entry)
         if not added:
             return ledger.kept.get(entry, [])
@@ -217,12 +217,12 @@ class StorageModel:
         return added[:1] if self.exact else list(added)
 
     def run(self, name: Name, start: int) -> list[list[bytes]]:
-        """Return the possible records of start, start + 1, ... up to the first gap."""
-        found: list[list[bytes]] = []
+        """Return the possible records of `start`, `start` + 1, ... up to the first gap."""
+        candidates: list[list[bytes]] = []
         ledger = self.ledgers.get(name)
         while ledger is not None:
-            copies = self.copies(ledger, start + len(found))
+            copies = self.copies(ledger, start + len(candidates))
             if not copies:
                 break
-            found.append(copies)
-        return found
+            candidates.append(copies)
+        return candidates

@@ -1,7 +1,7 @@
 """StorageSuite: the contract of `LedgerStorage` as tests that any ledger storage can run.
 
-Subclass it in a test module, say how a storage is made and of which kind it is, and pytest
-collects the rest:
+Subclass it in a test module and define how a storage is made and of which kind it is; pytest
+collects the tests:
 
     class TestMine(StorageSuite):
         duplicates = "last"
@@ -11,8 +11,7 @@ collects the rest:
         def make_storage(self, path, options):
             return MyStorage(path, options)
 
-What it is not: a test of formats. It goes through the contract only, so a storage needs tests
-of its own bytes as well.
+It uses the contract only and tests no formats, so a storage also needs tests of its bytes.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ class StorageSuite(
 ):
     """The storage contract; a storage passes by subclassing it with `make_storage`.
 
-    `make_storage(path, options)` returns a writable storage kept in directory `path`, which may
-    not exist yet, or hold what an earlier, closed storage left; `options` are those of
-    `StorageOptions`. `duplicates`, `limbo`, `cached`, `shared_logs` and `highest_entry` say what
-    the kind has.
+    `make_storage(path, options)` returns a writable storage in directory `path`, which may not
+    exist yet or may hold the data of an earlier, closed storage; `options` is a
+    `StorageOptions`. `duplicates`, `limbo`, `cached`, `shared_logs` and `highest_entry`
+    describe the kind of storage.
     """
