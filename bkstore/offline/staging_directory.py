@@ -1,8 +1,8 @@
-"""StagingDirectory: where an output grows before it has its name, ``OUT.partial``.
+"""StagingDirectory: where an output is built before it gets its name, ``OUT.partial``.
 
-Dumps, loads and rewrites are made there and get their name by one rename. So whatever ends the
-making (an error, a killed executor, a kill of the process), what has the name is whole. A lock
-file in the directory keeps a second process out, and says what is staged.
+Dumps, loads and rewrites are built there and renamed at the end. So however a run ends (an error,
+a killed executor, a kill of the process), the directory under the final name is complete. A lock
+file in the staging directory keeps a second process out and records what is staged.
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ MARK = "BKSTORE-PARTIAL"
 class StagingDirectory:
     """The staging directory of `out`: a context manager that holds its lock.
 
-    Each run works in a directory of its own: `data` becomes `out`, `work` is for pieces and
-    scratch files. Leaving removes both; what a killed run left is removed by the next. `kind` is
-    what is staged, "dump" or "load" for instance: a directory of another kind is refused
-    (`InvalidArgument`). Entering raises `DirectoryInUse` where another process holds the lock,
-    `WriteFailed` where the system refuses.
+    Each run has its own subdirectory: `data` becomes `out`, `work` is for pieces and scratch
+    files. Leaving removes both; entering removes what a killed run left. `kind` is what is staged,
+    such as "dump" or "load": a directory of another kind is refused (`InvalidArgument`). Entering
+    raises `DirectoryInUse` if another process holds the lock, `WriteFailed` if the system refuses.
     """
 
     def __init__(self, out: Path, kind: str, files: Files = OS_FILES) -> None:
@@ -42,24 +41,24 @@ class StagingDirectory:
         self._kind = kind
         self._files = files
         self._lock = ExitStack()
-        run = self._directory_of_run("run")
+        run = self._new_run_directory("run")
         self.data, self.work = run / "data", run / "work"
 
-    def _directory_of_run(self, prefix: str) -> Path:
+    def _new_run_directory(self, prefix: str) -> Path:
         return self.top / f"{prefix}-{os.getpid()}-{os.urandom(4).hex()}"
 
     def __enter__(self) -> Self:
         with writing(self.top):
             self._lock = acquire_staging_lock(self.top, self._kind, self._files)
             try:
-                self._prepare()
+                self._create_directories()
             except BaseException:
                 self._leave()
                 raise
         return self
 
-    def _prepare(self) -> None:
-        """Remove what earlier runs left, and make the directories of this one."""
+    def _create_directories(self) -> None:
+        """Remove what earlier runs left, and create the directories of this run."""
         for path in self.top.glob("run-*"):
             with suppress(OSError):  # executors of a killed run may still write
                 OS_FILES.remove_tree(path)
@@ -67,10 +66,10 @@ class StagingDirectory:
         self._files.makedirs(self.work)
 
     def publish(self) -> None:
-        """Rename `data` to `out`, durably; after an error `out` is not there.
+        """Rename `data` to `out`, durably; after an error `out` does not exist.
 
-        Raises `WriteFailed` where the system refuses. A rename whose directories cannot be synced
-        is taken back; where even that is refused, the error says that `out` is there.
+        Raises `WriteFailed` if the system refuses. A rename whose directories cannot be synced is
+        undone; if that fails too, the error says that `out` exists.
         """
         with writing(self.out):
             self._files.replace(self.data, self.out)
@@ -78,10 +77,10 @@ class StagingDirectory:
                 self._files.sync_dir(self.out.parent)
                 self._files.sync_dir(self.data.parent)
             except OSError as error:
-                self._take_back(error)
+                self._undo_rename(error)
                 raise
 
-    def _take_back(self, error: OSError) -> None:
+    def _undo_rename(self, error: OSError) -> None:
         try:
             self._files.replace(self.out, self.data)
         except OSError:
@@ -97,14 +96,14 @@ class StagingDirectory:
         self._leave()
 
     def _leave(self) -> None:
-        """Remove what this run made, and release the lock."""
+        """Remove the files of this run, and release the lock."""
         with self._lock:
-            self._discard("run-*")
+            self._remove_and_log("run-*")
 
-    def _discard(self, *patterns: str) -> None:
-        """Remove what has these names, and the directory; log what cannot be removed.
+    def _remove_and_log(self, *patterns: str) -> None:
+        """Remove paths that match `patterns`, and the directory if nothing else is in it.
 
-        The next run there removes that.
+        A path that cannot be removed is logged; the next run removes it.
         """
         try:
             _remove_staged(self.top, patterns)
@@ -119,7 +118,7 @@ def partial_path(out: Path) -> Path:
 
 
 def check_target(out: Path) -> None:
-    """Raise `InvalidArgument` unless `out` is a name for something new, or an empty folder."""
+    """Raise `InvalidArgument` unless `out` does not exist or is an empty folder."""
     if os.path.lexists(out) and (out.is_symlink() or not out.is_dir() or any(out.iterdir())):
         raise InvalidArgument(f"{out}: is there and not an empty folder")
     if os.path.ismount(out):  # a mount cannot be renamed over
@@ -130,11 +129,11 @@ def check_target(out: Path) -> None:
 
 
 def acquire_staging_lock(top: Path, kind: str, files: Files) -> ExitStack:
-    """Make the staging directory `top` and lock it; closing the result releases the lock.
+    """Create the staging directory `top` and lock it; closing the result releases the lock.
 
-    Its lock file says what is staged. A directory without one that says `kind` is refused as it
-    is (`InvalidArgument`), unless it is empty. Raises `DirectoryInUse` where another process
-    stages its `kind` there.
+    Its lock file records what is staged. A directory whose lock file is missing or records another
+    kind is refused unchanged (`InvalidArgument`), unless it is empty. Raises `DirectoryInUse` if
+    another process holds the lock.
     """
     path = top / LOCK
     while True:
@@ -149,36 +148,36 @@ def acquire_staging_lock(top: Path, kind: str, files: Files) -> ExitStack:
                     except WriteFailed:
                         _remove_staged(top, ())
                         raise
-                    return stack.pop_all()  # else one that ended has just removed it
+                    return stack.pop_all()  # else a run that ended has just removed the file
 
 
 def _open_lock_file(top: Path, kind: str, files: Files) -> int:
-    """Open the lock file, made where `top` is new or empty; nothing is made in another's."""
+    """Open the lock file, which is created only if `top` is new or empty."""
     files.makedirs(top.parent)
     if top.is_symlink():
         raise InvalidArgument(f"{top}: is a link, where no {kind} of ours can have begun")
     files.makedirs(top)
-    names = os.listdir(top)
-    if names and LOCK not in names:
-        raise _foreign(top, kind)
+    file_names = os.listdir(top)
+    if file_names and LOCK not in file_names:
+        raise _not_ours_error(top, kind)
     return lock_file(top / LOCK)
 
 
 def _stamp_lock_file(fd: int, top: Path, kind: str) -> None:
-    """Write into the lock file what is staged; check it, if it is written already."""
+    """Write into the lock file what is staged, or check it if it is written already."""
     stamp = f"{MARK}\t{kind}\n".encode("ascii")
-    written = os.pread(fd, len(stamp) + 1, 0)
-    if written == stamp:
+    old_stamp = os.pread(fd, len(stamp) + 1, 0)
+    if old_stamp == stamp:
         return
-    # A run that was killed while it wrote the stamp had made nothing else yet.
-    if not stamp.startswith(written) or os.listdir(top) != [LOCK]:
-        raise _foreign(top, kind)
+    # A run that was killed while it wrote the stamp had created nothing else yet.
+    if not stamp.startswith(old_stamp) or os.listdir(top) != [LOCK]:
+        raise _not_ours_error(top, kind)
     with writing(top / LOCK):
         OS_FILES.pwrite(fd, stamp, 0)
         OS_FILES.fsync(fd)
 
 
-def _foreign(top: Path, kind: str) -> InvalidArgument:
+def _not_ours_error(top: Path, kind: str) -> InvalidArgument:
     return InvalidArgument(
         f"{top}: is there and not the folder of a {kind} that was interrupted: "
         "nothing is written or removed in it"
@@ -186,9 +185,9 @@ def _foreign(top: Path, kind: str) -> InvalidArgument:
 
 
 def _remove_staged(top: Path, patterns: Iterable[str]) -> None:
-    """Remove what has these names in a locked directory, and the directory.
+    """Remove paths that match `patterns` in a locked directory, and then the directory.
 
-    What others put there stays, and the lock file beside it.
+    Other files stay, and with them the directory and its lock file.
     """
     for pattern in patterns:
         for path in top.glob(pattern):

@@ -1,8 +1,8 @@
-"""WorkerPool: processes that do tasks side by side, each a fresh interpreter.
+"""WorkerPool: processes that run tasks in parallel, each a fresh interpreter.
 
-Not a fork: RocksDB and Arrow have threads that do not survive one, and a worker has no use for
-the caller's main module. A worker takes tasks from a socket and ends when that is closed, so that
-it ends with the caller, however the caller ends.
+Workers are not forked: RocksDB and Arrow have threads that do not survive a fork, and a worker has
+no use for the caller's main module. A worker reads tasks from a socket and exits when the socket is
+closed, so it ends with the caller, however the caller ends.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
 
 TaskRunner = Callable[[_Task, Callable[[int], None]], _Result]
-"""Does a task; it is called with the task and with what reports how many rows it has so far."""
+"""Runs a task; called with the task and a function that reports the number of rows so far."""
 
 
 @dataclass(frozen=True)
 class TaskLost:
-    """A task was not done, though nothing is wrong with what it reads: its process ended, say."""
+    """A task was not done although its input may be sound; its process ended, for example."""
 
     reason: str
 
@@ -41,9 +41,9 @@ class TaskLost:
 class WorkerPool(Generic[_Task, _Result]):
     """At most `count` processes for tasks; each is started when there is a task for it.
 
-    Each process calls `opening`, which goes there by pickle, and enters the context manager that
-    it returns: that gives the runner for all its tasks. `purpose` names the scratch directory in
-    which workers have their temporary files: what a killed worker leaves there goes with it.
+    Each process calls `opening`, which is sent by pickle, and enters the context manager that it
+    returns, which gives the runner of all its tasks. `purpose` names the scratch directory of the
+    workers' temporary files; it is removed at the end with anything that a killed worker left.
     """
 
     def __init__(
@@ -62,13 +62,13 @@ class WorkerPool(Generic[_Task, _Result]):
     ) -> Generator[tuple[_Task, _Result | TaskLost]]:
         """Yield each task with its result, as they end; a worker that ended is replaced.
 
-        A task is taken from `tasks` when a worker is free for it. Raises the `SystemRefused` that a
-        worker met, and `RuntimeError` with its traceback for other errors. Closing the generator
+        A task is taken from `tasks` when a worker is free. Raises the `SystemRefused` of a worker,
+        and `RuntimeError` with the worker's traceback for its other errors. Closing the generator
         ends all workers.
         """
-        waiting = iter(tasks)
+        task_iterator = iter(tasks)
         with scratch_directory(self._purpose) as self._scratch, closing(self):
-            while busy := self._give(waiting):
+            while busy := self._send_tasks(task_iterator):
                 ready = wait([worker.pipe for worker in busy])
                 for worker in busy:
                     if worker.pipe in ready:
@@ -79,10 +79,10 @@ class WorkerPool(Generic[_Task, _Result]):
         for worker in self._workers:
             worker.stop()
 
-    def _give(self, waiting: Iterator[_Task]) -> list[_Worker]:
-        """Give tasks to free workers; return the workers that are at one."""
+    def _send_tasks(self, tasks: Iterator[_Task]) -> list[_Worker]:
+        """Send tasks to free workers; return the workers that have one."""
         busy = [worker for worker in self._workers if worker.task is not None]
-        while len(busy) < self._count and (task := next(waiting, None)) is not None:
+        while len(busy) < self._count and (task := next(tasks, None)) is not None:
             worker = self._free_worker()
             worker.task = task
             worker.send(task)
@@ -100,21 +100,21 @@ class WorkerPool(Generic[_Task, _Result]):
     def _receive(
         self, worker: _Worker, report: Callable[[_Task, int], None] | None
     ) -> Iterator[tuple[_Task, _Result | TaskLost]]:
-        """Take a message of a worker; yield its task, if it is over."""
+        """Receive a message from a worker; yield its task if it is done or lost."""
         task: Any = worker.task
         try:
-            kind, value = worker.pipe.recv()
+            message_kind, value = worker.pipe.recv()
         except (EOFError, OSError):
             self._workers.remove(worker)
             reason = worker.describe_end()
             worker.stop()
             yield task, TaskLost(reason)
             return
-        if kind == "refused":
+        if message_kind == "refused":
             raise value
-        if kind == "failed":
+        if message_kind == "failed":
             raise RuntimeError(f"a worker process failed at {task}:\n{value}")
-        if kind == "result":
+        if message_kind == "result":
             worker.task = None
             yield task, value
         elif report is not None:
@@ -122,25 +122,25 @@ class WorkerPool(Generic[_Task, _Result]):
 
 
 class _Worker:
-    """A process that runs `work(fd)`; `pipe` is the other end of `fd`, `task` what it is at."""
+    """A process that runs `work(fd)`; `pipe` is the other end of `fd`, `task` its current task."""
 
     def __init__(self, scratch: Path) -> None:
         self.task: Any = None
-        with _starting():
-            self.pipe, theirs = Pipe()
-        code = (
+        with _raise_system_refused():
+            self.pipe, worker_end = Pipe()
+        program = (
             f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import work; "
-            f"work({theirs.fileno()})"
+            f"work({worker_end.fileno()})"
         )
         try:
-            with _starting():
+            with _raise_system_refused():
                 self.process = subprocess.Popen(  # noqa: S603  # our own interpreter
-                    [sys.executable, "-c", code],
-                    pass_fds=[theirs.fileno()],
+                    [sys.executable, "-c", program],
+                    pass_fds=[worker_end.fileno()],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
-                    # An interrupt at the terminal is for the caller alone, which ends its
-                    # workers; one that is still importing would show where.
+                    # An interrupt at the terminal goes to the caller alone, which ends its
+                    # workers; a worker that is still importing would print a traceback.
                     process_group=0,
                     env={**os.environ, "TMPDIR": str(scratch)},
                 )
@@ -148,30 +148,30 @@ class _Worker:
             self.pipe.close()
             raise
         finally:
-            theirs.close()
+            worker_end.close()
 
     def send(self, message: object) -> None:
-        """Send it how to open its runner, or a task."""
-        with suppress(OSError):  # it is gone, as reading from it will show
+        """Send the function that opens the runner, or a task."""
+        with suppress(OSError):  # it has ended; the next read from it shows that
             self.pipe.send(message)
 
     def describe_end(self) -> str:
-        """Return in words how the process ended, once it has."""
-        code = self.process.wait()
-        if code < 0:
-            return f"the process that read it was ended by {signal.Signals(-code).name}"
-        return f"the process that read it ended with code {code}"
+        """Wait until the process ends, and return in words how it ended."""
+        exit_code = self.process.wait()
+        if exit_code < 0:
+            return f"the process that read it was ended by {signal.Signals(-exit_code).name}"
+        return f"the process that read it ended with code {exit_code}"
 
     def stop(self) -> None:
-        """End it and wait for that."""
+        """Kill the process and wait for its end."""
         self.process.kill()
         self.process.wait()
         self.pipe.close()
 
 
 @contextmanager
-def _starting() -> Iterator[None]:
-    """Raise `SystemRefused` where the machine has no descriptors or memory for one more."""
+def _raise_system_refused() -> Iterator[None]:
+    """Raise `SystemRefused` if the machine has no descriptors or memory for one more."""
     try:
         yield
     except OSError as error:
@@ -182,7 +182,7 @@ def _starting() -> Iterator[None]:
 
 
 def work(fd: int) -> None:
-    """Be a worker: take how to open the runner, then tasks, from the socket `fd`; never return."""
+    """Open the runner received on the socket `fd`, then run tasks from it; never return."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller decides what an interrupt ends
     pipe = Connection(fd)
     received: SimpleQueue[Any] = SimpleQueue()
@@ -192,7 +192,7 @@ def work(fd: int) -> None:
             while True:
                 received.put(pipe.recv())
         except (EOFError, OSError):
-            os._exit(1)  # nobody is there to take what is being made
+            os._exit(1)  # nobody is left to receive the result
 
     def send(message: tuple[str, Any]) -> None:
         try:
@@ -210,7 +210,7 @@ def work(fd: int) -> None:
 def attempt(
     runner: TaskRunner[Any, Any], task: object, report: Callable[[int], None]
 ) -> tuple[str, Any]:
-    """Do a task; return the message about it: its result, or the error that the caller raises."""
+    """Run a task; return the message with its result or with the error that the caller raises."""
     try:
         return "result", runner(task, report)
     except SystemRefused as error:

@@ -45,11 +45,11 @@ class PartialDump(StagingDirectory):
         super().__init__(out, "dump", files)
         self.out = out  # messages name it as it was given
         self.data = self.top / "data"
-        self.work = self._directory_of_run("work")
+        self.work = self._new_run_directory("work")
         self._pieces = self.top / "pieces"
         self._resume = resume
 
-    def _prepare(self) -> None:
+    def _create_directories(self) -> None:
         # A link with a name of ours would lead what is written out of here.
         for pattern in _MADE:
             for path in self.top.glob(pattern):
@@ -135,7 +135,7 @@ class PartialDump(StagingDirectory):
 
     def discard(self) -> None:
         """Remove all that this run and earlier ones made."""
-        self._discard(*_MADE)
+        self._remove_and_log(*_MADE)
 
 
 def _file_done(said: Any) -> FileDone:
