@@ -161,7 +161,7 @@ def test_many_ledgers_without_lengths(tmp_path: Path, monkeypatch: pytest.Monkey
     pytest.importorskip("pyarrow")
     from bkstore.offline.dump import dump, record_lengths
 
-    monkeypatch.setattr(record_lengths, "_MOST_LEDGERS", 3)
+    monkeypatch.setattr(record_lengths, "_MAX_LEDGERS", 3)
     with LedgerStorage.open(tmp_path / "b", "db") as storage:
         for ledger in range(10):
             records = CODER.encode_many(ledger, range(5), [b"x" * 20] * 5)

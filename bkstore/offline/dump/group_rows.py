@@ -1,4 +1,4 @@
-"""Sequence groups of each ledger, gathered from the batches of a scan."""
+"""Sequence groups of each ledger, computed from the batches of an index scan."""
 
 from __future__ import annotations
 
@@ -14,64 +14,61 @@ from bkstore.index.api import IndexBatch
 from bkstore.tables import GROUPS, Repeated, Table
 
 Summary = tuple[int, int | None, int | None]
-"""Entries of a ledger: how many, the first, the last."""
+"""Entries of a ledger: count, first, last."""
 
-_WAITING = 1 << 12
+_MAX_PENDING_LEDGERS = 1 << 12
 
 
 class Condenser:
-    """Gathers the sequence groups of each ledger from batches that may cut it anywhere.
+    """Collects the sequence groups of each ledger from batches that may split it anywhere.
 
-    `write` takes tables of `groups`; `summaries` gets a row for each ledger that had rows.
+    `write` is called with tables of `groups`; `summaries` gets an item for each ledger with rows.
     """
 
     def __init__(
-        self,
-        bookie_id: str,
-        write: Callable[[Table], None],
-        summaries: dict[LedgerId, Summary],
+        self, bookie_id: str, write: Callable[[Table], None], summaries: dict[LedgerId, Summary]
     ) -> None:
         self.ledger: LedgerId | None = None
         """The ledger of the last row."""
         self._bookie_id = bookie_id
         self._write_table = write
         self._summaries = summaries
-        self._parts: list[Groups] = []
-        self._waiting: list[tuple[LedgerId, Groups]] = []
+        self._ledger_groups: list[Groups] = []
+        self._pending: list[tuple[LedgerId, Groups]] = []
 
     def add(self, rows: IndexBatch) -> None:
-        """Take the next rows of a scan."""
+        """Add the next rows of a scan."""
         for ledger, entries, _ in rows.by_ledger():
             if ledger != self.ledger:
-                self._close_ledger()
+                self._finish_ledger()
                 self.ledger = ledger
-            self._parts.append(from_entries.from_ids(entries))
-        if len(self._waiting) > _WAITING:
-            self._write()
+            self._ledger_groups.append(from_entries.from_ids(entries))
+        if len(self._pending) > _MAX_PENDING_LEDGERS:
+            self._write_pending()
 
     def finish(self) -> None:
-        """Write what is left; the scan is over."""
-        self._close_ledger()
-        self._write()
+        """Write the last ledgers, at the end of the scan."""
+        self._finish_ledger()
+        self._write_pending()
 
-    def _close_ledger(self) -> None:
-        if self.ledger is not None and self._parts:
-            groups = grouping.join(self._parts)
+    def _finish_ledger(self) -> None:
+        if self.ledger is not None and self._ledger_groups:
+            groups = grouping.join(self._ledger_groups)
             first, last = int(groups.first[0]), int(groups.ends[-1]) - 1
             self._summaries[self.ledger] = (sequence_groups.count(groups), first, last)
-            self._waiting.append((self.ledger, groups))
-        self._parts = []
+            self._pending.append((self.ledger, groups))
+        self._ledger_groups = []
 
-    def _write(self) -> None:
-        if not self._waiting:
+    def _write_pending(self) -> None:
+        if not self._pending:
             return
-        sizes = [groups.first.size for _, groups in self._waiting]
-        ids = np.array([ledger.signed for ledger, _ in self._waiting], np.int64)
+        group_counts = [groups.first.size for _, groups in self._pending]
+        ids = np.array([ledger.signed for ledger, _ in self._pending], np.int64)
         columns: tuple[Any, ...] = (
-            Repeated(self._bookie_id, sum(sizes)),
-            np.repeat(ids[:, 0], sizes),
-            np.repeat(ids[:, 1], sizes),
-            *(np.concatenate(parts) for parts in zip(*(groups for _, groups in self._waiting))),
+            Repeated(self._bookie_id, sum(group_counts)),
+            np.repeat(ids[:, 0], group_counts),
+            np.repeat(ids[:, 1], group_counts),
+            *(np.concatenate(parts) for parts in zip(*(groups for _, groups in self._pending))),
         )
         self._write_table(Table(GROUPS, dict(zip(GROUPS.names, columns))))
-        self._waiting = []
+        self._pending = []

@@ -1,4 +1,4 @@
-"""Reading one piece of an index: the rows of a range of ledgers, in order and bounded memory."""
+"""Read one piece of an index: the rows of a range of ledgers, in order, in bounded memory."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from bkstore.storage.read_only.bookie_dir import NOWHERE
 
 
 class PieceIndex:
-    """The index of one piece: its ledgers, their states, their rows. Close it."""
+    """The index of one piece: its ledgers, their states and rows. To be closed."""
 
     def __init__(self, piece: Piece) -> None:
         self._piece = piece
         self.index: EntryIndex
         if piece.layout == "idx":
-            self.index = _Files(piece.currents, piece.files)
+            self.index = _PieceIndexFiles(piece.currents, piece.files)
         else:
-            self.index = _Databases(piece.currents[0], live=piece.live)
-        self._logs = _log_table(piece.logs)
+            self.index = _RangeIndex(piece.currents[0], live=piece.live)
+        self._log_dirs = _first_directory_of_logs(piece.logs)
 
     def close(self) -> None:
         """Close the index."""
@@ -44,74 +44,72 @@ class PieceIndex:
         self.close()
 
     def ledgers(self) -> list[LedgerId]:
-        """Return the ledgers of the range that lie where a bookie looks, in unsigned order."""
+        """Return the ledgers of the range that are in their own directory, in unsigned order."""
         piece = self._piece
         return [
-            name
-            for name in self.index.ledgers()
-            if piece.holds(name) and name.ledger % piece.directories == piece.dir_index
+            ledger_id
+            for ledger_id in self.index.ledgers()
+            if piece.holds(ledger_id) and ledger_id.ledger % piece.directories == piece.dir_index
         ]
 
     def rows(self, findings: list[Finding], batch: int = DEFAULT_BATCH) -> Iterator[IndexBatch]:
-        """Yield every row of the range with its directory's number; damage goes to `findings`."""
-        if isinstance(self.index, _Databases):
-            yield from self._database_rows(self.index, findings, batch)
+        """Yield every row of the range with its directory number; append damage to `findings`."""
+        if isinstance(self.index, _RangeIndex):
+            yield from self._range_rows(self.index, findings, batch)
             return
         for rows in self.index.scan(batch, findings):
-            yield rows._replace(dir_index=_where(self._logs, log_ids(rows.location)))
+            yield rows._replace(dir_index=_find_dirs(self._log_dirs, log_ids(rows.location)))
 
-    def _database_rows(
-        self, index: _Databases, findings: list[Finding], batch: int
+    def _range_rows(
+        self, index: _RangeIndex, findings: list[Finding], batch: int
     ) -> Iterator[IndexBatch]:
         piece = self._piece
         for rows in index.scan_range(piece.first, piece.stop, batch, findings):
-            if piece.directories > 1:  # rows where no bookie looks, as `PartitionedIndex.scan`
-                homes = rows.ledger_id.view(np.uint64) % np.uint64(piece.directories)
-                if not (homes == piece.dir_index).all():
-                    rows = IndexBatch(*(column[homes == piece.dir_index] for column in rows))
+            if piece.directories > 1:  # drop misplaced rows, as `PartitionedIndex.scan` does
+                home_dirs = rows.ledger_id.view(np.uint64) % np.uint64(piece.directories)
+                if not (home_dirs == piece.dir_index).all():
+                    rows = IndexBatch(*(column[home_dirs == piece.dir_index] for column in rows))
             if rows.entry_id.size:
                 yield rows._replace(
                     dir_index=np.broadcast_to(np.int64(piece.dir_index), rows.entry_id.shape)
                 )
 
 
-def _log_table(logs: Iterable[LogFile]) -> tuple[Int64Array, Int64Array]:
-    """Return (log ids, directory numbers), ascending; the first directory wins."""
-    first: dict[int, int] = {}
+def _first_directory_of_logs(logs: Iterable[LogFile]) -> tuple[Int64Array, Int64Array]:
+    """Return log ids, ascending, and the number of the first directory that has each."""
+    directory_of_log: dict[int, int] = {}
     for log in logs:
-        first.setdefault(log.log_id, log.dir_index)
-    ids = np.array(sorted(first), np.int64)
-    return ids, np.array([first[int(log)] for log in ids], np.int64)
+        directory_of_log.setdefault(log.log_id, log.dir_index)
+    ids = np.array(sorted(directory_of_log), np.int64)
+    return ids, np.array([directory_of_log[int(log)] for log in ids], np.int64)
 
 
-def _where(table: tuple[Int64Array, Int64Array], logs: Int64Array) -> Int64Array:
-    ids, numbers = table
-    if not ids.size:
+def _find_dirs(log_dirs: tuple[Int64Array, Int64Array], logs: Int64Array) -> Int64Array:
+    known_logs, dir_numbers = log_dirs
+    if not known_logs.size:
         return np.broadcast_to(np.int64(NOWHERE), logs.shape)
-    at = np.minimum(np.searchsorted(ids, logs), ids.size - 1)
-    return np.where(ids[at] == logs, numbers[at], NOWHERE)
+    positions = np.minimum(np.searchsorted(known_logs, logs), known_logs.size - 1)
+    return np.where(known_logs[positions] == logs, dir_numbers[positions], NOWHERE)
 
 
-class _Files(HierarchicalIndex):
-    """The index files of a piece, which are known: no directory is listed again."""
+class _PieceIndexFiles(HierarchicalIndex):
+    """The index files that the piece lists; directories are not listed again."""
 
     def __init__(
-        self,
-        currents: Sequence[str | os.PathLike[str]],
-        files: Iterable[tuple[LedgerId, str]],
+        self, currents: Sequence[str | os.PathLike[str]], files: Iterable[tuple[LedgerId, str]]
     ) -> None:
         super().__init__(currents)
         self._tree = Tree(dict(files), looked_at=False)
 
 
-class _Databases(RocksIndex):
-    """A RocksDB index that can be scanned in part."""
+class _RangeIndex(RocksIndex):
+    """A RocksDB index that can scan a range of ledgers."""
 
     def scan_range(
         self, first: LedgerId, stop: LedgerId | None, batch: int, findings: list[Finding]
     ) -> Iterator[IndexBatch]:
         """Yield the rows of ledgers from `first` to before `stop` (None: to the end)."""
-        for wide in (False, True):
+        for wide in (False, True):  # databases of scope 0, then those of all other scopes
             database, rows = self._held("locations", wide), self._held("ledgers", wide)
             if database is None or rows is None:
                 continue
@@ -120,12 +118,12 @@ class _Databases(RocksIndex):
             if stop is not None and bool(stop.scope) == wide:
                 hi = ledger_key(stop)
             if bool(first.scope) <= wide and hi != b"":
-                part = cast(Database, _Slice(database, lo, hi))
-                yield from scan_rows(part, rows, wide, batch, findings)
+                database_slice = cast(Database, _DatabaseSlice(database, lo, hi))
+                yield from scan_rows(database_slice, rows, wide, batch, findings)
 
 
-class _Slice:
-    """A database of which only the keys of [lo, hi) are seen by a scan."""
+class _DatabaseSlice:
+    """The keys of a database in [lo, hi), for a scan; `hi` None: to the end."""
 
     def __init__(self, database: Database, lo: bytes, hi: bytes | None) -> None:
         self.path = database.path
@@ -135,7 +133,7 @@ class _Slice:
         self._hi = hi
 
     def items(self, lo: bytes, hi: bytes, width: int, batch: int) -> Iterator[tuple[Words, Words]]:
-        """Yield the rows of [lo, hi) that are in the slice."""
+        """Yield the rows of [lo, hi) within the slice."""
         lo, hi = max(lo, self._lo), hi if self._hi is None else min(hi, self._hi)
         if lo < hi:
             yield from self._database.items(lo, hi, width, batch)

@@ -1,4 +1,4 @@
-"""Which ledgers entry logs have, as tables: by their ledgers maps, else by a scan."""
+"""Tables of the entry logs and their ledgers, from ledgers maps or else from a scan."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.entry_log.scan import read_log_metadata
 from bkstore.tables import ENTRY_LOGS, LOG_LEDGERS, Table
 
-_HEADER_FIELDS = 20
+_HEADER_FIELD_BYTES = 20
 
 
 def log_tables(piece: Piece, findings: list[Finding]) -> Iterator[Table]:
     """Yield tables of `entry_logs` and `log_ledgers` for the logs of a piece, log by log.
 
-    Cost: some reads for a log with a ledgers map, else a scan of it (200 ns a record).
+    Cost: a few reads for a log with a ledgers map, else a scan (200 ns a record).
     """
     for log in piece.logs:
         metadata: LogMetadata | None = None
@@ -33,33 +33,33 @@ def log_tables(piece: Piece, findings: list[Finding]) -> Iterator[Table]:
                 metadata, _ = read_log_metadata(log.path, log.log_id, findings)
         except BkstoreError as error:
             findings.append(Finding.of(error))
-        yield _log_row(piece.bookie, log, closed, metadata)
+        yield _log_table(piece.bookie, log, closed, metadata)
         if metadata is not None and metadata.ledgers:
-            yield _ledger_rows(piece.bookie, log, metadata)
+            yield _log_ledgers_table(piece.bookie, log, metadata)
 
 
 def _is_closed(log: LogFile) -> bool | None:
-    """Return whether the header says where a ledgers map is; None where it says nothing."""
+    """Return whether the header locates a ledgers map, None if the header is damaged."""
     with opened(log.path) as file:
-        data = file.read(_HEADER_FIELDS)
+        header_bytes = file.read(_HEADER_FIELD_BYTES)
     try:
-        header = decode_header(data)
+        header = decode_header(header_bytes)
     except (CorruptionError, UnsupportedLayout):  # the scan reports it
-        return None if data else False
+        return None if header_bytes else False
     return header.version > 0 and header.map_offset > 0
 
 
-def _log_row(
-    bookie_id: str, log: LogFile, closed: bool | None, metadata: LogMetadata | None
+def _log_table(
+    bookie_id: str, log: LogFile, is_closed: bool | None, metadata: LogMetadata | None
 ) -> Table:
-    ledgers = None if metadata is None else len(metadata.ledgers)
-    place = (bookie_id, log.dir_index, log.log_id, Path(log.path).name)
-    return Table.from_rows(ENTRY_LOGS, [(*place, log.bytes, closed, ledgers)])
+    ledger_count = None if metadata is None else len(metadata.ledgers)
+    log_key = (bookie_id, log.dir_index, log.log_id, Path(log.path).name)
+    return Table.from_rows(ENTRY_LOGS, [(*log_key, log.bytes, is_closed, ledger_count)])
 
 
-def _ledger_rows(bookie_id: str, log: LogFile, metadata: LogMetadata) -> Table:
-    place = (bookie_id, log.dir_index, log.log_id)
+def _log_ledgers_table(bookie_id: str, log: LogFile, metadata: LogMetadata) -> Table:
+    log_key = (bookie_id, log.dir_index, log.log_id)
     rows: list[tuple[Any, ...]] = [
-        (*place, *name.signed, size) for name, size in sorted(metadata.ledgers.items())
+        (*log_key, *ledger_id.signed, size) for ledger_id, size in sorted(metadata.ledgers.items())
     ]
     return Table.from_rows(LOG_LEDGERS, rows)

@@ -1,4 +1,4 @@
-"""Parquet files of the declared tables: sorted, delta-encoded, zstd, in bounded memory."""
+"""Write Parquet files of the declared tables: delta-encoded, zstd, in bounded memory."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ROW_GROUP = 1 << 20
-"""Rows of a row group, the unit that readers skip by its least and greatest ids."""
+"""Rows of a row group, the unit that readers skip by its minimum and maximum ids."""
 
 ROW_GROUPS = MappingProxyType({"groups": 1 << 15})
-"""Of tables that are read by ranges of ledgers, of all bookies at once: fewer rows."""
+"""Smaller row groups of tables that are read by ledger range, all bookies at once."""
 
-_KEYS = "master_key"
-"""A file with this column is its user's only: who has a ledger's key can write and fence it."""
+_KEY_COLUMN = "master_key"
+"""A file with this column is private: the master key of a ledger permits writes and fencing."""
 
 _ENCODINGS = {
     "int64": "DELTA_BINARY_PACKED",
@@ -35,13 +35,13 @@ _ENCODINGS = {
 
 
 class ParquetFile:
-    """One Parquet file that is written piece by piece, in row groups (`ROW_GROUP`, `ROW_GROUPS`).
+    """A Parquet file that is written in row groups (`ROW_GROUP`, `ROW_GROUPS`).
 
-    Integers are DELTA_BINARY_PACKED and text DELTA_BYTE_ARRAY, without dictionaries, zstd
-    level 1: sorted ids and positions cost a few bits each. The column `bookie`, which is one
-    value throughout, is PLAIN: after zstd it costs no more, and half the time. Use as a
-    context manager: the file is durable when it is left, and gone if that was by an error.
-    `WriteFailed` where the system refuses. Memory: one row group.
+    Integers are DELTA_BINARY_PACKED and text DELTA_BYTE_ARRAY, without dictionaries, zstd level 1:
+    sorted ids and positions take a few bits each. The column `bookie`, one value throughout, is
+    PLAIN: after zstd it is no larger, in half the time. As a context manager it makes the file
+    durable on a normal exit and removes it after an error. Raises `WriteFailed` if the system
+    refuses. Memory: one row group.
     """
 
     def __init__(self, path: Path, schema: Schema, files: Files = OS_FILES) -> None:
@@ -54,12 +54,12 @@ class ParquetFile:
         self.bytes = 0
         self._files = files
         self.order = OrderWatch() if schema.name in SORTED_BY else None
-        self._waiting: list[Any] = []
-        self._waiting_rows = 0
+        self._pending: list[Any] = []
+        self._pending_rows = 0
         self._row_group = ROW_GROUPS.get(schema.name, ROW_GROUP)
         encodings = {c.name: _ENCODINGS[c.kind] for c in schema.columns} | {"bookie": "PLAIN"}
         with writing(path):
-            self._sink = _Sink(path, files, 0o600 if _KEYS in schema.names else 0o644)
+            self._sink = _FileSink(path, files, 0o600 if _KEY_COLUMN in schema.names else 0o644)
             try:
                 self._file = pq.ParquetWriter(
                     self._sink,
@@ -74,40 +74,40 @@ class ParquetFile:
                 raise
 
     def write(self, table: Table) -> None:
-        """Append rows; a row group is written when enough have come together."""
+        """Append rows; full row groups are written at once."""
         if len(table):
             self.write_arrow(table.to_arrow())
 
     def write_arrow(self, table: pa.Table) -> None:
-        """Append rows that are Arrow already, of the schema's types."""
-        self._watch(table)
-        self._waiting.append(table)
-        self._waiting_rows += len(table)
+        """Append Arrow rows of the schema's types."""
+        self._check_order(table)
+        self._pending.append(table)
+        self._pending_rows += len(table)
         self.rows += len(table)
-        if self._waiting_rows >= ROW_GROUP:
-            self._write_groups(self._waiting_rows // self._row_group * self._row_group)
+        if self._pending_rows >= ROW_GROUP:
+            self._write_groups(self._pending_rows // self._row_group * self._row_group)
 
-    def _watch(self, table: pa.Table) -> None:
+    def _check_order(self, table: pa.Table) -> None:
         if self.order is not None and len(table):
-            names = SORTED_BY[self.schema.name]
-            if self.order.add([table.column(name).to_numpy() for name in names]) is not None:
+            sort_columns = SORTED_BY[self.schema.name]
+            if self.order.add([table.column(name).to_numpy() for name in sort_columns]) is not None:
                 self.order = None
 
     @property
     def ledgers(self) -> LedgerRange | None:
-        """From which ledger to which, if all rows came in the table's order."""
+        """The first and the last ledger, if all rows came in the table's order."""
         return None if self.order is None else self.order.seen()
 
-    def _write_groups(self, count: int) -> None:
+    def _write_groups(self, row_count: int) -> None:
         import pyarrow as pa
 
-        if not count:
+        if not row_count:
             return
-        together = pa.concat_tables(self._waiting)
+        pending_rows = pa.concat_tables(self._pending)
         with writing(self.path):
-            self._file.write_table(together.slice(0, count), row_group_size=self._row_group)
-        rest = together.slice(count)
-        self._waiting, self._waiting_rows = [rest] if len(rest) else [], len(rest)
+            self._file.write_table(pending_rows.slice(0, row_count), row_group_size=self._row_group)
+        tail = pending_rows.slice(row_count)
+        self._pending, self._pending_rows = [tail] if len(tail) else [], len(tail)
 
     def __enter__(self) -> Self:
         return self
@@ -118,52 +118,52 @@ class ParquetFile:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        whole = False
+        is_complete = False
         try:
             if kind is None:
-                self._write_groups(self._waiting_rows)
+                self._write_groups(self._pending_rows)
                 with writing(self.path):
                     self._file.close()
                 with syncing(self.path):
                     self._files.fsync(self._sink.fd)
                 self.bytes = self._sink.tell()
-                whole = True
+                is_complete = True
         finally:
-            self._waiting = []
+            self._pending = []
             self._sink.give_up()
-            self._file.close()  # its footer goes nowhere; left open it would write it later
+            self._file.close()  # the sink drops its footer; left open it would be written later
             self._sink.close()
-            if not whole:
+            if not is_complete:
                 with suppress(FileNotFoundError):
                     self._files.unlink(self.path)
 
 
-class _Sink(io.RawIOBase):
-    """A new file to which pyarrow writes through a `Files`."""
+class _FileSink(io.RawIOBase):
+    """A new file that pyarrow writes through a `Files`."""
 
     def __init__(self, path: Path, files: Files, mode: int) -> None:
         super().__init__()
         self._files = files
-        self._at = 0
-        self._given_up = False
+        self._position = 0
+        self._drops_bytes = False
         self.fd = files.fresh(path, mode)
 
     def writable(self) -> bool:
         return True
 
     def tell(self) -> int:
-        return self._at
+        return self._position
 
     def write(self, data: Any) -> int:
         size = len(data)
-        if not self._given_up:
-            self._files.pwrite(self.fd, data, self._at)
-        self._at += size
+        if not self._drops_bytes:
+            self._files.pwrite(self.fd, data, self._position)
+        self._position += size
         return size
 
     def give_up(self) -> None:
-        """Take no more bytes."""
-        self._given_up = True
+        """Drop all further bytes."""
+        self._drops_bytes = True
 
     def close(self) -> None:
         if not self.closed:

@@ -1,9 +1,9 @@
-"""The folder in which a dump grows, and from which an interrupted one goes on.
+"""The folder of an unfinished dump, from which an interrupted dump resumes.
 
-``OUT.partial`` stands beside OUT until the dump is whole: `data` is what becomes OUT, `pieces`
-has a record for each piece whose files are in `data`, `work-...` is where this run writes.
-Files move into `data` when they are durable, a record is written when they are there, and the
-last step is one rename. So whatever ends a dump, nothing is under its name that is not whole.
+``OUT.partial`` exists beside OUT until the dump is complete: `data` becomes OUT, `pieces` has a
+record for each piece whose files are in `data`, and this run writes in `work-...`. Files move into
+`data` when they are durable, then their record is written, and the last step is one rename. So
+however a dump ends, OUT is complete or does not exist.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bkstore.offline.reading.manifest import MANIFEST, finding_from_json, findin
 from bkstore.offline.staging_directory import StagingDirectory
 
 _RECORD_LIMIT = 64 << 20
-_MADE = ("data", "pieces", "work-*")
+_OWN_PATTERNS = ("data", "pieces", "work-*")
 
 
 def dumped_name(table: str, bookie_id: str, number: int) -> str:
@@ -35,70 +35,70 @@ def dumped_name(table: str, bookie_id: str, number: int) -> str:
 
 
 class PartialDump(StagingDirectory):
-    """The staging directory of a dump. Leaving it keeps what is there for the next run.
+    """The staging directory of a dump; its pieces stay for the next run when it is left.
 
-    With `resume`, pieces of an earlier run are kept; else all that it made is removed. `finish`
-    makes the dump whole, `discard` removes all of it.
+    With `resume`, pieces of an earlier run are kept, else removed. `finish` completes the dump,
+    `discard` removes all of it.
     """
 
     def __init__(self, out: Path, *, resume: bool = True, files: Files = OS_FILES) -> None:
         super().__init__(out, "dump", files)
-        self.out = out  # messages name it as it was given
+        self.out = out  # messages show the path as the caller passed it
         self.data = self.top / "data"
         self.work = self._new_run_directory("work")
-        self._pieces = self.top / "pieces"
+        self._records = self.top / "pieces"
         self._resume = resume
 
     def _create_directories(self) -> None:
-        # A link with a name of ours would lead what is written out of here.
-        for pattern in _MADE:
+        # A link with one of these names would lead writes out of this directory.
+        for pattern in _OWN_PATTERNS:
             for path in self.top.glob(pattern):
                 if not self._resume or path.name.startswith("work-") or path.is_symlink():
                     OS_FILES.remove_tree(path)
-        for folder in (self.data, self._pieces, self.work):
+        for folder in (self.data, self._records, self.work):
             self._files.makedirs(folder)
-        os.chmod(self.work, 0o700)  # files with keys are made here
+        os.chmod(self.work, 0o700)  # files with master keys are written here
 
     def _leave(self) -> None:
-        with self._lock, suppress(OSError):  # what stays is removed by the next run
+        with self._lock, suppress(OSError):  # the next run removes the rest
             OS_FILES.remove_tree(self.work)
 
     # -- pieces
 
     def kept(self, piece: Piece, key: str) -> PieceDone | None:
-        """Return what an earlier run made of the piece, None if it is not there as it was.
+        """Return the piece as an earlier run wrote it, or None if it is missing or has changed.
 
-        The record must have the piece's key, each file its size, and its footer its rows.
+        The record must have the piece's key, each file the recorded size and number of rows.
         """
         try:
-            said = parse_json(read_whole(self._pieces / f"{piece.name}.json", _RECORD_LIMIT))
+            record = parse_json(read_whole(self._records / f"{piece.name}.json", _RECORD_LIMIT))
         except (OSError, CorruptionError):
             return None
-        if not isinstance(said, dict) or said.get("key") != key:
+        if not isinstance(record, dict) or record.get("key") != key:
             return None
         done = PieceDone(
-            [_file_done(file) for file in said["files"]],
-            list(map(finding_from_json, said["findings"])),
+            [_parse_file(file) for file in record["files"]],
+            list(map(finding_from_json, record["findings"])),
         )
-        whole = all(_is_whole(self._place(piece, file), file) for file in done.files)
-        return done if whole else None
+        is_complete = all(_is_unchanged(self._data_path(piece, file), file) for file in done.files)
+        return done if is_complete else None
 
-    def _place(self, piece: Piece, file: FileDone) -> Path:
+    def _data_path(self, piece: Piece, file: FileDone) -> Path:
         return self.data / dumped_name(file.table, piece.bookie, piece.number)
 
     def keep(self, piece: Piece, key: str, done: PieceDone) -> None:
-        """Take the piece's files out of `work`, and record them durably."""
-        files, record = self._files, self._pieces / f"{piece.name}.json"
+        """Move the piece's files from `work` to `data`, and record them durably."""
+        files, record = self._files, self._records / f"{piece.name}.json"
         with writing(self.top):
-            if record.exists():  # its files are about to be others
+            if record.exists():  # its files are about to be replaced
                 files.unlink(record)
-                files.sync_dir(self._pieces)
+                files.sync_dir(self._records)
             for file in done.files:
-                target = self._place(piece, file)
+                target = self._data_path(piece, file)
                 files.makedirs(target.parent)
                 files.replace(self.work / file.name, target)
                 files.sync_dir(target.parent)
-            said = {
+            content = {
                 "key": key,
                 "files": [
                     {"table": f.table, "name": f.name, "rows": f.rows, "bytes": f.bytes, **f.order}
@@ -106,12 +106,12 @@ class PartialDump(StagingDirectory):
                 ],
                 "findings": list(map(finding_to_json, done.findings)),
             }
-            files.write_file(record, format_json(said).encode())
+            files.write_file(record, format_json(content).encode())
 
     # -- the end
 
     def add(self, file: FileDone, name: str) -> None:
-        """Take one more file, which no piece gave, out of `work`."""
+        """Move a file that belongs to no piece from `work` to `data`."""
         target = self.data / name
         with writing(target):
             self._files.makedirs(target.parent)
@@ -119,14 +119,14 @@ class PartialDump(StagingDirectory):
             self._files.sync_dir(target.parent)
 
     def finish(self, names: Iterable[str], manifest: bytes) -> None:
-        """Make the named files and the manifest OUT, and nothing else; durable."""
-        files, wanted = self._files, set(names)
+        """Publish exactly the files `names` and the manifest as OUT, durably."""
+        files, kept_names = self._files, set(names)
         with writing(self.top):
             for path in sorted(self.data.rglob("*"), reverse=True):
                 if path.is_dir():
                     with suppress(OSError):  # not empty
                         files.rmdir(path)
-                elif str(path.relative_to(self.data)) not in wanted:
+                elif str(path.relative_to(self.data)) not in kept_names:
                     files.unlink(path)
                     files.sync_dir(path.parent)
             files.write_file(self.data / MANIFEST, manifest)
@@ -134,23 +134,23 @@ class PartialDump(StagingDirectory):
         self.discard()
 
     def discard(self) -> None:
-        """Remove all that this run and earlier ones made."""
-        self._remove_and_log(*_MADE)
+        """Remove the files of this run and of earlier ones."""
+        self._remove_and_log(*_OWN_PATTERNS)
 
 
-def _file_done(said: Any) -> FileDone:
-    ledgers = LedgerRange.from_json(said, said["table"])
-    return FileDone(said["table"], said["name"], said["rows"], said["bytes"], ledgers)
+def _parse_file(record: Any) -> FileDone:
+    ledgers = LedgerRange.from_json(record, record["table"])
+    return FileDone(record["table"], record["name"], record["rows"], record["bytes"], ledgers)
 
 
-def _is_whole(path: Path, file: FileDone) -> bool:
+def _is_unchanged(path: Path, file: FileDone) -> bool:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         if check_regular(path).st_size != file.bytes:
             return False
-        rows: Any = pq.read_metadata(path).num_rows
+        row_count: Any = pq.read_metadata(path).num_rows
     except (OSError, CorruptionError, pa.ArrowException):
         return False
-    return bool(rows == file.rows)
+    return bool(row_count == file.rows)

@@ -1,4 +1,4 @@
-"""Writing one piece of a dump: its Parquet files in a folder, and what was met on the way."""
+"""Write one piece of a dump: its Parquet files in a folder, and the findings."""
 
 from __future__ import annotations
 
@@ -19,19 +19,12 @@ from bkstore.offline.dump.parquet import ParquetFile
 from bkstore.offline.dump.plan import Piece
 from bkstore.offline.dump.record_lengths import RecordLengths
 from bkstore.offline.reading.ledger_ranges import SORTED_BY, LedgerRange
-from bkstore.tables import (
-    ENTRIES,
-    ENTRY_LOGS,
-    GROUPS,
-    LEDGERS,
-    LOG_LEDGERS,
-    Table,
-)
+from bkstore.tables import ENTRIES, ENTRY_LOGS, GROUPS, LEDGERS, LOG_LEDGERS, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_ROWS = 1 << 16
+_LEDGERS_PER_WRITE = 1 << 16
 
 Report = Callable[[int], None]
 
@@ -40,7 +33,7 @@ Report = Callable[[int], None]
 class FileDone:
     """A finished Parquet file: its table, its name in the work folder, rows and bytes.
 
-    `ledgers`: it is sorted, and from which ledger to which.
+    `ledgers` is its ledger range if it is sorted.
     """
 
     table: str
@@ -51,7 +44,7 @@ class FileDone:
 
     @property
     def order(self) -> dict[str, Any]:
-        """What a manifest says of how it is sorted; nothing where it is not."""
+        """The fields of a manifest on the order of the file; empty if it is not sorted."""
         if self.ledgers is None:
             return {}
         return {"sorted_by": list(SORTED_BY[self.table]), **self.ledgers.to_json()}
@@ -59,7 +52,7 @@ class FileDone:
 
 @dataclass
 class PieceDone:
-    """What one piece gave."""
+    """The files and findings of one piece."""
 
     files: list[FileDone] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
@@ -72,14 +65,14 @@ def write_piece(
     files: Files = OS_FILES,
     index: PieceIndex | None = None,
 ) -> PieceDone:
-    """Write the piece's tables into `folder`, durable but for their names there.
+    """Write the piece's tables into `folder`, durably except for their names there.
 
-    `index` has the rows in place of the piece's own index, for those that lie nowhere else.
-    Damage is in the result's findings. Raises `BkstoreError` where the piece cannot be opened,
-    `WriteFailed` where the system refuses. `report` is called with the index rows so far.
-    Memory: a row group of each table, a scan batch, and some 300 bytes a ledger.
+    `index` replaces the piece's own index, for rows that are not on disk. Damage is in the findings
+    of the result. `report` is called with the number of index rows so far. Raises `BkstoreError` if
+    the piece cannot be opened, `WriteFailed` if the system refuses. Memory: a row group of each
+    table, a scan batch, and some 300 bytes a ledger.
     """
-    done = PieceDone()
+    result = PieceDone()
     schemas = (ENTRY_LOGS, LOG_LEDGERS) if piece.kind == "logs" else (ENTRIES, GROUPS, LEDGERS)
     with ExitStack() as stack:
         targets = {
@@ -89,14 +82,14 @@ def write_piece(
             for schema in schemas
         }
         if piece.kind == "logs":
-            for table in log_tables(piece, done.findings):
+            for table in log_tables(piece, result.findings):
                 targets[table.schema.name].write(table)
         else:
             rows = stack.enter_context(PieceIndex(piece)) if index is None else index
-            _IndexPiece(piece, rows, targets, done.findings).write(report)
+            _IndexPiece(piece, rows, targets, result.findings).write(report)
     for name, file in targets.items():
-        done.files.append(FileDone(name, file.path.name, file.rows, file.bytes, file.ledgers))
-    return done
+        result.files.append(FileDone(name, file.path.name, file.rows, file.bytes, file.ledgers))
+    return result
 
 
 class _IndexPiece:
@@ -115,74 +108,74 @@ class _IndexPiece:
         self.findings = findings
         self.lengths = RecordLengths(piece.logs) if piece.length else None
         self.summaries: dict[LedgerId, Summary] = {}
-        self.unread: set[LedgerId] = set()
-        self.vague = False
+        self.unread: set[LedgerId] = set()  # damage may have hidden entries of these
+        self.vague = False  # whether some damage names no ledger
         self.schema = ENTRIES.to_arrow()
         self.constants: tuple[Any, Any] | None = None
 
     def write(self, report: Report) -> None:
         groups = self.targets["groups"]
-        condense = Condenser(self.piece.bookie, groups.write, self.summaries)
-        for rows in self._rows(condense):
-            self.targets["entries"].write_arrow(self._entry_rows(rows))
-            condense.add(rows)
+        condenser = Condenser(self.piece.bookie, groups.write, self.summaries)
+        for rows in self._read_rows(condenser):
+            self.targets["entries"].write_arrow(self._entries_table(rows))
+            condenser.add(rows)
             report(self.targets["entries"].rows)
-        condense.finish()
-        self._check_doubtful()
+        condenser.finish()
+        self._recheck_unread()
         self._write_ledgers()
         if self.lengths is not None:
             self.findings += self.lengths.findings()
 
-    def _rows(self, condense: Condenser) -> Iterator[IndexBatch]:
-        """Yield the rows, and keep which ledgers damage that names none may have touched.
+    def _read_rows(self, condenser: Condenser) -> Iterator[IndexBatch]:
+        """Yield the rows; add the ledgers that damage without a ledger may concern to `unread`.
 
-        Those are the one whose rows it cut, and any in the batch that came with the finding.
+        Those are the ledger at which it happened, and all in the batch that came with the finding.
         """
-        seen = 0
+        finding_count = 0
         for rows in self.index.rows(self.findings):
-            doubtful = self._new_damage(seen)
-            seen = len(self.findings)
-            if doubtful:
-                self.unread.update(name for name, _, _ in rows.by_ledger())
-                if condense.ledger is not None:
-                    self.unread.add(condense.ledger)
+            is_doubtful = self._note_vague_damage(finding_count)
+            finding_count = len(self.findings)
+            if is_doubtful:
+                self.unread.update(ledger_id for ledger_id, _, _ in rows.by_ledger())
+                if condenser.ledger is not None:
+                    self.unread.add(condenser.ledger)
             yield rows
-        if self._new_damage(seen) and condense.ledger is not None:
-            self.unread.add(condense.ledger)
+        if self._note_vague_damage(finding_count) and condenser.ledger is not None:
+            self.unread.add(condenser.ledger)
 
-    def _new_damage(self, seen: int) -> bool:
-        new = [f for f in self.findings[seen:] if f.severity == "damage" and f.ledger is None]
-        self.vague |= bool(new)
-        return bool(new)
+    def _note_vague_damage(self, old_count: int) -> bool:
+        vague = [
+            f for f in self.findings[old_count:] if f.severity == "damage" and f.ledger is None
+        ]
+        self.vague |= bool(vague)
+        return bool(vague)
 
-    def _check_doubtful(self) -> None:
-        """Take those out of `unread` whose rows read in full are those that were written."""
+    def _recheck_unread(self) -> None:
+        """Remove from `unread` the ledgers that, read in full, have the entries written."""
         if self.vague:  # a ledger without rows may have lost all of them
             self.unread.update(n for n in self.index.ledgers() if n not in self.summaries)
-        for name in sorted(self.unread):
+        for ledger_id in sorted(self.unread):
             try:
-                entries, _ = self.index.index.items(name)
+                entries, _ = self.index.index.items(ledger_id)
             except SystemRefused:
                 raise
-            except BkstoreError:  # the damage that was found already
+            except BkstoreError:  # the damage is in the findings already
                 continue
-            if entries.size == self.summaries.get(name, (0, None, None))[0]:
-                self.unread.discard(name)
-        self.unread.update(
-            found.ledger for found in self.findings if found.ledger and found.severity == "damage"
-        )
+            if entries.size == self.summaries.get(ledger_id, (0, None, None))[0]:
+                self.unread.discard(ledger_id)
+        self.unread.update(f.ledger for f in self.findings if f.ledger and f.severity == "damage")
 
-    def _entry_rows(self, rows: IndexBatch) -> pa.Table:
-        """Return rows of `entries` as Arrow; the columns of one value are made once."""
+    def _entries_table(self, rows: IndexBatch) -> pa.Table:
+        """Return rows of `entries` as Arrow; constant columns are made once and sliced."""
         import pyarrow as pa
 
-        size = rows.entry_id.size
-        if self.constants is None or len(self.constants[0]) < size:
-            names = pa.repeat(pa.scalar(self.piece.bookie), size)
-            self.constants = names, pa.nulls(size, pa.int64())
-        names, nulls = (column.slice(0, size) for column in self.constants)
+        row_count = rows.entry_id.size
+        if self.constants is None or len(self.constants[0]) < row_count:
+            bookie_ids = pa.repeat(pa.scalar(self.piece.bookie), row_count)
+            self.constants = bookie_ids, pa.nulls(row_count, pa.int64())
+        bookie_ids, nulls = (column.slice(0, row_count) for column in self.constants)
         arrays = [
-            names,
+            bookie_ids,
             pa.array(rows.dir_index, pa.int32()),
             *map(pa.array, (rows.scope_id, rows.ledger_id, rows.entry_id)),
             pa.array(log_ids(rows.location)),
@@ -193,30 +186,30 @@ class _IndexPiece:
 
     def _write_ledgers(self) -> None:
         rows: list[tuple[Any, ...]] = []
-        known = set(self.findings)
-        for name in self.index.ledgers():
-            rows.append(self._ledger_row(name, known))
-            if len(rows) == _ROWS:
+        known_findings = set(self.findings)
+        for ledger_id in self.index.ledgers():
+            rows.append(self._ledger_row(ledger_id, known_findings))
+            if len(rows) == _LEDGERS_PER_WRITE:
                 self.targets["ledgers"].write(Table.from_rows(LEDGERS, rows))
                 rows = []
         self.targets["ledgers"].write(Table.from_rows(LEDGERS, rows))
 
-    def _ledger_row(self, name: LedgerId, known: set[Finding]) -> tuple[Any, ...]:
+    def _ledger_row(self, ledger_id: LedgerId, known_findings: set[Finding]) -> tuple[Any, ...]:
         summary: tuple[int | None, int | None, int | None] = (None, None, None)
-        if name not in self.unread:
-            summary = self.summaries.get(name, (0, None, None))
+        if ledger_id not in self.unread:
+            summary = self.summaries.get(ledger_id, (0, None, None))
         index, piece = self.index.index, self.piece
         state: LedgerState | None = None
         try:
-            state, odd = index.checked_state(name)
-            self.findings += odd
+            state, oddities = index.checked_state(ledger_id)
+            self.findings += oddities
         except BkstoreError as error:
-            found = Finding.of(error, name)
-            if found not in known:  # a bad header stops entries and state alike
-                self.findings.append(found)
-        shown: tuple[Any, ...] = (None,) * 4
+            finding = Finding.of(error, ledger_id)
+            if finding not in known_findings:  # a bad header stops entries and state alike
+                self.findings.append(finding)
+        state_fields: tuple[Any, ...] = (None,) * 4
         if state is not None:
             limbo = state.limbo if index.supports_limbo else None
-            shown = (state.fenced, limbo, state.explicit_lac, state.master_key)
-        ids = (*name.signed, name.qualified_name)
-        return (piece.bookie, *ids, *summary, *shown, piece.layout)
+            state_fields = (state.fenced, limbo, state.explicit_lac, state.master_key)
+        ids = (*ledger_id.signed, ledger_id.qualified_name)
+        return (piece.bookie, *ids, *summary, *state_fields, piece.layout)

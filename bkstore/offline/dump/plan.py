@@ -1,9 +1,9 @@
-"""What a dump will read: the pieces of a bookie, each small enough to be one task.
+"""Plan a dump: the pieces of a bookie, each small enough to be one task.
 
-A piece is a range of ledgers of one index, or a row of entry logs. Pieces depend on what is
-there, not on how many processes read it: the same bookie gives the same files. A piece has a
-key, a digest of all it will read by size and time of change, which tells later whether its
-files are still what the bookie says. Reads names, sizes and the list of ledgers.
+A piece is a range of ledgers of one index, or a run of entry logs. Pieces depend on the bookie,
+not on the number of processes: the same bookie gives the same files. A piece has a key, a digest of
+the sizes and modification times of all files that it reads, which shows later whether the files of
+the dump are still current. Planning reads names, sizes and the list of ledgers.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from bkstore.storage.directories.layout import DATABASES, Layout
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
 PIECE_ROWS = 1 << 22
-"""Rows that a piece aims at: four row groups, some seconds of work, about 7 MB."""
+"""Target rows of a piece: four row groups, some seconds of work, about 7 MB."""
 
-_LEDGER_ROWS = 64
-"""What a ledger costs beside its rows, in rows: a bound on the ledgers of a piece too."""
+_LEDGER_WEIGHT = 64
+"""The cost of a ledger beside its rows, in rows; it also bounds the ledgers of a piece."""
 
-_LEAST_ROW = 4
-"""Bytes that a row of a RocksDB index takes at least, compressed."""
+_ROW_BYTES = 4
+"""The fewest bytes that a row of a RocksDB index takes, compressed."""
 
 _LOGS_PER_PIECE = 256
-_LONGEST_NAME = 128
-"""Bytes of a bookie id in a file name, which has some 40 more; most systems take 255."""
+_MAX_NAME_BYTES = 128
+"""Most bytes of a bookie id in a file name, which has some 40 more; systems allow 255."""
 
-_LOWEST = LedgerId(0, 0)
-_FORMAT = 4
-"""Of pieces; another number makes what is kept of an interrupted dump worthless."""
+_LOWEST_LEDGER = LedgerId(0, 0)
+_KEY_VERSION = 4
+"""The version of piece keys; after a change the pieces of interrupted dumps are not reused."""
 
 
 class DumpSource(NamedTuple):
-    """A bookie to dump: where it is, its name (else the cookie's), how to open it."""
+    """A bookie to dump: its path, its id (default: the cookie's), how to open it."""
 
     path: str | os.PathLike[str]
     bookie_id: str | None = None
@@ -57,11 +57,7 @@ class DumpSource(NamedTuple):
     def open(self) -> BookieDir:
         """Open its directories."""
         return BookieDir(
-            self.path,
-            live=self.live,
-            layout=self.layout,
-            bookie_id=self.bookie_id,
-            root=self.root,
+            self.path, live=self.live, layout=self.layout, bookie_id=self.bookie_id, root=self.root
         )
 
 
@@ -69,10 +65,10 @@ class DumpSource(NamedTuple):
 class Piece:
     """One task: a range of ledgers (`kind` "index") or some entry logs (`kind` "logs").
 
-    `first` is the lowest ledger, `stop` the one behind the last (None: to the end), `files`
-    the index files there. `currents` are the directories of the index: all of them for index
-    files, for RocksDB the one, number `dir_index` of `directories`. `logs` are those to read,
-    or those that locations may point into.
+    `first` is the lowest ledger, `stop` the end of the range (None: no end), `files` its index
+    files. `currents` are the directories of the index: all of them for index files, for RocksDB
+    only number `dir_index` of `directories`. `logs` are the logs to read, or those that locations
+    may point into.
     """
 
     bookie: str
@@ -86,17 +82,17 @@ class Piece:
     currents: tuple[Path, ...] = ()
     dir_index: int = 0
     directories: int = 1
-    first: LedgerId = _LOWEST
+    first: LedgerId = _LOWEST_LEDGER
     stop: LedgerId | None = None
     files: tuple[tuple[LedgerId, str], ...] = ()
 
     @property
     def name(self) -> str:
-        """What it is called in file names; distinct among the pieces of a bookie."""
+        """The name in file names; distinct among the pieces of a bookie."""
         return f"{file_name(self.bookie)}-{self.kind}-{self.number:05d}"
 
     def holds(self, ledger: LedgerId) -> bool:
-        """Whether the ledger lies in its range."""
+        """Return whether the ledger is in the range."""
         return self.first <= ledger and (self.stop is None or ledger < self.stop)
 
     def __str__(self) -> str:
@@ -108,7 +104,7 @@ class Piece:
 
 @dataclass
 class BookiePlan:
-    """One bookie: who it is, its pieces, and what looking at it found."""
+    """One bookie: its id, its pieces, and the findings of planning."""
 
     bookie_id: str
     bookie: BookieDir
@@ -117,44 +113,44 @@ class BookiePlan:
 
 
 def file_name(bookie_id: str) -> str:
-    """Return the bookie id as it stands in file names; readers pass over names that begin with
-    ``_`` or ``.``, and systems refuse long ones: a long id is cut, and ends in its own digest.
+    """Return the bookie id as used in file names. Readers skip names that begin with ``_`` or
+    ``.``, so ``b`` is put first, and systems refuse long ones, so a digest replaces a long end.
 
     >>> file_name("host:3181"), file_name("_x"), file_name("x" * 300)[-20:]
     ('host_3181', 'b_x', 'xxx-0d4e2ca9e9cbced7')
     """
     name = "".join(c if c.isalnum() or c in "-_." else "_" for c in bookie_id)
     name = name if name[:1].isalnum() else f"b{name}"
-    if len(name.encode()) <= _LONGEST_NAME:
+    if len(name.encode()) <= _MAX_NAME_BYTES:
         return name
     digest = hashlib.sha256(bookie_id.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-    return f"{name.encode()[: _LONGEST_NAME - 17].decode(errors='ignore')}-{digest}"
+    return f"{name.encode()[: _MAX_NAME_BYTES - 17].decode(errors='ignore')}-{digest}"
 
 
 def plan_bookie(bookie: BookieDir, length: bool, piece_rows: int = PIECE_ROWS) -> BookiePlan:
     """Return the pieces of an open bookie, of about `piece_rows` rows each.
 
-    Cost: a look at each index file's size, or one seek a ledger (2 us). Raises `BkstoreError`
-    where the ledgers cannot be listed.
+    Cost: a `stat` of each index file, or one seek a ledger (2 us). Raises `BkstoreError` if the
+    ledgers cannot be listed.
     """
-    made = BookiePlan(bookie.bookie_id, bookie)
-    cuts = _idx_pieces if bookie.layout == "idx" else _rocks_pieces
-    made.pieces += cuts(bookie, length, piece_rows)
-    made.pieces += _log_pieces(bookie)
+    plan = BookiePlan(bookie.bookie_id, bookie)
+    index_pieces = _index_file_pieces if bookie.layout == "idx" else _rocks_pieces
+    plan.pieces += index_pieces(bookie, length, piece_rows)
+    plan.pieces += _log_pieces(bookie)
     try:
-        made.findings += bookie.findings()
+        plan.findings += bookie.findings()
     except BkstoreError as error:
-        made.findings.append(Finding.of(error))
-    return made
+        plan.findings.append(Finding.of(error))
+    return plan
 
 
-def _idx_pieces(bookie: BookieDir, length: bool, piece_rows: int) -> Iterator[Piece]:
+def _index_file_pieces(bookie: BookieDir, length: bool, piece_rows: int) -> Iterator[Piece]:
     index = bookie.index
     assert isinstance(index, HierarchicalIndex)
     ledgers = index.ledgers()
     paths = [index.path(ledger) or "" for ledger in ledgers]
-    weights = [_LEDGER_ROWS + _slots(path) for path in paths]
-    for number, (lo, hi) in enumerate(_cuts(weights, piece_rows)):
+    weights = [_LEDGER_WEIGHT + _max_entries(path) for path in paths]
+    for number, (lo, hi) in enumerate(_split_evenly(weights, piece_rows)):
         yield Piece(
             bookie.bookie_id,
             "index",
@@ -164,18 +160,18 @@ def _idx_pieces(bookie: BookieDir, length: bool, piece_rows: int) -> Iterator[Pi
             length,
             tuple(bookie.entry_logs),
             currents=tuple(bookie.folders.index),
-            first=ledgers[lo] if number else _LOWEST,
+            first=ledgers[lo] if number else _LOWEST_LEDGER,
             stop=ledgers[hi] if hi < len(ledgers) else None,
             files=tuple(zip(ledgers[lo:hi], paths[lo:hi])),
         )
 
 
-def _slots(path: str) -> int:
-    """Return how many slots of an index file can be in use: holes of the file are not."""
+def _max_entries(path: str) -> int:
+    """Return an upper bound of the entries in an index file; holes of the file have none."""
     try:
         info = os.stat(path)
     except OSError as error:
-        if is_absent(error) or is_medium_error(error):  # reading it will say why
+        if is_absent(error) or is_medium_error(error):  # reading it reports that
             return 0
         raise unreadable(error, path) from error
     return min(info.st_size, info.st_blocks * 512) // 8
@@ -185,11 +181,11 @@ def _rocks_pieces(bookie: BookieDir, length: bool, piece_rows: int) -> Iterator[
     index, currents = bookie.index, bookie.folders.index
     parts = index.parts if isinstance(index, PartitionedIndex) else [index]
     number = 0
-    for at, part in enumerate(parts):
-        ledgers = [name for name in part.ledgers() if name.ledger % len(parts) == at]
-        weights = _rows_of(part, ledgers, currents[at])
-        logs = tuple(log for log in bookie.entry_logs if log.dir_index == at)
-        for lo, hi in _cuts(weights, piece_rows):
+    for dir_index, database in enumerate(parts):
+        ledgers = [n for n in database.ledgers() if n.ledger % len(parts) == dir_index]
+        weights = _weigh_ledgers(database, ledgers, currents[dir_index])
+        logs = tuple(log for log in bookie.entry_logs if log.dir_index == dir_index)
+        for lo, hi in _split_evenly(weights, piece_rows):
             yield Piece(
                 bookie.bookie_id,
                 "index",
@@ -199,74 +195,74 @@ def _rocks_pieces(bookie: BookieDir, length: bool, piece_rows: int) -> Iterator[
                 length,
                 logs,
                 "rocksdb",
-                (currents[at],),
-                at,
+                (currents[dir_index],),
+                dir_index,
                 len(parts),
-                ledgers[lo] if lo else _LOWEST,
+                ledgers[lo] if lo else _LOWEST_LEDGER,
                 ledgers[hi] if hi < len(ledgers) else None,
             )
             number += 1
 
 
-def _rows_of(part: EntryIndex, ledgers: Sequence[LedgerId], current: Path) -> list[int]:
-    """Return about how many rows each ledger has: up to its last entry, and all together no
-    more than the size of the database allows, as entry ids may be sparse."""
+def _weigh_ledgers(database: EntryIndex, ledgers: Sequence[LedgerId], current: Path) -> list[int]:
+    """Return weights from the ledgers' last entry ids. Entry ids may be sparse, so the estimates
+    are scaled down to the rows that the size of the database allows."""
     rows = []
     for ledger in ledgers:
         try:
-            last = part.last_entry(ledger)
+            last_entry = database.last_entry(ledger)
         except SystemRefused:
             raise
-        except BkstoreError:  # reading it will say why
-            last = None
-        rows.append(0 if last is None else last + 1)
-    total, most = sum(rows), sum(size for _, size, _ in _stats(_databases(current))) // _LEAST_ROW
-    if total > most:
-        rows = [row * most // total for row in rows]
-    return [_LEDGER_ROWS + row for row in rows]
+        except BkstoreError:  # reading it reports that
+            last_entry = None
+        rows.append(0 if last_entry is None else last_entry + 1)
+    total, limit = sum(rows), sum(size for _, size, _ in _stats(_db_files(current))) // _ROW_BYTES
+    if total > limit:
+        rows = [row * limit // total for row in rows]
+    return [_LEDGER_WEIGHT + row for row in rows]
 
 
-def _cuts(weights: Sequence[int], target: int) -> Iterator[tuple[int, int]]:
-    """Yield (start, stop) of stretches of about equal weight, near `target`; at least one."""
-    stretches = max(round(sum(weights) / target), 1)
-    share, borders, so_far = sum(weights) / stretches, [0], 0.0
-    for at, weight in enumerate(weights[:-1], 1):
-        so_far += weight
-        if so_far >= share:
-            borders.append(at)
-            so_far = 0.0
-    yield from pairwise([*borders, len(weights)])
+def _split_evenly(weights: Sequence[int], target: int) -> Iterator[tuple[int, int]]:
+    """Yield (start, stop) of slices of about equal weight, near `target`; at least one slice."""
+    slice_count = max(round(sum(weights) / target), 1)
+    slice_weight, bounds, weight_so_far = sum(weights) / slice_count, [0], 0.0
+    for stop, weight in enumerate(weights[:-1], 1):
+        weight_so_far += weight
+        if weight_so_far >= slice_weight:
+            bounds.append(stop)
+            weight_so_far = 0.0
+    yield from pairwise([*bounds, len(weights)])
 
 
 def _log_pieces(bookie: BookieDir) -> Iterator[Piece]:
     number = 0
     for _, group in groupby(bookie.entry_logs, key=lambda log: log.dir_index):
         logs = list(group)
-        for at in range(0, len(logs), _LOGS_PER_PIECE):
-            part = tuple(logs[at : at + _LOGS_PER_PIECE])
-            weight = _LEDGER_ROWS * len(part)
-            yield Piece(bookie.bookie_id, "logs", number, weight, bookie.live, False, part)
+        for start in range(0, len(logs), _LOGS_PER_PIECE):
+            piece_logs = tuple(logs[start : start + _LOGS_PER_PIECE])
+            weight = _LEDGER_WEIGHT * len(piece_logs)
+            yield Piece(bookie.bookie_id, "logs", number, weight, bookie.live, False, piece_logs)
             number += 1
     if not number:
         yield Piece(bookie.bookie_id, "logs", 0, 0, bookie.live, False, ())
 
 
-# -- telling whether it is still the same
+# -- detecting changes
 
 
 def fingerprint(piece: Piece) -> str:
-    """Return a digest of the piece and of name, size and time of change of all it reads.
+    """Return a digest of the piece and of name, size and mtime of all files that it reads.
 
-    Cost: a `stat` a file. Raises `ReadFailed` where the system refuses one.
+    Cost: a `stat` a file. Raises `ReadFailed` if the system refuses one.
     """
     logs = [(log.path, log.dir_index) for log in piece.logs]
     paths = [path for _, path in piece.files]
     if piece.layout == "rocksdb":
-        paths += _databases(piece.currents[0])
+        paths += _db_files(piece.currents[0])
     if piece.kind == "logs" or piece.length:
         paths += [path for path, _ in logs]
-    said = (
-        _FORMAT,
+    content = (
+        _KEY_VERSION,
         piece.bookie,
         piece.kind,
         piece.length,
@@ -280,16 +276,16 @@ def fingerprint(piece: Piece) -> str:
         logs,
         list(_stats(paths)),
     )
-    return hashlib.sha256(json.dumps(said).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
-def _databases(current: Path) -> list[str]:
-    found = []
-    for name in DATABASES:
-        if (current / name).is_dir():
-            with os.scandir(current / name) as entries:
-                found += sorted(entry.path for entry in entries if not entry.is_dir())
-    return found
+def _db_files(current: Path) -> list[str]:
+    paths = []
+    for database_name in DATABASES:
+        if (current / database_name).is_dir():
+            with os.scandir(current / database_name) as entries:
+                paths += sorted(entry.path for entry in entries if not entry.is_dir())
+    return paths
 
 
 def _stats(paths: Sequence[str]) -> Iterator[tuple[str, int, int]]:
@@ -297,7 +293,7 @@ def _stats(paths: Sequence[str]) -> Iterator[tuple[str, int, int]]:
         try:
             info = os.stat(path)
         except OSError as error:
-            if is_absent(error) or is_medium_error(error):  # reading it will say why
+            if is_absent(error) or is_medium_error(error):  # reading it reports that
                 continue
             raise unreadable(error, path) from error
         yield path, info.st_size, info.st_mtime_ns

@@ -1,8 +1,8 @@
-"""How long the records are that index rows point at: read from the entry logs, in bulk.
+"""Lengths of the records that index rows point at, read from the entry logs in bulk.
 
-A location points 4 bytes behind the record's size. Rows are taken log by log in the order of
-positions; records near each other come with one read. What is believed is checked as a bookie
-checks it: size, ledger and entry id must fit, else the length is not known.
+A location points just past the 4 bytes of the record's size. Rows are processed log by log in the
+order of positions; records near each other share one read. A length is checked as a bookie checks
+it: size, ledger and entry id must match, else it is unknown.
 """
 
 from __future__ import annotations
@@ -25,166 +25,166 @@ from bkstore.index.damage_runs import DamageRuns
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.entry_log.reader import OpenFile
 
-_GAP = 16384
-"""From one record to the next: up to that, one read for both is cheaper than two."""
+_MAX_GAP_BYTES = 16384
+"""Bytes between two records up to which one read of both is cheaper than two."""
 
-_WINDOW = 4 << 20
-_OPEN_LOGS = 64
-_MOST_LEDGERS = 1000
+_WINDOW_BYTES = 4 << 20
+_MAX_OPEN_LOGS = 64
+_MAX_LEDGERS = 1000
 
 
 class RecordLengths:
-    """Lengths of the records in the given logs, and what was wrong with some.
+    """Lengths of the records in the given logs, and findings on unknown lengths.
 
-    Memory: a window of 4 MiB, and 64 open files. Cost: one read for records that lie within
-    16 KiB of each other, one each for those that do not.
+    Memory: a window of 4 MiB, and 64 open files. Cost: one read for records within 16 KiB of each
+    other, one each for other records.
     """
 
     def __init__(self, logs: Iterable[LogFile]) -> None:
         self._paths = {(log.dir_index, log.log_id): log.path for log in reversed(list(logs))}
         self._open: dict[str, OpenFile] = {}
-        self._whys: dict[tuple[str, str], int] = {}
-        self._found: list[Finding] = []
-        self._runs = DamageRuns(self._found, most=1)
-        self._told: dict[int, tuple[int, LedgerId]] = {}
-        self._more: dict[int, list[Any]] = {}
+        self._codes: dict[tuple[str, str], int] = {}
+        self._findings: list[Finding] = []
+        self._runs = DamageRuns(self._findings, most=1)
+        self._ledgers_of_code: dict[int, tuple[int, LedgerId]] = {}
+        self._counted_ledgers: dict[int, list[Any]] = {}
 
     def of(self, rows: IndexBatch) -> np.ma.MaskedArray[Any, Any]:
-        """Return the length of each row's record, masked where it is not known."""
+        """Return the length of each row's record, masked where it is unknown."""
         lengths = np.zeros(rows.entry_id.size, np.int64)
-        whys = np.zeros(rows.entry_id.size, np.int64)
+        codes = np.zeros(rows.entry_id.size, np.int64)
         order = np.lexsort((rows.location, rows.dir_index))
         logs = log_ids(rows.location)[order]
-        numbers = rows.dir_index[order]
-        cuts = np.flatnonzero((np.diff(logs) != 0) | (np.diff(numbers) != 0)) + 1
-        for part in np.split(order, cuts):
-            if part.size:
-                own = IndexBatch(*(column[part] for column in rows))
-                lengths[part], whys[part] = self._in_log(own)
-        self._tell(rows, whys)
+        dir_indexes = rows.dir_index[order]
+        log_starts = np.flatnonzero((np.diff(logs) != 0) | (np.diff(dir_indexes) != 0)) + 1
+        for row_numbers in np.split(order, log_starts):
+            if row_numbers.size:
+                log_rows = IndexBatch(*(column[row_numbers] for column in rows))
+                lengths[row_numbers], codes[row_numbers] = self._lengths_in_log(log_rows)
+        self._add_findings(rows, codes)
         return np.ma.masked_array(lengths, lengths == 0)
 
     def findings(self) -> list[Finding]:
-        """Return what was wrong: a finding for each log, reason and ledger.
+        """Return a finding for each log, reason and ledger with unknown lengths.
 
-        Of a reason that many ledgers share the first thousand are told apart.
+        The first thousand ledgers of a reason have their own findings, the others share one.
         """
-        said = {number: why for why, number in self._whys.items()}
-        more = [
+        reasons = {code: reason for reason, code in self._codes.items()}
+        counted_findings = [
             Finding(
                 "damage",
                 f"{counted(count, 'entry', 'entries')} of more ledgers, from {ledger} on: {reason}",
                 path,
             )
-            for why, (count, ledger) in self._more.items()
-            for path, reason in [said[why]]
+            for code, (count, ledger) in self._counted_ledgers.items()
+            for path, reason in [reasons[code]]
         ]
-        return self._found + more
+        return self._findings + counted_findings
 
-    def _tell(self, rows: IndexBatch, whys: Int64Array) -> None:
-        """Tell of the rows without a length; `whys` are numbers of reasons, 0 = none."""
-        bad = np.flatnonzero(whys)
-        if not bad.size:
+    def _add_findings(self, rows: IndexBatch, codes: Int64Array) -> None:
+        """Add findings of the rows without a length; `codes` stand for reasons, 0 = none."""
+        unknown = np.flatnonzero(codes)
+        if not unknown.size:
             return
-        reasons = {number: why for why, number in self._whys.items()}
-        whys, rows = whys[bad], IndexBatch(*(column[bad] for column in rows))
-        at = 0
+        reasons = {code: reason for reason, code in self._codes.items()}
+        codes, rows = codes[unknown], IndexBatch(*(column[unknown] for column in rows))
+        start = 0
         for ledger, entries, locations in rows.by_ledger():
-            own = whys[at : at + entries.size]
-            at += entries.size
-            for why in np.unique(own).tolist():
-                chosen = entries[own == why]
-                if self._is_one_more(why, ledger, chosen.size):
+            ledger_codes = codes[start : start + entries.size]
+            start += entries.size
+            for code in np.unique(ledger_codes).tolist():
+                entry_ids = entries[ledger_codes == code]
+                if self._is_only_counted(code, ledger, entry_ids.size):
                     continue
-                places = positions(locations[own == why])
-                path, reason = reasons[why]
-                damage = Finding("damage", reason, path, int(places[0]), ledger)
-                self._runs.add(damage, chosen, int(places[-1]))
+                starts = positions(locations[ledger_codes == code])
+                path, reason = reasons[code]
+                damage = Finding("damage", reason, path, int(starts[0]), ledger)
+                self._runs.add(damage, entry_ids, int(starts[-1]))
 
-    def _is_one_more(self, why: int, ledger: LedgerId, entries: int) -> bool:
-        """Count the ledgers of a reason; True if this one is no longer told of by itself."""
-        count, last = self._told.get(why, (0, None))
-        count += ledger != last
-        self._told[why] = count, ledger
-        if count <= _MOST_LEDGERS:
+    def _is_only_counted(self, code: int, ledger: LedgerId, entry_count: int) -> bool:
+        """Count the ledgers of a reason; return whether this one is only counted from now on."""
+        count, last_ledger = self._ledgers_of_code.get(code, (0, None))
+        count += ledger != last_ledger
+        self._ledgers_of_code[code] = count, ledger
+        if count <= _MAX_LEDGERS:
             return False
-        self._more.setdefault(why, [0, ledger])[0] += entries
+        self._counted_ledgers.setdefault(code, [0, ledger])[0] += entry_count
         return True
 
-    def _why(self, path: str, reason: str) -> int:
-        """Return the number that stands for a reason of a log."""
-        return self._whys.setdefault((path, f"no length: {reason}"), len(self._whys) + 1)
+    def _code_of(self, path: str, reason: str) -> int:
+        """Return the code that stands for a reason in a log."""
+        return self._codes.setdefault((path, f"no length: {reason}"), len(self._codes) + 1)
 
-    def _in_log(self, rows: IndexBatch) -> tuple[Int64Array, Int64Array]:
-        """Return the lengths of rows of one log, in ascending positions, and why they are 0."""
+    def _lengths_in_log(self, rows: IndexBatch) -> tuple[Int64Array, Int64Array]:
+        """Return lengths and reason codes of rows of one log, in ascending positions."""
         lengths = np.zeros(rows.entry_id.size, np.int64)
-        whys = np.zeros(lengths.size, np.int64)
-        number, log_id = int(rows.dir_index[0]), int(log_ids(rows.location[:1])[0])
-        path = self._paths.get((number, log_id))
+        codes = np.zeros(lengths.size, np.int64)
+        dir_index, log_id = int(rows.dir_index[0]), int(log_ids(rows.location[:1])[0])
+        path = self._paths.get((dir_index, log_id))
         if path is None:
-            whys[:] = self._why(f"{log_id:x}.log", "no such entry log")
-            return lengths, whys
+            codes[:] = self._code_of(f"{log_id:x}.log", "no such entry log")
+            return lengths, codes
         try:
-            file = self._file(path)
-            size = os.fstat(file.fd).st_size
-            places = positions(rows.location)
-            inside = (places >= HEADER_SIZE + PREFIX) & (places + V1_HEADER <= size)
-            if not inside.all():
-                whys[~inside] = self._why(
-                    path, f"location points out of the log ({counted(size, 'byte')})"
+            file = self._open_file(path)
+            log_size = os.fstat(file.fd).st_size
+            starts = positions(rows.location)
+            is_inside = (starts >= HEADER_SIZE + PREFIX) & (starts + V1_HEADER <= log_size)
+            if not is_inside.all():
+                codes[~is_inside] = self._code_of(
+                    path, f"location points out of the log ({counted(log_size, 'byte')})"
                 )
-            here = np.flatnonzero(inside)
-            for part, data, offsets in _read(file.fd, places, here):
-                own = IndexBatch(*(column[part] for column in rows))
-                lengths[part] = found = _sizes(data, offsets, own, size - places[part])
-                if not found.all():
-                    why = self._why(path, "the record is not the entry, or is cut")
-                    whys[part[found == 0]] = why
+            inside_rows = np.flatnonzero(is_inside)
+            for chunk, data, offsets in _read_records(file.fd, starts, inside_rows):
+                batch = IndexBatch(*(column[chunk] for column in rows))
+                lengths[chunk] = sizes = _read_sizes(data, offsets, batch, log_size - starts[chunk])
+                if not sizes.all():
+                    code = self._code_of(path, "the record is not the entry, or is cut")
+                    codes[chunk[sizes == 0]] = code
         except OSError as error:
-            unread = Finding.of(unreadable(error, path))
-            whys[lengths == 0] = self._why(path, unread.detail.removeprefix(f"{path}: "))
+            finding = Finding.of(unreadable(error, path))
+            codes[lengths == 0] = self._code_of(path, finding.detail.removeprefix(f"{path}: "))
         except SystemRefused:
             raise
         except BkstoreError as error:
-            whys[lengths == 0] = self._why(path, str(error).removeprefix(f"{path}: "))
-        return lengths, whys
+            codes[lengths == 0] = self._code_of(path, str(error).removeprefix(f"{path}: "))
+        return lengths, codes
 
-    def _file(self, path: str) -> OpenFile:
+    def _open_file(self, path: str) -> OpenFile:
         file = self._open.get(path)
         if file is None:
             file = self._open[path] = OpenFile(path)
-            while len(self._open) > _OPEN_LOGS:
+            while len(self._open) > _MAX_OPEN_LOGS:
                 self._open.pop(next(iter(self._open)))
         return file
 
 
-def _sizes(data: Any, offsets: Int64Array, rows: IndexBatch, left: Int64Array) -> Int64Array:
-    """Return the sizes of the records at `offsets`, 0 where one is not the row's."""
+def _read_sizes(data: Any, offsets: Int64Array, rows: IndexBatch, left: Int64Array) -> Int64Array:
+    """Return the sizes of the records at `offsets`, 0 for another entry or beyond `left` bytes."""
     sizes: Int64Array = words_at(data, ">i4")[offsets - PREFIX].astype(np.int64)
     scopes, ledgers, entries = record_ids(data, offsets)
-    same = (scopes == rows.scope_id) & (ledgers == rows.ledger_id) & (entries == rows.entry_id)
-    least = np.where(rows.scope_id == 0, V1_HEADER, V2_HEADER)
-    return np.where(same & (sizes >= least) & (sizes <= left), sizes, 0)
+    is_same = (scopes == rows.scope_id) & (ledgers == rows.ledger_id) & (entries == rows.entry_id)
+    min_sizes = np.where(rows.scope_id == 0, V1_HEADER, V2_HEADER)
+    return np.where(is_same & (sizes >= min_sizes) & (sizes <= left), sizes, 0)
 
 
-def _read(
-    fd: int, places: Int64Array, here: Int64Array
+def _read_records(
+    fd: int, all_starts: Int64Array, row_numbers: Int64Array
 ) -> Iterator[tuple[Int64Array, Any, Int64Array]]:
-    """Yield (row numbers, bytes, offsets of their records in them) of the rows `here`."""
-    found = places[here]
-    if not found.size:
+    """Yield (row numbers, bytes read, offsets of the records in them) of the rows `row_numbers`."""
+    starts = all_starts[row_numbers]
+    if not starts.size:
         return
-    far = (np.diff(found) > _GAP) | (np.diff(found // _WINDOW) != 0)
-    starts = np.concatenate(([0], np.flatnonzero(far) + 1))
-    stops = np.append(starts[1:], found.size)
-    begins, ends = found[starts] - PREFIX, found[stops - 1] + V2_HEADER
-    spans = ends - begins
-    batches = (np.cumsum(spans) - spans) // _WINDOW
-    for group in np.split(np.arange(starts.size), np.flatnonzero(np.diff(batches)) + 1):
-        pairs = zip(begins[group].tolist(), spans[group].tolist())
-        # The last record may end before what is read for its header: zeros stand for that.
-        data = b"".join([os.pread(fd, span, at).ljust(span, b"\0") for at, span in pairs])
-        bases = np.cumsum(spans[group]) - spans[group] - begins[group]
-        lo, hi = int(starts[group[0]]), int(stops[group[-1]])
-        offsets = found[lo:hi] + np.repeat(bases, stops[group] - starts[group])
-        yield here[lo:hi], np.frombuffer(data, np.uint8), offsets
+    is_far = (np.diff(starts) > _MAX_GAP_BYTES) | (np.diff(starts // _WINDOW_BYTES) != 0)
+    firsts = np.concatenate(([0], np.flatnonzero(is_far) + 1))
+    stops = np.append(firsts[1:], starts.size)
+    read_starts, read_ends = starts[firsts] - PREFIX, starts[stops - 1] + V2_HEADER
+    read_sizes = read_ends - read_starts
+    windows = (np.cumsum(read_sizes) - read_sizes) // _WINDOW_BYTES
+    for reads in np.split(np.arange(firsts.size), np.flatnonzero(np.diff(windows)) + 1):
+        ranges = zip(read_starts[reads].tolist(), read_sizes[reads].tolist())
+        # The last record may be shorter than the header read for it: zeros follow it.
+        data = b"".join([os.pread(fd, size, start).ljust(size, b"\0") for start, size in ranges])
+        shifts = np.cumsum(read_sizes[reads]) - read_sizes[reads] - read_starts[reads]
+        lo, hi = int(firsts[reads[0]]), int(stops[reads[-1]])
+        offsets = starts[lo:hi] + np.repeat(shifts, stops[reads] - firsts[reads])
+        yield row_numbers[lo:hi], np.frombuffer(data, np.uint8), offsets

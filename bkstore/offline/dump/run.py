@@ -1,8 +1,8 @@
-"""Dumping bookie directories to Parquet: every table of the design, many bookies in one dataset.
+"""Dump bookie directories to Parquet: all tables, many bookies in one dataset.
 
-OUT gets a folder for each table, in it files for each bookie, and `manifest.json`. Format and
-rules: `docs/formats/dump.md`. The parts: `plan` (what is to be read), `piece` (one
-piece of it), `workers` (processes), `partial_dump` (the folder until it is whole).
+OUT gets `manifest.json` and a folder for each table, with files for each bookie. Format and rules:
+`docs/formats/dump.md`. Modules: `plan` (the pieces to read), `piece` (writes one), `workers`
+(processes), `partial_dump` (the folder of an unfinished dump).
 """
 
 from __future__ import annotations
@@ -36,12 +36,7 @@ from bkstore.offline.reading.places import only_path
 from bkstore.offline.staging_directory import check_target
 from bkstore.offline.worker_pool import TaskLost
 from bkstore.storage.read_only.bookie_dir import BookieDir
-from bkstore.tables import (
-    BOOKIE_FINDINGS,
-    Schema,
-    Table,
-    require_pyarrow,
-)
+from bkstore.tables import BOOKIE_FINDINGS, Schema, Table, require_pyarrow
 from bkstore.tables.dump import DUMP_TABLES
 from bkstore.tables.safe_text import encodable
 
@@ -58,11 +53,11 @@ __all__ = [
 
 TABLES: tuple[Schema, ...] = tuple(DUMP_TABLES.values())
 
-_Bookie = BookieDir | DumpSource | str | os.PathLike[str]
+_BookieArgument = BookieDir | DumpSource | str | os.PathLike[str]
 
 
 class DumpProgress(NamedTuple):
-    """How far a dump is: the bookie at hand, work done of all (both in about rows), rows."""
+    """Progress of a dump: current bookie, work done and in total (roughly rows), rows written."""
 
     bookie: str
     done: int
@@ -72,7 +67,7 @@ class DumpProgress(NamedTuple):
 
 @dataclass
 class BookieDump:
-    """What became of one bookie. `failed` says why it was not read, None if it was."""
+    """The outcome of one bookie; `failed` is the reason why it was not read, if so."""
 
     bookie_id: str
     path: str
@@ -85,7 +80,7 @@ class BookieDump:
 
 @dataclass
 class DumpResult:
-    """What a dump wrote, by bookie in the order given; `kept` pieces are of an earlier run."""
+    """What a dump wrote, by bookie in the caller's order; `kept` counts an earlier run's pieces."""
 
     bookies: list[BookieDump] = field(default_factory=list)
     pieces: int = 0
@@ -98,12 +93,12 @@ class DumpResult:
 
     @property
     def findings(self) -> list[Finding]:
-        """What was met in all bookies, and which were not read."""
-        return [found for bookie in self.bookies for found in bookie.findings]
+        """The findings of all bookies, also those of bookies that were not read."""
+        return [finding for bookie in self.bookies for finding in bookie.findings]
 
 
 def dump(
-    bookies: Sequence[_Bookie],
+    bookies: Sequence[_BookieArgument],
     out: str | os.PathLike[str],
     progress: Callable[[DumpProgress], None] | None = None,
     *,
@@ -113,20 +108,20 @@ def dump(
     piece_rows: int = PIECE_ROWS,
     files: Files = OS_FILES,
 ) -> DumpResult:
-    """Write the tables of every bookie into the new or empty folder `out`; say what was written.
+    """Write the tables of every bookie into the new or empty folder `out`; return a summary.
 
-    A bookie is an open `BookieDir`, a path, or a `DumpSource`; they need distinct ids. Damage
-    does not stop a dump, nor does a bookie that cannot be read: both are findings. `jobs`
-    processes read beside each other (None: one a CPU, where each has a few million rows to
-    read: to start one takes half a second). With `length`, the sizes of records are read from the
-    entry logs. Until all is done, what is made is in ``OUT.partial``; with `resume`, pieces of
-    an earlier run that are there and fit their source as it is now are kept. A folder of that
-    name which no dump began is refused as it is.
+    A bookie is an open `BookieDir`, a path, or a `DumpSource`; their ids must be distinct. Damage
+    does not stop a dump, nor does a bookie that cannot be read: both are findings. `jobs` processes
+    read in parallel (None: one per CPU if each has a few million rows to read, since starting one
+    takes half a second). With `length`, the sizes of records are read from the entry logs. An
+    unfinished dump is in ``OUT.partial``; with `resume`, pieces of an earlier run there that match
+    the current state of their source are kept. A folder of that name that is not from a dump is
+    refused unchanged.
 
-    Raises `InvalidArgument` for bad arguments, `WriteFailed` where the system refuses (a full
-    disk), the first bookie's error where none can be read, and `BkstoreError` where a process
-    of its own ended early; nothing is under `out` then. Memory: a row group of each table, and
-    some 300 bytes a ledger of a piece, for each job.
+    Raises `InvalidArgument` for bad arguments, `WriteFailed` if the system refuses (a full disk),
+    the first bookie's error if none can be read, and `BkstoreError` if a worker process ended
+    early; `out` does not exist then. Memory: a row group of each table, and some 300 bytes a ledger
+    of a piece, for each job.
 
     >>> import tempfile
     >>> from bkstore.index.hierarchical import HierarchicalIndex
@@ -143,13 +138,13 @@ def dump(
     target = Path(out)
     only_path(out, "a dump")
     _check_out(target)
-    looked = [_look(bookie, length, piece_rows, target) for bookie in bookies]
-    _check_names([found.bookie_id for found, _, _ in looked])
-    run = _Run(looked, progress)
+    planned = [_open_and_plan(bookie, length, piece_rows, target) for bookie in bookies]
+    _check_distinct_names([outcome.bookie_id for outcome, _, _ in planned])
+    run = _DumpRun(planned, progress)
     run.check_some()
     with PartialDump(target, resume=resume, files=files) as partial:
         run.make(partial, jobs, files)
-        if not any(made.failed is None for made in run.made.values()):
+        if not any(outcome.failed is None for outcome in run.made.values()):
             partial.discard()
         run.check_some()
         run.finish(partial, {"length": length}, files)
@@ -157,7 +152,7 @@ def dump(
 
 
 def _check_out(out: Path) -> None:
-    """Refuse what is there; of a finished dump say that it is one."""
+    """Refuse a target that is not empty; the message for a finished dump says that it is one."""
     try:
         check_target(out)
     except InvalidArgument:
@@ -174,78 +169,78 @@ def _check_out(out: Path) -> None:
         ) from None
 
 
-_Looked = tuple[BookieDump, BookiePlan | None, BkstoreError | None]
+_Planned = tuple[BookieDump, BookiePlan | None, BkstoreError | None]
 
 
-def _look(given: _Bookie, length: bool, piece_rows: int, out: Path) -> _Looked:
-    """Plan one bookie; where it cannot be opened, say so. One given open stays open."""
-    if isinstance(given, BookieDir):
-        return _planned(given, length, piece_rows, out)
-    source = given if isinstance(given, DumpSource) else DumpSource(given)
+def _open_and_plan(argument: _BookieArgument, length: bool, piece_rows: int, out: Path) -> _Planned:
+    """Plan one bookie, or record why it cannot be opened. An open `BookieDir` is not closed."""
+    if isinstance(argument, BookieDir):
+        return _plan(argument, length, piece_rows, out)
+    source = argument if isinstance(argument, DumpSource) else DumpSource(argument)
     path = os.fspath(source.path)
     refuse_inputs(out, [path])
     try:
         with source.open() as bookie:
-            return _planned(bookie, length, piece_rows, out)
+            return _plan(bookie, length, piece_rows, out)
     except InvalidArgument:
         raise
     except BkstoreError as error:
-        name = source.bookie_id or encodable(Path(path).resolve().name)
-        return BookieDump(name, path, _not_read(name, Finding.of(error))), None, error
+        bookie_id = source.bookie_id or encodable(Path(path).resolve().name)
+        return BookieDump(bookie_id, path, _read_failure(bookie_id, Finding.of(error))), None, error
 
 
-def _planned(bookie: BookieDir, length: bool, piece_rows: int, out: Path) -> _Looked:
+def _plan(bookie: BookieDir, length: bool, piece_rows: int, out: Path) -> _Planned:
     bookie.refuse_output(out)
     folders = bookie.folders
     roles = {"ledger": folders.ledger, "index": folders.index, "journal": folders.journal}
     directories = {role: list(map(str, currents)) for role, currents in roles.items()}
-    made = BookieDump(bookie.bookie_id, str(bookie.path), None, bookie.layout, directories)
+    outcome = BookieDump(bookie.bookie_id, str(bookie.path), None, bookie.layout, directories)
     try:
         plan = plan_bookie(bookie, length, piece_rows)
     except BkstoreError as error:
-        made.failed = _not_read(made.bookie_id, Finding.of(error))
-        return made, None, error
-    return made, plan, None
+        outcome.failed = _read_failure(outcome.bookie_id, Finding.of(error))
+        return outcome, None, error
+    return outcome, plan, None
 
 
-def _not_read(name: str, found: Finding) -> Finding:
-    detail = f"bookie {name} was not read: {found.detail}"
-    return Finding("damage", detail, found.file, found.offset, found.ledger)
+def _read_failure(bookie_id: str, finding: Finding) -> Finding:
+    detail = f"bookie {bookie_id} was not read: {finding.detail}"
+    return Finding("damage", detail, finding.file, finding.offset, finding.ledger)
 
 
-def _check_names(ids: list[str]) -> None:
-    if len({file_name(name).casefold() for name in ids}) != len(ids):
+def _check_distinct_names(bookie_ids: list[str]) -> None:
+    if len({file_name(bookie_id).casefold() for bookie_id in bookie_ids}) != len(bookie_ids):
         raise InvalidArgument(
-            f"bookie ids are not distinct as file names: {', '.join(ids)}; give --bookie-id"
+            f"bookie ids are not distinct as file names: {', '.join(bookie_ids)}; give --bookie-id"
         )
 
 
-def _worth(tasks: Sequence[Task]) -> int:
-    """Return how many processes are worth their start."""
+def _useful_process_count(tasks: Sequence[Task]) -> int:
+    """Return the number of processes whose work exceeds the cost of starting them."""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return max(min(cpus or 1, sum(task.piece.weight for task in tasks) // PIECE_ROWS), 1)
 
 
-class _Run:
-    """One run: from plans to files that are kept, and to the manifest."""
+class _DumpRun:
+    """One dump, from the plans to the files and the manifest."""
 
     def __init__(
-        self, looked: list[_Looked], progress: Callable[[DumpProgress], None] | None
+        self, planned: list[_Planned], progress: Callable[[DumpProgress], None] | None
     ) -> None:
-        self.made = {made.bookie_id: made for made, _, _ in looked}
-        self.plans = [plan for _, plan, _ in looked if plan is not None]
-        self.errors = [error for _, _, error in looked if error is not None]
+        self.made = {outcome.bookie_id: outcome for outcome, _, _ in planned}
+        self.plans = [plan for _, plan, _ in planned if plan is not None]
+        self.errors = [error for _, _, error in planned if error is not None]
         self.result = DumpResult(list(self.made.values()))
         self._progress = progress
-        self._done: dict[str, PieceDone] = {}
+        self._done_pieces: dict[str, PieceDone] = {}
         self._lost: list[str] = []
         self._rows: dict[str, int] = {}
-        self._running: dict[str, int] = {}
-        self._weight = 0
+        self._running_weight: dict[str, int] = {}
+        self._done_weight = 0
 
     def check_some(self) -> None:
         """Raise the first error if no bookie is read."""
-        failed = [made.failed for made in self.result.bookies if made.failed is not None]
+        failed = [outcome.failed for outcome in self.result.bookies if outcome.failed is not None]
         if not self.result.bookies:
             raise InvalidArgument("no bookie to dump")
         if len(failed) < len(self.result.bookies):
@@ -257,27 +252,27 @@ class _Run:
     # -- pieces
 
     def make(self, partial: PartialDump, jobs: int | None, files: Files) -> None:
-        """Write all pieces that are not there yet."""
+        """Write all pieces that no earlier run has written."""
         tasks = []
         for plan in self.plans:
             for piece in plan.pieces:
                 task = Task(piece, fingerprint(piece))
-                kept = None if piece.live else partial.kept(piece, task.key)
-                if kept is None:
+                kept_piece = None if piece.live else partial.kept(piece, task.key)
+                if kept_piece is None:
                     tasks.append(task)
                 else:
-                    self._take(task, kept)
+                    self._add_done(task, kept_piece)
                     self.result.kept += 1
         self.result.pieces = len(tasks) + self.result.kept
-        count = _worth(tasks) if jobs is None else jobs
-        ended = run_tasks(tasks, partial.work, count, self._report, self._wanted, files)
-        with closing(ended):  # ends the workers, also where an error leaves here
-            for task, outcome in ended:
+        count = _useful_process_count(tasks) if jobs is None else jobs
+        outcomes = run_tasks(tasks, partial.work, count, self._report, self._is_wanted, files)
+        with closing(outcomes):  # ends the workers, also after an error
+            for task, outcome in outcomes:
                 if isinstance(outcome, PieceDone):
                     partial.keep(task.piece, task.key, outcome)
-                    self._take(task, outcome)
+                    self._add_done(task, outcome)
                 else:
-                    self._failed(task, outcome)
+                    self._add_failure(task, outcome)
         if self._lost:
             more = f" (and {len(self._lost) - 1} more)" if len(self._lost) > 1 else ""
             raise BkstoreError(
@@ -287,98 +282,98 @@ class _Run:
         for plan in self.plans:
             self._check_unchanged(plan)
 
-    def _wanted(self, task: Task) -> bool:
+    def _is_wanted(self, task: Task) -> bool:
         return self.made[task.piece.bookie].failed is None
 
-    def _take(self, task: Task, done: PieceDone) -> None:
-        self._done[task.piece.name] = done
-        self._running.pop(task.piece.name, None)
-        self._weight += task.piece.weight
+    def _add_done(self, task: Task, done: PieceDone) -> None:
+        self._done_pieces[task.piece.name] = done
+        self._running_weight.pop(task.piece.name, None)
+        self._done_weight += task.piece.weight
         self._rows[task.piece.name] = sum(f.rows for f in done.files if f.table == "entries")
 
-    def _failed(self, task: Task, outcome: Unread | TaskLost) -> None:
-        name = task.piece.bookie
-        self._running.pop(task.piece.name, None)
+    def _add_failure(self, task: Task, outcome: Unread | TaskLost) -> None:
+        bookie_id = task.piece.bookie
+        self._running_weight.pop(task.piece.name, None)
         if not isinstance(outcome, Unread):
-            self._lost.append(f"bookie {name}, {task.piece}: {outcome.reason}")
-        elif self.made[name].failed is None:
-            self.made[name].failed = _not_read(name, outcome.finding)
+            self._lost.append(f"bookie {bookie_id}, {task.piece}: {outcome.reason}")
+        elif self.made[bookie_id].failed is None:
+            self.made[bookie_id].failed = _read_failure(bookie_id, outcome.finding)
 
     def _report(self, task: Task, rows: int) -> None:
-        name, weight = task.piece.name, task.piece.weight
-        self._rows[name], self._running[name] = rows, min(rows, weight)
+        piece_name, weight = task.piece.name, task.piece.weight
+        self._rows[piece_name], self._running_weight[piece_name] = rows, min(rows, weight)
         if self._progress is not None:
             total = sum(piece.weight for plan in self.plans for piece in plan.pieces)
-            done = self._weight + sum(self._running.values())
-            told = DumpProgress(task.piece.bookie, done, total, sum(self._rows.values()))
-            self._progress(told)
+            done = self._done_weight + sum(self._running_weight.values())
+            progress = DumpProgress(task.piece.bookie, done, total, sum(self._rows.values()))
+            self._progress(progress)
 
     def _check_unchanged(self, plan: BookiePlan) -> None:
-        made = self.made[plan.bookie_id]
-        if made.failed is None:
+        outcome = self.made[plan.bookie_id]
+        if outcome.failed is None:
             try:
                 plan.bookie.check_unchanged()
             except BkstoreError as error:
-                made.failed = _not_read(made.bookie_id, Finding.of(error))
+                outcome.failed = _read_failure(outcome.bookie_id, Finding.of(error))
                 self.errors.append(error)
 
     # -- the end
 
     def finish(self, partial: PartialDump, options: dict[str, Any], files: Files) -> None:
-        """Write findings and manifest, and let the dump appear."""
+        """Write findings and manifest, and publish the dump."""
         tables: dict[str, list[dict[str, Any]]] = {schema.name: [] for schema in TABLES}
         for plan in self.plans:
-            self._settle(plan, tables)
-        for made in self.result.bookies:
-            if made.failed is not None:
-                made.findings.append(made.failed)
-            self._add_findings(made, partial, files, tables)
-        findings = [(m.bookie_id, found) for m in self.result.bookies for found in m.findings]
+            self._sum_pieces(plan, tables)
+        for outcome in self.result.bookies:
+            if outcome.failed is not None:
+                outcome.findings.append(outcome.failed)
+            self._add_findings(outcome, partial, files, tables)
+        findings = [(m.bookie_id, finding) for m in self.result.bookies for finding in m.findings]
         names = [file["path"] for listed in tables.values() for file in listed]
         bookies = list(map(described, self.result.bookies))
         partial.finish(names, encode_manifest(bookies, tables, findings, options))
 
-    def _settle(self, plan: BookiePlan, tables: dict[str, list[dict[str, Any]]]) -> None:
-        """Add up what the pieces of a bookie gave; nothing where it was not read."""
-        made = self.made[plan.bookie_id]
-        if made.failed is not None:
+    def _sum_pieces(self, plan: BookiePlan, tables: dict[str, list[dict[str, Any]]]) -> None:
+        """Sum up the pieces of a bookie, unless it was not read."""
+        outcome = self.made[plan.bookie_id]
+        if outcome.failed is not None:
             return
         for piece in plan.pieces:
-            done = self._done[piece.name]
-            made.findings += done.findings
+            done = self._done_pieces[piece.name]
+            outcome.findings += done.findings
             for file in done.files:
-                made.rows[file.table] = made.rows.get(file.table, 0) + file.rows
+                outcome.rows[file.table] = outcome.rows.get(file.table, 0) + file.rows
                 path = dumped_name(file.table, piece.bookie, piece.number)
                 tables[file.table].append(listed(path, piece.bookie, file))
-        made.findings += plan.findings
+        outcome.findings += plan.findings
 
     def _add_findings(
         self,
-        made: BookieDump,
+        outcome: BookieDump,
         partial: PartialDump,
         files: Files,
         tables: dict[str, list[dict[str, Any]]],
     ) -> None:
-        rows = [(made.bookie_id, *finding_to_json(found).values()) for found in made.findings]
-        name = f"{file_name(made.bookie_id)}-findings"
+        rows = [(outcome.bookie_id, *finding_to_json(f).values()) for f in outcome.findings]
+        name = f"{file_name(outcome.bookie_id)}-findings"
         with ParquetFile(partial.work / name, BOOKIE_FINDINGS, files) as file:
             file.write(Table.from_rows(BOOKIE_FINDINGS, rows))
-        done = FileDone("findings", name, file.rows, file.bytes)
-        path = dumped_name("findings", made.bookie_id, 0)
-        partial.add(done, path)
-        made.rows["findings"] = len(rows)
-        tables["findings"].append(listed(path, made.bookie_id, done))
+        finished_file = FileDone("findings", name, file.rows, file.bytes)
+        path = dumped_name("findings", outcome.bookie_id, 0)
+        partial.add(finished_file, path)
+        outcome.rows["findings"] = len(rows)
+        tables["findings"].append(listed(path, outcome.bookie_id, finished_file))
 
 
 def listed(path: str, bookie_id: str, file: FileDone) -> dict[str, Any]:
-    """Return what the manifest says of a file."""
-    said = {"path": path, "bookie": bookie_id, "rows": file.rows, "bytes": file.bytes}
-    return {**said, **file.order}
+    """Return the manifest's object of a file."""
+    entry = {"path": path, "bookie": bookie_id, "rows": file.rows, "bytes": file.bytes}
+    return {**entry, **file.order}
 
 
 def described(made: BookieDump) -> dict[str, Any]:
-    """Return what the manifest says of a bookie."""
-    severities = [found.severity for found in made.findings]
+    """Return the manifest's object of a bookie."""
+    severities = [finding.severity for finding in made.findings]
     return {
         "id": made.bookie_id,
         "path": made.path,

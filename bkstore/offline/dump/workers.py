@@ -1,4 +1,4 @@
-"""Writing the pieces of a dump, one after the other or in processes side by side."""
+"""Write the pieces of a dump, one after the other or in parallel processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bkstore.offline.worker_pool import TaskLost, TaskRunner, WorkerPool
 
 @dataclass(frozen=True)
 class Task:
-    """A piece, and the fingerprint that it had when it was planned."""
+    """A piece, and its fingerprint when it was planned."""
 
     piece: Piece
     key: str
@@ -29,14 +29,14 @@ class Task:
 
 @dataclass(frozen=True)
 class Unread:
-    """The piece cannot be read, and its bookie not as a whole."""
+    """The piece cannot be read, so its bookie is not dumped."""
 
     finding: Finding
 
 
 Outcome = PieceDone | Unread | TaskLost
 Report = Callable[[Task, int], None]
-"""Called with a task and how many rows it has so far."""
+"""Called with a task and the number of its rows so far."""
 
 
 def run_tasks(
@@ -47,26 +47,26 @@ def run_tasks(
     wanted: Callable[[Task], bool],
     files: Files = OS_FILES,
 ) -> Generator[tuple[Task, Outcome]]:
-    """Yield each task with its outcome, as they end; those not `wanted` then are left out.
+    """Yield each task with its outcome, as they end; a task that is no longer `wanted` is skipped.
 
-    With `jobs` above 1, in so many processes, heavy ones first; with 1 here, through `files`.
-    Raises `SystemRefused` where the machine lacks something.
+    `jobs` > 1 runs that many processes, heaviest tasks first; 1 runs in this process, through
+    `files`. Raises `SystemRefused` if the machine lacks descriptors or memory.
     """
     if min(jobs, len(tasks)) > 1:
-        ordered = sorted(tasks, key=lambda task: -task.piece.weight)
+        heaviest_first = sorted(tasks, key=lambda task: -task.piece.weight)
         pool = WorkerPool(min(jobs, len(tasks)), partial(_piece_writer, folder), "dump")
-        yield from pool.run(filter(wanted, ordered), report)
+        yield from pool.run(filter(wanted, heaviest_first), report)
         return
     for task in filter(wanted, tasks):
-        yield task, _write(task, partial(report, task), folder, files)
+        yield task, _run_task(task, partial(report, task), folder, files)
 
 
 @contextmanager
 def _piece_writer(folder: Path) -> Iterator[TaskRunner[Task, Outcome]]:
-    yield partial(_write, folder=folder, files=OS_FILES)
+    yield partial(_run_task, folder=folder, files=OS_FILES)
 
 
-def _write(task: Task, report: Callable[[int], None], folder: Path, files: Files) -> Outcome:
+def _run_task(task: Task, report: Callable[[int], None], folder: Path, files: Files) -> Outcome:
     piece = task.piece
     try:
         done = write_piece(piece, folder, report, files)
@@ -77,11 +77,11 @@ def _write(task: Task, report: Callable[[int], None], folder: Path, files: Files
     except MemoryError:
         return TaskLost("memory ran out")
     if not piece.live and fingerprint(piece) != task.key:
-        return Unread(Finding.of(_moved(piece)))
+        return Unread(Finding.of(_files_changed_error(piece)))
     return done
 
 
-def _moved(piece: Piece) -> DirectoryInUse:
+def _files_changed_error(piece: Piece) -> DirectoryInUse:
     return DirectoryInUse(
         f"{piece}: files changed while they were read: stop the bookie, copy the directory, or "
         "read it live (live=True, --live)"

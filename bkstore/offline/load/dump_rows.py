@@ -36,15 +36,7 @@ from bkstore.tables.dump import DUMP_TABLES
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ENTRY_COLUMNS = (
-    "bookie",
-    "dir_index",
-    "scope_id",
-    "ledger_id",
-    "entry_id",
-    "log_id",
-    "position",
-)
+ENTRY_COLUMNS = ("bookie", "dir_index", "scope_id", "ledger_id", "entry_id", "log_id", "position")
 """The columns of `entries` that a load reads; others are passed over."""
 
 _LEDGER_COLUMNS = (

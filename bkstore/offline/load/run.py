@@ -207,12 +207,7 @@ def _reporter(
     return report
 
 
-def _compare(
-    engine: Engine,
-    job: LoadJob,
-    data: Path,
-    result: LoadResult,
-) -> None:
+def _compare(engine: Engine, job: LoadJob, data: Path, result: LoadResult) -> None:
     states = job.states
     with ExitStack() as stack:
         index = stack.enter_context(open_index(data, layout=job.to))

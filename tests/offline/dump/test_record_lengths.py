@@ -59,7 +59,7 @@ def _lengths(out: Path) -> dict[tuple[LedgerId, int], int | None]:
 @pytest.mark.parametrize("window", [4 << 20, 50_000])
 def test_lengths(tmp_path: Path, layout: str, window: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each entry has the size of its record, in every layout, scope and log."""
-    monkeypatch.setattr(record_lengths, "_WINDOW", window)
+    monkeypatch.setattr(record_lengths, "_WINDOW_BYTES", window)
     sizes = _bookie(tmp_path / "b", layout, 200)
     result = dump([tmp_path / "b"], tmp_path / "out", length=True)
 
