@@ -1,7 +1,6 @@
-"""Comparing a new index with sorted files range by range: what a task reads of both sides.
+"""Compare a new index with sorted files range by range, for tasks that run in parallel.
 
-The ranges of a ledger directory follow each other without a gap, so that a row of the index that
-no file has is in one of them too.
+The ranges of a ledger directory leave no gap, so index rows that are in no file are compared too.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ from bkstore.offline.reading.file_parts import NO_PART, part_of
 from bkstore.offline.reading.places import opened_parquet
 from bkstore.offline.reading.read_tasks import Read, Task, sorted_tasks
 
-_LOWEST = LedgerId(0, 0)
+_LOWEST_LEDGER = LedgerId(0, 0)
 
 
 class ComparedRange(NamedTuple):
-    """A share of a file, and the ledgers of the ledger directory `home` that go with it.
+    """A share of a file, and the ledgers of the same range in the ledger directory `home`.
 
-    The first share of a file goes on from the file before, the last one of all to the end.
-    `ledgers` are those of the file's range that have an index file. No `read`: all of a directory
-    of which the dump has nothing.
+    The first share of a file begins where the file before ended, the last share of all ends at the
+    end of the directory. `ledgers` are those of the file's range that have an index file. Without
+    `read`: a whole directory of which the dump has no rows.
     """
 
     home: int
@@ -44,54 +43,54 @@ class ComparedRange(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """About how many rows the dump has of them."""
+        """The estimated number of rows of the range in the dump."""
         return 0 if self.read is None else self.read.about
 
 
 def compared_ranges(
     source: LoadSource, rows: int, ledgers: Sequence[LedgerId]
 ) -> Iterator[ComparedRange]:
-    """Yield ranges of about `rows` rows that are all of a source whose files are declared sorted.
+    """Yield ranges of about `rows` rows that cover a source whose files are declared sorted.
 
-    `ledgers` are those of the index, in order, where it is index files; else none.
+    `ledgers` are the ledgers of the index, in order, if it consists of index files; else none.
     """
     for home, files in enumerate(declared(source)):
-        lasts = {file.path: file.ledgers.last for file in files.ready if file.ledgers is not None}
+        ends = {file.path: file.ledgers.last for file in files.ready if file.ledgers is not None}
         reads = [task.sides[0][0] for task in sorted_tasks([files.ready], rows)]
-        above, at = None, 0
+        after, start = None, 0
         for path, shares in groupby(reads, key=lambda read: read.path):
-            upto = None if path == reads[-1].path else lasts[path]
-            till = len(ledgers) if upto is None else bisect_right(ledgers, upto)
+            last = None if path == reads[-1].path else ends[path]
+            stop = len(ledgers) if last is None else bisect_right(ledgers, last)
             for read in shares:
-                mine = read._replace(above=above, upto=upto)
-                yield ComparedRange(home, mine, tuple(ledgers[at:till]))
-            above, at = upto, till
+                range_read = read._replace(above=after, upto=last)
+                yield ComparedRange(home, range_read, tuple(ledgers[start:stop]))
+            after, start = last, stop
         if not reads:
             yield ComparedRange(home, None, tuple(ledgers))
 
 
-def _behind(ledger: LedgerId) -> LedgerId:
-    """Return the ledger behind one that is not the last there can be."""
-    most = 2**63 - 1 if ledger.scope == 0 else 2**64 - 1
-    if ledger.ledger < most:
+def _next_ledger(ledger: LedgerId) -> LedgerId:
+    """Return the next possible ledger id; `ledger` is not the highest one."""
+    max_id = 2**63 - 1 if ledger.scope == 0 else 2**64 - 1
+    if ledger.ledger < max_id:
         return LedgerId(ledger.scope, ledger.ledger + 1)
     return LedgerId(ledger.scope + 1, 0)
 
 
 def compare_range(source: LoadSource, to: str, data: Path, part: ComparedRange) -> int:
-    """Return how many rows the index below `data` and the dump have of a range.
+    """Return the number of rows in a range, equal in the index below `data` and in the dump.
 
     Both are read in order, a batch of each at a time. Raises `CorruptionError` at the first row
-    that differs, and for what cannot be read.
+    that differs or cannot be read.
     """
-    above, upto = None, None
+    after, last = None, None
     if part.read is not None:
         with opened_parquet(part.read.path) as file:
-            found = part_of(part.read, row_groups(file.metadata))
-        if found == NO_PART:
+            file_part = part_of(part.read, row_groups(file.metadata))
+        if file_part == NO_PART:
             return 0  # the file has fewer shares than it was cut into
-        above, upto = found.above, found.upto
-    mine = (n for n in part.ledgers if (above is None or n > above) and (upto is None or n <= upto))
+        after, last = file_part.above, file_part.upto
+    ids = (n for n in part.ledgers if (after is None or n > after) and (last is None or n <= last))
     current = currents(data, source.directories)[part.home]
     piece = Piece(
         source.bookie,
@@ -103,24 +102,24 @@ def compare_range(source: LoadSource, to: str, data: Path, part: ComparedRange) 
         logs=(),
         layout="idx" if to == "idx" else "rocksdb",
         currents=(current,),
-        first=_LOWEST if above is None else _behind(above),
-        stop=None if upto is None else _behind(upto),
-        files=tuple((name, str(current / index_path(name))) for name in mine),
+        first=_LOWEST_LEDGER if after is None else _next_ledger(after),
+        stop=None if last is None else _next_ledger(last),
+        files=tuple((ledger_id, str(current / index_path(ledger_id))) for ledger_id in ids),
     )
     task = Task((() if part.read is None else (part.read,),))
     with PieceIndex(piece) as index:
-        return compare_rows(task_rows(source, part.home, task), _sound(index), data)
+        return compare_rows(task_rows(source, part.home, task), _sound_rows(index), data)
 
 
-def _sound(index: PieceIndex) -> Iterator[IndexBatch]:
-    """Yield the rows of an index; raise what it finds."""
+def _sound_rows(index: PieceIndex) -> Iterator[IndexBatch]:
+    """Yield the rows of an index; raise its first finding as `CorruptionError`."""
     findings: list[Finding] = []
     for rows in index.rows(findings):
-        _raise(findings)
+        _raise_first(findings)
         yield rows
-    _raise(findings)
+    _raise_first(findings)
 
 
-def _raise(findings: Sequence[Finding]) -> None:
-    for found in findings:
-        raise CorruptionError(found.file, found.offset, found.detail)
+def _raise_first(findings: Sequence[Finding]) -> None:
+    for finding in findings:
+        raise CorruptionError(finding.file, finding.offset, finding.detail)

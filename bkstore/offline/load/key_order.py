@@ -1,9 +1,8 @@
-"""Rows of a dump in the order of an index's keys, one a key, whatever order they come in.
+"""Rows of a dump in the order of an index's keys, one per key.
 
-The order is unsigned: scope, ledger, entry. Of several rows of one entry, that with the highest
-location wins (log id, then position): entry logs grow, so it is the one that was put last, and
-the order of rows and files says nothing. Rows that come in order are passed on, others are sorted
-on disk.
+The order is unsigned: scope, ledger, entry. Of several rows of one entry, the one with the highest
+location (log id, then position) wins: entry logs grow, so it was written last; the order of rows
+and files means nothing. Rows that come in order are passed on, others are sorted on disk.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from bkstore.offline.reading.read_tasks import sorted_tasks
 from bkstore.offline.spilled_rows.rows_by_key import RowsByKey
 
 RUN_ROWS = 1 << 20
-"""Rows that are sorted at a time: 48 MiB, and as much again while they are sorted."""
+"""Rows that are sorted at a time: 48 MiB, and as much again during the sort."""
 
 
 @dataclass
-class _Place:
-    """What was seen of the rows of one directory, or is `declared` of them."""
+class _DirectoryRows:
+    """Facts about the rows of one directory, seen in a pass over them or `declared`."""
 
     rows: int = 0
     ordered: bool = True
@@ -38,66 +37,66 @@ class _Place:
     declared: bool = False
 
     @classmethod
-    def of(cls, files: list[DumpFile]) -> _Place:
-        """Return what is declared of sorted files."""
+    def of(cls, files: list[DumpFile]) -> _DirectoryRows:
+        """Return the facts that sorted files declare."""
         return cls(sum(file.rows for file in files), files=files, declared=True)
 
 
 @dataclass
 class Survey:
-    """How many rows there are, and for each directory which files have any, in order or not."""
+    """For each directory: the number of rows, the files that have any, and whether in order."""
 
-    places: list[_Place]
+    places: list[_DirectoryRows]
 
     @property
     def rows(self) -> int:
-        """Rows of the bookie, duplicates too."""
-        return sum(place.rows for place in self.places)
+        """The number of rows of the bookie, with duplicates."""
+        return sum(directory.rows for directory in self.places)
 
 
 def survey(source: LoadSource) -> Survey:
-    """Return how the rows lie: as the manifest says, or as is seen by reading all of them once.
+    """Return the facts about the order of rows: from the manifest, or else by reading all rows.
 
-    Reading takes about 40 ns a row. Raises `CorruptionError` for rows that no index has.
+    Reading takes about 40 ns a row. Raises `CorruptionError` for invalid rows.
     """
-    lies = declared(source)
-    if not any(files.others for files in lies):
-        return Survey([_Place.of(files.ready) for files in lies])
-    made = Survey([_Place() for _ in range(source.directories)])
+    declared_files = declared(source)
+    if not any(files.others for files in declared_files):
+        return Survey([_DirectoryRows.of(files.ready) for files in declared_files])
+    result = Survey([_DirectoryRows() for _ in range(source.directories)])
     for file in source.files:
         for rows in read_rows(source, [file]):
-            for at, place in enumerate(made.places):
-                part = rows_of_directory(rows, at, source.directories)
-                if part.entry_id.size:
-                    _look(place, part)
-                    if file not in place.files[-1:]:
-                        place.files.append(file)
-    return made
+            for dir_index, directory in enumerate(result.places):
+                own_rows = rows_of_directory(rows, dir_index, source.directories)
+                if own_rows.entry_id.size:
+                    _add_batch(directory, own_rows)
+                    if file not in directory.files[-1:]:
+                        directory.files.append(file)
+    return result
 
 
-def _look(place: _Place, rows: IndexBatch) -> None:
-    if place.ordered:
-        place.ordered = _ascending(rows, place.last)
+def _add_batch(directory: _DirectoryRows, rows: IndexBatch) -> None:
+    if directory.ordered:
+        directory.ordered = _is_ascending(rows, directory.last)
         scope, ledger, entry = (int(column[-1:].view(np.uint64)[0]) for column in rows[1:4])
-        place.last = scope, ledger, entry
-    place.rows += rows.entry_id.size
+        directory.last = scope, ledger, entry
+    directory.rows += rows.entry_id.size
 
 
-def _ascending(rows: IndexBatch, last: tuple[int, int, int]) -> bool:
-    """Whether the keys ascend strictly, from above `last` on."""
+def _is_ascending(rows: IndexBatch, last: tuple[int, int, int]) -> bool:
+    """Return whether the keys ascend strictly, beginning above `last`."""
     scope, ledger, entry = (column.view(np.uint64) for column in rows[1:4])
     if (int(scope[0]), int(ledger[0]), int(entry[0])) <= last:
         return False
-    further = (ledger[1:] == ledger[:-1]) & (entry[1:] > entry[:-1])
-    up = (ledger[1:] > ledger[:-1]) | further
-    return bool(((scope[1:] > scope[:-1]) | (scope[1:] == scope[:-1]) & up).all())
+    next_entry = (ledger[1:] == ledger[:-1]) & (entry[1:] > entry[:-1])
+    next_ledger = (ledger[1:] > ledger[:-1]) | next_entry
+    return bool(((scope[1:] > scope[:-1]) | (scope[1:] == scope[:-1]) & next_ledger).all())
 
 
 class OrderedRows:
-    """The rows of one directory in the order of keys, one a key, as often as they are asked for.
+    """The rows of one directory in the order of keys, one per key; can be iterated repeatedly.
 
-    `duplicates` counts the rows that lost against another of the same key, after a pass.
-    `scratch` takes the runs of rows that are not in order; they stay for the next pass.
+    After a pass, `duplicates` counts the rows that were dropped for another of the same key.
+    `scratch` holds the sorted runs of rows that are not in order, for later passes too.
     """
 
     def __init__(
@@ -111,26 +110,26 @@ class OrderedRows:
     ) -> None:
         self.duplicates = 0
         self._source = source
-        self._place = seen.places[directory]
+        self._facts = seen.places[directory]
         self._directory = directory
         self._sorted = RowsByKey(scratch, f"rows-{directory}", files, run_rows)
 
     def __iter__(self) -> Iterator[IndexBatch]:
-        if self._place.ordered:
-            yield from self._raw()
+        if self._facts.ordered:
+            yield from self._read_unsorted()
             return
         if not self._sorted.rows:
-            for rows in self._raw():
+            for rows in self._read_unsorted():
                 self._sorted.add(rows, rows.location)
         yield from self._sorted
         self.duplicates = self._sorted.duplicates
 
-    def _raw(self) -> Iterator[IndexBatch]:
-        if self._place.declared:
-            for task in sorted_tasks([self._place.files], self._place.rows):
+    def _read_unsorted(self) -> Iterator[IndexBatch]:
+        if self._facts.declared:
+            for task in sorted_tasks([self._facts.files], self._facts.rows):
                 yield from task_rows(self._source, self._directory, task)
             return
-        for rows in read_rows(self._source, self._place.files):
+        for rows in read_rows(self._source, self._facts.files):
             part = rows_of_directory(rows, self._directory, self._source.directories)
             if part.entry_id.size:
                 yield part

@@ -1,8 +1,8 @@
-"""Loading a dump into a new index: `entries` and `ledgers` of one bookie, RocksDB or index files.
+"""Load a dump into a new index: `entries` and `ledgers` of one bookie, RocksDB or index files.
 
-The single-process way, and the frame of every way: an `Engine` writes the rows as pieces
-(`offline.index_building`), this module has them put together, compares the result with the dump
-and gives it its name. Spark's engine is `bkstore.spark.load`. Rules: `docs/spark.md`.
+`load` is common to all engines: an `Engine` writes the rows as pieces (`offline.index_building`),
+which are assembled, compared with the dump and published. `LocalEngine` runs in one process;
+Spark's engine is `bkstore.spark.load`. Rules: `docs/spark.md`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ To = Literal["rocksdb", "idx"]
 
 
 class LoadProgress(NamedTuple):
-    """How far a load is: what it is at, rows done of all (reading, writing, comparing)."""
+    """Progress of a load: current step, rows done and in total (all steps), rows of this step."""
 
     step: str
     done: int
@@ -46,7 +46,7 @@ class LoadProgress(NamedTuple):
 
 @dataclass
 class LoadResult:
-    """What a load made. `rows` are in the index; `duplicates` of the dump lost against others."""
+    """What a load made: `rows` are in the index, `duplicates` were dropped for other rows."""
 
     bookie: str
     to: To
@@ -60,7 +60,7 @@ class LoadResult:
 
 @dataclass(frozen=True)
 class LoadJob:
-    """What an engine is to do: read `source`, write pieces for layout `to` below `work`."""
+    """The input of an engine: read `source`, write pieces for layout `to` below `work`."""
 
     source: LoadSource
     states: dict[LedgerId, LedgerState]
@@ -74,43 +74,43 @@ class Engine(Protocol):
     """Writes the rows of a dump as pieces, and compares them with an index afterwards."""
 
     def write(self, job: LoadJob) -> tuple[list[TableFile], int]:
-        """Write ordered, distinct rows; return the pieces, and how many duplicates there were."""
+        """Write rows in order, one per key; return the pieces and the number of duplicates."""
 
     def compare(self, job: LoadJob, index: EntryIndex, data: Path) -> int:
-        """Return how many rows both have; `CorruptionError` where the index differs."""
+        """Return the number of rows in both; raise `CorruptionError` if the index differs."""
 
 
 class LocalEngine:
-    """One process: rows in order go straight through, others are sorted on disk."""
+    """Runs in this process: rows in order are passed on, others are sorted on disk."""
 
     def __init__(self, run_rows: int = RUN_ROWS) -> None:
         self._run_rows = whole(1)("run_rows", run_rows)
-        self._ordered: list[OrderedRows] = []
+        self._ordered_rows: list[OrderedRows] = []
 
     def write(self, job: LoadJob) -> tuple[list[TableFile], int]:
-        """Read all rows twice, once to see how they lie. Some 0.3 us a row to RocksDB."""
+        """Read all rows twice, the first time for their order. Some 0.3 us a row to RocksDB."""
         seen = survey(job.source)
         scratch = job.work / "sorted"
-        self._ordered = [
-            OrderedRows(job.source, seen, at, scratch, self._run_rows, job.files)
-            for at in range(job.source.directories)
+        self._ordered_rows = [
+            OrderedRows(job.source, seen, directory, scratch, self._run_rows, job.files)
+            for directory in range(job.source.directories)
         ]
         writer = row_writer(job.to, job.work / "local", job.files, job.states)
         rows = 0
-        for directory, ordered in enumerate(self._ordered):
+        for directory, ordered in enumerate(self._ordered_rows):
             for part in ordered:
                 writer.add(directory, part)
                 rows += part.entry_id.size
                 job.report("written", rows)
-        return writer.finish(), sum(ordered.duplicates for ordered in self._ordered)
+        return writer.finish(), sum(ordered.duplicates for ordered in self._ordered_rows)
 
     def compare(self, job: LoadJob, index: EntryIndex, data: Path) -> int:
-        """Read the rows again, and the index beside them."""
-        return compare_rows(self._expected(job), index.scan(), data)
+        """Read the rows again, batch by batch with those of the index."""
+        return compare_rows(self._read_rows(job), index.scan(), data)
 
-    def _expected(self, job: LoadJob) -> Iterator[IndexBatch]:
+    def _read_rows(self, job: LoadJob) -> Iterator[IndexBatch]:
         rows = 0
-        for ordered in self._ordered:
+        for ordered in self._ordered_rows:
             for part in ordered:
                 yield part
                 rows += part.entry_id.size
@@ -129,20 +129,20 @@ def load(
     engine: Engine | None = None,
     files: Files = OS_FILES,
 ) -> LoadResult:
-    """Make `out`, new or an empty folder, the index of a bookie of a dump; say what it has.
+    """Build the index of a dumped bookie at `out`, which is new or an empty folder; return counts.
 
-    `dump` is a path, or a URI (`docs/spark.md`). `bookie` says which, where it has several.
-    Entries may come in any order, and more than once: the highest location (log id, then
-    position) wins, which is the one that was put last. Ledgers have their master keys, flags and
-    explicit LACs. A RocksDB bookie of several directories becomes ``out/ledgers0``, ...; else
-    `out` has one ``current/``. Unless `compare` is False, the index is then opened, and each row
-    and state of it compared with the dump. All grows in ``OUT.partial``, and appears as `out` by
-    one rename; a folder of that name which no load began is refused as it is.
+    `dump` is a path, or a URI (`docs/spark.md`); `bookie` selects one of several. Entries may come
+    in any order, and more than once: the highest location (log id, then position) wins, as it was
+    written last. Ledgers keep their master keys, flags and explicit LACs. A RocksDB bookie of
+    several directories becomes ``out/ledgers0``, ...; else `out` has one ``current/``. Unless
+    `compare` is False, each row and state of the index is then compared with the dump. The index is
+    built in ``OUT.partial`` and renamed to `out` at the end; a folder ``OUT.partial`` that is not
+    from a load is refused unchanged.
 
-    Raises `InvalidArgument` for bad arguments, `CorruptionError` for a file that is not as a
-    dump's, `UnsupportedLayout` for one with other columns, or a state or directories that the
-    layout cannot have, `WriteFailed` where the system refuses. Nothing is under `out` then.
-    Memory: some 300 bytes a ledger, and about 300 MiB.
+    Raises `InvalidArgument` for bad arguments, `CorruptionError` for a file that is not a dump's,
+    `UnsupportedLayout` for one with other columns, or a state or directories that the layout cannot
+    have, `WriteFailed` if the system refuses. `out` does not exist then. Memory: some 300 bytes a
+    ledger, and about 300 MiB.
 
     >>> import tempfile
     >>> from bkstore import open_index
@@ -170,11 +170,11 @@ def load(
         report = _reporter(progress, source.rows, 2 if compare else 1)
         job = LoadJob(source, states, to, staging.work, files, report)
         engine = engine or LocalEngine()
-        made, result.duplicates = engine.write(job)
-        result.rows, result.ledgers = sum(piece.rows for piece in made), len(states)
-        build(to, currents(staging.data, source.directories), made, states, files)
+        pieces, result.duplicates = engine.write(job)
+        result.rows, result.ledgers = sum(piece.rows for piece in pieces), len(states)
+        build(to, currents(staging.data, source.directories), pieces, states, files)
         if compare:
-            _compare(engine, job, staging.data, result)
+            _compare_index(engine, job, staging.data, result)
         staging.publish()
     return result
 
@@ -201,13 +201,13 @@ def _reporter(
 ) -> Callable[[str, int], None]:
     def report(step: str, rows: int) -> None:
         if progress is not None:
-            before = total if step == "compared" else 0
-            progress(LoadProgress(step, before + rows, passes * total, rows))
+            rows_before = total if step == "compared" else 0
+            progress(LoadProgress(step, rows_before + rows, passes * total, rows))
 
     return report
 
 
-def _compare(engine: Engine, job: LoadJob, data: Path, result: LoadResult) -> None:
+def _compare_index(engine: Engine, job: LoadJob, data: Path, result: LoadResult) -> None:
     states = job.states
     with ExitStack() as stack:
         index = stack.enter_context(open_index(data, layout=job.to))
@@ -216,8 +216,8 @@ def _compare(engine: Engine, job: LoadJob, data: Path, result: LoadResult) -> No
             reason = f"has {rows} rows, {result.rows} were written"
             raise CorruptionError(data, None, reason)
         compare_states(index, states, data)
-        known = set(index.ledgers())
-        if not known >= states.keys() or (job.to == "rocksdb" and known != states.keys()):
-            odd = sorted(known ^ states.keys())[0]
-            raise CorruptionError(data, None, f"ledger {odd} is not in both index and dump")
+        indexed = set(index.ledgers())
+        if not indexed >= states.keys() or (job.to == "rocksdb" and indexed != states.keys()):
+            ledger_id = sorted(indexed ^ states.keys())[0]
+            raise CorruptionError(data, None, f"ledger {ledger_id} is not in both index and dump")
     result.compared = True
