@@ -1,10 +1,10 @@
-"""Availability: which entries of a ledger are here, in BP-34's condensed form.
+"""Availability: which entries of a ledger a bookie has, in BP-34's condensed form.
 
-`entry_set` has `Availability`, an immutable set of entry ids kept as sequence groups: read it
-first. Below it: `sequence_groups` (the representation), `grouping` (its canonical form),
-`from_entries` (from ids and masks), `many_sets` (the same for many sets at once), `inputs` (what
-callers hand in), `set_operations` over `patterns`, `codec` (bytes). `bookkeeper_compat` has the
-answers of BookKeeper's own class, defects included, behind ``compat="bookkeeper"``.
+Read `entry_set` first: `Availability` is an immutable set of entry ids, stored as sequence groups.
+It uses `sequence_groups` (the representation), `grouping` (its canonical form), `from_entries`
+(from ids and masks), `many_sets` (the same for many sets at once), `inputs` (checks of arguments),
+`set_operations` with `patterns`, and `codec` (bytes). `bookkeeper_compat` has the answers of
+BookKeeper's own class, defects included, for ``compat="bookkeeper"``.
 """
 
 from bkstore.availability import bookkeeper_compat

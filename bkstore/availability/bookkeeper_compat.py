@@ -1,11 +1,10 @@
 """The answers of BookKeeper's own `AvailabilityOfEntriesOfLedger`, defects included.
 
-What differs from `Availability` (seen by running the class; `docs/parity.md`): the encoder
-never joins two sequences; ids out of order give overlapping or replaced groups; a look-up
-consults only the group at or below the id; `getUnavailableEntries` stops looking after a hole
-of two or more ids and reports every later expected id. Reached through ``compat="bookkeeper"``
-only. Sums are 64-bit and wrap, remainders have the sign of the dividend, as in Java. Costs are
-in stored groups: which ids a look-up finds, and what a walk reports, is told group by group.
+Differences from `Availability`, observed by running that class (`docs/parity.md`): the encoder
+never joins two sequences; ids out of order give overlapping or replaced groups; a look-up consults
+only the group at or below the id; `getUnavailableEntries` stops looking after a hole of two or more
+ids and reports every later expected id. Used only with ``compat="bookkeeper"``. Sums are 64-bit and
+wrap, and remainders have the sign of the dividend, as in Java. Costs are in stored groups.
 """
 
 from __future__ import annotations
@@ -27,63 +26,63 @@ from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.ids import MAX_ENTRY_ID, Int64Array, IntArrayLike, as_int64
 
 _NO_ENTRY = -1  # INVALID_ENTRYID upstream: "no current sequence"
-_AT_A_TIME = 1 << 16
-_LONGEST = np.int64(2**63 - 1)
+_CHUNK = 1 << 16
+_MAX_INT64 = np.int64(2**63 - 1)
 
 
 class BookkeeperAvailability(Availability):
-    """An availability answer with upstream's groups and upstream's look-up rule.
+    """A set of entry ids with upstream's groups and upstream's look-up rule.
 
-    `groups`, ``len`` and `to_bytes` tell what is stored; ``in``, `contains_many` and `missing`
-    answer as the real class does; all else works on the ids of 0..2^63-2 for which ``in`` says
-    yes. ``len`` raises `InvalidArgument` where the stored groups add up to no length.
+    `groups`, ``len`` and `to_bytes` report what is stored; ``in``, `contains_many` and `missing`
+    answer as the real class does; all else works on the ids of 0..2^63-2 that ``in`` finds.
+    ``len`` raises `InvalidArgument` if the sum over the stored groups is negative.
     """
 
     __slots__ = ("_found", "_stored")
-    _found: Groups | None
+    _found: Groups | None  # the canonical groups of the ids that look-ups find, made on demand
     _stored: Groups
 
     @classmethod
     def from_insertions(cls, entries: IntArrayLike) -> BookkeeperAvailability:
-        """Return what the built encoder makes of ids in the order given (any int64 values)."""
-        rows: dict[int, int] = {}
+        """Return what the real encoder makes of ids in the given order (any int64 values)."""
+        rows: dict[int, int] = {}  # the size of each sequence, by its start
         start, size = _NO_ENTRY, 0
-        for entry in _one_by_one(as_int64(entries, "entry ids")):
+        for entry_id in _iterate_ids(as_int64(entries, "entry ids")):
             if start != _NO_ENTRY:
-                if start <= entry < start + size:
+                if start <= entry_id < start + size:
                     continue
-                if entry == start + size:
+                if entry_id == start + size:
                     size += 1
                     continue
                 rows[start] = size
-            start, size = entry, 1
+            start, size = entry_id, 1
         if start != _NO_ENTRY:
             rows[start] = size
-        first, sizes = np.array(list(rows), np.int64), np.array(list(rows.values()), np.int64)
-        return cls.from_stored(Groups(first, first, sizes, np.zeros_like(first)))
+        starts, sizes = np.array(list(rows), np.int64), np.array(list(rows.values()), np.int64)
+        return cls.from_stored(Groups(starts, starts, sizes, np.zeros_like(starts)))
 
     @classmethod
     def from_stored(cls, groups: Groups) -> BookkeeperAvailability:
-        """Return the answer for decoded groups; of equal first starts the later one wins."""
-        bad = np.flatnonzero((groups.last != groups.first) & (groups.period == 0))
-        if bad.size:
-            at = int(groups.first[bad[0]])
-            raise CorruptionError(None, None, f"group at {at}: several sequences, period 0")
+        """Return the set of decoded groups; of those with equal first starts the last wins."""
+        invalid = np.flatnonzero((groups.last != groups.first) & (groups.period == 0))
+        if invalid.size:
+            start = int(groups.first[invalid[0]])
+            raise CorruptionError(None, None, f"group at {start}: several sequences, period 0")
         order = np.argsort(groups.first, kind="stable")
         first = groups.first[order]
-        made = cls.__new__(cls)
-        made._stored = groups.take(order[np.append(first[1:] != first[:-1], True)[: first.size]])
-        made._found = None
-        return made
+        answer = cls.__new__(cls)
+        answer._stored = groups.take(order[np.append(first[1:] != first[:-1], True)[: first.size]])
+        answer._found = None
+        return answer
 
     @property
     def _groups(self) -> Groups:  # type: ignore[override]
-        """The canonical groups of the ids that a look-up finds; made when first asked for."""
+        """The canonical groups of the ids that look-ups find."""
         if self._found is None:
             stored = self._stored
-            above = np.append(stored.first[1:], np.int64(MAX_ENTRY_ID + 1))[: stored.first.size]
-            hi = np.minimum(_limits(stored), above - 1) + 1
-            self._found = fold(_answers(stored, np.maximum(stored.first, 0), hi))
+            next_ids = np.append(stored.first[1:], np.int64(MAX_ENTRY_ID + 1))[: stored.first.size]
+            ends = np.minimum(_limits(stored), next_ids - 1) + 1
+            self._found = fold(_find_in_spans(stored, np.maximum(stored.first, 0), ends))
         return self._found
 
     @property
@@ -106,13 +105,13 @@ class BookkeeperAvailability(Availability):
         return total
 
     def _total(self) -> int:
-        """Return `getTotalNumOfAvailableEntries`, which is a long and may wrap."""
+        """Return the result of `getTotalNumOfAvailableEntries`, a long that may wrap."""
         total = 0
         for first, last, size, period in zip(*(column.tolist() for column in self._stored)):
-            span = _long(last - first)
+            span = _to_long(last - first)
             steps = abs(span) // abs(period) if period else 0
             total += ((-steps if (span < 0) != (period < 0) else steps) + 1) * size
-        return _long(total)
+        return _to_long(total)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return BookkeeperAvailability.from_stored, (self._stored,)
@@ -130,17 +129,17 @@ class BookkeeperAvailability(Availability):
         return bool(self.contains_many(np.array([entry], np.int64))[0])
 
     def contains_many(self, entries: IntArrayLike) -> npt.NDArray[np.bool_]:
-        """Return bool[n]: the built look-up's answer for each id. O(n log groups)."""
+        """Return bool[n]: whether the real look-up finds each id. O(n log groups)."""
         ids = as_int64(entries, "entry ids")
         if not self._stored.first.size:
             return np.zeros(ids.size, np.bool_)
-        at = np.searchsorted(self._stored.first, ids, "right") - 1
-        floor = self._stored.take(np.maximum(at, 0))
-        into = ids - floor.first  # may wrap, as a long does
-        period = np.where(floor.period == 0, 2**31, np.abs(floor.period))
-        phase = np.where(floor.period == 0, into, np.fmod(into, period))
-        held: npt.NDArray[np.bool_] = (at >= 0) & (ids <= _limits(floor)) & (phase < floor.size)
-        return held
+        index = np.searchsorted(self._stored.first, ids, "right") - 1
+        group = self._stored.take(np.maximum(index, 0))
+        offset = ids - group.first  # may wrap, as a long does
+        period = np.where(group.period == 0, 2**31, np.abs(group.period))
+        phase = np.where(group.period == 0, offset, np.fmod(offset, period))
+        found: npt.NDArray[np.bool_] = (index >= 0) & (ids <= _limits(group)) & (phase < group.size)
+        return found
 
     def missing(
         self,
@@ -157,61 +156,61 @@ class BookkeeperAvailability(Availability):
         lo, hi = max(lo, -(2**63)), min(hi, MAX_ENTRY_ID)
         if hi < max(lo, 0):
             return Availability()
-        asked = expected & Availability.from_ranges([(max(lo, 0), hi)])
-        flat = np.fromiter((number for row in self._walk(lo, hi) for number in row), np.int64)
-        at, begin, end = flat.reshape(-1, 3).T
-        judged = fold(_answers(self._stored.take(at), np.maximum(begin, 0), end))
-        return asked - Availability.from_canonical(judged)
+        in_range = expected & Availability.from_ranges([(max(lo, 0), hi)])
+        flat = np.fromiter((number for span in self._spans(lo, hi) for number in span), np.int64)
+        index, starts, ends = flat.reshape(-1, 3).T
+        found = fold(_find_in_spans(self._stored.take(index), np.maximum(starts, 0), ends))
+        return in_range - Availability.from_canonical(found)
 
-    def _walk(self, lo: int, hi: int) -> Iterator[tuple[int, int, int]]:
-        """Yield (group, start, end): which group the walk asks about the ids start..end-1.
+    def _spans(self, lo: int, hi: int) -> Iterator[tuple[int, int, int]]:
+        """Yield (group index, start, end): the group that upstream looks ids start..end-1 up in.
 
-        Of ids between two of these it reports every expected one: below the first group, and
-        from the first id on that lies above the last id of the group below it.
+        Upstream reports every expected id that is in none of these spans: those below the first
+        group, and those from the first id that is past the limit of the group below it.
         """
         starts, limits = self._stored.first, _limits(self._stored)
-        at, entry = int(np.searchsorted(starts, lo, "right")) - 1, lo
-        if at < 0 and starts.size:
-            at, entry = 0, int(starts[0])
-        while at >= 0 and entry <= min(hi, int(limits[at])):
-            end = min(int(limits[at]), hi) + 1
-            yield at, entry, end
-            entry = end
-            while at + 1 < starts.size and int(starts[at + 1]) <= entry:
-                at += 1
+        index, entry_id = int(np.searchsorted(starts, lo, "right")) - 1, lo
+        if index < 0 and starts.size:
+            index, entry_id = 0, int(starts[0])
+        while index >= 0 and entry_id <= min(hi, int(limits[index])):
+            end = min(int(limits[index]), hi) + 1
+            yield index, entry_id, end
+            entry_id = end
+            while index + 1 < starts.size and int(starts[index + 1]) <= entry_id:
+                index += 1
 
 
-def _one_by_one(ids: Int64Array) -> Iterator[int]:
-    for at in range(0, ids.size, _AT_A_TIME):
-        yield from ids[at : at + _AT_A_TIME].tolist()
+def _iterate_ids(ids: Int64Array) -> Iterator[int]:
+    for offset in range(0, ids.size, _CHUNK):
+        yield from ids[offset : offset + _CHUNK].tolist()
 
 
-def _long(value: int) -> int:
+def _to_long(value: int) -> int:
     return (value + 2**63) % 2**64 - 2**63
 
 
 def _limits(stored: Groups) -> Int64Array:
-    """Return the last id that each group is asked about: one past its last, and wrapping."""
+    """Return the last id that is looked up in each group: one past its last id; may wrap."""
     return stored.last + stored.size
 
 
-def _answers(stored: Groups, lo: Int64Array, hi: Int64Array) -> Groups:
-    """Return the ids of lo[i]..hi[i]-1 that group i says yes to; the stretches ascend."""
-    some = (hi > lo) & (stored.size > 0)
-    stored, lo, hi = stored.take(some), lo[some], hi[some]
-    if not lo.size:
+def _find_in_spans(stored: Groups, starts: Int64Array, ends: Int64Array) -> Groups:
+    """Return the ids in starts[i]..ends[i]-1 that a look-up in group i finds; spans ascend."""
+    nonempty = (ends > starts) & (stored.size > 0)
+    stored, starts, ends = stored.take(nonempty), starts[nonempty], ends[nonempty]
+    if not starts.size:
         return empty()
-    alone = stored.period == 0
-    # A group without a period answers for its first sequence, wherever it says the last is.
-    hi = np.where(alone, np.minimum(hi, stored.first + stored.size), hi)
-    keep = hi > lo
-    stored, lo, hi, alone = stored.take(keep), lo[keep], hi[keep], alone[keep]
-    if ((stored.first < 0) & (hi - 1 > np.minimum(stored.first, 0) + _LONGEST)).any():
+    single = stored.period == 0
+    # A look-up in a group without a period finds ids of the first sequence only.
+    ends = np.where(single, np.minimum(ends, stored.first + stored.size), ends)
+    keep = ends > starts
+    stored, starts, ends, single = stored.take(keep), starts[keep], ends[keep], single[keep]
+    if ((stored.first < 0) & (ends - 1 > np.minimum(stored.first, 0) + _MAX_INT64)).any():
         raise InvalidArgument("a group from a negative id reaches over 2^63 ids: no set of entries")
-    period = np.where(alone, 2**31, np.abs(stored.period))
-    solid = alone | (stored.size >= period)
-    pattern = Pattern(solid, ~solid, stored.first, stored.size, period)
-    return emit(pattern, lo, hi, np.ones(lo.size, np.bool_))
+    period = np.where(single, 2**31, np.abs(stored.period))
+    is_solid = single | (stored.size >= period)
+    pattern = Pattern(is_solid, ~is_solid, stored.first, stored.size, period)
+    return emit(pattern, starts, ends, np.ones(starts.size, np.bool_))
 
 
 Availability.compat_answers["bookkeeper"] = BookkeeperAvailability

@@ -1,4 +1,4 @@
-"""The bytes of an availability answer: `docs/formats/availability.md`.
+"""The encoding of a set of entry ids: `docs/formats/availability.md`.
 
     offset  type    field
     0       i32     version, 0
@@ -29,13 +29,13 @@ HEADER_SIZE = 64
 GROUP_SIZE = 24
 VERSION = 0
 MOST_GROUPS = (INT32_MAX - HEADER_SIZE) // GROUP_SIZE
-"""Groups of one answer: a Java array, which a bookie sends and a client reads, holds no more."""
+"""The most groups that one Java array, which a bookie sends and a client reads, can hold."""
 
 Encoding = Literal["grouped", "bookkeeper"]
 
-_FEW = 8
-_AT_A_TIME = 1 << 16
-_LONGEST_CUT = INT32_MAX * _AT_A_TIME
+_FEW = 8  # groups up to which `decode_few` decodes
+_CHUNK_ROWS = 1 << 16
+_MAX_PIECE_IDS = INT32_MAX * _CHUNK_ROWS
 _HEADER, _ROW = Struct(">ii"), Struct(">qqii")
 _GROUP = np.dtype([("first", ">i8"), ("last", ">i8"), ("size", ">i4"), ("period", ">i4")])
 
@@ -43,114 +43,114 @@ _GROUP = np.dtype([("first", ">i8"), ("last", ">i8"), ("size", ">i4"), ("period"
 def encode(groups: Groups, encoding: Encoding = "grouped") -> bytes:
     """Return the bytes of canonical groups.
 
-    "grouped" is BP-34 as designed; "bookkeeper" writes one group per sequence, which is what
-    every released encoder does (it never joins two sequences). O(groups), or O(sequences).
-    Raises `InvalidArgument`, before it allocates, for more than `MOST_GROUPS`.
+    "grouped" is BP-34 as designed; "bookkeeper" writes one group per sequence, as every released
+    encoder does, which never joins two sequences. O(groups), or O(sequences). Raises
+    `InvalidArgument`, before it allocates, for more than `MOST_GROUPS`.
     """
     if encoding not in ("grouped", "bookkeeper"):
         raise InvalidArgument(f"unknown encoding {shown(encoding)}: 'grouped' or 'bookkeeper'")
-    apart = encoding == "bookkeeper"
-    long = groups.size > INT32_MAX
-    cut = (-(-groups.size[long] // INT32_MAX)).tolist()  # such a group is one sequence
-    count = sequence_count(groups) if apart else groups.first.size
-    count += sum(cut) - len(cut)
+    ungroups = encoding == "bookkeeper"
+    oversized = groups.size > INT32_MAX
+    piece_counts = (-(-groups.size[oversized] // INT32_MAX)).tolist()  # each is one sequence
+    count = sequence_count(groups) if ungroups else groups.first.size
+    count += sum(piece_counts) - len(piece_counts)
     if count > MOST_GROUPS:
         raise InvalidArgument(
-            f"{count} sequence groups, one {'a sequence' if apart else 'each'}, are above the "
+            f"{count} sequence groups, one {'a sequence' if ungroups else 'each'}, are above the "
             f"{MOST_GROUPS} that an answer can hold"
         )
-    if not cut and not apart:
+    if not piece_counts and not ungroups:
         return write_raw(groups)
-    written = BytesIO()
-    written.write(_header(count))
-    for some in _slices(groups, apart):
-        if apart:
-            some = _apart(some)
-        written.write(_rows(_cut_long(some) if cut else some))
-    return written.getvalue()
+    output = BytesIO()
+    output.write(_pack_header(count))
+    for chunk in _split(groups, ungroups):
+        if ungroups:
+            chunk = _ungroup(chunk)
+        output.write(_pack_rows(_cut_oversized(chunk) if piece_counts else chunk))
+    return output.getvalue()
 
 
-def _slices(groups: Groups, apart: bool) -> Iterator[Groups]:
-    """Yield groups from which few are made: many at a time, or a piece of a very long one."""
-    for at in range(0, groups.first.size, _AT_A_TIME):
-        some = Groups(*(column[at : at + _AT_A_TIME] for column in groups))
-        few = not apart or sequence_count(some) <= 2 * _AT_A_TIME
-        if few and int(some.size.max()) <= _LONGEST_CUT:
-            yield some
+def _split(groups: Groups, ungroups: bool) -> Iterator[Groups]:
+    """Yield parts that encode to a limited number of rows: many groups, or a part of a long one."""
+    for start in range(0, groups.first.size, _CHUNK_ROWS):
+        chunk = Groups(*(column[start : start + _CHUNK_ROWS] for column in groups))
+        is_small = not ungroups or sequence_count(chunk) <= 2 * _CHUNK_ROWS
+        if is_small and int(chunk.size.max()) <= _MAX_PIECE_IDS:
+            yield chunk
             continue
-        for row in np.stack(some, axis=1).tolist():
-            for piece in _row_pieces(row, apart):
+        for row in np.stack(chunk, axis=1).tolist():
+            for piece in _split_row(row, ungroups):
                 yield Groups(*np.array([piece], np.int64).T)
 
 
-def _row_pieces(row: list[int], apart: bool) -> Iterator[tuple[int, int, int, int]]:
+def _split_row(row: list[int], ungroups: bool) -> Iterator[tuple[int, int, int, int]]:
     first, last, size, period = row
     if first == last:
-        for start in range(first, first + size, _LONGEST_CUT):
-            yield start, start, min(_LONGEST_CUT, first + size - start), 0
-    elif apart:
-        step = period * _AT_A_TIME
+        for start in range(first, first + size, _MAX_PIECE_IDS):
+            yield start, start, min(_MAX_PIECE_IDS, first + size - start), 0
+    elif ungroups:
+        step = period * _CHUNK_ROWS
         for start in range(first, last + 1, step):
             yield start, min(last, start + step - period), size, period
     else:
         yield first, last, size, period
 
 
-def _apart(groups: Groups) -> Groups:
+def _ungroup(groups: Groups) -> Groups:
     starts, ends = sequences(groups)
     return Groups(starts, starts, ends - starts, np.zeros_like(starts))
 
 
-def _cut_long(groups: Groups) -> Groups:
-    """Cut sequences whose size does not fit the i32 field into groups that touch."""
-    pieces = -(-groups.size // INT32_MAX)
-    which = np.repeat(np.arange(groups.size.size), pieces)
-    nth = np.arange(which.size) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-    first = groups.first[which] + nth * INT32_MAX
-    size = np.minimum(groups.size[which] - nth * INT32_MAX, INT32_MAX)
-    last = np.where(pieces[which] > 1, first, groups.last[which])
-    return Groups(first, last, size, groups.period[which])
+def _cut_oversized(groups: Groups) -> Groups:
+    """Return the groups with sequences too long for the i32 size cut into touching groups."""
+    counts = -(-groups.size // INT32_MAX)
+    owner = np.repeat(np.arange(groups.size.size), counts)
+    nth = np.arange(owner.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    first = groups.first[owner] + nth * INT32_MAX
+    size = np.minimum(groups.size[owner] - nth * INT32_MAX, INT32_MAX)
+    last = np.where(counts[owner] > 1, first, groups.last[owner])
+    return Groups(first, last, size, groups.period[owner])
 
 
 def write_raw(groups: Groups) -> bytes:
-    """Return header and groups exactly as given; sizes and periods must fit i32."""
-    return _header(groups.first.size) + _rows(groups)
+    """Return the header and the groups exactly as given; sizes and periods must fit i32."""
+    return _pack_header(groups.first.size) + _pack_rows(groups)
 
 
-def _header(count: int) -> bytes:
+def _pack_header(count: int) -> bytes:
     return _HEADER.pack(VERSION, count) + bytes(HEADER_SIZE - _HEADER.size)
 
 
-def _rows(groups: Groups) -> bytes:
+def _pack_rows(groups: Groups) -> bytes:
     rows = np.empty(groups.first.size, _GROUP)
-    for name, column in zip(_GROUP.names or (), groups):
-        rows[name] = column
+    for field, column in zip(_GROUP.names or (), groups):
+        rows[field] = column
     return rows.tobytes()
 
 
 def read_raw(data: bytes | bytearray | memoryview, *, any_header: bool = False) -> Groups:
-    """Return the groups as stored, unchecked but for the bytes they need.
+    """Return the groups as stored; checks only the header and the number of bytes.
 
-    `any_header` accepts what the real decoder accepts: negative versions and counts.
-    Raises `CorruptionError` with the offset of the field at fault.
+    `any_header` accepts negative versions and counts, as the real decoder does. Raises
+    `CorruptionError` with the offset of the field at fault.
     """
-    view = _octets(data)
+    view = _as_octets(data)
     if len(view) < HEADER_SIZE:
         raise CorruptionError(None, len(view), f"header needs {HEADER_SIZE} bytes, {len(view)} are")
-    version, stored = (int(v) for v in np.frombuffer(view, ">i4", 2))
+    version, count = (int(value) for value in np.frombuffer(view, ">i4", 2))
     if version > VERSION or (version < 0 and not any_header):
         raise CorruptionError(None, 0, f"unsupported header version {version}")
-    if stored < 0 and not any_header:
-        raise CorruptionError(None, 4, f"number of sequence groups {stored} is negative")
-    room = (len(view) - HEADER_SIZE) // GROUP_SIZE
-    if stored > room:
-        reason = f"{stored} sequence groups announced, bytes for {room} are there"
-        raise CorruptionError(None, HEADER_SIZE + room * GROUP_SIZE, reason)
-    rows = np.frombuffer(view, _GROUP, max(stored, 0), HEADER_SIZE)
-    return Groups(*(rows[name].astype(np.int64) for name in _GROUP.names or ()))
+    if count < 0 and not any_header:
+        raise CorruptionError(None, 4, f"number of sequence groups {count} is negative")
+    available = (len(view) - HEADER_SIZE) // GROUP_SIZE
+    if count > available:
+        reason = f"{count} sequence groups announced, bytes for {available} are there"
+        raise CorruptionError(None, HEADER_SIZE + available * GROUP_SIZE, reason)
+    rows = np.frombuffer(view, _GROUP, max(count, 0), HEADER_SIZE)
+    return Groups(*(rows[field].astype(np.int64) for field in _GROUP.names or ()))
 
 
-def _octets(data: bytes | bytearray | memoryview) -> memoryview:
+def _as_octets(data: bytes | bytearray | memoryview) -> memoryview:
     try:
         view = memoryview(data)
     except TypeError:
@@ -162,34 +162,35 @@ def _octets(data: bytes | bytearray | memoryview) -> memoryview:
 
 
 def decode(data: bytes | bytearray | memoryview) -> Groups:
-    """Return the groups, ascending and disjoint; `CorruptionError(offset, reason)` if they
-    cannot be a set of entry ids. Bytes after the last group are ignored, as upstream does.
+    """Return the groups, ascending and disjoint; ignores bytes after them, as upstream does.
+
+    Raises `CorruptionError` (offset, reason) if they cannot be a set of entry ids.
     """
     return checked(read_raw(data))
 
 
 def checked(groups: Groups) -> Groups:
-    """Return rows in any order as groups, ascending and disjoint; raises like `decode`."""
+    """Return groups in any order as ascending and disjoint ones; raises what `decode` raises."""
     order = np.argsort(groups.first, kind="stable")
     groups = groups.take(order)
-    span, many = groups.last - groups.first, groups.last != groups.first
-    _refuse(groups.first < 0, order, 0, "first sequence start is negative")
-    _refuse(groups.last < groups.first, order, 8, "last sequence start lies before the first")
-    _refuse(groups.size < 1, order, 16, "sequence size is less than 1")
-    _refuse(many & (groups.period == 0), order, 20, "several sequences with period 0")
-    _refuse(many & (groups.period <= groups.size), order, 20, "period does not exceed the size")
-    _refuse(span % np.maximum(groups.period, 1) != 0, order, 8, "last start is off the period")
-    _refuse(groups.last > MAX_ENTRY_ID + 1 - groups.size, order, 8, "entry ids beyond 2^63-2")
+    span, multi = groups.last - groups.first, groups.last != groups.first
+    _refuse_if(groups.first < 0, order, 0, "first sequence start is negative")
+    _refuse_if(groups.last < groups.first, order, 8, "last sequence start lies before the first")
+    _refuse_if(groups.size < 1, order, 16, "sequence size is less than 1")
+    _refuse_if(multi & (groups.period == 0), order, 20, "several sequences with period 0")
+    _refuse_if(multi & (groups.period <= groups.size), order, 20, "period does not exceed the size")
+    _refuse_if(span % np.maximum(groups.period, 1) != 0, order, 8, "last start is off the period")
+    _refuse_if(groups.last > MAX_ENTRY_ID + 1 - groups.size, order, 8, "entry ids beyond 2^63-2")
     overlap = np.zeros(order.size, np.bool_)
     overlap[1:] = groups.ends[:-1] > groups.first[1:]
-    _refuse(overlap, order, 0, "sequence groups overlap")
-    return groups._replace(period=np.where(many, groups.period, 0))
+    _refuse_if(overlap, order, 0, "sequence groups overlap")
+    return groups._replace(period=np.where(multi, groups.period, 0))
 
 
 def decode_few(data: bytes | bytearray | memoryview) -> Groups | None:
-    """Return the groups of sound bytes that hold few, in canonical form; None of all others.
+    """Return the canonical groups of valid bytes with at most 8 groups; None for all others.
 
-    What a striped ledger needs, at a tenth of the time of `decode` and `grouping.fold`.
+    Enough for a striped ledger, in a tenth of the time of `decode` and `grouping.fold`.
     """
     if not isinstance(data, (bytes, bytearray)) or len(data) < HEADER_SIZE + GROUP_SIZE:
         return None
@@ -197,21 +198,21 @@ def decode_few(data: bytes | bytearray | memoryview) -> Groups | None:
     if version != VERSION or not 1 <= count <= _FEW or len(data) < HEADER_SIZE + count * GROUP_SIZE:
         return None
     rows = list(_ROW.iter_unpack(data[HEADER_SIZE : HEADER_SIZE + count * GROUP_SIZE]))
-    end, step, before = -1, 0, 0
+    prev_end, step, prev_size = -1, 0, 0
     for first, last, size, period in rows:
         span = last - first
-        if first <= end or size < 1 or last > MAX_ENTRY_ID + 1 - size:
+        if first <= prev_end or size < 1 or last > MAX_ENTRY_ID + 1 - size:
             return None
         if (span <= 0 or period <= size or span % period) if period else span:
             return None
-        distance = first - (end - before)
-        if size == before and (step == distance or (step == 0 and distance <= INT32_MAX)):
-            return None  # by the greedy rule it belongs to the group before
-        end, step, before = last + size, period, size
+        distance = first - (prev_end - prev_size)
+        if size == prev_size and (step == distance or (step == 0 and distance <= INT32_MAX)):
+            return None  # not canonical: by the greedy rule it belongs to the previous group
+        prev_end, step, prev_size = last + size, period, size
     return Groups(*np.array(rows, np.int64).T)
 
 
-def _refuse(bad: np.ndarray, order: np.ndarray, field: int, reason: str) -> None:
+def _refuse_if(bad: np.ndarray, order: np.ndarray, field: int, reason: str) -> None:
     if bad.any():
-        at = int(order[bad].min())
-        raise CorruptionError(None, HEADER_SIZE + at * GROUP_SIZE + field, f"group {at}: {reason}")
+        i = int(order[bad].min())
+        raise CorruptionError(None, HEADER_SIZE + i * GROUP_SIZE + field, f"group {i}: {reason}")

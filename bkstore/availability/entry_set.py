@@ -1,6 +1,6 @@
-"""Availability: an immutable set of entry ids, held as sequence groups; what it answers.
+"""Availability: an immutable set of entry ids, stored as sequence groups, and its queries.
 
-Bytes, groups and set operations are in the modules beside this one.
+Bytes, groups and set operations are in the other modules of this package.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ Compat = Literal["bookkeeper"]
 
 
 class CompatAnswers(Protocol):
-    """A class whose availability answers are those of another implementation."""
+    """A class that answers as another implementation of availability does."""
 
     def from_insertions(self, entries: IntArrayLike) -> Availability:
-        """Return what that implementation makes of ids in the order given."""
+        """Return what that implementation makes of ids in the given order."""
 
     def from_stored(self, groups: Groups) -> Availability:
         """Return that implementation's answer for decoded groups."""
 
 
 class Availability:
-    """An immutable set of entry ids, held as BP-34 sequence groups.
+    """An immutable set of entry ids, stored as BP-34 sequence groups.
 
-    Memory and the cost of set operations are in sequence groups: a 2-of-3 striped ledger of
-    any length is one group (88 bytes encoded). Safe to share between threads.
+    Memory and the cost of set operations grow with the number of sequence groups: a 2-of-3 striped
+    ledger of any length is one group (88 bytes encoded). Safe to share between threads.
 
-    Ways in: `from_entries`, `from_ranges`, `from_groups`, `from_bytes`. Ways out: `entries`,
-    `ranges`, `groups`, `to_bytes`. In between: ``len``, ``in``, `contains_many`, ``& | -``,
-    `missing`, `first_entry`, `last_entry`, `range_count`; iterating is lazy. Bytes from outside
-    can say 2^61 sequences in 88 bytes: what would have to write out more than the stated number
-    of them raises `InvalidArgument` before it allocates.
+    Constructors: `from_entries`, `from_ranges`, `from_groups`, `from_bytes`. Conversions: `ranges`,
+    `entries`, `groups`, `to_bytes`. Queries: ``len``, ``in``, `contains_many`, ``& | -``,
+    `missing`, `first_entry`, `last_entry`, `range_count`; iteration is lazy. 88 bytes can encode
+    2^61 sequences: calls that would list more of them than stated raise `InvalidArgument` before
+    they allocate.
 
     >>> here = Availability.from_entries([1, 2, 4, 5, 7, 8, 10, 11])
     >>> here.groups.tolist()  # BP-34's first example: first, last, size, period
@@ -57,24 +57,24 @@ class Availability:
     _groups: Groups
 
     compat_answers: ClassVar[dict[str, CompatAnswers]] = {}
-    """The classes behind ``compat``, by its word; `bookkeeper_compat` enters its own."""
+    """The class for each value of ``compat``; `bookkeeper_compat` registers its own."""
 
     def __init__(self) -> None:
         self._groups = sequence_groups.empty()
 
     @classmethod
-    def _compat(cls, word: Compat) -> CompatAnswers:
-        check_compat("compat", word)
-        return cls.compat_answers[word]
+    def _compat(cls, compat: Compat) -> CompatAnswers:
+        check_compat("compat", compat)
+        return cls.compat_answers[compat]
 
     @classmethod
     def from_entries(cls, entries: IntArrayLike, compat: Compat | None = None) -> Availability:
         """Return the set of `entries`, in any order, duplicates allowed.
 
-        ``compat="bookkeeper"`` feeds them in the given order through the rule of
-        `AvailabilityOfEntriesOfLedger`, whose answers go wrong on unsorted input. O(n).
-        Raises `InvalidArgument` for what is no ids, and for ids outside 0..2^63-2 (under compat:
-        outside int64). A `range` is taken as it is, in O(1), but under compat id by id.
+        ``compat="bookkeeper"`` adds them in the given order as `AvailabilityOfEntriesOfLedger`
+        does, whose answers are wrong for unsorted input. O(n); O(1) for a `range` without compat.
+        Raises `InvalidArgument` for values that are not integers, and for ids outside 0..2^63-2
+        (with compat: outside int64).
         """
         if compat is not None:
             return cls._compat(compat).from_insertions(entries)
@@ -99,47 +99,46 @@ class Availability:
             raise InvalidArgument("a range ends before it starts")
         pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
         ends = np.maximum.accumulate(pairs[:, 1] + 1)
-        opens = np.flatnonzero(np.concatenate(([True], pairs[1:, 0] > ends[:-1])))
-        closes = np.concatenate((opens[1:], [len(pairs)])) - 1
-        return cls.from_canonical(grouping.from_runs(pairs[opens, 0], ends[closes]))
+        run_starts = np.flatnonzero(np.concatenate(([True], pairs[1:, 0] > ends[:-1])))
+        run_ends = np.concatenate((run_starts[1:], [len(pairs)])) - 1
+        return cls.from_canonical(grouping.from_runs(pairs[run_starts, 0], ends[run_ends]))
 
     @classmethod
     def from_runs(cls, starts: Int64Array, ends: Int64Array) -> Availability:
-        """Return the set of ordered, disjoint half-open runs; the scanners' way in. O(runs)."""
+        """Return the set of ordered, disjoint half-open runs, as index scans find them. O(runs)."""
         return cls.from_canonical(grouping.from_runs(starts.copy(), ends))
 
     @classmethod
     def from_canonical(cls, groups: Groups) -> Availability:
-        """Return the set of groups that `grouping.fold` or `join` made; not checked. O(1)."""
-        made = Availability.__new__(Availability)
-        made._groups = groups
+        """Return the set of groups from `grouping.fold` or `join`; not checked. O(1)."""
+        answer = Availability.__new__(Availability)
+        answer._groups = groups
         for column in groups:
             column.flags.writeable = False
-        return made
+        return answer
 
     @classmethod
     def each_of(cls, parts: Iterable[tuple[Int64Array, ...]]) -> list[Availability]:
         """Return the set of each part: four columns, canonical and read-only; not checked.
 
-        As `from_canonical` of each, at less than half of its price.
+        Equals `from_canonical` of each, in less than half of its time.
         """
-        made = []
-        for part in parts:
-            one = Availability.__new__(Availability)
-            one._groups = tuple.__new__(Groups, part)
-            made.append(one)
-        return made
+        answers = []
+        for columns in parts:
+            answer = Availability.__new__(Availability)
+            answer._groups = tuple.__new__(Groups, columns)
+            answers.append(answer)
+        return answers
 
     @classmethod
     def from_groups(
         cls, groups: npt.ArrayLike | Iterable[Sequence[int]], compat: Compat | None = None
     ) -> Availability:
-        """Return the set that (first, last, size, period) rows say; checked like `from_bytes`.
+        """Return the set of (first, last, size, period) rows, as `groups` returns them.
 
-        Takes what `groups` gives; under compat, what the `groups` of such an answer give. Raises
-        `InvalidArgument` for what is not rows of four integers or is longer than bytes can say
-        (a row of one sequence may have any size), `CorruptionError` for rows that overlap or
-        contradict themselves. O(groups).
+        With compat, rows as the `groups` of such an answer. Raises `InvalidArgument` for rows that
+        are not four integers or do not fit the encoding (a row of one sequence may have any size),
+        `CorruptionError` for rows that overlap or contradict themselves. O(groups).
         """
         rows = inputs.groups(groups)
         if compat is not None:
@@ -150,24 +149,24 @@ class Availability:
     def from_bytes(
         cls, data: bytes | bytearray | memoryview, compat: Compat | None = None
     ) -> Availability:
-        """Return the set that encoded bytes say; both encodings are read. O(groups).
+        """Return the set from its encoded bytes, in either encoding. O(groups).
 
         Raises `CorruptionError` (offset, reason) for a short header, another version,
         truncated or negative counts, sizes below 1, impossible periods and overlaps.
-        ``compat="bookkeeper"`` accepts what the real decoder accepts, and answers like it.
-        Raises `InvalidArgument` for what is no bytes.
+        ``compat="bookkeeper"`` accepts what the real decoder accepts, and answers as it does.
+        Raises `InvalidArgument` if `data` is not bytes.
         """
         if compat is not None:
             return cls._compat(compat).from_stored(codec.read_raw(data, any_header=True))
-        few = codec.decode_few(data)
-        return cls.from_canonical(grouping.fold(codec.decode(data)) if few is None else few)
+        groups = codec.decode_few(data)
+        return cls.from_canonical(grouping.fold(codec.decode(data)) if groups is None else groups)
 
     def to_bytes(self, encoding: Encoding = "grouped") -> bytes:
         """Return the encoded set: 64 bytes and 24 for each group.
 
         "grouped" is BP-34 as designed, and real clients read it; "bookkeeper" writes one group
-        per sequence, byte-identical with a real bookie's answer. `InvalidArgument` for more than
-        89,478,482 groups, which no bookie could send.
+        per sequence, byte-identical with a real bookie's answer. Raises `InvalidArgument` for more
+        than 89,478,482 groups, which no bookie could send.
         """
         return codec.encode(self._groups, encoding)
 
@@ -183,15 +182,15 @@ class Availability:
 
     @property
     def range_count(self) -> int:
-        """How many maximal runs there are: what `ranges` would have to write. O(groups)."""
+        """The number of maximal runs, which is the length of `ranges`. O(groups)."""
         return sequence_groups.sequence_count(self._groups)
 
     def ranges(self, limit: int | None = None) -> Int64Array:
         """Return the maximal runs as inclusive (first, last) pairs, int64 of shape (n, 2).
 
-        With `limit` the lowest ones only. O(groups + runs): a stripe is taken apart here. Raises
-        `InvalidArgument` for a stripe of more than 2^24 runs without a limit below that;
-        `iter_ranges` is lazy, and `groups` says it all.
+        With `limit` the lowest ones only. O(groups + runs): every run of a stripe is listed. Raises
+        `InvalidArgument` for a stripe of more than 2^24 runs, unless the limit is below that;
+        `iter_ranges` is lazy, and `groups` has all in few rows.
         """
         groups = self._groups
         if limit is not None:
@@ -248,19 +247,19 @@ class Availability:
         return bool(self.contains_many(np.array([entry], np.int64))[0])
 
     def contains_many(self, entries: IntArrayLike) -> npt.NDArray[np.bool_]:
-        """Return bool[n]: for each entry id, is it here? O(n log groups)."""
+        """Return bool[n]: whether each entry id is in the set. O(n log groups)."""
         return sequence_groups.contains(self._groups, as_entry_ids(entries))
 
     def __and__(self, other: Availability) -> Availability:
-        return self._combined(other, "and")
+        return self._combine(other, "and")
 
     def __or__(self, other: Availability) -> Availability:
-        return self._combined(other, "or")
+        return self._combine(other, "or")
 
     def __sub__(self, other: Availability) -> Availability:
-        return self._combined(other, "sub")
+        return self._combine(other, "sub")
 
-    def _combined(self, other: Availability, operation: Operation) -> Availability:
+    def _combine(self, other: Availability, operation: Operation) -> Availability:
         if not isinstance(other, Availability):
             return NotImplemented
         return self.from_canonical(combine(self._groups, other._groups, operation))
@@ -272,12 +271,12 @@ class Availability:
         last: int | None = None,
         compat: Compat | None = None,
     ) -> Availability:
-        """Return the expected entries that are not here: the true set difference.
+        """Return the expected entries that are not in this set: the true set difference.
 
-        `first` and `last` restrict the question to an inclusive range. O(groups) on stripes.
-        ``compat="bookkeeper"`` gives the answer of `getUnavailableEntries`, which walks that
-        range (default: all of `expected`) and after a hole of two ids reports the rest; it takes
-        this set apart, so `InvalidArgument` for more than 2^24 sequences.
+        `first` and `last` restrict the answer to an inclusive range. O(groups) on stripes.
+        ``compat="bookkeeper"`` gives the answer of `getUnavailableEntries`, which walks that range
+        (default: all of `expected`) and after a hole of two ids reports the rest; it lists the
+        sequences of this set, and raises `InvalidArgument` for more than 2^24.
         """
         if not isinstance(expected, Availability):
             raise InvalidArgument(f"expected is an Availability, not {type(expected).__name__}")
@@ -285,8 +284,8 @@ class Availability:
         if compat is not None:
             answers = self._compat(compat)
             sequence_groups.refuse_above(self.range_count)
-            theirs = answers.from_stored(codec.read_raw(self.to_bytes("bookkeeper")))
-            return theirs.missing(expected, first, last)
+            answer = answers.from_stored(codec.read_raw(self.to_bytes("bookkeeper")))
+            return answer.missing(expected, first, last)
         if first is not None or last is not None:
             lo, hi = 0 if first is None else first, MAX_ENTRY_ID if last is None else last
             if hi < lo:
@@ -308,9 +307,9 @@ class Availability:
     def __repr__(self) -> str:
         if not self:
             return "<Availability: no entries>"
-        groups = self._groups.first.size
+        group_count = self._groups.first.size
         return (
             f"<Availability: {counted(len(self), 'entry', 'entries')} in "
             f"{self.first_entry}..{self.last_entry}, "
-            f"{counted(groups, 'sequence group')}>"
+            f"{counted(group_count, 'sequence group')}>"
         )

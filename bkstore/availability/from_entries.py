@@ -1,8 +1,8 @@
 """Sequence groups from sorted ids and from presence masks, at the speed of memory.
 
-Both ways in guess a stripe from the first ids or slots and prove it with one comparison, so
-that a regular ledger costs one pass; what is irregular is taken apart run by run. The rows
-made here are ordered and disjoint, not canonical: `grouping.fold` and `join` make them so.
+A stripe is guessed from the first ids or positions and proved with one comparison, so that a
+regular ledger costs one pass; irregular input is grouped run by run. The private functions return
+ordered and disjoint rows that are not canonical: `grouping.fold` and `join` make them so.
 """
 
 from __future__ import annotations
@@ -14,101 +14,101 @@ from bkstore.availability.sequence_groups import BoolArray, Groups
 from bkstore.ids import Int64Array
 
 BLOCK = 1 << 16
-"""Ids handled at a time: a few arrays of this length fit a second-level cache."""
+"""Ids in a block: a few arrays of this length fit a second-level cache."""
 
 _PROBE = 1024
-"""Ids or slots that a stripe is guessed from."""
+"""Ids or positions from which a stripe is guessed."""
 
 
 def from_ids(ids: Int64Array) -> Groups:
     """Return canonical groups for entry ids, sorted or not, duplicates allowed.
 
-    One pass over sorted ids; sorts first when it must. Works in blocks that stay in the
-    processor's cache: fresh memory for whole-array temporaries costs more than the work.
+    One pass over sorted ids; sorts others first. Works in blocks that fit the processor's cache:
+    new memory for temporaries of the whole array costs more than the work.
     """
-    whole = _regular_ids(ids) if ids.size > BLOCK else None
-    if whole is not None:
-        return fold(whole)
+    stripe = _match_stripe(ids) if ids.size > BLOCK else None
+    if stripe is not None:
+        return fold(stripe)
     parts: list[Groups] = []
-    for at in range(0, ids.size, BLOCK):
-        block = ids[at : at + BLOCK]
-        if at and block[0] <= ids[at - 1]:
-            if block[0] < ids[at - 1]:
+    for start in range(0, ids.size, BLOCK):
+        block = ids[start : start + BLOCK]
+        if start and block[0] <= ids[start - 1]:
+            if block[0] < ids[start - 1]:
                 return from_ids(np.sort(ids))
-            block = block[np.searchsorted(block, block[0], "right") :]  # a cut duplicate
-        regular = _regular_ids(block)
-        if regular is not None:
-            parts.append(regular)
+            block = block[np.searchsorted(block, block[0], "right") :]  # a repeated id
+        stripe = _match_stripe(block)
+        if stripe is not None:
+            parts.append(stripe)
             continue
         steps = np.diff(block)
         if steps.size and int(steps.min()) < 0:
             return from_ids(np.sort(ids))
         if block.size:
-            parts.append(_from_block(block, steps))
+            parts.append(_group_block(block, steps))
     return join(parts)
 
 
-def _from_block(ids: Int64Array, steps: Int64Array) -> Groups:
+def _group_block(ids: Int64Array, steps: Int64Array) -> Groups:
     breaks = np.flatnonzero(steps > 1)
     starts = np.concatenate((ids[:1], ids[breaks + 1]))
-    return _compact(starts, np.concatenate((ids[breaks], ids[-1:])) + 1)
+    return _group_runs(starts, np.concatenate((ids[breaks], ids[-1:])) + 1)
 
 
-def _regular_ids(ids: Int64Array) -> Groups | None:
-    """Return ids that are one stripe (or one run) as rows that `fold` can take; None if they
-    are not, or do not ascend. Size and period are guessed from the first ids, then proved with
-    one comparison; a lost entry is mostly noticed by the last id, before that.
+def _match_stripe(ids: Int64Array) -> Groups | None:
+    """Return ids that are one stripe (or one run) as rows for `fold`; None if they are not, or do
+    not ascend. Size and period are guessed from the first ids, then proved with one comparison.
     """
     if ids.size < 2:
         return None
-    # The first two gaps give size and period; what stands before the first is a cut sequence.
+    # The first two gaps give size and period; the ids before the first are a cut sequence.
     probe = ids[:_PROBE]
     breaks = np.flatnonzero(probe[1:] - probe[:-1] > 1)[:2] + 1
-    head, second = breaks.tolist() if breaks.size == 2 else (0, 1)
-    size = second - head
-    start, period = int(ids[head]), int(ids[second]) - int(ids[head])
-    count = ids.size - head
+    head_count, next_start = breaks.tolist() if breaks.size == 2 else (0, 1)
+    size = next_start - head_count
+    start, period = int(ids[head_count]), int(ids[next_start]) - int(ids[head_count])
+    count = ids.size - head_count
+    # The last id is checked first: it mostly shows a missing entry without a pass over all.
     if int(ids[-1]) != start + (count - 1) // size * period + (count - 1) % size:
         return None
-    # No step inside the first two sequences is above 1, so these two say that each is 1.
-    if int(ids[second - 1]) - start != size - 1:
+    # No step inside the first two sequences is above 1, so their lengths prove that each is 1.
+    if int(ids[next_start - 1]) - start != size - 1:
         return None
-    if head and int(ids[head - 1]) - int(ids[0]) != head - 1:
+    if head_count and int(ids[head_count - 1]) - int(ids[0]) != head_count - 1:
         return None
-    if period < size or not _repeats(ids[head:], size, period):
+    if period < size or not _repeats(ids[head_count:], size, period):
         return None
-    return _stripe(int(ids[0]), head, start, count, size, period)
+    return _build_stripe(int(ids[0]), head_count, start, count, size, period)
 
 
 def _repeats(ids: Int64Array, size: int, period: int) -> bool:
-    """Return whether each id is `period` above the one `size` places before it."""
-    for at in range(size, ids.size, BLOCK):
-        upper = ids[at : at + BLOCK]
-        if not (upper - ids[at - size : at - size + upper.size] == period).all():
+    """Return whether each id is `period` above the id `size` positions before it."""
+    for start in range(size, ids.size, BLOCK):
+        upper = ids[start : start + BLOCK]
+        if not (upper - ids[start - size : start - size + upper.size] == period).all():
             return False
     return True
 
 
-def _stripe(
+def _build_stripe(
     head_first: int, head_count: int, start: int, count: int, size: int, period: int
 ) -> Groups:
-    """Return a cut first sequence, a stripe of `count` ids from `start` on, and what is left
-    of its last sequence, as rows that `fold` can take.
+    """Return rows for `fold`: a cut first sequence, the whole sequences of a stripe of `count` ids
+    from `start` on, and the remaining ids as a cut last sequence.
     """
-    whole, rest = divmod(count, size)
-    final = start + whole * period
+    sequence_count, tail_count = divmod(count, size)
+    tail_first = start + sequence_count * period
     rows = [
         (head_first, head_first, head_count, 0),
-        (start, final - period, size, period if whole > 1 else 0),
-        (final, final, rest, 0),
+        (start, tail_first - period, size, period if sequence_count > 1 else 0),
+        (tail_first, tail_first, tail_count, 0),
     ]
-    kept = [row for row, ids in zip(rows, (head_count, whole, rest)) if ids]
-    return Groups(*np.array(kept, np.int64).T)
+    nonempty_rows = [row for row, ids in zip(rows, (head_count, sequence_count, tail_count)) if ids]
+    return Groups(*np.array(nonempty_rows, np.int64).T)
 
 
-def _compact(starts: Int64Array, ends: Int64Array) -> Groups:
-    """Return ordered half-open runs as groups that `fold` can take: three rows if they are
-    regular (a cut first run, a stripe, a cut last run), else a row a run. O(runs).
+def _group_runs(starts: Int64Array, ends: Int64Array) -> Groups:
+    """Return ordered half-open runs as rows for `fold`: three if the runs are regular (a cut first
+    run, a stripe, a cut last run), else one per run. O(runs).
     """
     sizes = ends - starts
     if starts.size > 4:
@@ -127,11 +127,11 @@ def _compact(starts: Int64Array, ends: Int64Array) -> Groups:
 def runs_of_mask(mask: BoolArray, base: int = 0) -> tuple[Int64Array, Int64Array]:
     """Return half-open runs (starts, ends) of the set positions of `mask`, plus `base`.
 
-    O(len(mask)) bytes of work; ids inside a run are never made.
+    O(len(mask)) bytes of work; ids inside runs are not listed.
     """
     if mask.size == 0:
-        none = np.empty(0, np.int64)
-        return none, none
+        empty = np.empty(0, np.int64)
+        return empty, empty
     edges = np.flatnonzero(mask[1:] != mask[:-1]) + (base + 1)
     parts = ([base] if mask[0] else [], edges, [base + mask.size] if mask[-1] else [])
     edges = np.concatenate([np.asarray(part, np.int64) for part in parts])
@@ -139,28 +139,28 @@ def runs_of_mask(mask: BoolArray, base: int = 0) -> tuple[Int64Array, Int64Array
 
 
 def presence(mask: BoolArray, base: int = 0) -> Groups:
-    """Return the set positions of `mask`, plus `base`, as groups that `fold` can take.
+    """Return the set positions of `mask`, plus `base`, as groups for `fold`.
 
-    A full mask and a stripe cost two passes over its bytes, anything else run by run.
+    A full mask and a stripe take two passes over its bytes, others are grouped run by run.
     """
-    found = int(np.count_nonzero(mask))
-    if found == mask.size and found:
-        return _stripe(base, 0, base, found, found, 0)
-    regular = _regular_mask(mask, base)
-    return _compact(*runs_of_mask(mask, base)) if regular is None else regular
+    set_count = int(np.count_nonzero(mask))
+    if set_count == mask.size and set_count:
+        return _build_stripe(base, 0, base, set_count, set_count, 0)
+    stripe = _match_mask_stripe(mask, base)
+    return _group_runs(*runs_of_mask(mask, base)) if stripe is None else stripe
 
 
-def _regular_mask(mask: BoolArray, base: int) -> Groups | None:
-    """Return a mask that is one stripe as rows; None if it is not. Guessed, then proved."""
+def _match_mask_stripe(mask: BoolArray, base: int) -> Groups | None:
+    """Return a mask that is one stripe as rows for `fold`; None if it is not."""
     probe = mask[:_PROBE]
     edges = (np.flatnonzero(probe[1:] != probe[:-1])[:4] + 1).tolist()
-    head = edges.pop(0) if edges and mask[0] else 0
+    head_count = edges.pop(0) if edges and mask[0] else 0
     if len(edges) < 3:
         return None
     start, end, following = edges[:3]
     size, period = end - start, following - start
     if not (mask[period:] == mask[:-period]).all():
         return None
-    periods, rest = divmod(mask.size - start, period)
-    count = periods * size + min(rest, size)
-    return _stripe(base, head, base + start, count, size, period)
+    periods, tail_length = divmod(mask.size - start, period)
+    count = periods * size + min(tail_length, size)
+    return _build_stripe(base, head_count, base + start, count, size, period)

@@ -1,10 +1,10 @@
-"""BP-34's greedy grouping, on groups: the one canonical list for a set of entry ids.
+"""BP-34's greedy grouping: the canonical sequence groups of a set of entry ids.
 
-The rule: walk the sequences; a group of one takes the next sequence if the sizes are equal,
-and the distance becomes the period; a longer group takes it only if size and distance both
-match; otherwise the group closes and the sequence opens the next one. `fold` applies it to any
-ordered, disjoint groups without visiting the sequences inside a group, so costs are in groups,
-not in entries, as long as the input is striped.
+The rule: visit the sequences in order; a group of one sequence takes the next if the sizes are
+equal, and the distance becomes the period; a longer group takes it only if size and distance both
+match; otherwise the group closes and the sequence opens the next one. `fold` applies the rule to
+ordered, disjoint groups without visiting the sequences inside them, so the cost is in groups, not
+in entries, as long as the input is striped.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ def from_runs(starts: Int64Array, ends: Int64Array) -> Groups:
 def from_runs_of_many(
     starts: Int64Array, ends: Int64Array, owner: Int64Array
 ) -> tuple[Groups, Int64Array]:
-    """Return canonical groups of several sets, and whose each is. O(runs) for all of them.
+    """Return the canonical groups of several sets, and the owner of each group. O(runs).
 
-    Run i is of set ``owner[i]``; the runs of a set follow each other, half-open, ordered and not
-    touching. No group reaches from one set into the next.
+    Run i belongs to set ``owner[i]``; the runs of a set are adjacent rows, half-open, ordered and
+    not touching. No group extends from one set into the next.
     """
     rows = Groups(starts, starts, ends - starts, np.zeros_like(starts))
     if starts.size < 2:
         return rows, owner
-    slots = _transitions(rows)
+    slots = _list_transitions(rows)
     slots.joins[owner[1:] != owner[:-1]] = False
-    groups, opens = _grouped(rows, slots)
-    return groups, owner[opens]
+    groups, first_rows = _group_slots(rows, slots)
+    return groups, owner[first_rows]
 
 
 def join(parts: list[Groups]) -> Groups:
-    """Return the canonical groups of several, each disjoint and above the one before."""
+    """Return the canonical groups of ordered parts, each disjoint and above the previous one."""
     if not parts:
         return empty()
     return fold(Groups(*(np.concatenate(columns) for columns in zip(*parts))))
@@ -50,25 +50,25 @@ def join(parts: list[Groups]) -> Groups:
 def fold(groups: Groups) -> Groups:
     """Return the canonical (greedy) form of ordered, disjoint, possibly touching groups.
 
-    The result is what BP-34's rule gives on the maximal sequences of the same set, so equal
-    sets have equal groups. O(groups), sequences inside a group are not visited.
+    The result is that of BP-34's rule for the maximal sequences of the same set, so equal sets
+    have equal groups. O(groups).
     """
     if groups.first.size == 0 or (groups.first.size == 1 and _is_canonical(groups)):
         return groups
     groups = _merge_touching(_flatten_dense(groups))
     if groups.first.size == 1:
         return groups
-    return _group(groups)
+    return _apply_greedy_rule(groups)
 
 
 def _is_canonical(groups: Groups) -> bool:
-    """Whether a single group can stay as it is."""
+    """Return whether a single group is canonical already."""
     first, last, size, period = (int(column[0]) for column in groups)
     return period == 0 if last == first else size < period <= INT32_MAX
 
 
 def _flatten_dense(groups: Groups) -> Groups:
-    """Make one long sequence of groups whose sequences touch; undo ungroupable periods."""
+    """Turn groups whose sequences touch into one sequence; split groups of too long a period."""
     dense = (groups.period == groups.size) & (groups.last > groups.first)
     if dense.any():
         groups = Groups(
@@ -77,66 +77,66 @@ def _flatten_dense(groups: Groups) -> Groups:
             np.where(dense, groups.ends - groups.first, groups.size),
             np.where(dense, 0, groups.period),
         )
-    far = groups.period > INT32_MAX
-    if far.any():
-        starts, ends = sequences(groups.take(far))
-        apart = Groups(starts, starts, ends - starts, np.zeros_like(starts))
-        both = (np.concatenate(pair) for pair in zip(groups.take(~far), apart))
-        groups = Groups(*both)
+    too_far = groups.period > INT32_MAX
+    if too_far.any():
+        starts, ends = sequences(groups.take(too_far))
+        singles = Groups(starts, starts, ends - starts, np.zeros_like(starts))
+        columns = (np.concatenate(pair) for pair in zip(groups.take(~too_far), singles))
+        groups = Groups(*columns)
         groups = groups.take(np.argsort(groups.first, kind="stable"))
     return groups
 
 
 def _merge_touching(groups: Groups) -> Groups:
-    """Join sequences that meet at a group border, cutting them off longer groups first."""
+    """Join sequences that touch at a group border, after cutting them off longer groups."""
     ends = groups.ends
-    meets = np.flatnonzero(ends[:-1] == groups.first[1:])
-    if not meets.size:
+    borders = np.flatnonzero(ends[:-1] == groups.first[1:])
+    if not borders.size:
         return groups
-    if (groups.last > groups.first)[np.concatenate((meets, meets + 1))].any():
-        groups = _cut_where_they_meet(groups, meets)
+    if (groups.last > groups.first)[np.concatenate((borders, borders + 1))].any():
+        groups = _cut_off_touching(groups, borders)
         ends = groups.ends
-        meets = np.flatnonzero(ends[:-1] == groups.first[1:])
-    # Borders that follow each other are one chain: its first group gets the size of them all.
-    apart = np.diff(meets) > 1
-    heads = meets[np.concatenate(([True], apart))]
-    tails = meets[np.concatenate((apart, [True]))] + 1
+        borders = np.flatnonzero(ends[:-1] == groups.first[1:])
+    # Adjacent borders are one chain, whose first group gets the size of all its groups.
+    is_gap = np.diff(borders) > 1
+    heads = borders[np.concatenate(([True], is_gap))]
+    tails = borders[np.concatenate((is_gap, [True]))] + 1
     keep = np.ones(ends.size, np.bool_)
-    keep[meets + 1] = False
+    keep[borders + 1] = False
     joined = groups.take(keep)
-    at = heads - np.searchsorted(meets, heads)  # so many before it are gone
-    joined.size[at] = ends[tails] - groups.first[heads]
-    joined.period[at] = 0
+    index = heads - np.searchsorted(borders, heads)  # less the groups dropped before it
+    joined.size[index] = ends[tails] - groups.first[heads]
+    joined.period[index] = 0
     return joined
 
 
-def _cut_where_they_meet(groups: Groups, meets: npt.NDArray[np.intp]) -> Groups:
-    """Split the first and last sequences that meet another group off longer groups."""
-    many = groups.last > groups.first
-    cut_first, cut_last = np.zeros_like(many), np.zeros_like(many)
-    cut_first[meets + 1] = cut_last[meets] = True
-    return _cut_ends(groups, many & cut_first, many & cut_last)
+def _cut_off_touching(groups: Groups, borders: npt.NDArray[np.intp]) -> Groups:
+    """Split the first and last sequences that touch another group off longer groups."""
+    is_long = groups.last > groups.first
+    cut_first, cut_last = np.zeros_like(is_long), np.zeros_like(is_long)
+    cut_first[borders + 1] = cut_last[borders] = True
+    return _cut_ends(groups, is_long & cut_first, is_long & cut_last)
 
 
 def _cut_ends(groups: Groups, cut_first: BoolArray, cut_last: BoolArray) -> Groups:
     """Split off the first and/or last sequence of the marked groups."""
-    none = np.zeros_like(groups.first)
+    zeros = np.zeros_like(groups.first)
     first = groups.first + cut_first * groups.period
     last = groups.last - cut_last * groups.period
     pieces = (
-        Groups(groups.first, groups.first, groups.size, none),
+        Groups(groups.first, groups.first, groups.size, zeros),
         Groups(first, last, groups.size, np.where(last > first, groups.period, 0)),
-        Groups(groups.last, groups.last, groups.size, none),
+        Groups(groups.last, groups.last, groups.size, zeros),
     )
     keep = np.stack((cut_first, first <= last, cut_last), axis=1).ravel()
     return Groups(*(np.stack(columns, axis=1).ravel()[keep] for columns in zip(*pieces)))
 
 
 class _Transitions(NamedTuple):
-    """Steps from one sequence to the next, equal neighbours inside a group counted once.
+    """Steps from one sequence to the next; the equal steps inside a group are one slot.
 
-    A slot says: `weight` steps of distance `distance`, from `before` to `after` (its first
-    step), the sequence after it having `size`; `joins` = the greedy rule may take it.
+    A slot is `weight` steps of `distance`; the first of them leads from `before` to `after`. The
+    next sequence has `size`; `joins` tells whether the greedy rule may take it.
     """
 
     joins: BoolArray
@@ -147,7 +147,7 @@ class _Transitions(NamedTuple):
     size: Int64Array
 
 
-def _transitions(groups: Groups) -> _Transitions:
+def _list_transitions(groups: Groups) -> _Transitions:
     distance = groups.first[1:] - groups.last[:-1]
     joins = (groups.size[1:] == groups.size[:-1]) & (groups.size[1:] <= INT32_MAX)
     joins &= distance <= INT32_MAX
@@ -174,44 +174,44 @@ def _transitions(groups: Groups) -> _Transitions:
     return _Transitions(*(column[keep] for column in columns))
 
 
-def _group(groups: Groups) -> Groups:
+def _apply_greedy_rule(groups: Groups) -> Groups:
     """Apply the greedy rule to groups that neither touch nor overlap."""
-    return _grouped(groups, _transitions(groups))[0]
+    return _group_slots(groups, _list_transitions(groups))[0]
 
 
-def _grouped(groups: Groups, slots: _Transitions) -> tuple[Groups, npt.NDArray[np.intp]]:
-    """Return what the greedy rule makes of groups, and behind which slot each begins."""
-    closes = np.flatnonzero(_closing(slots))
+def _group_slots(groups: Groups, slots: _Transitions) -> tuple[Groups, npt.NDArray[np.intp]]:
+    """Return the groups by the greedy rule, and how many slots precede each."""
+    closes = np.flatnonzero(_find_closing(slots))
     first = np.concatenate((groups.first[:1], slots.after[closes]))
     last = np.concatenate((slots.before[closes], groups.last[-1:]))
     size = np.concatenate((groups.size[:1], slots.size[closes]))
-    # The period is the step after the border: the rest of the same slot, or the next slot.
+    # The period is the step after the border: in the same slot if it has more, or in the next.
     step = np.concatenate(([0], np.where(slots.weight[closes] > 1, closes, closes + 1)))
     period = slots.distance[np.minimum(step, slots.distance.size - 1)]
-    made = Groups(first, last, size, np.where(last > first, period, 0))
-    return made, np.concatenate(([0], closes + 1))
+    grouped = Groups(first, last, size, np.where(last > first, period, 0))
+    return grouped, np.concatenate(([0], closes + 1))
 
 
-def _closing(slots: _Transitions) -> BoolArray:
+def _find_closing(slots: _Transitions) -> BoolArray:
     """Return which slots begin with a step that no group takes.
 
-    Cut the steps into stretches of equal (joins, distance). Inside a stretch that joins, all
-    steps are taken, except the first where it is already used up: the step right after a
-    group's last sequence is that group's border. One bit per stretch says so: cleared by a
-    stretch that does not join, set by one of two steps or more, flipped by one of one step.
+    The slots are split into stretches of equal (joins, distance). Inside a stretch that joins,
+    groups take all steps, except a first step that is the border after the previous group. One bit
+    per stretch tells whether the next first step is such a border: a stretch that does not join
+    clears it, one of two steps or more sets it, one of a single step flips it.
     """
     change = slots.joins[1:] != slots.joins[:-1]
     change |= slots.joins[1:] & (slots.distance[1:] != slots.distance[:-1])
-    opens = np.flatnonzero(np.concatenate(([True], change)))
-    joins = slots.joins[opens]
-    single = np.add.reduceat(slots.weight, opens) == 1
-    flips = joins & single
-    resets = np.where(flips, 0, np.arange(1, opens.size + 1))
+    starts = np.flatnonzero(np.concatenate(([True], change)))
+    joins = slots.joins[starts]
+    is_single = np.add.reduceat(slots.weight, starts) == 1
+    flips = joins & is_single
+    resets = np.where(flips, 0, np.arange(1, starts.size + 1))
     since = np.maximum.accumulate(resets)
-    set_by = np.concatenate(([False], joins & ~single))[since]
+    set_by = np.concatenate(([False], joins & ~is_single))[since]
     flipped = np.concatenate(([0], np.cumsum(flips)))
     used_after = set_by ^ ((flipped[1:] - flipped[since]) % 2 == 1)
     used_before = np.concatenate(([False], used_after[:-1]))
     closing = ~slots.joins
-    closing[opens] |= used_before
+    closing[starts] |= used_before
     return closing

@@ -1,4 +1,4 @@
-"""What callers hand in, as columns: rows, ranges and bounds, or `InvalidArgument`."""
+"""Checks of callers' rows, ranges and bounds, which return columns or raise `InvalidArgument`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bkstore.ids import Int64Array, check_entry_id, check_integer
 
 
 def rows(given: Any, width: int, what: str) -> Int64Array:
-    """Return rows of `width` integers that fit int64; `what` says what they should be."""
+    """Return rows of `width` integers that fit int64; `what` describes them in errors."""
     if isinstance(given, (str, bytes, bytearray)) or not isinstance(given, Iterable):
         raise InvalidArgument(f"{what}, not {type(given).__name__}")
     try:
@@ -25,26 +25,26 @@ def rows(given: Any, width: int, what: str) -> Int64Array:
         return np.empty((0, width), np.int64)
     if array.ndim != 2 or array.shape[1] != width:
         raise InvalidArgument(f"{what}, not of shape {array.shape}")
-    big = array.dtype == np.uint64 and int(array.max()) > 2**63 - 1
-    if array.dtype.kind not in "iu" or big:
+    too_big = array.dtype == np.uint64 and int(array.max()) > 2**63 - 1
+    if array.dtype.kind not in "iu" or too_big:
         raise InvalidArgument(f"{what} of integers that fit int64, not {array.dtype}")
     return array.astype(np.int64)
 
 
 def groups(given: Any) -> Groups:
-    """Return (first, last, size, period) rows as columns, unchecked but for what bytes hold."""
+    """Return (first, last, size, period) rows as columns; checks only that they can be encoded."""
     columns = Groups(*rows(given, 4, "groups are (first, last, size, period) rows").T)
-    many = columns.last != columns.first
-    low = np.minimum(columns.size, columns.period) < -INT32_MAX
-    if (low | (many & (columns.size > INT32_MAX)) | (columns.period > INT32_MAX)).any():
+    has_many = columns.last != columns.first
+    too_low = np.minimum(columns.size, columns.period) < -INT32_MAX
+    if (too_low | (has_many & (columns.size > INT32_MAX)) | (columns.period > INT32_MAX)).any():
         raise InvalidArgument("sequence size or period does not fit i32")
     return columns
 
 
 def stripe(ids: range) -> Groups:
-    """Return the ids of a range as canonical groups. O(1), whatever its length.
+    """Return the ids of a range as canonical groups. O(1).
 
-    Raises `InvalidArgument` for a step above int32 and more than 2^24 ids.
+    Raises `InvalidArgument` for more than 2^24 ids with a step above int32.
     """
     if not ids:
         return empty()
@@ -55,5 +55,5 @@ def stripe(ids: range) -> Groups:
 
 
 def bound(value: Any, what: str) -> int | None:
-    """Return an entry id that limits a question, of any int; None stays None."""
+    """Return the bound of a range of entry ids, which may be any int; None is returned as is."""
     return None if value is None else check_integer(value, what)

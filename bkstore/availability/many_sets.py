@@ -1,8 +1,8 @@
-"""Many small sets at once: what costs a call of numpy for each set elsewhere is done for all.
+"""Many small sets at once, with a few calls of numpy for all instead of some for each.
 
-A scan of an index meets the entries of thousands of ledgers one behind the other. Here they come
-as rows with an `owner`, the number of the set that a row is of, ascending; the canonical groups
-of all sets are made together (`grouping.from_runs_of_many`) and cut apart at the end.
+An index scan reads the entries of thousands of ledgers one after another. Here they are rows with
+an `owner`, the ascending number of the set to which a row belongs; the canonical groups of all sets
+are made together (`grouping.from_runs_of_many`) and split by set at the end.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ from bkstore.ids import Int64Array
 
 
 def from_ids_of_many(ids: Int64Array, owner: Int64Array) -> tuple[Groups, Int64Array]:
-    """Return canonical groups for ids that ascend within each owner, and whose each group is.
-
-    O(ids), whatever the number of sets.
+    """Return canonical groups of ids that ascend within each owner, and each group's owner. O(ids).
 
     >>> groups, owner = from_ids_of_many(np.array([0, 1, 2, 3, 9]), np.array([4, 4, 5, 5, 5]))
     >>> groups.first.tolist(), groups.size.tolist(), owner.tolist()
@@ -30,20 +28,20 @@ def from_ids_of_many(ids: Int64Array, owner: Int64Array) -> tuple[Groups, Int64A
     """
     if not ids.size:
         return empty(), owner
-    opens = np.empty(ids.size, np.bool_)
-    opens[0] = True
-    np.not_equal(ids[1:] - ids[:-1], 1, out=opens[1:])
-    opens[1:] |= owner[1:] != owner[:-1]
-    first = np.flatnonzero(opens)
+    is_start = np.empty(ids.size, np.bool_)
+    is_start[0] = True
+    np.not_equal(ids[1:] - ids[:-1], 1, out=is_start[1:])
+    is_start[1:] |= owner[1:] != owner[:-1]
+    first = np.flatnonzero(is_start)
     last = np.concatenate((first[1:], [ids.size])) - 1
     return from_runs_of_many(ids[first], ids[last] + 1, owner[first])
 
 
 def from_mask_of_many(mask: BoolArray, base: Int64Array) -> tuple[Groups, Int64Array]:
-    """Return canonical groups of several sets that lie in one mask, and whose each group is.
+    """Return the canonical groups of several sets in one mask, and the owner of each group.
 
-    Position ``base[i]`` is id 0 of set i; `base` ascends, and a position that is not set lies
-    between two sets. O(len(mask)) bytes of work, and O(runs).
+    Position ``base[i]`` is id 0 of set i; `base` ascends, and a false position separates two sets.
+    O(len(mask)) bytes of work, and O(runs).
 
     >>> mask = np.array([1, 1, 0, 0, 1, 0, 1], np.bool_)
     >>> groups, owner = from_mask_of_many(mask, np.array([0, 3]))
@@ -52,17 +50,17 @@ def from_mask_of_many(mask: BoolArray, base: Int64Array) -> tuple[Groups, Int64A
     """
     starts, ends = runs_of_mask(mask)
     owner = np.searchsorted(base, starts, "right") - 1
-    zero = base[owner]
-    return from_runs_of_many(starts - zero, ends - zero, owner)
+    bases = base[owner]
+    return from_runs_of_many(starts - bases, ends - bases, owner)
 
 
 def sets_of(groups: Groups, owner: Int64Array, count: int) -> list[Availability]:
-    """Return the sets of owners 0..count-1, those without groups too. Some 0.7 us a set.
+    """Return the sets of owners 0..count-1, including empty ones. Some 0.7 us per set.
 
-    A set shares the memory of all: who keeps one of many keeps the groups of all of them.
+    The sets share memory: keeping one of them keeps the groups of all.
     """
     for column in groups:
-        column.flags.writeable = False  # before it is cut: a part is as its whole was then
+        column.flags.writeable = False  # before the slicing: a slice inherits the flag
     if owner.size == count and (owner == np.arange(count)).all():
         return Availability.each_of(zip(*(column.reshape(-1, 1) for column in groups)))
     cuts = np.searchsorted(owner, np.arange(count + 1)).tolist()

@@ -1,7 +1,7 @@
-"""What a set is on a stretch of ids: nothing, solid or periodic; two of them met, and written.
+"""Patterns of a set on a stretch of ids: empty, solid or periodic; their combination and groups.
 
-Under `set_operations`, which cuts two sets into such stretches. One pattern cannot say every
-answer: `answer_of` tells where it does not.
+`set_operations` splits two sets into such stretches. A combination is not always a single pattern:
+`answer_of` reports where it is not.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Operation = Literal["and", "or", "sub"]
 
 
 class Pattern(NamedTuple):
-    """What one operand is on each stretch: solid flags, and phase, size, period if periodic."""
+    """The pattern of one operand on each stretch: phase, size and period matter if periodic."""
 
     solid: BoolArray
     periodic: BoolArray
@@ -38,34 +38,34 @@ class Pattern(NamedTuple):
 
 
 def pattern_of(groups: Groups, lo: Int64Array) -> Pattern:
-    """Return what groups are on the stretches that begin at `lo`, cut at all their borders."""
-    at = np.searchsorted(groups.first, lo, "right") - 1
-    safe = np.maximum(at, 0)
-    inside = (at >= 0) & (lo < groups.ends[safe])
-    period = groups.period[safe]
-    many = groups.last[safe] > groups.first[safe]
+    """Return the patterns of groups on the stretches from `lo` on; no stretch crosses a border."""
+    index = np.searchsorted(groups.first, lo, "right") - 1
+    row = np.maximum(index, 0)
+    inside = (index >= 0) & (lo < groups.ends[row])
+    period = groups.period[row]
+    multi = groups.last[row] > groups.first[row]
     return Pattern(
-        inside & ~many, inside & many, groups.first[safe], groups.size[safe], np.maximum(period, 1)
+        inside & ~multi, inside & multi, groups.first[row], groups.size[row], np.maximum(period, 1)
     )
 
 
 def answer_of(a: Pattern, b: Pattern, operation: Operation) -> tuple[Pattern, BoolArray]:
-    """Return the answer's pattern on each stretch, and where there is no single one."""
+    """Return the pattern of the result on each stretch, and where it is not a single pattern."""
     if operation == "or":  # a | b is the complement of (not a) & (not b)
         inner, split = answer_of(_complement(a), _complement(b), "and")
         return _complement(inner), split
     if operation == "sub":
         return answer_of(a, _complement(b), "and")
     both = a.periodic & b.periodic
-    met, split = _meet(a, b)
+    overlap, split = _intersect_arcs(a, b)
     use_a = a.periodic & b.solid
-    pick = (both, use_a)
+    conditions = (both, use_a)
     answer = Pattern(
-        (a.solid & b.solid) | (both & met.solid),
-        use_a | (a.solid & b.periodic) | (both & met.periodic),
-        np.select(pick, (met.phase, a.phase), b.phase),
-        np.select(pick, (met.size, a.size), b.size),
-        np.select(pick, (met.period, a.period), b.period),
+        (a.solid & b.solid) | (both & overlap.solid),
+        use_a | (a.solid & b.periodic) | (both & overlap.periodic),
+        np.select(conditions, (overlap.phase, a.phase), b.phase),
+        np.select(conditions, (overlap.size, a.size), b.size),
+        np.select(conditions, (overlap.period, a.period), b.period),
     )
     return answer, both & split
 
@@ -76,10 +76,10 @@ def _complement(p: Pattern) -> Pattern:
     )
 
 
-def _meet(a: Pattern, b: Pattern) -> tuple[Pattern, BoolArray]:
-    """Return the overlap of two arcs on a circle of one period, seen from a's start.
+def _intersect_arcs(a: Pattern, b: Pattern) -> tuple[Pattern, BoolArray]:
+    """Return the overlap of two arcs on a circle of one period, and where it is not one arc.
 
-    a is [0, a.size); b is [shift, shift + b.size) and may wrap, so up to two arcs overlap.
+    From a's start, a is [0, a.size); b is [shift, shift + b.size) and may wrap: up to two arcs.
     """
     shift = (b.phase - a.phase) % a.period
     ahead = np.minimum(a.size, shift + b.size) - shift
@@ -88,22 +88,22 @@ def _meet(a: Pattern, b: Pattern) -> tuple[Pattern, BoolArray]:
     size = np.where(use_ahead, ahead, np.maximum(wrapped, 0))
     phase = a.phase + np.where(use_ahead, shift, 0)
     split = (a.period != b.period) | (use_ahead & (wrapped > 0))
-    none = np.zeros_like(a.solid)
-    return Pattern(none, size > 0, phase, size, a.period), split
+    false = np.zeros_like(a.solid)
+    return Pattern(false, size > 0, phase, size, a.period), split
 
 
 def emit(p: Pattern, lo: Int64Array, hi: Int64Array, where: BoolArray) -> Groups:
     """Return the pattern as groups restricted to the stretches in `where`, in order."""
     solid = where & p.solid
-    flat = Groups(lo[solid], lo[solid], (hi - lo)[solid], np.zeros(int(solid.sum()), np.int64))
-    some = where & p.periodic
-    if not some.any():
-        return flat
-    lo, hi, phase, period = lo[some], hi[some], p.phase[some], p.period[some]
+    runs = Groups(lo[solid], lo[solid], (hi - lo)[solid], np.zeros(int(solid.sum()), np.int64))
+    periodic = where & p.periodic
+    if not periodic.any():
+        return runs
+    lo, hi, phase, period = lo[periodic], hi[periodic], p.phase[periodic], p.period[periodic]
     first = lo - (lo - phase) % period
     last = first + (hi - 1 - first) // period * period
-    striped = clip(Groups(first, last, p.size[some], period), lo, hi)
-    return merged([flat, striped]) if flat.first.size else striped
+    striped = clip(Groups(first, last, p.size[periodic], period), lo, hi)
+    return merged([runs, striped]) if runs.first.size else striped
 
 
 def merged(pieces: list[Groups]) -> Groups:

@@ -1,10 +1,10 @@
-"""Sets of entry ids as sequence groups: the representation under `Availability`, and reading it.
+"""Sets of entry ids as sequence groups: the representation of `Availability`, and its queries.
 
 A *sequence* is a maximal run of consecutive ids. A *sequence group* is a row of equally long
 sequences at equal distances: first sequence start, last sequence start, sequence size,
-sequence period (0 when the group is one sequence). `Groups` holds the four as int64 columns.
-Beside this module: `grouping` makes the canonical form, `from_entries` gets groups from ids and
-masks, `set_operations` combines two sets, `codec` has the bytes.
+sequence period (0 when the group is one sequence). `Groups` has the four as int64 columns.
+`grouping` makes the canonical form, `from_entries` groups of ids and masks, `set_operations`
+combines two sets, `codec` encodes.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ import numpy.typing as npt
 from bkstore.errors import InvalidArgument
 from bkstore.ids import Int64Array
 
-_LONG = 256
-"""Ids a group has on average where handling groups one by one pays."""
+_MIN_MEAN_IDS = 256
+"""Ids per group, on average, from which a loop over groups is faster than array steps."""
 
-_NARROW = 32
+_MIN_WIDE = 32  # sequence size below which columns are filled one by one
 
 INT32_MAX = 2**31 - 1
 """Sizes and periods are i32 on disk; a longer one is never grouped."""
 
 MOST_SEQUENCES = 2**24
-"""Sequences that one call writes out of groups: 88 bytes from outside can say 2^61 of them."""
+"""Sequences that one call lists at most: 88 bytes of input can encode 2^61 of them."""
 
-_GROUPS_AT_A_TIME = 4096
+_CHUNK_GROUPS = 4096
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -49,8 +49,8 @@ class Groups(NamedTuple):
 
     @property
     def counts(self) -> Int64Array:
-        """How many sequences each group has."""
-        if not self.period.any():  # a division costs ten times this look
+        """The number of sequences of each group."""
+        if not self.period.any():  # a division takes ten times as long as this test
             return np.ones_like(self.first)
         return (self.last - self.first) // np.maximum(self.period, 1) + 1
 
@@ -66,7 +66,7 @@ def empty() -> Groups:
 
 
 def refuse_above(sequences: int, advice: str = "") -> None:
-    """Raise `InvalidArgument` for more than `MOST_SEQUENCES` that must stand one by one."""
+    """Raise `InvalidArgument` for more sequences than one call may list, `MOST_SEQUENCES`."""
     if sequences > MOST_SEQUENCES:
         raise InvalidArgument(
             f"{sequences} sequences would have to be written one by one, at most "
@@ -81,46 +81,46 @@ def sequence_count(groups: Groups) -> int:
 
 def iterate(groups: Groups) -> Iterator[tuple[int, int]]:
     """Yield every sequence as a half-open (start, end), in the order of the groups; lazy."""
-    for at in range(0, groups.first.size, _GROUPS_AT_A_TIME):
-        some = (column[at : at + _GROUPS_AT_A_TIME].tolist() for column in groups)
-        for first, last, size, period in zip(*some):
+    for offset in range(0, groups.first.size, _CHUNK_GROUPS):
+        columns = (column[offset : offset + _CHUNK_GROUPS].tolist() for column in groups)
+        for first, last, size, period in zip(*columns):
             for start in range(first, last + 1, period or 1):
                 yield start, start + size
 
 
 def first_sequences(groups: Groups, limit: int) -> Groups:
     """Return groups of the lowest `limit` sequences only. O(groups)."""
-    upto = np.cumsum(groups.counts)
-    if not upto.size or int(upto[-1]) <= limit:
+    totals = np.cumsum(groups.counts)
+    if not totals.size or int(totals[-1]) <= limit:
         return groups
-    kept = groups.take(np.arange(int(np.searchsorted(upto, limit, "left")) + 1))
-    too_many = int(upto[kept.first.size - 1]) - limit
+    lowest = groups.take(np.arange(int(np.searchsorted(totals, limit, "left")) + 1))
+    excess = int(totals[lowest.first.size - 1]) - limit
     if limit == 0:
         return empty()
-    last = kept.last.copy()
-    last[-1] -= too_many * kept.period[-1]
-    return kept._replace(last=last)
+    last = lowest.last.copy()
+    last[-1] -= excess * lowest.period[-1]
+    return lowest._replace(last=last)
 
 
 def sequences(groups: Groups, advice: str = "") -> tuple[Int64Array, Int64Array]:
-    """Return every sequence as half-open runs (starts, ends). O(sequences).
+    """Return all sequences as half-open runs (starts, ends). O(sequences).
 
-    Raises `InvalidArgument` if they are `MOST_SEQUENCES` more than the groups.
+    Raises `InvalidArgument` if there are over `MOST_SEQUENCES` more sequences than groups.
     """
     counts = groups.counts
     if not counts.size or int(counts.max()) == 1:
         return groups.first, groups.ends
     if (total := int(counts.sum())) - counts.size > MOST_SEQUENCES:
         refuse_above(total, advice)
-    starts = np.repeat(groups.first, counts) + _ramp(counts) * np.repeat(groups.period, counts)
+    starts = np.repeat(groups.first, counts) + _count_up(counts) * np.repeat(groups.period, counts)
     return starts, starts + np.repeat(groups.size, counts)
 
 
 def expand(groups: Groups) -> Int64Array:
-    """Return every entry id, ascending. O(entries); fast where groups are long."""
+    """Return all entry ids, ascending. O(entries); fast where groups are long."""
     total = count(groups)
-    if groups.first.size * _LONG <= total:
-        return _expand_long(groups, total)
+    if groups.first.size * _MIN_MEAN_IDS <= total:
+        return _expand_by_group(groups, total)
     starts, ends = sequences(groups)
     sizes = ends - starts
     ids = np.arange(total, dtype=np.int64)
@@ -128,24 +128,24 @@ def expand(groups: Groups) -> Int64Array:
     return ids
 
 
-def _expand_long(groups: Groups, total: int) -> Int64Array:
-    """Return every entry id, group by group; a narrow stripe is written column by column."""
-    ids, at = np.empty(total, np.int64), 0
+def _expand_by_group(groups: Groups, total: int) -> Int64Array:
+    """Return all entry ids with a loop over groups; narrow stripes are filled column by column."""
+    ids, offset = np.empty(total, np.int64), 0
     columns = (groups.first, groups.size, groups.period, groups.counts)
-    for first, size, period, n in zip(*(column.tolist() for column in columns)):
-        block = ids[at : at + n * size].reshape(n, size)
-        starts = np.arange(n, dtype=np.int64) * period + first
-        if size < _NARROW:
+    for first, size, period, count in zip(*(column.tolist() for column in columns)):
+        block = ids[offset : offset + count * size].reshape(count, size)
+        starts = np.arange(count, dtype=np.int64) * period + first
+        if size < _MIN_WIDE:
             for nth in range(size):
                 np.add(starts, nth, out=block[:, nth])
         else:
             np.add(starts[:, None], np.arange(size, dtype=np.int64), out=block)
-        at += n * size
+        offset += count * size
     return ids
 
 
-def _ramp(counts: Int64Array) -> Int64Array:
-    """Return 0..count-1 for each count, one after the other."""
+def _count_up(counts: Int64Array) -> Int64Array:
+    """Return 0..count-1 for each count, concatenated."""
     total = int(counts.sum())
     return np.arange(total, dtype=np.int64) - np.repeat(np.cumsum(counts) - counts, counts)
 
@@ -156,51 +156,51 @@ def count(groups: Groups) -> int:
 
 
 def contains(groups: Groups, ids: Int64Array) -> BoolArray:
-    """Return for each id whether a group holds it. O(ids x log groups)."""
+    """Return bool[n]: whether each id is in a group. O(ids x log groups)."""
     if groups.first.size == 0 or ids.size == 0:
         return np.zeros(ids.size, np.bool_)
-    at = np.searchsorted(groups.first, ids, "right") - 1
-    found = at >= 0
-    at = np.maximum(at, 0)
-    offset = ids - groups.first[at]
-    inside = found & (offset < (groups.ends - groups.first)[at])
-    period = groups.period[at]
+    index = np.searchsorted(groups.first, ids, "right") - 1
+    has_group = index >= 0
+    index = np.maximum(index, 0)
+    offset = ids - groups.first[index]
+    inside = has_group & (offset < (groups.ends - groups.first)[index])
+    period = groups.period[index]
     phase = np.where(period > 0, offset % np.maximum(period, 1), offset)
-    result: BoolArray = inside & (phase < groups.size[at])
+    result: BoolArray = inside & (phase < groups.size[index])
     return result
 
 
 def clip(groups: Groups, lo: Int64Array, hi: Int64Array) -> Groups:
     """Return group i restricted to [lo[i], hi[i]), as disjoint ascending pieces. O(groups).
 
-    `lo` and `hi` must lie inside the group's extent. A group yields at most three pieces:
-    a cut first sequence, the whole ones, a cut last sequence.
+    `lo` and `hi` must be inside the extent of the group. A group gives at most three pieces: a cut
+    first sequence, whole sequences, a cut last sequence.
     """
     return clip_rows(groups, lo, hi)[0]
 
 
 def clip_rows(groups: Groups, lo: Int64Array, hi: Int64Array) -> tuple[Groups, Int64Array]:
-    """Return `clip`'s pieces, and for each the number of the group that it comes from."""
-    # A group of one sequence counts as a stripe whose period no extent reaches.
+    """Return the pieces of `clip`, and the index of the group of each."""
+    # A group of one sequence is treated as a stripe of a period that its extent does not reach.
     period = np.maximum(groups.period, groups.ends - groups.first)
     period = np.where(groups.period > 0, groups.period, period)
-    into = (lo - groups.first) % period
+    offset = (lo - groups.first) % period
     # Distances from lo, not ids: near 2^63 an id plus a size would overflow.
     span = hi - lo
-    # `lo` may lie inside a sequence: what is left of that one is the head.
-    head = np.minimum(groups.size - into, span)
-    has_head = (into > 0) & (head > 0)
-    # Whole sequences from the next start on; the last one may be cut by `hi`.
-    whole = np.where(into > 0, period - into, 0)
-    final = whole + (span - 1 - whole) // period * period
-    tail_cut = (final >= whole) & (groups.size > span - final)
-    last = np.where(tail_cut, final - period, final)
-    has_whole = last >= whole
-    none = np.zeros_like(lo)
+    # `lo` may be inside a sequence: the rest of that sequence is the head.
+    head = np.minimum(groups.size - offset, span)
+    has_head = (offset > 0) & (head > 0)
+    # Whole sequences begin at the next start; `hi` may cut the last one.
+    whole_start = np.where(offset > 0, period - offset, 0)
+    last_start = whole_start + (span - 1 - whole_start) // period * period
+    tail_cut = (last_start >= whole_start) & (groups.size > span - last_start)
+    last = np.where(tail_cut, last_start - period, last_start)
+    has_whole = last >= whole_start
+    zeros = np.zeros_like(lo)
     pieces = (
-        Groups(lo, lo, head, none),
-        Groups(lo + whole, lo + last, groups.size, np.where(last > whole, period, 0)),
-        Groups(lo + final, lo + final, span - final, none),
+        Groups(lo, lo, head, zeros),
+        Groups(lo + whole_start, lo + last, groups.size, np.where(last > whole_start, period, 0)),
+        Groups(lo + last_start, lo + last_start, span - last_start, zeros),
     )
     keep = np.stack((has_head, has_whole, tail_cut), axis=1).ravel()
     rows = np.repeat(np.arange(lo.size), 3)[keep]

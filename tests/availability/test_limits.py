@@ -86,7 +86,7 @@ class TestLimits:
         def begin(count: int) -> bytes:
             raise InterruptedError(f"{count} groups are written")
 
-        monkeypatch.setattr(codec, "_header", begin)
+        monkeypatch.setattr(codec, "_pack_header", begin)
         ids = 89_478_482 * INT32_MAX
         with pytest.raises(InterruptedError, match=r"^89478482 groups"):
             Availability.from_ranges([(0, ids - 1)]).to_bytes()
@@ -95,12 +95,12 @@ class TestLimits:
 
     def test_written_a_part_at_a_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """However long a stripe or a run is, few sequences of it are in memory at one time."""
-        monkeypatch.setattr(codec, "_AT_A_TIME", 4)
-        monkeypatch.setattr(codec, "_LONGEST_CUT", 4 * INT32_MAX)
+        monkeypatch.setattr(codec, "_CHUNK_ROWS", 4)
+        monkeypatch.setattr(codec, "_MAX_PIECE_IDS", 4 * INT32_MAX)
         stripe = Groups(*np.array([[0], [147], [2], [3]]))
         run = Groups(*np.array([[5], [5], [100 * INT32_MAX], [0]]))
-        parts = list(codec._slices(stripe, True))
-        pieces = list(codec._slices(run, False))
+        parts = list(codec._split(stripe, True))
+        pieces = list(codec._split(run, False))
 
         assert 50 == sum(map(sequence_count, parts))
         assert all(sequence_count(part) <= 8 for part in parts)

@@ -168,8 +168,8 @@ small_stripes = st.builds(
 def test_windows_agree_with_sets(one: Row, two: Row, at_a_time: int) -> None:
     """Windows, repeated or one stripe, and parts taken apart make what Python's sets make."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(set_operations, "_WORTH", 3)
-        patch.setattr(set_operations, "_AT_A_TIME", at_a_time)
+        patch.setattr(set_operations, "_MIN_WINDOW", 3)
+        patch.setattr(set_operations, "_CHUNK_SEQUENCES", at_a_time)
         a, b = (Availability.from_groups([row]) for row in (one, two))
         ids_a, ids_b = ({e for e in range(600) if holds([row], e)} for row in (one, two))
 
@@ -212,7 +212,7 @@ def test_hostile_sets_are_exact_or_refused(one: list[Row], two: list[Row], fract
     """An operation on huge sets says of each id what the operands' rows say, or is refused."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sequence_groups, "MOST_SEQUENCES", 1 << 12)
-        patch.setattr(set_operations, "_WORTH", 8)
+        patch.setattr(set_operations, "_MIN_WINDOW", 8)
         a, b = Availability.from_groups(one), Availability.from_groups(two)
         probes = sorted(near(one, fraction) | near(two, fraction))
         in_a = np.array([holds(one, entry) for entry in probes])
@@ -254,14 +254,14 @@ class TestLongForm:
             else:
                 runs.append((entry, entry, 1, 0))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(codec, "_AT_A_TIME", at_a_time)
+            patch.setattr(codec, "_CHUNK_ROWS", at_a_time)
 
             assert packed(runs) == Availability.from_entries(ids).to_bytes("bookkeeper")
 
     def test_long_runs_in_pieces(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A run of several pieces' length is cut each 2^31-1 ids, beside stripes or alone."""
-        monkeypatch.setattr(codec, "_AT_A_TIME", 2)
-        monkeypatch.setattr(codec, "_LONGEST_CUT", 2 * INT32_MAX)
+        monkeypatch.setattr(codec, "_CHUNK_ROWS", 2)
+        monkeypatch.setattr(codec, "_MAX_PIECE_IDS", 2 * INT32_MAX)
         cut = [(0, 10, 1, 5)]
         cut += [(20 + n * INT32_MAX, 20 + n * INT32_MAX, INT32_MAX, 0) for n in range(5)]
         cut += [(20 + 5 * INT32_MAX, 20 + 5 * INT32_MAX, 7, 0)]
