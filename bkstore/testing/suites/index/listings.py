@@ -1,4 +1,4 @@
-"""Rules about listing many ledgers in one call: what single calls say, in order, each once.
+"""Rules about listing many ledgers in one call: equal to single calls, in order, each once.
 
 One part of `bkstore.testing.EntryIndexSuite`.
 """
@@ -21,138 +21,136 @@ from bkstore.testing.suites.index.base import LEDGERS, WIDE_BOUNDARIES, SuiteBas
 _Model = dict[LedgerId, list[int]]
 
 
-def _filled(index: EntryIndex, seed: int = 3) -> _Model:
-    """Put ledgers of many shapes, empty ones too, into an index; return what is in them."""
+def _fill(index: EntryIndex, seed: int = 3) -> _Model:
+    """Put ledgers of many shapes, also empty ones, into an index; return their entry ids."""
     rng = np.random.default_rng(seed)
     numbers = sorted({*range(40), *WIDE_BOUNDARIES})
-    names = [LedgerId(0, number) for number in numbers if number < 2**63]
-    names += [LedgerId(scope, number) for scope in (1, 2**64 - 1) for number in numbers]
+    ledger_ids = [LedgerId(0, number) for number in numbers if number < 2**63]
+    ledger_ids += [LedgerId(scope, number) for scope in (1, 2**64 - 1) for number in numbers]
     model: _Model = {}
-    for name in rng.permutation(len(names)).tolist():
+    for i in rng.permutation(len(ledger_ids)).tolist():
         shape = sorted(generators.SHAPES)[int(rng.integers(len(generators.SHAPES)))]
-        ids = generators.shaped(shape, int(rng.integers(0, 400)), seed=name)
-        index.put_many(names[name], ids, generators.locations(ids.size, seed=name))
-        model[names[name]] = sorted(set(ids.tolist()))
+        entry_ids = generators.shaped(shape, int(rng.integers(0, 400)), seed=i)
+        index.put_many(ledger_ids[i], entry_ids, generators.locations(entry_ids.size, seed=i))
+        model[ledger_ids[i]] = sorted(set(entry_ids.tolist()))
     return model
 
 
-def _listed(index: EntryIndex, *ledgers: Any) -> list[tuple[LedgerId, list[int]]]:
-    return [(name, found.entries().tolist()) for name, found in index.availability_many(*ledgers)]
+def _list_entries(index: EntryIndex, *ledgers: Any) -> list[tuple[LedgerId, list[int]]]:
+    return [(key, value.entries().tolist()) for key, value in index.availability_many(*ledgers)]
 
 
 class ListingRules(SuiteBase):
-    """What holds for `availability_many`."""
+    """Rules for `availability_many`."""
 
     def test_lists_all_known_ledgers(self, index: EntryIndex, path: Path) -> None:
-        """All known ledgers of all scopes are listed in unsigned order, those without entries
-        too, with what was put; flushed or not, and after a reopen."""
-        model = _filled(index)
+        """All known ledgers of all scopes, also empty ones, are listed in unsigned order with
+        their entries, before and after a flush and after a reopen."""
+        model = _fill(index)
 
-        assert sorted(model.items()) == _listed(index)
+        assert sorted(model.items()) == _list_entries(index)
         index.flush()
 
-        assert sorted(model.items()) == _listed(index)
+        assert sorted(model.items()) == _list_entries(index)
         with self.again(index, path) as reopened:
-            assert sorted(model.items()) == _listed(reopened)
+            assert sorted(model.items()) == _list_entries(reopened)
 
     def test_equals_single_calls(self, index: EntryIndex) -> None:
-        """Each answer is the value that `availability` returns: equal groups, equal bytes."""
-        _filled(index, seed=4)
-        for name, found in index.availability_many():
-            alone = index.availability(name)
+        """Each listed value equals the one of `availability`, in its groups and its bytes."""
+        _fill(index, seed=4)
+        for ledger_id, listed in index.availability_many():
+            single = index.availability(ledger_id)
 
-            assert alone == found
-            assert alone.to_bytes() == found.to_bytes()
+            assert single == listed
+            assert single.to_bytes() == listed.to_bytes()
 
     def test_lists_some(self, index: EntryIndex, path: Path) -> None:
-        """Ledgers that are named come in unsigned order, each once, however they are given;
-        unknown ones have no entries and stay unknown."""
-        model = _filled(index, seed=5)
+        """Requested ledgers are listed in unsigned order, each once, in whatever order they are
+        passed; unknown ones have no entries and stay unknown."""
+        model = _fill(index, seed=5)
         rng = np.random.default_rng(6)
-        known = sorted(model)
+        known_ids = sorted(model)
 
         def asked(index: EntryIndex) -> None:
             for count in (0, 1, 5, 60):
-                some = [known[at] for at in rng.integers(0, len(known), count).tolist()]
-                some += [LedgerId(0, 1000 + count), LedgerId(2, 7), LedgerId(0, 2**62)]
-                expected = [(name, model.get(name, [])) for name in sorted(set(some))]
+                requested = [known_ids[i] for i in rng.integers(0, len(known_ids), count).tolist()]
+                requested += [LedgerId(0, 1000 + count), LedgerId(2, 7), LedgerId(0, 2**62)]
+                expected = [(ledger, model.get(ledger, [])) for ledger in sorted(set(requested))]
 
-                assert expected == _listed(index, some)
-                assert expected == _listed(index, iter(some), {})
-            assert known == index.ledgers()
+                assert expected == _list_entries(index, requested)
+                assert expected == _list_entries(index, iter(requested), {})
+            assert known_ids == index.ledgers()
 
         asked(index)
         with self.again(index, path) as reopened:
             asked(reopened)
 
     def test_numbers_and_names(self, index: EntryIndex) -> None:
-        """Plain numbers are ledgers of scope 0; what is no ledger id is refused at the call."""
+        """Plain numbers are ledgers of scope 0; the call refuses anything that is no ledger id."""
         index.put_many(7, [1, 2], [5, 6])
 
-        assert [(LedgerId(0, 7), [1, 2])] == _listed(index, [7, np.int64(7), LedgerId(0, 7)])
-        for wrong in (True, 1.0, "7", None):
+        assert [(LedgerId(0, 7), [1, 2])] == _list_entries(index, [7, np.int64(7), LedgerId(0, 7)])
+        for invalid in (True, 1.0, "7", None):
             with pytest.raises(InvalidArgument):
-                index.availability_many([wrong])  # type: ignore[list-item]
+                index.availability_many([invalid])  # type: ignore[list-item]
 
     def test_long_and_short(self, index: EntryIndex) -> None:
-        """Ledgers past the size at which a backend works in pieces lie between short ones."""
-        long = generators.striped(200_000, 1, 3, 2)
+        """Ledgers so long that a backend reads them in parts are listed between short ones."""
+        long_ids = generators.striped(200_000, 1, 3, 2)
         model = {LedgerId(0, number): [number, number + 2] for number in range(1, 9)}
         for number in (2, 5):
-            model[LedgerId(0, number)] = long.tolist()
-        for name, ids in model.items():
-            index.put_many(name, ids, [5] * len(ids))
+            model[LedgerId(0, number)] = long_ids.tolist()
+        for ledger_id, entry_ids in model.items():
+            index.put_many(ledger_id, entry_ids, [5] * len(entry_ids))
 
-        assert sorted(model.items()) == _listed(index)
-        assert [(LedgerId(0, 5), long.tolist())] == _listed(index, [5])
+        assert sorted(model.items()) == _list_entries(index)
+        assert [(LedgerId(0, 5), long_ids.tolist())] == _list_entries(index, [5])
 
     def test_deleted_and_changed(self, index: EntryIndex) -> None:
-        """Deleted ledgers are not listed, later entries are."""
-        model = _filled(index, seed=7)
-        for name in sorted(model)[::3]:
-            index.delete(name)
-            del model[name]
-        for name in sorted(model)[::2]:
-            index.put(name, 4000, 9)
-            model[name] = sorted({*model[name], 4000})
+        """Deleted ledgers are not listed; entries added later are."""
+        model = _fill(index, seed=7)
+        for ledger_id in sorted(model)[::3]:
+            index.delete(ledger_id)
+            del model[ledger_id]
+        for ledger_id in sorted(model)[::2]:
+            index.put(ledger_id, 4000, 9)
+            model[ledger_id] = sorted({*model[ledger_id], 4000})
 
-        assert sorted(model.items()) == _listed(index)
+        assert sorted(model.items()) == _list_entries(index)
 
     def test_deleted_meanwhile(self, index: EntryIndex) -> None:
-        """A ledger that goes while the answers are taken has the entries it had, or none; the
-        others are as they are."""
-        model = _filled(index, seed=8)
-        gone = sorted(model)[-1]
+        """A ledger deleted during a listing has its entries or none; others are unaffected."""
+        model = _fill(index, seed=8)
+        deleted = sorted(model)[-1]
         errors: dict[LedgerId, BkstoreError] = {}
-        listed = index.availability_many(errors=errors)
-        found = dict([next(listed)])
-        index.delete(gone)
-        found.update(listed)
+        listing = index.availability_many(errors=errors)
+        answers = dict([next(listing)])
+        index.delete(deleted)
+        answers.update(listing)
 
         assert {} == errors
-        assert sorted(model) == list(found)
-        assert found[gone].entries().tolist() in ([], model[gone])
-        assert [model[name] for name in sorted(model)[:-1]] == [
-            found[name].entries().tolist() for name in sorted(model)[:-1]
+        assert sorted(model) == list(answers)
+        assert answers[deleted].entries().tolist() in ([], model[deleted])
+        assert [model[ledger_id] for ledger_id in sorted(model)[:-1]] == [
+            answers[ledger_id].entries().tolist() for ledger_id in sorted(model)[:-1]
         ]
 
     @pytest.mark.parametrize("ledger", LEDGERS, ids=range(len(LEDGERS)))
     def test_nothing_is_here_at_first(self, index: EntryIndex, ledger: LedgerLike) -> None:
-        """A new index lists nothing; of unknown ledgers it says that nothing is here."""
+        """A new index lists no ledgers; requested unknown ones have no entries."""
         assert [] == list(index.availability_many())
         assert [] == list(index.availability_many([]))
         assert [(LedgerId.of(ledger), Availability())] == list(index.availability_many([ledger]))
 
     def test_closed_meanwhile(self, index: EntryIndex) -> None:
-        """Once the index is closed the answers end in `IllegalOperation`, which is no answer
-        about a ledger."""
+        """Closing the index ends a listing with `IllegalOperation`, not with errors of ledgers."""
         for number in range(800):
             index.put(number, 0, 5)
         errors: dict[LedgerId, BkstoreError] = {}
-        listed = index.availability_many(errors=errors)
-        next(listed)
+        listing = index.availability_many(errors=errors)
+        next(listing)
         index.close()
 
         with pytest.raises(IllegalOperation):
-            list(listed)
+            list(listing)
         assert {} == errors
