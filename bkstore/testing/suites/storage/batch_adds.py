@@ -113,9 +113,11 @@ class StorageBatchAddRules(StorageSuiteBase):
                 {entry: record(ledger, entry, bytes([i]) * (i + 5)) for entry in range(count + 1)}
                 for i in range(4)
             ]
+            # First all but the last entry in a batch, and the last entry alone.
             single_record = copies[3].pop(count)
             storage.add_batch(_make_batch(copies[0]).first(count), master_key=KEY)
             storage.add_entry(single_record)
+            # Then two more copies of each entry in one batch, and a copy of entry 2 alone.
             pairs = [*copies[1].items(), *copies[2].items()]
             storage.add_batch(
                 RecordBatch.of([data for _, data in pairs], [entry for entry, _ in pairs])

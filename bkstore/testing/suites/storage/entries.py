@@ -54,6 +54,7 @@ class StorageEntryRules(StorageSuiteBase):
                 for entry in model[ledger]:
                     storage.add_entry(record(ledger, entry))
         storage.flush()
+        # Unflushed entries for every second ledger; then every seventh ledger is deleted.
         for ledger in sorted(model)[::2]:
             model[ledger] += [7, 8]
             for entry in (7, 8):

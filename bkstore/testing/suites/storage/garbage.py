@@ -35,13 +35,13 @@ class StorageGarbageRules(StorageSuiteBase):
         between the entries of live ones.
         """
         storage = home.open(entry_log_size=LOG_SIZE)
-        names = [LedgerId.of(ledger)._replace(ledger=40 + i) for i, ledger in enumerate(LEDGERS)]
-        live = {ledger_id: records(ledger_id, range(0, 120, every), 150) for ledger_id in names}
+        ids = [LedgerId.of(ledger)._replace(ledger=40 + i) for i, ledger in enumerate(LEDGERS)]
+        live = {ledger_id: records(ledger_id, range(0, 120, every), 150) for ledger_id in ids}
         doomed = {
             ledger_id._replace(ledger=ledger_id.ledger + offset): records(
                 ledger_id._replace(ledger=ledger_id.ledger + offset), range(120), 150
             )
-            for ledger_id in names
+            for ledger_id in ids
             for offset in (10, 20)
         }
         for entry in range(120):
