@@ -99,7 +99,7 @@ def encode_batch(
 
 
 def _lac_of_each(lac: int | Int64Array, entries: Int64Array) -> Int64Array:
-    """Return each entry's LAC: `lac` if it is an array, else the highest of `lac` and earlier ids."""
+    """Return the LAC of each entry: as given, or the highest of `lac` and the ids before it."""
     lacs = np.asarray(lac)
     if lacs.shape not in ((), entries.shape) or lacs.dtype.kind != "i":
         raise InvalidArgument(f"LACs are an int or int64[{entries.size}], not {shown(lac)}")
