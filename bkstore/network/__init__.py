@@ -1,12 +1,12 @@
-"""A cluster over sockets: its client by service URI, and bookies that are found by one.
+"""A cluster over sockets: a client that takes a service URI, and bookies that register there.
 
-`client` has `Client`: read it first. It knows bookies by what they registered
-(`registrations`) and speaks to each by a `scoped_client`, which takes the protocol that a ledger
-needs; `audited_bookies` are those of a cluster as an audit asks them. On the other side
-`registered_bookie` has `RegisteredBookie`, a server that is registered;
-`cookie_check` decides whether a directory may be that bookie of that cluster, `disk_watch` and
-`checkpoints` whether it takes writes, `advertised` is what its registration says; `sanity` tests
-whether it works; `settings` reads what a `bk_server.conf` asks of it. Page: `docs/network.md`.
+`client` has `Client`: read it first. It finds bookies by their registrations (`registrations`) and
+reaches each by a `scoped_client`, which chooses the protocol that a ledger needs;
+`audited_bookies` reads lists of entries for audits. On the server's side `registered_bookie` has
+`RegisteredBookie`, a registered server; `cookie_check` decides whether a directory belongs to that
+bookie of that cluster, `disk_watch` and `checkpoints` whether it accepts writes, `advertised`
+builds its registration, `sanity` tests whether it works, `settings` reads a `bk_server.conf`.
+Page: `docs/network.md`.
 """
 
 from __future__ import annotations

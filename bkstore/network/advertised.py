@@ -1,7 +1,7 @@
-"""What a bookie of bkstore says of itself where it is registered.
+"""The registration of a bookie of bkstore.
 
-One endpoint as a real bookie's, and one property that real clients pass over: whether v3 has
-scopes and batch reads there.
+It has one endpoint, like a real bookie's, and one property, which real clients ignore: whether the
+bookie's v3 has scopes and batch reads.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ import ipaddress
 from bkstore.errors import InvalidArgument
 from bkstore.formats.metadata.service_info import ServiceInfo
 
-_PROPERTY, _EXTENDED = "bkstore-protocol", "v3-extended"
+_PROTOCOL_PROPERTY, _EXTENDED_PROTOCOL = "bkstore-protocol", "v3-extended"
 
 
 def advertised(host: str, port: int, *, tls: bool = False, extended: bool = False) -> ServiceInfo:
-    """Return what a bookie that listens there publishes.
+    """Return the registration of a bookie that listens there.
 
     >>> advertised("10.0.0.1", 3181, extended=True).properties
     {'bkstore-protocol': 'v3-extended'}
     """
-    properties = {_PROPERTY: _EXTENDED} if extended else {}
+    properties = {_PROTOCOL_PROPERTY: _EXTENDED_PROTOCOL} if extended else {}
     return ServiceInfo.at(host, port, tls=tls)._replace(properties=properties)
 
 
 def check_advertised(host: str) -> str:
-    """Return a host that clients may be told; `InvalidArgument` for one that stands for any.
+    """Return a host to advertise; raises `InvalidArgument` if it is a wildcard address.
 
     >>> check_advertised("10.0.0.1")
     '10.0.0.1'
@@ -36,7 +36,7 @@ def check_advertised(host: str) -> str:
 
 
 def means_any(host: str) -> bool:
-    """Return whether who listens there listens at all addresses of the machine.
+    """Return whether a host is a wildcard address: all addresses of the machine.
 
     >>> [means_any(host) for host in ("0.0.0.0", "0", "::", "", "127.0.0.1", "localhost")]
     [True, True, True, True, False, False]
@@ -50,5 +50,5 @@ def means_any(host: str) -> bool:
 
 
 def knows_scopes(info: ServiceInfo) -> bool:
-    """Return whether a bookie says that it serves ledgers of scopes other than 0."""
-    return info.properties.get(_PROPERTY) == _EXTENDED
+    """Return whether the registration says that the bookie serves scopes other than 0."""
+    return info.properties.get(_PROTOCOL_PROPERTY) == _EXTENDED_PROTOCOL

@@ -34,11 +34,10 @@ AT_A_TIME = 128
 """Maximum number of concurrent requests to a bookie."""
 
 PATIENCE = 10
-"""A bookie that does not respond is not asked again for this multiple of the time it took to fail.
-"""
+"""A bookie that does not respond is not asked for this multiple of the time it took to fail."""
 
 _MIN_BACKOFF_SECONDS = 0.1
-"""In seconds: a bookie that fails faster than this may be asked again at once."""
+"""A bookie that fails faster than this may be asked again at once."""
 
 _check_timeout = number(above=True)
 _ADVICE = ": a real bookie with db storage lists none; its directory would tell (%s=DIR)"
@@ -66,7 +65,6 @@ class AuditedBookies(Mapping[str, EntriesOfLedger], Closing):
         timeout: float = 5.0,
         **options: Any,
     ) -> None:
-        """Prepare the connections; connects to no bookie yet."""
         self._store = store
         self._directories = dict(directories or {})
         options |= {"timeout": _check_timeout("timeout", timeout), "window": 2 * AT_A_TIME}
@@ -79,13 +77,13 @@ class AuditedBookies(Mapping[str, EntriesOfLedger], Closing):
             return directory
         audited_bookie = self._audited.get(bookie)
         if audited_bookie is None:
-            if bookie not in self._names() or bookie not in self._registered:
+            if bookie not in self._registered_ids() or bookie not in self._registered:
                 raise KeyError(bookie)
             audited_bookie = AuditedBookie(bookie, self._registered)
             self._audited[bookie] = audited_bookie
         return audited_bookie
 
-    def _names(self) -> frozenset[str]:
+    def _registered_ids(self) -> frozenset[str]:
         return self._store.registered_bookies() or frozenset()
 
     def __iter__(self) -> Iterator[str]:
@@ -133,39 +131,39 @@ class AuditedBookie:
         if ledgers is None:
             raise IllegalOperation(f"bookie {self._name}: the protocol has no list of ledgers")
         ledger_ids = asked_for(ledgers)
-        found: dict[LedgerId, Availability] = {}
+        lists: dict[LedgerId, Availability] = {}
         failed: Errors = {}
         with self._lock:
             for start in range(0, len(ledger_ids), AT_A_TIME):
-                self._request_part(ledger_ids[start : start + AT_A_TIME], found, failed)
+                self._request_part(ledger_ids[start : start + AT_A_TIME], lists, failed)
         if errors is None and failed:
             raise next(iter(failed.values()))
         if errors is not None:
             errors.update(failed)
-        return ((ledger_id, found[ledger_id]) for ledger_id in ledger_ids if ledger_id in found)
+        return ((ledger_id, lists[ledger_id]) for ledger_id in ledger_ids if ledger_id in lists)
 
     def _request_part(
-        self, ledger_ids: list[LedgerId], found: dict[LedgerId, Availability], failed: Errors
+        self, ledger_ids: list[LedgerId], lists: dict[LedgerId, Availability], failed: Errors
     ) -> None:
         """Request the lists of some ledgers, and retry those that another's failure may have hit.
 
         If the connection is lost, or closed because of an invalid response, all requests under way
         fail. If every request failed, each half is retried separately, down to the single ledger
-        that is the cause. Fills `found` and `failed`.
+        that is the cause. Fills `lists` and `failed`.
         """
         # A bookie that did not respond before is not asked until its time is over.
         started = time.monotonic()
         if self._refusal is not None and started < self._refused_until:
             failed.update(dict.fromkeys(ledger_ids, self._refusal))
             return
-        failed.update(self._request_once(ledger_ids, found))
+        failed.update(self._request_once(ledger_ids, lists))
         to_retry = [
             ledger_id for ledger_id in ledger_ids if _failed_with_connection(failed.get(ledger_id))
         ]
         # Nothing arrived at all: probe whether the bookie responds.
         if len(to_retry) == len(ledger_ids):
             if all(isinstance(failed[ledger_id], BookieUnavailable) for ledger_id in ledger_ids):
-                refusal = self._probe_and_retry(to_retry.pop(), started, found, failed)
+                refusal = self._probe_and_retry(to_retry.pop(), started, lists, failed)
                 if refusal is not None:
                     failed.update(dict.fromkeys(ledger_ids, refusal))
                     return
@@ -177,12 +175,12 @@ class AuditedBookie:
             for ledger_id in retry_ids:
                 del failed[ledger_id]
             if retry_ids:
-                self._request_part(retry_ids, found, failed)
+                self._request_part(retry_ids, lists, failed)
 
     def _request_once(
-        self, ledger_ids: list[LedgerId], found: dict[LedgerId, Availability]
+        self, ledger_ids: list[LedgerId], lists: dict[LedgerId, Availability]
     ) -> Errors:
-        """Request some lists once; add them to `found`, return the errors of the others."""
+        """Request some lists once; add them to `lists`, return the errors of the others."""
         client = self._registered.get(self._name)
         if client is None:
             not_registered = BookieUnavailable(
@@ -193,19 +191,19 @@ class AuditedBookie:
             ledger_id for ledger_id in ledger_ids if client.extended or not ledger_id.scope
         ]
         failures: Errors = {}
-        found_before = len(found)
+        lists_before = len(lists)
         try:
             if supported_ids:
-                found.update(client.availability_many(supported_ids, failures))
+                lists.update(client.availability_many(supported_ids, failures))
         except (IllegalOperation, SystemRefused):  # closed, or an error of this machine
             raise
         except BkstoreError as error:
             failures |= {
                 ledger_id: error
                 for ledger_id in supported_ids
-                if ledger_id not in found and ledger_id not in failures
+                if ledger_id not in lists and ledger_id not in failures
             }
-        self._has_listed |= len(found) > found_before
+        self._has_listed |= len(lists) > lists_before
         if any(isinstance(error, BookieUnavailable) for error in failures.values()):
             self._registered.doubt(self._name)
         errors: Errors = {
@@ -236,7 +234,7 @@ class AuditedBookie:
         self,
         ledger: LedgerId,
         started: float,
-        found: dict[LedgerId, Availability],
+        lists: dict[LedgerId, Availability],
         failed: Errors,
     ) -> BkstoreError | None:
         """Probe a bookie that sent no list; return the error for all its ledgers, if it is to be
@@ -246,7 +244,7 @@ class AuditedBookie:
         except BookieUnavailable as error:
             return self._back_off(self._name_bookie(error), started)
         del failed[ledger]
-        failed.update(self._request_once([ledger], found))
+        failed.update(self._request_once([ledger], lists))
         list_error = failed.get(ledger)
         if not isinstance(list_error, BookieUnavailable):
             return None

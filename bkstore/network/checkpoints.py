@@ -1,7 +1,7 @@
-"""Checkpoints of a bookie that serves: made now and then, and what becomes of it when one fails.
+"""Checkpoints of a bookie that serves, which is read-only after a failed one.
 
-A full disk must not end a bookie that can still be read, nor let it take what it cannot keep: it
-is read-only until a checkpoint succeeds again. Source: `bookie/SyncThread`, which ends the bookie.
+With a full disk a bookie must go on serving reads, but not accept entries that it cannot store: it
+is read-only until a checkpoint succeeds. Source: `bookie/SyncThread`, which stops the bookie.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from bkstore.storage.bookie import Bookie
 
 
 class Checkpoints:
-    """Makes a bookie's checkpoints; `problem` says why it must be read-only, None if it need not.
+    """Makes a bookie's checkpoints; `problem` is why it must be read-only, None if it need not.
 
-    After a write that was refused (`WriteFailed`) everything is as before it, and the next
-    checkpoint that succeeds ends the problem. After a sync that failed nothing more is written:
-    then the problem stays until the bookie is opened anew. Threads: one calls `run`.
+    A refused write (`WriteFailed`) changes nothing, and the next successful checkpoint ends the
+    problem. After a failed sync nothing more is written: the problem stays until the bookie is
+    opened again. Threads: one calls `run`.
     """
 
     def __init__(self, bookie: Bookie) -> None:
@@ -26,27 +26,27 @@ class Checkpoints:
         """Checkpoints that failed."""
         self._bookie = bookie
         self.changed: Callable[[], object] = bool
-        """Called when the problem begins, and when it ends."""
-        self._places = self._positions()
+        """Called when a problem begins, and when it ends."""
+        self._last_positions = self._journal_positions()
 
     def run(self) -> None:
-        """Checkpoint if something was written since the last time, or if the last one failed."""
-        places = self._positions()
-        if places == self._places:
+        """Make a checkpoint if entries were written since the last one, or if that failed."""
+        positions = self._journal_positions()
+        if positions == self._last_positions:
             return
         problem = None
         try:
             self._bookie.checkpoint()
-            self._places = places
+            self._last_positions = positions
         except (BkstoreError, OSError) as error:
             problem = f"a checkpoint failed: {error}"
             self.failures += 1
-        self._tell(problem)
+        self._set_problem(problem)
 
-    def _tell(self, problem: str | None) -> None:
-        before, self.problem = self.problem, problem
-        if (before is None) != (problem is None):
+    def _set_problem(self, problem: str | None) -> None:
+        old_problem, self.problem = self.problem, problem
+        if (old_problem is None) != (problem is None):
             self.changed()
 
-    def _positions(self) -> list[object]:
+    def _journal_positions(self) -> list[object]:
         return [journal.position for journal in self._bookie.journals]

@@ -24,21 +24,20 @@ class Client(ClusterClient, Closing):
     """A client of a cluster: it creates, writes, reads, recovers and deletes ledgers.
 
     `store` is a service URI (``zk+hierarchical://host:2181/ledgers``), the directory of a store, or
-    a `MetadataStore`, which stays open. Bookies are found by their registrations: bkstore's own and
-    real ones, for ledgers of scope 0; for other scopes bkstore's own. Bookies are asked side by
-    side, and appends are pipelined: `LedgerHandle.append_many` has up to `options.window` entries
-    under way, appends of several threads go together. An append returns when A bookies of its
-    write set have it; answers that come later are waited for by `close` only.
+    a `MetadataStore`, which stays open. Bookies are found by their registrations: for ledgers of
+    scope 0 any, for other scopes bkstore's own. Requests to several bookies are concurrent, and
+    appends pipelined: `LedgerHandle.append_many` has up to `options.window` entries in flight, and
+    appends of several threads share requests. An append returns when A bookies of its write set
+    have acknowledged it; only `close` waits for later responses.
 
-    `timeout` is how many seconds connecting to a bookie and each answer may take; `tls` is the
-    context that connections are encrypted with, `sasl` the user that they authenticate as.
-    `threads` ask bookies at a time, and as many send appends. Raises as `open_store`:
-    `MetadataUnavailable` where no ZooKeeper answers, `UnsupportedLayout` where there is no
-    cluster. No bookie is asked until one is needed.
+    `timeout` limits the seconds of connecting to a bookie and of each response; `tls` is the
+    context of encrypted connections, `sasl` the user to authenticate as. Up to `threads` threads
+    send requests, and as many appends. Raises what `open_store` raises: `MetadataUnavailable` if no
+    ZooKeeper responds, `UnsupportedLayout` if there is no cluster. Connects to bookies when needed.
 
-    Threads: safe. `close` ends the connections, not ledgers that are open. Before, it lets each
-    bookie have the appends that wait for it, until that is done or the bookie fails: an entry whose
-    W - A other replicas are slow has them nevertheless.
+    Threads: safe. `close` ends the connections, but does not close ledgers. First it sends each
+    bookie the appends that are queued for it, unless the bookie fails: so an entry reaches its slow
+    W - A other replicas too.
 
     >>> import tempfile
     >>> from bkstore import Bookie
@@ -86,10 +85,9 @@ class Client(ClusterClient, Closing):
         )
 
     def close(self) -> None:
-        """Send the appends that wait for their bookies, then end connections and threads.
+        """Send the queued appends, then end connections and threads. Idempotent.
 
-        A bookie that gives no answer holds this up for `timeout` seconds. Reads that are under
-        way end with an error. Idempotent.
+        Waits up to `timeout` seconds for a bookie that does not respond. Reads in flight fail.
         """
         self._workers.finish()
         self.bookies.close()

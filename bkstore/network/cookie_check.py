@@ -1,9 +1,9 @@
-"""Whether directories are those of this bookie, in this cluster.
+"""Checks that directories belong to this bookie, in this cluster.
 
-The cookie in the directories and the one in the store must say the same. A bookie that lost its
-disk, and would answer "no such entry" for what it had acknowledged, is kept from starting so; so
-is one of another cluster. Source: `bookie/LegacyCookieValidation`; order: VERSION files are
-written first, then the store's cookie.
+The cookies in the directories and the one in the store must be equal. So a bookie that lost a disk,
+and would answer "no such entry" for entries that it has acknowledged, does not start; nor does one
+of another cluster. Source: `bookie/LegacyCookieValidation`; order: VERSION files are written first,
+then the store's cookie.
 """
 
 from __future__ import annotations
@@ -21,58 +21,59 @@ def check_in(
 ) -> str | None:
     """Return the cluster's instance id if the bookie may start on these directories.
 
-    A new bookie, with no cookie in either place, gets one in both. Where a first start was
-    interrupted between the two, and nothing is stored yet, the second is written. Raises
-    `UnsupportedLayout` for cookies that differ, that only one side has, or of another bookie or
-    cluster; nothing is changed then. `InvalidArgument` for an id that real clients refuse.
+    A new bookie, with a cookie neither here nor in the store, gets both. If a first start was
+    interrupted between the two writes, and nothing is stored yet, both are written again. Raises
+    `UnsupportedLayout`, without changing anything, if the cookies differ, one is missing, or they
+    are of another bookie or cluster; `InvalidArgument` for an id that real clients refuse.
     """
     check_bookie_id(bookie)
     instance = store.instance_id()
     place.check_cookie(bookie, instance)
-    known = store.cookie(bookie)
-    where = place.all[0]
+    cluster_cookie = store.cookie(bookie)
+    first_dir = place.all[0]
     if place.cookie is None:
-        if known is not None:
+        if cluster_cookie is not None:
             raise UnsupportedLayout(
-                f"{where}: no cookie here, while the cluster has one of bookie {bookie!r}: a disk "
-                "that is not mounted, or another bookie's id?"
+                f"{first_dir}: no cookie here, while the cluster has one of bookie {bookie!r}: a "
+                "disk that is not mounted, or another bookie's id?"
             )
         if place.holds_anything():
-            raise UnsupportedLayout(f"{where}: holds data, but no cookie says whose")
-        _write_both(store, place, bookie, instance, files)
-    elif known is None:
+            raise UnsupportedLayout(f"{first_dir}: holds data, but no cookie says whose")
+        _write_both_cookies(store, place, bookie, instance, files)
+    elif cluster_cookie is None:
         if place.holds_anything():
             raise UnsupportedLayout(
-                f"{where}: the cookie of bookie {bookie!r} is here, and not in the cluster: was it "
-                "taken out of it?"
+                f"{first_dir}: the cookie of bookie {bookie!r} is here, and not in the cluster: "
+                "was it taken out of it?"
             )
-        _write_both(store, place, bookie, instance, files)
+        _write_both_cookies(store, place, bookie, instance, files)
     else:
-        _check_same(place, place.cookie, known.cookie)
+        _check_same_cookies(place, place.cookie, cluster_cookie.cookie)
     return instance
 
 
-def _write_both(
+def _write_both_cookies(
     store: ZooKeeperStore,
-    place: OwnedDirectories,
-    bookie: str,
+    dirs: OwnedDirectories,
+    bookie_id: str,
     instance: str | None,
     files: Files,
 ) -> None:
-    for current in place.all:
+    for current in dirs.all:
         files.makedirs(current)
-    store.write_cookie(bookie, place.write_cookie(bookie, instance, files))
+    store.write_cookie(bookie_id, dirs.write_cookie(bookie_id, instance, files))
 
 
-def _check_same(place: OwnedDirectories, here: Cookie, known: Cookie) -> None:
-    for current in place.without_cookie():
+def _check_same_cookies(dirs: OwnedDirectories, local: Cookie, stored: Cookie) -> None:
+    for current in dirs.without_cookie():
         raise UnsupportedLayout(
-            f"{current}: no cookie here, while the cluster has one of bookie {known.bookie_id!r}: "
+            f"{current}: no cookie here, while the cluster has one of bookie {stored.bookie_id!r}: "
             "a disk that is not mounted?"
         )
-    for name in ("bookie_id", "journal_dirs", "ledger_dirs", "index_dirs", "instance_id"):
-        mine, theirs = getattr(here, name), getattr(known, name)
-        if mine != theirs:
+    for field in ("bookie_id", "journal_dirs", "ledger_dirs", "index_dirs", "instance_id"):
+        local_value, stored_value = getattr(local, field), getattr(stored, field)
+        if local_value != stored_value:
             raise UnsupportedLayout(
-                f"{place.all[0]}: the cookie says {name} {mine!r}, the cluster's {theirs!r}"
+                f"{dirs.all[0]}: the cookie says {field} {local_value!r}, the cluster's "
+                f"{stored_value!r}"
             )

@@ -1,4 +1,4 @@
-"""Whether a bookie has room to write: `LedgerDirsMonitor`, and what else ends its writes."""
+"""Whether a bookie can accept writes: full disks (`LedgerDirsMonitor`), failed journals."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from bkstore.arguments import check_fields, number, truth
 from bkstore.errors import InvalidArgument, ReadOnlyError
 from bkstore.storage.bookie import Bookie
 
-_share = number(0.0, 1.0, above=True)
-_FIELDS = {
-    "full": _share,
-    "writable_again": _share,
+_check_share = number(0.0, 1.0, above=True)
+_FIELD_CHECKS = {
+    "full": _check_share,
+    "writable_again": _check_share,
     "interval": number(above=True),
     "any_full": truth,
 }
@@ -24,10 +24,9 @@ _FIELDS = {
 @dataclass(frozen=True, kw_only=True)
 class DiskOptions:
     """When a bookie becomes read-only. `full` is `diskUsageThreshold`, `writable_again`
-    `diskUsageLwmThreshold`, both as a share of the disk; `interval` is `diskCheckInterval`, in
-    seconds. With `any_full` (`readOnlyModeOnAnyDiskFullEnabled`) one full disk is enough, else
-    all must be. `InvalidArgument` where `writable_again` is above `full`.
-    """
+    `diskUsageLwmThreshold`, both shares of the disk; `interval` is `diskCheckInterval`, in seconds.
+    With `any_full` (`readOnlyModeOnAnyDiskFullEnabled`) one full disk is enough, otherwise all must
+    be full. Raises `InvalidArgument` if `writable_again` is above `full`."""
 
     full: float = 0.95
     writable_again: float = 0.95
@@ -35,19 +34,19 @@ class DiskOptions:
     any_full: bool = True
 
     def __post_init__(self) -> None:
-        check_fields(self, _FIELDS)
+        check_fields(self, _FIELD_CHECKS)
         if self.writable_again > self.full:
             raise InvalidArgument("writable_again is above full")
 
 
 def used_share(path: Path) -> float:
-    """Return how much of the disk that a directory lies on is used, 0..1."""
+    """Return the used share of a directory's disk, 0..1."""
     usage = shutil.disk_usage(path)
     return 1 - usage.free / usage.total if usage.total else 1.0
 
 
 class DiskWatch:
-    """Tells whether a bookie should take writes. `used` is the share of a directory's disk."""
+    """Checks whether a bookie can accept writes; `used` returns the used share of a disk."""
 
     def __init__(
         self, bookie: Bookie, limits: DiskOptions, used: Callable[[Path], float] = used_share
@@ -56,13 +55,13 @@ class DiskWatch:
         self._limits = limits
         self._used = used
         self.is_full = False
-        """Whether a ledger directory was on a full disk at the last look."""
+        """Whether a ledger directory was on a full disk at the last check."""
 
     def reason(self, read_only: bool) -> str | None:
-        """Return why the bookie must be read-only, None if it need not.
+        """Return why the bookie must be read-only, None if it need not; `read_only` is its state.
 
-        It must while a ledger directory is on a full disk (each of them, by its limits), and for
-        good once a sync of its files has failed.
+        It must while a ledger directory is on a full disk (or all are, by the limits), and for good
+        after a failed sync. Sets `is_full`.
         """
         try:
             for path in self._bookie.storage.paths:
@@ -73,13 +72,13 @@ class DiskWatch:
             return "a journal failed"
         limit = self._limits.writable_again if read_only else self._limits.full
         try:
-            shares = [self._used(current) for current in self._bookie.place.ledger]
+            used_shares = [self._used(current) for current in self._bookie.place.ledger]
         except OSError as error:
             return f"{error.filename}: {os.strerror(error.errno or 0)}"
-        self.is_full = max(shares) > limit
-        if min(shares) > limit:
-            return f"all disks of ledger directories are full: {min(shares):.1%} used"
-        if max(shares) > limit and self._limits.any_full:
-            fullest = self._bookie.place.ledger[shares.index(max(shares))].parent
-            return f"{fullest}: its disk is full: {max(shares):.1%} used"
+        self.is_full = max(used_shares) > limit
+        if min(used_shares) > limit:
+            return f"all disks of ledger directories are full: {min(used_shares):.1%} used"
+        if max(used_shares) > limit and self._limits.any_full:
+            fullest = self._bookie.place.ledger[used_shares.index(max(used_shares))].parent
+            return f"{fullest}: its disk is full: {max(used_shares):.1%} used"
         return None

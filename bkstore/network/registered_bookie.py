@@ -1,4 +1,4 @@
-"""RegisteredBookie: a bookie that serves, and that the clients of a cluster find.
+"""RegisteredBookie: a bookie that serves, registered so that the clients of a cluster find it.
 
 Source: `bookie/BookieStateManager`, `server/Main`.
 """
@@ -36,16 +36,16 @@ _check_collector = optional(instance(BackgroundCollector))
 
 
 class RegisteredBookie(Closing):
-    """A server's registration: made when this is made, gone when it is closed.
+    """A server's registration, from the constructor's call until `close`.
 
-    It is made again when the session expires, which the bookie survives. While its disks are full
-    (`limits`, looked at every `interval` seconds) it is registered as read-only and refuses adds
-    but those of recoveries; reads go on. Its `collector` collects garbage beside its work: ledgers
-    that the cluster no longer has go by themselves. `advertise` is the host that clients are told,
-    by default where the server listens. Raises as `ZooKeeperStore.register`: `IllegalOperation` if
-    another session keeps the bookie registered for longer than the session timeout.
+    If the session expires, the bookie registers again. While its disks are full (`limits`, checked
+    every `interval` seconds) it is registered as read-only and refuses adds except those of
+    recoveries; reads go on. Its `collector` removes ledgers that the cluster has deleted, in the
+    background. `advertise` is the host for clients, by default where the server listens. Raises
+    what `ZooKeeperStore.register` raises: `IllegalOperation` if another session keeps the bookie
+    registered for longer than the session timeout.
 
-    `open` makes all of it: bookie, server, registration. Threads: safe.
+    `open` opens the bookie, the server and the registration. Threads: safe.
     """
 
     def __init__(
@@ -62,14 +62,12 @@ class RegisteredBookie(Closing):
         problem: Callable[[], str | None] = lambda: None,
         changed: Callable[[str | None], object] = bool,
     ) -> None:
-        """Register a server that has started.
+        """Register a started server; start `collector` and the thread that checks the disks.
 
-        Without `collector` one with a bookie's own settings is made. It is started here, and
-        closed by `close`.
-
-        `used` returns the share of a directory's disk, `problem` what else makes the bookie
-        read-only. `changed` is called with the reason whenever the bookie has become read-only,
-        at the start too, and with None when it is writable again.
+        The default `collector` has the bookie's own settings. `used` returns the used share of a
+        directory's disk, `problem` another reason to be read-only, or None. `changed` is called
+        with the reason when the bookie becomes read-only, at the start too, and with None when it
+        is writable again.
         """
         self.server = server
         self.bookie = server.bookie
@@ -80,10 +78,10 @@ class RegisteredBookie(Closing):
         )
         self._problem = problem
         self._changed = changed
-        self._wanted: str | None = None
+        self._operator_reason: str | None = None
         self._resources = ExitStack()
         self._lock = threading.Lock()
-        self._ended = threading.Event()
+        self._stop = threading.Event()
         reason = problem() or self._watch.reason(False)
         server.read_only = reason is not None
         host = check_advertised(advertise or server.address.host)
@@ -92,7 +90,7 @@ class RegisteredBookie(Closing):
         if reason is not None:
             _log.warning("bookie %s: %s", self.bookie.bookie_id, reason)
             changed(reason)
-        self._thread = threading.Thread(target=self._run, name="bkstore-disks", daemon=True)
+        self._thread = threading.Thread(target=self._watch_disks, name="bkstore-disks", daemon=True)
         self._thread.start()
         self.collector.note_space(self._watch.is_full)
         self.collector.start()
@@ -115,16 +113,16 @@ class RegisteredBookie(Closing):
         server: dict[str, Any] | None = None,
         **registration: Any,
     ) -> Self:
-        """Open a bookie's directory, serve it and register it; `close` undoes it all.
+        """Open a bookie's directory, serve it and register it; `close` undoes all of it.
 
-        `store` is a service URI, or a store that stays open. The id of a new bookie is
-        ``advertise:port`` unless it is given; a directory that has a cookie has its id. In this
-        order: cookies are compared (`cookie_check`), the journal is replayed, the port is opened,
-        the bookie is registered. `garbage` are the settings of garbage collection; `server` has
-        further arguments of `BookieServer`, `registration` those of the class. Raises as
-        `check_in`, `Bookie.open` and the class; what was begun is undone.
+        `store` is a service URI, or a store that stays open. A directory with a cookie keeps its
+        id; a new bookie is called `bookie_id`, by default ``advertise:port``. In this order:
+        compares cookies (`cookie_check`), replays the journal, opens the port, registers.
+        `garbage` are the settings of garbage collection, `server` further arguments of
+        `BookieServer`, `registration` those of the class. Raises what `check_in`, `Bookie.open`
+        and the class raise, after undoing the steps before.
         """
-        check_advertised(advertise or host)  # before anything is made
+        check_advertised(advertise or host)  # before any side effect
         with ExitStack() as undo:
             if isinstance(store, str):
                 store = undo.enter_context(ZooKeeperStore(store))
@@ -140,21 +138,21 @@ class RegisteredBookie(Closing):
                     journal=journal,
                 )
             )
-            arguments = server or {}
-            serving = undo.enter_context(
-                BookieServer(bookie, host, port, extended=extended, **arguments)
+            server_arguments = server or {}
+            bookie_server = undo.enter_context(
+                BookieServer(bookie, host, port, extended=extended, **server_arguments)
             )
-            made = cls(
+            registered = cls(
                 store,
-                serving,
+                bookie_server,
                 advertise=advertise,
                 extended=extended,
-                tls=arguments.get("tls") is not None,
+                tls=server_arguments.get("tls") is not None,
                 collector=BackgroundCollector(bookie, store, garbage),
                 **registration,
             )
-            made._resources = undo.pop_all()
-            return made
+            registered._resources = undo.pop_all()
+            return registered
 
     def __repr__(self) -> str:
         """Return the bookie's id, where it listens, and whether it is read-only."""
@@ -168,25 +166,26 @@ class RegisteredBookie(Closing):
 
     @property
     def problem(self) -> BkstoreError | None:
-        """Why it is not registered now, None while it is as far as is known."""
+        """Why it is not registered now, None while it is, as far as is known."""
         return self._registration.problem
 
     def check_disks(self) -> str | None:
-        """Become read-only, or writable again, as the disks say; return why it is read-only.
+        """Become read-only, or writable again, by the disks' state; return why it is read-only.
 
-        Clients hear of it before the first add that is refused, or after the last.
+        The registration becomes read-only before the server refuses adds, and writable after the
+        server accepts them.
         """
         with self._lock:
-            reason = self._wanted or self._problem() or self._watch.reason(self.read_only)
+            reason = self._operator_reason or self._problem() or self._watch.reason(self.read_only)
             self.collector.note_space(self._watch.is_full)
-            if self._ended.is_set() or (reason is not None) == self.read_only:
+            if self._stop.is_set() or (reason is not None) == self.read_only:
                 return reason
             _log.warning("bookie %s: %s", self.bookie.bookie_id, reason or "writable again")
-            if reason is None:  # taken before it is promised
+            if reason is None:  # accept adds before the registration says so
                 self.server.read_only = False
             try:
                 self._registration.set_read_only(reason is not None)
-            except BkstoreError as error:  # it goes on trying
+            except BkstoreError as error:  # the registration retries
                 _log.warning("bookie %s: registered later: %s", self.bookie.bookie_id, error)
             self.server.read_only = reason is not None
             self._changed(reason)
@@ -195,29 +194,29 @@ class RegisteredBookie(Closing):
     def set_read_only(self, wanted: bool) -> str | None:
         """Be read-only until this is called with False; return why it is read-only.
 
-        As by `check_disks`: what else makes it read-only holds besides.
+        Other reasons keep it read-only as well: see `check_disks`.
         """
-        self._wanted = READ_ONLY_BY_ORDER if truth("wanted", wanted) else None
+        self._operator_reason = READ_ONLY_BY_ORDER if truth("wanted", wanted) else None
         return self.check_disks()
 
-    def _run(self) -> None:
-        while not self._ended.wait(self.limits.interval):
+    def _watch_disks(self) -> None:
+        while not self._stop.wait(self.limits.interval):
             try:
                 self.check_disks()
             except BkstoreError as error:
                 _log.warning("bookie %s: %s", self.bookie.bookie_id, error)
 
     def close(self) -> None:
-        """Take the bookie from the registered ones, then stop what `open` started. Idempotent."""
+        """Unregister the bookie, then close what `open` opened. Idempotent."""
         with self._lock:
-            if self._ended.is_set():
+            if self._stop.is_set():
                 return
-            self._ended.set()
+            self._stop.set()
         self._thread.join()
         with self._resources:
             try:
                 self._registration.close()
-            except MetadataUnavailable as error:  # it goes with the session
+            except MetadataUnavailable as error:  # the registration expires with the session
                 _log.warning("bookie %s: %s", self.bookie.bookie_id, error)
             finally:
                 self.collector.close()
@@ -233,24 +232,24 @@ def cluster_bookie(
     options: StorageOptions | None = None,
     journal: JournalOptions | None = None,
 ) -> Bookie:
-    """Open the directory of a bookie of a cluster, once its cookies have been compared.
+    """Open the directory of a cluster's bookie, after comparing its cookies.
 
-    `bookie_id` is what the bookie must be called; without it, one that has a cookie keeps its id
-    and another is called `new_id`. Raises as `check_in` and `Bookie.open`.
+    `bookie_id` is the id it must have; without it, a directory with a cookie keeps its id, and a
+    new bookie gets `new_id`. Raises what `check_in` and `Bookie.open` raise.
     """
-    place = OwnedDirectories.of_path(path)
-    name = bookie_id or (new_id if place.cookie is None else place.cookie.bookie_id)
-    if name is None:
+    dirs = OwnedDirectories.of_path(path)
+    id_in_cluster = bookie_id or (new_id if dirs.cookie is None else dirs.cookie.bookie_id)
+    if id_in_cluster is None:
         raise InvalidArgument("a new bookie needs an id, or a port that makes one")
-    cluster = check_in(store, place, name)
+    instance_id = check_in(store, dirs, id_in_cluster)
     return Bookie.open(
         None,
         storage,
-        ledger_dirs=place.ledger,
-        journal_dirs=place.journal,
-        index_dirs=None if place.index == place.ledger else place.index,
-        bookie_id=name,
-        instance_id=cluster,
+        ledger_dirs=dirs.ledger,
+        journal_dirs=dirs.journal,
+        index_dirs=None if dirs.index == dirs.ledger else dirs.index,
+        bookie_id=id_in_cluster,
+        instance_id=instance_id,
         options=options,
         journal=journal,
     )

@@ -1,7 +1,7 @@
-"""RegisteredBookies: the bookies of a cluster by id, where their registrations say they are.
+"""RegisteredBookies: clients of a cluster's bookies by id, at their registered addresses.
 
-A registration that cannot be read concerns that bookie only: it is as one that is down, and gets
-no new ledgers. (Real clients wait there for ever.) Source: `discover/ZKRegistrationClient`,
+A bookie with an unreadable registration is treated as down, and gets no new ledgers. (Real clients
+wait for it for ever.) Source: `discover/ZKRegistrationClient`,
 `client/DefaultBookieAddressResolver`.
 """
 
@@ -25,48 +25,48 @@ from bkstore.network.scoped_client import ScopedClient
 
 _log = logging.getLogger(__name__)
 
-_THREADS = 16
-_PAUSE = 0.2
-_PATIENCE = 1.0
-"""Seconds to wait for news of a bookie whose address was known."""
+_MAX_THREADS = 16
+_LOOKUP_INTERVAL = 0.2  # seconds until an unchanged registration is read again
+_MAX_LOOKUP_WAIT = 1.0
+"""Seconds to wait for the new address of a bookie, before its known one is used again."""
 
 
 @runtime_checkable
-class _TellsAddresses(Protocol):
-    """A store that has what bookies registered."""
+class _HasServiceInfo(Protocol):
+    """A store with the registrations of bookies."""
 
     def service_info(self, bookie: str) -> ServiceInfo | None: ...
 
 
 class RegisteredBookies(Mapping[str, ScopedClient], Closing):
-    """A `ScopedClient` for each bookie that is registered, made when it is first asked for.
+    """A `ScopedClient` for each registered bookie, created when it is first requested.
 
-    A bookie is where the endpoint ``bookie-rpc`` of its registration says; one that registered
-    nothing, as old ones and those of stores without addresses, is where its id ``host:port`` says.
-    Others are no bookies here (`KeyError`). Whoever cannot reach one says so by `doubt`: then its
-    registration is read again at the next call; where it said nothing new, not within the next
-    fifth of a second. Without an answer in a second the known address stays until there is one.
-    `options` are those of `WireClient`.
+    A bookie's address is the endpoint ``bookie-rpc`` of its registration; if that is empty, as for
+    old bookies and stores without addresses, its id ``host:port``. Bookies without address are not
+    in the mapping (`KeyError`). Call `doubt` for a bookie that cannot be reached: its registration
+    is read again at the next access, but if unchanged, not within the next fifth of a second. The
+    known address is used until the store responds, after waiting a second. `options` are those of
+    `WireClient`.
 
     Threads: safe. Fork: as `WireClient`.
     """
 
-    __hash__ = object.__hash__  # for `forks`: each is one by itself
+    __hash__ = object.__hash__  # identity, not the mapping's equality, for `forks`
 
     def __init__(self, store: MetadataStore, **options: Any) -> None:
         self._store = store
         self._options = options
         self._clients: dict[str, ScopedClient] = {}
         self._doubted: set[str] = set()
-        self._looked: dict[str, float] = {}
-        self._looks: dict[str, Future[ScopedClient | None]] = {}
+        self._lookup_times: dict[str, float] = {}
+        self._lookups: dict[str, Future[ScopedClient | None]] = {}
         self._closed = False
-        self._workers = Workers(_THREADS)
+        self._workers = Workers(_MAX_THREADS)
         self._lock = Lock()
         forks.register(self)
 
     def _forked(self) -> None:
-        self._looks.clear()  # the threads that look are the parent's
+        self._lookups.clear()  # their threads run in the parent only
         self._lock = Lock()
 
     # -- as a mapping
@@ -75,45 +75,44 @@ class RegisteredBookies(Mapping[str, ScopedClient], Closing):
         with self._lock:
             self._check_open()
             known = self._clients.get(bookie)
-            recent = time.monotonic() < self._looked.get(bookie, 0.0) + _PAUSE
-            if known is not None and (recent or bookie not in self._doubted):
+            is_recent = time.monotonic() < self._lookup_times.get(bookie, 0.0) + _LOOKUP_INTERVAL
+            if known is not None and (is_recent or bookie not in self._doubted):
                 return known
-        found = self._told(bookie) if known is None else self._news(bookie, known)
-        if found is None:
+        client = self._read_client(bookie) if known is None else self._refresh(bookie, known)
+        if client is None:
             raise KeyError(bookie)
-        return found
+        return client
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted(self._names(self._store.registered_bookies() or frozenset())))
+        return iter(sorted(self._clients_of(self._store.registered_bookies() or frozenset())))
 
     def __len__(self) -> int:
         return len(list(iter(self)))
 
     def doubt(self, name: str) -> None:
-        """Read this bookie's registration again before it is asked again."""
+        """Have this bookie's registration read again at the next access."""
         with self._lock:
             self._doubted.add(name)
 
     def moved(self, names: Iterable[str]) -> bool:
-        """Look at once where doubted ones of these are; return whether one is elsewhere now."""
+        """Read the registrations of doubted ones of these now; return whether a client changed."""
         with self._lock:
-            before = {name: self._clients.get(name) for name in names if name in self._doubted}
-        return any(self.get(name) is not client for name, client in before.items())
+            old_clients = {name: self._clients.get(name) for name in names if name in self._doubted}
+        return any(self.get(name) is not client for name, client in old_clients.items())
 
     def writable(self, scope: int = 0) -> frozenset[str]:
-        """Return the bookies that may take a ledger of a scope: writable, with an address, and,
-        for scopes other than 0, with a registration that says that they know them."""
-        found = self._names(self._store.writable_bookies() or frozenset())
-        return frozenset(each for each, client in found.items() if client.extended or not scope)
+        """Return the bookies for new ledgers of a scope: writable, with an address, and for scopes
+        other than 0 `extended`."""
+        clients = self._clients_of(self._store.writable_bookies() or frozenset())
+        return frozenset(key for key, client in clients.items() if client.extended or not scope)
 
-    def _names(self, names: frozenset[str]) -> dict[str, ScopedClient]:
-        wanted = sorted(names)
-        found = self._workers.each(self.get, wanted)
-        return {name: client for name, client in zip(wanted, found) if client is not None}
+    def _clients_of(self, bookies: frozenset[str]) -> dict[str, ScopedClient]:
+        sorted_ids = sorted(bookies)
+        clients = self._workers.each(self.get, sorted_ids)
+        return {key: client for key, client in zip(sorted_ids, clients) if client is not None}
 
     def close(self) -> None:
-        """Close every client that was made. Idempotent; a bookie that is asked for later is
-        `IllegalOperation`."""
+        """Close all clients. Idempotent; later accesses raise `IllegalOperation`."""
         self._workers.close()
         with self._lock:
             self._closed = True
@@ -127,40 +126,40 @@ class RegisteredBookies(Mapping[str, ScopedClient], Closing):
 
     # -- registrations
 
-    def _news(self, bookie: str, known: ScopedClient) -> ScopedClient:
-        """Return the client of a bookie that could not be reached, at its address of now."""
+    def _refresh(self, bookie: str, known: ScopedClient) -> ScopedClient:
+        """Return the client of a doubted bookie, for its new address if it arrives in time."""
         with self._lock:
-            look = self._looks.get(bookie)
-            if look is None:
-                look = self._looks[bookie] = self._workers.start(self._look, bookie)
+            lookup = self._lookups.get(bookie)
+            if lookup is None:
+                lookup = self._lookups[bookie] = self._workers.start(self._look_up, bookie)
         try:
-            found = look.result(_PATIENCE)
+            new_client = lookup.result(_MAX_LOOKUP_WAIT)
         except (TimeoutError, BkstoreError) as error:
             _log.info("bookie %s: no news of its address: %s", bookie, error)
-            found = None
+            new_client = None
         with self._lock:
             self._check_open()
             self._doubted.discard(bookie)
-            now = found or self._clients.get(bookie, known)
-            if now is known:
-                self._looked[bookie] = time.monotonic()
-            return now
+            client = new_client or self._clients.get(bookie, known)
+            if client is known:
+                self._lookup_times[bookie] = time.monotonic()
+            return client
 
-    def _look(self, bookie: str) -> ScopedClient | None:
-        """Read a registration: what it says holds from now on, whoever waits for it still."""
+    def _look_up(self, bookie: str) -> ScopedClient | None:
+        """Read a registration, and keep its client even if `_refresh` no longer waits for it."""
         try:
-            return self._told(bookie)
+            return self._read_client(bookie)
         finally:
             with self._lock:
-                self._looks.pop(bookie, None)
+                self._lookups.pop(bookie, None)
 
-    def _told(self, bookie: str) -> ScopedClient | None:
-        info = self._info(bookie)
-        return None if info is None else self._client(bookie, info)
+    def _read_client(self, bookie: str) -> ScopedClient | None:
+        info = self._read_registration(bookie)
+        return None if info is None else self._client_for(bookie, info)
 
-    def _info(self, bookie: str) -> ServiceInfo | None:
-        """Return what a bookie registered, None if nothing that can be read."""
-        if not isinstance(self._store, _TellsAddresses):
+    def _read_registration(self, bookie: str) -> ServiceInfo | None:
+        """Return a bookie's registration, None if there is none or it is unreadable."""
+        if not isinstance(self._store, _HasServiceInfo):
             return decode_service_info(b"", bookie)
         try:
             return self._store.service_info(bookie)
@@ -168,8 +167,8 @@ class RegisteredBookies(Mapping[str, ScopedClient], Closing):
             _log.warning("bookie %s is passed over: %s", bookie, error)
             return None
 
-    def _client(self, bookie: str, info: ServiceInfo) -> ScopedClient | None:
-        """Return the client for a registration: the one there is, if it says what it said."""
+    def _client_for(self, bookie: str, info: ServiceInfo) -> ScopedClient | None:
+        """Return the client for a registration: the existing one, if the address is unchanged."""
         address, extended = info.address, knows_scopes(info)
         if address is None:
             return None
@@ -179,11 +178,11 @@ class RegisteredBookies(Mapping[str, ScopedClient], Closing):
             if known is not None and (known.address, known.extended) == (address, extended):
                 return known
             try:
-                made = ScopedClient(bookie, address, extended=extended, **self._options)
+                new_client = ScopedClient(bookie, address, extended=extended, **self._options)
             except InvalidArgument as error:
                 _log.warning("bookie %s is passed over: %s", bookie, error)
                 return None
-            self._clients[bookie] = made
+            self._clients[bookie] = new_client
         if known is not None:
             known.close()
-        return made
+        return new_client

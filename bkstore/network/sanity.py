@@ -1,4 +1,4 @@
-"""A sanity test of a bookie that serves: a ledger of its own is written, read and deleted.
+"""A sanity test of a bookie that serves: writes, reads and deletes a ledger on it alone.
 
 Source: `tools/cli/commands/bookie/SanityTestCommand`, with its ledger: one bookie, ten entries.
 """
@@ -13,7 +13,7 @@ from bkstore.wire.client import WireClient
 from bkstore.wire.sasl import SaslUser
 from bkstore.wire.server import BookieServer
 
-_TIMEOUT = 5.0
+_TIMEOUT_SECONDS = 5.0
 _PAYLOADS = [f"entry-{number}".encode() for number in range(10)]
 
 
@@ -21,32 +21,32 @@ def check_sanity(
     store: MetadataStore,
     server: BookieServer,
     *,
-    timeout: float = _TIMEOUT,
+    timeout: float = _TIMEOUT_SECONDS,
     sasl: SaslUser | None = None,
 ) -> None:
-    """Write a ledger of a cluster on this bookie alone, over a connection, read and delete it.
+    """Create a ledger on this bookie alone, write it over a connection, read and delete it.
 
-    `sasl` is the user that it authenticates as, where the server asks for one. Raises what goes
-    wrong, `CorruptionError` where other payloads come back. The ledger's metadata go in any case,
-    as far as the store is there; its entries are garbage then.
+    `sasl` is the user to authenticate as, if the server requires it. Raises any error, and
+    `CorruptionError` if other payloads are read. In any case tries to delete the ledger's
+    metadata, so that its entries become garbage.
     """
-    bookie, address = server.bookie.bookie_id, server.address
+    bookie_id, address = server.bookie.bookie_id, server.address
     host = address.host
     if means_any(host):
         host = "::1" if ":" in host else "127.0.0.1"
-    place = host, address.port
-    with WireClient(place, timeout=timeout, sasl=sasl, bookie_id=bookie) as wire:
-        only = frozenset({bookie})
-        client = Client(store, {bookie: wire}, writable=lambda _: only)
+    endpoint = host, address.port
+    with WireClient(endpoint, timeout=timeout, sasl=sasl, bookie_id=bookie_id) as wire_client:
+        bookie_ids = frozenset({bookie_id})
+        client = Client(store, {bookie_id: wire_client}, writable=lambda _: bookie_ids)
         writer = client.create_ledger(1, 1, 1, digest_type="MAC")
         try:
             writer.append_many(_PAYLOADS)
             writer.close()
             reader = client.open_ledger(writer.ledger)
-            found = [entry.payload for entry in reader.read(0, len(_PAYLOADS) - 1)]
+            payloads = [entry.payload for entry in reader.read(0, len(_PAYLOADS) - 1)]
         finally:
             client.delete_ledger(writer.ledger)
-    if found != _PAYLOADS:
+    if payloads != _PAYLOADS:
         raise CorruptionError(
-            str(writer.ledger), 0, f"{found!r:.200} were read for what was written"
+            str(writer.ledger), 0, f"{payloads!r:.200} were read for what was written"
         )

@@ -1,7 +1,7 @@
-"""ScopedClient: one bookie, by the protocol that a ledger needs.
+"""ScopedClient: a client of one bookie, by the protocol that a ledger needs.
 
-Ledgers of scope 0 go by v2, which every bookie knows. Others go by v3 as bkstore extends it, to
-bookies that say that they know it.
+For ledgers of scope 0 that is v2, which every bookie supports; for others bkstore's extended v3,
+if the bookie's registration says that it supports it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _T = TypeVar("_T")
 class ScopedClient(ForwardingClient, Closing):
     """A `BookieClient` over sockets for ledgers of all scopes, if the bookie is `extended`.
 
-    For another bookie a ledger of a scope is `IllegalOperation`, and nothing is sent. `options` are
-    those of `WireClient`, and so are threads and forks. Connects when it is asked.
+    For another bookie, other scopes than 0 raise `IllegalOperation`, and nothing is sent. `options`
+    are those of `WireClient`; threads and forks as there. Connects at the first request.
     """
 
     batch_reads = True
@@ -35,8 +35,8 @@ class ScopedClient(ForwardingClient, Closing):
     ) -> None:
         self.address = address
         self.extended = extended
-        self._plain = WireClient(address, "v2", bookie_id=bookie_id, **options)
-        self._scoped = WireClient(address, "v3", True, bookie_id=bookie_id, **options)
+        self._v2_client = WireClient(address, "v2", bookie_id=bookie_id, **options)
+        self._v3_client = WireClient(address, "v3", True, bookie_id=bookie_id, **options)
 
     def __repr__(self) -> str:
         """Return the bookie's id and address."""
@@ -45,39 +45,41 @@ class ScopedClient(ForwardingClient, Closing):
     @property
     def bookie_id(self) -> str:
         """The bookie's id, as ensembles name it."""
-        return self._plain.bookie_id
+        return self._v2_client.bookie_id
 
     def close(self) -> None:
         """End the connections. Idempotent."""
-        self._plain.close()
-        self._scoped.close()
+        self._v2_client.close()
+        self._v3_client.close()
 
-    def _of(self, ledger: LedgerLike) -> WireClient:
-        name = LedgerId.of(ledger)
-        if not name.scope:
-            return self._plain
+    def _client_for(self, ledger: LedgerLike) -> WireClient:
+        ledger_id = LedgerId.of(ledger)
+        if not ledger_id.scope:
+            return self._v2_client
         if not self.extended:
             raise IllegalOperation(
-                f"ledger {name}: bookie {self.bookie_id} does not say that it knows scopes"
+                f"ledger {ledger_id}: bookie {self.bookie_id} does not say that it knows scopes"
             )
-        return self._scoped
+        return self._v3_client
 
     def _ask(self, ledger: LedgerLike, call: Callable[[WireClient], _T]) -> _T:
-        return call(self._of(ledger))
+        return call(self._client_for(ledger))
 
     def availability_many(
         self, ledgers: Iterable[LedgerLike] | None = None, errors: Errors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
-        """As `WireClient.availability_many`; ledgers of scopes are asked for behind the others."""
+        """As `WireClient.availability_many`; requests scope 0 first, then other scopes."""
         if ledgers is None:
             raise IllegalOperation(f"{self!r}: the protocol has no list of ledgers")
-        names = asked_for(ledgers)
-        scoped = [name for name in names if name.scope]
-        for name in scoped:
-            self._of(name)
-        if not scoped:
-            return self._plain.availability_many(names, errors)
-        plain = names[: len(names) - len(scoped)]  # unsigned order has them first
-        parts = [(self._plain, plain)] if plain else []
-        parts.append((self._scoped, scoped))
-        return chain.from_iterable(one.availability_many(part, errors) for one, part in parts)
+        ledger_ids = asked_for(ledgers)
+        scoped_ids = [ledger_id for ledger_id in ledger_ids if ledger_id.scope]
+        for ledger_id in scoped_ids:
+            self._client_for(ledger_id)
+        if not scoped_ids:
+            return self._v2_client.availability_many(ledger_ids, errors)
+        plain_ids = ledger_ids[: len(ledger_ids) - len(scoped_ids)]  # scope 0 sorts first
+        requests = [(self._v2_client, plain_ids)] if plain_ids else []
+        requests.append((self._v3_client, scoped_ids))
+        return chain.from_iterable(
+            client.availability_many(ids, errors) for client, ids in requests
+        )

@@ -405,7 +405,7 @@ class _SlowStore(MemoryStore):
 def test_news_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie that moves again as soon as it was found is looked up at once; one that is where
     it was is not looked up again before the pause is over."""
-    monkeypatch.setattr(registrations, "_PAUSE", 60.0)
+    monkeypatch.setattr(registrations, "_LOOKUP_INTERVAL", 60.0)
     store = _SlowStore()
     store.register_bookie("b1")
     with RegisteredBookies(store) as bookies:
@@ -423,8 +423,8 @@ def test_news_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_late_news(monkeypatch: pytest.MonkeyPatch) -> None:
     """News of a bookie's address for which nobody waits any more hold from when they come; until
     then the known address stays. Each doubt is one look."""
-    monkeypatch.setattr(registrations, "_PATIENCE", 0.02)
-    monkeypatch.setattr(registrations, "_PAUSE", 0.0)
+    monkeypatch.setattr(registrations, "_MAX_LOOKUP_WAIT", 0.02)
+    monkeypatch.setattr(registrations, "_LOOKUP_INTERVAL", 0.0)
     store = _SlowStore()
     store.register_bookie("b1")
     with RegisteredBookies(store) as bookies:

@@ -290,9 +290,9 @@ def test_full_disks_are_told(
             started = capsys.readouterr().err
             free[0] = 50
             made.check_disks(), made.check_disks()
-            checkpoints._tell("a checkpoint failed: no room")
-            checkpoints._tell("a checkpoint failed: still none")
-            checkpoints._tell(None)
+            checkpoints._set_problem("a checkpoint failed: no room")
+            checkpoints._set_problem("a checkpoint failed: still none")
+            checkpoints._set_problem(None)
             later = capsys.readouterr().err.splitlines()
 
     assert "bkstore: read-only: all disks of ledger directories are full: 99.0% used\n" in started
