@@ -1,31 +1,29 @@
-"""CrashFiles: what a power loss leaves of everything written through a `Files`.
+"""CrashFiles: compute what a power loss leaves of everything written through a `Files`.
 
-What it is: a file layer over real directories that remembers what nobody synced, and builds the
-tree as it would be after a power loss. What it is not: a process kill, which loses nothing that
-reached the operating system (`tests/crash/test_killed_databases.py` has those).
+It is a file layer over real directories that remembers what was not synced, and builds the tree
+that a power loss would leave. It does not model a process kill, which loses nothing that reached
+the operating system (`tests/crash/test_killed_databases.py` tests those).
 
-The model is the least that POSIX promises, and what file systems and disks do beyond it:
+The model is the least that POSIX promises, and what file systems and disks do beyond that:
 
-- Bytes are durable from the `fsync` of their file on, names from the `sync_dir` of their
-  directory on; neither brings the other. A directory without a durable name is gone with all
-  that is below it.
-- Bytes that were not synced survive or not by sectors of 512, each on its own; a sector has what
-  it had after one of the writes to it, so a later write to the same sector never survives without
-  the earlier one. A file's length may survive without its bytes, which read as zeros then. A cut
-  that does not survive takes all later changes of its file with it.
+- `fsync` makes a file's bytes durable, `sync_dir` the names in a directory; neither implies the
+  other. A directory whose name is not durable is lost with everything below it.
+- Unsynced bytes survive or not by 512-byte sectors, each on its own. A sector holds what it held
+  after one of the writes to it, so a later write to a sector never survives without the earlier
+  one. A file's length may survive without its bytes, which then read as zeros. A truncation that
+  does not survive takes all later changes of its file with it.
 - A name change (create, mkdir, rename, link, unlink) survives whole or not at all, and only with
   all earlier ones of the same names and of the same file. A rename is one change: the file has
   its old name or its new one.
-- What is not written through the layer (lock files, say) is taken to be durable as it is.
+- Files that are not written through the layer (lock files, for example) count as durable.
 
-RocksDB writes by itself; what is modelled is its write-ahead logs. A log is cut back to its
-length at the last `database_synced` before which RocksDB did sync it (its statistics say so), or
-anywhere behind that, and later logs survive only behind whole ones. Everything else in a
-database's directory is copied as it is: RocksDB syncs table files before its manifest names them,
-the manifest at each change, and the directory (all seen by tracing RocksDB 9.8.4, the one inside
-rocksdict 0.3.29). Rows that it moved into a table on its own are durable thereby, though nobody
-asked for it. Sectors of a log's tail do not survive one by one, and no bug of RocksDB is looked
-for.
+RocksDB bypasses the layer; only its write-ahead logs are modeled. A log is truncated to its
+length at the last `database_synced` for which RocksDB's statistics show a sync, or anywhere after
+that, and a later log survives only if all earlier ones are whole. Everything else in a database's
+directory is copied as it is: RocksDB syncs table files before its manifest names them, the
+manifest at each change, and the directory (seen by tracing RocksDB 9.8.4, the version inside
+rocksdict 0.3.29). So rows that it moved into a table by itself are durable, although no caller
+synced them. Sectors of a log's tail do not survive one by one; bugs of RocksDB are not modeled.
 """
 
 from __future__ import annotations
@@ -63,31 +61,31 @@ if TYPE_CHECKING:
     from rocksdict import Options
 
 _WAL_SYNCS = re.compile(r"^rocksdb\.wal\.synced COUNT : ([0-9]+)", re.MULTILINE)
-_WRAPPERS = frozenset({"bkstore.files.disk_changes", "bkstore.testing.faults", __name__})
+_LAYER_MODULES = frozenset({"bkstore.files.disk_changes", "bkstore.testing.faults", __name__})
 
 
-class PowerLoss(BaseException):  # no `except Exception` may take it for an error it knows
-    """The power went; nothing reaches the disk any more."""
+class PowerLoss(BaseException):  # so that no `except Exception` handles it
+    """The power is lost; nothing reaches the disk any more."""
 
 
 class CrashFiles(Files):
-    """A file layer that knows what a power loss would leave. Syncs are noted, not done.
+    """A file layer that knows what a power loss would leave. Syncs are recorded, not done.
 
-    `calls` counts the calls that change something (syncs too). From the call that `stop_after`
-    names, each raises `PowerLoss`; `close` still works, so writers can be closed, which raises
-    `PowerLoss` again. `crash` builds what is left of one directory tree in a new place, any
-    number of times, also in the middle of a run. Begin with directories at rest, and give each
-    life a `CrashFiles` of its own: to the next one, everything it finds is durable.
+    `calls` counts the calls that change something, syncs included. From the call set by
+    `stop_after` on, each raises `PowerLoss`; `close` still works, so writers can be closed, which
+    raises `PowerLoss` again. `crash` builds what is left of one directory tree in another
+    directory, any number of times, also in the middle of a run. Start with directories at rest,
+    and use a new `CrashFiles` after each crash: it takes everything it finds for durable.
 
-    RocksDB flushes when it is closed: crash before that, or after `PowerLoss`, which puts a copy
-    of each database aside.
+    RocksDB flushes when it is closed: call `crash` before that, or after `PowerLoss`, which first
+    copies each database to a scratch directory.
 
-    `sync_sites` are the places in the code that asked for a sync, as "module:function:call" (the
-    call is "fsync", "sync_dir", "database_synced", or "write_file.fsync" and the like for the
-    syncs inside a wrapper of `Files`). `ignore_site` makes the syncs of one of them do nothing:
-    a crash test that still passes does not test that sync.
+    `sync_sites` are the callers of syncs, as "module:function:call" (the call is "fsync",
+    "sync_dir", "database_synced", or "write_file.fsync" and the like for syncs inside a wrapper of
+    `Files`). `ignore_site` disables the syncs of one of them: a crash test that still passes does
+    not test that sync.
 
-    Threads: safe. Memory: what is not synced, twice where it replaces durable bytes; an open
+    Threads: safe. Memory: the unsynced bytes, twice where they replace durable ones; an open
     descriptor for each file that lost its last name in a directory not synced since.
 
     >>> import tempfile
@@ -111,65 +109,67 @@ class CrashFiles(Files):
 
     def __init__(self) -> None:
         self.calls = 0
-        """How many changing calls there were, the one that met the power loss included."""
+        """The number of changing calls, including the first that raised `PowerLoss`."""
         self.sync_sites: set[str] = set()
-        """Where syncs were asked for, ignored ones included."""
-        self._ignored: set[str] = set()
-        self._stop_at: int | None = None
+        """The callers of syncs, ignored ones included."""
+        self._ignored_sites: set[str] = set()
+        self._stop_at_call: int | None = None
         self._lock = RLock()
         self._state = Remembered()
-        self._counted: dict[Key, tuple[Options, int]] = {}
-        """Of databases that write: the options that count, and syncs of logs seen so far."""
-        self._scratch: list[str] = []
-        self._cleanup = weakref.finalize(self, _clean_up, self._state.held, self._scratch)
+        self._wal_syncs: dict[Key, tuple[Options, int]] = {}
+        """By writable database: options with statistics, and the log syncs counted so far."""
+        self._scratch_dirs: list[str] = []
+        self._cleanup = weakref.finalize(self, _clean_up, self._state.held, self._scratch_dirs)
         forks.register(self)
 
     def _forked(self) -> None:
         self._cleanup.detach()  # the scratch directories are the parent's
 
-    # -- when the power goes, and which syncs count
+    # -- when the power is lost, and which syncs count
 
     def stop_after(self, calls: int) -> None:
-        """Make the changing call that is `calls` from now (1: the next), and all later, fail."""
-        whole(1)("calls", calls)  # the next one is number 1
+        """Make the `calls`-th changing call from now on (1: the next), and all later, fail."""
+        whole(1)("calls", calls)
         with self._lock:
-            self._stop_at = self.calls + calls
+            self._stop_at_call = self.calls + calls
 
     @property
     def stopped(self) -> bool:
-        """Whether the power is gone."""
-        return self._stop_at is not None and self.calls >= self._stop_at
+        """Whether the power is lost."""
+        return self._stop_at_call is not None and self.calls >= self._stop_at_call
 
     def ignore_site(self, site: str) -> None:
-        """Let the syncs of one of `sync_sites` do nothing from now on."""
-        self._ignored.add(site)
+        """Disable the syncs of one of `sync_sites` from now on."""
+        self._ignored_sites.add(site)
 
-    def _count(self) -> None:
-        if self._stop_at is None or self.calls + 1 < self._stop_at:
+    def _count_call(self) -> None:
+        """Count a changing call; the first without power copies the databases as they are."""
+        if self._stop_at_call is None or self.calls + 1 < self._stop_at_call:
             self.calls += 1
             return
         if not self.stopped:
             self.calls += 1
             for key, (path, lengths) in self._state.databases.items():
-                self._scratch.append(tempfile.mkdtemp(prefix="bkstore-crash-"))
-                copy_database(path, self._scratch[-1])
-                self._state.databases[key] = (self._scratch[-1], lengths)
+                self._scratch_dirs.append(tempfile.mkdtemp(prefix="bkstore-crash-"))
+                copy_database(path, self._scratch_dirs[-1])
+                self._state.databases[key] = (self._scratch_dirs[-1], lengths)
         raise PowerLoss
 
-    def _is_ignored(self, call: str) -> bool:
-        site = _site(call)
+    def _is_sync_ignored(self, call: str) -> bool:
+        """Add the caller to `sync_sites`; return whether its syncs are ignored."""
+        site = _calling_site(call)
         self.sync_sites.add(site)
-        return site in self._ignored
+        return site in self._ignored_sites
 
     # -- bytes
 
     def open(self, path: StrPath, flags: int, mode: int = 0o644) -> int:
-        """As `Files.open`; also readable, for the bytes that a write replaces."""
+        """As `Files.open`; also readable, to save the bytes that a write replaces."""
         if flags & os.O_ACCMODE == os.O_WRONLY:
             flags = flags & ~os.O_ACCMODE | os.O_RDWR
         with self._lock:
-            there = key_of(path) is not None
-            if there and flags & os.O_TRUNC and not flags & os.O_EXCL:
+            exists = key_of(path) is not None
+            if exists and flags & os.O_TRUNC and not flags & os.O_EXCL:
                 fd = super().open(path, flags & ~os.O_TRUNC, mode)
                 try:
                     self.truncate(fd, 0)
@@ -177,107 +177,107 @@ class CrashFiles(Files):
                     os.close(fd)
                     raise
                 return fd
-            if there or not flags & os.O_CREAT:
+            if exists or not flags & os.O_CREAT:
                 return super().open(path, flags, mode)
-            self._count()
+            self._count_call()
             fd = super().open(path, flags, mode)
-            self._created(path)
+            self._note_creation(path)
             return fd
 
     def pwrite(self, fd: int, data: bytes | bytearray | memoryview, offset: int) -> None:
-        """As `Files.pwrite`."""
+        """Inherited."""
         content = bytes(data)
         with self._lock:
-            self._count()
-            self._file(fd).write(fd, offset, content)
+            self._count_call()
+            self._changes_of(fd).write(fd, offset, content)
             super().pwrite(fd, content, offset)
 
     def truncate(self, fd: int, size: int) -> None:
-        """As `Files.truncate`."""
+        """Inherited."""
         with self._lock:
-            self._count()
-            self._file(fd).cut(fd, size)
+            self._count_call()
+            self._changes_of(fd).cut(fd, size)
             super().truncate(fd, size)
 
     def fsync(self, fd: int) -> None:
-        """Note that the file's bytes and length are durable."""
+        """Record that the file's bytes and length are durable."""
         with self._lock:
-            self._count()
-            if not self._is_ignored("fsync"):
+            self._count_call()
+            if not self._is_sync_ignored("fsync"):
                 self._state.unsynced.pop(stat_key(os.fstat(fd)), None)
 
-    def _file(self, fd: int) -> Unsynced:
-        """Return what is not synced of an open file, before a change of it."""
+    def _changes_of(self, fd: int) -> Unsynced:
+        """Return the unsynced changes of an open file that is about to change."""
         info = os.fstat(fd)
         key = stat_key(info)
-        found = self._state.unsynced.get(key)
-        if found is None:
-            found = Unsynced(info.st_size)
-            if info.st_nlink or key in self._state.held:  # else no crash brings it back
-                self._state.unsynced[key] = found
-        return found
+        changes = self._state.unsynced.get(key)
+        if changes is None:
+            changes = Unsynced(info.st_size)
+            if info.st_nlink or key in self._state.held:  # else no crash restores it
+                self._state.unsynced[key] = changes
+        return changes
 
     # -- names
 
     def mkdir(self, path: StrPath) -> None:
-        """As `Files.mkdir`."""
+        """Inherited."""
         with self._lock:
-            there = key_of(path) is not None
-            if not there:
-                self._count()
+            exists = key_of(path) is not None
+            if not exists:
+                self._count_call()
             super().mkdir(path)
-            if not there:
-                self._created(path)
+            if not exists:
+                self._note_creation(path)
 
     def replace(self, source: StrPath, target: StrPath) -> None:
-        """As `Files.replace`."""
+        """Inherited."""
         with self._lock:
-            self._count()
-            moved, lost = key_of(source), key_of(target)
-            with self._holding(target):
+            self._count_call()
+            new, old = key_of(source), key_of(target)
+            with self._keep_open_if_unlinked(target):
                 super().replace(source, target)
             self._state.move_databases(os.path.abspath(source), os.path.abspath(target))
-            if moved != lost:  # two names of one file both stay
-                names = {place_of(target): moved, place_of(source): None}
-                self._state.names.change(names, {place_of(target): lost, place_of(source): moved})
+            if new != old:  # rename(2) keeps both names of one file
+                names = {place_of(target): new, place_of(source): None}
+                self._state.names.change(names, {place_of(target): old, place_of(source): new})
 
     def link(self, source: StrPath, target: StrPath) -> None:
-        """As `Files.link`."""
+        """Inherited."""
         with self._lock:
-            self._count()
+            self._count_call()
             super().link(source, target)
             self._state.names.change({place_of(target): key_of(source)}, {})
 
     def unlink(self, path: StrPath) -> None:
-        """As `Files.unlink`."""
+        """Inherited."""
         with self._lock:
-            self._count()
-            if os.path.islink(path):  # no writer makes one: it is as durable gone as it was there
+            self._count_call()
+            if os.path.islink(path):  # no writer makes one: its removal counts as durable
                 super().unlink(path)
                 return
             key = key_of(path)
-            with self._holding(path):
+            with self._keep_open_if_unlinked(path):
                 super().unlink(path)
             self._state.names.change({place_of(path): None}, {place_of(path): key})
 
     def sync_dir(self, path: StrPath) -> None:
-        """Note that the names in a directory are durable."""
+        """Record that the names in a directory are durable."""
         with self._lock:
-            self._count()
-            folder = stat_key(os.stat(path))
-            if not self._is_ignored("sync_dir"):
-                self._state.names.settle(folder)
-                self._release()
+            self._count_call()
+            directory = stat_key(os.stat(path))
+            if not self._is_sync_ignored("sync_dir"):
+                self._state.names.settle(directory)
+                self._release_held_files()
 
-    def _created(self, path: StrPath) -> None:
+    def _note_creation(self, path: StrPath) -> None:
         place, key = place_of(path), key_of(path)
         if key is not None:
-            self._state.unsynced.pop(key, None)  # of a file that had the number before
+            self._state.unsynced.pop(key, None)  # of an earlier file with the same inode number
         self._state.names.change({place: key}, {})
 
     @contextmanager
-    def _holding(self, path: StrPath) -> Iterator[None]:
-        """Keep the file open that `path` names if it is nameless afterwards."""
+    def _keep_open_if_unlinked(self, path: StrPath) -> Iterator[None]:
+        """Keep a descriptor of the file if the body removes its last name."""
         try:
             fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -291,8 +291,8 @@ class CrashFiles(Files):
             if os.fstat(fd).st_nlink:
                 os.close(self._state.held.pop(key))
 
-    def _release(self) -> None:
-        """Close the nameless files that no crash brings back any more."""
+    def _release_held_files(self) -> None:
+        """Close the nameless files that a crash can no longer restore."""
         if self._state.held:
             for key in set(self._state.held) - self._state.names.mentioned():
                 os.close(self._state.held.pop(key))
@@ -301,37 +301,37 @@ class CrashFiles(Files):
     # -- databases
 
     def database_opened(self, path: StrPath, options: Options | None = None) -> None:
-        """Note where a database is; what its logs hold before its first opening is durable."""
+        """Record a database's path; what its logs hold before its first opening is durable."""
         with self._lock:
             if self.stopped:
                 raise PowerLoss
             key = stat_key(os.stat(path))
             if options is not None:
                 options.enable_statistics()
-                self._counted[key] = (options, 0)
+                self._wal_syncs[key] = (options, 0)
             _, lengths = self._state.databases.get(key, ("", log_lengths(path)))
             self._state.databases[key] = (os.path.abspath(path), lengths)
 
     def database_synced(self, path: StrPath) -> None:
-        """Note that the write-ahead logs are durable as long as they are now.
+        """Record that the write-ahead logs are durable at their present lengths.
 
-        If they are: where RocksDB has counted no sync of them since, nothing is noted.
+        Does nothing if RocksDB's statistics count no new sync of them.
         """
         with self._lock:
-            self._count()
+            self._count_call()
             key = stat_key(os.stat(path))
-            if self._has_synced(key) and not self._is_ignored("database_synced"):
+            if self._has_synced_wal(key) and not self._is_sync_ignored("database_synced"):
                 self._state.databases[key] = (os.path.abspath(path), log_lengths(path))
 
-    def _has_synced(self, key: Key) -> bool:
-        """Return whether RocksDB synced a write-ahead log since the last question."""
-        if key not in self._counted:  # opened by somebody who shows no options
+    def _has_synced_wal(self, key: Key) -> bool:
+        """Return whether RocksDB synced a write-ahead log since the last call."""
+        if key not in self._wal_syncs:  # opened without options, so without statistics
             return True
-        options, before = self._counted[key]
-        found = _WAL_SYNCS.search(options.get_statistics() or "")
-        now = 0 if found is None else int(found[1])
-        self._counted[key] = (options, now)
-        return now > before
+        options, previous_syncs = self._wal_syncs[key]
+        match = _WAL_SYNCS.search(options.get_statistics() or "")
+        syncs = 0 if match is None else int(match[1])
+        self._wal_syncs[key] = (options, syncs)
+        return syncs > previous_syncs
 
     # -- the power loss
 
@@ -340,10 +340,10 @@ class CrashFiles(Files):
     ) -> Path:
         """Build what a power loss now would leave of `source_root`; return `target_root`.
 
-        Without `keep` nothing survives that was not synced: unsynced bytes and names are gone,
-        unsynced removals undone. With it, some of everything does, by its choice. The source
-        is only read, and is taken to be there itself; `target_root` must be new or empty, and
-        outside of it, else `InvalidArgument`. Cost: a copy.
+        Without `keep` only what was synced survives: unsynced bytes and names are lost, unsynced
+        removals undone. `keep` picks unsynced changes that survive, too. The source is only read,
+        and its own name counts as durable. Raises `InvalidArgument` unless `target_root` is new
+        or empty, and outside of the source. Cost: a copy.
         """
         target = Path(target_root)
         if target.resolve().is_relative_to(Path(source_root).resolve()):
@@ -357,18 +357,18 @@ class CrashFiles(Files):
         return target
 
 
-def _site(call: str) -> str:
-    """Return the place outside of file layers that asked for a sync."""
+def _calling_site(call: str) -> str:
+    """Return the first caller outside of file layers as "module:function:call"."""
     frame, calls = sys._getframe(1), [call]
-    while frame.f_back is not None and frame.f_globals["__name__"] in _WRAPPERS:
+    while frame.f_back is not None and frame.f_globals["__name__"] in _LAYER_MODULES:
         if frame.f_globals["__name__"] == Files.__module__:
             calls.insert(0, frame.f_code.co_name)
         frame = frame.f_back
     return f"{frame.f_globals['__name__']}:{frame.f_code.co_qualname}:{'.'.join(calls)}"
 
 
-def _clean_up(held: dict[Key, int], scratch: list[str]) -> None:
-    while held:
-        os.close(held.popitem()[1])
-    for folder in scratch:
+def _clean_up(held_fds: dict[Key, int], scratch_dirs: list[str]) -> None:
+    while held_fds:
+        os.close(held_fds.popitem()[1])
+    for folder in scratch_dirs:
         shutil.rmtree(folder, ignore_errors=True)

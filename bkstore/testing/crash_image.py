@@ -1,7 +1,7 @@
-"""What `CrashFiles` remembers of files, names and databases, and the tree it makes of that.
+"""What `CrashFiles` records of files, names and databases, and the tree it builds from that.
 
-The model is described in `bkstore.testing.crash`. A file's durable bytes are not kept: they are
-the bytes it has, with the sectors put back that changed since.
+The model is described in `bkstore.testing.crash`. A file's durable bytes are not stored whole:
+they are its present bytes, with the saved sectors that changed since put back.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from bkstore.files.disk_changes import StrPath
 from bkstore.index.rocks.scratch_links import in_use
 
 SECTOR = 512
-"""Bytes that a disk writes whole or not at all."""
+"""Number of bytes that a disk writes whole or not at all."""
 
-_LIVE_TRIES = 20
+_MAX_COPY_ATTEMPTS = 20
 
 Key = tuple[int, int]
 """A file or directory: device and inode number."""
@@ -30,12 +30,12 @@ Place = tuple[Key, str]
 
 
 def stat_key(info: os.stat_result) -> Key:
-    """Return the key of what was asked for."""
+    """Return the key of a file from its status."""
     return info.st_dev, info.st_ino
 
 
 def key_of(path: StrPath) -> Key | None:
-    """Return the key of what a path names, None if that is nothing."""
+    """Return the key of the file or directory at a path, or None if there is none."""
     try:
         return stat_key(os.lstat(path))
     except FileNotFoundError:
@@ -43,7 +43,7 @@ def key_of(path: StrPath) -> Key | None:
 
 
 def place_of(path: StrPath) -> Place:
-    """Return a path's directory and name; `FileNotFoundError` without a directory."""
+    """Return a path's directory and name. Raises `FileNotFoundError` without the directory."""
     folder, name = os.path.split(os.fspath(path))
     return stat_key(os.stat(folder or ".")), name
 
@@ -52,69 +52,69 @@ def place_of(path: StrPath) -> Place:
 
 
 class Unsynced:
-    """What changed in one file since its last sync, and what it was then."""
+    """The changes of one file since its last sync, and the sectors that they replaced."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         """The durable length."""
-        self._changes: list[tuple[int, bytes | None]] = []  # None: cut at the offset
-        self._sectors: dict[int, bytes] = {}  # the durable ones that changed
+        self._changes: list[tuple[int, bytes | None]] = []  # offset, data; None: truncated
+        self._sectors: dict[int, bytes] = {}  # durable bytes of changed sectors
 
     def write(self, fd: int, offset: int, data: bytes) -> None:
-        """Note a write that is about to be done."""
-        self._save(fd, offset, offset + len(data))
+        """Record a write before it is done."""
+        self._save_sectors(fd, offset, offset + len(data))
         self._changes.append((offset, data))
 
     def cut(self, fd: int, size: int) -> None:
-        """Note a new length that is about to be set."""
-        self._save(fd, size, self.size)
+        """Record a truncation or extension before it is done."""
+        self._save_sectors(fd, size, self.size)
         self._changes.append((size, None))
 
-    def _save(self, fd: int, first: int, stop: int) -> None:
-        stop = min(stop, self.size)
-        for sector in range(first // SECTOR, -(-stop // SECTOR)):
+    def _save_sectors(self, fd: int, start: int, stop: int) -> None:
+        stop = min(stop, self.size)  # nothing behind the durable length is durable
+        for sector in range(start // SECTOR, -(-stop // SECTOR)):
             if sector not in self._sectors:
-                at = sector * SECTOR
-                self._sectors[sector] = os.pread(fd, min(SECTOR, self.size - at), at)
+                offset = sector * SECTOR
+                self._sectors[sector] = os.pread(fd, min(SECTOR, self.size - offset), offset)
 
     def restore(self, fd: int) -> None:
-        """Turn a copy of the file as it is into the durable one."""
+        """Turn a copy of the present file into the durable version."""
         for sector, data in self._sectors.items():
             os.pwrite(fd, data, sector * SECTOR)
         os.ftruncate(fd, self.size)
 
     def survive(self, fd: int, keep: random.Random) -> None:
-        """Let some of the changes survive in the durable file."""
+        """Apply a random choice of the changes to the durable version."""
         chance = keep.random()
         lost: set[int] = set()
         for offset, data in self._changes:
             if data is not None:
-                _survive_write(fd, offset, data, lost, keep, chance)
+                _apply_surviving_sectors(fd, offset, data, lost, keep, chance)
             elif keep.random() < chance:
                 os.ftruncate(fd, offset)
             else:
                 return
 
 
-def _survive_write(
-    fd: int, offset: int, data: bytes, lost: set[int], keep: random.Random, chance: float
+def _apply_surviving_sectors(
+    fd: int, offset: int, data: bytes, lost_sectors: set[int], keep: random.Random, chance: float
 ) -> None:
-    """Write the sectors that survive, but for those that lost an earlier write."""
+    """Write a random choice of sectors, none of those that lost an earlier write."""
     end = offset + len(data)
     sectors = range(offset // SECTOR, -(-end // SECTOR))
-    how = keep.choice(("whole or not", "prefix", "scattered"))
-    whole, prefix = keep.random() < chance, keep.randint(0, len(sectors))
-    for at, sector in enumerate(sectors):
-        kept = whole
-        if how == "prefix":
-            kept = at < prefix
-        elif how == "scattered":
-            kept = keep.random() < chance
-        if not kept:
-            lost.add(sector)
-        elif sector not in lost:
-            first, stop = max(offset, sector * SECTOR), min(end, (sector + 1) * SECTOR)
-            os.pwrite(fd, data[first - offset : stop - offset], first)
+    pattern = keep.choice(("whole or not", "prefix", "scattered"))
+    keep_all, prefix_length = keep.random() < chance, keep.randint(0, len(sectors))
+    for i, sector in enumerate(sectors):
+        survives = keep_all
+        if pattern == "prefix":
+            survives = i < prefix_length
+        elif pattern == "scattered":
+            survives = keep.random() < chance
+        if not survives:
+            lost_sectors.add(sector)
+        elif sector not in lost_sectors:
+            start, stop = max(offset, sector * SECTOR), min(end, (sector + 1) * SECTOR)
+            os.pwrite(fd, data[start - offset : stop - offset], start)
     if keep.random() < chance / 4 and os.fstat(fd).st_size < end:
         os.ftruncate(fd, end)
 
@@ -123,74 +123,74 @@ def _survive_write(
 
 
 class NameChange(NamedTuple):
-    """One change of names, and the names and files that it has to do with."""
+    """One change of names, and all names and files that it involves."""
 
     names: dict[Place, Key | None]
     touched: frozenset[object]
 
 
 class Names:
-    """Which names changed and are not durable; by directory."""
+    """The changed names that are not durable, by directory."""
 
     def __init__(self) -> None:
         self.durable: dict[Key, dict[str, Key | None]] = {}
-        """What names with changes pending durably stand for; None: there is no such name."""
-        self._pending: dict[int, NameChange] = {}  # in order
+        """The durable file of each name with pending changes; None: no such name."""
+        self._pending: dict[int, NameChange] = {}  # by number, in order
         self._pending_in: dict[Key, list[int]] = {}
-        self._numbers = count()
+        self._change_numbers = count()
 
     def change(self, names: dict[Place, Key | None], before: dict[Place, Key | None]) -> None:
-        """Note one change; `before` is what the names stood for, where for anything."""
-        number = next(self._numbers)
+        """Record one change; `before` has the files of those names that existed."""
+        change_number = next(self._change_numbers)
         touched = {*names, *names.values(), *before.values()} - {None}
-        self._pending[number] = NameChange(names, frozenset(touched))
+        self._pending[change_number] = NameChange(names, frozenset(touched))
         for place in names:
             folder, name = place
             self.durable.setdefault(folder, {}).setdefault(name, before.get(place))
-            self._pending_in.setdefault(folder, []).append(number)
+            self._pending_in.setdefault(folder, []).append(change_number)
 
     def settle(self, folder: Key, upto: float = float("inf")) -> None:
-        """Make the changes in a directory durable.
+        """Make the changes in a directory durable, up to the number `upto`.
 
-        A rename from another directory takes what came before it there along.
+        A rename from another directory makes the earlier changes there durable, too.
         """
-        waiting = self._pending_in.pop(folder, [])
-        later = [number for number in waiting if number > upto]
-        others: dict[Key, int] = {}
-        for number in waiting[: len(waiting) - len(later)]:
+        pending = self._pending_in.pop(folder, [])
+        later = [number for number in pending if number > upto]
+        last_settled_in: dict[Key, int] = {}
+        for number in pending[: len(pending) - len(later)]:
             change = self._pending.pop(number, None)
-            for (where, name), key in change.names.items() if change else ():
-                self.durable.setdefault(where, {})[name] = key
-                if where != folder:
-                    others[where] = number
+            for (parent, name), key in change.names.items() if change else ():
+                self.durable.setdefault(parent, {})[name] = key
+                if parent != folder:
+                    last_settled_in[parent] = number
         names = self.durable.pop(folder, {})
         if later:
             self._pending_in[folder] = later
             places = {place for number in later for place in self._pending[number].names}
-            self.durable[folder] = {name: names[name] for at, name in places if at == folder}
-        for where, number in others.items():
-            self.settle(where, number)
+            self.durable[folder] = {name: names[name] for owner, name in places if owner == folder}
+        for parent, number in last_settled_in.items():
+            self.settle(parent, number)
 
     def mentioned(self) -> set[Key | None]:
-        """Return the files that have a name now or may have one after a crash."""
-        found = {key for names in self.durable.values() for key in names.values()}
-        found.update(key for change in self._pending.values() for key in change.names.values())
-        return found
+        """Return the files that may have a changed name after a crash."""
+        keys = {key for names in self.durable.values() for key in names.values()}
+        keys.update(key for change in self._pending.values() for key in change.names.values())
+        return keys
 
     def after(self, keep: random.Random | None) -> dict[Key, dict[str, Key | None]]:
-        """Return `durable` as a power loss leaves it, with the changes that survive."""
-        left = {folder: dict(names) for folder, names in self.durable.items()}
+        """Return `durable` with a random choice of the pending changes (none without `keep`)."""
+        surviving = {folder: dict(names) for folder, names in self.durable.items()}
         if keep is None:
-            return left
+            return surviving
         chance = keep.random()
-        lost: set[object] = set()
+        lost_items: set[object] = set()
         for change in self._pending.values():
-            if lost & change.touched or keep.random() >= chance:
-                lost |= change.touched
+            if lost_items & change.touched or keep.random() >= chance:
+                lost_items |= change.touched
                 continue
             for (folder, name), key in change.names.items():
-                left[folder][name] = key
-        return left
+                surviving[folder][name] = key
+        return surviving
 
 
 # -- databases
@@ -202,48 +202,48 @@ def log_lengths(path: StrPath) -> dict[str, int]:
 
 
 def copy_database(source: str, target: str) -> None:
-    """Copy a database; again where RocksDB made, changed or removed a file meanwhile.
+    """Copy a database; start over if RocksDB added, changed or removed a file meanwhile.
 
-    `DirectoryInUse` where it never rests.
+    Raises `DirectoryInUse` if it never is at rest.
     """
-    for _ in range(_LIVE_TRIES):
+    for _ in range(_MAX_COPY_ATTEMPTS):
         for name in os.listdir(target):
             os.unlink(os.path.join(target, name))
         try:
-            before = _stamp(source)
-            for name in before:
+            sizes = _list_sizes(source)
+            for name in sizes:
                 shutil.copyfile(os.path.join(source, name), os.path.join(target, name))
-            if before == _stamp(source):
+            if sizes == _list_sizes(source):
                 return
         except FileNotFoundError:
             continue
     raise in_use(Path(source), "changes faster than it can be copied")
 
 
-def _stamp(folder: str) -> dict[str, int]:
-    """Return the files of a database and their lengths, but for logs, which may grow."""
-    found = {}
+def _list_sizes(folder: str) -> dict[str, int]:
+    """Return the files of a database with their lengths; 0 for logs, which may grow."""
+    sizes = {}
     for name in os.listdir(folder):
-        if not name.startswith("LOG"):  # RocksDB's diary
+        if not name.startswith("LOG"):  # RocksDB's information log
             size = os.stat(os.path.join(folder, name)).st_size
-            found[name] = 0 if name.endswith(".log") else size
-    return found
+            sizes[name] = 0 if name.endswith(".log") else size
+    return sizes
 
 
-def _cut_logs(folder: Path, durable: dict[str, int], keep: random.Random | None) -> None:
-    """Cut write-ahead logs back; a log keeps unsynced bytes only behind whole ones.
+def _truncate_logs(folder: Path, lengths: dict[str, int], keep: random.Random | None) -> None:
+    """Truncate write-ahead logs; one keeps unsynced bytes only if all earlier ones are whole.
 
-    The name stays: RocksDB syncs the directory when it opened a database, and before a manifest
-    drops the log before (seen by tracing 9.8.4). Until then an empty log is as good as none.
+    Names stay: RocksDB syncs the directory after opening a database, and before a manifest drops
+    the previous log (seen by tracing 9.8.4). Until then an empty log is as good as none.
     """
-    whole = True
+    earlier_logs_whole = True
     for log in sorted(folder.glob("*.log")):
         size = log.stat().st_size
-        kept = min(durable.get(log.name, 0), size)
-        if keep is not None and whole:
-            kept = keep.choice((kept, size, keep.randint(kept, size)))
-        whole = kept == size
-        os.truncate(log, kept)
+        kept_size = min(lengths.get(log.name, 0), size)
+        if keep is not None and earlier_logs_whole:
+            kept_size = keep.choice((kept_size, size, keep.randint(kept_size, size)))
+        earlier_logs_whole = kept_size == size
+        os.truncate(log, kept_size)
 
 
 # -- the tree that is left
@@ -256,82 +256,82 @@ class Remembered:
     unsynced: dict[Key, Unsynced] = field(default_factory=dict)
     names: Names = field(default_factory=Names)
     held: dict[Key, int] = field(default_factory=dict)
-    """Descriptors of files without a name."""
+    """Open descriptors of files without a name."""
     databases: dict[Key, tuple[str, dict[str, int]]] = field(default_factory=dict)
-    """Where databases are (or were put aside), and how much of their logs is durable."""
+    """The paths of databases (or of their copies), and the durable lengths of their logs."""
 
     def move_databases(self, source: str, target: str) -> None:
-        """Note that a folder, and the databases in it, have another name."""
+        """Record a new name of a directory, for the databases in it."""
         for key, (path, lengths) in self.databases.items():
             if path == source or path.startswith(source + os.sep):
                 self.databases[key] = (target + path[len(source) :], lengths)
 
 
 class Image:
-    """One power loss: which names survive, and the files behind them."""
+    """One power loss: the names that survive, and their files."""
 
     def __init__(self, state: Remembered, root: str, keep: random.Random | None) -> None:
         self._state = state
         self._keep = keep
         self._names = state.names.after(keep)
-        self._folders: dict[Key, str] = {}
-        self._paths: dict[Key, str] = {}
+        self._directory_paths: dict[Key, str] = {}
+        self._file_paths: dict[Key, str] = {}
         for folder, _, names in os.walk(root):
-            self._folders[stat_key(os.stat(folder))] = folder
+            self._directory_paths[stat_key(os.stat(folder))] = folder
             for name in names:
                 path = os.path.join(folder, name)
-                self._paths[stat_key(os.lstat(path))] = path
-        self._built: dict[Key, Path] = {}
+                self._file_paths[stat_key(os.lstat(path))] = path
+        self._built_files: dict[Key, Path] = {}
 
     def build(self, source: str, target: Path) -> None:
-        """Build what is left of the directory `source`, in `target`."""
-        own = stat_key(os.stat(source))
-        if own in self._state.databases:
-            path, lengths = self._state.databases[own]
+        """Build what is left of the directory `source` in `target`."""
+        source_key = stat_key(os.stat(source))
+        if source_key in self._state.databases:
+            path, lengths = self._state.databases[source_key]
             copy_database(path, str(target))
-            _cut_logs(target, lengths, self._keep)
+            _truncate_logs(target, lengths, self._keep)
             return
         names = {name: key_of(os.path.join(source, name)) for name in os.listdir(source)}
-        names.update(self._names.get(own, {}))
+        names.update(self._names.get(source_key, {}))
         for name, key in sorted(names.items()):
-            if key in self._folders:
+            if key in self._directory_paths:
                 (target / name).mkdir()
-                self.build(self._folders[key], target / name)
-            elif key in self._built:
-                os.link(self._built[key], target / name)
+                self.build(self._directory_paths[key], target / name)
+            elif key in self._built_files:
+                os.link(self._built_files[key], target / name)
             elif key is not None:
-                self._file(key, target / name)
+                self._build_file(key, target / name)
 
-    def _file(self, key: Key, target: Path) -> None:
-        held, path = self._state.held.get(key), self._paths.get(key, "")
-        if held is None and not os.path.isfile(path):
-            return  # a socket or the like, or removed by another way than the layer
-        source = os.open(path, os.O_RDONLY) if held is None else os.dup(held)
+    def _build_file(self, key: Key, target: Path) -> None:
+        held_fd, path = self._state.held.get(key), self._file_paths.get(key, "")
+        if held_fd is None and not os.path.isfile(path):
+            return  # a socket or the like, or removed bypassing the layer
+        source_fd = os.open(path, os.O_RDONLY) if held_fd is None else os.dup(held_fd)
         try:
-            fd = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+            target_fd = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
             try:
-                _copy_bytes(source, fd)
+                _copy_sparse(source_fd, target_fd)
                 unsynced = self._state.unsynced.get(key)
                 if unsynced is not None:
-                    unsynced.restore(fd)
+                    unsynced.restore(target_fd)
                     if self._keep is not None:
-                        unsynced.survive(fd, self._keep)
+                        unsynced.survive(target_fd, self._keep)
             finally:
-                os.close(fd)
+                os.close(target_fd)
         finally:
-            os.close(source)
-        self._built[key] = target
+            os.close(source_fd)
+        self._built_files[key] = target
 
 
-def _copy_bytes(source: int, target: int) -> None:
+def _copy_sparse(source: int, target: int) -> None:
     """Copy a file; holes stay holes."""
-    size, at = os.fstat(source).st_size, 0
+    size, start = os.fstat(source).st_size, 0
     os.ftruncate(target, size)
-    while at < size:
+    while start < size:
         try:
-            at = os.lseek(source, at, os.SEEK_DATA)
+            start = os.lseek(source, start, os.SEEK_DATA)
         except OSError:  # only a hole is left
             return
-        data = os.pread(source, min(1 << 20, os.lseek(source, at, os.SEEK_HOLE) - at), at)
-        os.pwrite(target, data, at)
-        at += len(data)
+        data = os.pread(source, min(1 << 20, os.lseek(source, start, os.SEEK_HOLE) - start), start)
+        os.pwrite(target, data, start)
+        start += len(data)
