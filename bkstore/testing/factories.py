@@ -1,7 +1,7 @@
 """Factories of storages, bookies and clusters in temporary directories: for the pytest fixtures.
 
-Each call makes another one in a directory of its own; nothing is shared unless a test passes a
-path or an object on. Usable without pytest, too.
+Each call makes a new one in a directory of its own; nothing is shared unless the caller passes
+a path or an object. Usable without pytest, too.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from bkstore.storage.options import JournalOptions, Storage, StorageOptions
 from bkstore.testing.crash import PowerLoss
 
 _SMALL_JOURNAL = JournalOptions(preallocate=64 << 10)
-"""What tests want: a bookie's settings, but for 16 MiB of zeros in each journal file."""
+"""The default journal settings, but without 16 MiB of zeros in each file."""
 
 _T = TypeVar("_T", LedgerStorage, Bookie, Cluster)
 _J = TypeVar("_J", Bookie, Cluster)
 
 
-class _Made(NamedTuple, Generic[_T]):
-    """One that was made: where it lies, and how it is opened there or elsewhere."""
+class _Instance(NamedTuple, Generic[_T]):
+    """An object that a factory made: its directory, and the function that opens it there."""
 
     opened: _T
     path: Path
@@ -40,81 +40,80 @@ class _Made(NamedTuple, Generic[_T]):
 
 
 class _Factory(Generic[_T]):
-    """What all factories do: number directories, remember what is open, close it.
+    """Base of the factories: numbers directories, and closes what it opened.
 
-    `kind` is the storage where a call names none; `files` the layer that all writing goes
-    through, a `FaultPlan` say.
+    `kind` is the storage if a call names none; `files` the layer that everything is written
+    through, a `FaultPlan` for example.
     """
 
     def __init__(self, top: Path, kind: Storage = "sorted", files: Files = OS_FILES) -> None:
         self.top = top
         self.kind = kind
         self.files = files
-        self._made: list[_Made[_T]] = []
-        self._numbers = 0
+        self._instances: list[_Instance[_T]] = []
+        self._directory_count = 0
 
     @property
     def has_made(self) -> bool:
-        """Whether anything was asked for yet."""
-        return bool(self._numbers or self._made)
+        """Whether the factory has made anything yet."""
+        return bool(self._directory_count or self._instances)
 
-    def _place(self, what: str) -> Path:
-        self._numbers += 1
-        return self.top / f"{what}-{self._numbers}"
+    def _new_path(self, prefix: str) -> Path:
+        self._directory_count += 1
+        return self.top / f"{prefix}-{self._directory_count}"
 
-    def _keep(self, path: Path, open_at: Callable[[Path, Files], _T], files: Files | None) -> _T:
+    def _open(self, path: Path, open_at: Callable[[Path, Files], _T], files: Files | None) -> _T:
         layer = self.files if files is None else files
         opened = open_at(path, layer)
-        self._made.append(_Made(opened, path, open_at, layer))
+        self._instances.append(_Instance(opened, path, open_at, layer))
         return opened
 
-    def _find(self, opened: _T) -> _Made[_T]:
-        for made in self._made:
-            if made.opened is opened:
-                return made
+    def _find_instance(self, opened: _T) -> _Instance[_T]:
+        for instance in self._instances:
+            if instance.opened is opened:
+                return instance
         raise InvalidArgument("this factory did not make it")
 
     def path_of(self, opened: _T) -> Path:
-        """Return the directory of one that this factory made, closed ones too."""
-        return self._find(opened).path
+        """Return the directory of an object that this factory made, open or closed."""
+        return self._find_instance(opened).path
 
     def close_all(self) -> list[BkstoreError]:
-        """Close whatever is open, without a flush; return the errors that closing raised.
+        """Close everything without a flush; return the errors that closing raised.
 
-        One that a planned fault or a power loss has hit may fail to close as well; that is no
-        news, and left out.
+        An object hit by a planned fault or a power loss may fail to close; that error is left out.
         """
         errors = []
-        for made in reversed(self._made):
+        for instance in reversed(self._instances):
             try:
-                self._drop(made.opened)
+                self._close_unflushed(instance.opened)
             except PowerLoss:
                 continue
             except BkstoreError as error:
-                if not getattr(made.files, "done", None):
+                if not getattr(instance.files, "done", None):
                     errors.append(error)
         return errors
 
     @abstractmethod
-    def _drop(self, opened: _T) -> None:
+    def _close_unflushed(self, opened: _T) -> None:
         """Close without a flush."""
 
 
 class _JournaledFactory(_Factory[_J]):
-    """A factory of what has journals, which make up for a flush."""
+    """A factory of objects with journals, which replace a flush."""
 
     def reopen(self, opened: _J, *, checkpoint: bool = True) -> _J:
-        """Close one (without a checkpoint its journals are replayed) and open it again."""
-        made = self._find(opened)
+        """Close and open again (without a checkpoint the journals are replayed)."""
+        instance = self._find_instance(opened)
         opened.close(checkpoint=checkpoint)
-        return self._keep(made.path, made.open_at, made.files)
+        return self._open(instance.path, instance.open_at, instance.files)
 
-    def _drop(self, opened: _J) -> None:
+    def _close_unflushed(self, opened: _J) -> None:
         opened.close(checkpoint=False)
 
 
 class StorageFactory(_Factory[LedgerStorage]):
-    """Makes `LedgerStorage`s; a call returns a new one.
+    """Makes `LedgerStorage`s: a call returns a new one.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as top:
@@ -135,32 +134,32 @@ class StorageFactory(_Factory[LedgerStorage]):
         files: Files | None = None,
         **options: Any,
     ) -> LedgerStorage:
-        """Return a storage in a new directory, or in `path`, new or with what is there.
+        """Return a storage in a new directory, or in `path`, which may have one already.
 
-        `options` are those of `StorageOptions`; with `directories` there are several ledger
-        directories below the path.
+        `options` are those of `StorageOptions`; `directories` is the number of ledger directories
+        below the path.
         """
         kind = storage or self.kind
         settings = StorageOptions(**options)
 
-        def open_at(place: Path, layer: Files) -> LedgerStorage:
-            folders = _folders(place, "ledgers", directories)
-            return LedgerStorage.open(folders, kind, options=settings, files=layer)
+        def open_at(top: Path, layer: Files) -> LedgerStorage:
+            ledger_dirs = _subdirectories(top, "ledgers", directories)
+            return LedgerStorage.open(ledger_dirs, kind, options=settings, files=layer)
 
-        return self._keep(self._place("storage") if path is None else Path(path), open_at, files)
+        return self._open(self._new_path("storage") if path is None else Path(path), open_at, files)
 
     def reopen(self, storage: LedgerStorage, *, flush: bool = True) -> LedgerStorage:
-        """Close one (without a flush it loses what was not flushed) and open it again."""
-        made = self._find(storage)
+        """Close and open again (without a flush, unflushed entries are lost)."""
+        instance = self._find_instance(storage)
         storage.close(flush=flush)
-        return self._keep(made.path, made.open_at, made.files)
+        return self._open(instance.path, instance.open_at, instance.files)
 
-    def _drop(self, opened: LedgerStorage) -> None:
+    def _close_unflushed(self, opened: LedgerStorage) -> None:
         opened.close(flush=False)
 
 
 class BookieFactory(_JournaledFactory[Bookie]):
-    """Makes `Bookie`s with small journals; a call returns a new one.
+    """Makes `Bookie`s with small journals: a call returns a new one.
 
     >>> import tempfile
     >>> from bkstore.formats.entry import Entry, encode
@@ -184,43 +183,43 @@ class BookieFactory(_JournaledFactory[Bookie]):
         files: Files | None = None,
         **options: Any,
     ) -> Bookie:
-        """Return a bookie in a new directory, or in `path`, new or with what is there.
+        """Return a bookie in a new directory, or in `path`, which may have one already.
 
-        `options` are those of `StorageOptions`; there are as many ledger and journal
-        directories below the path as asked for.
+        `options` are those of `StorageOptions`; `directories` and `journals` are the numbers of
+        ledger and journal directories below the path.
         """
         kind = storage or self.kind
         settings = StorageOptions(**options)
 
-        def open_at(place: Path, layer: Files) -> Bookie:
+        def open_at(top: Path, layer: Files) -> Bookie:
             return Bookie.open(
                 None,
                 kind,
-                ledger_dirs=_folders(place, "ledgers", directories),
-                journal_dirs=_folders(place, "journal", journals),
+                ledger_dirs=_subdirectories(top, "ledgers", directories),
+                journal_dirs=_subdirectories(top, "journal", journals),
                 bookie_id="bookie",
                 options=settings,
                 journal=journal,
                 files=layer,
             )
 
-        return self._keep(self._place("bookie") if path is None else Path(path), open_at, files)
+        return self._open(self._new_path("bookie") if path is None else Path(path), open_at, files)
 
     def crash(self, bookie: Bookie) -> Bookie:
         """Return a bookie over a copy of the files as they are now, and close the old one.
 
-        That is what a killed process leaves: everything that reached the operating system. For
-        a power loss see `bkstore.testing.crash`.
+        The copy is what a killed process leaves: everything that reached the operating system.
+        For a power loss see `bkstore.testing.crash`.
         """
-        made = self._find(bookie)
-        copy = self._place("bookie")
-        shutil.copytree(made.path, copy)
+        instance = self._find_instance(bookie)
+        copy = self._new_path("bookie")
+        shutil.copytree(instance.path, copy)
         bookie.close(checkpoint=False)
-        return self._keep(copy, made.open_at, made.files)
+        return self._open(copy, instance.open_at, instance.files)
 
 
 class ClusterFactory(_JournaledFactory[Cluster]):
-    """Makes `Cluster`s with small journals; a call returns a new one.
+    """Makes `Cluster`s with small journals: a call returns a new one.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as top:
@@ -243,25 +242,24 @@ class ClusterFactory(_JournaledFactory[Cluster]):
         files: Files | None = None,
         **options: Any,
     ) -> Cluster:
-        """Return a cluster in a new directory, or in `path`, new or with what is there.
+        """Return a cluster in a new directory, or in `path`, which may have one already.
 
-        `options` are those of `Cluster.open`. Nobody really waits for a slow bookie, unless a
-        `sleep` is given.
+        `options` are those of `Cluster.open`. Slow bookies delay nothing unless `sleep` is given.
         """
         kinds = storage or self.kind
         metadata = MemoryStore() if store is None else store
         settings: dict[str, Any] = {"journal": _SMALL_JOURNAL, "sleep": _no_sleep} | options
 
-        def open_at(place: Path, layer: Files) -> Cluster:
-            return Cluster.open(place, bookies, kinds, store=metadata, files=layer, **settings)
+        def open_at(top: Path, layer: Files) -> Cluster:
+            return Cluster.open(top, bookies, kinds, store=metadata, files=layer, **settings)
 
-        return self._keep(self._place("cluster") if path is None else Path(path), open_at, files)
+        return self._open(self._new_path("cluster") if path is None else Path(path), open_at, files)
 
 
 def _no_sleep(seconds: float) -> None:
-    """Wait for nothing."""
+    """Return at once."""
 
 
-def _folders(place: Path, name: str, count: int) -> list[Path]:
+def _subdirectories(top: Path, name: str, count: int) -> list[Path]:
     whole(1)(name, count)
-    return [place / name] if count == 1 else [place / f"{name}{at}" for at in range(count)]
+    return [top / name] if count == 1 else [top / f"{name}{i}" for i in range(count)]

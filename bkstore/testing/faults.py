@@ -1,7 +1,7 @@
-"""Faults on demand: calls that fail while something is written, damage to files at rest.
+"""Faults on demand: planned failures of writes and syncs, and damage to files at rest.
 
-`FaultPlan` is a `Files` and goes wherever one is taken; over a `CrashFiles` it gives faults and
-power losses together. The functions change files that nobody has open.
+`FaultPlan` is a `Files` layer, usable wherever one is accepted; over a `CrashFiles` it combines
+faults with power losses. The functions damage files that must not be open.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 class Fault(NamedTuple):
-    """What a plan did.
+    """A fault that happened.
 
-    `what` is "fail_write", "tear_write", "disk_full" or "fail_sync"; `offset` is where the
-    refused bytes were to begin, None for a sync.
+    `what` is "fail_write", "tear_write", "disk_full" or "fail_sync"; `offset` is that of the
+    first byte that was not written, None for a sync.
     """
 
     what: str
@@ -39,10 +39,10 @@ class Fault(NamedTuple):
 class FaultPlan(Files):
     """A file layer whose calls fail as planned; everything else goes to `files`.
 
-    Counting begins at the call that plans: ``fail_write(1)`` is the next write. Each plan is
-    good for one fault, but for a full disk, which stays full. `done` lists the faults that
-    happened, so that a test can tell that there was one. What RocksDB writes goes through no
-    layer; its syncs (`database_synced`) are counted among the syncs. Threads: safe.
+    Counting starts at the planning call: ``fail_write(1)`` is the next write. Each plan causes
+    one fault, except a full disk, which stays full. `done` lists the faults that happened, so a
+    test can check that there was one. RocksDB's own writes bypass the layer; its syncs
+    (`database_synced`) count as syncs. Threads: safe.
 
     >>> import tempfile
     >>> from bkstore.errors import WriteFailed
@@ -68,127 +68,127 @@ class FaultPlan(Files):
         self.done: list[Fault] = []
         """The faults that happened, in order."""
         self.writes = 0
-        """How many writes there were, failed ones included."""
+        """The number of writes, failed ones included."""
         self.syncs = 0
-        """How many syncs there were, of files, directories and databases."""
+        """The number of syncs of files, directories and databases, failed ones included."""
         self._lock = RLock()
         self._paths: dict[int, str] = {}
-        self._bad_writes: dict[int, tuple[str, int, int]] = {}  # by number: what, kept, errno
-        self._bad_syncs: dict[int, int] = {}
-        self._room: int | None = None
+        self._planned_writes: dict[int, tuple[str, int, int]] = {}  # kind, kept bytes, errno
+        self._planned_syncs: dict[int, int] = {}
+        self._free_bytes: int | None = None
 
     # -- planning
 
     def fail_write(self, n: int = 1, error: int = errno.EIO) -> None:
-        """Let the n-th write from now on fail with errno `error`; it writes nothing."""
+        """Make the n-th write from now on fail with errno `error`, writing nothing."""
         self._plan_write(n, "fail_write", 0, error)
 
     def tear_write(self, n: int, keep_bytes: int, error: int = errno.EIO) -> None:
-        """Let the n-th write from now on fail behind its first `keep_bytes` bytes."""
+        """Make the n-th write from now on fail after its first `keep_bytes` bytes."""
         whole()("keep_bytes", keep_bytes)
         self._plan_write(n, "tear_write", keep_bytes, error)
 
-    def _plan_write(self, n: int, what: str, kept: int, error: int) -> None:
+    def _plan_write(self, n: int, what: str, keep_bytes: int, error: int) -> None:
         with self._lock:
-            self._bad_writes[self.writes + _nth(n)] = (what, kept, error)
+            self._planned_writes[self.writes + _check_number(n)] = (what, keep_bytes, error)
 
     def fail_sync(self, n: int = 1, error: int = errno.EIO) -> None:
-        """Let the n-th sync from now on fail with errno `error`; it syncs nothing."""
+        """Make the n-th sync from now on fail with errno `error`, syncing nothing."""
         with self._lock:
-            self._bad_syncs[self.syncs + _nth(n)] = error
+            self._planned_syncs[self.syncs + _check_number(n)] = error
 
     def disk_full(self, after_bytes: int = 0) -> None:
-        """Let files grow by `after_bytes` more, then refuse with ENOSPC until `free`.
+        """Let files grow by `after_bytes` more, then fail with ENOSPC until `free` is called.
 
-        A write that fits in part is done in part. Bytes that a file has already are written
-        over at no cost; a gap that a write leaves counts as if it were allocated.
+        A write that fits in part is done in part. Overwriting a file's bytes needs no space; a
+        hole that a write leaves counts as allocated.
         """
         whole()("after_bytes", after_bytes)
         with self._lock:
-            self._room = after_bytes
+            self._free_bytes = after_bytes
 
     def free(self, size: int) -> None:
-        """Give the full disk room for `size` more bytes; nothing happens if it is not full."""
+        """Free `size` bytes of the full disk; does nothing if no full disk is planned."""
         whole()("size", size)
         with self._lock:
-            if self._room is not None:
-                self._room += size
+            if self._free_bytes is not None:
+                self._free_bytes += size
 
     # -- calls that may fail
 
     def pwrite(self, fd: int, data: bytes | bytearray | memoryview, offset: int) -> None:
-        """As `Files.pwrite`, unless it was planned to fail."""
-        with self._lock, memoryview(data) as whole, whole.cast("B") as view:
+        """As `Files.pwrite`, unless planned to fail."""
+        with self._lock, memoryview(data) as buffer, buffer.cast("B") as view:
             self.writes += 1
-            planned = self._bad_writes.pop(self.writes, None)
-            kept = len(view) if planned is None else min(planned[1], len(view))
-            room = self._fitting(fd, offset, kept)
-            if room < kept:
-                planned, kept = ("disk_full", room, errno.ENOSPC), room
-            if kept or planned is None:
-                with view[:kept] as part:
-                    self.files.pwrite(fd, part, offset)
-            if planned is not None:
-                self._fail(planned[0], self._path(fd), offset + kept, planned[2])
+            fault = self._planned_writes.pop(self.writes, None)
+            write_size = len(view) if fault is None else min(fault[1], len(view))
+            fitting = self._take_free_bytes(fd, offset, write_size)
+            if fitting < write_size:
+                fault, write_size = ("disk_full", fitting, errno.ENOSPC), fitting
+            if write_size or fault is None:
+                with view[:write_size] as head:
+                    self.files.pwrite(fd, head, offset)
+            if fault is not None:
+                self._fail(fault[0], self._path_of(fd), offset + write_size, fault[2])
 
     def truncate(self, fd: int, size: int) -> None:
-        """As `Files.truncate`; making a file longer needs room."""
+        """As `Files.truncate`; extending a file needs free bytes."""
         with self._lock:
             length = os.fstat(fd).st_size
-            if size > length and self._fitting(fd, length, size - length) < size - length:
-                self._fail("disk_full", self._path(fd), length, errno.ENOSPC)
+            if size > length and self._take_free_bytes(fd, length, size - length) < size - length:
+                self._fail("disk_full", self._path_of(fd), length, errno.ENOSPC)
             self.files.truncate(fd, size)
 
-    def _fitting(self, fd: int, offset: int, size: int) -> int:
-        """Return how many of `size` bytes fit on the disk, and take their room."""
-        if self._room is None or not size:
+    def _take_free_bytes(self, fd: int, offset: int, size: int) -> int:
+        """Return how many of `size` bytes fit on the disk, and count them as used."""
+        if self._free_bytes is None or not size:
             return size
         length = os.fstat(fd).st_size
-        fits = min(max(length + self._room - offset, 0), size)
-        if fits:
-            self._room -= max(offset + fits - length, 0)
-        return fits
+        fitting = min(max(length + self._free_bytes - offset, 0), size)
+        if fitting:
+            self._free_bytes -= max(offset + fitting - length, 0)
+        return fitting
 
     def fsync(self, fd: int) -> None:
-        """As `Files.fsync`, unless it was planned to fail."""
-        self._sync(self._path(fd))
+        """As `Files.fsync`, unless planned to fail."""
+        self._count_sync(self._path_of(fd))
         self.files.fsync(fd)
 
     def sync_dir(self, path: StrPath) -> None:
-        """As `Files.sync_dir`, unless it was planned to fail."""
-        self._sync(os.fspath(path))
+        """As `Files.sync_dir`, unless planned to fail."""
+        self._count_sync(os.fspath(path))
         self.files.sync_dir(path)
 
     def database_synced(self, path: StrPath) -> None:
-        """As `Files.database_synced`; where it fails, the database's own sync is meant."""
-        self._sync(os.fspath(path))
+        """As `Files.database_synced`; a planned failure stands for one of RocksDB's sync."""
+        self._count_sync(os.fspath(path))
         self.files.database_synced(path)
 
-    def _sync(self, path: str) -> None:
+    def _count_sync(self, path: str) -> None:
         with self._lock:
             self.syncs += 1
-            error = self._bad_syncs.pop(self.syncs, None)
+            error = self._planned_syncs.pop(self.syncs, None)
             if error is not None:
                 self._fail("fail_sync", path, None, error)
 
-    def _path(self, fd: int) -> str:
+    def _path_of(self, fd: int) -> str:
         return self._paths.get(fd, f"descriptor {fd}")
 
     def _fail(self, what: str, path: str, offset: int | None, error: int) -> None:
         self.done.append(Fault(what, path, offset))
         raise OSError(error, os.strerror(error), path)
 
-    # -- calls that do not
+    # -- calls that never fail as planned
 
     def open(self, path: StrPath, flags: int, mode: int = 0o644) -> int:
-        """As `Files.open`."""
+        """Inherited."""
         with self._lock:
             fd = self.files.open(path, flags, mode)
             self._paths[fd] = os.fspath(path)
             return fd
 
     def close(self, fd: int) -> None:
-        """As `Files.close`."""
+        """Inherited."""
         with self._lock:
             self._paths.pop(fd, None)
             self.files.close(fd)
@@ -218,37 +218,37 @@ class FaultPlan(Files):
         self.files.database_opened(path, options)
 
 
-def _nth(n: int) -> int:
-    found: int = whole(1)("n", n)  # the next call is number 1
-    return found
+def _check_number(n: int) -> int:
+    number: int = whole(1)("n", n)
+    return number
 
 
 # -- files at rest
 
 
 def flip_byte(path: StrPath, offset: int, mask: int = 0xFF) -> int:
-    """Change one byte by exclusive or with `mask` (not 0); return what it was.
+    """XOR one byte with `mask` (not 0); return its old value.
 
-    A negative offset counts from the end. `InvalidArgument` outside of the file.
+    A negative offset counts from the end. Raises `InvalidArgument` for one outside of the file.
     """
     if not 0 < mask <= 0xFF:
         raise InvalidArgument(f"mask {mask} changes no byte")
     with open(path, "r+b") as file:
         size = os.fstat(file.fileno()).st_size
-        at = offset + size if offset < 0 else offset
-        if not 0 <= at < size:
+        position = offset + size if offset < 0 else offset
+        if not 0 <= position < size:
             raise InvalidArgument(f"{os.fspath(path)}: offset {offset} is outside of {size} bytes")
-        file.seek(at)
+        file.seek(position)
         old = file.read(1)[0]
-        file.seek(at)
+        file.seek(position)
         file.write(bytes([old ^ mask]))
     return old
 
 
 def tear_tail(path: StrPath, size: int) -> int:
-    """Cut the last `size` bytes off; return the length that is left.
+    """Truncate the file by `size` bytes; return its new length.
 
-    `InvalidArgument` where the file has fewer, or for none.
+    Raises `InvalidArgument` if `size` is 0 or more than the file has.
     """
     length = os.path.getsize(path)
     if not 0 < size <= length:
@@ -258,7 +258,7 @@ def tear_tail(path: StrPath, size: int) -> int:
 
 
 def zero(path: StrPath, first: int, last: int) -> None:
-    """Write zeros over the bytes first..last (inclusive); `InvalidArgument` outside of the file."""
+    """Zero the bytes first..last (inclusive). Raises `InvalidArgument` outside of the file."""
     size = os.path.getsize(path)
     if not 0 <= first <= last < size:
         raise InvalidArgument(f"{os.fspath(path)}: {first}..{last} is outside of {size} bytes")
@@ -270,47 +270,47 @@ def zero(path: StrPath, first: int, last: int) -> None:
 def drop_index_row(
     directories: StrPath | Sequence[StrPath], ledger: LedgerLike, entry: int
 ) -> Path:
-    """Remove one entry from a bookie's index, its record stays; return the file or database.
+    """Remove one entry from a bookie's index, not its record; return the index file or database.
 
-    `directories` are those with the index (each one or its ``current/``), at rest. In an index
-    file the slot becomes 0, in a database the key is deleted. `NoSuchEntry` if no index there
-    has the entry, `DirectoryInUse` if a database is open.
+    `directories` are the index directories (or their ``current/``), at rest. In an index file the
+    slot becomes 0, in a database the key is deleted. Raises `NoSuchEntry` if no index has the
+    entry, `DirectoryInUse` if a database is open.
     """
-    name, number = LedgerId.of(ledger), check_entry_id(entry)
+    ledger_id, entry_id = LedgerId.of(ledger), check_entry_id(entry)
     folders = [directories] if isinstance(directories, (str, os.PathLike)) else directories
     for folder in folders:
-        top = Path(folder)
-        current = top if top.name == "current" else top / "current"
-        file = current / index_path(name)
-        database = current / ("locations-128" if name.scope else "locations")
-        if file.is_file() and _clear_slot(file, number):
+        path = Path(folder)
+        current = path if path.name == "current" else path / "current"
+        file = current / index_path(ledger_id)
+        database = current / ("locations-128" if ledger_id.scope else "locations")
+        if file.is_file() and _clear_slot(file, entry_id):
             return file
-        if database.is_dir() and _delete_row(database, name, number):
+        if database.is_dir() and _delete_row(database, ledger_id, entry_id):
             return database
-    raise NoSuchEntry(f"no index here has entry {entry} of ledger {name}")
+    raise NoSuchEntry(f"no index here has entry {entry} of ledger {ledger_id}")
 
 
 def _clear_slot(file: Path, entry: int) -> bool:
     with file.open("r+b") as slots:
         slots.seek(HEADER_SIZE + SLOT_SIZE * entry)
-        there = any(slots.read(SLOT_SIZE))
-        if there:
+        was_set = any(slots.read(SLOT_SIZE))
+        if was_set:
             slots.seek(HEADER_SIZE + SLOT_SIZE * entry)
             slots.write(bytes(SLOT_SIZE))
-        return there
+        return was_set
 
 
 def _delete_row(path: Path, ledger: LedgerId, entry: int) -> bool:
-    # RocksDB is loaded where it is needed only.
+    # Imported here, so that RocksDB is loaded only when needed.
     from bkstore.index.rocks.database import Database
     from bkstore.index.rocks.keys import entry_key
     from bkstore.index.rocks.options import database_options
 
     database, key = Database(path, database_options("locations")), entry_key(ledger, entry)
     try:
-        there = database.get(key) is not None
-        if there:
+        exists = database.get(key) is not None
+        if exists:
             database.delete(key)
-        return there
+        return exists
     finally:
         database.close()

@@ -1,8 +1,8 @@
 """Entry ids in the shapes that real ledgers have, made from a seed.
 
-What this is: int64 arrays for tests, the demo and the tools, the same for the same arguments.
-What it is not: entries with bytes, or a schedule; `bkstore.schedule` answers questions, this
-module derives its stripes on its own, so that the two can be held against each other.
+The functions return int64 arrays for tests, the demo and the tools, the same for the same
+arguments. They make no records (see `workloads`). Stripes are computed without `bkstore.schedule`,
+so that tests can compare the two.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _FIRST_POSITION = 1028  # 1024 bytes of log header, 4 of the first entry's lengt
 
 
 def contiguous(count: int, first: int = 0) -> Int64Array:
-    """Return `count` consecutive ids from `first` on: a ledger whose every bookie has all.
+    """Return `count` consecutive ids from `first` on, as if every bookie stores every entry.
 
     >>> contiguous(3, first=5).tolist()
     [5, 6, 7]
@@ -28,9 +28,9 @@ def contiguous(count: int, first: int = 0) -> Int64Array:
 def striped(
     last: int, bookie_index: int, ensemble_size: int, write_quorum: int, first: int = 0
 ) -> Int64Array:
-    """Return the ids of first..last that one bookie of a striped ledger holds. O(last - first).
+    """Return the ids of first..last that one bookie of a striped ledger stores. O(last - first).
 
-    Bookie b holds entry e if b is one of e, e+1, ... e+W-1 modulo E.
+    Bookie b stores entry e if b is one of e, e+1, ... e+W-1 modulo E.
 
     >>> striped(8, 0, 3, 2).tolist()
     [0, 2, 3, 5, 6, 8]
@@ -40,34 +40,34 @@ def striped(
 
 
 def with_holes(entries: Int64Array, rate: float = 0.01, seed: int = 0) -> Int64Array:
-    """Return `entries` without a share of `rate` of them, chosen one by one. O(n).
+    """Return `entries`, each left out with probability `rate`. O(n).
 
     >>> len(with_holes(contiguous(1000), rate=0.1, seed=1)) < 1000
     True
     """
-    keep: Int64Array = entries[np.random.default_rng(seed).random(entries.size) >= rate]
-    return keep
+    remaining: Int64Array = entries[np.random.default_rng(seed).random(entries.size) >= rate]
+    return remaining
 
 
 def late_and_duplicate(
     entries: Int64Array, late: float = 0.05, duplicate: float = 0.05, seed: int = 0
 ) -> Int64Array:
-    """Return `entries` as they may arrive: some later than their neighbours, some twice.
+    """Return `entries` in a possible order of arrival: some late, some twice.
 
-    The set is the same; a share of `late` moves up to 64 places back, a share of `duplicate`
-    comes a second time within 64 places. O(n log n).
+    The set is the same; a share of `late` moves up to 64 positions back, a share of `duplicate`
+    is repeated within 64 positions. O(n log n).
 
     >>> sorted(set(late_and_duplicate(contiguous(100), seed=3).tolist())) == list(range(100))
     True
     """
     rng = np.random.default_rng(seed)
-    again = entries[rng.random(entries.size) < duplicate]
-    place = np.arange(entries.size, dtype=np.int64)
-    moved = rng.random(entries.size) < late
-    place = place + moved * rng.integers(1, 65, entries.size)
-    second = np.searchsorted(entries, again) + rng.integers(1, 65, again.size)
-    order = np.argsort(np.concatenate((place, second)), kind="stable")
-    return np.concatenate((entries, again))[order]
+    repeated = entries[rng.random(entries.size) < duplicate]
+    arrival = np.arange(entries.size, dtype=np.int64)
+    is_late = rng.random(entries.size) < late
+    arrival = arrival + is_late * rng.integers(1, 65, entries.size)
+    repeat_arrival = np.searchsorted(entries, repeated) + rng.integers(1, 65, repeated.size)
+    order = np.argsort(np.concatenate((arrival, repeat_arrival)), kind="stable")
+    return np.concatenate((entries, repeated))[order]
 
 
 def sparse(count: int, span: int, seed: int = 0) -> Int64Array:
@@ -79,27 +79,27 @@ def sparse(count: int, span: int, seed: int = 0) -> Int64Array:
     return np.unique(np.random.default_rng(seed).integers(0, span, count, dtype=np.int64))
 
 
-def _holed_stripe(count: int, seed: int) -> Int64Array:
-    return with_holes(_stripe(count, seed), 0.01, seed)
+def _make_stripe_with_holes(count: int, seed: int) -> Int64Array:
+    return with_holes(_make_stripe(count, seed), 0.01, seed)
 
 
-def _stripe(count: int, seed: int) -> Int64Array:
+def _make_stripe(count: int, seed: int) -> Int64Array:
     return striped((count * 3 + 1) // 2 - 1, seed % 3, 3, 2)[:count]
 
 
 SHAPES: dict[str, Callable[[int, int], Int64Array]] = {
     "contiguous": lambda count, _: contiguous(count),
-    "striped": _stripe,
+    "striped": _make_stripe,
     "holes": lambda count, seed: with_holes(contiguous(count), 0.01, seed),
-    "striped_holes": _holed_stripe,
+    "striped_holes": _make_stripe_with_holes,
     "late": lambda count, seed: late_and_duplicate(contiguous(count), seed=seed),
     "sparse": lambda count, seed: sparse(count, 16 * count, seed),
 }
-"""Every shape by name: a function of about how many ids, and the seed."""
+"""Functions of the approximate number of ids and the seed, by name of the shape."""
 
 
 def shaped(shape: str, count: int, seed: int = 0) -> Int64Array:
-    """Return about `count` ids of a shape named in `SHAPES`; `KeyError` for another name.
+    """Return about `count` ids of a shape in `SHAPES`. Raises `KeyError` for another shape.
 
     >>> shaped("striped", 6).tolist()
     [0, 2, 3, 5, 6, 8]
@@ -110,14 +110,14 @@ def shaped(shape: str, count: int, seed: int = 0) -> Int64Array:
 def locations(count: int, seed: int = 0, log_id: int = 0, log_bytes: int = 1 << 30) -> Int64Array:
     """Return `count` ascending locations, as if entries of 60..499 bytes were appended to logs.
 
-    Logs begin with `log_id` and roll once they hold `log_bytes`. O(n).
+    The first log is `log_id`; a log rolls once it holds `log_bytes`. O(n).
 
     >>> locations(1).tolist(), locations(1, log_id=2).tolist() == [2 << 32 | 1028]
     ([1028], True)
     """
     sizes = np.random.default_rng(seed).integers(60, 500, count, dtype=np.int64) + 4
-    start = np.cumsum(sizes) - sizes
-    log = start // log_bytes
-    opens = np.searchsorted(log, log)  # the first row of the same log
-    made: Int64Array = (log + log_id) << 32 | (start - start[opens] + _FIRST_POSITION)
-    return made
+    offsets = np.cumsum(sizes) - sizes
+    log = offsets // log_bytes
+    log_starts = np.searchsorted(log, log)  # the first row of the same log
+    result: Int64Array = (log + log_id) << 32 | (offsets - offsets[log_starts] + _FIRST_POSITION)
+    return result

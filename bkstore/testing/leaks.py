@@ -1,7 +1,7 @@
-"""Which files below a directory this process has open: what a test left behind.
+"""List the files below a directory that this process has open: what a test did not close.
 
-Linux lists them in /proc/self/fd, macOS tells the path of a descriptor. Elsewhere there is no
-way to ask, and that is said; nobody is told that there are no leaks where nobody looked.
+Linux lists them in /proc/self/fd, macOS returns the path of a descriptor. On other systems the
+check raises an error, rather than report no leaks.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ import gc
 import os
 import sys
 
-_MAC = sys.platform == "darwin"
-_DESCRIPTORS = "/dev/fd" if _MAC else "/proc/self/fd"
+_IS_MACOS = sys.platform == "darwin"
+_DESCRIPTOR_DIR = "/dev/fd" if _IS_MACOS else "/proc/self/fd"
 
-_F_GETPATH = 50  # of macOS; the module has its name there only
+_F_GETPATH = 50  # fcntl.F_GETPATH, which the module defines on macOS only
 
 CAN_CHECK = sys.platform in ("linux", "darwin")
-"""Whether open files can be told on this system."""
+"""Whether open files can be listed on this system."""
 
 
 def open_files(directory: str | os.PathLike[str]) -> list[str]:
     """Return the paths at or below `directory` that this process has open, sorted.
 
-    One path for each descriptor; removed files too, marked " (deleted)" on Linux. Files that
-    were opened and dropped, but not collected yet, are collected first. `UnsupportedLayout`
-    where the system cannot tell. Cost: a system call for each descriptor.
+    One path for each descriptor; removed files too, marked " (deleted)" on Linux. If there are any,
+    collects garbage and looks again, so unreachable file objects do not count. Raises
+    `UnsupportedLayout` if the system cannot list them. Cost: a system call for each descriptor.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as top, open(f"{top}/a", "w") as file:
@@ -37,38 +37,38 @@ def open_files(directory: str | os.PathLike[str]) -> list[str]:
 
         raise UnsupportedLayout(f"open files cannot be told on {sys.platform}")
     top = os.path.realpath(directory)
-    found = _below(top)
-    if found:
+    paths = _list_open_files(top)
+    if paths:
         gc.collect()
-        found = _below(top)
-    return found
+        paths = _list_open_files(top)
+    return paths
 
 
-def _below(top: str) -> list[str]:
-    found = []
-    for name in os.listdir(_DESCRIPTORS):
+def _list_open_files(top: str) -> list[str]:
+    paths = []
+    for fd in os.listdir(_DESCRIPTOR_DIR):
         try:
-            path = _path_of(int(name))
-        except OSError:  # closed since: the descriptor of this very listing
+            path = _descriptor_path(int(fd))
+        except OSError:  # the descriptor of this listing, closed since
             continue
         if path == top or path.startswith(top + os.sep):
-            found.append(path)
-    return sorted(found)
+            paths.append(path)
+    return sorted(paths)
 
 
-def _path_of(fd: int) -> str:
-    if _MAC:
+def _descriptor_path(fd: int) -> str:
+    if _IS_MACOS:
         return os.fsdecode(fcntl.fcntl(fd, _F_GETPATH, bytes(1024)).rstrip(b"\0"))
-    return os.readlink(f"{_DESCRIPTORS}/{fd}")
+    return os.readlink(f"{_DESCRIPTOR_DIR}/{fd}")
 
 
 def assert_no_leaks(directory: str | os.PathLike[str]) -> None:
-    """Raise `AssertionError` that names every file below `directory` which is still open.
+    """Raise `AssertionError` with every file below `directory` that is still open.
 
-    Call it after the storage, the bookie or the index was closed. `UnsupportedLayout` where the
-    system cannot tell.
+    Call it after closing the storage, the bookie or the index. Raises `UnsupportedLayout` if the
+    system cannot list open files.
     """
-    left = open_files(directory)
-    if left:
-        names = "\n  ".join(left)
-        raise AssertionError(f"{len(left)} files are still open below {directory}:\n  {names}")
+    leaked = open_files(directory)
+    if leaked:
+        lines = "\n  ".join(leaked)
+        raise AssertionError(f"{len(leaked)} files are still open below {directory}:\n  {lines}")

@@ -1,15 +1,15 @@
-"""The pytest plugin: storages, bookies, servers, clusters, ensembles as fixtures; faults; leaks.
+"""The pytest plugin: fixtures for storages, bookies, servers, clusters, ensembles and faults.
 
     def test_mine(bkstore_bookie, bkstore_faults):
         bookie = bkstore_bookie("db")
         ...
 
-It is loaded by its entry point in every pytest run of an environment that has bkstore, so it
-imports nothing but pytest and the standard library until a test asks for a fixture.
+Its entry point loads it in every pytest run of an environment that has bkstore, so it imports
+nothing but pytest and the standard library until a test uses a fixture.
 
-Every test has directories of its own. What a test leaves open is closed behind it; a file that is
-open even then is an error of that test. A test runs once, with sorted storage where it names none;
-``--bkstore-storage``, the ini option `bkstore_storage` or the marker of that name say otherwise.
+Every test has directories of its own. Whatever a test leaves open is closed after it; a file that
+is open even then is an error of that test. A test runs once, with sorted storage by default;
+``--bkstore-storage``, the ini option `bkstore_storage` or the marker of that name choose others.
 """
 
 from __future__ import annotations
@@ -42,58 +42,59 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker `bkstore_storage`, and look at the options."""
+    """Register the marker `bkstore_storage`, and validate the options."""
     config.addinivalue_line(
         "markers",
         "bkstore_storage(*kinds): run with these storages (sorted, interleaved, db); all if none",
     )
-    _configured(config)
+    _configured_kinds(config)
 
 
 def pytest_report_header() -> str | None:
-    """Say so where open files cannot be looked for."""
+    """Return a line if this system cannot list open files, else None."""
     if sys.platform in CHECKED:
         return None
     return f"bkstore: files that tests leave open are not checked on {sys.platform}"
 
 
-def _kinds(names: list[str], origin: str) -> list[str]:
-    found = list(KINDS) if names == ["all"] else names
-    unknown = [name for name in found if name not in KINDS]
-    if unknown or not found:
+def _expand(words: list[str], origin: str) -> list[str]:
+    """Return storages with "all" expanded. Raises `pytest.UsageError` if one is unknown."""
+    kinds = list(KINDS) if words == ["all"] else words
+    unknown = [kind for kind in kinds if kind not in KINDS]
+    if unknown or not kinds:
         raise pytest.UsageError(
             f"{origin}: {', '.join(unknown) or 'nothing'} is none of {', '.join(KINDS)}, all"
         )
-    return found
+    return kinds
 
 
-def _configured(config: pytest.Config) -> list[str]:
-    """Return the storages of option or ini."""
+def _configured_kinds(config: pytest.Config) -> list[str]:
+    """Return the storages from the command-line or ini option."""
     option: str | None = config.getoption("--bkstore-storage")
     text = config.getini("bkstore_storage") if option is None else option
-    return _kinds([name.strip() for name in text.split(",") if name.strip()], "bkstore_storage")
+    return _expand([word.strip() for word in text.split(",") if word.strip()], "bkstore_storage")
 
 
-def _wanted(config: pytest.Config, item: Any) -> list[str]:
-    """Return the storages that a test runs with: its marker's, else the configured ones."""
+def _kinds_of_test(config: pytest.Config, item: Any) -> list[str]:
+    """Return the storages of a test: its marker's, else the configured ones."""
     marker = item.get_closest_marker("bkstore_storage")
     if marker is None:
-        return _configured(config)
-    return _kinds(list(marker.args) or ["all"], f"marker bkstore_storage of {item.nodeid}")
+        return _configured_kinds(config)
+    return _expand(list(marker.args) or ["all"], f"marker bkstore_storage of {item.nodeid}")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test once for each storage, where that is more than one."""
+    """Run a test once for each of its storages if there are several."""
     if "bkstore_kind" in metafunc.fixturenames:
-        kinds = _wanted(metafunc.config, metafunc.definition)
+        kinds = _kinds_of_test(metafunc.config, metafunc.definition)
         if len(kinds) > 1:
             metafunc.parametrize("bkstore_kind", kinds, indirect=True)
 
 
 @pytest.fixture
 def bkstore_kind(request: pytest.FixtureRequest) -> str:
-    """Return the storage that this run of the test is for: "sorted", "interleaved" or "db"."""
-    kind: str = getattr(request, "param", None) or _wanted(request.config, request.node)[0]
+    """Return the storage of this run of the test: "sorted", "interleaved" or "db"."""
+    kind: str = getattr(request, "param", None) or _kinds_of_test(request.config, request.node)[0]
     return kind
 
 
@@ -101,13 +102,13 @@ def bkstore_kind(request: pytest.FixtureRequest) -> str:
 def bkstore_faults(request: pytest.FixtureRequest) -> FaultPlan:
     """Return the `FaultPlan` that all storages, bookies and clusters of this test write through.
 
-    One that is asked for by `getfixturevalue` is that of the fixtures of this test too, unless
-    they have made something: what is open writes past it, so that is an error which names them.
+    `getfixturevalue` may ask for it later than the other fixtures. If one of them has made
+    something by then, that would bypass the plan, so the test fails.
     """
     from bkstore.testing.faults import FaultPlan
 
     plan = FaultPlan()
-    for name, factory in request.node.stash.get(_WITHOUT_FAULTS, {}).items():
+    for name, factory in request.node.stash.get(_DIRECT_FACTORIES, {}).items():
         if factory.has_made:
             pytest.fail(
                 f"bkstore_faults is asked for after {name} has made something, which writes past "
@@ -128,7 +129,7 @@ def bkstore_storage(
     """
     from bkstore.testing.factories import StorageFactory
 
-    yield from _used(request, StorageFactory(tmp_path_factory.mktemp("bkstore"), bkstore_kind))
+    yield from _manage(request, StorageFactory(tmp_path_factory.mktemp("bkstore"), bkstore_kind))
 
 
 @pytest.fixture
@@ -141,14 +142,14 @@ def bkstore_bookie(
     """
     from bkstore.testing.factories import BookieFactory
 
-    yield from _used(request, BookieFactory(tmp_path_factory.mktemp("bkstore"), bkstore_kind))
+    yield from _manage(request, BookieFactory(tmp_path_factory.mktemp("bkstore"), bkstore_kind))
 
 
 @pytest.fixture
 def bkstore_server(bkstore_bookie: BookieFactory) -> Iterator[ServerFactory]:
-    """Yield a factory: ``bkstore_server("db")`` is a `BookieServer` on a port of loopback.
+    """Yield a factory: ``bkstore_server("db")`` is a `BookieServer` on a loopback port.
 
-    See `ServerFactory` for `restart` and `crash`; ``server.bookie`` is the bookie behind.
+    See `ServerFactory` for `restart` and `crash`; ``server.bookie`` is its bookie.
     """
     from bkstore.testing.servers import ServerFactory
 
@@ -169,51 +170,51 @@ def bkstore_cluster(
     """
     from bkstore.testing.factories import ClusterFactory
 
-    yield from _used(request, ClusterFactory(tmp_path_factory.mktemp("bkstore"), bkstore_kind))
+    yield from _manage(request, ClusterFactory(tmp_path_factory.mktemp("bkstore"), bkstore_kind))
 
 
 @pytest.fixture
 def bkstore_ensemble(
     tmp_path_factory: pytest.TempPathFactory, bkstore_kind: Storage
 ) -> Iterator[EnsembleFactory]:
-    """Yield a factory: ``bkstore_ensemble(3, "db")`` is an `Ensemble` of processes that runs.
+    """Yield a factory: ``bkstore_ensemble(3, "db")`` is a running `Ensemble` of processes.
 
-    Its `uri` is for clients in any language; see `Ensemble` for `bookies`, `kill`, `start`. The
-    test is skipped where kazoo, pyspark or Java are missing, and says what to install.
+    Its `uri` is for clients in any language; see `Ensemble` for `bookies`, `kill`, `start`. Without
+    kazoo, pyspark or Java the test is skipped, and the reason says what to install.
     """
     from bkstore.testing.ensemble.factory import EnsembleFactory
 
     factory = EnsembleFactory(tmp_path_factory.mktemp("bkstore"), bkstore_kind, pytest.skip)
     yield factory
-    _finish(factory)
+    _close_all(factory)
 
 
-_WITHOUT_FAULTS = pytest.StashKey[dict[str, Any]]()
-"""Of a test: its factories that write through the system's calls, by the names of fixtures."""
+_DIRECT_FACTORIES = pytest.StashKey[dict[str, Any]]()
+"""A test's factories that write without its fault plan, by fixture name."""
 
 
-def _used(request: pytest.FixtureRequest, factory: _Factory) -> Iterator[_Factory]:
-    """Yield a factory that writes through the fault plan, if the test has one; then close it.
+def _manage(request: pytest.FixtureRequest, factory: _Factory) -> Iterator[_Factory]:
+    """Yield a factory that writes through the test's fault plan, if it has one; then close it.
 
-    Else it is noted that it does not: a test that asks for the plan later finds the note.
+    Without a plan, register the factory for a `bkstore_faults` that is requested later.
     """
     if "bkstore_faults" in request.fixturenames:
         factory.files = request.getfixturevalue("bkstore_faults")
     else:
         assert request.fixturename is not None
-        request.node.stash.setdefault(_WITHOUT_FAULTS, {})[request.fixturename] = factory
+        request.node.stash.setdefault(_DIRECT_FACTORIES, {})[request.fixturename] = factory
     yield factory
-    _finish(factory)
+    _close_all(factory)
 
 
-def _finish(factory: StorageFactory | BookieFactory | ClusterFactory | EnsembleFactory) -> None:
-    """Close what is open, then look for what is open still."""
+def _close_all(factory: StorageFactory | BookieFactory | ClusterFactory | EnsembleFactory) -> None:
+    """Close everything that the factory made, then fail if a file is still open."""
     from bkstore.testing.leaks import CAN_CHECK, open_files
 
     errors = factory.close_all()
-    left = open_files(factory.top) if CAN_CHECK else []
-    if left:
-        names = "\n  ".join(left)
-        pytest.fail(f"{len(left)} files are still open after the test:\n  {names}", pytrace=False)
+    leaked = open_files(factory.top) if CAN_CHECK else []
+    if leaked:
+        lines = "\n  ".join(leaked)
+        pytest.fail(f"{len(leaked)} files are still open after the test:\n  {lines}", pytrace=False)
     if errors:
         raise errors[0]

@@ -1,4 +1,4 @@
-"""A factory of servers on loopback, over bookies in temporary directories: for the pytest fixture.
+"""A factory of loopback servers over bookies in temporary directories: for the pytest fixture.
 
 Usable without pytest, too.
 """
@@ -16,9 +16,9 @@ from bkstore.wire.server import BookieServer
 
 
 class ServerFactory:
-    """Makes `BookieServer`s on loopback, each over a bookie of its own; a call returns a new one.
+    """Makes `BookieServer`s on loopback, each with a bookie of its own: a call returns a new one.
 
-    `bookies` makes the bookies, and closes them.
+    `bookies` makes and closes the bookies.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -37,7 +37,7 @@ class ServerFactory:
 
     def __init__(self, bookies: BookieFactory) -> None:
         self.bookies = bookies
-        self._made: list[tuple[BookieServer, dict[str, Any]]] = []
+        self._servers: list[tuple[BookieServer, dict[str, Any]]] = []
 
     def __call__(
         self,
@@ -47,40 +47,40 @@ class ServerFactory:
         server: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> BookieServer:
-        """Return a server that listens, over a new bookie or the one given.
+        """Return a listening server over a new bookie, or over `bookie`.
 
         `server` are arguments of `BookieServer` (`port`, `extended`, `tls`, `observer`,
         `options`), `options` those of `BookieFactory`.
         """
-        opened = self.bookies(storage, **options) if bookie is None else bookie
+        served = self.bookies(storage, **options) if bookie is None else bookie
         settings = dict(server or {})
-        started = BookieServer(opened, **settings).start()
-        self._made.append((started, settings))
-        return started
+        new_server = BookieServer(served, **settings).start()
+        self._servers.append((new_server, settings))
+        return new_server
 
     def restart(self, server: BookieServer) -> BookieServer:
-        """Stop one gracefully, reopen its bookie, and serve it on the same port."""
-        settings = self._settings(server)
+        """Stop a server gracefully, reopen its bookie, and serve it on the same port."""
+        settings = self._restart_settings(server)
         server.close()
         return self(bookie=self.bookies.reopen(server.bookie), server=settings)
 
     def crash(self, server: BookieServer) -> BookieServer:
-        """Return a server on the same port over the files as they are now: a kill's."""
-        settings = self._settings(server)
+        """Return a server on the same port over the files as a kill now would leave them."""
+        settings = self._restart_settings(server)
         bookie = self.bookies.crash(server.bookie)
         server.close()
         return self(bookie=bookie, server=settings)
 
-    def _settings(self, server: BookieServer) -> dict[str, Any]:
-        for made, settings in self._made:
-            if made is server:
+    def _restart_settings(self, server: BookieServer) -> dict[str, Any]:
+        for known, settings in self._servers:
+            if known is server:
                 return settings | {"port": server.address.port}
         raise InvalidArgument("this factory did not make it")
 
     def close_all(self) -> list[BkstoreError]:
-        """Stop whatever serves; what still waits gets no answer. Return what failed."""
+        """Stop all servers without answering pending requests; return the errors of that."""
         errors = []
-        for server, _ in reversed(self._made):
+        for server, _ in reversed(self._servers):
             try:
                 server.close(0)
             except BkstoreError as error:
