@@ -138,8 +138,8 @@ class BookkeeperAvailability(Availability):
         offset = ids - group.first  # may wrap, as a long does
         period = np.where(group.period == 0, 2**31, np.abs(group.period))
         phase = np.where(group.period == 0, offset, np.fmod(offset, period))
-        found: npt.NDArray[np.bool_] = (index >= 0) & (ids <= _limits(group)) & (phase < group.size)
-        return found
+        hits: npt.NDArray[np.bool_] = (index >= 0) & (ids <= _limits(group)) & (phase < group.size)
+        return hits
 
     def missing(
         self,

@@ -107,7 +107,7 @@ class _UnlikeStretches(NamedTuple):
                 yield part
 
     def _window_length(self, stretch: int) -> int:
-        """Return after how many ids the result repeats; 0 if the stretch is shorter than two windows."""
+        """Return after how many ids the result repeats; 0 if the stretch is not twice that long."""
         length = lcm(int(self.a.period[stretch]), int(self.b.period[stretch]))
         return length if 2 * length <= int(self.hi[stretch] - self.lo[stretch]) else 0
 

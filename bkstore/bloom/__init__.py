@@ -1,13 +1,13 @@
-"""Could this object hold stream S? Bloom filters over 64-bit ids, in Guava's layout.
+"""Bloom filters over 64-bit ids, in Guava's layout: whether an object may have a stream.
 
-Modules: `murmur3` (the hash, one key or arrays), `bit_array` (bits set and tested for arrays
+Modules: `murmur3` (the hash, of one key or of arrays), `bit_array` (sets and tests bits for arrays
 of hashes), `filter` (`BloomFilter`), `filter_set` (`FilterSet`: one for each object). Bytes and
 rules: `docs/formats/bloom.md`.
 
 >>> from bkstore.bloom import BloomFilter, hash_key
 >>> filters = [BloomFilter.of([420000, 7]), BloomFilter.of([8, 9])]
->>> h1, h2 = hash_key(420000)  # hashed once, asked everywhere
->>> [one.contains_hash(h1, h2) for one in filters]
+>>> h1, h2 = hash_key(420000)  # hashed once for all filters
+>>> [bloom.contains_hash(h1, h2) for bloom in filters]
 [True, False]
 """
 

@@ -1,4 +1,4 @@
-"""BloomFilter: a set of 64-bit ids that may say yes wrongly and never says no wrongly.
+"""BloomFilter: a set of 64-bit ids with false positives, but without false negatives.
 
 Sizes, bytes and answers are Guava's, bit for bit (`BloomFilter.create(Funnels.longFunnel(), n,
 fpp)`, strategy MURMUR128_MITZ_64):
@@ -29,18 +29,18 @@ from bkstore.ids import IntArrayLike, as_int64, check_integer
 
 HEADER_SIZE = 6
 STRATEGY = 1
-_MOST_HASHES = 255
-_MOST_WORDS = 2**31 - 1
+_MAX_HASHES = 255
+_MAX_WORDS = 2**31 - 1
 
 Compat = Literal["guava-31.1"]
 
 _LOW_63 = 2**63 - 1
 _LN_2 = math.log(2)
-_FEW = 64  # keys; below, one call a key costs less than the fixed cost of array code
+_MAX_SCALAR_KEYS = 64  # more keys than this are faster in array code, which has a fixed cost
 
 
 class FilterSize(NamedTuple):
-    """What Guava makes of expected insertions and fpp: 64-bit words, and bits set for a key."""
+    """Guava's size for expected insertions and fpp: 64-bit words, and bits set per key."""
 
     words: int
     hash_count: int
@@ -49,41 +49,41 @@ class FilterSize(NamedTuple):
 def filter_size(
     expected_insertions: int, fpp: float = 0.01, *, compat: Compat | None = None
 ) -> FilterSize:
-    """Return Guava's size and hash count, without making a filter. O(1).
+    """Return Guava's size and hash count without creating a filter. O(1).
 
-    The hash count is that of Guava 33.6; ``compat="guava-31.1"`` follows that version's older
-    rule, which differs for a handful of insertions. Refused like there, with `InvalidArgument`:
-    negative insertions, fpp outside 0..1 (both exclusive), a filter of no bits (1 insertion
-    at 0.9), more than 2^31-1 words, more than 255 hashes (fpp below 2^-255.5).
+    The hash count is that of Guava 33.6; ``compat="guava-31.1"`` uses the rule of that version,
+    which differs for a few insertions. Raises `InvalidArgument` where Guava refuses: negative
+    insertions, fpp outside 0..1 (both exclusive), a filter of no bits (1 insertion at 0.9), more
+    than 2^31-1 words, more than 255 hashes (fpp below 2^-255.5).
 
     >>> filter_size(9000), filter_size(9000).words * 8
     (FilterSize(words=1348, hash_count=7), 10784)
     """
     _check_compat("compat", compat)
-    insertions, rate = max(_insertions(expected_insertions), 1), _rate(fpp)
+    insertions, rate = max(_check_insertions(expected_insertions), 1), _check_rate(fpp)
     bits = math.trunc(-insertions * math.log(rate) / (_LN_2 * _LN_2))
-    per_key = -math.log(rate) / _LN_2 if compat is None else bits / insertions * _LN_2
-    hash_count = max(1, math.floor(per_key + 0.5))
+    bits_per_key = -math.log(rate) / _LN_2 if compat is None else bits / insertions * _LN_2
+    hash_count = max(1, math.floor(bits_per_key + 0.5))
     words = -(-bits // 64)
-    asked = f"{expected_insertions} insertions at fpp {fpp}"
+    request = f"{expected_insertions} insertions at fpp {fpp}"
     if words == 0:
-        raise InvalidArgument(f"{asked} make a filter of no bits")
-    if words > _MOST_WORDS:
-        raise InvalidArgument(f"{asked} need {words} words, {_MOST_WORDS} are the most")
-    if hash_count > _MOST_HASHES:
-        raise InvalidArgument(f"{asked} need {hash_count} hashes, {_MOST_HASHES} are the most")
+        raise InvalidArgument(f"{request} make a filter of no bits")
+    if words > _MAX_WORDS:
+        raise InvalidArgument(f"{request} need {words} words, {_MAX_WORDS} are the most")
+    if hash_count > _MAX_HASHES:
+        raise InvalidArgument(f"{request} need {hash_count} hashes, {_MAX_HASHES} are the most")
     return FilterSize(words, hash_count)
 
 
 _check_compat = choice(None, "guava-31.1")
 
 
-def _insertions(value: int) -> int:
-    found: int = whole()("expected_insertions", value)
-    return found
+def _check_insertions(value: int) -> int:
+    insertions: int = whole()("expected_insertions", value)
+    return insertions
 
 
-def _rate(value: float) -> float:
+def _check_rate(value: float) -> float:
     rate = float(number(0, 1, above=True)("fpp", value))
     if rate == 1:
         raise InvalidArgument("fpp must be below 1")
@@ -93,19 +93,18 @@ def _rate(value: float) -> float:
 class BloomFilter:
     """A bloom filter over ids in -2^63 .. 2^63-1, equal to Guava's in size, bytes and answers.
 
-    Ways in: the constructor (an empty one), `of` (a static one for these ids), `from_bytes`.
-    Adding: `add`, `add_many`, `add_hash`, ``|=``. Asking: ``in``, `contains_many`,
-    `contains_hash`. About it: `bit_size`, `hash_count`, `nbytes`, `bits_set`,
-    `approximate_count`, `expected_fpp`. Ids of other types are `InvalidArgument`, also for
-    ``in``: a "no" must be certain.
+    Constructors: the class (an empty filter), `of` (a frozen one for these ids), `from_bytes`.
+    Adding: `add`, `add_many`, `add_hash`, ``|=``. Queries: ``in``, `contains_many`,
+    `contains_hash`. Properties: `bit_size`, `hash_count`, `nbytes`, `bits_set`,
+    `approximate_count`, `expected_fpp`. Ids of other types raise `InvalidArgument`, also with
+    ``in``: a negative answer must be certain.
 
-    Memory is the bit array, and while many ids are added at most some 20 MB more. The filter
-    does not know what it was expected to hold; when it holds more, yes is wrong more often
-    than `fpp`.
+    Memory is the bit array, and some 20 MB more at most while many ids are added. The filter does
+    not store its expected insertions; with more than these, false positives exceed `fpp`.
 
-    Threads: any number may ask at a time. Adding needs the filter for itself: two threads that
-    add may lose bits, and one that asks meanwhile may get a no for an id that is being added.
-    A frozen filter changes no more and is shared freely. Processes: it pickles, as its bytes.
+    Threads: any number may query concurrently. Adding needs exclusive access: two threads that add
+    may lose bits, and a concurrent query may miss an id that is being added. A frozen filter is
+    immutable and safe to share. Processes: a filter is pickled as its bytes.
 
     >>> seen = BloomFilter(900)
     >>> seen.add(420000)
@@ -120,40 +119,40 @@ class BloomFilter:
         self, expected_insertions: int, fpp: float = 0.01, *, compat: Compat | None = None
     ) -> None:
         words, hash_count = filter_size(expected_insertions, fpp, compat=compat)
-        self._take(np.zeros(words * 8, np.uint8), hash_count)
+        self._set_up(np.zeros(words * 8, np.uint8), hash_count)
 
-    def _take(self, bits: BitArray, hash_count: int) -> None:
+    def _set_up(self, bits: BitArray, hash_count: int) -> None:
         self._bits = bits
-        self._data = memoryview(bits)  # type: ignore[arg-type] # one byte in a third of the time
+        self._data = memoryview(bits)  # type: ignore[arg-type] # reads a byte in a third of the time
         self._size = bits.size * 8
         self._hash_count = hash_count
 
     @classmethod
-    def _of(cls, bits: BitArray, hash_count: int) -> BloomFilter:
-        made = BloomFilter.__new__(BloomFilter)
-        made._take(bits, hash_count)
-        return made
+    def _from_bits(cls, bits: BitArray, hash_count: int) -> BloomFilter:
+        bloom = BloomFilter.__new__(BloomFilter)
+        bloom._set_up(bits, hash_count)
+        return bloom
 
     @classmethod
     def of(cls, keys: IntArrayLike, fpp: float = 0.01) -> BloomFilter:
-        """Return a frozen filter sized for exactly these keys and holding them. O(n).
+        """Return a frozen filter with these keys, sized for their number. O(n).
 
-        A key given twice counts twice in the size. No keys make the filter of one insertion.
+        Repeated keys count repeatedly in the size. Without keys it is the size of one insertion.
 
         >>> BloomFilter.of(range(90)).nbytes
         112
         """
-        given = as_int64(keys, "keys")
-        made = cls(given.size, fpp)
-        made.add_many(given)
-        return made.freeze()
+        ids = as_int64(keys, "keys")
+        bloom = cls(ids.size, fpp)
+        bloom.add_many(ids)
+        return bloom.freeze()
 
     @classmethod
     def from_bytes(cls, data: bytes | bytearray | memoryview) -> BloomFilter:
-        """Return the filter that Guava's bytes say; the hash count is the header's. O(bytes).
+        """Return the filter from Guava's bytes; the hash count is that of the header. O(bytes).
 
-        Raises `CorruptionError` with the offset of the field at fault: a short header, a
-        strategy other than 1, no hashes, a word count below 1 or other than the bytes hold.
+        Raises `CorruptionError` with the offset of the field at fault: a short header, a strategy
+        other than 1, no hashes, a word count below 1 or not that of the bytes.
         """
         view = memoryview(as_data("data", data)).cast("B")
         if len(view) < HEADER_SIZE:
@@ -162,24 +161,24 @@ class BloomFilter:
         strategy, hash_count = view[0], view[1]
         words = int.from_bytes(view[2:HEADER_SIZE], "big", signed=True)
         if strategy != STRATEGY:
-            which = "the old 32-bit variant" if strategy == 0 else "unknown"
-            raise CorruptionError(None, 0, f"bloom filter strategy {strategy} is {which}, not 1")
+            variant = "the old 32-bit variant" if strategy == 0 else "unknown"
+            raise CorruptionError(None, 0, f"bloom filter strategy {strategy} is {variant}, not 1")
         if hash_count == 0:
             raise CorruptionError(None, 1, "bloom filter of no hashes")
         if words < 1:
             raise CorruptionError(None, 2, f"bloom filter of {words} words")
-        body = len(view) - HEADER_SIZE
-        if body < words * 8:
-            reason = f"bloom filter of {words} words, bytes for {body // 8} are there"
+        body_bytes = len(view) - HEADER_SIZE
+        if body_bytes < words * 8:
+            reason = f"bloom filter of {words} words, bytes for {body_bytes // 8} are there"
             raise CorruptionError(None, len(view), reason)
-        if body > words * 8:
-            reason = f"{body - words * 8} bytes behind a bloom filter of {words} words"
+        if body_bytes > words * 8:
+            reason = f"{body_bytes - words * 8} bytes behind a bloom filter of {words} words"
             raise CorruptionError(None, HEADER_SIZE + words * 8, reason)
-        stored = np.frombuffer(view, ">u8", words, HEADER_SIZE)
-        return cls._of(stored.astype("<u8").view(np.uint8), hash_count)
+        big_endian = np.frombuffer(view, ">u8", words, HEADER_SIZE)
+        return cls._from_bits(big_endian.astype("<u8").view(np.uint8), hash_count)
 
     def to_bytes(self) -> bytes:
-        """Return Guava's bytes: 6 and `nbytes`. O(bytes).
+        """Return Guava's bytes: a header of 6, then `nbytes`. O(bytes).
 
         >>> filter = BloomFilter(2)
         >>> filter.add_many([420000, 7])
@@ -192,35 +191,35 @@ class BloomFilter:
     # -- adding
 
     def add(self, key: int) -> bool:
-        """Add one id; return whether a bit changed (if not, it may have been there). O(k)."""
+        """Add one id; return whether a bit changed (if not, it may be present already). O(k)."""
         return self.add_hash(*hash_key(key))
 
     def add_hash(self, h1: int, h2: int) -> bool:
-        """Add the id that `hash_key` gave (h1, h2) for; return whether a bit changed. O(k)."""
-        self._check_open()
+        """Add the id whose `hash_key` is (h1, h2); return whether a bit changed. O(k)."""
+        self._check_not_frozen()
         h1, h2 = check_integer(h1, "h1"), check_integer(h2, "h2")
         data, changed = self._data, False
         for _ in range(self._hash_count):
             position = (h1 & _LOW_63) % self._size
-            bit, at = 1 << (position & 7), position >> 3
-            if not data[at] & bit:
-                data[at] |= bit
+            bit, index = 1 << (position & 7), position >> 3
+            if not data[index] & bit:
+                data[index] |= bit
                 changed = True
             h1 += h2
         return changed
 
     def add_many(self, keys: IntArrayLike) -> None:
         """Add ids, any one-dimensional integers that fit int64. O(n k)."""
-        self._check_open()
-        given = as_int64(keys, "keys")
-        if given.size > _FEW:
-            add_keys(self._bits, self._hash_count, given)
+        self._check_not_frozen()
+        ids = as_int64(keys, "keys")
+        if ids.size > _MAX_SCALAR_KEYS:
+            add_keys(self._bits, self._hash_count, ids)
             return
-        for key in given.tolist():
+        for key in ids.tolist():
             self.add_hash(*hash_key(key))
 
     def freeze(self) -> BloomFilter:
-        """Refuse further adding from now on (`IllegalOperation`); return the filter itself."""
+        """Make all further adds raise `IllegalOperation`; return the filter itself."""
         self._bits.flags.writeable = False
         self._data = self._data.toreadonly()
         return self
@@ -230,20 +229,19 @@ class BloomFilter:
         """Whether adding is refused."""
         return self._data.readonly
 
-    def _check_open(self) -> None:
+    def _check_not_frozen(self) -> None:
         if self._data.readonly:
             raise IllegalOperation("the bloom filter is frozen: nothing can be added")
 
-    # -- asking
+    # -- queries
 
     def __contains__(self, key: int) -> bool:
         return self.contains_hash(*hash_key(key))
 
     def contains_hash(self, h1: int, h2: int) -> bool:
-        """Return whether the id that `hash_key` gave (h1, h2) for may be here. O(k).
+        """Return whether the id whose `hash_key` is (h1, h2) may be present; no is certain. O(k).
 
-        The hash is the same for filters of every size, so one hash serves all filters of a
-        look-up. False is certain.
+        The hash does not depend on the filter's size, so one hash serves all filters of a look-up.
         """
         if type(h1) is not int or type(h2) is not int:
             h1, h2 = check_integer(h1, "h1"), check_integer(h2, "h2")
@@ -256,13 +254,13 @@ class BloomFilter:
         return True
 
     def contains_many(self, keys: IntArrayLike) -> npt.NDArray[np.bool_]:
-        """Return bool[n]: for each id, may it be here? False is certain. O(n k)."""
-        given = as_int64(keys, "keys")
-        if given.size > _FEW:
-            return contains_keys(self._bits, self._hash_count, given)
-        return np.array([key in self for key in given.tolist()], np.bool_)
+        """Return bool[n]: whether each id may be present; False is certain. O(n k)."""
+        ids = as_int64(keys, "keys")
+        if ids.size > _MAX_SCALAR_KEYS:
+            return contains_keys(self._bits, self._hash_count, ids)
+        return np.array([key in self for key in ids.tolist()], np.bool_)
 
-    # -- about it
+    # -- properties
 
     @property
     def bit_size(self) -> int:
@@ -271,24 +269,24 @@ class BloomFilter:
 
     @property
     def hash_count(self) -> int:
-        """Bits set for a key, k."""
+        """Bits set per key, k."""
         return self._hash_count
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the bit array; the header's 6 are not among them."""
+        """Bytes of the bit array, without the header's 6."""
         return self._bits.size
 
     @property
     def bits_set(self) -> int:
-        """Bits that are set. O(bytes)."""
+        """The number of bits set. O(bytes)."""
         return count_ones(self._bits)
 
     @property
     def approximate_count(self) -> int | float:
-        """Guava's estimate of the distinct ids added; `math.inf` where every bit is set. O(bytes).
+        """Guava's estimate of the number of distinct ids added. O(bytes).
 
-        With every bit set any number may have been added; Guava throws an arithmetic error.
+        `math.inf` if every bit is set: any number may have been added. Guava throws an error then.
         """
         share = self.bits_set / self._size
         if share == 1:
@@ -297,7 +295,7 @@ class BloomFilter:
 
     @property
     def expected_fpp(self) -> float:
-        """The share of absent ids that are answered yes, as filled now. O(bytes)."""
+        """The rate of false positives, as filled now. O(bytes)."""
         return float((self.bits_set / self._size) ** self._hash_count)
 
     # -- two filters
@@ -305,23 +303,23 @@ class BloomFilter:
     def __or__(self, other: BloomFilter) -> BloomFilter:
         if not isinstance(other, BloomFilter):
             return NotImplemented
-        self._check_like(other)
-        return self._of(self._bits | other._bits, self._hash_count)
+        self._check_same_shape(other)
+        return self._from_bits(self._bits | other._bits, self._hash_count)
 
     def __ior__(self, other: BloomFilter) -> BloomFilter:
         if not isinstance(other, BloomFilter):
             return NotImplemented
-        self._check_open()
-        self._check_like(other)
+        self._check_not_frozen()
+        self._check_same_shape(other)
         np.bitwise_or(self._bits, other._bits, out=self._bits)
         return self
 
-    def _check_like(self, other: BloomFilter) -> None:
-        mine, theirs = (self._size, self._hash_count), (other._size, other._hash_count)
-        if mine != theirs:
+    def _check_same_shape(self, other: BloomFilter) -> None:
+        own, theirs = (self._size, self._hash_count), (other._size, other._hash_count)
+        if own != theirs:
             raise InvalidArgument(
                 "only filters of the same size and hash count unite, not "
-                f"{mine[0]} bits, {mine[1]} hashes and {theirs[0]} bits, {theirs[1]} hashes"
+                f"{own[0]} bits, {own[1]} hashes and {theirs[0]} bits, {theirs[1]} hashes"
             )
 
     def __eq__(self, other: object) -> bool:
@@ -341,5 +339,5 @@ class BloomFilter:
 
 
 def _restore(data: bytes, frozen: bool) -> BloomFilter:
-    made = BloomFilter.from_bytes(data)
-    return made.freeze() if frozen else made
+    bloom = BloomFilter.from_bytes(data)
+    return bloom.freeze() if frozen else bloom

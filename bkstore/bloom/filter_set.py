@@ -1,7 +1,7 @@
-"""FilterSet: one static filter for each object, bounded by bytes.
+"""FilterSet: one static filter for each object, with a limit in bytes.
 
-Which objects need not be looked at? A filter's "no" is certain, so that the object is passed over
-without loading it; where there is no filter, or it says "perhaps", the object has to be loaded.
+An object whose filter is negative for an id certainly lacks that id and need not be loaded; one
+without a filter, or with a positive one, has to be loaded.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from bkstore.bloom.filter import BloomFilter, filter_size
 from bkstore.ids import Int64Array
 
 DEFAULT_MAX_BYTES = 64 << 20
-"""Room for 5000 objects of 9000 streams: 53.9 million bytes of bit arrays."""
+"""Enough for 5000 objects of 9000 streams: 53.9 million bytes of bit arrays."""
 
-_OVERHEAD = 8  # bytes that a filter counts beside its bits, as in AutoMQ's prototype
+_OVERHEAD = 8  # bytes counted per filter in addition to its bits, as in AutoMQ's prototype
 
 
 class FilterSet:
-    """One filter of ids for each key (an object), built once, least recently used first out.
+    """One filter of ids for each key (an object), built once; evicts the least recently used.
 
-    Filters count 8 bytes and their bit array each towards `max_bytes`; one that is larger by
-    itself is not kept. Objects that go should be dropped; one that comes back through a build
-    that ran at the time costs room until it is the least recently used, and is never wrong.
+    Each filter counts its bit array and 8 bytes towards `max_bytes`; a filter that exceeds the
+    limit by itself is not stored. Drop the keys of deleted objects; a concurrent build may store
+    one again, which only takes space until it is evicted.
 
-    Threads: safe, under one lock, which is not held while a filter is built or asked. Fork: make
-    it anew in the child. Rules: AutoMQ/automq#2731.
+    Threads: safe, under one lock, which is not held while a filter is built or queried. Fork:
+    create it anew in the child. Rules: AutoMQ/automq#2731.
 
     >>> import numpy as np
     >>> from bkstore.bloom import hash_key
     >>> filters = FilterSet()
     >>> filters.build(14, np.array([420000, 7]))
     >>> filters.build(22, np.array([8]))
-    >>> hashed = hash_key(420000)  # once, for all filters of a look-up
+    >>> hashed = hash_key(420000)  # once for all filters of a look-up
     >>> [filters.refuses(key, hashed) for key in (14, 22, 32)]
     [False, True, None]
     """
@@ -52,30 +52,30 @@ class FilterSet:
     # -- building and dropping
 
     def build(self, key: Hashable, ids: Int64Array) -> None:
-        """Make the filter of an object from its distinct ids. O(ids); O(1) if it is there.
+        """Store the filter of an object, built from its distinct ids. O(ids); O(1) if it exists.
 
-        Filters are static: one that is there stays as it is. An object without ids counts as one
-        insertion, and its filter refuses every id.
+        Filters are static: an existing one stays as it is. The filter of an object without ids has
+        the size of one insertion and refuses every id.
         """
         if key in self:
             return
-        made = BloomFilter.of(ids, self.fpp)
+        bloom = BloomFilter.of(ids, self.fpp)
         with self._lock:
-            if key in self._filters or made.nbytes + _OVERHEAD > self.max_bytes:
+            if key in self._filters or bloom.nbytes + _OVERHEAD > self.max_bytes:
                 return
-            self._filters[key] = made
-            self._nbytes += made.nbytes
+            self._filters[key] = bloom
+            self._nbytes += bloom.nbytes
             while self._nbytes + _OVERHEAD * len(self._filters) > self.max_bytes:
                 _, oldest = self._filters.popitem(last=False)
                 self._nbytes -= oldest.nbytes
                 self._evictions += 1
 
     def drop(self, keys: Iterable[Hashable]) -> int:
-        """Remove the filters of objects that are gone; return how many there were."""
+        """Remove the filters of these objects; return how many had one."""
         with self._lock:
-            gone = [found for key in keys if (found := self._filters.pop(key, None)) is not None]
-            self._nbytes -= sum(one.nbytes for one in gone)
-            return len(gone)
+            dropped = [bloom for key in keys if (bloom := self._filters.pop(key, None)) is not None]
+            self._nbytes -= sum(bloom.nbytes for bloom in dropped)
+            return len(dropped)
 
     def clear(self) -> None:
         """Remove all filters."""
@@ -83,19 +83,19 @@ class FilterSet:
             self._filters.clear()
             self._nbytes = 0
 
-    # -- asking
+    # -- queries
 
     def refuses(self, key: Hashable, hashed: tuple[int, int]) -> bool | None:
-        """Return True if the id of which `hash_key` gave `hashed` is certainly not in the object.
+        """Return True if the id whose `hash_key` is `hashed` is certainly not in the object.
 
-        False: perhaps it is. None: no filter is here. Counts as a use. O(k), about 2 us.
+        False: it may be. None: there is no filter. Counts as a use. O(k), about 2 us.
         """
         with self._lock:
-            found = self._filters.get(key)
-            if found is None:
+            bloom = self._filters.get(key)
+            if bloom is None:
                 return None
             self._filters.move_to_end(key)
-        return not found.contains_hash(*hashed)
+        return not bloom.contains_hash(*hashed)
 
     def __contains__(self, key: Hashable) -> bool:
         with self._lock:
@@ -110,7 +110,7 @@ class FilterSet:
         with self._lock:
             return list(self._filters)
 
-    # -- about it
+    # -- properties
 
     @property
     def nbytes(self) -> int:
@@ -120,7 +120,7 @@ class FilterSet:
 
     @property
     def evictions(self) -> int:
-        """Filters that had to leave for want of room; dropped ones are not among them."""
+        """The number of filters evicted to stay within `max_bytes`, without dropped ones."""
         with self._lock:
             return self._evictions
 

@@ -1,9 +1,9 @@
 """MurmurHash3 x64 128, seed 0, of 8-byte little-endian keys: one key, or arrays.
 
-What this is: the hash of Guava's long funnel (`Hashing.murmur3_128().hashLong`). What it is
-not: Murmur3 of other lengths or seeds; mmh3 has those. A key of 8 bytes is all tail to this
-hash, which leaves one multiply-rotate-multiply and the finaliser. Steps and constants:
-`docs/formats/bloom.md`; source: `MurmurHash3_x64_128` (public domain).
+This is the hash of Guava's long funnel (`Hashing.murmur3_128().hashLong`); mmh3 has Murmur3 of
+other lengths and seeds. A key of 8 bytes is all tail to this hash, which leaves one
+multiply-rotate-multiply and the finalizer. Steps and constants: `docs/formats/bloom.md`; source:
+`MurmurHash3_x64_128` (public domain).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bkstore.ids import Int64Array, IntArrayLike, as_int64
 UInt64Array = npt.NDArray[np.uint64]
 
 BLOCK = 16_384
-"""Keys handled at a time: the block's few columns stay in the processor's cache."""
+"""Keys in a block, whose few columns fit the processor's cache."""
 
 _C1, _C2 = np.uint64(0x87C37B91114253D5), np.uint64(0x4CF5AD432745937F)
 _F1, _F2 = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
@@ -33,13 +33,13 @@ _31, _33, _LENGTH = np.uint64(31), np.uint64(33), np.uint64(8)
 def hash_key(key: int) -> tuple[int, int]:
     """Return (h1, h2), unsigned 64-bit, of one key in -2^63 .. 2^63-1. About half a microsecond.
 
-    Raises `InvalidArgument` for anything else, bools and floats among it.
+    Raises `InvalidArgument` for anything else, including bools and floats.
 
     >>> [hex(half) for half in hash_key(420000)]
     ['0xe632a086ab5db7a5', '0x9489406baa0d3f21']
     """
     if type(key) is not int:
-        key = _plain(key)
+        key = _as_int(key)
     try:
         data = key.to_bytes(8, "little", signed=True)
     except OverflowError:
@@ -47,7 +47,7 @@ def hash_key(key: int) -> tuple[int, int]:
     return mmh3.mmh3_x64_128_utupledigest(data)
 
 
-def _plain(key: int) -> int:
+def _as_int(key: int) -> int:
     if not isinstance(key, bool):
         with contextlib.suppress(TypeError):
             return operator.index(key)
@@ -55,9 +55,9 @@ def _plain(key: int) -> int:
 
 
 def hash_keys(keys: IntArrayLike) -> tuple[UInt64Array, UInt64Array]:
-    """Return (h1, h2), uint64[n] each, of n keys: bit for bit what `hash_key` gives. O(n).
+    """Return (h1, h2), uint64[n] each, of n keys, equal to those of `hash_key`. O(n).
 
-    Raises `InvalidArgument` for what are no integers in -2^63 .. 2^63-1.
+    Raises `InvalidArgument` for keys that are not integers in -2^63 .. 2^63-1.
 
     >>> h1, h2 = hash_keys([7, 420000])
     >>> (int(h1[1]), int(h2[1])) == hash_key(420000)
@@ -73,11 +73,10 @@ def hash_keys(keys: IntArrayLike) -> tuple[UInt64Array, UInt64Array]:
 
 
 def hash_blocks(keys: Int64Array) -> Iterator[tuple[slice, UInt64Array]]:
-    """Yield (which keys, columns) block by block, columns being uint64[4, <= BLOCK].
+    """Yield (slice of the keys, columns) block by block, columns being uint64[4, <= BLOCK].
 
-    Rows 0 and 1 are h1 and h2, rows 2 and 3 hold nothing. All four are the caller's to
-    overwrite and are used again for the next block: memory is four columns of a block, however
-    many keys there are.
+    Rows 0 and 1 are h1 and h2, rows 2 and 3 are scratch. The caller may overwrite all four, which
+    are reused for the next block: memory is four columns of one block.
     """
     words = keys.view(np.uint64)
     columns = np.empty((4, min(words.size, BLOCK)), np.uint64)
@@ -94,18 +93,18 @@ def _hash_into(words: UInt64Array, h1: UInt64Array, h2: UInt64Array, spare: UInt
     np.left_shift(h1, _31, out=h1)
     np.bitwise_or(h1, spare, out=h1)
     np.multiply(h1, _C2, out=h1)
-    # Both halves start as the seed, 0, and take in the length; h2 has nothing else yet.
+    # Both halves start as the seed, 0, and are mixed with the length; h2 gets nothing else yet.
     np.bitwise_xor(h1, _LENGTH, out=h1)
     np.add(h1, _LENGTH, out=h1)
     np.add(h1, _LENGTH, out=h2)
-    _finalise(h1, spare)
-    _finalise(h2, spare)
+    _mix_bits(h1, spare)
+    _mix_bits(h2, spare)
     np.add(h1, h2, out=h1)
     np.add(h2, h1, out=h2)
 
 
-def _finalise(half: UInt64Array, spare: UInt64Array) -> None:
-    """Spread every bit over the half: the hash's fmix64, in place."""
+def _mix_bits(half: UInt64Array, spare: UInt64Array) -> None:
+    """Mix every bit into all bits of the half, in place: fmix64 of the hash."""
     for factor in (_F1, _F2, None):
         np.right_shift(half, _33, out=spare)
         np.bitwise_xor(half, spare, out=half)
