@@ -1,8 +1,8 @@
-"""Which row groups and ledgers of a file a read is: found by its footer, where it is opened.
+"""The row groups and ledgers of a file that a read covers, computed from the file's footer.
 
-Each task that has a share of a file cuts the file by the same footer, so that all shares together
-are the file, and a ledger of a sorted one is in one of them. Of row groups that statistics say
-nothing of none is skipped, so that somebody sees each row that is out of order.
+All tasks with a share of a file split it by the same footer, so the shares make up the file, and
+each ledger of a sorted file is in one share. Row groups without statistics are never skipped, so
+that every row that is out of order is seen.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from bkstore.offline.reading.read_tasks import Read
 
 
 class FilePart(NamedTuple):
-    """Row groups `first` to before `stop`, and of them the ledgers above `above` up to `upto`.
+    """Row groups from `first` to before `stop`, and of them the ledgers in (`above`, `upto`].
 
-    `goes_on`: another share reads on from the first row behind `upto`.
+    `goes_on`: another share continues at the first row after `upto`.
     """
 
     first: int
@@ -30,53 +30,52 @@ class FilePart(NamedTuple):
 
 
 NO_PART = FilePart(0, 0)
-"""That of a share beyond those that a file could be cut into."""
+"""The part of a share with too high a number: a file may have fewer parts than shares."""
 
 
 def part_of(read: Read, groups: Sequence[RowGroup]) -> FilePart:
-    """Return the part of a file with these row groups that a read is. O(row groups).
+    """Return the part of a file with the row groups `groups` that `read` covers. O(row groups).
 
-    Raises `CorruptionError` where their statistics contradict what is said of the file: that it
-    is sorted, and which ledgers it has.
+    Raises `CorruptionError` if their statistics contradict the declared order or ledgers.
     """
-    at, of = read.share
+    share, shares = read.share
     if read.is_sorted or read.ledgers is not None:
         check_row_groups(read.path, groups, read.ledgers)
     if not read.is_sorted:
-        return FilePart(len(groups) * at // of, len(groups) * (at + 1) // of)
-    cuts = _cuts(groups, of) if of > 1 else []
-    if at > len(cuts):  # the file has fewer places to cut it than shares were asked for
+        return FilePart(len(groups) * share // shares, len(groups) * (share + 1) // shares)
+    splits = _split_ledgers(groups, shares) if shares > 1 else []
+    if share > len(splits):  # the file can be split into fewer parts than there are shares
         return NO_PART
-    goes_on = at < len(cuts)
-    above = cuts[at - 1] if at else read.above
-    upto = cuts[at] if goes_on else read.upto
-    first, stop = _skipping(groups, above, upto)
+    goes_on = share < len(splits)
+    above = splits[share - 1] if share else read.above
+    upto = splits[share] if goes_on else read.upto
+    first, stop = _find_row_groups(groups, above, upto)
     return FilePart(first, stop, above, upto, goes_on)
 
 
-def _cuts(groups: Sequence[RowGroup], of: int) -> list[LedgerId]:
-    """Return ledgers behind which a sorted file is cut, `of - 1` of them or fewer, ascending."""
-    rows = sum(group.rows for group in groups)
-    cuts: list[LedgerId] = []
-    so_far = 0
+def _split_ledgers(groups: Sequence[RowGroup], shares: int) -> list[LedgerId]:
+    """Return the last ledgers of all shares but the last, ascending; at most `shares - 1`."""
+    total = sum(group.rows for group in groups)
+    splits: list[LedgerId] = []
+    rows_so_far = 0
     for group, following in pairwise(groups):
-        so_far += group.rows
-        # The end of a row group, or the beginning of the next, if statistics tell one.
+        rows_so_far += group.rows
+        # The end of a row group, or the beginning of the next, if statistics have one.
         last = group.last or following.first
-        ascends = last is not None and (not cuts or last > cuts[-1])
-        if last is not None and ascends and so_far * of >= rows * (len(cuts) + 1):
-            cuts.append(last)
-    return cuts
+        ascends = last is not None and (not splits or last > splits[-1])
+        if last is not None and ascends and rows_so_far * shares >= total * (len(splits) + 1):
+            splits.append(last)
+    return splits
 
 
-def _skipping(
+def _find_row_groups(
     groups: Sequence[RowGroup], above: LedgerId | None, upto: LedgerId | None
 ) -> tuple[int, int]:
-    """Return from which row group to before which one there may be ledgers of the range.
+    """Return (first, stop) of the row groups that may have ledgers of the range.
 
-    Statistics skip what lies before and behind; what lies between is read, whatever they say.
+    Only leading and trailing row groups are skipped; all between are read, whatever their range.
     """
     before = takewhile(lambda g: above and g.last and g.last <= above, groups)
     first = sum(1 for _ in before)
-    behind = takewhile(lambda g: upto and g.first and g.first > upto, reversed(groups[first:]))
-    return first, len(groups) - sum(1 for _ in behind)
+    after = takewhile(lambda g: upto and g.first and g.first > upto, reversed(groups[first:]))
+    return first, len(groups) - sum(1 for _ in after)

@@ -1,21 +1,20 @@
-"""Memory that is freed and asked for again with each batch stays with the process."""
+"""Keep the memory that each batch frees and allocates again in the process."""
 
 from __future__ import annotations
 
 import numpy as np
 
 KEPT = 31 << 20
-"""Bytes of the block that is freed: glibc learns from none of 32 MiB or more."""
+"""Bytes of the block to free: glibc ignores blocks of 32 MiB or more."""
 
 
 def keep_freed_memory() -> None:
-    """Let the allocator keep what is freed, instead of giving it back to the system.
+    """Make the allocator keep freed memory instead of returning it to the system.
 
-    glibc gives back blocks above a threshold, and the free top of its heap above twice that. The
-    arrays of a batch are above both at first, so that each batch has its memory anew, zeroed page
-    by page, which takes about as long as the work on it. Freeing one large block raises the
-    threshold to its size (mallopt(3), "dynamic mmap threshold"), and the process keeps up to
-    twice that from then on. No page of the block is touched: a microsecond or two. Where the
-    allocator is another one, nothing changes.
+    glibc returns blocks above a threshold, and the free top of its heap above twice that. The
+    arrays of a batch exceed both at first, so each batch gets new memory, zeroed page by page,
+    which takes about as long as the work on it. Freeing one large block raises the threshold to its
+    size (mallopt(3), "dynamic mmap threshold"), and from then on the process keeps up to twice
+    that. No page of the block is touched: a microsecond or two. Other allocators are not affected.
     """
     np.empty(KEPT, np.uint8)

@@ -1,4 +1,4 @@
-"""Making ``format("bookie")`` known to a Spark session."""
+"""Register ``format("bookie")`` in a Spark session."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``spark.read.format("bookie")`` work in this session; see `docs/spark.md`.
+    """Make ``spark.read.format("bookie")`` available in this session; see `docs/spark.md`.
 
-    Also allows Python data sources to take filters (``spark.sql.python.filterPushdown.enabled``),
-    without which each query would read everything. Cheap; calling it again does nothing new.
+    Also enables filters for Python data sources (``spark.sql.python.filterPushdown.enabled``),
+    without which each query would read all rows. Cheap; repeated calls have no further effect.
     """
     from bkstore.spark.source.data_source import BookieSource
 
