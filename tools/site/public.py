@@ -1,4 +1,4 @@
-"""Which names are public, and where each is at home: read from the source, nothing imported."""
+"""Public names and the modules that document them, read from the source without importing it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Item = griffe.Object | griffe.Alias
 
 
 class Name(NamedTuple):
-    """A public name of a module, and what it names.
+    """A public name of a module, and the object that it names.
 
-    `home` is the module that documents it, `anchor` where on that module's page. `item` is None
-    for a name that an assignment unpacks (``A, B = 1, 2``), which `source` shows then.
+    `home` is the module that documents it, `anchor` its anchor there. `item` is None for a
+    module, and for a name that an assignment unpacks (``A, B = 1, 2``): `source` is the assignment.
     """
 
     name: str
@@ -34,15 +34,15 @@ def first_sentence(text: str) -> str:
     return paragraph if end < 0 else paragraph[: end + 1]
 
 
-def _modules(module: griffe.Module) -> Iterator[griffe.Module]:
+def _walk(module: griffe.Module) -> Iterator[griffe.Module]:
     yield module
-    for _, below in sorted(module.modules.items()):
-        if isinstance(below, griffe.Module):
-            yield from _modules(below)
+    for _, submodule in sorted(module.modules.items()):
+        if isinstance(submodule, griffe.Module):
+            yield from _walk(submodule)
 
 
 def _bound_names(statements: Iterable[ast.stmt]) -> Iterator[str]:
-    """Yield what statements define, not what they import; those below ``if`` and ``try`` too."""
+    """Yield the names that statements define, not import, also below ``if`` and ``try``."""
     for statement in statements:
         match statement:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
@@ -57,21 +57,21 @@ def _bound_names(statements: Iterable[ast.stmt]) -> Iterator[str]:
 
 
 class Library:
-    """A package's modules and their public names, found by walking its folder."""
+    """A package's modules and their public names, found in its folder."""
 
     def __init__(self, package: str, root: Path) -> None:
-        found = griffe.load(
+        loaded = griffe.load(
             package, search_paths=[root], try_relative_path=False, allow_inspection=False
         )
-        if not isinstance(found, griffe.Module):
+        if not isinstance(loaded, griffe.Module):
             raise TypeError(f"{package} is no package of {root}")
         self.root = root
         self.modules = {
-            module.path: module for module in _modules(found) if not module.name.startswith("_")
+            module.path: module for module in _walk(loaded) if not module.name.startswith("_")
         }
 
     def exports(self, module: str) -> list[str]:
-        """Return the names of ``__all__``, or what the module defines without an underscore."""
+        """Return the names of ``__all__``, or else the names defined without an underscore."""
         exports = self.modules[module].exports
         if exports is not None:
             return [str(name) for name in exports]
@@ -80,12 +80,12 @@ class Library:
         return sorted(name for name in names if not name.startswith("_"))
 
     def names(self, module: str) -> list[Name]:
-        """Return the module's public names; `LookupError` for one that nothing defines."""
+        """Return the module's public names; raise `LookupError` for an undefined one."""
         return [self._resolve(module, name) for name in self.exports(module)]
 
     @cached_property
     def documented(self) -> dict[str, list[Name]]:
-        """Module -> the names that its page documents: its own, and what others show of it."""
+        """Module -> the names that its page documents: its own, and those that others export."""
         homes: dict[str, dict[str, Name]] = {module: {} for module in self.modules}
         for module in self.modules:
             for name in self.names(module):
@@ -105,7 +105,7 @@ class Library:
             return Name(name, f"{module}.{name}", f"{module}.{name}", None)
         member = self.modules[module].members.get(name)
         if member is None:
-            return Name(name, module, f"{module}.{name}", None, self._unpacked(module, name))
+            return Name(name, module, f"{module}.{name}", None, self._find_assignment(module, name))
         try:
             item = member.final_target if isinstance(member, griffe.Alias) else member
         except griffe.AliasResolutionError as error:
@@ -115,8 +115,8 @@ class Library:
             raise LookupError(f"{module}: {name} is at home in {home}, which is not public")
         return Name(name, home, item.path, item)
 
-    def _unpacked(self, module: str, name: str) -> str:
-        """Return the assignment that binds the name together with others."""
+    def _find_assignment(self, module: str, name: str) -> str:
+        """Return the source of the assignment that unpacks into the name."""
         text = (self.root / self.path_of(module)).read_text(encoding="utf-8")
         for statement in ast.parse(text).body:
             if isinstance(statement, ast.Assign):

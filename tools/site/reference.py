@@ -1,4 +1,4 @@
-"""The reference: a page for each public module, with all its public names."""
+"""The API reference: a page for each public module, with all its public names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tools.site.public import Library, Name, first_sentence
 
 
 class Page(NamedTuple):
-    """A page of the reference: its module, its path among the site's sources, its Markdown."""
+    """A page of the reference: its module, its path in the site's sources, its Markdown."""
 
     module: str
     path: str
@@ -25,24 +25,24 @@ class Page(NamedTuple):
 def page_path(library: Library, module: str) -> str:
     """Return the path of a module's page: ``reference/ids.md``, ``reference/index/api.md``.
 
-    A room's is the ``index.md`` of its folder, so a module of the name `index` has another.
+    A package's page is the ``index.md`` of its folder, so a module `index` gets ``index_.md``.
     """
-    below = module.split(".")[1:]
+    submodules = module.split(".")[1:]
     if library.path_of(module).name == "__init__.py":
-        return "/".join(["reference", *below, "index.md"])
-    return "/".join(["reference", *below]) + ("_.md" if below[-1] == "index" else ".md")
+        return "/".join(["reference", *submodules, "index.md"])
+    return "/".join(["reference", *submodules]) + ("_.md" if submodules[-1] == "index" else ".md")
 
 
 def pages(library: Library) -> list[Page]:
-    """Return the pages of all public modules; the package itself first, rooms before theirs."""
-    writer = _Writer(library)
+    """Return the pages of all public modules, packages before their modules."""
+    writer = _PageWriter(library)
     return [
         Page(module, page_path(library, module), writer.page(module)) for module in library.modules
     ]
 
 
-class _Writer:
-    """Writes pages; knows which name means what, and where."""
+class _PageWriter:
+    """Writes pages. `places`: anchor -> module; `shown`: module -> exported name -> anchor."""
 
     def __init__(self, library: Library) -> None:
         self.library = library
@@ -63,38 +63,38 @@ class _Writer:
     # -- addresses
 
     def address(self, module: str, anchor: str) -> str:
-        """Return the link from a module's page to what has the anchor."""
-        here = page_path(self.library, module)
+        """Return the link from a module's page to an anchor."""
+        page = page_path(self.library, module)
         home = self.places.get(anchor, anchor)
-        path = os.path.relpath(page_path(self.library, home), os.path.dirname(here))
+        path = os.path.relpath(page_path(self.library, home), os.path.dirname(page))
         return path if home == anchor else f"{path}#{anchor}"
 
     def find(self, module: str, scope: str, besides: frozenset[str] = frozenset()) -> Find:
-        """Return what finds a name as the docstring of `scope`, on this module's page, means it.
+        """Return the function that resolves names in the docstring of `scope` on a module's page.
 
-        A class and a module mean their members, then classes and modules wherever they are; a
-        function does not mean the methods beside it, as its text is about values of such names.
+        In classes and modules, members come first, then classes and modules of the whole package.
+        In functions, methods of the same class are skipped, as such a word is usually a value.
         """
-        function = isinstance(self.items.get(scope), griffe.Function | griffe.Attribute)
+        is_function = isinstance(self.items.get(scope), griffe.Function | griffe.Attribute)
 
         def found(text: str) -> str | None:
             text = text.removesuffix("()")
             if text.endswith(".md") and re.fullmatch(r"docs/[\w/.-]+", text):
-                here = os.path.dirname(page_path(self.library, module))
-                return os.path.relpath(text.removeprefix("docs/"), here)
+                page_folder = os.path.dirname(page_path(self.library, module))
+                return os.path.relpath(text.removeprefix("docs/"), page_folder)
             if not re.fullmatch(r"[A-Za-z]\w*(\.\w+)*", text) or text in besides:
                 return None
-            room, _, name = text.rpartition(".")
-            shown = self.shown.get(room or module, {}).get(name, "")
-            tries = [f"{module}.{text}", shown, text]
-            if not function:
-                tries.insert(0, f"{scope}.{text}")
-            first, _, rest = text.partition(".")
-            anywhere = self.classes.get(first, set())
-            if len(anywhere) == 1:
-                tries.append(next(iter(anywhere)) + ("." + rest if rest else ""))
-            modules = {} if function and "." not in text else self.library.modules
-            for anchor in tries:
+            prefix, _, name = text.rpartition(".")
+            exported = self.shown.get(prefix or module, {}).get(name, "")
+            anchors = [f"{module}.{text}", exported, text]
+            if not is_function:
+                anchors.insert(0, f"{scope}.{text}")
+            first, _, member = text.partition(".")
+            same_name = self.classes.get(first, set())
+            if len(same_name) == 1:
+                anchors.append(next(iter(same_name)) + ("." + member if member else ""))
+            modules = {} if is_function and "." not in text else self.library.modules
+            for anchor in anchors:
                 if anchor != scope and (anchor in self.places or anchor in modules):
                     return self.address(module, anchor)
             return None
@@ -104,66 +104,66 @@ class _Writer:
     # -- pages
 
     def page(self, module: str) -> str:
-        """Return the page of a module."""
-        source = self.library.modules[module]
+        """Return the Markdown of a module's page."""
+        documented_module = self.library.modules[module]
         title = module if module.count(".") == 0 else module.partition(".")[2]
-        text = source.docstring.value if source.docstring else ""
+        text = documented_module.docstring.value if documented_module.docstring else ""
         parts = [f"# {title} {{ #{module} }}", markdown(text, self.find(module, module))]
-        where = self.library.path_of(module).as_posix()
-        parts.append(f"`{module}`, in [`{where}`](repository:{where})\n{{ .module }}")
-        here = self.library.documented[module]
-        elsewhere = [n for n in self.library.names(module) if n.home not in (module, n.anchor)]
-        parts.extend(self._below(module))
-        parts.extend(self._shown(module, elsewhere))
-        for name in here:
-            parts.extend(self._name(module, name))
+        source_path = self.library.path_of(module).as_posix()
+        parts.append(f"`{module}`, in [`{source_path}`](repository:{source_path})\n{{ .module }}")
+        own_names = self.library.documented[module]
+        reexports = [n for n in self.library.names(module) if n.home not in (module, n.anchor)]
+        parts.extend(self._submodule_table(module))
+        parts.extend(self._reexport_table(module, reexports))
+        for name in own_names:
+            parts.extend(self._name_section(module, name))
         return "\n\n".join(parts) + "\n"
 
-    def _below(self, module: str) -> Iterator[str]:
-        """Yield the table of the modules right below."""
-        below = [m for m in self.library.modules if m.rpartition(".")[0] == module]
-        if below:
-            rows = [self._row(module, m, m, self.library.modules[m]) for m in below]
+    def _submodule_table(self, module: str) -> Iterator[str]:
+        """Yield the table of the direct submodules."""
+        submodules = [m for m in self.library.modules if m.rpartition(".")[0] == module]
+        if submodules:
+            rows = [self._table_row(module, m, m, self.library.modules[m]) for m in submodules]
             yield "\n".join(["| module | about |", "|---|---|", *rows])
 
-    def _shown(self, module: str, names: list[Name]) -> Iterator[str]:
-        """Yield the table of the names that this module shows and another documents."""
+    def _reexport_table(self, module: str, names: list[Name]) -> Iterator[str]:
+        """Yield the table of the exported names that another module documents."""
         if names:
-            rows = [self._row(module, n.name, n.anchor, n.item) for n in names]
+            rows = [self._table_row(module, n.name, n.anchor, n.item) for n in names]
             ids = [f'<span id="{module}.{n.name}"></span>' for n in names]
             yield "## Names shown here\n\n" + "".join(ids)
             yield "\n".join(["| name | is |", "|---|---|", *rows])
 
-    def _row(self, module: str, text: str, anchor: str, item: griffe.Object | None) -> str:
-        doc = item.docstring.value if item is not None and item.docstring else ""
-        about = markdown(first_sentence(doc), self.find(module, anchor))
-        if isinstance(item, griffe.Attribute) and not doc:
-            about = f"`{' '.join(signatures.of(item).split())}`"
+    def _table_row(self, module: str, text: str, anchor: str, item: griffe.Object | None) -> str:
+        docstring = item.docstring.value if item is not None and item.docstring else ""
+        description = markdown(first_sentence(docstring), self.find(module, anchor))
+        if isinstance(item, griffe.Attribute) and not docstring:
+            description = f"`{' '.join(signatures.of(item).split())}`"
         link = f"[`{text.rpartition('.')[2]}`]({self.address(module, anchor)})"
-        return f"| {link} | {about.replace('|', chr(92) + '|')} |"
+        return f"| {link} | {description.replace('|', chr(92) + '|')} |"
 
-    def _name(self, module: str, name: Name) -> Iterator[str]:
+    def _name_section(self, module: str, name: Name) -> Iterator[str]:
         item = name.item
         kind = item.kind.value if item is not None else "attribute"
         yield _heading(2, name.name, name.anchor, kind)
         if item is None:
-            yield _code(name.source)
+            yield _code_block(name.source)
             return
-        yield from self._body(module, item)
+        yield from self._signature_and_text(module, item)
         if isinstance(item, griffe.Class):
             for member in self._members(item):
                 yield _heading(3, member.name, member.path, _kind(member))
-                yield from self._body(module, member)
-            yield from self._inherited(module, item)
+                yield from self._signature_and_text(module, member)
+            yield from self._inherited_lines(module, item)
 
-    def _body(self, module: str, item: griffe.Object) -> Iterator[str]:
-        yield _code(signatures.of(item))
+    def _signature_and_text(self, module: str, item: griffe.Object) -> Iterator[str]:
+        yield _code_block(signatures.of(item))
         if item.docstring:
-            besides = frozenset(_parameter_names(item))
-            yield markdown(item.docstring.value, self.find(module, item.path, besides))
+            parameters = frozenset(_parameter_names(item))
+            yield markdown(item.docstring.value, self.find(module, item.path, parameters))
 
     def _members(self, item: griffe.Object | None) -> list[griffe.Object]:
-        """Return the documented methods, properties and attributes of a class; none else."""
+        """Return the documented methods, properties and attributes of a class, else nothing."""
         if not isinstance(item, griffe.Class):
             return []
         return [
@@ -176,15 +176,15 @@ class _Writer:
             and member.name != "__init__"
         ]
 
-    def _inherited(self, module: str, item: griffe.Class) -> Iterator[str]:
-        """Yield, for each public class above, which of its methods this one has too."""
-        above: dict[str, list[str]] = {}
+    def _inherited_lines(self, module: str, item: griffe.Class) -> Iterator[str]:
+        """Yield a line for each public base class with the methods inherited from it."""
+        links_by_class: dict[str, list[str]] = {}
         for member in item.inherited_members.values():
             target = member.final_target
             if target.path in self.places and target.parent is not None:
                 text = f"[`{target.name}`]({self.address(module, target.path)})"
-                above.setdefault(target.parent.path, []).append(text)
-        for owner, links in above.items():
+                links_by_class.setdefault(target.parent.path, []).append(text)
+        for owner, links in links_by_class.items():
             if owner in self.places:
                 link = f"[`{owner.rpartition('.')[2]}`]({self.address(module, owner)})"
                 yield f"From {link}: {', '.join(links)}."
@@ -192,7 +192,7 @@ class _Writer:
 
 def _heading(level: int, text: str, anchor: str, kind: str) -> str:
     line = f"{'#' * level} {text} {{ #{anchor} .{kind} }}"
-    return line.replace("_", r"\_")  # two of them would begin what is bold
+    return line.replace("_", r"\_")  # a double underscore would begin bold text
 
 
 def _kind(member: griffe.Object) -> str:
@@ -205,5 +205,5 @@ def _parameter_names(item: griffe.Object) -> list[str]:
     return []
 
 
-def _code(source: str) -> str:
+def _code_block(source: str) -> str:
     return f"```python\n{source}\n```"

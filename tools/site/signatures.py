@@ -1,109 +1,109 @@
-"""What a name looks like in the source: signatures, fields, values, without bodies."""
+"""Signatures, fields and values of public names as Python source, without bodies."""
 
 from __future__ import annotations
 
 import griffe
 
-_WIDTH = 88
-_LONGEST_VALUE = 400
-_SHOWN = ("property", "cached_property", "classmethod", "staticmethod", "abstractmethod")
-_SHOWN_CONTEXT = ("contextmanager", "contextlib.contextmanager", "overload", "dataclass")
-_MARKS = {"variadic positional": "*", "variadic keyword": "**"}
+_MAX_LINE_LENGTH = 88
+_MAX_VALUE_LENGTH = 400
+_SHOWN_DECORATORS = ("property", "cached_property", "classmethod", "staticmethod", "abstractmethod")
+_SHOWN_FULL_NAMES = ("contextmanager", "contextlib.contextmanager", "overload", "dataclass")
+_VARIADIC_MARKS = {"variadic positional": "*", "variadic keyword": "**"}
 
 
 def of(item: griffe.Object) -> str:
     """Return the head of a class, function or attribute as Python source."""
     if isinstance(item, griffe.Class):
-        return _class(item)
+        return _class_source(item)
     if isinstance(item, griffe.Function):
-        heads = [_function(each) for each in item.overloads or []] or [_function(item)]
+        heads = [_function_source(f) for f in item.overloads or []] or [_function_source(item)]
         return "\n".join(heads)
     if isinstance(item, griffe.Attribute):
-        return _property(item) if "property" in item.labels else _attribute(item)
+        return _property_source(item) if "property" in item.labels else _attribute_source(item)
     raise TypeError(f"{item.path}: no signature for a {item.kind.value}")
 
 
-def _decorators(item: griffe.Class | griffe.Function | griffe.Attribute) -> list[str]:
-    shown = []
+def _decorator_lines(item: griffe.Class | griffe.Function | griffe.Attribute) -> list[str]:
+    lines = []
     for decorator in getattr(item, "decorators", ()):
         text = str(decorator.value)
         name = text.partition("(")[0]
-        if name.rpartition(".")[2] in _SHOWN or name in _SHOWN_CONTEXT:
-            shown.append(f"@{text}")
-    return shown
+        if name.rpartition(".")[2] in _SHOWN_DECORATORS or name in _SHOWN_FULL_NAMES:
+            lines.append(f"@{text}")
+    return lines
 
 
-def _parameter(parameter: griffe.Parameter) -> str:
+def _parameter_source(parameter: griffe.Parameter) -> str:
     kind = parameter.kind.value if parameter.kind else ""
-    text = _MARKS.get(kind, "") + parameter.name
+    text = _VARIADIC_MARKS.get(kind, "") + parameter.name
     if parameter.annotation is not None:
         text += f": {parameter.annotation}"
-    if parameter.default is not None and kind not in _MARKS:
+    if parameter.default is not None and kind not in _VARIADIC_MARKS:
         text += f" = {parameter.default}" if parameter.annotation else f"={parameter.default}"
     return text
 
 
-def _parameters(function: griffe.Function) -> list[str]:
-    listed: list[str] = []
+def _parameter_list(function: griffe.Function) -> list[str]:
+    parameters: list[str] = []
     kinds = [parameter.kind.value if parameter.kind else "" for parameter in function.parameters]
-    for n, parameter in enumerate(function.parameters):
-        if kinds[n] == "keyword-only" and not {"keyword-only", *_MARKS} & set(kinds[:n]):
-            listed.append("*")
-        listed.append(_parameter(parameter))
-        if kinds[n] == "positional-only" and "positional-only" not in kinds[n + 1 :]:
-            listed.append("/")
-    return listed
+    for i, parameter in enumerate(function.parameters):
+        if kinds[i] == "keyword-only" and not {"keyword-only", *_VARIADIC_MARKS} & set(kinds[:i]):
+            parameters.append("*")
+        parameters.append(_parameter_source(parameter))
+        if kinds[i] == "positional-only" and "positional-only" not in kinds[i + 1 :]:
+            parameters.append("/")
+    return parameters
 
 
-def _function(function: griffe.Function) -> str:
+def _function_source(function: griffe.Function) -> str:
     head = "async def" if "async" in function.labels else "def"
     tail = f" -> {function.returns}" if function.returns is not None else ""
-    parameters = _parameters(function)
+    parameters = _parameter_list(function)
     line = f"{head} {function.name}({', '.join(parameters)}){tail}"
-    if len(line) > _WIDTH:
+    if len(line) > _MAX_LINE_LENGTH:
         inside = "".join(f"    {parameter},\n" for parameter in parameters)
         line = f"{head} {function.name}(\n{inside}){tail}"
-    return "\n".join([*_decorators(function), line])
+    return "\n".join([*_decorator_lines(function), line])
 
 
-def _attribute(item: griffe.Attribute) -> str:
+def _attribute_source(item: griffe.Attribute) -> str:
     text = item.name
     if item.annotation is not None:
         text += f": {item.annotation}"
     if item.value is not None:
         value = str(item.value)
-        text += f" = {value if len(value) <= _LONGEST_VALUE else '...'}"
+        text += f" = {value if len(value) <= _MAX_VALUE_LENGTH else '...'}"
     return text
 
 
-def _property(item: griffe.Attribute) -> str:
+def _property_source(item: griffe.Attribute) -> str:
     settable = "\n# may be set" if item.setter is not None else ""
     return f"@property\ndef {item.name}(self) -> {item.annotation}{settable}"
 
 
-def _fields(owner: griffe.Class) -> list[str]:
-    """Return the fields of the class body, and those that a method gives to `self` with a type.
+def _field_lines(owner: griffe.Class) -> list[str]:
+    """Return the fields of the class body, and the typed ones that methods assign to `self`.
 
-    A value that a method gives is not the field's own, and left out.
+    The values that methods assign are left out.
     """
     fields = []
     for field in owner.attributes.values():
-        line, typed = field.lineno or 0, field.annotation is not None
+        line, is_typed = field.lineno or 0, field.annotation is not None
         if field.name.startswith("_") or "property" in field.labels:
             continue
         if not any((m.lineno or 0) <= line <= (m.endlineno or 0) for m in owner.functions.values()):
-            fields.append(_attribute(field))
-        elif typed or "class-attribute" in field.labels:
-            fields.append(f"{field.name}: {field.annotation}" if typed else field.name)
+            fields.append(_attribute_source(field))
+        elif is_typed or "class-attribute" in field.labels:
+            fields.append(f"{field.name}: {field.annotation}" if is_typed else field.name)
     return fields
 
 
-def _class(item: griffe.Class) -> str:
+def _class_source(item: griffe.Class) -> str:
     bases = ", ".join(str(base) for base in item.bases)
     head = f"class {item.name}({bases})" if bases else f"class {item.name}"
-    body = _fields(item)
-    made = item.members.get("__init__")
-    if isinstance(made, griffe.Function) and "dataclass" not in item.labels:
-        body.extend(_function(made).split("\n"))
+    body = _field_lines(item)
+    constructor = item.members.get("__init__")
+    if isinstance(constructor, griffe.Function) and "dataclass" not in item.labels:
+        body.extend(_function_source(constructor).split("\n"))
     lines = [head + ":" * bool(body), *(f"    {line}" for line in body)]
-    return "\n".join([*_decorators(item), *lines])
+    return "\n".join([*_decorator_lines(item), *lines])

@@ -1,4 +1,4 @@
-"""The pages of docs/ as the site's sources, and what links between pages, code and changes mean."""
+"""The site's sources: the pages of docs/ with links that work on the site, and the reference."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from tools.site.public import Library
 from tools.site.reference import Page, page_path, pages
 
 CONFIG = "mkdocs.yml"
-_TOP = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
-"""Pages that lie beside the README, and their names on the site."""
+_TOP_PAGES = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
+"""Pages beside the README, and their names on the site."""
 
-_FENCED = re.compile(r"^(```.*?^```$)", re.MULTILINE | re.DOTALL)
+_CODE_BLOCK_PATTERN = re.compile(r"^(```.*?^```$)", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(\]\()([^)\s]+)(\))")
-_NOWHERE = "nowhere:"
-_TO_NOWHERE = re.compile(rf"\[([^\[\]]*)\]\({_NOWHERE}\)")
-"""A link out of the site where no repository has an address: its text stays."""
+_NO_ADDRESS = "nowhere:"
+_DEAD_LINK_PATTERN = re.compile(rf"\[([^\[\]]*)\]\({_NO_ADDRESS}\)")
+"""A link to a file of the repository while that has no address; only its text is kept."""
 
-_REFERENCE_HERE = "  - Reference: reference/index.md\n"
+_REFERENCE_LINE = "  - Reference: reference/index.md\n"
 
 
-class _Links:
-    """Turns a link that is right in the repository into one that is right on the site."""
+class _LinkConverter:
+    """Converts links between files of the repository to links on the site."""
 
     def __init__(self, root: Path, library: Library) -> None:
         project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -39,57 +39,57 @@ class _Links:
         self.library = library
 
     def page_of(self, path: str) -> str | None:
-        """Return the source of the site that stands for a path of the repository, if one does."""
-        if path in _TOP:
-            return _TOP[path]
+        """Return the site's source page of a path of the repository, if it has one."""
+        if path in _TOP_PAGES:
+            return _TOP_PAGES[path]
         return path.removeprefix("docs/") if path.startswith("docs/") else self.code.get(path)
 
     def target(self, link: str, page: str) -> str:
-        """Return the link of a page (a path of the repository) as the site has it."""
+        """Return the site's link for a link on `page`, a path of the repository."""
         if re.match(r"\w+:", link) or link.startswith("#"):
             return link
-        name, _, anchor = link.partition("#")
-        path = os.path.normpath(os.path.join(os.path.dirname(page), name))
+        relative_path, _, anchor = link.partition("#")
+        path = os.path.normpath(os.path.join(os.path.dirname(page), relative_path))
         if not (self.root / path).exists():
             raise LookupError(f"{page}: {link} leads to nothing")
-        source, here = self.page_of(path), self.page_of(page)
-        if source is None or here is None:
+        source, site_page = self.page_of(path), self.page_of(page)
+        if source is None or site_page is None:
             return self.outside(path)
-        relative = os.path.relpath(source, os.path.dirname(here))
+        relative = os.path.relpath(source, os.path.dirname(site_page))
         return relative + ("#" + anchor if anchor else "")
 
     def outside(self, path: str) -> str:
-        """Return the address of a file or folder in the repository, `_NOWHERE` without one."""
+        """Return the address of a file or folder in the repository, or `_NO_ADDRESS`."""
         if self.repository is None:
-            return _NOWHERE
+            return _NO_ADDRESS
         return f"{self.repository}/{'tree' if (self.root / path).is_dir() else 'blob'}/main/{path}"
 
     def code_of(self, text: str, page: str) -> str | None:
-        """Return where the reference has a file (``bkstore/ids.py``) or module that is named."""
+        """Return the link to the reference of a file (``bkstore/ids.py``) or module, if any."""
         path = self.code.get(text)
         if path is None and text in self.library.modules and "." in text:
             path = page_path(self.library, text)
-        here = self.page_of(page)
-        return os.path.relpath(path, os.path.dirname(here)) if path and here else None
+        site_page = self.page_of(page)
+        return os.path.relpath(path, os.path.dirname(site_page)) if path and site_page else None
 
     def rewritten(self, text: str, page: str) -> str:
-        """Return a page's Markdown with the site's links; code blocks and headings stay."""
-        pieces = _FENCED.split(text)
-        for n in range(0, len(pieces), 2):
-            lines = pieces[n].split("\n")
-            for m, line in enumerate(lines):
+        """Return a page's Markdown with the site's links; code blocks and headings are kept."""
+        pieces = _CODE_BLOCK_PATTERN.split(text)
+        for i in range(0, len(pieces), 2):
+            lines = pieces[i].split("\n")
+            for j, line in enumerate(lines):
                 if not line.startswith("#"):
-                    linked = _LINK.sub(lambda k: k[1] + self.target(k[2], page) + k[3], line)
-                    linked = _TO_NOWHERE.sub(r"\1", linked)
-                    lines[m] = link_code(linked, lambda code: self.code_of(code, page))
-            pieces[n] = "\n".join(lines)
+                    linked = _LINK.sub(lambda m: m[1] + self.target(m[2], page) + m[3], line)
+                    linked = _DEAD_LINK_PATTERN.sub(r"\1", linked)
+                    lines[j] = link_code(linked, lambda code: self.code_of(code, page))
+            pieces[i] = "\n".join(lines)
         return "".join(pieces)
 
 
-def _navigation(listed: list[Page]) -> str:
-    """Return the reference's part of the navigation: a tree as the packages are one."""
+def _navigation_yaml(api_pages: list[Page]) -> str:
+    """Return the reference's part of the navigation, a tree like that of the packages."""
     lines = ["  - Reference:"]
-    for page in listed:
+    for page in api_pages:
         level, name = page.module.count("."), page.module.rpartition(".")[2]
         if not page.path.endswith("index.md"):
             lines.append(f"{'    ' * level}  - {name}: {page.path}")
@@ -103,27 +103,27 @@ def _navigation(listed: list[Page]) -> str:
 def write(root: Path, package: str, into: Path) -> Path:
     """Write the site's sources and configuration into an empty folder; return the latter's path.
 
-    The pages of docs/ (other files of it as they are), those beside the README, the reference.
-    `LookupError` for a link that leads to nothing in the repository.
+    Sources are the files of docs/, the pages beside the README, and the reference. Raises
+    `LookupError` for a link to a path that does not exist in the repository.
     """
     library = Library(package, root)
-    links = _Links(root, library)
+    links = _LinkConverter(root, library)
     docs = into / "docs"
     shutil.copytree(root / "docs", docs)
-    listed = pages(library)
-    top = [root / name for name in _TOP if (root / name).is_file()]
-    for path in [*sorted((root / "docs").glob("**/*.md")), *top]:
+    api_pages = pages(library)
+    top_pages = [root / name for name in _TOP_PAGES if (root / name).is_file()]
+    for path in [*sorted((root / "docs").glob("**/*.md")), *top_pages]:
         page = path.relative_to(root).as_posix()
         text = links.rewritten(path.read_text(encoding="utf-8"), page)
         (docs / (links.page_of(page) or page)).write_text(text, encoding="utf-8")
-    for made in listed:
-        target = docs / made.path
+    for entry in api_pages:
+        target = docs / entry.path
         target.parent.mkdir(parents=True, exist_ok=True)
-        text = re.sub(r"\(repository:([^)]*)\)", lambda m: f"({links.outside(m[1])})", made.text)
-        target.write_text(_TO_NOWHERE.sub(r"\1", text), encoding="utf-8")
-    before, here, after = (root / CONFIG).read_text(encoding="utf-8").partition(_REFERENCE_HERE)
-    if not here:
-        raise LookupError(f"{CONFIG}: no line {_REFERENCE_HERE!r}")
+        text = re.sub(r"\(repository:([^)]*)\)", lambda m: f"({links.outside(m[1])})", entry.text)
+        target.write_text(_DEAD_LINK_PATTERN.sub(r"\1", text), encoding="utf-8")
+    before, line, after = (root / CONFIG).read_text(encoding="utf-8").partition(_REFERENCE_LINE)
+    if not line:
+        raise LookupError(f"{CONFIG}: no line {_REFERENCE_LINE!r}")
     config = into / CONFIG
-    config.write_text(before + _navigation(listed) + after, encoding="utf-8")
+    config.write_text(before + _navigation_yaml(api_pages) + after, encoding="utf-8")
     return config
