@@ -204,7 +204,7 @@ def test_killed_executor(
         assert expected == read_world(index)
 
 
-@pytest.mark.parametrize("point", ["build", "_compare"])
+@pytest.mark.parametrize("point", ["build", "_compare_index"])
 def test_killed_driver(jumble: tuple[Path, World, int], tmp_path: Path, point: str) -> None:
     """A kill of the driver leaves nothing under the name; the next load is as any."""
     kill = f"build_module.{point} = lambda *a: os.kill(os.getpid(), signal.SIGKILL)\n"
