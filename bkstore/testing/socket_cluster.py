@@ -1,7 +1,7 @@
 """SocketCluster: a `Cluster` whose bookies are reached over sockets on loopback.
 
-Everything that holds of a cluster in one process has to hold over the wire: so it is the same
-class, with servers in front of its bookies and a `WireClient` behind each of its clients.
+Everything true of a cluster in one process must be true over the wire. So it is the same class,
+with servers in front of its bookies and a `WireClient` behind each of its clients.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _T = TypeVar("_T")
 
 
 class SocketCluster(Cluster):
-    """A cluster over sockets, by plain v3 with scopes and batch reads; v2 in a subclass.
+    """A cluster over sockets, with protocol v3, scopes and batch reads; subclasses may set v2.
 
-    Opened and used as `Cluster`. A bookie keeps its port while it is down, and refuses
-    connections then. Partitions and slow bookies are between a client's calls and its socket.
+    Opened and used like `Cluster`. A bookie that is down keeps its port, and refuses connections.
+    Partitions and slow bookies take effect between a client's calls and its socket.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as top, SocketCluster.open(top) as cluster:
@@ -65,7 +65,7 @@ class SocketCluster(Cluster):
         return LocalClients(self._servers, name, _SocketClient)
 
     def close(self, checkpoint: bool = True) -> None:
-        """End all connections and servers and close all bookies. Idempotent."""
+        """Close all connections, servers and bookies. Idempotent."""
         for server in self._servers.values():
             assert isinstance(server, _SocketBookie)
             server.hang_up()
@@ -73,7 +73,7 @@ class SocketCluster(Cluster):
 
 
 class _SocketBookie(LocalBookie):
-    """A bookie behind a server, and the connections of each client to it."""
+    """A bookie behind a server, with one connection for each client."""
 
     def __init__(
         self,
@@ -90,8 +90,8 @@ class _SocketBookie(LocalBookie):
         self._extended = extended
         self._server: BookieServer | None = None
         self._port = 0
-        self._wires: dict[str, WireClient] = {}
-        self._making = Lock()
+        self._connections: dict[str, WireClient] = {}
+        self._connecting = Lock()
 
     def start(self) -> None:
         super().start()
@@ -104,37 +104,37 @@ class _SocketBookie(LocalBookie):
         bookie = super()._detach()
         server, self._server = self._server, None
         if server is not None:
-            closing = Thread(target=server.close)
-            closing.start()
-            while closing.is_alive():  # it waits for idle clients to see that it hung up
-                for wire in list(self._wires.values()):
-                    wire.connected  # noqa: B018
-                closing.join(0.005)
+            closer = Thread(target=server.close)
+            closer.start()
+            while closer.is_alive():  # close waits until idle clients notice, by `connected`
+                for connection in list(self._connections.values()):
+                    connection.connected  # noqa: B018
+                closer.join(0.005)
         return bookie
 
     def hang_up(self) -> None:
-        """Close the connections of all clients; a later call opens another."""
-        with self._making:
-            wires, self._wires = self._wires, {}
-        for wire in wires.values():
-            wire.close()
+        """Close the connections of all clients; the next call opens a new one."""
+        with self._connecting:
+            connections, self._connections = self._connections, {}
+        for connection in connections.values():
+            connection.close()
 
     def ask(self, client: str, work: Callable[[WireClient], _T]) -> _T:
-        """Return what `work` gets over the socket of a client; see `LocalBookie.call`."""
+        """Return the result of `work` over a client's connection; see `LocalBookie.call`."""
         try:
             if self.cut & {client, EVERYONE}:
                 raise BookieUnavailable(f"{self.bookie_id} cannot be reached")
-            with self._making:
-                if client not in self._wires:
-                    self._wires[client] = self._connect(("127.0.0.1", self._port))
-                wire = self._wires[client]
-            return work(wire)
+            with self._connecting:
+                if client not in self._connections:
+                    self._connections[client] = self._connect(("127.0.0.1", self._port))
+                connection = self._connections[client]
+            return work(connection)
         finally:
             self._delay_answer()
 
 
 class _SocketClient(ForwardingClient, LocalClient):
-    """One client's view of a `_SocketBookie`."""
+    """A client of a `_SocketBookie`."""
 
     server: _SocketBookie
 
@@ -144,7 +144,7 @@ class _SocketClient(ForwardingClient, LocalClient):
     @property
     def batch_reads(self) -> bool:
         return self.server.batch_reads and self.server.ask(
-            self.client, lambda wire: wire.batch_reads
+            self.client, lambda connection: connection.batch_reads
         )
 
     def read_entries(self, *arguments: Any, **options: Any) -> RecordBatch:

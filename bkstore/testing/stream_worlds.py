@@ -1,8 +1,8 @@
-"""Stream worlds: streams that nodes write in turns, as events and as images.
+"""Stream worlds: streams that nodes take turns writing, as events and as images.
 
-The shape is that of the generator in AutoMQ's prototype (pull request 2710): slices of 20 to 200
-records, most in objects that hold many streams, some in objects of their own, streams that move
-now and then. Every world is valid: slices of a stream are disjoint and rise with the order ids.
+The shape follows the generator in AutoMQ's prototype (pull request 2710): slices of 20 to 200
+records, most in objects that hold many streams, some in objects of their own, and streams that
+sometimes move. Every world is valid: a stream's slices are disjoint and rise with the order ids.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from bkstore.streams.image.stream_image import StreamImage
 
 @dataclass(frozen=True, kw_only=True)
 class WorldShape:
-    """How a world is made; shares are of slices.
+    """Parameters of a world.
 
-    `per_object` streams are in an object, `slice_records` records in a slice (from, to).
-    `alone` slices become stream objects, `lost` ones leave a hole, behind `moved` ones the
-    stream goes to another node. Offsets and ids begin at `base`.
+    `per_object` streams are in an object, `slice_records` records in a slice (minimum, maximum).
+    Shares of the slices: `alone` become stream objects, `lost` leave a hole. After a node's turn
+    each of its streams moves with the probability `moved`. Offsets and ids begin at `base`.
     """
 
     nodes: int = 4
@@ -51,7 +51,7 @@ _CHECKS = {
 
 
 class StreamWriter:
-    """Writes to the streams of a world, one event at a time, as the golden timelines have them.
+    """Writes to the streams of a world, as events in the format of the golden timelines.
 
     >>> writer = StreamWriter(WorldShape(streams=2, nodes=1, moved=0), seed=1)
     >>> sorted({event["op"] for event in writer.events(30)})
@@ -60,79 +60,79 @@ class StreamWriter:
 
     def __init__(self, shape: WorldShape, seed: int = 0) -> None:
         self.shape = shape
-        self._random = random.Random(seed)  # noqa: S311
-        self._owner = {
-            shape.base + one: self._random.randrange(shape.nodes) for one in range(shape.streams)
+        self._rng = random.Random(seed)  # noqa: S311
+        self._node_of_stream = {
+            shape.base + stream: self._rng.randrange(shape.nodes) for stream in range(shape.streams)
         }
-        self._end = dict.fromkeys(self._owner, shape.base)
+        self._ends = dict.fromkeys(self._node_of_stream, shape.base)
         self._next_id = shape.base
 
     def new_id(self) -> int:
-        """Return an object id that was not given out yet."""
+        """Return an unused object id."""
         self._next_id += 1
         return self._next_id
 
     def initial(self) -> dict[str, Any]:
-        """Return the world without objects, as it is before the first event."""
+        """Return the world before the first event, without objects."""
         base = self.shape.base
-        first = {"range_index": 0, "epoch": 0, "start": base, "end": base}
+        first_range = {"range_index": 0, "epoch": 0, "start": base, "end": base}
         return {
             "streams": [
                 {
                     "stream_id": stream,
                     "start_offset": base,
                     "end_offset": base,
-                    "ranges": [{**first, "node_id": node}],
+                    "ranges": [{**first_range, "node_id": node}],
                 }
-                for stream, node in self._owner.items()
+                for stream, node in self._node_of_stream.items()
             ],
             "nodes": [{"node_id": node, "objects": []} for node in range(self.shape.nodes)],
             "stream_objects": [],
         }
 
     def events(self, objects: int) -> Iterator[dict[str, Any]]:
-        """Yield the events that add so many stream set objects, and what comes between them."""
-        shape, pick = self.shape, self._random
+        """Yield events until `objects` stream set objects are added, others in between."""
+        shape, rng = self.shape, self._rng
         written = 0
         while written < objects:
-            node = pick.randrange(shape.nodes)
-            owned = [stream for stream, owner in self._owner.items() if owner == node]
-            count = min(len(owned), pick.randint(*shape.per_object))
+            node = rng.randrange(shape.nodes)
+            owned = [stream for stream, owner in self._node_of_stream.items() if owner == node]
+            count = min(len(owned), rng.randint(*shape.per_object))
             slices = []
-            for stream in sorted(pick.sample(owned, count)):
-                start, end = self._slice(stream)
-                if pick.random() < shape.alone:
-                    one = {"object_id": self.new_id(), "stream_id": stream}
-                    one |= {"start": start, "end": end}
-                    yield self._event("add_stream_object", object=one)
-                elif pick.random() >= shape.lost:
+            for stream in sorted(rng.sample(owned, count)):
+                start, end = self._take_slice(stream)
+                if rng.random() < shape.alone:
+                    stream_object = {"object_id": self.new_id(), "stream_id": stream}
+                    stream_object |= {"start": start, "end": end}
+                    yield self._new_event("add_stream_object", object=stream_object)
+                elif rng.random() >= shape.lost:
                     slices.append([stream, start, end])
             if slices:
                 written += 1
                 object_id = self.new_id()
-                made = {"object_id": object_id, "order_id": object_id, "ranges": slices}
-                yield self._event("add_object", node_id=node, object=made)
+                set_object = {"object_id": object_id, "order_id": object_id, "ranges": slices}
+                yield self._new_event("add_object", node_id=node, object=set_object)
             for stream in owned:
-                if pick.random() < shape.moved:
-                    yield self.move(stream, pick.randrange(shape.nodes))
+                if rng.random() < shape.moved:
+                    yield self.move(stream, rng.randrange(shape.nodes))
 
     def move(self, stream: int, node: int) -> dict[str, Any]:
-        """Return the event that gives a stream to a node."""
-        self._owner[stream] = node
-        return self._event("move", stream_id=stream, closed_at=self._end[stream], node_id=node)
+        """Move a stream to a node; return the event."""
+        self._node_of_stream[stream] = node
+        return self._new_event("move", stream_id=stream, closed_at=self._ends[stream], node_id=node)
 
-    def _slice(self, stream: int) -> tuple[int, int]:
-        start = self._end[stream]
-        self._end[stream] += self._random.randint(*self.shape.slice_records)
-        return start, self._end[stream]
+    def _take_slice(self, stream: int) -> tuple[int, int]:
+        start = self._ends[stream]
+        self._ends[stream] += self._rng.randint(*self.shape.slice_records)
+        return start, self._ends[stream]
 
-    def _event(self, op: str, **fields: Any) -> dict[str, Any]:
-        ends = {str(stream): end for stream, end in self._end.items()}
+    def _new_event(self, op: str, **fields: Any) -> dict[str, Any]:
+        ends = {str(stream): end for stream, end in self._ends.items()}
         return {"op": op, **fields, "end_offsets": ends}
 
 
 def stream_image(shape: WorldShape, objects: int, seed: int = 0) -> StreamImage:
-    """Return the image after so many stream set objects. O(objects^2), 0.3 s for 1000."""
+    """Return the image after `objects` stream set objects. O(objects^2), 0.3 s for 1000."""
     writer = StreamWriter(shape, seed)
     image = StreamImage.from_json(writer.initial())
     for event in writer.events(objects):
@@ -143,16 +143,16 @@ def stream_image(shape: WorldShape, objects: int, seed: int = 0) -> StreamImage:
 def random_queries(
     image: StreamImage, count: int, seed: int = 0, limit: int = 4
 ) -> list[tuple[int, int, int, int]]:
-    """Return (stream, start, end, limit) of look-ups all over an image; every eighth to the tail.
+    """Return (stream, start, end, limit) of random look-ups; one in eight is to the tail (-1).
 
-    Starts lie up to the stream's end, ends up to 1000 records further; limits are 1 to `limit`.
+    Starts lie within the stream, ends up to 1000 records further; limits are 1 to `limit`.
     """
-    pick = random.Random(seed)  # noqa: S311
+    rng = random.Random(seed)  # noqa: S311
     streams = list(image.streams.values())
-    found = []
+    queries = []
     for _ in range(count if streams else 0):
-        stream = pick.choice(streams)
-        start = pick.randint(stream.start_offset, stream.end_offset)
-        end = -1 if pick.random() < 0.125 else start + pick.randint(1, 1000)
-        found.append((stream.stream_id, start, end, pick.randint(1, limit)))
-    return found
+        stream = rng.choice(streams)
+        start = rng.randint(stream.start_offset, stream.end_offset)
+        end = -1 if rng.random() < 0.125 else start + rng.randint(1, 1000)
+        queries.append((stream.stream_id, start, end, rng.randint(1, limit)))
+    return queries

@@ -1,11 +1,11 @@
-"""Workloads: whole streams of records as bookies get them, made from a seed.
+"""Workloads: the streams of records that bookies receive, made from a seed.
 
-What this is: encoded entries with the LAC and length that a real writer would send, in the order
-in which they arrive, and which entries must be there at the end. The same for the same arguments.
+A workload yields encoded entries, with the LAC and length that a real writer would send, in their
+order of arrival, and the entries that must be stored at the end; the same for the same arguments.
 Two bookies of one ensemble (`striped` with two indexes) get the same bytes for the entries that
-both have. What it is not: a load generator; making a record costs some 10 us.
+both store. It is no load generator: making a record takes some 10 us.
 
-Memory: some 60 records of each ledger that is being written, and of `window`.
+Memory: some 60 records of each ledger that is being written, and those of `window`.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _T = TypeVar("_T")
 
 Writers = Literal["in turn", "round robin", "random"]
 
-_CHUNK = 64  # entries made at once; decides the bytes, do not change
+_CHUNK = 64  # entries made at once; a change would change the payloads
 
 
 class LedgerShape(NamedTuple):
-    """One ledger: entries 0..written-1, of which a bookie of a stripe gets some.
+    """A ledger with the entries 0..written-1, and one bookie's position in its ensemble.
 
-    The bookie has `bookie_index` of `ensemble_size`, each entry goes to `write_quorum` of them.
+    The bookie is the `bookie_index`-th of `ensemble_size`; `write_quorum` of them get each entry.
     """
 
     ledger: LedgerId
@@ -54,18 +54,18 @@ class LedgerShape(NamedTuple):
     write_quorum: int = 1
 
     def entries(self) -> Int64Array:
-        """Return the ids that arrive here, ascending."""
+        """Return the entry ids that this bookie gets, ascending."""
         return generators.striped(
             self.written - 1, self.bookie_index, self.ensemble_size, self.write_quorum
         )
 
     def has(self, entry: int) -> bool:
-        """Return whether the entry arrives here."""
+        """Return whether this bookie gets the entry."""
         return (self.bookie_index - entry) % self.ensemble_size < self.write_quorum
 
 
 class Arrivals(NamedTuple):
-    """Ids in the order of arrival: unsigned scopes and ledgers, entries; one row each."""
+    """Ids in the order of arrival, one row each: unsigned scopes and ledgers, entries."""
 
     scope: np.ndarray[tuple[int], np.dtype[np.uint64]]
     ledger: np.ndarray[tuple[int], np.dtype[np.uint64]]
@@ -76,11 +76,11 @@ class Arrivals(NamedTuple):
 class Workload:
     """Records of several ledgers in the order of arrival.
 
-    `writers` says how ledgers take turns: one behind the other ("in turn"), entry by entry
-    ("round robin"), or at random. A share of `late` arrives up to `window` records after its
-    turn, a share of `duplicate` arrives a second time within `window` records, byte for byte the
-    same. Payloads have `payload[0]`..`payload[1]` bytes. A writer has `in_flight` entries on
-    their way: so far its LAC lies behind.
+    `writers` is how ledgers take turns: one after the other ("in turn"), entry by entry ("round
+    robin"), or at random. A share of `late` arrives up to `window` records after its turn, a share
+    of `duplicate` arrives a second time within `window` records, with the same bytes. Payloads
+    have `payload[0]`..`payload[1]` bytes. A writer has `in_flight` unconfirmed entries: its LAC is
+    that far behind.
 
     >>> load = Workload(ledgers=(LedgerShape(LedgerId(ledger=7), 3),), payload=(5, 5))
     >>> [len(record) for record in load.records()], load.expected
@@ -105,114 +105,114 @@ class Workload:
 
     @property
     def master_key(self) -> bytes:
-        """The key under which all of its ledgers are made."""
+        """The master key of all ledgers."""
         return master_key(self.password)
 
     @property
     def expected(self) -> dict[LedgerId, Int64Array]:
-        """Which entries must be there at the end, int64[n] ascending for each ledger.
+        """The entry ids that must be stored at the end by ledger, int64[n] ascending.
 
-        Also where nothing arrived for a ledger (an empty array). 8 bytes an entry.
+        A ledger without entries here has an empty array. Memory: 8 bytes an entry.
         """
         return {shape.ledger: shape.entries() for shape in self.ledgers}
 
     def records(self) -> Iterator[bytes]:
         """Yield the records in the order of arrival. About 10 us each."""
-        return self._arriving(self._records_of)
+        return self._arrange(self._records_of)
 
     def ids(self, batch: int = 1 << 16) -> Iterator[Arrivals]:
-        """Return the ids of the same arrivals, up to `batch` rows at once. About 1 us a row."""
+        """Return the ids of the same records, up to `batch` rows at once. About 1 us a row."""
         return self._id_batches(check_batch("batch", batch))
 
     def _id_batches(self, batch: int) -> Iterator[Arrivals]:
         rows: list[tuple[int, int, int]] = []
-        for row in self._arriving(_ids_of):
+        for row in self._arrange(_ids_of):
             rows.append(row)
             if len(rows) == batch:
-                yield _arrivals(rows)
+                yield _columns_of(rows)
                 rows = []
         if rows:
-            yield _arrivals(rows)
+            yield _columns_of(rows)
 
-    def _arriving(self, items_of: Callable[[LedgerShape], Iterator[_T]]) -> Iterator[_T]:
-        taken = _taking_turns([items_of(shape) for shape in self.ledgers], self.writers, self.seed)
+    def _arrange(self, items_of: Callable[[LedgerShape], Iterator[_T]]) -> Iterator[_T]:
+        items = _take_turns([items_of(shape) for shape in self.ledgers], self.writers, self.seed)
         if self.late or self.duplicate:
-            return _disturbed(taken, self.late, self.duplicate, self.window, self.seed)
-        return taken
+            return _delay_and_repeat(items, self.late, self.duplicate, self.window, self.seed)
+        return items
 
     def _records_of(self, shape: LedgerShape) -> Iterator[bytes]:
-        """Yield a ledger's records that arrive here; all entries count for the lengths."""
-        coder, length, name = Coder(self.digest, self.password), 0, shape.ledger
+        """Yield a ledger's records for this bookie; lengths count all entries of the ledger."""
+        coder, length, ledger_id = Coder(self.digest, self.password), 0, shape.ledger
         for first in range(0, shape.written, _CHUNK):
-            rng = np.random.default_rng((self.seed, name.scope, name.ledger, first))
+            rng = np.random.default_rng((self.seed, ledger_id.scope, ledger_id.ledger, first))
             stop = min(first + _CHUNK, shape.written)
             sizes = rng.integers(self.payload[0], self.payload[1] + 1, _CHUNK).tolist()
-            content, at = rng.bytes(sum(sizes)), 0
+            payloads, start = rng.bytes(sum(sizes)), 0
             for entry in range(first, stop):
                 size = sizes[entry - first]
                 length += size
                 if shape.has(entry):
                     lac = max(entry - self.in_flight, NO_ENTRY)
-                    part = content[at : at + size]
-                    yield coder.encode(Entry(name, entry, lac, length, part))
-                at += size
+                    payload = payloads[start : start + size]
+                    yield coder.encode(Entry(ledger_id, entry, lac, length, payload))
+                start += size
 
 
 def _ids_of(shape: LedgerShape) -> Iterator[tuple[int, int, int]]:
     scope, ledger = shape.ledger
-    return ((scope, ledger, e) for e in range(shape.written) if shape.has(e))
+    return ((scope, ledger, entry) for entry in range(shape.written) if shape.has(entry))
 
 
-def _arrivals(rows: list[tuple[int, int, int]]) -> Arrivals:
+def _columns_of(rows: list[tuple[int, int, int]]) -> Arrivals:
     scope, ledger, entry = zip(*rows)
     return Arrivals(
         np.array(scope, np.uint64), np.array(ledger, np.uint64), np.array(entry, np.int64)
     )
 
 
-def _taking_turns(streams: list[Iterator[_T]], writers: Writers, seed: int) -> Iterator[_T]:
-    """Merge the streams of the writers; each stays in order."""
+def _take_turns(streams: list[Iterator[_T]], writers: Writers, seed: int) -> Iterator[_T]:
+    """Merge the streams of the writers, each in its own order."""
     rng = random.Random(f"turns {seed}")  # noqa: S311  # not for secrets
-    alive = list(streams)
-    at = 0
-    while alive:
+    unfinished = list(streams)
+    turn = 0
+    while unfinished:
         if writers == "random":
-            at = rng.randrange(len(alive))
+            turn = rng.randrange(len(unfinished))
         try:
-            yield next(alive[at])
+            yield next(unfinished[turn])
         except StopIteration:
-            del alive[at]
-            at = at % len(alive) if alive else 0
+            del unfinished[turn]
+            turn = turn % len(unfinished) if unfinished else 0
         else:
             if writers == "round robin":
-                at = (at + 1) % len(alive)
+                turn = (turn + 1) % len(unfinished)
 
 
-def _disturbed(
+def _delay_and_repeat(
     stream: Iterator[_T], late: float, duplicate: float, window: int, seed: int
 ) -> Iterator[_T]:
-    """Hold some back, send some twice; at most `window` places behind their turn."""
+    """Delay some items and repeat some, by at most `window` turns."""
     rng = random.Random(f"late {seed}")  # noqa: S311  # not for secrets
-    waiting: list[tuple[int, int, _T]] = []  # due place, number, item
-    numbers = 0
-    for place, item in enumerate(stream):
-        while waiting and waiting[0][0] <= place:
-            yield heapq.heappop(waiting)[2]
-        is_late, is_double = rng.random() < late, rng.random() < duplicate
+    delayed: list[tuple[int, int, _T]] = []  # due turn, number, item
+    number = 0
+    for turn, item in enumerate(stream):
+        while delayed and delayed[0][0] <= turn:
+            yield heapq.heappop(delayed)[2]
+        is_late, is_repeated = rng.random() < late, rng.random() < duplicate
         if not is_late:
             yield item
-        for _ in range(is_late + is_double):
-            numbers += 1
-            heapq.heappush(waiting, (place + rng.randint(1, window), numbers, item))
-    while waiting:
-        yield heapq.heappop(waiting)[2]
+        for _ in range(is_late + is_repeated):
+            number += 1
+            heapq.heappush(delayed, (turn + rng.randint(1, window), number, item))
+    while delayed:
+        yield heapq.heappop(delayed)[2]
 
 
 # -- shapes
 
 
-def _names(count: int, first_ledger: int, scopes: Sequence[int]) -> list[LedgerId]:
-    return [LedgerId(scopes[at % len(scopes)], first_ledger + at) for at in range(count)]
+def _ledger_ids(count: int, first_ledger: int, scopes: Sequence[int]) -> list[LedgerId]:
+    return [LedgerId(scopes[i % len(scopes)], first_ledger + i) for i in range(count)]
 
 
 def ledger_shaped(
@@ -224,10 +224,10 @@ def ledger_shaped(
     first_ledger: int = 1,
     scopes: Sequence[int] = (0,),
 ) -> Workload:
-    """Return ledgers one behind the other, of skewed sizes, `entries` in all.
+    """Return ledgers written one after the other, of skewed sizes, `entries` in all.
 
-    The k-th largest has a share of 1 / k^skew (0: all alike), in an order of the seed's; each
-    has one entry at least. `scopes` are given to the ledgers by turns.
+    The k-th largest has a share of 1 / k^skew (0: equal sizes), in an order chosen by the seed;
+    each has at least one entry. `scopes` are dealt out to the ledgers in turn.
 
     >>> load = ledger_shaped(3, 11, seed=1)
     >>> sorted(shape.written for shape in load.ledgers), sum(1 for record in load.records())
@@ -236,12 +236,12 @@ def ledger_shaped(
     if not 1 <= ledgers <= entries:
         raise InvalidArgument(f"{entries} entries in {ledgers} ledgers")
     weights = 1.0 / np.arange(1, ledgers + 1) ** skew
-    rest = entries - ledgers
-    bounds = np.rint(np.cumsum(weights) / weights.sum() * rest).astype(np.int64)
+    spare = entries - ledgers
+    bounds = np.rint(np.cumsum(weights) / weights.sum() * spare).astype(np.int64)
     counts = 1 + np.diff(bounds, prepend=0)
-    mixed = np.random.default_rng(seed).permutation(counts).tolist()
-    names = _names(ledgers, first_ledger, scopes)
-    shapes = tuple(LedgerShape(name, count) for name, count in zip(names, mixed))
+    shuffled = np.random.default_rng(seed).permutation(counts).tolist()
+    ledger_ids = _ledger_ids(ledgers, first_ledger, scopes)
+    shapes = tuple(LedgerShape(ledger_id, count) for ledger_id, count in zip(ledger_ids, shuffled))
     return Workload(ledgers=shapes, seed=seed)
 
 
@@ -256,7 +256,7 @@ def striped(
     first_ledger: int = 1,
     scopes: Sequence[int] = (0,),
 ) -> Workload:
-    """Return what one bookie of an ensemble gets of ledgers with `entries` entries each.
+    """Return the workload of one bookie of an ensemble: ledgers of `entries` entries each.
 
     >>> striped(0, 3, 2, entries=9).expected[LedgerId(ledger=1)].tolist()
     [0, 2, 3, 5, 6, 8]
@@ -266,8 +266,8 @@ def striped(
             f"bookie {bookie_index} of {ensemble_size}, write quorum {write_quorum}"
         )
     shapes = tuple(
-        LedgerShape(name, entries, bookie_index, ensemble_size, write_quorum)
-        for name in _names(ledgers, first_ledger, scopes)
+        LedgerShape(ledger_id, entries, bookie_index, ensemble_size, write_quorum)
+        for ledger_id in _ledger_ids(ledgers, first_ledger, scopes)
     )
     return Workload(ledgers=shapes, seed=seed)
 
@@ -281,17 +281,19 @@ def interleaved(
     first_ledger: int = 1,
     scopes: Sequence[int] = (0,),
 ) -> Workload:
-    """Return ledgers that are written at the same time, `entries` each.
+    """Return ledgers that are written at the same time, of `entries` entries each.
 
     >>> [ids] = interleaved(2, 3).ids()
     >>> ids.ledger.tolist(), ids.entry.tolist()
     ([1, 2, 1, 2, 1, 2], [0, 0, 1, 1, 2, 2])
     """
-    shapes = tuple(LedgerShape(name, entries) for name in _names(writers, first_ledger, scopes))
+    shapes = tuple(
+        LedgerShape(ledger_id, entries) for ledger_id in _ledger_ids(writers, first_ledger, scopes)
+    )
     return Workload(ledgers=shapes, writers=order, seed=seed)
 
 
-_SHAPE = {
+_SHAPE_CHECKS = {
     "ledger": instance(LedgerId),
     "written": whole(),
     "bookie_index": whole(),
@@ -302,7 +304,7 @@ _SHAPE = {
 
 def _check_shape(name: str, shape: LedgerShape) -> LedgerShape:
     instance(LedgerShape)(name, shape)
-    for field, check in _SHAPE.items():
+    for field, check in _SHAPE_CHECKS.items():
         check(f"{name}.{field}", getattr(shape, field))
     return shape
 
@@ -328,9 +330,9 @@ _CHECKS = {
 def late_and_duplicate(
     workload: Workload, late: float = 0.05, duplicate: float = 0.05, window: int = 64
 ) -> Workload:
-    """Return the same workload, of which a share arrives out of order and a share twice.
+    """Return the same workload with shares of its records arriving late and twice.
 
-    What must be there at the end is the same.
+    The entries that must be stored at the end are the same.
 
     >>> load = late_and_duplicate(interleaved(1, 100), duplicate=1.0)
     >>> sum(1 for record in load.records()), len(load.expected[LedgerId(ledger=1)])

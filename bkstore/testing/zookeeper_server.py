@@ -1,7 +1,6 @@
 """ZooKeeperServer: a real ZooKeeper on loopback, from the jars that come with pyspark.
 
-For tests and trials: one server, one directory, a Java of 17 or newer. `docs/zookeeper.md` shows
-it.
+For tests and trials: one server, one directory, Java 17 or newer. Page: `docs/zookeeper.md`.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from types import TracebackType
 from bkstore.errors import IllegalOperation, MetadataUnavailable, MissingDependency
 from bkstore.spark.java import find_java_home
 
-_MAIN = "org.apache.zookeeper.server.ZooKeeperServerMain"
-# Without snappy-java the process lives and never serves; with log4j-core it prints nothing.
-_JARS = (
+_MAIN_CLASS = "org.apache.zookeeper.server.ZooKeeperServerMain"
+# Without snappy-java the process runs but never serves; with log4j-core it prints nothing.
+_JAR_PATTERNS = (
     "zookeeper-[0-9]*.jar",
     "zookeeper-jute-*.jar",
     "slf4j-api-*.jar",
@@ -29,18 +28,18 @@ _JARS = (
     "log4j-core-*.jar",
     "log4j-slf4j2-impl-*.jar",
 )
-_READY = b"Mode:"
-_TRIES = 3
-_PAUSE = 0.02  # seconds
-_AGAIN = 1.0  # seconds: as a client's connection may last that waits for this server
+_SERVING_MARK = b"Mode:"
+_MAX_ATTEMPTS = 3
+_POLL_SECONDS = 0.02
+_RETRY_SECONDS = 1.0  # how long a client that waits for this server may occupy its port
 
 
 class ZooKeeperServer:
-    """One server over a directory, which it may be started on again. A context manager.
+    """One server over a directory, which may have an earlier server's data. A context manager.
 
     `tick` is its unit of time in milliseconds: sessions last 2 to 20 ticks. Without `sync` the
-    server does not wait for the disk. `port` 0 takes a free one. `spawn` starts the process of a
-    command line. Raises `MissingDependency` without pyspark's jars or without Java.
+    server does not wait for the disk. `port` 0 chooses a free one. `spawn` starts the process of
+    a command line. Raises `MissingDependency` without pyspark's jars or without Java.
     """
 
     def __init__(
@@ -54,23 +53,23 @@ class ZooKeeperServer:
     ) -> None:
         self.path = Path(path)
         self.port = port
-        self._spawn = spawn or _quietly
+        self._spawn = spawn or _spawn_quietly
         self._tick = tick
         self._sync = sync
-        self._jars = _class_path()
+        self._jars = _find_class_path()
         self.path.mkdir(parents=True, exist_ok=True)
         self._java = find_java_home(self.path, "ZooKeeper") / "bin" / "java"
         self._process: subprocess.Popen[bytes] | None = None
-        self._served = False
+        self._has_served = False
 
     @property
     def address(self) -> str:
-        """Host and port, as a service URI names them."""
+        """Host and port, as in a service URI."""
         return f"127.0.0.1:{self.port}"
 
     @property
     def pid(self) -> int | None:
-        """The number of its process; None if it does not run."""
+        """The id of its process; None if it is not running."""
         process = self._process
         return process.pid if process is not None and process.poll() is None else None
 
@@ -79,29 +78,29 @@ class ZooKeeperServer:
         return f"zk+{manager}://{self.address}{root}"
 
     def start(self, timeout: float = 60.0) -> ZooKeeperServer:
-        """Start it and return when it serves; on the same port if it ran before.
+        """Start it, on its earlier port if it had one, and return when it serves.
 
-        Raises `MetadataUnavailable` if it does not serve in time, or another thread ends it
-        meanwhile; `IllegalOperation` if it runs. A port that it had before may be some
-        connection's own for a moment: it tries again then.
+        Raises `MetadataUnavailable` if it does not serve in time, or if another thread ends it
+        meanwhile; `IllegalOperation` if it is running. Tries again if the port is taken: the
+        earlier port may be the local port of another connection for a moment.
         """
         if self._process is not None:
             raise IllegalOperation(f"ZooKeeper in {self.path} is running")
-        until = time.monotonic() + timeout
-        tries = _TRIES if self.port == 0 or self._served else 1
-        for left in reversed(range(tries)):
-            port = self.port or _free_port()
+        deadline = time.monotonic() + timeout
+        attempts = _MAX_ATTEMPTS if self.port == 0 or self._has_served else 1
+        for retries_left in reversed(range(attempts)):
+            port = self.port or _find_free_port()
             process = self._process = self._spawn(self._command(port))
-            if self._serves(process, port, until):
-                self.port, self._served = port, True
+            if self._await_serving(process, port, deadline):
+                self.port, self._has_served = port, True
                 return self
             if self._process is not process:
                 raise MetadataUnavailable(f"ZooKeeper in {self.path} was ended while it started")
             self.kill()
-            if time.monotonic() > until or not left:
+            if time.monotonic() > deadline or not retries_left:
                 break
-            if self._served:
-                time.sleep(_AGAIN)
+            if self._has_served:
+                time.sleep(_RETRY_SECONDS)
         raise MetadataUnavailable(f"ZooKeeper in {self.path} does not serve")
 
     def _command(self, port: int) -> list[str]:
@@ -113,28 +112,28 @@ class ZooKeeperServer:
         )
         options = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         options += [] if self._sync else ["-Dzookeeper.forceSync=no"]
-        return [str(self._java), *options, "-cp", self._jars, _MAIN, str(config)]
+        return [str(self._java), *options, "-cp", self._jars, _MAIN_CLASS, str(config)]
 
-    def _serves(self, process: subprocess.Popen[bytes], port: int, until: float) -> bool:
-        """Wait until it answers; False if its process ends. The port accepts before it serves."""
-        while process.poll() is None and time.monotonic() < until:
-            if _READY in _asked(port):
+    def _await_serving(self, process: subprocess.Popen[bytes], port: int, deadline: float) -> bool:
+        """Return True once it answers (it accepts before that), False if it ends or is late."""
+        while process.poll() is None and time.monotonic() < deadline:
+            if _SERVING_MARK in _query_status(port):
                 return True
-            time.sleep(_PAUSE)
+            time.sleep(_POLL_SECONDS)
         return False
 
     def stop(self) -> None:
-        """Ask it to end, and wait for that."""
-        self._end(subprocess.Popen.terminate)
+        """Send SIGTERM and wait until it has ended."""
+        self._end_process(subprocess.Popen.terminate)
 
     def kill(self) -> None:
-        """End it at once, as a power loss would."""
-        self._end(subprocess.Popen.kill)
+        """Send SIGKILL, as abrupt as a power loss, and wait until it has ended."""
+        self._end_process(subprocess.Popen.kill)
 
-    def _end(self, how: Callable[[subprocess.Popen[bytes]], None]) -> None:
+    def _end_process(self, send_signal: Callable[[subprocess.Popen[bytes]], None]) -> None:
         process, self._process = self._process, None
         if process is not None:
-            how(process)
+            send_signal(process)
             process.wait()
 
     def __enter__(self) -> ZooKeeperServer:
@@ -149,36 +148,36 @@ class ZooKeeperServer:
         self.stop()
 
 
-def _quietly(command: list[str]) -> subprocess.Popen[bytes]:
+def _spawn_quietly(command: list[str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(  # noqa: S603
         command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
     )
 
 
-def _class_path() -> str:
+def _find_class_path() -> str:
     spec = find_spec("pyspark")
-    places = [] if spec is None else spec.submodule_search_locations or []
-    for place in places:
-        found = [sorted((Path(place) / "jars").glob(name)) for name in _JARS]
-        if all(found):
-            return ":".join(str(jars[0]) for jars in found)
+    package_dirs = [] if spec is None else spec.submodule_search_locations or []
+    for package_dir in package_dirs:
+        matches = [sorted((Path(package_dir) / "jars").glob(pattern)) for pattern in _JAR_PATTERNS]
+        if all(matches):
+            return ":".join(str(jars[0]) for jars in matches)
     raise MissingDependency.of("pyspark", "spark", "a ZooKeeper server of its jars")
 
 
-def _free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
+def _find_free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
-def _asked(port: int) -> bytes:
-    """Return the answer to the four-letter command `srvr`, empty while there is none."""
+def _query_status(port: int) -> bytes:
+    """Return the answer to the four-letter command `srvr`, or b"" without one."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
             connection.sendall(b"srvr")
             answer = b""
-            while part := connection.recv(4096):
-                answer += part
+            while chunk := connection.recv(4096):
+                answer += chunk
     except OSError:
         return b""
     return answer
