@@ -80,6 +80,4 @@ class ScopedClient(ForwardingClient, Closing):
         plain_ids = ledger_ids[: len(ledger_ids) - len(scoped_ids)]  # scope 0 sorts first
         requests = [(self._v2_client, plain_ids)] if plain_ids else []
         requests.append((self._v3_client, scoped_ids))
-        return chain.from_iterable(
-            client.availability_many(ids, errors) for client, ids in requests
-        )
+        return chain.from_iterable(wire.availability_many(ids, errors) for wire, ids in requests)

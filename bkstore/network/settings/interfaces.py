@@ -1,4 +1,4 @@
-"""The address of a network interface, as `listeningInterface` names one."""
+"""The address of a network interface, for `listeningInterface`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _SIOCGIFADDR = 0x8915
 
 
 def interface_address(name: str) -> str:
-    """Return the IPv4 address of an interface of this machine; Linux alone tells it.
+    """Return the IPv4 address of an interface of this machine; on Linux only.
 
-    Raises `InvalidArgument` for an interface that is not there, or has none.
+    Raises `InvalidArgument` if the interface does not exist or has no IPv4 address.
     """
     if not sys.platform.startswith("linux"):
         raise InvalidArgument(
@@ -23,12 +23,12 @@ def interface_address(name: str) -> str:
     import fcntl
 
     request = struct.pack("256s", name.encode()[:15])
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe_socket:
         try:
-            found = fcntl.ioctl(asked.fileno(), _SIOCGIFADDR, request)
+            response = fcntl.ioctl(probe_socket.fileno(), _SIOCGIFADDR, request)
         except OSError as error:
-            known = ", ".join(each for _, each in socket.if_nameindex())
+            existing = ", ".join(interface for _, interface in socket.if_nameindex())
             raise InvalidArgument(
-                f"interface {name!r} has no IPv4 address ({error.strerror}); there are: {known}"
+                f"interface {name!r} has no IPv4 address ({error.strerror}); there are: {existing}"
             ) from None
-    return socket.inet_ntoa(found[20:24])
+    return socket.inet_ntoa(response[20:24])

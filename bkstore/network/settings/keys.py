@@ -1,4 +1,4 @@
-"""The keys of a `bk_server.conf`: BookKeeper's types and defaults, and what bkstore makes of them.
+"""The keys of a `bk_server.conf`: BookKeeper's types and defaults, and the options they set.
 
 Source: `conf/ServerConfiguration`, `conf/AbstractConfiguration`, `storage/ldb/DbLedgerStorage`.
 """
@@ -30,15 +30,12 @@ class Key(NamedTuple):
     unit: float = 1
 
     def is_given(self, conf: Configuration) -> bool:
-        """Return whether the file has a value. `DbLedgerStorage` takes an empty one for none."""
-        empty = self.name.startswith("dbStorage_") and not conf.string(self.name, "")
-        return self.name in conf and not empty
+        """Return whether the file has a value; like `DbLedgerStorage`, ignores its empty ones."""
+        is_ignored_empty = self.name.startswith("dbStorage_") and not conf.string(self.name, "")
+        return self.name in conf and not is_ignored_empty
 
     def read(self, conf: Configuration) -> Any:
-        """Return the value that the file gives, else BookKeeper's default.
-
-        Raises `InvalidArgument` for what is not of its type.
-        """
+        """Return the file's value or BookKeeper's default; `InvalidArgument` for another type."""
         if self.kind == "list":
             return conf.strings(self.name) if self.name in conf else self.default
         if self.kind == "text":
@@ -47,13 +44,13 @@ class Key(NamedTuple):
             return conf.integer(self.name, self.default, 32 if self.kind == "int" else 64)
         if self.kind == "boolean":
             return conf.boolean(self.name, self.default)
-        read = conf.single if self.kind == "float" else conf.double
-        return read(self.name, self.default)
+        read_number = conf.single if self.kind == "float" else conf.double
+        return read_number(self.name, self.default)
 
 
 _PACKAGE = "org.apache.bookkeeper"
 
-_HONORED = [
+_HONORED_KEYS = [
     Key("ledgerDirectories", "list", ["/tmp/bk-data"], "ledger directories"),  # noqa: S108
     Key("journalDirectories", "list", None, "journal directories"),
     Key("journalDirectory", "text", "/tmp/bk-txn", "journal directories"),  # noqa: S108
@@ -133,7 +130,7 @@ _HONORED = [
     Key("forceReadOnlyBookie", "boolean", False, "the bookie is read-only"),
 ]
 
-HONORED: dict[str, Key] = {key.name: key for key in _HONORED}
+HONORED: dict[str, Key] = {key.name: key for key in _HONORED_KEYS}
 
 REFUSED = {
     "bookieAuthProviderFactoryClass": "but `SASLBookieAuthProviderFactory`, with `--jaas`",
@@ -145,7 +142,7 @@ REFUSED = {
     "httpServerTlsEnable": "`true`, with `httpServerEnabled`",
     "zkEnableSecurity": "`true`",
 }
-"""Keys of security, and which values are refused: never is a bookie served with less than that."""
+"""Keys of security, with the values that are refused because bkstore cannot enforce them."""
 
 NOT_HONORED: dict[str, object] = {
     "allowMultipleDirsUnderSameDiskPartition": True,
@@ -188,17 +185,17 @@ NOT_HONORED: dict[str, object] = {
     "useShortHostName": False,
     "waitTimeoutOnResponseBackpressureMs": -1,
 }
-"""Keys that would change what a bookie does, and are not honored, with BookKeeper's defaults."""
+"""Keys that change what a real bookie does and are not honored, with BookKeeper's defaults."""
 
 
 def not_honored(conf: Configuration) -> list[str]:
-    """Return the keys that would change what the bookie does and do not, in order."""
+    """Return the keys in the file that are not honored and differ from the default, sorted."""
     return sorted(key for key in NOT_HONORED if key in conf and not _is_default(conf, key))
 
 
 def _is_default(conf: Configuration, key: str) -> bool:
-    """Return whether a key has BookKeeper's own value, or none."""
+    """Return whether a key has BookKeeper's default value, or an empty one."""
     default = NOT_HONORED[key]
-    kinds: dict[type, Kind] = {bool: "boolean", int: "long", str: "text"}
+    kind_of_type: dict[type, Kind] = {bool: "boolean", int: "long", str: "text"}
     text = conf.string(key, "")
-    return not text or Key(key, kinds[type(default)], default, "").read(conf) == default
+    return not text or Key(key, kind_of_type[type(default)], default, "").read(conf) == default

@@ -1,7 +1,6 @@
-"""Keys of security: what is served as they ask, and what is refused because it cannot be.
+"""Keys of security: those that are honored, and those that are refused.
 
-A bookie that is asked to authenticate its clients, or to keep others out, is never served
-without that.
+A bookie that must authenticate its clients, or restrict them, never serves without that.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ _PEM_FACTORY = "org.apache.bookkeeper.tls.TLSContextFactory"
 
 
 class TlsFiles(NamedTuple):
-    """The PEM files of a server: its certificate, its key, and those of clients where they must
-    show a certificate."""
+    """A server's PEM files: certificate, key, and, if clients need certificates, their CA's."""
 
     certificate: Path
     key: Path
@@ -27,19 +25,19 @@ class TlsFiles(NamedTuple):
 
 
 def check_security(conf: Configuration) -> None:
-    """Raise `IllegalOperation` for what a file asks for and is not served, but for SASL and TLS."""
-    _refuse(conf, "authorizedRoles", "roles of certificates are not looked at")
+    """Raise `IllegalOperation` for security settings that are not supported, SASL and TLS aside."""
+    _refuse_if_set(conf, "authorizedRoles", "roles of certificates are not looked at")
     if conf.boolean("zkEnableSecurity", False):
         raise _refusal("zkEnableSecurity", "nodes are made that everybody may change")
     if conf.boolean("httpServerEnabled", False) and conf.boolean("httpServerTlsEnable", False):
         raise _refusal("httpServerTlsEnable", "the HTTP admin has no TLS")
-    permitted = [user for user in conf.strings("permittedStartupUsers") if user]
-    if permitted and getpass.getuser() not in permitted:
+    permitted_users = [user for user in conf.strings("permittedStartupUsers") if user]
+    if permitted_users and getpass.getuser() not in permitted_users:
         raise _refusal("permittedStartupUsers", f"{getpass.getuser()} is not among them")
 
 
 def asks_for_sasl(conf: Configuration) -> bool:
-    """Return whether clients must authenticate by SASL; `IllegalOperation` for other providers."""
+    """Return whether clients must use SASL; raises `IllegalOperation` for other providers."""
     factory = conf.string("bookieAuthProviderFactoryClass", None)
     if factory and factory != _SASL_FACTORY:
         raise _refusal("bookieAuthProviderFactoryClass", f"{factory} is not served, SASL is")
@@ -47,10 +45,10 @@ def asks_for_sasl(conf: Configuration) -> bool:
 
 
 def configured_tls(conf: Configuration) -> TlsFiles | None:
-    """Return the files of START_TLS, None where none is asked for.
+    """Return the files of START_TLS, None if the file does not enable it.
 
-    Raises `IllegalOperation` where it is asked for with what is not served: stores of Java,
-    passwords, a choice of protocols or ciphers.
+    Raises `IllegalOperation` for settings that are not supported: Java key stores, passwords, a
+    choice of protocols or ciphers.
     """
     factory = conf.string("tlsProviderFactoryClass", None)
     if not factory:
@@ -58,34 +56,34 @@ def configured_tls(conf: Configuration) -> TlsFiles | None:
     if factory != _PEM_FACTORY:
         raise _refusal("tlsProviderFactoryClass", f"{factory} is not served")
     for key in ("tlsEnabledProtocols", "tlsEnabledCipherSuites"):
-        _refuse(conf, key, "which of them are taken cannot be chosen")
+        _refuse_if_set(conf, key, "which of them are taken cannot be chosen")
     if conf.string("tlsKeyStoreType", "JKS") != "PEM":
         raise _refusal("tlsKeyStoreType", "keys are read from PEM files (tlsKeyStoreType=PEM)")
-    _refuse(conf, "tlsKeyStorePasswordPath", "a key with a password is not read")
-    certificate, private = _file(conf, "tlsCertificatePath"), _file(conf, "tlsKeyStore")
+    _refuse_if_set(conf, "tlsKeyStorePasswordPath", "a key with a password is not read")
+    certificate, private_key = _path(conf, "tlsCertificatePath"), _path(conf, "tlsKeyStore")
     if not conf.boolean("tlsClientAuthentication", False):
-        return TlsFiles(certificate, private, None)
+        return TlsFiles(certificate, private_key, None)
     if conf.string("tlsTrustStoreType", "JKS") != "PEM":
         raise _refusal(
             "tlsTrustStoreType", "certificates are read from PEM files (tlsTrustStoreType=PEM)"
         )
-    _refuse(conf, "tlsTrustStorePasswordPath", "certificates with a password are not read")
-    return TlsFiles(certificate, private, _file(conf, "tlsTrustStore"))
+    _refuse_if_set(conf, "tlsTrustStorePasswordPath", "certificates with a password are not read")
+    return TlsFiles(certificate, private_key, _path(conf, "tlsTrustStore"))
 
 
-def _file(conf: Configuration, key: str) -> Path:
-    name = conf.string(key, None)
-    if not name:
+def _path(conf: Configuration, key: str) -> Path:
+    path = conf.string(key, None)
+    if not path:
         raise _refusal(key, "it names no file, and tlsProviderFactoryClass needs it")
-    return Path(name)
+    return Path(path)
 
 
-def _refuse(conf: Configuration, key: str, why: str) -> None:
+def _refuse_if_set(conf: Configuration, key: str, reason: str) -> None:
     if any(conf.strings(key)):
-        raise _refusal(key, why)
+        raise _refusal(key, reason)
 
 
-def _refusal(key: str, why: str) -> IllegalOperation:
+def _refusal(key: str, reason: str) -> IllegalOperation:
     return IllegalOperation(
-        f"{key}: {why}; a bookie is not served with less than its conf asks for"
+        f"{key}: {reason}; a bookie is not served with less than its conf asks for"
     )

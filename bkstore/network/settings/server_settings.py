@@ -1,4 +1,4 @@
-"""ServerSettings: all that a `bk_server.conf` asks of a bookie, as options of ours."""
+"""ServerSettings: the settings of a `bk_server.conf`, as bkstore's options."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from bkstore.wire.server import ServerOptions
 _SORTED = "org.apache.bookkeeper.bookie.SortedLedgerStorage"
 _INTERLEAVED = "org.apache.bookkeeper.bookie.InterleavedLedgerStorage"
 _DB = "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage"
-_STORAGES: dict[str, Storage] = {_SORTED: "sorted", _INTERLEAVED: "interleaved", _DB: "db"}
+_STORAGE_OF_CLASS: dict[str, Storage] = {_SORTED: "sorted", _INTERLEAVED: "interleaved", _DB: "db"}
 
-_MANAGERS = {
+_SCHEME_OF_FACTORY = {
     f"org.apache.bookkeeper.meta.{name}LedgerManagerFactory": name.lower()
     for name in ("Hierarchical", "Flat", "LongHierarchical")
 }
 
 _INTERVAL = "diskCheckInterval"
-_APART = ("pageLimit",)
-"""Keys whose options are worked out of several."""
-_TOGETHER = (
+_COMPUTED_KEYS = ("pageLimit",)
+"""Keys whose options are computed from several keys."""
+_JOINT_KEYS = (
     "journalPreAllocSizeMB",
     "journalAlignmentSize",
     "gcWaitTime",
@@ -48,20 +48,20 @@ _TOGETHER = (
     "majorCompactionInterval",
     "entryLocationCompactionInterval",
 )
-"""Keys whose options are right or wrong together, with others of their group."""
+"""Keys whose options are valid only in combination with others of their group."""
 
 _Options = TypeVar("_Options", StorageOptions, JournalOptions, ServerOptions, GarbageOptions)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerSettings:
-    """What a file asks for; a field is None where it says nothing. Times in seconds.
+    """A file's settings; a field is None if the file does not set it. Times in seconds.
 
-    `metadata` is a service URI, `host` where to listen, `advertise` what clients are told, `http`
+    `metadata` is a service URI, `host` where to listen, `advertise` the host for clients, `http`
     where the admin listens (host, port). `sasl` is whether clients must authenticate, as users of
     `jaas_section` whose names match `sasl_allowed_ids`. `stop_when_full` and `read_only` are
-    ``readOnlyModeEnabled=false`` and `forceReadOnlyBookie`. `not_honored` are the keys that would
-    change what the bookie does, and do not.
+    ``readOnlyModeEnabled=false`` and `forceReadOnlyBookie`. `not_honored` are the file's keys that
+    have no effect here.
     """
 
     storage: Storage | None = None
@@ -90,33 +90,33 @@ class ServerSettings:
     def read(cls, path: Path) -> Self:
         """Return the settings of a `bk_server.conf`.
 
-        Raises as `read_server_conf`; `InvalidArgument` for values that a bookie does not start
-        with, `IllegalOperation` for security that is not served. Both name file and key.
+        Raises what `read_server_conf` raises; `InvalidArgument` for values that a bookie refuses
+        to start with, `IllegalOperation` for unsupported security. Both name file and key.
         """
         conf = read_server_conf(path)
         try:
             check_security(conf)
-            _check_together(conf)
+            _check_consistent(conf)
             return cls(
-                storage=_storage(conf),
-                port=_port(conf, "bookiePort"),
-                host=_host(conf),
-                advertise=trim(_given(conf, "advertisedAddress") or "") or None,
-                bookie_id=_bookie_id(conf),
+                storage=_read_storage(conf),
+                port=_read_port(conf, "bookiePort"),
+                host=_read_host(conf),
+                advertise=trim(_read_given(conf, "advertisedAddress") or "") or None,
+                bookie_id=_read_bookie_id(conf),
                 metadata=trim(metadata_service_uri(conf) or "") or None,
-                session_timeout=_seconds(conf, "zkTimeout"),
-                checkpoint_interval=_seconds(conf, "flushInterval"),
-                http=_http(conf),
+                session_timeout=_read_seconds(conf, "zkTimeout"),
+                checkpoint_interval=_read_seconds(conf, "flushInterval"),
+                http=_read_http(conf),
                 tls=configured_tls(conf),
                 sasl=asks_for_sasl(conf),
-                jaas_section=_given(conf, "saslJaasBookieSectionName"),
-                sasl_allowed_ids=_given(conf, "saslJaasClientAllowedIds"),
-                journal=_options(conf, "journal", JournalOptions()),
-                server=_options(conf, "server", ServerOptions()),
-                disks=_disks(conf),
-                garbage=_options(conf, "garbage", GarbageOptions()),
-                stop_when_full=not _value(conf, "readOnlyModeEnabled"),
-                read_only=_value(conf, "forceReadOnlyBookie"),
+                jaas_section=_read_given(conf, "saslJaasBookieSectionName"),
+                sasl_allowed_ids=_read_given(conf, "saslJaasClientAllowedIds"),
+                journal=_read_options(conf, "journal", JournalOptions()),
+                server=_read_options(conf, "server", ServerOptions()),
+                disks=_read_disk_options(conf),
+                garbage=_read_options(conf, "garbage", GarbageOptions()),
+                stop_when_full=not _read_key(conf, "readOnlyModeEnabled"),
+                read_only=_read_key(conf, "forceReadOnlyBookie"),
                 not_honored=tuple(not_honored(conf)),
                 conf=conf,
             )
@@ -124,42 +124,42 @@ class ServerSettings:
             raise type(error)(f"{path}: {error}") from None
 
     def storage_options(self, storage: Storage) -> StorageOptions:
-        """Return the options of a bookie with this storage: each has a cache of its own size.
+        """Return the options for this storage, whose cache has a key of its own.
 
-        Where a frame may be larger than usual, so may a record.
+        If frames may exceed the largest entry of the default, so may entries.
         """
-        made = _options(self.conf, "storage", StorageOptions(), storage)
-        largest = self.server.max_frame
-        if largest > made.max_entry_size:
-            made = replace(made, max_entry_size=largest)
-        pages = _value(self.conf, "pageLimit")
-        if "pageLimit" in self.conf and pages > 0:
-            made = replace(made, pending_locations=pages * (made.page_size // 8))
-        return made
+        options = _read_options(self.conf, "storage", StorageOptions(), storage)
+        max_frame = self.server.max_frame
+        if max_frame > options.max_entry_size:
+            options = replace(options, max_entry_size=max_frame)
+        page_limit = _read_key(self.conf, "pageLimit")
+        if "pageLimit" in self.conf and page_limit > 0:
+            options = replace(options, pending_locations=page_limit * (options.page_size // 8))
+        return options
 
     def shown(self) -> dict[str, str]:
-        """Return the keys that set options of the bookie, as the file has them: no secrets.
+        """Return the keys that set options of the bookie, with their text in the file: no secrets.
 
-        What the command line may say otherwise is not among them.
+        Excludes those that the command line can override.
         """
-        found = {}
+        values = {}
         for key in HONORED.values():
             text = self.conf.string(key.name, None) if "." in key.option else None
             if text is not None:
-                found[key.name] = text
-        return found
+                values[key.name] = text
+        return values
 
 
 def ledger_storage_class(conf: Configuration) -> str:
-    """Return the name of the class of the ledger storage, as the real one takes it to be."""
-    name: str = _value(conf, "ledgerStorageClass")
-    if name == _SORTED and not _value(conf, "sortedLedgerStorageEnabled"):
+    """Return the class name of the ledger storage, chosen as BookKeeper does."""
+    class_name: str = _read_key(conf, "ledgerStorageClass")
+    if class_name == _SORTED and not _read_key(conf, "sortedLedgerStorageEnabled"):
         return _INTERLEAVED
-    return name
+    return class_name
 
 
 def metadata_service_uri(conf: Configuration) -> str | None:
-    """Return where the metadata are, out of the older keys where the newer one says nothing.
+    """Return the metadata service URI, built from the older keys if the newer one is blank.
 
     Raises `InvalidArgument` for a ledger manager that has no service URI.
     """
@@ -167,146 +167,146 @@ def metadata_service_uri(conf: Configuration) -> str | None:
     if uri is not None and not is_blank(uri):
         return uri
     factory = conf.string("ledgerManagerFactoryClass", None)
-    manager = "null" if factory is None else _MANAGERS.get(factory)
+    manager = "null" if factory is None else _SCHEME_OF_FACTORY.get(factory)
     if manager is None:
         raise InvalidArgument(f"ledgerManagerFactoryClass: {factory} has no service URI")
     servers = ",".join(conf.strings("zkServers")).replace(",", ";")
     if "zkServers" not in conf:
         return uri
-    return f"zk+{manager}://{servers}{_value(conf, 'zkLedgersRootPath')}"
+    return f"zk+{manager}://{servers}{_read_key(conf, 'zkLedgersRootPath')}"
 
 
-def _value(conf: Configuration, name: str) -> Any:
-    """Return what a key says, else BookKeeper's default."""
-    return HONORED[name].read(conf)
+def _read_key(conf: Configuration, key: str) -> Any:
+    """Return a key's value, or BookKeeper's default."""
+    return HONORED[key].read(conf)
 
 
-def _given(conf: Configuration, name: str) -> Any:
-    """Return what a key says in the unit of its option, None where it is not there."""
-    key = HONORED[name]
+def _read_given(conf: Configuration, key_name: str) -> Any:
+    """Return a key's value in the unit of its option, None if the file has none."""
+    key = HONORED[key_name]
     if not key.is_given(conf):
         return None
-    found = key.read(conf)
-    if isinstance(found, str) and "${" in found:
-        raise InvalidArgument(f"{name}: {found} has a variable that nothing defines")
-    return found if key.unit == 1 or found is None else found * key.unit
+    value = key.read(conf)
+    if isinstance(value, str) and "${" in value:
+        raise InvalidArgument(f"{key_name}: {value} has a variable that nothing defines")
+    return value if key.unit == 1 or value is None else value * key.unit
 
 
-def _storage(conf: Configuration) -> Storage | None:
-    if "ledgerStorageClass" not in conf and _value(conf, "sortedLedgerStorageEnabled"):
+def _read_storage(conf: Configuration) -> Storage | None:
+    if "ledgerStorageClass" not in conf and _read_key(conf, "sortedLedgerStorageEnabled"):
         return None
-    name = ledger_storage_class(conf)
-    if name not in _STORAGES:
-        known = ", ".join(each.rpartition(".")[2] for each in _STORAGES)
-        raise InvalidArgument(f"ledgerStorageClass: {name or 'nothing'} is none of {known}")
-    return _STORAGES[name]
+    class_name = ledger_storage_class(conf)
+    if class_name not in _STORAGE_OF_CLASS:
+        known = ", ".join(class_path.rpartition(".")[2] for class_path in _STORAGE_OF_CLASS)
+        raise InvalidArgument(f"ledgerStorageClass: {class_name or 'nothing'} is none of {known}")
+    return _STORAGE_OF_CLASS[class_name]
 
 
-def _host(conf: Configuration) -> str | None:
-    interface = _given(conf, "listeningInterface")
+def _read_host(conf: Configuration) -> str | None:
+    interface = _read_given(conf, "listeningInterface")
     try:
         return interface_address(interface) if interface else None
     except InvalidArgument as error:
         raise InvalidArgument(f"listeningInterface: {error}") from None
 
 
-def _http(conf: Configuration) -> tuple[str, int] | None:
-    """Return where the admin listens: on loopback unless a host is named."""
-    if not _value(conf, "httpServerEnabled"):
+def _read_http(conf: Configuration) -> tuple[str, int] | None:
+    """Return (host, port) of the HTTP admin: on loopback unless a host is set; None if disabled."""
+    if not _read_key(conf, "httpServerEnabled"):
         return None
-    port = _port(conf, "httpServerPort")
+    port = _read_port(conf, "httpServerPort")
     if port is None:
         port = HONORED["httpServerPort"].default
-    return _given(conf, "httpServerHost") or "127.0.0.1", port
+    return _read_given(conf, "httpServerHost") or "127.0.0.1", port
 
 
-def _port(conf: Configuration, name: str) -> int | None:
-    port: int | None = _given(conf, name)
+def _read_port(conf: Configuration, key: str) -> int | None:
+    port: int | None = _read_given(conf, key)
     if port is not None and not 0 <= port <= 65535:
-        raise InvalidArgument(f"{name}: {port} is no port")
+        raise InvalidArgument(f"{key}: {port} is no port")
     return port
 
 
-def _seconds(conf: Configuration, name: str) -> float | None:
-    seconds: float | None = _given(conf, name)
+def _read_seconds(conf: Configuration, key: str) -> float | None:
+    seconds: float | None = _read_given(conf, key)
     if seconds is not None and seconds <= 0:
-        raise InvalidArgument(f"{name}: must be above 0")
+        raise InvalidArgument(f"{key}: must be above 0")
     return seconds
 
 
-def _bookie_id(conf: Configuration) -> str | None:
-    name: str = _given(conf, "bookieId") or ""
+def _read_bookie_id(conf: Configuration) -> str | None:
+    bookie_id: str = _read_given(conf, "bookieId") or ""
     try:
-        return check_bookie_id(name) if name else None
+        return check_bookie_id(bookie_id) if bookie_id else None
     except InvalidArgument as error:
         raise InvalidArgument(f"bookieId: {error}") from None
 
 
-def _disks(conf: Configuration) -> DiskOptions:
-    """Return the limits of the disks; the low-water mark is the threshold where it is not set."""
-    full = _value(conf, "diskUsageThreshold")
-    again = full if "diskUsageLwmThreshold" not in conf else _value(conf, "diskUsageLwmThreshold")
+def _read_disk_options(conf: Configuration) -> DiskOptions:
+    """Return the disk options; the low-water mark defaults to the threshold."""
+    full = _read_key(conf, "diskUsageThreshold")
+    low = full if "diskUsageLwmThreshold" not in conf else _read_key(conf, "diskUsageLwmThreshold")
     if not 0 < full < 1:
         raise InvalidArgument(f"diskUsageThreshold: {full} is no share between 0 and 1")
-    if not 0 < again <= full:
+    if not 0 < low <= full:
         raise InvalidArgument(
-            f"diskUsageLwmThreshold: {again} is not above 0 and at most diskUsageThreshold, {full}"
+            f"diskUsageLwmThreshold: {low} is not above 0 and at most diskUsageThreshold, {full}"
         )
-    seconds = {} if _INTERVAL not in conf else {"interval": _given(conf, _INTERVAL)}
+    interval = {} if _INTERVAL not in conf else {"interval": _read_given(conf, _INTERVAL)}
     try:
         return DiskOptions(
             full=full,
-            writable_again=again,
-            any_full=_value(conf, "readOnlyModeOnAnyDiskFullEnabled"),
-            **seconds,
+            writable_again=low,
+            any_full=_read_key(conf, "readOnlyModeOnAnyDiskFullEnabled"),
+            **interval,
         )
     except InvalidArgument as error:
         raise InvalidArgument(f"{_INTERVAL}: {error}") from None
 
 
-def _options(
+def _read_options(
     conf: Configuration, group: str, defaults: _Options, storage: Storage | None = None
 ) -> _Options:
-    """Return options with what the keys of a group say; an error names the key."""
-    found: dict[str, Any] = {}
-    together = [
-        name for name in _TOGETHER if name in conf and HONORED[name].option.startswith(f"{group}.")
+    """Return `defaults` with the values of a group's keys; errors name the key."""
+    values: dict[str, Any] = {}
+    joint_keys = [
+        key for key in _JOINT_KEYS if key in conf and HONORED[key].option.startswith(f"{group}.")
     ]
     for key in HONORED.values():
-        place, _, of_storage = key.option.partition(" ")
-        options, _, name = place.partition(".")
-        if options != group or not key.is_given(conf) or key.name in _APART:
+        option_path, _, storage_suffix = key.option.partition(" ")
+        option_group, _, field_name = option_path.partition(".")
+        if option_group != group or not key.is_given(conf) or key.name in _COMPUTED_KEYS:
             continue
-        if of_storage in ("", f"({storage})"):
-            found[name] = _given(conf, key.name)
-            if key.name not in together:
-                _try(key.name, defaults, {name: found[name]})
-    return _try(", ".join(together), defaults, found)
+        if storage_suffix in ("", f"({storage})"):
+            values[field_name] = _read_given(conf, key.name)
+            if key.name not in joint_keys:
+                _replace_options(key.name, defaults, {field_name: values[field_name]})
+    return _replace_options(", ".join(joint_keys), defaults, values)
 
 
-def _try(name: str, defaults: _Options, values: dict[str, Any]) -> _Options:
-    """Return options with other values; an error begins with `name`."""
+def _replace_options(prefix: str, defaults: _Options, values: dict[str, Any]) -> _Options:
+    """Return options with `values` replaced; errors begin with `prefix`."""
     try:
         return replace(defaults, **values)
     except InvalidArgument as error:
-        raise InvalidArgument(f"{name}: {error}") from None
+        raise InvalidArgument(f"{prefix}: {error}") from None
 
 
-def _check_together(conf: Configuration) -> None:
-    """Raise `InvalidArgument` for keys of which a bookie does not start with both."""
-    alignment = _value(conf, "journalAlignmentSize")
+def _check_consistent(conf: Configuration) -> None:
+    """Raise `InvalidArgument` for combinations of keys that a bookie refuses to start with."""
+    alignment = _read_key(conf, "journalAlignmentSize")
     if alignment < 512 or alignment % 512:
         raise InvalidArgument(f"journalAlignmentSize: {alignment} is no multiple of 512")
-    if alignment > _value(conf, "journalPreAllocSizeMB") << 20:
+    if alignment > _read_key(conf, "journalPreAllocSizeMB") << 20:
         raise InvalidArgument("journalPreAllocSizeMB: is less than journalAlignmentSize")
-    journal = _value(conf, "journalFormatVersionToWrite")
-    index = _value(conf, "fileInfoFormatVersionToWrite")
-    if (journal >= 6) != (index >= 1):
+    journal_version = _read_key(conf, "journalFormatVersionToWrite")
+    index_version = _read_key(conf, "fileInfoFormatVersionToWrite")
+    if (journal_version >= 6) != (index_version >= 1):
         raise InvalidArgument(
             "journalFormatVersionToWrite: must be 6 or more if fileInfoFormatVersionToWrite is 1 "
             "or more, and only then: both keep explicit LACs"
         )
-    if _value(conf, "forceReadOnlyBookie") and not _value(conf, "readOnlyModeEnabled"):
+    if _read_key(conf, "forceReadOnlyBookie") and not _read_key(conf, "readOnlyModeEnabled"):
         raise InvalidArgument("forceReadOnlyBookie: needs readOnlyModeEnabled, which is false")
-    if not _value(conf, "bookiePort") and not conf.boolean("allowEphemeralPorts", False):
+    if not _read_key(conf, "bookiePort") and not conf.boolean("allowEphemeralPorts", False):
         raise InvalidArgument("bookiePort: 0 takes any port, and needs allowEphemeralPorts=true")
