@@ -39,15 +39,15 @@ class _PageReader(HTMLParser):
         self._code = 0
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = {name: value or "" for name, value in attrs}
-        if "id" in found:
-            self.anchors.add(found["id"])
+        attributes = {name: value or "" for name, value in attrs}
+        if "id" in attributes:
+            self.anchors.add(attributes["id"])
         if tag in ("code", "pre", "script", "style"):
             self._code += 1
         attribute = "href" if tag == "a" else _LOADED_ATTRIBUTES.get(tag, "")
-        if found.get(attribute):
-            loaded = tag != "a" and found.get("rel", "") not in _UNLOADED_RELATIONS
-            self.links.append(Link(found[attribute], loaded))
+        if attributes.get(attribute):
+            loaded = tag != "a" and attributes.get("rel", "") not in _UNLOADED_RELATIONS
+            self.links.append(Link(attributes[attribute], loaded))
 
     def handle_endtag(self, tag: str) -> None:
         if tag in ("code", "pre", "script", "style"):

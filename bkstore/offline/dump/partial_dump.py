@@ -76,12 +76,12 @@ class PartialDump(StagingDirectory):
             return None
         if not isinstance(record, dict) or record.get("key") != key:
             return None
-        done = PieceDone(
+        stored = PieceDone(
             [_parse_file(file) for file in record["files"]],
             list(map(finding_from_json, record["findings"])),
         )
-        is_complete = all(_is_unchanged(self._data_path(piece, file), file) for file in done.files)
-        return done if is_complete else None
+        complete = all(_is_unchanged(self._data_path(piece, file), file) for file in stored.files)
+        return stored if complete else None
 
     def _data_path(self, piece: Piece, file: FileDone) -> Path:
         return self.data / dumped_name(file.table, piece.bookie, piece.number)

@@ -285,11 +285,11 @@ class _DumpRun:
     def _is_wanted(self, task: Task) -> bool:
         return self.made[task.piece.bookie].failed is None
 
-    def _add_done(self, task: Task, done: PieceDone) -> None:
-        self._done_pieces[task.piece.name] = done
+    def _add_done(self, task: Task, result: PieceDone) -> None:
+        self._done_pieces[task.piece.name] = result
         self._running_weight.pop(task.piece.name, None)
         self._done_weight += task.piece.weight
-        self._rows[task.piece.name] = sum(f.rows for f in done.files if f.table == "entries")
+        self._rows[task.piece.name] = sum(f.rows for f in result.files if f.table == "entries")
 
     def _add_failure(self, task: Task, outcome: Unread | TaskLost) -> None:
         bookie_id = task.piece.bookie
@@ -304,8 +304,8 @@ class _DumpRun:
         self._rows[piece_name], self._running_weight[piece_name] = rows, min(rows, weight)
         if self._progress is not None:
             total = sum(piece.weight for plan in self.plans for piece in plan.pieces)
-            done = self._done_weight + sum(self._running_weight.values())
-            progress = DumpProgress(task.piece.bookie, done, total, sum(self._rows.values()))
+            done_weight = self._done_weight + sum(self._running_weight.values())
+            progress = DumpProgress(task.piece.bookie, done_weight, total, sum(self._rows.values()))
             self._progress(progress)
 
     def _check_unchanged(self, plan: BookiePlan) -> None:
@@ -339,9 +339,9 @@ class _DumpRun:
         if outcome.failed is not None:
             return
         for piece in plan.pieces:
-            done = self._done_pieces[piece.name]
-            outcome.findings += done.findings
-            for file in done.files:
+            result = self._done_pieces[piece.name]
+            outcome.findings += result.findings
+            for file in result.files:
                 outcome.rows[file.table] = outcome.rows.get(file.table, 0) + file.rows
                 path = dumped_name(file.table, piece.bookie, piece.number)
                 tables[file.table].append(listed(path, piece.bookie, file))

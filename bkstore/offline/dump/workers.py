@@ -69,7 +69,7 @@ def _piece_writer(folder: Path) -> Iterator[TaskRunner[Task, Outcome]]:
 def _run_task(task: Task, report: Callable[[int], None], folder: Path, files: Files) -> Outcome:
     piece = task.piece
     try:
-        done = write_piece(piece, folder, report, files)
+        result = write_piece(piece, folder, report, files)
     except SystemRefused:
         raise
     except BkstoreError as error:
@@ -78,7 +78,7 @@ def _run_task(task: Task, report: Callable[[int], None], folder: Path, files: Fi
         return TaskLost("memory ran out")
     if not piece.live and fingerprint(piece) != task.key:
         return Unread(Finding.of(_files_changed_error(piece)))
-    return done
+    return result
 
 
 def _files_changed_error(piece: Piece) -> DirectoryInUse:

@@ -116,20 +116,20 @@ class OrderedRows:
 
     def __iter__(self) -> Iterator[IndexBatch]:
         if self._facts.ordered:
-            yield from self._read_unsorted()
+            yield from self._read_stored()
             return
         if not self._sorted.rows:
-            for rows in self._read_unsorted():
+            for rows in self._read_stored():
                 self._sorted.add(rows, rows.location)
         yield from self._sorted
         self.duplicates = self._sorted.duplicates
 
-    def _read_unsorted(self) -> Iterator[IndexBatch]:
+    def _read_stored(self) -> Iterator[IndexBatch]:
         if self._facts.declared:
             for task in sorted_tasks([self._facts.files], self._facts.rows):
                 yield from task_rows(self._source, self._directory, task)
             return
         for rows in read_rows(self._source, self._facts.files):
-            part = rows_of_directory(rows, self._directory, self._source.directories)
-            if part.entry_id.size:
-                yield part
+            own_rows = rows_of_directory(rows, self._directory, self._source.directories)
+            if own_rows.entry_id.size:
+                yield own_rows

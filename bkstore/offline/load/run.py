@@ -89,18 +89,18 @@ class LocalEngine:
 
     def write(self, job: LoadJob) -> tuple[list[TableFile], int]:
         """Read all rows twice, the first time for their order. Some 0.3 us a row to RocksDB."""
-        seen = survey(job.source)
+        row_survey = survey(job.source)
         scratch = job.work / "sorted"
         self._ordered_rows = [
-            OrderedRows(job.source, seen, directory, scratch, self._run_rows, job.files)
+            OrderedRows(job.source, row_survey, directory, scratch, self._run_rows, job.files)
             for directory in range(job.source.directories)
         ]
         writer = row_writer(job.to, job.work / "local", job.files, job.states)
         rows = 0
         for directory, ordered in enumerate(self._ordered_rows):
-            for part in ordered:
-                writer.add(directory, part)
-                rows += part.entry_id.size
+            for batch in ordered:
+                writer.add(directory, batch)
+                rows += batch.entry_id.size
                 job.report("written", rows)
         return writer.finish(), sum(ordered.duplicates for ordered in self._ordered_rows)
 
@@ -111,9 +111,9 @@ class LocalEngine:
     def _read_rows(self, job: LoadJob) -> Iterator[IndexBatch]:
         rows = 0
         for ordered in self._ordered_rows:
-            for part in ordered:
-                yield part
-                rows += part.entry_id.size
+            for batch in ordered:
+                yield batch
+                rows += batch.entry_id.size
                 job.report("compared", rows)
 
 
