@@ -1,19 +1,19 @@
 """bkstore: Apache BookKeeper bookie storage, outside the JVM.
 
-Reads, writes, models and analyses how bookies store and index ledgers. Start with `open_index`
-for "which entries of a ledger are here", `BookieDir` for whole directories, `LedgerStorage` and
+Reads, writes, models and analyzes how bookies store and index ledgers. Start with `open_index` to
+find which entries of a ledger a bookie has, `BookieDir` for whole directories, `LedgerStorage` and
 `Bookie` to write such directories.
 
-The rooms, each with a face that says what to read first: `availability`, `ledger_metadata` and
-`tables` are values; `formats` are bytes; `files` is the disk; `index` says where an entry is,
-`bloom` and `streams` which object holds a stream's offsets; `storage` is one bookie, `cluster`
-several, `wire` what clients and they say to each other, as bytes; `offline`, `spark` and `report`
-work on what does not run; `testing` is for tests, `cli` the command line. Modules that all of
-them use lie here: `ids`, `errors`, `arguments` (checks of a caller's), `schedule` (which bookies
-get which entries), `metrics`, `forks`; `version`, `lazy_faces` and `former_names` are about
-imports. `docs/architecture.md` has the whole map.
+The packages, each with a docstring that names what to read first: `availability`, `ledger_metadata`
+and `tables` are values; `formats` encodes and decodes bytes; `files` accesses the disk; `index`
+locates entries, `bloom` and `streams` the object with a stream's offsets; `storage` is one bookie,
+`cluster` several, `wire` their network protocols; `offline`, `spark` and `report` work on stopped
+bookies; `testing` is for tests, `cli` the command line. Modules that all of them use: `ids`,
+`errors`, `arguments` (checks of arguments), `schedule` (which bookies get which entries),
+`metrics`, `forks`; `version`, `lazy_faces` and `former_names` are about imports.
+`docs/architecture.md` has the whole map.
 
-Each name and each room is loaded when it is first asked for, numpy with the first that needs it.
+Names and packages are loaded on first use, and numpy with the first that needs it.
 
 >>> from bkstore import Availability
 >>> Availability.from_entries([0, 1, 3, 4, 6, 7]).groups.tolist()

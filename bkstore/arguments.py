@@ -253,7 +253,7 @@ def host_name(name: str, value: Any) -> str:
 def paths(name: str, value: Any) -> list[Path]:
     """Return the paths in one path argument, or in an iterable of them."""
     single = isinstance(value, (str, bytes, os.PathLike)) or not isinstance(value, Iterable)
-    return [path(name, each) for each in ([value] if single else value)]
+    return [path(name, item) for item in ([value] if single else value)]
 
 
 def check_fields(options: object, checks: Mapping[str, Check]) -> None:

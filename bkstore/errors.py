@@ -1,8 +1,8 @@
-"""Every error bkstore raises on purpose, under one base.
+"""The errors that bkstore raises deliberately, with one base class.
 
-Two rules hold everywhere: *not found* (`NoSuchLedger`, `NoSuchEntry`) is never said of bytes
-that could not be read, and a `CorruptionError` always names the file, the offset and the reason.
-Leaves that match a built-in exception inherit it too, so that ``except ValueError`` works.
+Two rules hold everywhere: *not found* (`NoSuchLedger`, `NoSuchEntry`) is never raised for bytes
+that could not be read, and a `CorruptionError` has the file, the offset and the reason. Classes
+that match a built-in exception inherit it too, so that ``except ValueError`` works.
 """
 
 from __future__ import annotations
@@ -15,25 +15,24 @@ from bkstore.counts import in_words
 
 
 class BkstoreError(Exception):
-    """Base of every error that bkstore raises on purpose.
+    """Base of all errors that bkstore raises deliberately.
 
-    `stored` is set by adds of many records: how many of them, those before the one that was
-    refused, are stored.
+    Adds of many records set `stored`: how many records before the refused one are stored.
     """
 
     stored: int | None = None
 
 
 class NoSuchLedger(BkstoreError, LookupError):
-    """The ledger is not known here (its index could be read, and says so)."""
+    """The ledger does not exist here, according to an index that could be read."""
 
 
 class NoSuchEntry(BkstoreError, LookupError):
-    """The entry is not stored here (the index could be read, and says so)."""
+    """The entry is not stored here, according to an index that could be read."""
 
 
 class CorruptionError(BkstoreError, ValueError):
-    """Bytes that cannot be what they should be.
+    """Stored bytes are invalid.
 
     >>> str(CorruptionError("/b/current/0/7/7.idx", 8, "master key length -3 is negative"))
     '/b/current/0/7/7.idx: offset 8: master key length -3 is negative'
@@ -45,46 +44,46 @@ class CorruptionError(BkstoreError, ValueError):
         self.file = None if file is None else os.fspath(file)
         self.offset = offset
         self.reason = reason
-        where = [] if self.file is None else [self.file]
+        parts = [] if self.file is None else [self.file]
         if offset is not None:
-            where.append(f"offset {offset}")
-        super().__init__(": ".join([*where, reason]))
+            parts.append(f"offset {offset}")
+        super().__init__(": ".join([*parts, reason]))
 
     def __reduce__(self) -> tuple[type[CorruptionError], tuple[str | None, int | None, str]]:
         return CorruptionError, (self.file, self.offset, self.reason)
 
     def within(self, file: str | os.PathLike[str], base: int = 0) -> CorruptionError:
-        """Return the same finding, placed in `file` with `base` added to its offset."""
+        """Return the same error for `file`, with `base` added to its offset."""
         offset = None if self.offset is None else self.offset + base
         return CorruptionError(file, offset, self.reason)
 
 
 class DataUnknown(BkstoreError):
-    """The ledger is in limbo: what is not here may have been lost, so "no" is no answer."""
+    """The ledger is in limbo: an entry that is not here may be lost, so its absence is unknown."""
 
 
 class LedgerFenced(BkstoreError):
-    """The ledger is fenced: it takes no more adds except recovery adds."""
+    """The ledger is fenced: it accepts recovery adds only."""
 
 
 class UnauthorizedAccess(BkstoreError):
-    """The master key given is not the ledger's, or an access list forbids what was asked."""
+    """The master key is not that of the ledger, or an access list forbids the request."""
 
 
 class ReadOnlyError(BkstoreError):
-    """A write was asked of something that was opened for reading."""
+    """A write to something that is open for reading only."""
 
 
 class TooManyRequests(BkstoreError):
-    """A cache is full and may not be flushed now; nothing was stored, try again later."""
+    """A cache is full and may not be flushed now. Nothing was stored; try again later."""
 
 
 class UnsupportedLayout(BkstoreError):
-    """The directory, file version or ability is not one that bkstore (or this backend) has."""
+    """bkstore (or this backend) does not support the directory, file version or feature."""
 
 
 class InvalidArgument(BkstoreError, ValueError):
-    """The caller's value is outside what the operation takes."""
+    """An argument is invalid for the operation."""
 
 
 class IllegalOperation(BkstoreError):
@@ -92,24 +91,23 @@ class IllegalOperation(BkstoreError):
 
 
 class LedgerExists(BkstoreError):
-    """A ledger of this id is in the metadata store already; nothing was written."""
+    """The metadata store already has a ledger of this id; nothing was written."""
 
 
 class BadVersion(BkstoreError):
-    """Another has changed it since it was read; nothing was written, read it again."""
+    """The value was changed by others since it was read. Nothing was written; read it again."""
 
 
 class BookieUnavailable(BkstoreError):
-    """No answer came from a bookie: it is down, cut off, or too slow. It says nothing of data."""
+    """A bookie did not answer: it is down, unreachable or too slow. Its data are unknown."""
 
 
 class NoListOfEntries(BkstoreError):
-    """The bookie is there, and lists no entries, as real ones with db storage; it holds some or
-    none, which its directories would tell."""
+    """The bookie answers, but does not list entries, like real ones with db storage."""
 
 
 class MetadataUnavailable(BkstoreError):
-    """No answer came from the metadata service in time; whether a change was made is not known."""
+    """The metadata service did not answer in time; whether a change was made is unknown."""
 
 
 class NotEnoughBookies(BkstoreError):
@@ -117,50 +115,49 @@ class NotEnoughBookies(BkstoreError):
 
 
 class DirectoryInUse(BkstoreError):
-    """Another process holds the directory, or its files changed while they were read."""
+    """Another process has locked the directory, or its files changed while they were read."""
 
 
 class SystemRefused(BkstoreError):
     """The machine lacks what a call needs: space, permission, descriptors, memory.
 
-    It says nothing about stored data, so it never becomes a finding: work stops, nothing is
-    published, and the same call succeeds once the machine has what it lacked. `file` is the place
-    that was refused, `errno` the system's number, None if it gave none.
+    It says nothing about stored data, so it is never reported as a finding: work stops, nothing is
+    published, and the same call succeeds once the machine has what it lacked. `file` is the path
+    that was refused, `errno` the system's error number, or None.
 
     >>> str(ReadFailed("/b/current/0.log", OSError(13, "Permission denied")))
     '/b/current/0.log: cannot be read: Permission denied'
     """
 
-    _what = "refused by the system"
+    _failure = "refused by the system"
 
     def __init__(self, file: str | os.PathLike[str], error: OSError) -> None:
         self.file = os.fspath(file)
         self.errno = error.errno
         self.reason = str(error.strerror or error)
-        super().__init__(f"{self.file}: {self._what}: {self.reason}")
+        super().__init__(f"{self.file}: {self._failure}: {self.reason}")
 
     def __reduce__(self) -> tuple[type[SystemRefused], tuple[str, OSError]]:
         return type(self), (self.file, OSError(self.errno, self.reason))
 
 
 class ReadFailed(SystemRefused):
-    """The system refused a read, for want of permission, descriptors or memory; or a temporary
-    file of bkstore's own cannot be read back."""
+    """The system refused a read, or a temporary file of bkstore cannot be read back."""
 
-    _what = "cannot be read"
+    _failure = "cannot be read"
 
 
 class WriteFailed(SystemRefused):
-    """The system refused a write (a full disk, say); what was stored before is safe."""
+    """The system refused a write (a full disk, say); data stored before are safe."""
 
-    _what = "cannot be written"
+    _failure = "cannot be written"
 
 
 class SyncFailed(WriteFailed):
     """The system could not make written data durable, and may have dropped it.
 
-    Asking again proves nothing (the second fsync succeeds over lost pages), so whoever wrote
-    takes no more writes: open it again, and let the journal replay.
+    A second fsync proves nothing, because it succeeds after pages were lost. So the writer accepts
+    no more writes: open it again to replay the journal.
     """
 
 
@@ -169,10 +166,10 @@ class LoadFailed(BkstoreError):
 
 
 class MissingDependency(BkstoreError, ImportError):
-    """An optional package is needed; the message has the command that installs it.
+    """An optional package is missing; the message has the command that installs it.
 
-    The command names packages of a public index, not bkstore: so it is right for an installation
-    from a clone and from a wheel.
+    The command names packages of a public index, not bkstore, so it works for an installation from
+    a clone and from a wheel.
 
     >>> str(MissingDependency.of("pyarrow", "arrow", "Parquet output"))
     "Parquet output needs pyarrow: pip install 'pyarrow>=18'"
@@ -180,33 +177,33 @@ class MissingDependency(BkstoreError, ImportError):
 
     @classmethod
     def of(cls, package: str, extra: str, purpose: str) -> MissingDependency:
-        """Return the error for `package`, which comes with `extra` and serves `purpose`."""
+        """Return the error for `package`, which `extra` installs and `purpose` needs."""
         return cls.of_all([(package, extra)], purpose)
 
     @classmethod
     def of_all(cls, missing: Sequence[tuple[str, str]], purpose: str) -> MissingDependency:
-        """Return the error for several packages, each with its extra; one command for all."""
+        """Return the error for several (package, extra) pairs, with one command for all."""
         names = [package for package, _ in missing]
         return cls(f"{purpose} needs {in_words(names)}: {pip_install(missing)}", name=names[0])
 
 
 def pip_install(missing: Sequence[tuple[str, str]]) -> str:
-    """Return the command that installs packages, and what else their extras bring.
+    """Return the command that installs packages, and everything else of their extras.
 
-    `missing` are packages with the extra of bkstore that each comes with. The versions are those
-    of bkstore's metadata; without metadata (a source tree on the path), any.
+    `missing` are (package, extra of bkstore) pairs. The versions are those of bkstore's metadata;
+    without metadata (a source tree on the path), any.
 
     >>> pip_install([("duckdb", "local"), ("pyarrow", "arrow")])
     "pip install 'duckdb>=1.4' 'pyarrow>=18'"
     """
-    wanted: dict[str, None] = {}
+    requirements: dict[str, None] = {}
     for package, extra in missing:
-        wanted.update(dict.fromkeys(_requirements(extra) or [package]))
-    return "pip install " + " ".join(f"'{requirement}'" for requirement in wanted)
+        requirements.update(dict.fromkeys(_requirements(extra) or [package]))
+    return "pip install " + " ".join(f"'{requirement}'" for requirement in requirements)
 
 
 def _requirements(extra: str) -> list[str]:
-    from importlib import metadata  # loads what reads mail
+    from importlib import metadata  # imported here, because it imports the email package
 
     try:
         lines = metadata.requires("bkstore") or []
@@ -214,7 +211,7 @@ def _requirements(extra: str) -> list[str]:
         return []
     pairs = (line.partition(";") for line in lines)
     return [
-        what.strip()
-        for what, _, marker in pairs
+        requirement.strip()
+        for requirement, _, marker in pairs
         if re.search(f"""extra == ['"]{extra}['"]""", marker)
     ]

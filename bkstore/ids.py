@@ -1,11 +1,11 @@
 """Ledger ids (128 bits: scope and ledger), entry ids and locations.
 
-What this is: the arithmetic and the text forms of the three numbers that every other part
-passes around. What it is not: any file format; those live in `bkstore.formats`.
+The checks, arithmetic and text forms of the three numbers that all other modules use; file formats
+are in `bkstore.formats`.
 
-Ledger ids are unsigned and ordered unsigned everywhere, as RocksDB keys and names on disk
-are. numpy and Arrow carry them as int64 in two's complement, so sorting such columns needs
-`unsigned_order`. Scope 0 is BookKeeper's own id space (proposal BP-35 adds the scope).
+Ledger ids are unsigned and in unsigned order everywhere, as in RocksDB keys and file names. In
+numpy and Arrow they are int64 in two's complement, so sorting such columns needs `unsigned_order`.
+Scope 0 is BookKeeper's own id space (proposal BP-35 adds the scope).
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from bkstore.errors import InvalidArgument
 Int64Array = npt.NDArray[np.int64]
 
 IntArrayLike = npt.ArrayLike | Iterable[int]
-"""Integers as callers hand them in: an array, what numpy takes for one, or an iterable."""
+"""Integers as callers pass them: an array, a value that numpy converts to one, or an iterable."""
 
 MAX_ENTRY_ID = 2**63 - 2
-"""The highest entry id; 2^63-1 is out of reach of upstream's range deletes and floor searches."""
+"""The highest entry id: range deletes and floor searches of upstream do not reach 2^63-1."""
 
 MAX_LOG_ID = 2**31 - 1
 """Entry log ids are 31 bits; the log id is the upper half of a location."""
 
 MOST_IDS = 2**28
-"""Ids that are written out into one array (2 GiB) for somebody who named only a range or a set."""
+"""The most ids that a range or a set is expanded to in one array (2 GiB)."""
 
-_SCOPE, _NUMBER = operator.itemgetter(0), operator.itemgetter(1)
+_get_scope, _get_number = operator.itemgetter(0), operator.itemgetter(1)
 _TWO_64 = 2**64
-_SIGN = 2**63
+_TWO_63 = 2**63
 _HEX = re.compile(r"0[xX][0-9a-fA-F]{1,16}")
 _QUALIFIED = re.compile(r"(?:0[xX])?[0-9a-fA-F]{32}")
 _DECIMAL = re.compile(r"[+-]?[0-9]{1,20}")
@@ -48,30 +48,29 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 def signed64(value: int) -> int:
-    """Return the two's complement reading of an unsigned 64-bit value, as tables carry it.
+    """Return an unsigned 64-bit value as a signed one (two's complement), as in tables.
 
     >>> signed64(2**64 - 1)
     -1
     """
-    return value - _TWO_64 if value >= _SIGN else value
+    return value - _TWO_64 if value >= _TWO_63 else value
 
 
 def unsigned64(value: int, what: str = "value") -> int:
-    """Return `value` modulo 2^64; `InvalidArgument` outside -2^63 .. 2^64-1.
+    """Return `value` modulo 2^64; raises `InvalidArgument` outside -2^63 .. 2^64-1.
 
     >>> unsigned64(-1) == 2**64 - 1
     True
     """
-    if not -_SIGN <= value < _TWO_64:
+    if not -_TWO_63 <= value < _TWO_64:
         raise InvalidArgument(f"{what} {value} does not fit 64 bits")
     return value % _TWO_64
 
 
 def check_integer(value: int, what: str) -> int:
-    """Return an int for anything that is one by nature: an int, a numpy integer, ``__index__``.
+    """Return the int of an integer: an int, a numpy integer, anything with ``__index__``.
 
-    Raises `InvalidArgument` for all else: no float is cut (1.0 is none), no text is read, and a
-    bool, which Python takes for 0 or 1, is a mistake.
+    Raises `InvalidArgument` for anything else, including floats (even 1.0), text and bools.
     """
     try:
         if not isinstance(value, bool):
@@ -82,23 +81,23 @@ def check_integer(value: int, what: str) -> int:
 
 
 def check_scope(scope: int | None) -> int | None:
-    """Return a scope as 0 .. 2^64-1, None (every scope) as it is; else `InvalidArgument`."""
+    """Return a scope as 0 .. 2^64-1, None (all scopes) unchanged; else raise `InvalidArgument`."""
     if scope is None or (type(scope) is int and 0 <= scope < _TWO_64):
         return scope
     return unsigned64(check_integer(scope, "ledger scope id"), "ledger scope id")
 
 
-class _Parts(NamedTuple):
+class _Halves(NamedTuple):
     scope: int
     ledger: int
 
 
-class LedgerId(_Parts):
+class LedgerId(_Halves):
     """A 128-bit ledger id: two unsigned 64-bit integers, ordered by scope, then ledger.
 
-    Negative integers, which is how Java shows ids with the top bit set, are taken modulo
-    2^64. Scope 0 holds ledgers 0 .. 2^63-1 only: a real bookie refuses to start on others,
-    and the storage flags row of the `ledgers` database lives there.
+    Negative integers, which are Java's form of ids with the top bit set, are taken modulo 2^64.
+    Scope 0 has ledgers 0 .. 2^63-1 only: a real bookie refuses to start on others, and the row of
+    storage flags in the `ledgers` database has such an id.
 
     >>> LedgerId(ledger=7)
     LedgerId(scope=0, ledger=7)
@@ -111,29 +110,29 @@ class LedgerId(_Parts):
     __slots__ = ()
 
     def __new__(cls, scope: int = 0, ledger: int | None = None) -> LedgerId:
-        """Check both halves; `InvalidArgument` where scope 0 meets a ledger above 2^63-1."""
+        """Check both halves; raises `InvalidArgument` for a ledger above 2^63-1 in scope 0."""
         if ledger is None:
             raise InvalidArgument(
                 "LedgerId takes scope and ledger; for scope 0 say LedgerId(ledger=N)"
             )
         scope = unsigned64(check_integer(scope, "ledger scope id"), "ledger scope id")
         number = unsigned64(check_integer(ledger, "ledger id"), "ledger id")
-        if scope == 0 and number >= _SIGN:
+        if scope == 0 and number >= _TWO_63:
             raise InvalidArgument(
-                f"ledger id {ledger} is outside 0..{_SIGN - 1}, which is all that scope 0 holds"
+                f"ledger id {ledger} is outside 0..{_TWO_63 - 1}, which is all that scope 0 holds"
             )
         return super().__new__(cls, scope, number)
 
     @classmethod
     def _make(cls, iterable: Iterable[int]) -> LedgerId:  # type: ignore[override]
-        # `_replace` goes through it, and must check like the constructor.
+        # `_replace` calls this, and must check as the constructor does.
         return cls(*iterable)
 
     @classmethod
     def of(cls, value: int | LedgerId) -> LedgerId:
-        """Return `value` as a LedgerId; a plain int is a ledger of scope 0. O(1)."""
-        if type(value) is int and 0 <= value < _SIGN:  # the common case, four times faster
-            return _of_scope_0(value)
+        """Return `value` as a LedgerId; an int is a ledger of scope 0. O(1)."""
+        if type(value) is int and 0 <= value < _TWO_63:  # the common case, four times as fast
+            return _scope_0_id(value)
         if isinstance(value, cls):
             return value
         if isinstance(value, bool) or not hasattr(value, "__index__"):
@@ -142,10 +141,10 @@ class LedgerId(_Parts):
 
     @classmethod
     def parse(cls, text: str, scope: int = 0) -> LedgerId:
-        """Return the id that `text` names: decimal, 0x hex, 32-digit qualified name or UUID.
+        """Return the id in `text`: decimal, 0x hex, 32-digit qualified name or UUID.
 
-        Decimal and 0x hex name a ledger of `scope`; the other two carry their own scope.
-        Raises `InvalidArgument` for any other text.
+        Decimal and 0x hex are ledgers of `scope`; the other two include their scope. Raises
+        `InvalidArgument` for any other text.
 
         >>> LedgerId.parse("00000000-0000-0001-0000-00000000000a")
         LedgerId(scope=1, ledger=10)
@@ -172,7 +171,7 @@ class LedgerId(_Parts):
 
     @classmethod
     def from_signed(cls, scope: int, ledger: int) -> LedgerId:
-        """Return the id for two int64 table values (two's complement)."""
+        """Return the id of two int64 values of a table (two's complement)."""
         return cls(scope % _TWO_64, ledger % _TWO_64)
 
     @property
@@ -187,7 +186,7 @@ class LedgerId(_Parts):
 
     @property
     def signed(self) -> tuple[int, int]:
-        """Scope and ledger as int64 values (two's complement), as tables carry them."""
+        """Scope and ledger as int64 values (two's complement), as in tables."""
         return signed64(self.scope), signed64(self.ledger)
 
     def __str__(self) -> str:
@@ -198,15 +197,15 @@ class LedgerId(_Parts):
 
 
 @lru_cache(1024)
-def _of_scope_0(value: int) -> LedgerId:
-    """Return a checked ledger of scope 0; a third of the price for one that was met before."""
+def _scope_0_id(value: int) -> LedgerId:
+    """Return a ledger of scope 0, unchecked; a cached one takes a third of the time."""
     return tuple.__new__(LedgerId, (0, value))
 
 
 def sort_ledgers(names: list[LedgerId]) -> None:
-    """Sort ids in place, as `sorted` does, in a third of its time."""
-    names.sort(key=_NUMBER)  # two sorts of ints; of pairs each is compared by a loop of its own
-    names.sort(key=_SCOPE)
+    """Sort ids in place, in a third of the time of `sorted`."""
+    names.sort(key=_get_number)  # two sorts of ints are faster than one of tuples
+    names.sort(key=_get_scope)
 
 
 def unsigned_order(scope_ids: Int64Array, ledger_ids: Int64Array) -> npt.NDArray[np.intp]:
@@ -217,27 +216,27 @@ def unsigned_order(scope_ids: Int64Array, ledger_ids: Int64Array) -> npt.NDArray
     >>> unsigned_order(np.array([0, -1, 1]), np.array([5, 0, 9])).tolist()
     [0, 2, 1]
     """
-    flip = np.int64(-_SIGN)
+    flip = np.int64(-_TWO_63)
     return np.lexsort((ledger_ids ^ flip, scope_ids ^ flip))
 
 
 def check_bounds(first: int, last: int | None) -> tuple[int, int]:
-    """Return the ends of a range of entries, integers of any size, as ids or just beside them.
+    """Return the bounds of a range of entries, integers of any size, clamped to int64.
 
-    `first` comes back as 0 .. 2^63-1, `last` as -1 .. 2^63-1, which None (no end) is too: both
-    fit int64, and the range holds the same entries. `InvalidArgument` for what is no integer.
+    `first` is returned as 0 .. 2^63-1, `last` as -1 .. 2^63-1 (None, no end, as 2^63-1): the range
+    has the same entries. Raises `InvalidArgument` for values that are not integers.
 
     >>> check_bounds(-5, 5), check_bounds(2**70, -5) == (2**63 - 1, -1)
     ((0, 5), True)
     """
-    most = _SIGN - 1
+    highest = _TWO_63 - 1
     if type(first) is not int:
         first = check_integer(first, "first entry")
     if last is None:
-        last = most
+        last = highest
     elif type(last) is not int:
         last = check_integer(last, "last entry")
-    return min(max(first, 0), most), min(max(last, -1), most)
+    return min(max(first, 0), highest), min(max(last, -1), highest)
 
 
 def check_entry_id(entry: int) -> int:
@@ -249,49 +248,49 @@ def check_entry_id(entry: int) -> int:
 
 
 def as_int64(values: IntArrayLike, what: str) -> Int64Array:
-    """Return a one-dimensional int64 array; `InvalidArgument` for all that is not integers.
+    """Return integers as a one-dimensional int64 array; raises `InvalidArgument` for other values.
 
-    O(n); an int64 array is passed through without a copy. A `range` above `MOST_IDS` is refused.
+    O(n); an int64 array is returned without a copy. A `range` of over `MOST_IDS` is refused.
     """
     if isinstance(values, range):
-        return _of_range(values, what)
-    array = values if isinstance(values, np.ndarray) else _as_array(values, what)
+        return _expand_range(values, what)
+    array = values if isinstance(values, np.ndarray) else _to_array(values, what)
     if array.ndim != 1:
         raise InvalidArgument(f"{what} must be one-dimensional, not of shape {array.shape}")
     if array.size == 0:
         return np.empty(0, np.int64)
     if array.dtype.kind == "O":
-        array = _one_by_one(array.tolist(), what)
-    if array.dtype.kind not in "iu" or (array.dtype == np.uint64 and int(array.max()) >= _SIGN):
+        array = _check_each(array.tolist(), what)
+    if array.dtype.kind not in "iu" or (array.dtype == np.uint64 and int(array.max()) >= _TWO_63):
         raise InvalidArgument(f"{what} must be integers that fit int64, not {array.dtype}")
     return np.ascontiguousarray(array, dtype=np.int64)
 
 
-def _as_array(values: IntArrayLike, what: str) -> npt.NDArray[Any]:
-    """Return an array of what numpy takes for one, or of what an iterable yields."""
+def _to_array(values: IntArrayLike, what: str) -> npt.NDArray[Any]:
+    """Return an array of a value that numpy converts, or of the items of an iterable."""
     if isinstance(values, (str, bytes, bytearray)):
         raise InvalidArgument(f"{what} must be integers, not {type(values).__name__}")
     if isinstance(values, Iterable) and not hasattr(values, "__array__"):
-        listed = values if isinstance(values, (list, tuple)) else list(values)
-        kinds = set(map(type, listed))
-        if kinds - {int}:  # numpy would read True as 1 there, and mix some integers to floats
-            nested = any(hasattr(kind, "__len__") for kind in kinds - {str, bytes})
-            return np.empty((len(listed), 0)) if nested else _one_by_one(listed, what)
-        return np.asarray(listed)
+        items = values if isinstance(values, (list, tuple)) else list(values)
+        types = set(map(type, items))
+        if types - {int}:  # numpy would convert True to 1, and some mixed integers to floats
+            nested = any(hasattr(type_, "__len__") for type_ in types - {str, bytes})
+            return np.empty((len(items), 0)) if nested else _check_each(items, what)
+        return np.asarray(items)
     return np.asarray(values)
 
 
-def _one_by_one(values: Iterable[Any], what: str) -> Int64Array:
+def _check_each(values: Iterable[Any], what: str) -> Int64Array:
     numbers = [check_integer(value, what) for value in values]
-    if numbers and not -_SIGN <= min(numbers) <= max(numbers) < _SIGN:
+    if numbers and not -_TWO_63 <= min(numbers) <= max(numbers) < _TWO_63:
         raise InvalidArgument(f"{what} must be integers that fit int64")
     return np.array(numbers, np.int64)
 
 
-def _of_range(values: range, what: str) -> Int64Array:
+def _expand_range(values: range, what: str) -> Int64Array:
     if not values:
         return np.empty(0, np.int64)
-    if not all(-_SIGN <= value < _SIGN for value in (values[0], values[-1])):
+    if not all(-_TWO_63 <= value < _TWO_63 for value in (values[0], values[-1])):
         raise InvalidArgument(f"{what} of {values} do not fit int64")
     if values[MOST_IDS:]:
         raise InvalidArgument(f"{what} of {values} are more than {MOST_IDS}: too long for an array")
@@ -301,30 +300,30 @@ def _of_range(values: range, what: str) -> Int64Array:
 def ledger_stretches(
     scopes: Int64Array, ledgers: Int64Array
 ) -> Iterator[tuple[LedgerId, int, int]]:
-    """Yield (ledger, start, stop) of each stretch of rows of one ledger, by their signed ids."""
+    """Yield (ledger, start, stop) of each run of rows with the same signed ids."""
     if not ledgers.size:
         return
     changes = (scopes[1:] != scopes[:-1]) | (ledgers[1:] != ledgers[:-1])
     starts = np.concatenate(([0], np.flatnonzero(changes) + 1))
-    names = map(LedgerId.from_signed, scopes[starts].tolist(), ledgers[starts].tolist())
-    for name, (start, stop) in zip(names, pairwise([*starts.tolist(), ledgers.size])):
-        yield name, start, stop
+    ledger_ids = map(LedgerId.from_signed, scopes[starts].tolist(), ledgers[starts].tolist())
+    for ledger_id, (start, stop) in zip(ledger_ids, pairwise([*starts.tolist(), ledgers.size])):
+        yield ledger_id, start, stop
 
 
 def is_ascending(values: Int64Array) -> bool:
-    """Return whether each value is above the one before it."""
+    """Return whether each value is above the previous one."""
     return bool((values[1:] > values[:-1]).all())
 
 
 def as_entry_ids(entries: IntArrayLike) -> Int64Array:
-    """Return entry ids as a one-dimensional int64 array; `InvalidArgument` outside 0..2^63-2.
+    """Return entry ids as a one-dimensional int64 array; O(n), without a copy of an int64 array.
 
-    O(n); an int64 array is passed through without a copy.
+    Raises `InvalidArgument` outside 0..2^63-2.
     """
     ids = as_int64(entries, "entry ids")
-    if ids.size and int(ids.view(np.uint64).max()) > MAX_ENTRY_ID:  # negative ones are above too
-        bad = ids[(ids < 0) | (ids > MAX_ENTRY_ID)][0]
-        raise InvalidArgument(f"entry id {bad} is outside 0..{MAX_ENTRY_ID}")
+    if ids.size and int(ids.view(np.uint64).max()) > MAX_ENTRY_ID:  # true for negative ids too
+        invalid = ids[(ids < 0) | (ids > MAX_ENTRY_ID)][0]
+        raise InvalidArgument(f"entry id {invalid} is outside 0..{MAX_ENTRY_ID}")
     return ids
 
 
@@ -341,7 +340,7 @@ def consecutive(entries: Int64Array, start: int) -> int:
 def check_location(location: int) -> int:
     """Return `location` if it is a positive int64, else raise `InvalidArgument`."""
     number = check_integer(location, "location")
-    if not 0 < number < _SIGN:
+    if not 0 < number < _TWO_63:
         raise InvalidArgument(f"location {location} is not positive (0 means absent)")
     return number
 
@@ -350,15 +349,15 @@ def as_locations(locations: IntArrayLike) -> Int64Array:
     """Return locations as a one-dimensional int64 array, all > 0 (0 means absent on disk)."""
     array = as_int64(locations, "locations")
     if array.size and int(array.min()) <= 0:
-        bad = int(array[array <= 0][0])
-        raise InvalidArgument(f"location {bad} is not positive (0 means absent)")
+        invalid = int(array[array <= 0][0])
+        raise InvalidArgument(f"location {invalid} is not positive (0 means absent)")
     return array
 
 
 def make_location(log_id: int, position: int) -> int:
     """Return ``log_id << 32 | position``, where position is the offset of the entry's bytes.
 
-    The position lies 4 bytes past the entry's length prefix (`DefaultEntryLogger`).
+    The 4 bytes before the position are the entry's length prefix (`DefaultEntryLogger`).
 
     >>> hex(make_location(2, 1028))
     '0x200000404'
@@ -384,10 +383,10 @@ def make_locations(log_id: int | Int64Array, position: int | Int64Array) -> Int6
 
     Raises `InvalidArgument` outside 31-bit log ids and 32-bit positions.
     """
-    logs, places = np.asarray(log_id, np.int64), np.asarray(position, np.int64)
-    if ((logs < 0) | (logs > MAX_LOG_ID)).any() or ((places < 0) | (places >= 1 << 32)).any():
+    logs, offsets = np.asarray(log_id, np.int64), np.asarray(position, np.int64)
+    if ((logs < 0) | (logs > MAX_LOG_ID)).any() or ((offsets < 0) | (offsets >= 1 << 32)).any():
         raise InvalidArgument("no locations: log ids are 31 bits, positions 32")
-    return np.atleast_1d(logs << np.int64(32) | places)
+    return np.atleast_1d(logs << np.int64(32) | offsets)
 
 
 def log_ids(locations: Int64Array) -> Int64Array:

@@ -1,7 +1,7 @@
-"""Counters and histograms for Prometheus: what operators want to know of look-ups and audits.
+"""Prometheus metrics of look-ups and audits.
 
-What this is: observers for `StreamLookup` and `Auditor`, by shape; they know no stream and no
-ledger. What it is not: a server. `prometheus_client` has one, and comes with the extra "serve".
+Observers for `StreamLookup` and `Auditor` that know neither streams nor ledgers. For a server use
+that of `prometheus_client`, which comes with the extra "serve".
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _AUDIT_SKIPPED = "NUM_SKIPPING_CHECK_TASK_TIMES"
 
 
 class LookupCosts(Protocol):
-    """What is read of the stats of one look-up; all other counts are read by name."""
+    """The stats of one look-up, as far as they are read as attributes; others are read by name."""
 
     loads: int
     preloads: int
@@ -78,11 +78,11 @@ class LookupCosts(Protocol):
 class LookupMetrics:
     """Counts look-ups into a Prometheus registry; give it to `StreamLookup` as its observer.
 
-    `registry` None is `prometheus_client`'s own. Metrics are called ``bkstore_stream_...``:
-    look-ups by result, seconds, waves and objects as histograms, loads by cause, and the counts
-    of `QueryStats`. One registry takes one of these: share it among look-ups. Raises
-    `MissingDependency` without `prometheus_client`, `InvalidArgument` for a registry that has
-    one already. Threads: safe, 20 us a look-up.
+    `registry` None is that of `prometheus_client`. Metrics are named ``bkstore_stream_...``:
+    look-ups by result, histograms of seconds, waves and objects, loads by cause, and the counts of
+    `QueryStats`. A registry can have one instance: share it among look-ups. Raises
+    `MissingDependency` without `prometheus_client`, `InvalidArgument` if the registry has one
+    already. Threads: safe, 20 us per look-up.
 
     >>> from types import SimpleNamespace
     >>> from prometheus_client import CollectorRegistry
@@ -96,7 +96,7 @@ class LookupMetrics:
     """
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        prometheus = _prometheus()
+        prometheus = _import_prometheus()
         registry = prometheus.REGISTRY if registry is None else registry
         self._registry = registry
 
@@ -119,7 +119,7 @@ class LookupMetrics:
         self._counts = {count: made(counter, name, text) for name, (count, text) in _COUNTS.items()}
 
     def observe(self, result: str, stats: LookupCosts) -> None:
-        """Take note of one look-up: its result, and what it cost."""
+        """Record the result and the costs of one look-up."""
         self._lookups.labels(result).inc()
         self._loads.labels("search").inc(stats.loads - stats.preloads)
         self._loads.labels("preload").inc(stats.preloads)
@@ -130,52 +130,52 @@ class LookupMetrics:
             counter.inc(getattr(stats, name))
 
     def watch(self, stats: Callable[[], Mapping[str, float]]) -> None:
-        """Export the sizes that `stats` tells at each scrape (``lambda: lookup.stats``).
+        """Export the sizes that `stats` returns at each scrape (``lambda: lookup.stats``).
 
-        Sizes of index and filters as gauges, their evictions as counters. Raises
-        `InvalidArgument` if the registry watches one already.
+        Sizes of index and filters are gauges, their evictions counters. Raises `InvalidArgument` if
+        the registry has such metrics already.
         """
         try:
-            self._registry.register(_Sizes(stats))
+            self._registry.register(_SizeCollector(stats))
         except ValueError as error:
             raise InvalidArgument(f"the registry has these metrics already: {error}") from None
 
 
-class _Sizes:
-    """A collector that asks when it is scraped."""
+class _SizeCollector:
+    """A collector that calls `stats` at each scrape."""
 
     def __init__(self, stats: Callable[[], Mapping[str, float]]) -> None:
         self._stats = stats
 
     def describe(self) -> Iterable[Metric]:
-        return self._metrics({})
+        return self._list_metrics({})
 
     def collect(self) -> Iterable[Metric]:
-        return self._metrics(self._stats())
+        return self._list_metrics(self._stats())
 
-    def _metrics(self, told: Mapping[str, float]) -> Iterable[Metric]:
+    def _list_metrics(self, sizes: Mapping[str, float]) -> Iterable[Metric]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         for name, (key, text) in _SIZES.items():
-            yield GaugeMetricFamily(f"{PREFIX}_{name}", text, value=told.get(key, 0))
+            yield GaugeMetricFamily(f"{PREFIX}_{name}", text, value=sizes.get(key, 0))
         text = "Filters that left for want of room"
-        count = told.get(_FILTER_EVICTIONS, 0)
+        count = sizes.get(_FILTER_EVICTIONS, 0)
         yield CounterMetricFamily(f"{PREFIX}_filter_evictions", text, value=count)
         text = "Items that left the index, by reason"
         evictions = CounterMetricFamily(f"{PREFIX}_index_evictions", text, labels=["reason"])
-        for key, value in told.items():
+        for key, value in sizes.items():
             if key.startswith(_INDEX_EVICTIONS):
                 evictions.add_metric([key.removeprefix(_INDEX_EVICTIONS)], value)
         yield evictions
 
 
 class AuditMetrics:
-    """Keeps the stats of the last audit as gauges; give it to `Auditor` as its metrics.
+    """Exports the stats of the last audit as gauges; give it to `Auditor` as its metrics.
 
-    Names are upstream's (`AuditorStats`) behind ``replication_auditor_``: a gauge for each number
-    of ledgers, a summary in milliseconds for each timer, a counter for runs that were left out.
-    Raises `MissingDependency` without `prometheus_client`, `InvalidArgument` for a registry that
-    has these already. Threads: safe.
+    Names are ``replication_auditor_`` and upstream's (`AuditorStats`): a gauge for each number of
+    ledgers, a summary in milliseconds for each timer, a counter of skipped runs. Raises
+    `MissingDependency` without `prometheus_client`, `InvalidArgument` if the registry has these
+    already. Threads: safe.
 
     >>> from prometheus_client import CollectorRegistry
     >>> registry = CollectorRegistry()
@@ -190,8 +190,7 @@ class AuditMetrics:
         gauges: Iterable[str] = AUDIT_GAUGES,
         timers: Iterable[str] = AUDIT_TIMERS,
     ) -> None:
-        """Register the metrics."""
-        prometheus = _prometheus()
+        prometheus = _import_prometheus()
         options = {"registry": prometheus.REGISTRY if registry is None else registry}
         prefix = "replication_auditor_"
         try:
@@ -209,47 +208,47 @@ class AuditMetrics:
             raise InvalidArgument(f"the registry has these metrics already: {error}") from None
 
     def observe(self, stats: Mapping[str, float]) -> None:
-        """Take the stats of an audit that has ended."""
+        """Record the stats of a finished audit."""
         for name, gauge in self._gauges.items():
             gauge.set(stats[name])
         for name, timer in self._timers.items():
             timer.observe(stats[name])
 
     def skip(self) -> None:
-        """Count an audit that was left out."""
+        """Count a skipped audit."""
         self._skipped.inc()
 
 
 class AuditFigures(Protocol):
-    """What is read of an `AuditReport`."""
+    """The attributes of an `AuditReport` that are read."""
 
     started_at: float
     ended_at: float | None
 
     @property
     def clean(self) -> bool:
-        """Whether nothing was found and nothing left out."""
+        """Whether nothing was found and nothing skipped."""
         ...
 
     @property
     def stats(self) -> Mapping[str, float]:
-        """Gauges and timers under upstream's names."""
+        """Gauges and timers by upstream's names."""
         ...
 
     @property
     def ledgers_by_outcome(self) -> Mapping[str, int]:
-        """Ledgers by what became of them."""
+        """Numbers of ledgers by outcome."""
         ...
 
 
 def audit_textfile(report: AuditFigures) -> bytes:
-    """Return an audit's figures for the textfile collector of Prometheus' node exporter.
+    """Return an audit's metrics for the textfile collector of Prometheus' node exporter.
 
-    The gauges and timers of `AuditMetrics`; beside them ``bkstore_audit_ledgers`` by outcome,
-    ``bkstore_audit_clean`` (1 or 0), and when it began and ended, in unix seconds. Raises
-    `MissingDependency` without `prometheus_client`.
+    They are those of `AuditMetrics`, ``bkstore_audit_ledgers`` by outcome, ``bkstore_audit_clean``
+    (1 or 0), and when the audit started and ended, in unix seconds. Raises `MissingDependency`
+    without `prometheus_client`.
     """
-    prometheus = _prometheus()
+    prometheus = _import_prometheus()
     registry = prometheus.CollectorRegistry()
     AuditMetrics(registry).observe(report.stats)
     text = "Ledgers of the last audit, by what became of them"
@@ -262,11 +261,11 @@ def audit_textfile(report: AuditFigures) -> bytes:
         ("end_time_seconds", "When the last audit ended", report.ended_at or 0.0),
     ):
         prometheus.Gauge(f"bkstore_audit_{name}", text, registry=registry).set(float(value))
-    text_of: bytes = prometheus.generate_latest(registry)
-    return text_of
+    exposition: bytes = prometheus.generate_latest(registry)
+    return exposition
 
 
-def _prometheus() -> Any:
+def _import_prometheus() -> Any:
     try:
         import prometheus_client
     except ImportError as error:

@@ -159,8 +159,8 @@ class BookkeeperAvailability(Availability):
         in_range = expected & Availability.from_ranges([(max(lo, 0), hi)])
         flat = np.fromiter((number for span in self._spans(lo, hi) for number in span), np.int64)
         index, starts, ends = flat.reshape(-1, 3).T
-        found = fold(_find_in_spans(self._stored.take(index), np.maximum(starts, 0), ends))
-        return in_range - Availability.from_canonical(found)
+        present = fold(_find_in_spans(self._stored.take(index), np.maximum(starts, 0), ends))
+        return in_range - Availability.from_canonical(present)
 
     def _spans(self, lo: int, hi: int) -> Iterator[tuple[int, int, int]]:
         """Yield (group index, start, end): the group that upstream looks ids start..end-1 up in.

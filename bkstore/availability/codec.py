@@ -79,8 +79,8 @@ def _split(groups: Groups, ungroups: bool) -> Iterator[Groups]:
             yield chunk
             continue
         for row in np.stack(chunk, axis=1).tolist():
-            for piece in _split_row(row, ungroups):
-                yield Groups(*np.array([piece], np.int64).T)
+            for part in _split_row(row, ungroups):
+                yield Groups(*np.array([part], np.int64).T)
 
 
 def _split_row(row: list[int], ungroups: bool) -> Iterator[tuple[int, int, int, int]]:

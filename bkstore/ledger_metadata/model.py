@@ -104,10 +104,10 @@ class LedgerMetadata:
         if self.state not in _STATES:
             raise InvalidArgument(f"ledger state {self.state!r} is none of {', '.join(_STATES)}")
         if self.digest_type is not None:
-            field_name = "HMAC" if self.digest_type == "MAC" else self.digest_type
-            if field_name not in _DIGESTS:
+            digest_type = "HMAC" if self.digest_type == "MAC" else self.digest_type
+            if digest_type not in _DIGESTS:
                 raise InvalidArgument(f"unknown digest type {self.digest_type!r}")
-            set_field(self, "digest_type", field_name)
+            set_field(self, "digest_type", digest_type)
         if self.password is not None:
             set_field(self, "password", data("password", self.password))
         custom_given = _check_custom("custom_metadata", self.custom_metadata)
@@ -128,10 +128,7 @@ class LedgerMetadata:
         return self.state == "CLOSED"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        values = {
-            dataclass_field.name: getattr(self, dataclass_field.name)
-            for dataclass_field in fields(self)
-        }
+        values = {member.name: getattr(self, member.name) for member in fields(self)}
         values["custom_metadata"] = dict(self.custom_metadata)
         return partial(LedgerMetadata, **values), ()
 
@@ -246,11 +243,7 @@ def _to_segments(pairs: Iterable[tuple[int, Iterable[str]]]) -> Iterator[Segment
 
 
 def _size_problems(metadata: LedgerMetadata) -> Iterator[str]:
-    size, write, ack = (
-        metadata.ensemble_size,
-        metadata.write_quorum_size,
-        metadata.ack_quorum_size,
-    )
+    size, write, ack = metadata.ensemble_size, metadata.write_quorum_size, metadata.ack_quorum_size
     if size < 1:
         yield f"ensemble size {size} is below 1"
     if not 1 <= write <= size:
