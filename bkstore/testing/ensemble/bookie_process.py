@@ -17,17 +17,16 @@ from bkstore.testing.ensemble.process_group import ProcessGroup, last_lines
 from bkstore.testing.ensemble.state_file import BookieState
 
 HOST = "127.0.0.1"
-_SERVES = re.compile(rb"^bkstore: serving .* on \S+:(\d+)$", re.MULTILINE)
+_SERVING = re.compile(rb"^bkstore: serving .* on \S+:(\d+)$", re.MULTILINE)
 _REGISTERED = re.compile(rb"^bkstore: bookie \S+ is registered at ", re.MULTILINE)
-_PAUSE = 0.02
+_POLL_SECONDS = 0.02
 
 
 class BookieProcess:
     """One bookie: `bkstore serve` on a directory of its own, registered in ZooKeeper.
 
-    `id` is its name in the cluster, `directory` where its data are, `log` the file with what it
-    prints; they stay the same. `options` are further words of its command line. Made, started and
-    stopped by `Ensemble`.
+    `id` is its bookie id, `directory` has its data, `log` is the file with its output; they never
+    change. `options` are added to its command line. Made, started and stopped by `Ensemble`.
     """
 
     def __init__(
@@ -41,43 +40,43 @@ class BookieProcess:
         self._group = group
         self._options = list(options)
         self._process: subprocess.Popen[bytes] | None = None
-        self._asked = False
-        self._start = 0
+        self._stop_requested = False
+        self._log_base = 0
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         """Return the id, the address and the process."""
         host, port = self.address
-        what = f"process {self.pid}" if self.running else "not running"
-        return f"<BookieProcess {self.id} at {host}:{port}, {what}>"
+        status = f"process {self.pid}" if self.running else "not running"
+        return f"<BookieProcess {self.id} at {host}:{port}, {status}>"
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port, the last ones if it does not run; port 0 before its first start."""
+        """Host and port, the last ones if it is not running; port 0 before its first start."""
         return HOST, self._port
 
     @property
     def pid(self) -> int | None:
-        """The number of its process; None if it does not run."""
+        """The id of its process; None if it is not running."""
         process = self._process
         return process.pid if process is not None and process.poll() is None else None
 
     @property
     def running(self) -> bool:
-        """Whether its process is there."""
+        """Whether its process is running."""
         return self.pid is not None
 
     @property
     def exit_code(self) -> int | None:
-        """How its last process ended: an exit code, minus a signal's number; else None."""
+        """The exit code of its last process, negative for a signal; None if it has not ended."""
         return None if self._process is None else self._process.poll()
 
     def state(self) -> BookieState:
-        """Return what the state file says of it."""
+        """Return its state for the state file."""
         return BookieState(self.id, self.storage, self._port, self.pid)
 
     def launch(self, uri: str) -> None:
-        """Start its process, on its port if that is free; `ready` waits for it."""
+        """Start its process, on its last port if that is free; `ready` waits until it serves."""
         with self._lock:
             if self.running:
                 raise IllegalOperation(f"bookie {self.id} is running")
@@ -86,43 +85,43 @@ class BookieProcess:
             command += ["--metadata", uri, "--bookie-id", self.id, "--storage", self.storage]
             command += ["--extended", "--host", HOST, "--port", str(port)]
             command += self._options
-            self._start = self.log.stat().st_size if self.log.exists() else 0
-            self._asked = False
+            self._log_base = self.log.stat().st_size if self.log.exists() else 0
+            self._stop_requested = False
             self._process = self._group.start(command, self.log)
 
     def ready(self, until: float) -> None:
-        """Return when it is registered.
+        """Wait until it has registered, and note its port.
 
-        Raises `BookieUnavailable` with its last lines if its process ends, or it is not registered
-        at the time `until` of the monotonic clock.
+        Raises `BookieUnavailable` with the last lines of its log if its process ends, or if it has
+        not registered by the time `until` of the monotonic clock.
         """
         while True:
-            ended = self.exit_code
-            printed = self._printed()
-            found = _SERVES.search(printed)
-            if found is not None and _REGISTERED.search(printed) and ended is None:
-                self._port = int(found[1])
+            code = self.exit_code  # before the log, which is whole if it has ended
+            log_text = self._read_log()
+            match = _SERVING.search(log_text)
+            if match is not None and _REGISTERED.search(log_text) and code is None:
+                self._port = int(match[1])
                 return
-            if ended is not None or time.monotonic() > until:
-                why = "is not registered in time" if ended is None else f"ended ({ended})"
+            if code is not None or time.monotonic() > until:
+                cause = "is not registered in time" if code is None else f"ended ({code})"
                 raise BookieUnavailable(
-                    f"bookie {self.id} {why}: {last_lines(self.log, self._start)} ({self.log})"
+                    f"bookie {self.id} {cause}: {last_lines(self.log, self._log_base)} ({self.log})"
                 )
-            time.sleep(_PAUSE)
+            time.sleep(_POLL_SECONDS)
 
-    def _printed(self) -> bytes:
+    def _read_log(self) -> bytes:
         with open(self.log, "rb") as file:
-            file.seek(self._start)
+            file.seek(self._log_base)
             return file.read()
 
     def ask_to_stop(self) -> None:
-        """Send SIGTERM once, if it runs: a second one would end it at once."""
-        if self._process is not None and not self._asked:
-            self._asked = True
+        """Send SIGTERM if none was sent: a second one would end it at once."""
+        if self._process is not None and not self._stop_requested:
+            self._stop_requested = True
             self._process.terminate()
 
     def stop(self, patience: float) -> None:
-        """Ask it to end, and wait; kill it if it has not ended after `patience` seconds."""
+        """Send SIGTERM and wait; kill it if it has not ended after `patience` seconds."""
         self.ask_to_stop()
         if self._process is not None:
             try:
@@ -131,18 +130,18 @@ class BookieProcess:
                 self.kill()
 
     def kill(self) -> None:
-        """Send SIGKILL, if it runs, and wait for its end."""
+        """Send SIGKILL if it is running, and wait until it has ended."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
 
 def is_free(port: int) -> bool:
-    """Return whether a server could listen on a port of loopback now."""
-    with socket.socket() as taken:
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    """Return whether a server could listen on a loopback port now."""
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            taken.bind((HOST, port))
+            listener.bind((HOST, port))
         except OSError:
             return False
     return True

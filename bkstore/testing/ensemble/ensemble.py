@@ -38,37 +38,37 @@ from bkstore.testing.ensemble.state_file import (
 )
 from bkstore.testing.zookeeper_server import ZooKeeperServer
 
-_SESSION = 4.0
-_TIMEOUT = 60.0
+_SESSION_SECONDS = 4.0
+_START_SECONDS = 60.0
 PATIENCE = 30.0
-_LOST = 2.0
-"""Seconds for a bookie to end without a ZooKeeper to tell it to: then it is killed."""
+_LOST_PATIENCE = 2.0
+"""Seconds until a stopping bookie is killed that cannot deregister as ZooKeeper is down."""
 
-_MOST = 100
-_TICKS = 20  # a session lasts at most as many
+_MAX_BOOKIES = 100
+_SESSION_TICKS = 20  # ZooKeeper's longest session
 _check_manager = optional(choice("hierarchical", "longhierarchical", "flat"))
 
 
 class Ensemble(Closing):
-    """A cluster of processes: `uri` is what clients of any language open.
+    """A cluster of processes: `uri` is the service URI for clients in any language.
 
-    `path` is a directory that is empty, missing, or an ensemble's: that one goes on, with its
-    data, its cookies and instance id, and on its ports where they are free. Without `path` it is
-    a temporary one, which `close` removes. `bookies` is how many there are to be, 3 in a new
-    directory, else those that it has; more are added. `storage` is that of new bookies, or a list
-    to deal out. `port` is ZooKeeper's, 0 takes the last one or a free one; `manager` is the ledger
-    manager, hierarchical in a new directory. After `session` seconds without a sign of life the
-    registration of a bookie goes; one that was killed is registered again no sooner. `sync` lets
-    ZooKeeper wait for the disk, `gc_wait` is how many seconds lie between two passes of garbage
-    collection, `timeout` is how long a start may take. ``with`` starts it, and
-    closes it. `command` is for `bkstore ensemble`, which may stop it then.
+    `path` is a missing or empty directory, or one of an ensemble, which continues with its data,
+    cookies and instance id, and on its ports if they are free. Without `path` the directory is
+    temporary, and removed by `close`. `bookies` is their number; missing ones are added (default:
+    those that the directory has, else 3). `storage` is that of new bookies, or a list to deal out.
+    `port` is ZooKeeper's; 0 chooses the last one or a free one. `manager` is the ledger manager,
+    hierarchical by default. A bookie's registration expires after `session` seconds without a
+    heartbeat; a killed bookie cannot register again before that. With `sync` ZooKeeper waits for
+    the disk; `gc_wait` is the number of seconds between two garbage collections, `timeout` that
+    for a start. ``with`` starts and closes it. `command` is set by `bkstore ensemble`, which may
+    stop it then.
 
     All processes end with this one, however it ends; killed, if `close` was not called. Raises
     `MissingDependency` without kazoo, pyspark's jars or Java; `DirectoryInUse` if the directory's
-    ensemble runs; `InvalidArgument` for a directory with something else in it, for fewer bookies
+    ensemble is running; `InvalidArgument` for a directory with other contents, for fewer bookies
     than it has, and for a port that is taken; `CorruptionError` for a damaged state file.
 
-    Threads: safe; calls about different bookies run side by side. Fork: closed in the child.
+    Threads: safe; calls for different bookies run concurrently. Fork: closed in the child.
     """
 
     def __init__(
@@ -79,33 +79,33 @@ class Ensemble(Closing):
         *,
         port: int = 0,
         manager: str | None = None,
-        session: float = _SESSION,
+        session: float = _SESSION_SECONDS,
         sync: bool = False,
         gc_wait: float | None = None,
-        timeout: float = _TIMEOUT,
+        timeout: float = _START_SECONDS,
         command: bool = False,
     ) -> None:
         kinds: Sequence[Storage] = [storage] if isinstance(storage, str) else list(storage)
         self._kinds = [check_storage("storage", kind) for kind in kinds]
         self._timeout = number(0, 3600, above=True)("timeout", timeout)
-        tick = round(number(0.1, 60)("session", session) * 1000 / _TICKS)
-        wanted = None if bookies is None else whole(1, _MOST)("bookies", bookies)
+        tick = round(number(0.1, 60)("session", session) * 1000 / _SESSION_TICKS)
+        count = None if bookies is None else whole(1, _MAX_BOOKIES)("bookies", bookies)
         port = whole(0, 65535)("port", port)
         if not self._kinds:
             raise InvalidArgument("storage is an empty list")
-        wait = optional(number(0))("gc_wait", gc_wait)
-        self._options = [] if wait is None else ["--gc-wait", f"{wait:g}"]
+        gc_seconds = optional(number(0))("gc_wait", gc_wait)
+        self._options = [] if gc_seconds is None else ["--gc-wait", f"{gc_seconds:g}"]
         self._command = truth("command", command)
         self._lock = threading.RLock()
         self._bookies: dict[str, BookieProcess] = {}
         self._undo = ExitStack()
         self._closed = False
         with ExitStack() as undo:
-            self.path, self._fd = _own_place(path, undo)
-            self._file = StateFile(self.path)
-            undo.callback(self._file.close)
-            known = self._known(_check_manager("manager", manager))
-            self._manager, self._formatted = known.manager, known.formatted
+            self.path, self._lock_fd = _acquire_directory(path, undo)
+            self._state_file = StateFile(self.path)
+            undo.callback(self._state_file.close)
+            state = self._load_state(_check_manager("manager", manager))
+            self._manager, self._formatted = state.manager, state.formatted
             self._group = ProcessGroup()
             undo.callback(self._group.close)
             self.zookeeper_log = self.path / "zookeeper.log"
@@ -113,19 +113,19 @@ class Ensemble(Closing):
                 self.path / "zookeeper",
                 tick=tick,
                 sync=truth("sync", sync),
-                port=_chosen_port(port, known.port),
+                port=_choose_port(port, state.port),
                 spawn=lambda words: self._group.start(words, self.zookeeper_log),
             )
-            for state in _members(known, wanted, self._kinds):
-                self._bookies[state.id] = BookieProcess(
-                    state, self.path, self._group, self._options
+            for bookie_state in _plan_bookies(state, count, self._kinds):
+                self._bookies[bookie_state.id] = BookieProcess(
+                    bookie_state, self.path, self._group, self._options
                 )
             self.note()
             self._undo = undo.pop_all()
         forks.register(self)
 
     def __repr__(self) -> str:
-        """Return the service URI, the directory and the bookies that run."""
+        """Return the service URI, the directory and the number of running bookies."""
         running = sum(bookie.running for bookie in self._bookies.values())
         return f"<Ensemble {self.uri} in {self.path}, {running} of {len(self._bookies)} bookies>"
 
@@ -136,34 +136,34 @@ class Ensemble(Closing):
 
     @property
     def bookies(self) -> MappingProxyType[str, BookieProcess]:
-        """The bookies by id, in the order in which they were made; those that do not run too."""
+        """The bookies by id, running or not, in the order in which they were made."""
         return MappingProxyType(self._bookies)
 
     @property
     def zookeeper_pid(self) -> int | None:
-        """The number of ZooKeeper's process; None if it does not run."""
+        """The id of ZooKeeper's process; None if it is not running."""
         return self._zookeeper.pid
 
-    # -- all of it
+    # -- the whole ensemble
 
     def start(self, bookie: str | BookieProcess | None = None) -> Self:
-        """Start one bookie, or all that does not run, ZooKeeper first; return when registered.
+        """Start one bookie, or ZooKeeper and all bookies; return when they have registered.
 
-        A bookie comes back with its data. Raises `BookieUnavailable` or `MetadataUnavailable` with
-        the last lines of a process that ended or took too long, and leaves nothing running that
-        it started; `IllegalOperation` if the one bookie runs.
+        A bookie keeps its data. Raises `BookieUnavailable` or `MetadataUnavailable` with the last
+        lines of a process that ended or took too long, and stops what it has started;
+        `IllegalOperation` if the one bookie is running.
         """
         self._check_open()
-        with self._noting():
+        with self._noting_changes():
             if bookie is not None:
-                self._start([self._one(bookie)])
+                self._start([self._find_bookie(bookie)])
                 return self
             started = self._zookeeper.pid is None
             try:
                 if started:
                     self.start_zookeeper()
                 self._format()
-                self._start([one for one in self._bookies.values() if not one.running])
+                self._start([member for member in self._bookies.values() if not member.running])
             except BaseException:
                 if started:
                     self._zookeeper.kill()
@@ -171,26 +171,26 @@ class Ensemble(Closing):
         return self
 
     def stop(self, bookie: str | BookieProcess | None = None) -> None:
-        """Stop one bookie as SIGTERM does, or all of them, and ZooKeeper behind them.
+        """Stop one bookie by SIGTERM, or all of them and then ZooKeeper.
 
-        A bookie that does not end in 30 seconds is killed; in 2, if ZooKeeper does not run, which
-        it would tell.
+        A bookie is killed if it does not end within 30 seconds, or 2 if ZooKeeper is not running,
+        so that it cannot deregister.
         """
         self._check_open()
-        patience = _LOST if self._zookeeper.pid is None else PATIENCE
-        with self._noting():
+        patience = _LOST_PATIENCE if self._zookeeper.pid is None else PATIENCE
+        with self._noting_changes():
             if bookie is not None:
-                self._one(bookie).stop(patience)
+                self._find_bookie(bookie).stop(patience)
                 return
-            for one in self._bookies.values():  # side by side
-                one.ask_to_stop()
-            until = time.monotonic() + patience
-            for one in self._bookies.values():
-                one.stop(max(0.0, until - time.monotonic()))
+            for member in self._bookies.values():  # concurrently
+                member.ask_to_stop()
+            deadline = time.monotonic() + patience
+            for member in self._bookies.values():
+                member.stop(max(0.0, deadline - time.monotonic()))
             self._zookeeper.stop()
 
     def close(self) -> None:
-        """Stop all, let go of the directory, and remove it if it is a temporary one. Idempotent."""
+        """Stop all, unlock the directory, and remove it if it is temporary. Idempotent."""
         with self._lock:
             if self._closed:
                 return
@@ -207,112 +207,112 @@ class Ensemble(Closing):
             self.close()
             raise
 
-    # -- one
+    # -- single processes
 
     def kill(self, bookie: str | BookieProcess) -> None:
-        """End a bookie at once, by SIGKILL. It stays registered until its session ends."""
+        """Send SIGKILL to a bookie. It stays registered until its session expires."""
         self._check_open()
-        with self._noting():
-            self._one(bookie).kill()
+        with self._noting_changes():
+            self._find_bookie(bookie).kill()
 
     def add_bookie(
         self, bookie: str | None = None, storage: Storage | None = None
     ) -> BookieProcess:
-        """Start a new bookie and return it; its id is ``bookie-N`` unless it is given."""
+        """Start a new bookie and return it; its id is ``bookie-N`` by default."""
         self._check_open()
         with self._lock:
-            name = _next_id(self._bookies) if bookie is None else bookie
-            if not isinstance(name, str) or not ID.fullmatch(name) or name in self._bookies:
-                raise InvalidArgument(f"{name!r:.60} is no id for a new bookie")
+            id_ = _next_bookie_id(self._bookies) if bookie is None else bookie
+            if not isinstance(id_, str) or not ID.fullmatch(id_) or id_ in self._bookies:
+                raise InvalidArgument(f"{id_!r:.60} is no id for a new bookie")
             kind = storage or self._kinds[len(self._bookies) % len(self._kinds)]
-            state = BookieState(name, check_storage("storage", kind))
-            made = self._bookies[name] = BookieProcess(state, self.path, self._group, self._options)
-        self.start(made)
-        return made
+            state = BookieState(id_, check_storage("storage", kind))
+            new = self._bookies[id_] = BookieProcess(state, self.path, self._group, self._options)
+        self.start(new)
+        return new
 
     def kill_zookeeper(self) -> None:
-        """End ZooKeeper at once, by SIGKILL; `start_zookeeper` goes on with its data."""
+        """Send SIGKILL to ZooKeeper; `start_zookeeper` continues with its data."""
         self._check_open()
-        with self._noting():
+        with self._noting_changes():
             self._zookeeper.kill()
 
     def start_zookeeper(self) -> None:
-        """Start ZooKeeper, on its port if it ran before.
+        """Start ZooKeeper, on its last port if it had one.
 
         Raises `MetadataUnavailable` with its last lines if it does not serve, `IllegalOperation`
-        if it runs.
+        if it is running.
         """
         self._check_open()
-        with self._noting():
+        with self._noting_changes():
             if self._zookeeper.pid is not None:
                 raise IllegalOperation(f"ZooKeeper of {self.path} is running")
-            self._zookeeper.kill()  # one that ended by itself counts as running until then
+            self._zookeeper.kill()  # else `start` refuses while an ended process is not reaped
             log = self.zookeeper_log
-            start = log.stat().st_size if log.exists() else 0
+            offset = log.stat().st_size if log.exists() else 0
             try:
                 self._zookeeper.start(self._timeout)
             except MetadataUnavailable as error:
-                raise MetadataUnavailable(f"{error}: {last_lines(log, start)} ({log})") from None
+                raise MetadataUnavailable(f"{error}: {last_lines(log, offset)} ({log})") from None
 
-    # -- inside
+    # -- internals
 
     def _check_open(self) -> None:
         if self._closed:
             raise forks.closed(f"ensemble {self.path}")
 
-    def _one(self, bookie: str | BookieProcess) -> BookieProcess:
-        name = bookie.id if isinstance(bookie, BookieProcess) else bookie
-        found = self._bookies.get(name)
-        if found is None:
-            raise InvalidArgument(f"no bookie {name!r:.60}: there are {', '.join(self._bookies)}")
-        return found
+    def _find_bookie(self, bookie: str | BookieProcess) -> BookieProcess:
+        id_ = bookie.id if isinstance(bookie, BookieProcess) else bookie
+        process = self._bookies.get(id_)
+        if process is None:
+            raise InvalidArgument(f"no bookie {id_!r:.60}: there are {', '.join(self._bookies)}")
+        return process
 
     def _start(self, bookies: Iterable[BookieProcess]) -> None:
-        """Start bookies side by side; none of them runs if one does not start."""
-        until = time.monotonic() + self._timeout
+        """Start bookies concurrently; kill all of them if one does not start."""
+        deadline = time.monotonic() + self._timeout
         launched: list[BookieProcess] = []
         try:
-            for one in bookies:
-                one.launch(self.uri)
-                launched.append(one)
-            for one in launched:
-                one.ready(until)
+            for member in bookies:
+                member.launch(self.uri)
+                launched.append(member)
+            for member in launched:
+                member.ready(deadline)
         except BaseException:
-            for one in launched:
-                one.kill()
+            for member in launched:
+                member.kill()
             raise
 
-    def _known(self, manager: str | None) -> EnsembleState:
-        """Return what the directory says; from now on it is an ensemble's."""
-        found = StateFile.read(self.path)
-        if found is None:
-            known = EnsembleState(manager=manager or "hierarchical")
-            self._file.write(known)
-            return known
-        if manager not in (None, found[0].manager):
-            raise InvalidArgument(f"{self.path}: has the ledger manager {found[0].manager}")
-        return found[0]
+    def _load_state(self, manager: str | None) -> EnsembleState:
+        """Return the directory's state; write a new state file if there is none."""
+        contents = StateFile.read(self.path)
+        if contents is None:
+            state = EnsembleState(manager=manager or "hierarchical")
+            self._state_file.write(state)
+            return state
+        if manager not in (None, contents[0].manager):
+            raise InvalidArgument(f"{self.path}: has the ledger manager {contents[0].manager}")
+        return contents[0]
 
     def _format(self) -> None:
-        """Make the cluster's nodes in a new ZooKeeper."""
+        """Create the cluster's nodes in a new ZooKeeper."""
         if not self._formatted:
-            with suppress(IllegalOperation):  # made by a start that was cut off before it noted it
+            with suppress(IllegalOperation):  # formatted by a start that was killed before `note`
                 ZooKeeperStore.format(self.uri, timeout=self._timeout).close()
             self._formatted = True
             self.note()
 
     @contextmanager
-    def _noting(self) -> Iterator[None]:
-        """Bring the state file up to date behind what is done, whether it went well or not."""
+    def _noting_changes(self) -> Iterator[None]:
+        """Update the state file after the body, even if that raises."""
         try:
             yield
         finally:
             self.note()
 
     def note(self) -> EnsembleState:
-        """Write what runs now to the state file, if that is news; return it."""
+        """Write the present state to the state file if it has changed; return it."""
         with self._lock:
-            now = EnsembleState(
+            state = EnsembleState(
                 port=self._zookeeper.port,
                 manager=self._manager,
                 formatted=self._formatted,
@@ -320,75 +320,75 @@ class Ensemble(Closing):
                 namespace=process_namespace(),
                 pid=os.getpid(),
                 zookeeper_pid=self._zookeeper.pid,
-                bookies=tuple(one.state() for one in self._bookies.values()),
+                bookies=tuple(bookie.state() for bookie in self._bookies.values()),
             )
-            if now != self._noted:
-                self._file.write(now)
-                self._noted = now
-            return now
+            if state != self._last_written:
+                self._state_file.write(state)
+                self._last_written = state
+            return state
 
-    _noted: EnsembleState | None = None
+    _last_written: EnsembleState | None = None
 
     def _forked(self) -> None:
-        """Count as closed; the parent alone has the lock, and stops what runs."""
+        """Close without stopping anything: the processes and the lock are the parent's."""
         if not self._closed:
             self._closed = True
             self._undo = ExitStack()
-            if self._fd is not None:
-                os.close(self._fd)
+            if self._lock_fd is not None:
+                os.close(self._lock_fd)
 
 
-def _own_place(path: StrPath | None, undo: ExitStack) -> tuple[Path, int | None]:
-    """Return the directory and its lock: a temporary one, or one that is empty or an ensemble's."""
+def _acquire_directory(path: StrPath | None, undo: ExitStack) -> tuple[Path, int | None]:
+    """Return the directory and its lock's descriptor, or a temporary directory without one."""
     if path is None:
         return undo.enter_context(scratch_directory("ensemble")), None
-    place = Path(os.path.abspath(path))
-    _check_ours(place)
-    place.mkdir(parents=True, exist_ok=True)
-    taken = f"{place}: its ensemble is running (bkstore ensemble status --dir tells of it)"
-    fd = held_lock(place / LOCK_NAME, taken)
+    directory = Path(os.path.abspath(path))
+    _check_usable(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    message = f"{directory}: its ensemble is running (bkstore ensemble status --dir tells of it)"
+    fd = held_lock(directory / LOCK_NAME, message)
     undo.callback(os.close, fd)
-    _check_ours(place)
-    drop_cut_off(place)
-    return place, fd
+    _check_usable(directory)
+    drop_cut_off(directory)
+    return directory, fd
 
 
-def _check_ours(place: Path) -> None:
+def _check_usable(directory: Path) -> None:
     """Raise `InvalidArgument` unless the directory is missing, empty, or an ensemble's."""
-    if not place.exists() and not place.is_symlink():
+    if not directory.exists() and not directory.is_symlink():
         return
-    if not place.is_dir():
-        raise InvalidArgument(f"{place}: is no directory")
-    if StateFile.read(place) is not None:
+    if not directory.is_dir():
+        raise InvalidArgument(f"{directory}: is no directory")
+    if StateFile.read(directory) is not None:
         return
-    ours = (LOCK_NAME, STATE_NAME)  # another may be making it one now
-    names = [one.name for one in place.iterdir()]
-    if any(name not in ours and not CUT_OFF.fullmatch(name) for name in names):
-        raise InvalidArgument(f"{place}: is not empty, and no ensemble's directory")
+    allowed = (LOCK_NAME, STATE_NAME)  # left by a start that goes on, or was killed
+    names = [path.name for path in directory.iterdir()]
+    if any(name not in allowed and not CUT_OFF.fullmatch(name) for name in names):
+        raise InvalidArgument(f"{directory}: is not empty, and no ensemble's directory")
 
 
-def _chosen_port(given: int, last: int) -> int:
-    """Return ZooKeeper's port: the one given, else the last if it is free, else 0."""
-    if given and not is_free(given):
-        raise InvalidArgument(f"port {given} is taken")
-    return given or (last if last and is_free(last) else 0)
+def _choose_port(requested: int, last_port: int) -> int:
+    """Return ZooKeeper's port: the requested one, else the last one if it is free, else 0."""
+    if requested and not is_free(requested):
+        raise InvalidArgument(f"port {requested} is taken")
+    return requested or (last_port if last_port and is_free(last_port) else 0)
 
 
-def _members(
-    known: EnsembleState, wanted: int | None, kinds: Sequence[Storage]
+def _plan_bookies(
+    state: EnsembleState, count: int | None, kinds: Sequence[Storage]
 ) -> list[BookieState]:
-    """Return the bookies that there are, and new ones behind them."""
-    members = list(known.bookies)
-    if wanted is not None and wanted < len(members):
+    """Return the bookies of the state, and new ones up to `count` (3 if there are none)."""
+    bookies = list(state.bookies)
+    if count is not None and count < len(bookies):
         raise InvalidArgument(
-            f"there are {len(members)} bookies, {wanted} would be too few for their ledgers"
+            f"there are {len(bookies)} bookies, {count} would be too few for their ledgers"
         )
-    while len(members) < (wanted or len(known.bookies) or 3):
-        name = _next_id([one.id for one in members])
-        members.append(BookieState(name, kinds[len(members) % len(kinds)]))
-    return members
+    while len(bookies) < (count or len(state.bookies) or 3):
+        bookie_id = _next_bookie_id([bookie.id for bookie in bookies])
+        bookies.append(BookieState(bookie_id, kinds[len(bookies) % len(kinds)]))
+    return bookies
 
 
-def _next_id(names: Iterable[str]) -> str:
-    taken = set(names)
-    return next(name for n in range(1, _MOST + 2) if (name := f"bookie-{n}") not in taken)
+def _next_bookie_id(ids: Iterable[str]) -> str:
+    used_ids = set(ids)
+    return next(id_ for n in range(1, _MAX_BOOKIES + 2) if (id_ := f"bookie-{n}") not in used_ids)

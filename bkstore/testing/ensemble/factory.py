@@ -21,8 +21,8 @@ from bkstore.testing.ensemble.ensemble import Ensemble
 class EnsembleFactory:
     """Makes running `Ensemble`s, each with a ZooKeeper and bookies of its own.
 
-    `top` is where their directories are made. `missing` is called with what to install where
-    kazoo, pyspark's jars or Java are not there; else that is `MissingDependency`.
+    `top` is the parent of their directories. Without kazoo, pyspark's jars or Java `missing` is
+    called with what to install; if it is None, `MissingDependency` is raised.
     """
 
     def __init__(
@@ -33,8 +33,8 @@ class EnsembleFactory:
     ) -> None:
         self.top = top
         self.storage = storage
-        self._missing = missing
-        self._made: list[tuple[Ensemble, dict[str, Any]]] = []
+        self._report_missing = missing
+        self._ensembles: list[tuple[Ensemble, dict[str, Any]]] = []
 
     def __call__(
         self,
@@ -44,34 +44,34 @@ class EnsembleFactory:
         path: Path | None = None,
         **options: Any,
     ) -> Ensemble:
-        """Return an ensemble that runs, of 3 bookies unless it is said, in a new directory.
+        """Return a running ensemble of 3 bookies by default, in a new directory by default.
 
         `storage` may be a list to deal out; `options` and errors are those of `Ensemble`.
         """
-        place = self.top / f"ensemble-{len(self._made) + 1}" if path is None else path
+        directory = self.top / f"ensemble-{len(self._ensembles) + 1}" if path is None else path
         try:
-            made = Ensemble(place, bookies, storage or self.storage, **options)
+            ensemble = Ensemble(directory, bookies, storage or self.storage, **options)
         except MissingDependency as error:
-            if self._missing is None:
+            if self._report_missing is None:
                 raise
-            self._missing(str(error))
-        self._made.append((made, options))
-        return made.start()
+            self._report_missing(str(error))
+        self._ensembles.append((ensemble, options))
+        return ensemble.start()
 
     def reopen(self, ensemble: Ensemble) -> Ensemble:
-        """Stop one in order, and start it again on its directory."""
-        for made, options in self._made:
-            if made is ensemble:
-                made.close()
-                return self(path=made.path, **options)
+        """Close an ensemble, and start a new one on its directory."""
+        for known, options in self._ensembles:
+            if known is ensemble:
+                known.close()
+                return self(path=known.path, **options)
         raise InvalidArgument("this factory did not make it")
 
     def close_all(self) -> list[BkstoreError]:
-        """Stop whatever runs. Return what failed."""
+        """Close all ensembles; return the errors of that."""
         errors = []
-        for made, _ in reversed(self._made):
+        for ensemble, _ in reversed(self._ensembles):
             try:
-                made.close()
+                ensemble.close()
             except BkstoreError as error:
                 errors.append(error)
         return errors

@@ -1,7 +1,7 @@
-"""What another process does with an ensemble by its directory: look, stop, remove.
+"""Inspect, stop or remove an ensemble of another process, given its directory.
 
-No process is meant by its number alone: see `state_file`. Links are not followed, and only what
-an ensemble made is removed.
+A process is never identified by its id alone: see `state_file`. Links are not followed, and only
+files that an ensemble made are removed.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from bkstore.testing.ensemble.state_file import (
 )
 
 LOG_NAME = "ensemble.log"
-"""What `bkstore ensemble up --detach` prints once it runs."""
+"""The log of `bkstore ensemble up --detach` once it is up."""
 
-_PAUSE = 0.02
+_POLL_SECONDS = 0.02
 
 
 class Seen(NamedTuple):
-    """An ensemble's directory from outside; `running` says that its process is there."""
+    """An ensemble's directory; `running`: whether the process of the state file is alive."""
 
     path: Path
     state: EnsembleState
@@ -41,27 +41,26 @@ class Seen(NamedTuple):
 
 
 def look(path: StrPath) -> Seen:
-    """Return what the directory of an ensemble says.
+    """Return the state of the ensemble in a directory.
 
     Raises `InvalidArgument` for another directory, `CorruptionError` for a damaged state file.
     """
-    place = Path(os.path.abspath(path))
-    found = StateFile.read(place) if place.is_dir() else None
-    if found is None:
-        raise InvalidArgument(f"{place}: no ensemble's directory (it has no {STATE_NAME})")
-    return Seen(place, *found)
+    directory = Path(os.path.abspath(path))
+    contents = StateFile.read(directory) if directory.is_dir() else None
+    if contents is None:
+        raise InvalidArgument(f"{directory}: no ensemble's directory (it has no {STATE_NAME})")
+    return Seen(directory, *contents)
 
 
 def stop(path: StrPath, timeout: float) -> bool:
-    """Let `bkstore ensemble up` end, and wait for that; False if the ensemble does not run.
+    """Send SIGTERM to `bkstore ensemble up` and wait; return False if the ensemble is not running.
 
-    Raises `IllegalOperation` for one that another program runs, for one of another PID namespace
-    or machine, and if it does not end in time; `DirectoryInUse` for one that just starts; else
-    as `look`.
+    Raises `IllegalOperation` if another program runs it, if it is in another PID namespace or
+    machine, and if it does not end in time; `DirectoryInUse` if it is starting; else as `look`.
     """
     seen = look(path)
     if not seen.running:
-        if _held(seen.path):
+        if _is_lock_held(seen.path):
             raise DirectoryInUse(f"{seen.path}: its ensemble is starting, or used: try again")
         return False
     pid = seen.state.pid
@@ -72,35 +71,35 @@ def stop(path: StrPath, timeout: float) -> bool:
             f"{seen.path}: its ensemble runs in another container (PID namespace) or on another "
             f"machine, as process {pid} there: end it there"
         )
-    _end(pid, seen)
-    until = time.monotonic() + timeout
-    while _held(seen.path):
-        if time.monotonic() > until:
+    _send_sigterm(pid, seen)
+    deadline = time.monotonic() + timeout
+    while _is_lock_held(seen.path):
+        if time.monotonic() > deadline:
             raise IllegalOperation(f"{seen.path}: process {pid} has not ended in {timeout:g} s")
-        time.sleep(_PAUSE)
+        time.sleep(_POLL_SECONDS)
     return True
 
 
-def _end(pid: int, seen: Seen) -> None:
-    """Send SIGTERM to the process that has the state file, and to no other.
+def _send_sigterm(pid: int, seen: Seen) -> None:
+    """Send SIGTERM to the process that holds the state file, and to no other.
 
-    Where the system has handles of processes, one is taken before the second look: if the state
-    is still that process's then, the handle is its own.
+    If the system has process handles, opens one before reading the state again: if that process
+    holds the state even then, the handle is its own.
     """
     with suppress(ProcessLookupError):  # it has ended
         if not hasattr(os, "pidfd_open"):
             os.kill(pid, signal.SIGTERM)
             return
-        process = os.pidfd_open(pid)
+        handle = os.pidfd_open(pid)
         try:
-            again = look(seen.path)
-            if again.running and again.state.pid == pid:
-                signal.pidfd_send_signal(process, signal.SIGTERM)
+            current = look(seen.path)
+            if current.running and current.state.pid == pid:
+                signal.pidfd_send_signal(handle, signal.SIGTERM)
         finally:
-            os.close(process)
+            os.close(handle)
 
 
-def _held(path: Path) -> bool:
+def _is_lock_held(path: Path) -> bool:
     """Return whether the lock of the directory is held."""
     try:
         fd = lock_file(path / LOCK_NAME, 0)
@@ -113,29 +112,29 @@ def _held(path: Path) -> bool:
 
 
 def remove(path: StrPath) -> list[str]:
-    """Remove what an ensemble that does not run made, and the directory if nothing else is in it.
+    """Remove the files of a stopped ensemble, and its directory if that is empty then.
 
-    Return the names of what stays. Raises `DirectoryInUse` if the ensemble runs, else as `look`.
+    Returns the names that remain. Raises `DirectoryInUse` if it is running, else as `look`.
     """
-    place, state, _ = look(path)
-    fd = held_lock(place / LOCK_NAME, f"{place}: its ensemble is running")
+    directory, state, _ = look(path)
+    fd = held_lock(directory / LOCK_NAME, f"{directory}: its ensemble is running")
     try:
         names = ["zookeeper", *(bookie.id for bookie in state.bookies)]
         for name in names:
-            if not (place / name).is_symlink():
-                shutil.rmtree(place / name, ignore_errors=True)
-            _unlink(place / f"{name}.log")
+            if not (directory / name).is_symlink():
+                shutil.rmtree(directory / name, ignore_errors=True)
+            _remove_file(directory / f"{name}.log")
         for name in (LOG_NAME, STATE_NAME, LOCK_NAME):
-            _unlink(place / name)
-        drop_cut_off(place)
-        left = sorted(one.name for one in place.iterdir())
-        if not left:
-            place.rmdir()
-        return left
+            _remove_file(directory / name)
+        drop_cut_off(directory)
+        remaining = sorted(child.name for child in directory.iterdir())
+        if not remaining:
+            directory.rmdir()
+        return remaining
     finally:
         os.close(fd)
 
 
-def _unlink(path: Path) -> None:
+def _remove_file(path: Path) -> None:
     if path.is_file() or path.is_symlink():
         path.unlink()

@@ -1,9 +1,9 @@
-"""The state of an ensemble, as a file in its directory: who it is, and what runs now.
+"""The state of an ensemble, as a file in its directory: its identity, and its processes.
 
-Each version of the file is a new one, locked by its writer before it gets the name, and for as
-long as the writer lives. So who can read it, and cannot lock it, knows that the process it names
-wrote it and is there: the number of a process that ended, and is another's now, is never taken
-for it. Nor is the number that it has in another PID namespace: the file says in which it counts.
+Each version is a new file. Its writer locks it before the file gets its name, and until the
+writer ends. So a reader who cannot lock the file knows that the process named in it wrote it and
+is alive: a process id that another process has by now is never mistaken for it. Nor is one of
+another PID namespace: the file says to which namespace its ids belong.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from bkstore.storage.options import Storage
 STATE_NAME = "ensemble.json"
 LOCK_NAME = "ensemble.lock"
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-"""What a bookie may be called: its directory has the name."""
+"""Allowed bookie ids, which are also names of directories."""
 
 CUT_OFF = re.compile(re.escape(f".{STATE_NAME}.") + "[0-9a-f]{16}")
-"""Names of state files that are not whole yet; where their writer was killed, never."""
+"""Names of unfinished state files, which a killed writer leaves behind."""
 
-_FORMAT = 1
-_LIMIT = 1 << 20
+_FORMAT_VERSION = 1
+_MAX_FILE_BYTES = 1 << 20
 _MANAGERS = ("hierarchical", "longhierarchical", "flat")
 
 
 @dataclass(frozen=True)
 class BookieState:
-    """A bookie: its id, its storage, its last port (0: none yet), its process if it runs."""
+    """A bookie: its id, storage, last port (0: none yet) and process id if it is running."""
 
     id: str
     storage: Storage
@@ -49,10 +49,10 @@ class BookieState:
 
 @dataclass(frozen=True)
 class EnsembleState:
-    """An ensemble: `port` is ZooKeeper's; `pid` the process that runs it, None if none does.
+    """An ensemble: `port` is ZooKeeper's; `pid` the process that runs it, if any.
 
-    `formatted` says that the cluster is there; `command` that `bkstore ensemble up` runs it.
-    `namespace` is the `process_namespace` in which the numbers of processes have a meaning.
+    `formatted`: whether the cluster's nodes exist; `command`: whether `bkstore ensemble up` runs
+    it. `namespace` is the `process_namespace` to which the process ids belong.
     """
 
     port: int = 0
@@ -66,14 +66,14 @@ class EnsembleState:
 
     @property
     def uri(self) -> str:
-        """The service URI, as it is while ZooKeeper has this port."""
+        """The service URI while ZooKeeper has this port."""
         return f"zk+{self.manager}://127.0.0.1:{self.port}/ledgers"
 
 
 class StateFile:
-    """The file of a directory whose lock this process has.
+    """The state file of a directory that this process has locked.
 
-    Fork: the child lets go of it.
+    Fork: closed in the child.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -82,26 +82,26 @@ class StateFile:
         forks.register(self)
 
     def write(self, state: EnsembleState) -> None:
-        """Let the file say this, durably, and be locked."""
-        text = format_json({"format": _FORMAT, "uri": state.uri, **asdict(state)}, indent=1)
-        scratch = self.path.with_name(f".{STATE_NAME}.{os.urandom(8).hex()}")
+        """Replace the file durably by a locked one with this state."""
+        text = format_json({"format": _FORMAT_VERSION, "uri": state.uri, **asdict(state)}, indent=1)
+        temporary = self.path.with_name(f".{STATE_NAME}.{os.urandom(8).hex()}")
         with writing(self.path):
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            fd = os.open(scratch, flags, 0o644)
+            fd = os.open(temporary, flags, 0o644)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX)
                 os.write(fd, f"{text}\n".encode())
                 os.fsync(fd)
-                os.replace(scratch, self.path)
+                os.replace(temporary, self.path)
             except BaseException:
                 os.close(fd)
-                scratch.unlink(missing_ok=True)
+                temporary.unlink(missing_ok=True)
                 raise
         self.close()
         self._fd = fd
 
     def close(self) -> None:
-        """Let go of the file; it stays. Idempotent."""
+        """Unlock the file without removing it. Idempotent."""
         fd, self._fd = self._fd, None
         if fd is not None:
             os.close(fd)
@@ -111,9 +111,9 @@ class StateFile:
 
     @staticmethod
     def read(directory: Path) -> tuple[EnsembleState, bool] | None:
-        """Return what the file says, and whether its writer is there; None without a file.
+        """Return the state and whether the file's writer is alive; None without a file.
 
-        Raises `CorruptionError` for what is no state of an ensemble.
+        Raises `CorruptionError` if the file is not a state of an ensemble.
         """
         path = directory / STATE_NAME
         while True:
@@ -122,19 +122,19 @@ class StateFile:
             except FileNotFoundError:
                 return None
             try:
-                lives = is_locked(fd)
-                data = read_whole(path, _LIMIT)
-                if _still(path, fd):
-                    return _decoded(data, path), lives
+                is_alive = is_locked(fd)
+                data = read_whole(path, _MAX_FILE_BYTES)
+                if _is_current(path, fd):
+                    return _decode_state(data, path), is_alive
             finally:
                 os.close(fd)
 
 
 def process_namespace() -> str:
-    """Return what tells apart systems in which a number means different processes.
+    """Return an id of the namespace in which this process's id is valid.
 
-    That is the boot of a machine and the PID namespace (of a container); the name of the machine
-    where the system has no such namespaces.
+    It has the machine's boot id and the PID namespace (of a container), or the machine's name if
+    the system has no such namespaces.
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
@@ -144,67 +144,69 @@ def process_namespace() -> str:
 
 
 def drop_cut_off(directory: Path) -> None:
-    """Remove what killed writers left, for one who has the lock of the directory."""
+    """Remove unfinished state files of killed writers; the caller has locked the directory."""
     for path in directory.iterdir():
         if CUT_OFF.fullmatch(path.name):
             path.unlink()
 
 
-def _still(path: Path, fd: int) -> bool:
-    """Whether the file that was looked at has the name still."""
+def _is_current(path: Path, fd: int) -> bool:
+    """Return whether the open file is still the one at the path."""
     try:
         return os.path.samestat(os.fstat(fd), os.stat(path))
     except FileNotFoundError:
         return False
 
 
-def _decoded(data: bytes, path: Path) -> EnsembleState:
+def _decode_state(data: bytes, path: Path) -> EnsembleState:
     fields = parse_json(data, path)
-    if not isinstance(fields, dict) or fields.get("format") != _FORMAT:
-        raise CorruptionError(path, None, f"no state of an ensemble, format {_FORMAT}")
+    if not isinstance(fields, dict) or fields.get("format") != _FORMAT_VERSION:
+        raise CorruptionError(path, None, f"no state of an ensemble, format {_FORMAT_VERSION}")
     rows = fields.get("bookies")
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise CorruptionError(path, None, "bookies is no list of objects")
     state = EnsembleState(
-        port=_number(fields, "port", path) or 0,
-        manager=_word(fields, "manager", _MANAGERS, path),
+        port=_decode_number(fields, "port", path) or 0,
+        manager=_decode_choice(fields, "manager", _MANAGERS, path),
         formatted=fields.get("formatted") is True,
         command=fields.get("command") is True,
-        namespace=_namespace(fields, path),
-        pid=_number(fields, "pid", path),
-        zookeeper_pid=_number(fields, "zookeeper_pid", path),
-        bookies=tuple(_bookie(row, path) for row in rows),
+        namespace=_decode_namespace(fields, path),
+        pid=_decode_number(fields, "pid", path),
+        zookeeper_pid=_decode_number(fields, "zookeeper_pid", path),
+        bookies=tuple(_decode_bookie(row, path) for row in rows),
     )
     if len({bookie.id for bookie in state.bookies}) < len(rows):
         raise CorruptionError(path, None, "a bookie is there twice")
     return state
 
 
-def _bookie(row: dict[str, Any], path: Path) -> BookieState:
-    name = row.get("id")
-    if not isinstance(name, str) or not ID.fullmatch(name):
-        raise CorruptionError(path, None, f"{name!r:.60} is no id of a bookie")
-    storage: Any = _word(row, "storage", get_args(Storage), path)
-    return BookieState(name, storage, _number(row, "port", path) or 0, _number(row, "pid", path))
+def _decode_bookie(row: dict[str, Any], path: Path) -> BookieState:
+    bookie_id = row.get("id")
+    if not isinstance(bookie_id, str) or not ID.fullmatch(bookie_id):
+        raise CorruptionError(path, None, f"{bookie_id!r:.60} is no id of a bookie")
+    storage: Any = _decode_choice(row, "storage", get_args(Storage), path)
+    return BookieState(
+        bookie_id, storage, _decode_number(row, "port", path) or 0, _decode_number(row, "pid", path)
+    )
 
 
-def _namespace(fields: dict[str, Any], path: Path) -> str | None:
+def _decode_namespace(fields: dict[str, Any], path: Path) -> str | None:
     value = fields.get("namespace")
     if value is not None and not isinstance(value, str):
         raise CorruptionError(path, None, f"namespace {value!r:.60} is no text")
     return value
 
 
-def _number(row: dict[str, Any], name: str, path: Path) -> int | None:
-    value = row.get(name)
-    most = 65535 if name == "port" else 2**31 - 1
-    if value is not None and (type(value) is not int or not 0 <= value <= most):
-        raise CorruptionError(path, None, f"{name} {value!r:.60} is no number of one")
+def _decode_number(row: dict[str, Any], field: str, path: Path) -> int | None:
+    value = row.get(field)
+    highest = 65535 if field == "port" else 2**31 - 1
+    if value is not None and (type(value) is not int or not 0 <= value <= highest):
+        raise CorruptionError(path, None, f"{field} {value!r:.60} is no number of one")
     return value
 
 
-def _word(row: dict[str, Any], name: str, words: tuple[str, ...], path: Path) -> str:
-    value = row.get(name)
-    if value not in words:
-        raise CorruptionError(path, None, f"{name} {value!r:.60} is none of {', '.join(words)}")
+def _decode_choice(row: dict[str, Any], field: str, choices: tuple[str, ...], path: Path) -> str:
+    value = row.get(field)
+    if value not in choices:
+        raise CorruptionError(path, None, f"{field} {value!r:.60} is none of {', '.join(choices)}")
     return str(value)

@@ -74,6 +74,6 @@ def test_factory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BookieUnavailable):
         make(path=tmp_path / "broken")
     assert [] == make.close_all()
-    assert ["start", "close"] == first.calls == again.calls == make._made[-1][0].calls
+    assert ["start", "close"] == first.calls == again.calls == make._ensembles[-1][0].calls
     with pytest.raises(InvalidArgument, match="did not make it"):
         make.reopen(_Told(tmp_path))
