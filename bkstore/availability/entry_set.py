@@ -310,6 +310,5 @@ class Availability:
         group_count = self._groups.first.size
         return (
             f"<Availability: {counted(len(self), 'entry', 'entries')} in "
-            f"{self.first_entry}..{self.last_entry}, "
-            f"{counted(group_count, 'sequence group')}>"
+            f"{self.first_entry}..{self.last_entry}, {counted(group_count, 'sequence group')}>"
         )

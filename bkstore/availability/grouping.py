@@ -148,6 +148,7 @@ class _Transitions(NamedTuple):
 
 
 def _list_transitions(groups: Groups) -> _Transitions:
+    """Return the steps of groups in order: those inside of a group, then that to the next."""
     distance = groups.first[1:] - groups.last[:-1]
     joins = (groups.size[1:] == groups.size[:-1]) & (groups.size[1:] <= INT32_MAX)
     joins &= distance <= INT32_MAX
@@ -170,7 +171,7 @@ def _list_transitions(groups: Groups) -> _Transitions:
         column = np.empty(inner.size + outer.size, inner.dtype)
         column[0::2], column[1::2] = inner, outer
         columns.append(column)
-    keep = columns[2] > 0  # the weights
+    keep = columns[2] > 0  # drop groups of one sequence, which have weight 0 inside
     return _Transitions(*(column[keep] for column in columns))
 
 
@@ -200,18 +201,20 @@ def _find_closing(slots: _Transitions) -> BoolArray:
     per stretch tells whether the next first step is such a border: a stretch that does not join
     clears it, one of two steps or more sets it, one of a single step flips it.
     """
-    change = slots.joins[1:] != slots.joins[:-1]
-    change |= slots.joins[1:] & (slots.distance[1:] != slots.distance[:-1])
-    starts = np.flatnonzero(np.concatenate(([True], change)))
-    joins = slots.joins[starts]
-    is_single = np.add.reduceat(slots.weight, starts) == 1
+    # Find the first slot of each stretch, and what the stretch does to the bit.
+    changes = slots.joins[1:] != slots.joins[:-1]
+    changes |= slots.joins[1:] & (slots.distance[1:] != slots.distance[:-1])
+    first_slots = np.flatnonzero(np.concatenate(([True], changes)))
+    joins = slots.joins[first_slots]
+    is_single = np.add.reduceat(slots.weight, first_slots) == 1
     flips = joins & is_single
-    resets = np.where(flips, 0, np.arange(1, starts.size + 1))
-    since = np.maximum.accumulate(resets)
-    set_by = np.concatenate(([False], joins & ~is_single))[since]
-    flipped = np.concatenate(([0], np.cumsum(flips)))
-    used_after = set_by ^ ((flipped[1:] - flipped[since]) % 2 == 1)
-    used_before = np.concatenate(([False], used_after[:-1]))
+    resets = np.where(flips, 0, np.arange(1, first_slots.size + 1))
+    last_reset = np.maximum.accumulate(resets)
+    # The bit after a stretch is that of the last reset, flipped once for each flip since.
+    bit_at_reset = np.concatenate(([False], joins & ~is_single))[last_reset]
+    flip_counts = np.concatenate(([0], np.cumsum(flips)))
+    border_after = bit_at_reset ^ ((flip_counts[1:] - flip_counts[last_reset]) % 2 == 1)
+    border_before = np.concatenate(([False], border_after[:-1]))
     closing = ~slots.joins
-    closing[starts] |= used_before
+    closing[first_slots] |= border_before
     return closing

@@ -172,10 +172,7 @@ def _ungroup(groups: Groups) -> Groups:
 
 
 def _match_pattern(window: Groups, lo: int, length: int) -> Pattern | None:
-    """Return the one pattern that repetition of a canonical window gives; None if there is none.
-
-    The first sequences give guesses, which are then checked.
-    """
+    """Return the pattern that a repeated canonical window has; None if it has no single one."""
     # Two whole sequences inside the window give size and period. With fewer, the ends of the window
     # may have cut the sequence that continues in the next window.
     head = sequences(first_sequences(window, 3))
