@@ -1,18 +1,17 @@
-"""What tests of bkstore, of its backends and of its users' code are built from.
+"""Tools for testing bkstore, its backends and code that uses it.
 
 `EntryIndexSuite` is the contract of `bkstore.index.api` as tests, `StorageSuite` that of
-`LedgerStorage`, `BookieClientSuite` that of `BookieClient`: subclass them to prove a backend. They
+`LedgerStorage`, `BookieClientSuite` that of `BookieClient`: subclass them to test a backend. They
 are in `suites`, with hypothesis state machines for the first two. `plugin` has the pytest fixtures,
-made by `factories` and `servers`. `generators` makes entry ids as ledgers have them and `workloads`
-whole streams of records; they need numpy only and serve the demo and the tools too.
+made by `factories` and `servers`. `generators` makes realistic entry ids and `workloads` streams of
+records; they need only numpy, and are used by the demo and the tools, too.
 
 `socket_cluster` has a `Cluster` whose bookies are reached over sockets. `stream_worlds` makes
-worlds of stream objects and their events. `crash` makes power losses (`crash_image` is what it
-remembers), `faults` failing calls and damaged files, `leaks` looks for files that were left open.
+worlds of stream objects and their events. `crash` simulates power losses (`crash_image` is their
+state), `faults` makes calls fail and damages files, `leaks` finds files that were left open.
 `zookeeper_server` runs a real ZooKeeper, `ensemble` one with bookies, each a process of its own.
 
-The suites need pytest, and the plugin is loaded in every run of it, so each module is loaded
-when it is asked for.
+The suites need pytest, and every pytest run loads the plugin, so modules are loaded on first use.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BookieClientSuite", "EntryIndexSuite", "StorageSuite", "assert_no_leaks"]
 
-if "pytest" in sys.modules:  # so that a failing assert in these modules shows its values
+if "pytest" in sys.modules:  # so that failing asserts in these modules show their values
     sys.modules["pytest"].register_assert_rewrite(
         "bkstore.testing.suites.bookie_client",
         "bkstore.testing.suites.index.machine",

@@ -1,4 +1,4 @@
-"""The contracts as tests: of the index in `index`, of ledger storage in `storage`, of clients of
-one bookie in `bookie_client`."""
+"""Contracts as tests: the index in `index`, ledger storage in `storage`, clients of a bookie in
+`bookie_client`."""
 
 __all__ = ["bookie_client", "index", "storage"]

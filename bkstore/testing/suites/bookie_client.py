@@ -1,6 +1,6 @@
-"""BookieClientSuite: the contract of `BookieClient` as tests that any client of a bookie can run.
+"""BookieClientSuite: the contract of `BookieClient` as tests for any client of a bookie.
 
-Subclass it in a test module and say how a bookie is served, and pytest collects the rest:
+Subclass it in a test module and define how a bookie is served; pytest collects the tests:
 
     class TestMine(BookieClientSuite):
         def serve(self, path):
@@ -41,20 +41,20 @@ _CODER = Coder("CRC32C", "pw")
 
 
 class ServedBookie(Protocol):
-    """A bookie that a test has for itself, new, and a client of it."""
+    """A new bookie for one test, and a client of it."""
 
     client: BookieClient
 
     def stop(self) -> None:
-        """End the bookie's service; what it has stays."""
+        """Stop serving the bookie, which keeps its data."""
         ...
 
     def start(self) -> None:
-        """Serve it again, at the same address."""
+        """Serve it again at the same address."""
         ...
 
     def close(self) -> None:
-        """End the client and the bookie."""
+        """Close the client and the bookie."""
         ...
 
 
@@ -71,42 +71,41 @@ def _batch(first: int, count: int, ledger: LedgerLike = 7, size: int = 20) -> Re
 class BookieClientSuite:
     """The contract of a bookie's client, over a real bookie; subclass it with `serve`.
 
-    `scopes` says whether it can name ledgers of other scopes, `batches` whether it reads
-    batches.
+    `scopes`: whether it supports ledgers of scopes other than 0; `batches`: batch reads.
     """
 
     scopes = True
     batches = True
 
     def serve(self, path: Path) -> ServedBookie:
-        """Return a new bookie with its files below `path`, served, and a client of it."""
+        """Return a new, served bookie with its files below `path`, and a client of it."""
         pytest.fail(f"{type(self).__name__} does not say how its bookie is served (serve)")
 
     @pytest.fixture
     def served(self, tmp_path: Path) -> Iterator[ServedBookie]:
-        """Serve a bookie; ends after the test."""
-        home = self.serve(tmp_path)
+        """Yield a served bookie; close it after the test."""
+        bookie = self.serve(tmp_path)
         try:
-            yield home
+            yield bookie
         finally:
-            home.close()
+            bookie.close()
 
     @pytest.fixture
     def client(self, served: ServedBookie) -> BookieClient:
-        """A client of a new bookie."""
+        """Return a client of a new bookie."""
         return served.client
 
     # -- adds and reads
 
     def test_keeps_to_the_protocols(self, client: BookieClient) -> None:
-        """It has all calls, takes batches, and says a bookie's id."""
+        """The client has all calls, `add_batch` and a bookie id."""
         assert isinstance(client, BookieClient)
         assert isinstance(client, TakesMany)
         assert isinstance(client.bookie_id, str)
         assert client.batch_reads is self.batches
 
     def test_the_first_add_makes_the_ledger(self, client: BookieClient) -> None:
-        """A ledger is there from its first add on, with the key of that."""
+        """A ledger exists from its first add on, with the master key of that add."""
         with pytest.raises(NoSuchLedger):
             client.read_entry(7, 0)
 
@@ -118,10 +117,10 @@ class BookieClientSuite:
             client.read_entry(7, 4)
 
     def test_entries_in_any_order(self, client: BookieClient) -> None:
-        """Entries come back byte for byte; -1 reads the one with the highest id."""
+        """Entries are read byte for byte as added; -1 reads the one with the highest id."""
         records = {entry: _record(entry, bytes(entry)) for entry in (5, 0, 300, 7)}
-        for each in records.values():
-            client.add_entry(each, KEY)
+        for record in records.values():
+            client.add_entry(record, KEY)
 
         assert records == {entry: client.read_entry(7, entry) for entry in records}
         assert records[300] == client.read_entry(7, -1)
@@ -129,14 +128,14 @@ class BookieClientSuite:
             client.read_entry(7, 6)
 
     def test_large_records(self, client: BookieClient) -> None:
-        """Records of some megabytes travel whole."""
+        """Records of several megabytes are added and read whole."""
         large = _record(0, bytes(range(256)) * 16000)
         client.add_entry(large, KEY)
 
         assert large == client.read_entry(7, 0)
 
     def test_batches_of_adds(self, client: BookieClient) -> None:
-        """`add_batch` stores all of its records, large numbers of them too."""
+        """`add_batch` stores all of its records, even thousands."""
         assert isinstance(client, TakesMany)
         batch = _batch(0, 3000)
         client.add_batch(batch, KEY)
@@ -147,7 +146,7 @@ class BookieClientSuite:
             assert bytes(batch[entry]) == client.read_entry(7, entry)
 
     def test_a_batch_of_adds_that_is_refused(self, client: BookieClient) -> None:
-        """The error is that of a single add, and says how many are stored for certain."""
+        """The error is that of a single add, and has the number of records certainly stored."""
         assert isinstance(client, TakesMany)
         client.add_batch(_batch(0, 10), KEY)
         with pytest.raises(UnauthorizedAccess) as caught:
@@ -157,19 +156,19 @@ class BookieClientSuite:
         assert Availability.from_entries(range(10)) == client.availability(7)
 
     def test_adds_without_sync(self, client: BookieClient) -> None:
-        """They can be read at once, and `force` makes them durable."""
+        """Adds without sync can be read at once; `force` makes them durable."""
         client.add_entry(_record(0), KEY, sync=False)
         client.add_entry(_record(1), KEY, sync=False)
 
         assert _record(1) == client.read_entry(7, 1)
 
         client.force(7)
-        client.force(8)  # of an unknown ledger there is nothing to do
+        client.force(8)  # does nothing for an unknown ledger
 
     # -- fencing
 
     def test_fencing(self, client: BookieClient) -> None:
-        """A fenced ledger takes recovery adds only, and is read as before."""
+        """A fenced ledger accepts recovery adds only, and is read as before."""
         client.add_entry(_record(0), KEY)
 
         assert _record(0) == client.read_entry(7, -1, fence=True, master_key=KEY)
@@ -183,7 +182,7 @@ class BookieClientSuite:
         assert _record(1) == client.read_entry(7, -1, fence=True, master_key=KEY)
 
     def test_fencing_needs_the_key(self, client: BookieClient) -> None:
-        """Without a key nothing is asked; with a wrong one nothing is fenced."""
+        """A fencing read without a key or with a wrong one raises, and does not fence."""
         client.add_entry(_record(0), KEY)
         with pytest.raises(InvalidArgument):
             client.read_entry(7, 0, fence=True)
@@ -193,7 +192,7 @@ class BookieClientSuite:
         assert 1 == client.add_entry(_record(1), KEY)
 
     def test_a_missing_entry_is_fenced_too(self, client: BookieClient) -> None:
-        """A fencing read fences before it looks: also an unknown ledger, which it makes."""
+        """A fencing read of a missing entry fences, too; an unknown ledger is created fenced."""
         client.add_entry(_record(0), KEY)
         with pytest.raises(NoSuchEntry):
             client.read_entry(7, 9, fence=True, master_key=KEY)
@@ -204,7 +203,7 @@ class BookieClientSuite:
                 client.add_entry(_record(1, ledger=ledger), KEY)
 
     def test_a_batch_read_fences(self, client: BookieClient) -> None:
-        """So does a batch read that is asked to."""
+        """A batch read fences if asked to."""
         if not self.batches:
             pytest.skip("no batch reads")
         client.add_entry(_record(0), KEY)
@@ -218,11 +217,11 @@ class BookieClientSuite:
     # -- batch reads
 
     def test_batch_reads(self, client: BookieClient) -> None:
-        """Consecutive entries from the first on, up to a gap, a count or a size (BP-62)."""
+        """A batch read returns consecutive entries up to a gap, a count or a size (BP-62)."""
         assert isinstance(client, TakesMany)
         records = {entry: _record(entry, bytes(10)) for entry in (0, 1, 2, 3, 5, 6)}
-        for each in records.values():
-            client.add_entry(each, KEY)
+        for record in records.values():
+            client.add_entry(record, KEY)
         if not self.batches:
             with pytest.raises(IllegalOperation):
                 client.read_entries(7, 0)
@@ -253,21 +252,21 @@ class BookieClientSuite:
             client.read_entries(7, 0, -1)
 
     def test_a_batch_as_large_as_a_frame(self, client: BookieClient) -> None:
-        """Without limits an answer has what a frame of 5 MiB takes."""
+        """Without limits a batch read returns as many entries as fit in a frame of 5 MiB."""
         if not self.batches:
             pytest.skip("no batch reads")
         batch = _batch(0, 70, size=100_000)
         assert isinstance(client, TakesMany)
         client.add_batch(batch, KEY)
-        found = client.read_entries(7, 0)
+        answer = client.read_entries(7, 0)
 
-        assert (5 << 20) // (int(batch.sizes[0]) + 4) == len(found)
-        assert batch.first(len(found)).records() == found.records()
+        assert (5 << 20) // (int(batch.sizes[0]) + 4) == len(answer)
+        assert batch.first(len(answer)).records() == answer.records()
 
     # -- LAC
 
     def test_lac(self, client: BookieClient) -> None:
-        """The last record and the explicit LAC, as far as the bookie knows them."""
+        """`read_lac` returns the last record and the explicit LAC, which only the key writes."""
         with pytest.raises(NoSuchEntry):
             client.read_lac(7)
         client.add_entry(_record(0), KEY)
@@ -289,10 +288,10 @@ class BookieClientSuite:
 
         assert LastConfirmed(lower, _record(1)) == client.read_lac(7)
 
-    # -- which entries
+    # -- availability
 
     def test_availability(self, client: BookieClient) -> None:
-        """The entries that are here, of one ledger or of many; unknown ones are an error."""
+        """Availability is that of the added entries, for one ledger or many; unknown ones raise."""
         for entry in (0, 2, 4, 9):
             client.add_entry(_record(entry), KEY)
         for entry in range(5):
@@ -304,20 +303,20 @@ class BookieClientSuite:
         with pytest.raises(NoSuchLedger):
             client.availability(8)
 
-        many: Any = getattr(client, "availability_many", None)
-        if many is not None:
+        list_many: Any = getattr(client, "availability_many", None)
+        if list_many is not None:
             errors: dict[LedgerId, BkstoreError] = {}
-            found = {name.ledger: listed for name, listed in many([9, 8, 7], errors)}
+            answers = {ledger_id.ledger: value for ledger_id, value in list_many([9, 8, 7], errors)}
 
-            assert expected == found
+            assert expected == answers
             assert [(LedgerId(0, 8), NoSuchLedger)] == [
-                (name, type(error)) for name, error in errors.items()
+                (ledger_id, type(error)) for ledger_id, error in errors.items()
             ]
 
     # -- scopes
 
     def test_scopes(self, client: BookieClient) -> None:
-        """A ledger of another scope is another ledger; or every call refuses it."""
+        """A ledger of another scope is a separate ledger, or every call refuses it."""
         record = _record(3, ledger=SCOPED)
         if not self.scopes:
             for call in (
@@ -346,18 +345,18 @@ class BookieClientSuite:
     # -- threads and failures
 
     def test_threads(self, client: BookieClient) -> None:
-        """Calls of several threads do not disturb each other."""
-        wrong: list[object] = []
+        """Calls from several threads do not disturb each other."""
+        failures: list[object] = []
 
         def work(ledger: int) -> None:
             try:
                 for entry in range(30):
                     client.add_entry(_record(entry, b"%d" % ledger, ledger), KEY)
-                    found = client.read_entry(ledger, entry)
-                    if found != _record(entry, b"%d" % ledger, ledger):
-                        wrong.append(found)
+                    record = client.read_entry(ledger, entry)
+                    if record != _record(entry, b"%d" % ledger, ledger):
+                        failures.append(record)
             except BaseException as error:  # noqa: BLE001
-                wrong.append(error)
+                failures.append(error)
 
         threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
         for thread in threads:
@@ -365,11 +364,11 @@ class BookieClientSuite:
         for thread in threads:
             thread.join(60)
 
-        assert [] == wrong
+        assert [] == failures
         assert [30] * 6 == [len(client.availability(ledger)) for ledger in range(6)]
 
     def test_a_bookie_that_is_down(self, served: ServedBookie) -> None:
-        """Every call raises `BookieUnavailable`; once it is back all is as before."""
+        """Calls raise `BookieUnavailable` while the bookie is down, and work again afterwards."""
         client = served.client
         client.add_entry(_record(0), KEY)
         served.stop()

@@ -1,4 +1,4 @@
-"""Rules about keeping: what a reopen finds, reading only, flush and close.
+"""Rules about durability: reopening, read-only indexes, flush and close.
 
 One part of `bkstore.testing.EntryIndexSuite`.
 """
@@ -27,8 +27,8 @@ from bkstore.testing.suites.index.base import (
 )
 
 
-def _calls(index: EntryIndex) -> list[Callable[[], object]]:
-    """Return calls of everything that asks about ledgers and entries, or changes them."""
+def _list_calls(index: EntryIndex) -> list[Callable[[], object]]:
+    """Return calls of everything that reads or changes ledgers and entries."""
     return [
         index.ledgers,
         lambda: index.ledgers(1),
@@ -56,12 +56,12 @@ def _calls(index: EntryIndex) -> list[Callable[[], object]]:
 
 
 class KeepingRules(SuiteBase):
-    """What holds over the life of an index."""
+    """Rules for the life cycle of an index."""
 
     # -- durability and life cycle
 
     def test_capabilities(self, index: EntryIndex, path: Path) -> None:
-        """A backend says what it is and can do, and a durable one can be reopened."""
+        """The attributes of a backend are valid, and a durable one can be reopened."""
         assert index.writable
         assert index.layout
         assert isinstance(index.layout, str)
@@ -77,18 +77,18 @@ class KeepingRules(SuiteBase):
                 assert index.layout == reopened.layout
 
     def test_close_keeps_everything(self, index: EntryIndex, path: Path) -> None:
-        """What was put is there after a close without a flush: rows, states, scopes."""
+        """Rows and states of all scopes are kept by a close without a flush."""
         states, rows = {}, {}
-        names = [
+        ledgers = [
             *LEDGERS,
             *BOUNDARIES,
             *(LedgerId(1, number) for number in WIDE_BOUNDARIES if number != 7),
         ]
-        for at, ledger in enumerate(map(LedgerId.of, names)):
-            ids = generators.sparse(20, 3000, at)
-            rows[ledger] = dict(zip(ids.tolist(), (ids + at + 1).tolist()))
-            states[ledger] = STATES[at % len(STATES)]
-            index.put_many(ledger, ids, ids + at + 1)
+        for i, ledger in enumerate(map(LedgerId.of, ledgers)):
+            ids = generators.sparse(20, 3000, i)
+            rows[ledger] = dict(zip(ids.tolist(), (ids + i + 1).tolist()))
+            states[ledger] = STATES[i % len(STATES)]
+            index.put_many(ledger, ids, ids + i + 1)
             index.set_state(ledger, states[ledger])
         with self.again(index, path) as reopened:
             assert sorted(rows) == reopened.ledgers()
@@ -103,8 +103,8 @@ class KeepingRules(SuiteBase):
             assert sum(map(len, rows.values())) == len(scanned(reopened.scan()))
 
     def test_write_after_reopen(self, index: EntryIndex, path: Path) -> None:
-        """A second writing session goes on where the first ended; `duplicates` holds across."""
-        kept = {"first": 6, "last": 8}[index.duplicates]
+        """A second writing session continues the first; `duplicates` holds across both."""
+        location_of_1024 = {"first": 6, "last": 8}[index.duplicates]
         for ledger in LEDGERS:
             index.put_many(ledger, [0, 1024], [5, 6])
             index.set_state(ledger, STATES[2])
@@ -114,16 +114,16 @@ class KeepingRules(SuiteBase):
             for ledger in LEDGERS:
                 second.put_many(ledger, [1, 1024, 5000], [7, 8, 9])
 
-                assert {0: 5, 1: 7, 1024: kept, 5000: 9} == rows_of(second, ledger)
+                assert {0: 5, 1: 7, 1024: location_of_1024, 5000: 9} == rows_of(second, ledger)
                 assert STATES[2] == second.state(ledger)
             second.delete(LEDGERS[0])
             third = self.again(second, path)
         with third:
             assert sorted(map(LedgerId.of, LEDGERS[1:])) == third.ledgers()
-            assert {0: 5, 1: 7, 1024: kept, 5000: 9} == rows_of(third, LEDGERS[1])
+            assert {0: 5, 1: 7, 1024: location_of_1024, 5000: 9} == rows_of(third, LEDGERS[1])
 
     def test_read_only(self, index: EntryIndex, path: Path) -> None:
-        """An index reopened for reading refuses every write and stays as it is."""
+        """An index reopened read-only refuses every write and stays unchanged."""
         for ledger in LEDGERS:
             index.put(ledger, 0, 5)
         with self.again(index, path) as reopened:
@@ -141,7 +141,7 @@ class KeepingRules(SuiteBase):
             assert [{0: 5}] * len(LEDGERS) == [rows_of(reopened, ledger) for ledger in LEDGERS]
 
     def test_reading_writes_nothing(self, index: EntryIndex, path: Path) -> None:
-        """Opening an index for reading, and reading it, changes no file and makes none."""
+        """Opening an index read-only and reading it neither changes nor makes files."""
         for ledger in LEDGERS:
             index.put_many(ledger, [0, 2000], [5, 6])
         index.close()
@@ -158,7 +158,7 @@ class KeepingRules(SuiteBase):
         assert before == files_of(path)
 
     def test_flush_twice(self, index: EntryIndex) -> None:
-        """`flush` may be called at any time, on an empty index and twice as well."""
+        """`flush` may be called at any time, on an empty index and twice, too."""
         index.flush()
         index.put(7, 0, 5)
         index.flush()
@@ -168,7 +168,7 @@ class KeepingRules(SuiteBase):
         assert {0: 5, 1: 6} == rows_of(index, 7)
 
     def test_close_twice(self, path: Path) -> None:
-        """`close` is idempotent, also after the context manager; nor does a `flush` do a thing."""
+        """`close` is idempotent, even after the context manager; a later `flush` does nothing."""
         with self.make_index(path) as index:
             index.put(7, 0, 5)
             index.close()
@@ -177,19 +177,19 @@ class KeepingRules(SuiteBase):
         index.close()
 
     def test_closed_index_does_not_answer(self, index: EntryIndex, path: Path) -> None:
-        """A closed index raises `IllegalOperation`: an empty answer would be a lie."""
+        """A closed index raises `IllegalOperation` rather than return an empty result."""
         index.put(7, 0, 5)
         index.close()
         reopened = self.reopen(path)
         if reopened is not None:
             reopened.close()
         for closed in filter(None, (index, reopened)):
-            for call in _calls(closed):
+            for call in _list_calls(closed):
                 with pytest.raises(IllegalOperation):
                     call()
 
     def test_context_manager(self, path: Path) -> None:
-        """Entering gives the index itself; an exception passes, and the index is closed."""
+        """Entering returns the index itself; an exception propagates, and the index is closed."""
         index = self.make_index(path)
 
         def fail() -> None:

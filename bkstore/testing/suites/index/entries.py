@@ -1,4 +1,4 @@
-"""Rules about entries: what is not there, putting, reading, ranges, boundaries.
+"""Rules for entries: missing ones, writing, reading, ranges, boundaries.
 
 One part of `bkstore.testing.EntryIndexSuite`.
 """
@@ -19,7 +19,7 @@ from bkstore.index.api import EntryIndex, LedgerLike, LedgerState
 from bkstore.testing import generators
 from bkstore.testing.suites.index.base import LEDGERS, SuiteBase, rows_of, scanned
 
-_BOUNDS: tuple[tuple[int, int | None, list[int]], ...] = (
+_RANGES: tuple[tuple[int, int | None, list[int]], ...] = (
     (0, None, [0, 5, 6, 1023, 1024, 3000]),
     (5, 6, [5, 6]),
     (1, 4, []),
@@ -42,7 +42,7 @@ _BOUNDS: tuple[tuple[int, int | None, list[int]], ...] = (
     (0, -(2**70), []),
     (2**63 - 1, 2**63 - 1, []),
 )
-"""First and last of a range, and which of 0, 5, 6, 1023, 1024, 3000 lie in it."""
+"""The first and last id of a range, and the ids among 0, 5, 6, 1023, 1024, 3000 in it."""
 
 _INVALID_PUTS: dict[str, tuple[object, object]] = {
     "location 0": ([1], [0]),
@@ -77,12 +77,12 @@ _INVALID_PUTS: dict[str, tuple[object, object]] = {
 }
 
 
-_NO_IDS: tuple[Any, ...] = (True, False, 1.0, 1.5, "1", b"1", None, np.True_, np.float64(1), [1])
-"""What is no id, though some of it is equal to a number."""
+_NON_IDS: tuple[Any, ...] = (True, False, 1.0, 1.5, "1", b"1", None, np.True_, np.float64(1), [1])
+"""Values that are no ids, although some are equal to a number."""
 
 
 class Whole:
-    """A whole number of another library."""
+    """An integer type of another library."""
 
     def __init__(self, value: int) -> None:
         self._value = value
@@ -92,12 +92,12 @@ class Whole:
 
 
 class EntryRules(SuiteBase):
-    """What holds for the entries of a ledger."""
+    """Rules for the entries of a ledger."""
 
-    # -- what is not there
+    # -- unknown ledgers
 
     def test_fresh_index_is_empty(self, index: EntryIndex) -> None:
-        """A new index knows no ledger, has no row and nothing to complain about."""
+        """A new index has no ledgers, no rows and no findings."""
         assert [] == index.ledgers()
         assert [] == index.ledgers(0)
         assert [] == index.ledgers(1)
@@ -106,7 +106,7 @@ class EntryRules(SuiteBase):
 
     @pytest.mark.parametrize("ledger", LEDGERS, ids=str)
     def test_unknown_ledger_lists_as_empty(self, index: EntryIndex, ledger: LedgerLike) -> None:
-        """Every listing of an unknown ledger is empty, and asking does not make it known."""
+        """Every listing of an unknown ledger is empty, and does not make it known."""
         entries, locations = index.items(ledger)
 
         assert [] == index.entries(ledger).tolist() == entries.tolist() == locations.tolist()
@@ -120,7 +120,7 @@ class EntryRules(SuiteBase):
 
     @pytest.mark.parametrize("ledger", LEDGERS, ids=str)
     def test_state_of_unknown_ledger(self, index: EntryIndex, ledger: LedgerLike) -> None:
-        """Asking for the state of an unknown ledger raises `NoSuchLedger`."""
+        """`state` raises `NoSuchLedger` for an unknown ledger."""
         with pytest.raises(NoSuchLedger):
             index.state(ledger)
 
@@ -128,7 +128,7 @@ class EntryRules(SuiteBase):
 
     @pytest.mark.parametrize("ledger", LEDGERS, ids=str)
     def test_put_one(self, index: EntryIndex, ledger: LedgerLike) -> None:
-        """A location put by `put` is what every read answers, and only for its entry."""
+        """Every read returns the location written by `put`, for its entry only."""
         index.put(ledger, 3, 1028)
 
         assert 1028 == index.get(ledger, 3)
@@ -151,7 +151,7 @@ class EntryRules(SuiteBase):
     def test_get_many_answers_in_the_order_asked(
         self, index: EntryIndex, ledger: LedgerLike
     ) -> None:
-        """`get_many` gives a location an id asked for, 0 where absent, repeats repeated."""
+        """`get_many` returns a location per id, in order, 0 for a missing entry; ids may repeat."""
         index.put_many(ledger, [0, 2, 3000], [5, 6, 7])
 
         assert [7, 0, 5, 6, 5, 0] == index.get_many(ledger, [3000, 1, 0, 2, 0, 2999]).tolist()
@@ -161,11 +161,11 @@ class EntryRules(SuiteBase):
         assert np.int64 == index.get_many(ledger, [0]).dtype
 
     def test_bounds_are_inclusive(self, index: EntryIndex) -> None:
-        """`entries` and `items` take an inclusive range; None means to the end."""
+        """`entries` and `items` take an inclusive range; None as its last is the end."""
         rows = {0: 1, 5: 2, 6: 3, 1023: 4, 1024: 5, 3000: 6}
         for ledger in LEDGERS:
             index.put_many(ledger, list(rows), list(rows.values()))
-            for first, last, expected in _BOUNDS:
+            for first, last, expected in _RANGES:
                 entries, locations = index.items(ledger, first, last)
 
                 assert expected == index.entries(ledger, first, last).tolist(), (first, last)
@@ -173,15 +173,15 @@ class EntryRules(SuiteBase):
                 assert [rows[entry] for entry in expected] == locations.tolist()
 
     def test_duplicates_within_a_batch(self, index: EntryIndex) -> None:
-        """Of equal entries in one `put_many`, the one that `duplicates` names stays."""
+        """Of equal entries in one `put_many`, the one given by `duplicates` is kept."""
         for ledger in LEDGERS:
             index.put_many(ledger, [4, 2, 4, 2, 4], [10, 20, 30, 40, 50])
 
-            kept = {"first": {2: 20, 4: 10}, "last": {2: 40, 4: 50}}
-            assert kept[index.duplicates] == rows_of(index, ledger)
+            expected = {"first": {2: 20, 4: 10}, "last": {2: 40, 4: 50}}
+            assert expected[index.duplicates] == rows_of(index, ledger)
 
     def test_duplicates_across_puts(self, index: EntryIndex) -> None:
-        """The same rule holds between `put` and `put_many`, in either order."""
+        """`duplicates` also holds across `put` and `put_many`, in either order."""
         for ledger in LEDGERS:
             index.put(ledger, 1, 10)
             index.put_many(ledger, [1, 2], [20, 30])
@@ -189,11 +189,11 @@ class EntryRules(SuiteBase):
             index.put_many(ledger, [3, 1], [50, 60])
             index.put(ledger, 3, 70)
 
-            kept = {"first": {1: 10, 2: 30, 3: 50}, "last": {1: 60, 2: 40, 3: 70}}
-            assert kept[index.duplicates] == rows_of(index, ledger)
+            expected = {"first": {1: 10, 2: 30, 3: 50}, "last": {1: 60, 2: 40, 3: 70}}
+            assert expected[index.duplicates] == rows_of(index, ledger)
 
     def test_duplicates_after_a_read(self, index: EntryIndex) -> None:
-        """Reading in between does not change who wins."""
+        """A read between two puts does not change which one is kept."""
         index.put(7, 1, 10)
 
         assert 10 == index.get(7, 1)
@@ -226,7 +226,7 @@ class EntryRules(SuiteBase):
         assert [10, 0, 50] == index.get_many(7, shape([1, 2, 5])).tolist()  # type: ignore[arg-type]
 
     def test_arguments_are_not_kept(self, index: EntryIndex) -> None:
-        """Arrays handed in may be changed afterwards, and are left as they were."""
+        """Array arguments are not changed, and may be changed afterwards."""
         entries, locations = np.array([3, 1, 2]), np.array([30, 10, 20])
         index.put_many(7, entries, locations)
 
@@ -238,7 +238,7 @@ class EntryRules(SuiteBase):
         assert {1: 10, 2: 20, 3: 30} == rows_of(index, 7)
 
     def test_answers_do_not_change_later(self, index: EntryIndex) -> None:
-        """An array answered stays as it is when the index goes on."""
+        """A returned array does not change with later writes."""
         index.put_many(7, [1, 2], [10, 20])
         entries, (_, locations) = index.entries(7), index.items(7)
         index.put_many(7, [0, 3], [5, 30])
@@ -248,7 +248,7 @@ class EntryRules(SuiteBase):
         assert [10, 20] == locations.tolist()
 
     def test_empty_put_makes_known(self, index: EntryIndex) -> None:
-        """`put_many` of nothing still makes the ledger known."""
+        """`put_many` without entries makes the ledger known."""
         for ledger in LEDGERS:
             index.put_many(ledger, [], [])
 
@@ -264,7 +264,7 @@ class EntryRules(SuiteBase):
             assert LedgerState() == index.state(ledger)
 
     def test_invalid_put_stores_nothing(self, index: EntryIndex) -> None:
-        """`put_many` refuses what it cannot take before anything is stored or made known."""
+        """`put_many` refuses invalid arguments, and stores nothing and makes no ledger known."""
         index.put(8, 1, 10)
         for case, (entries, locations) in _INVALID_PUTS.items():
             for ledger in (7, 8, LedgerId(1, 7)):
@@ -278,8 +278,8 @@ class EntryRules(SuiteBase):
     def test_invalid_single_put(self, index: EntryIndex) -> None:
         """`put` refuses the same values as `put_many`, and stores nothing."""
         pairs = [(1, 0), (1, -1), (1, 2**63), (-1, 5), (2**63 - 1, 5), (2**64, 5)]
-        for odd in _NO_IDS:
-            pairs += [(odd, 5), (1, odd)]
+        for invalid in _NON_IDS:
+            pairs += [(invalid, 5), (1, invalid)]
         for ledger in (7, LedgerId(1, 7)):
             for entry, location in pairs:
                 with pytest.raises(InvalidArgument):
@@ -288,17 +288,17 @@ class EntryRules(SuiteBase):
         assert [] == index.ledgers()
 
     def test_invalid_questions(self, index: EntryIndex) -> None:
-        """Entry ids outside 0..2^63-2 cannot be asked for."""
+        """Reads refuse entry ids outside of 0..2^63-2."""
         index.put(7, 0, 5)
         for ledger in (7, 8):
-            for entry in (-1, 2**63 - 1, *_NO_IDS):
+            for entry in (-1, 2**63 - 1, *_NON_IDS):
                 with pytest.raises(InvalidArgument):
                     index.get(ledger, entry)
                 with pytest.raises(InvalidArgument):
                     index.get_many(ledger, [0, entry])
 
     def test_invalid_ledgers(self, index: EntryIndex) -> None:
-        """Scope 0 holds ledgers 0..2^63-1; anything else is no ledger id."""
+        """Scope 0 has the ledgers 0..2^63-1; other values are no ledger ids."""
         calls: list[Callable[[LedgerLike], object]] = [
             index.entries,
             index.items,
@@ -306,14 +306,14 @@ class EntryRules(SuiteBase):
             index.last_entry,
             index.state,
             index.delete,
-            lambda name: index.get(name, 0),
-            lambda name: index.get_many(name, [0]),
-            lambda name: index.put(name, 0, 5),
-            lambda name: index.put_many(name, [0], [5]),
-            lambda name: index.set_state(name, LedgerState()),
+            lambda ledger_id: index.get(ledger_id, 0),
+            lambda ledger_id: index.get_many(ledger_id, [0]),
+            lambda ledger_id: index.put(ledger_id, 0, 5),
+            lambda ledger_id: index.put_many(ledger_id, [0], [5]),
+            lambda ledger_id: index.set_state(ledger_id, LedgerState()),
         ]
-        index.put(1, 0, 5)  # which True and 1.0 are equal to
-        for ledger in (-1, 2**63, 2**64, -(2**63), "7", 7.0, (0, 7), *_NO_IDS):
+        index.put(1, 0, 5)  # equal to True and 1.0
+        for ledger in (-1, 2**63, 2**64, -(2**63), "7", 7.0, (0, 7), *_NON_IDS):
             for call in calls:
                 with pytest.raises(InvalidArgument):
                     call(ledger)
@@ -322,27 +322,27 @@ class EntryRules(SuiteBase):
         assert {0: 5} == rows_of(index, 1)
 
     def test_invalid_scopes_and_bounds(self, index: EntryIndex) -> None:
-        """A scope is an unsigned number, the ends of a range are integers of any size."""
+        """A scope is an unsigned 64-bit integer; the ends of a range are any integers."""
         index.put(1, 1, 5)
-        for odd in (2**64, -(2**63) - 1, *_NO_IDS):
-            if odd is not None:
+        for invalid in (2**64, -(2**63) - 1, *_NON_IDS):
+            if invalid is not None:
                 with pytest.raises(InvalidArgument):
-                    index.ledgers(odd)
-        for odd in _NO_IDS:
+                    index.ledgers(invalid)
+        for invalid in _NON_IDS:
             for ledger in (1, 2):
                 with pytest.raises(InvalidArgument):
-                    index.entries(ledger, odd)
+                    index.entries(ledger, invalid)
                 with pytest.raises(InvalidArgument):
-                    index.items(ledger, odd)
-                if odd is not None:
+                    index.items(ledger, invalid)
+                if invalid is not None:
                     with pytest.raises(InvalidArgument):
-                        index.entries(ledger, 0, odd)
+                        index.entries(ledger, 0, invalid)
                     with pytest.raises(InvalidArgument):
-                        index.items(ledger, 0, odd)
+                        index.items(ledger, 0, invalid)
 
     @pytest.mark.parametrize("kind", [np.int64, np.uint8, Whole], ids=lambda kind: kind.__name__)
     def test_integers_of_other_kinds(self, index: EntryIndex, kind: Any) -> None:
-        """numpy integers, and whatever else has ``__index__``, are ids like ints."""
+        """numpy integers, and other types with ``__index__``, are valid ids."""
         index.put(kind(7), kind(3), kind(9))
         index.put_many(kind(7), [kind(4), 5], [kind(10), 11])
         index.put_many(LedgerId(kind(1), kind(7)), [kind(0)], [kind(12)])
@@ -354,10 +354,10 @@ class EntryRules(SuiteBase):
         assert [LedgerId(1, 7)] == index.ledgers(kind(1))
         assert [LedgerId(0, 7), LedgerId(1, 7)] == index.ledgers()
 
-    # -- derived answers
+    # -- last entry and availability
 
     def test_last_entry(self, index: EntryIndex) -> None:
-        """`last_entry` is the highest id, in whatever order the entries came."""
+        """`last_entry` is the highest id, in whatever order entries were put."""
         for ledger in LEDGERS:
             highest = -1
             for entry in (1024, 3, 2047, 2048, 0, 5000, 4999):
@@ -368,37 +368,37 @@ class EntryRules(SuiteBase):
 
     @pytest.mark.parametrize("shape", sorted(generators.SHAPES))
     def test_availability(self, index: EntryIndex, shape: str) -> None:
-        """`availability` says the set that was put, in the form `from_entries` gives it."""
+        """`availability` is the set of entries put, in the canonical form of `from_entries`."""
         ids = generators.shaped(shape, 5000, seed=11)
-        places = generators.locations(ids.size, seed=11)
+        locations = generators.locations(ids.size, seed=11)
         distinct = sorted(set(ids.tolist()))
         for ledger in LEDGERS:
-            index.put_many(ledger, ids, places)
-            answer = index.availability(ledger)
+            index.put_many(ledger, ids, locations)
+            availability = index.availability(ledger)
 
             assert distinct == index.entries(ledger).tolist()
-            assert distinct == answer.entries().tolist()
-            assert Availability.from_entries(index.entries(ledger)) == answer
-            assert Availability.from_entries(distinct).to_bytes() == answer.to_bytes()
+            assert distinct == availability.entries().tolist()
+            assert Availability.from_entries(index.entries(ledger)) == availability
+            assert Availability.from_entries(distinct).to_bytes() == availability.to_bytes()
 
     def test_many_entries(self, index: EntryIndex) -> None:
-        """Answers hold past the sizes at which a backend reads and writes in pieces."""
+        """Reads are right beyond the sizes at which a backend reads and writes in chunks."""
         ids = generators.striped(300_000, 1, 3, 2)
         ids = ids[(ids < 100_000) | (ids > 260_000)]
-        places = generators.locations(ids.size, log_bytes=1 << 22)
+        locations = generators.locations(ids.size, log_bytes=1 << 22)
         order = np.random.default_rng(5).permutation(ids.size)
-        index.put_many(7, ids[order], places[order])
+        index.put_many(7, ids[order], locations[order])
         rng = np.random.default_rng(6)
-        asked = rng.integers(0, 310_000, 1000)
-        model = dict(zip(ids.tolist(), places.tolist()))
+        sample_ids = rng.integers(0, 310_000, 1000)
+        model = dict(zip(ids.tolist(), locations.tolist()))
 
         assert ids.tolist() == index.entries(7).tolist()
-        assert places.tolist() == index.items(7)[1].tolist()
+        assert locations.tolist() == index.items(7)[1].tolist()
         assert Availability.from_entries(ids) == index.availability(7)
-        assert [model.get(entry, 0) for entry in asked.tolist()] == index.get_many(
-            7, asked
+        assert [model.get(entry, 0) for entry in sample_ids.tolist()] == index.get_many(
+            7, sample_ids
         ).tolist()
-        assert places[::7].tolist() == index.get_many(7, ids[::7]).tolist()
+        assert locations[::7].tolist() == index.get_many(7, ids[::7]).tolist()
         assert int(ids[-1]) == index.last_entry(7)
         assert [e for e in ids.tolist() if 65_530 <= e <= 65_540] == index.entries(
             7, 65_530, 65_540
@@ -408,7 +408,7 @@ class EntryRules(SuiteBase):
 
     @pytest.mark.parametrize("entry", [0, 511, 1022, 1023, 1024, 1025, 65535, 65536])
     def test_page_edges(self, index: EntryIndex, entry: int) -> None:
-        """An entry at the edge of a page, alone or with its neighbours, is found as itself."""
+        """An entry at the edge of a page is found, alone or with its neighbors."""
         for ledger in LEDGERS:
             index.put(ledger, entry, entry + 1)
 
@@ -423,7 +423,7 @@ class EntryRules(SuiteBase):
 
     @pytest.mark.parametrize("count", [1023, 1024, 1025, 65536, 65537])
     def test_full_pages(self, index: EntryIndex, count: int) -> None:
-        """A ledger that just fills, or just misses, a page or a block lists all its entries."""
+        """A ledger that just fills or just misses a page or block lists all its entries."""
         index.put_many(7, range(count), range(1, count + 1))
 
         assert count - 1 == index.last_entry(7)
@@ -434,7 +434,7 @@ class EntryRules(SuiteBase):
 
     @pytest.mark.parametrize("location", [1, 2**31, 2**32 + 1028, 2**63 - 1])
     def test_location_range(self, index: EntryIndex, location: int) -> None:
-        """Locations are kept whole up to 2^63-1."""
+        """Locations up to 2^63-1 are stored exactly."""
         for ledger in LEDGERS:
             index.put(ledger, 0, location)
 
@@ -443,7 +443,7 @@ class EntryRules(SuiteBase):
             assert {0: location} == rows_of(index, ledger)
 
     def test_highest_entry(self, index: EntryIndex, path: Path) -> None:
-        """The highest entry id works everywhere; where a backend has a limit, it says so."""
+        """The backend's highest entry id works in all calls; higher ones are refused."""
         top = self.highest_entry
         for ledger in LEDGERS:
             index.put_many(ledger, [top, 0, top - 1], [7, 5, 6])

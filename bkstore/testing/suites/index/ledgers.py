@@ -1,4 +1,4 @@
-"""Rules about ledgers: state, deleting, listing in unsigned order, scopes, scans.
+"""Rules for ledgers: state, deletion, unsigned order, scopes, scans.
 
 One part of `bkstore.testing.EntryIndexSuite`.
 """
@@ -29,13 +29,13 @@ from bkstore.testing.suites.index.base import (
 
 
 class LedgerRules(SuiteBase):
-    """What holds for ledgers and across them."""
+    """Rules for ledgers."""
 
     # -- state
 
     @pytest.mark.parametrize("state", STATES, ids=range(len(STATES)))
     def test_state_round_trip(self, index: EntryIndex, path: Path, state: LedgerState) -> None:
-        """Master key, fenced flag and explicit LAC come back, and after a reopen too."""
+        """Master key, fenced flag and explicit LAC are read as set, even after a reopen."""
         for ledger in LEDGERS:
             index.set_state(ledger, state)
 
@@ -48,7 +48,7 @@ class LedgerRules(SuiteBase):
             assert [state] * len(LEDGERS) == [reopened.state(ledger) for ledger in LEDGERS]
 
     def test_state_is_replaced(self, index: EntryIndex) -> None:
-        """`set_state` replaces the whole state: what the new one lacks is gone."""
+        """`set_state` replaces the whole state, and keeps nothing of the old one."""
         for ledger in LEDGERS:
             for state in (*reversed(STATES), *STATES):
                 index.set_state(ledger, state)
@@ -66,7 +66,7 @@ class LedgerRules(SuiteBase):
             assert STATES[-1] == index.state(ledger)
 
     def test_limbo(self, index: EntryIndex, path: Path) -> None:
-        """Limbo is kept where `supports_limbo`; else it is refused and nothing is stored."""
+        """Limbo is stored if the index `supports_limbo`; else it is refused."""
         limbo = LedgerState(b"k" * 20, limbo=True)
         for ledger in LEDGERS:
             if index.supports_limbo:
@@ -92,7 +92,7 @@ class LedgerRules(SuiteBase):
 
     @pytest.mark.parametrize("ledger", LEDGERS, ids=str)
     def test_delete_forgets(self, index: EntryIndex, ledger: LedgerLike) -> None:
-        """After `delete` the ledger is as unknown as if it had never been."""
+        """After `delete` a ledger is unknown, as if it had never existed."""
         index.put_many(ledger, [0, 1, 5000], [5, 6, 7])
         index.set_state(ledger, STATES[-1])
 
@@ -112,25 +112,25 @@ class LedgerRules(SuiteBase):
             index.state(ledger)
 
     def test_delete_takes_one_ledger_only(self, index: EntryIndex) -> None:
-        """Neighbours in number and in scope stay when a ledger goes."""
+        """Ledgers with neighboring numbers and scopes are kept."""
         ledgers = [
             LedgerId(scope, number)
             for scope in (0, 1, 2, 2**64 - 1)
             for number in (6, 7, 8, 7 + 256, 7 << 8)
         ]
-        for at, ledger in enumerate(ledgers):
-            index.put_many(ledger, [0, 1, 1024], [at + 1, at + 2, at + 3])
+        for i, ledger in enumerate(ledgers):
+            index.put_many(ledger, [0, 1, 1024], [i + 1, i + 2, i + 3])
         for gone in (LedgerId(0, 7), LedgerId(1, 7), LedgerId(2**64 - 1, 8)):
             index.delete(gone)
 
-        for at, ledger in enumerate(ledgers):
+        for i, ledger in enumerate(ledgers):
             deleted = ledger in {(0, 7), (1, 7), (2**64 - 1, 8)}
-            expected = {} if deleted else {0: at + 1, 1: at + 2, 1024: at + 3}
+            expected = {} if deleted else {0: i + 1, 1: i + 2, 1024: i + 3}
             assert expected == rows_of(index, ledger)
             assert deleted == (ledger not in index.ledgers())
 
     def test_delete_of_unknown_ledger(self, index: EntryIndex) -> None:
-        """Deleting an unknown ledger does nothing, twice too."""
+        """Deleting an unknown ledger does nothing, even twice."""
         index.put(8, 0, 5)
         for ledger in LEDGERS:
             index.delete(ledger)
@@ -140,7 +140,7 @@ class LedgerRules(SuiteBase):
         assert {0: 5} == rows_of(index, 8)
 
     def test_adding_again_after_delete(self, index: EntryIndex, path: Path) -> None:
-        """A ledger added again begins empty: no entry, key or flag of its first life is left."""
+        """A ledger added again after its deletion has no old entries, key or flags."""
         for ledger in LEDGERS:
             index.put_many(ledger, range(2000), range(1, 2001))
             index.set_state(ledger, STATES[-1])
@@ -157,7 +157,7 @@ class LedgerRules(SuiteBase):
                 assert LedgerState() == reopened.state(ledger)
 
     def test_delete_is_kept(self, index: EntryIndex, path: Path) -> None:
-        """A delete after a flush holds after a reopen."""
+        """A deletion after a flush lasts over a reopen."""
         for ledger in LEDGERS:
             index.put_many(ledger, [0, 1], [5, 6])
         index.flush()
@@ -171,7 +171,7 @@ class LedgerRules(SuiteBase):
 
     @pytest.mark.parametrize("batch", [0, -1, True, 1.0, 2.5, "8", None, float("nan")])
     def test_batch_that_is_none(self, index: EntryIndex, batch: Any) -> None:
-        """A scan takes a whole number of rows at a time, 1 or more, and says so at once."""
+        """A batch size that is no positive integer is refused at the first step of a scan."""
         index.put(7, 0, 5)
         index.put(LedgerId(1, 7), 0, 5)
         with pytest.raises(InvalidArgument, match="batch"):
@@ -180,7 +180,7 @@ class LedgerRules(SuiteBase):
             next(index.scan(batch, findings=[]), None)
 
     def test_batch_of_any_size(self, index: EntryIndex) -> None:
-        """More rows at a time than there are are all that there are."""
+        """A batch may be larger than the index; its size may be a numpy integer."""
         index.put_many(7, [0, 1], [5, 6])
         batches: tuple[Any, ...] = (np.int64(2), 2**62)
         for batch in batches:
@@ -188,18 +188,18 @@ class LedgerRules(SuiteBase):
 
     @pytest.mark.parametrize("batch", [1, 3, 1000, 1 << 18])
     def test_scan(self, index: EntryIndex, batch: int) -> None:
-        """A scan yields every row once, by directory, ledger and entry, in batches that fit.
+        """A scan yields every row once, ordered by directory, ledger and entry.
 
-        The batch size is a wish; but none is empty, and all five columns are equally long.
+        The batch size is a hint, but no batch is empty, and all columns are int64.
         """
         expected = {}
         for number, ledger in enumerate((*LEDGERS, 8, 9, 300, LedgerId(1, 2**63), LedgerId(2, 0))):
             ids = generators.sparse(40, 3000, number)
-            places = generators.locations(ids.size, number)
-            index.put_many(ledger, ids, places)
-            name = LedgerId.of(ledger)
-            for entry, location in zip(ids.tolist(), places.tolist()):
-                expected[name.scope, name.ledger, entry] = location
+            locations = generators.locations(ids.size, number)
+            index.put_many(ledger, ids, locations)
+            ledger_id = LedgerId.of(ledger)
+            for entry, location in zip(ids.tolist(), locations.tolist()):
+                expected[ledger_id.scope, ledger_id.ledger, entry] = location
         index.set_state(10, LedgerState(b"k"))
         batches = list(index.scan(batch))
         rows = scanned(iter(batches))
@@ -207,73 +207,73 @@ class LedgerRules(SuiteBase):
         assert sorted(rows) == rows
         assert expected == {row[1:4]: row[4] for row in rows}
         assert len(expected) == len(rows)
-        assert 0 < min(part.entry_id.size for part in batches)
-        assert {np.dtype(np.int64)} == {column.dtype for part in batches for column in part}
+        assert 0 < min(chunk.entry_id.size for chunk in batches)
+        assert {np.dtype(np.int64)} == {column.dtype for chunk in batches for column in chunk}
         assert len({row[:3] for row in rows}) == len({row[1:3] for row in rows})
 
     def test_scan_sums(self, index: EntryIndex) -> None:
-        """A scan has as many rows, and the same sums, as the ledgers' items together."""
+        """A scan has as many rows, and the same sums, as the items of all ledgers."""
         for number, shape in enumerate(sorted(generators.SHAPES)):
             ids = generators.shaped(shape, 2000, seed=number)
             for scope in (0, 3):
                 index.put_many(LedgerId(scope, number), ids, ids + 1)
-        parts = [index.items(ledger) for ledger in index.ledgers()]
-        scanned = list(index.scan(500))
+        pairs = [index.items(ledger) for ledger in index.ledgers()]
+        batches = list(index.scan(500))
 
-        assert sum(part[0].size for part in parts) == sum(b.entry_id.size for b in scanned)
-        assert sum(int(part[0].sum()) for part in parts) == sum(
-            int(b.entry_id.sum()) for b in scanned
+        assert sum(pair[0].size for pair in pairs) == sum(b.entry_id.size for b in batches)
+        assert sum(int(pair[0].sum()) for pair in pairs) == sum(
+            int(b.entry_id.sum()) for b in batches
         )
-        assert sum(int(part[1].sum()) for part in parts) == sum(
-            int(b.location.sum()) for b in scanned
+        assert sum(int(pair[1].sum()) for pair in pairs) == sum(
+            int(b.location.sum()) for b in batches
         )
 
     def test_scan_names_the_ledger(self, index: EntryIndex) -> None:
-        """`by_ledger` of a batch gives ledger ids back, the top bits of both halves too."""
-        for at, ledger in enumerate(LEDGERS):
-            index.put_many(ledger, [at, at + 5], [1, 2])
-        found = {
+        """`by_ledger` of a batch restores ledger ids, including the top bits of both halves."""
+        for i, ledger in enumerate(LEDGERS):
+            index.put_many(ledger, [i, i + 5], [1, 2])
+        rows = {
             ledger: entries.tolist()
             for batch in index.scan()
             for ledger, entries, _ in batch.by_ledger()
         }
 
-        assert {LedgerId.of(name): [at, at + 5] for at, name in enumerate(LEDGERS)} == found
+        assert {LedgerId.of(ledger): [i, i + 5] for i, ledger in enumerate(LEDGERS)} == rows
 
     # -- listing ledgers
 
     def test_ledgers_in_unsigned_order(self, index: EntryIndex) -> None:
-        """Ledgers are listed by scope, then number, both unsigned; equal ids stay apart."""
+        """Ledgers are listed by scope, then number, both unsigned."""
         ledgers = [LedgerId(0, number) for number in BOUNDARIES]
         ledgers += [LedgerId(s, n) for s in (1, 2**63, 2**64 - 1) for n in WIDE_BOUNDARIES]
-        for at in np.random.default_rng(3).permutation(len(ledgers)).tolist():
-            index.put(ledgers[at], at, at + 1)
+        for i in np.random.default_rng(3).permutation(len(ledgers)).tolist():
+            index.put(ledgers[i], i, i + 1)
 
         assert ledgers == index.ledgers()
-        for at, ledger in enumerate(ledgers):
-            assert {at: at + 1} == rows_of(index, ledger)
+        for i, ledger in enumerate(ledgers):
+            assert {i: i + 1} == rows_of(index, ledger)
 
     def test_ledgers_of_one_scope(self, index: EntryIndex) -> None:
-        """`ledgers(scope)` lists the ledgers of that scope only."""
+        """`ledgers(scope)` lists the ledgers of one scope."""
         ledgers = [LedgerId(s, n) for s in (0, 1, 2**63, 2**64 - 1) for n in (0, 7, 2**63 - 1)]
         for ledger in ledgers:
             index.set_state(ledger, LedgerState())
         for scope in (0, 1, 2, 2**63, 2**64 - 1):
-            assert [name for name in ledgers if name.scope == scope] == index.ledgers(scope)
+            assert [ledger for ledger in ledgers if ledger.scope == scope] == index.ledgers(scope)
 
     def test_random_uuids(self, index: EntryIndex, path: Path) -> None:
-        """Ledgers named by random UUIDs, half of them with the top bit set, work throughout."""
+        """All calls accept ledgers with random UUIDs, half of which have the top bit set."""
         rng = np.random.default_rng(17)
-        names = [uuid.UUID(bytes=rng.bytes(16)) for _ in range(40)]
+        uuids = [uuid.UUID(bytes=rng.bytes(16)) for _ in range(40)]
         expected = {}
-        for at, name in enumerate(names):
-            ledger = LedgerId.from_uuid(name)
-            ids = generators.sparse(30, 2000, at)
-            expected[ledger] = dict(zip(ids.tolist(), (ids + 1 + at).tolist()))
-            index.put_many(ledger, ids, ids + 1 + at)
-            index.set_state(ledger, LedgerState(name.bytes, fenced=at % 2 == 0))
+        for i, uuid_ in enumerate(uuids):
+            ledger = LedgerId.from_uuid(uuid_)
+            ids = generators.sparse(30, 2000, i)
+            expected[ledger] = dict(zip(ids.tolist(), (ids + 1 + i).tolist()))
+            index.put_many(ledger, ids, ids + 1 + i)
+            index.set_state(ledger, LedgerState(uuid_.bytes, fenced=i % 2 == 0))
 
-        assert sorted(names, key=lambda name: name.int) == [name.uuid for name in index.ledgers()]
+        assert sorted(uuids, key=lambda id_: id_.int) == [ledger.uuid for ledger in index.ledgers()]
 
         with self.again(index, path) as reopened:
             assert sorted(expected) == reopened.ledgers()
@@ -282,15 +282,15 @@ class LedgerRules(SuiteBase):
                 assert ledger.uuid.bytes == reopened.state(ledger).master_key
 
     def test_scopes_do_not_mix(self, index: EntryIndex) -> None:
-        """The same number in several scopes is several ledgers, in every question."""
+        """Equal numbers in different scopes are different ledgers in all calls."""
         scopes = (0, 1, 2**63, 2**64 - 1)
-        for at, scope in enumerate(scopes):
-            index.put_many(LedgerId(scope, 7), [at, 10 + at], [at + 1, at + 2])
-            index.set_state(LedgerId(scope, 7), LedgerState(bytes([at])))
-        for at, scope in enumerate(scopes):
+        for i, scope in enumerate(scopes):
+            index.put_many(LedgerId(scope, 7), [i, 10 + i], [i + 1, i + 2])
+            index.set_state(LedgerId(scope, 7), LedgerState(bytes([i])))
+        for i, scope in enumerate(scopes):
             ledger = LedgerId(scope, 7)
 
-            assert {at: at + 1, 10 + at: at + 2} == rows_of(index, ledger)
-            assert bytes([at]) == index.state(ledger).master_key
-            assert 10 + at == index.last_entry(ledger)
-            assert [0] == index.get_many(ledger, [at + 1]).tolist()
+            assert {i: i + 1, 10 + i: i + 2} == rows_of(index, ledger)
+            assert bytes([i]) == index.state(ledger).master_key
+            assert 10 + i == index.last_entry(ledger)
+            assert [0] == index.get_many(ledger, [i + 1]).tolist()
