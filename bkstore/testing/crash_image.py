@@ -71,7 +71,7 @@ class Unsynced:
         self._changes.append((size, None))
 
     def _save_sectors(self, fd: int, start: int, stop: int) -> None:
-        stop = min(stop, self.size)  # nothing behind the durable length is durable
+        stop = min(stop, self.size)  # there is nothing durable beyond
         for sector in range(start // SECTOR, -(-stop // SECTOR)):
             if sector not in self._sectors:
                 offset = sector * SECTOR
@@ -93,7 +93,7 @@ class Unsynced:
             elif keep.random() < chance:
                 os.ftruncate(fd, offset)
             else:
-                return
+                return  # a lost truncation takes all later changes with it
 
 
 def _apply_surviving_sectors(
@@ -115,7 +115,7 @@ def _apply_surviving_sectors(
         elif sector not in lost_sectors:
             start, stop = max(offset, sector * SECTOR), min(end, (sector + 1) * SECTOR)
             os.pwrite(fd, data[start - offset : stop - offset], start)
-    if keep.random() < chance / 4 and os.fstat(fd).st_size < end:
+    if keep.random() < chance / 4 and os.fstat(fd).st_size < end:  # the length without the bytes
         os.ftruncate(fd, end)
 
 
@@ -164,11 +164,11 @@ class Names:
                 if parent != folder:
                     last_settled_in[parent] = number
         names = self.durable.pop(folder, {})
-        if later:
+        if later:  # keep the durable names under changes that are still pending
             self._pending_in[folder] = later
             places = {place for number in later for place in self._pending[number].names}
             self.durable[folder] = {name: names[name] for owner, name in places if owner == folder}
-        for parent, number in last_settled_in.items():
+        for parent, number in last_settled_in.items():  # earlier changes where renames began
             self.settle(parent, number)
 
     def mentioned(self) -> set[Key | None]:
@@ -186,7 +186,7 @@ class Names:
         lost_items: set[object] = set()
         for change in self._pending.values():
             if lost_items & change.touched or keep.random() >= chance:
-                lost_items |= change.touched
+                lost_items |= change.touched  # later changes of these are lost, too
                 continue
             for (folder, name), key in change.names.items():
                 surviving[folder][name] = key

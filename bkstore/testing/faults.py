@@ -291,6 +291,7 @@ def drop_index_row(
 
 
 def _clear_slot(file: Path, entry: int) -> bool:
+    """Zero an entry's slot in an index file; return whether it had a location."""
     with file.open("r+b") as slots:
         slots.seek(HEADER_SIZE + SLOT_SIZE * entry)
         was_set = any(slots.read(SLOT_SIZE))

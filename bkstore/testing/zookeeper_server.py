@@ -94,16 +94,17 @@ class ZooKeeperServer:
             if self._await_serving(process, port, deadline):
                 self.port, self._has_served = port, True
                 return self
-            if self._process is not process:
+            if self._process is not process:  # another thread ended it
                 raise MetadataUnavailable(f"ZooKeeper in {self.path} was ended while it started")
             self.kill()
             if time.monotonic() > deadline or not retries_left:
                 break
-            if self._has_served:
+            if self._has_served:  # until a client's connection leaves the earlier port
                 time.sleep(_RETRY_SECONDS)
         raise MetadataUnavailable(f"ZooKeeper in {self.path} does not serve")
 
     def _command(self, port: int) -> list[str]:
+        """Write the configuration file; return the command line."""
         config = self.path / "zookeeper.cfg"
         config.write_text(
             f"tickTime={self._tick}\ndataDir={self.path / 'data'}\nclientPort={port}\n"
@@ -155,6 +156,7 @@ def _spawn_quietly(command: list[str]) -> subprocess.Popen[bytes]:
 
 
 def _find_class_path() -> str:
+    """Return the class path of ZooKeeper and its dependencies among pyspark's jars."""
     spec = find_spec("pyspark")
     package_dirs = [] if spec is None else spec.submodule_search_locations or []
     for package_dir in package_dirs:
