@@ -1,7 +1,6 @@
-"""The registration of a bookie of bkstore.
+"""The registration of a bookie: one endpoint, like a real bookie's, and one property.
 
-It has one endpoint, like a real bookie's, and one property, which real clients ignore: whether the
-bookie's v3 has scopes and batch reads.
+The property, which real clients ignore, says that the bookie's v3 has scopes and batch reads.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """AuditedBookies: the bookies of a running cluster as an audit reads them, without any write.
 
-Each bookie is sent requests for lists of entries, many concurrently; some bookies may be given as
-directories instead. A bookie that answers reads but no list requests, as BookKeeper's with db
-storage do, is distinguished from one that does not respond at all.
+Some bookies may be given as directories instead. A bookie that answers reads but no list requests,
+as BookKeeper's with db storage do, is distinguished from one that does not respond at all.
 """
 
 from __future__ import annotations
@@ -46,10 +45,9 @@ _ADVICE = ": a real bookie with db storage lists none; its directory would tell 
 class AuditedBookies(Mapping[str, EntriesOfLedger], Closing):
     """A mapping from bookie ids to sources of entries: `directories`, else the bookie itself.
 
-    A bookie, read-only ones included, is reached at the address that it registered in `store`. If
-    it is not registered, or its registration cannot be read, it is not in the mapping (`KeyError`).
-    `options` are `timeout`, `tls` and `sasl` of `WireClient`. Connects at the first request.
-    `close` does not close the directories.
+    A bookie, read-only ones included, is reached at its address in `store`; without a readable
+    registration it is not in the mapping (`KeyError`). `options` are `timeout`, `tls` and `sasl` of
+    `WireClient`. Connects at the first request. `close` does not close the directories.
 
     >>> from bkstore.cluster import MemoryStore
     >>> with AuditedBookies(MemoryStore()) as bookies:
@@ -100,15 +98,13 @@ class AuditedBookies(Mapping[str, EntriesOfLedger], Closing):
 class AuditedBookie:
     """One bookie over the wire, which is sent requests for lists of entries, no adds or fences.
 
-    If no list arrives, entry 0 of a ledger is read as a probe, and then a list requested again. If
-    the bookie answers only the read, it does not support lists: every further ledger fails with
-    `NoListOfEntries`, unless it has sent a list before. If it does not answer the read either, and
-    that took long, it is not asked again for `PATIENCE` times as long. Errors name the bookie.
-    Threads: safe; requests of several threads wait for each other.
+    If no list arrives, entry 0 of a ledger is read as a probe, then a list requested again. A
+    bookie that answers only the read does not support lists: every further ledger fails with
+    `NoListOfEntries`, unless it has sent a list before. One that takes long to fail at both is not
+    asked again for `PATIENCE` times as long. Errors name the bookie. Threads: safe, one at a time.
     """
 
     def __init__(self, name: str, registered: RegisteredBookies) -> None:
-        """Prepare the bookie of id `name`, which is connected through `registered`."""
         self._name = name
         self._registered = registered
         self._has_listed = False
@@ -124,10 +120,8 @@ class AuditedBookie:
     def availability_many(
         self, ledgers: Iterable[LedgerLike] | None = None, errors: Errors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
-        """As `EntrySource.availability_many`; raises `IllegalOperation` without `ledgers`.
-
-        Sends up to `AT_A_TIME` requests concurrently. Keeps all lists until the last has arrived.
-        """
+        """As `EntrySource.availability_many`, by up to `AT_A_TIME` concurrent requests; raises
+        `IllegalOperation` without `ledgers`. Keeps all lists until the last has arrived."""
         if ledgers is None:
             raise IllegalOperation(f"bookie {self._name}: the protocol has no list of ledgers")
         ledger_ids = asked_for(ledgers)
@@ -147,9 +141,8 @@ class AuditedBookie:
     ) -> None:
         """Request the lists of some ledgers, and retry those that another's failure may have hit.
 
-        If the connection is lost, or closed because of an invalid response, all requests under way
-        fail. If every request failed, each half is retried separately, down to the single ledger
-        that is the cause. Fills `lists` and `failed`.
+        A lost or closed connection fails all requests under way. If every request failed, each half
+        is retried separately, down to the single cause. Fills `lists` and `failed`.
         """
         # A bookie that did not respond before is not asked until its time is over.
         started = time.monotonic()
@@ -220,7 +213,6 @@ class AuditedBookie:
         return errors
 
     def _name_bookie(self, error: BkstoreError) -> BkstoreError:
-        """Return the error with the bookie's id in its message."""
         bookie_text = f"bookie {self._name}"
         if isinstance(error, CorruptionError):
             if error.file is None:
@@ -275,7 +267,6 @@ class AuditedBookie:
 
 
 def _failed_with_connection(error: BkstoreError | None) -> bool:
-    """Return whether a request failed with its connection, not by a response of its own."""
     # A CorruptionError without a file is a response: the bookie's EIO.
     is_invalid_response = isinstance(error, CorruptionError) and error.file is not None
     return is_invalid_response or isinstance(error, BookieUnavailable)

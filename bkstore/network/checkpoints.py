@@ -1,7 +1,6 @@
 """Checkpoints of a bookie that serves, which is read-only after a failed one.
 
-With a full disk a bookie must go on serving reads, but not accept entries that it cannot store: it
-is read-only until a checkpoint succeeds. Source: `bookie/SyncThread`, which stops the bookie.
+So with a full disk it goes on serving reads. Source: `bookie/SyncThread`, which stops the bookie.
 """
 
 from __future__ import annotations
@@ -15,9 +14,8 @@ from bkstore.storage.bookie import Bookie
 class Checkpoints:
     """Makes a bookie's checkpoints; `problem` is why it must be read-only, None if it need not.
 
-    A refused write (`WriteFailed`) changes nothing, and the next successful checkpoint ends the
-    problem. After a failed sync nothing more is written: the problem stays until the bookie is
-    opened again. Threads: one calls `run`.
+    A refused write (`WriteFailed`) changes nothing; the next successful checkpoint ends the
+    problem. After a failed sync nothing is written until the bookie is reopened. Run by one thread.
     """
 
     def __init__(self, bookie: Bookie) -> None:

@@ -32,12 +32,11 @@ class Client(ClusterClient, Closing):
 
     `timeout` limits the seconds of connecting to a bookie and of each response; `tls` is the
     context of encrypted connections, `sasl` the user to authenticate as. Up to `threads` threads
-    send requests, and as many appends. Raises what `open_store` raises: `MetadataUnavailable` if no
-    ZooKeeper responds, `UnsupportedLayout` if there is no cluster. Connects to bookies when needed.
+    send requests, and as many appends. Connects to bookies when needed. Raises as `open_store`:
+    `MetadataUnavailable` if no ZooKeeper responds, `UnsupportedLayout` without a cluster.
 
-    Threads: safe. `close` ends the connections, but does not close ledgers. First it sends each
-    bookie the appends that are queued for it, unless the bookie fails: so an entry reaches its slow
-    W - A other replicas too.
+    Threads: safe. `close` first sends each bookie the appends queued for it, unless the bookie
+    fails, so that an entry reaches its slow W - A other replicas too; it does not close ledgers.
 
     >>> import tempfile
     >>> from bkstore import Bookie
@@ -85,10 +84,8 @@ class Client(ClusterClient, Closing):
         )
 
     def close(self) -> None:
-        """Send the queued appends, then end connections and threads. Idempotent.
-
-        Waits up to `timeout` seconds for a bookie that does not respond. Reads in flight fail.
-        """
+        """Send the queued appends, waiting up to `timeout` seconds for a bookie that does not
+        respond, then end connections and threads. Reads in flight fail. Idempotent."""
         self._workers.finish()
         self.bookies.close()
         self._workers.close()

@@ -1,9 +1,8 @@
 """Checks that directories belong to this bookie, in this cluster.
 
-The cookies in the directories and the one in the store must be equal. So a bookie that lost a disk,
-and would answer "no such entry" for entries that it has acknowledged, does not start; nor does one
-of another cluster. Source: `bookie/LegacyCookieValidation`; order: VERSION files are written first,
-then the store's cookie.
+The cookies in the directories and in the store must be equal: a bookie that lost a disk, and would
+answer "no such entry" for acknowledged entries, does not start, nor does one of another cluster.
+Source: `bookie/LegacyCookieValidation`; VERSION files are written before the store's cookie.
 """
 
 from __future__ import annotations
@@ -21,10 +20,9 @@ def check_in(
 ) -> str | None:
     """Return the cluster's instance id if the bookie may start on these directories.
 
-    A new bookie, with a cookie neither here nor in the store, gets both. If a first start was
-    interrupted between the two writes, and nothing is stored yet, both are written again. Raises
-    `UnsupportedLayout`, without changing anything, if the cookies differ, one is missing, or they
-    are of another bookie or cluster; `InvalidArgument` for an id that real clients refuse.
+    A new bookie gets both cookies, again if its first start was interrupted between the two writes
+    and nothing is stored yet. Raises `UnsupportedLayout`, changing nothing, if a cookie is missing,
+    differs, or is of another bookie or cluster; `InvalidArgument` for an id real clients refuse.
     """
     check_bookie_id(bookie)
     instance = store.instance_id()

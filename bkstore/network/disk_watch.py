@@ -60,8 +60,7 @@ class DiskWatch:
     def reason(self, read_only: bool) -> str | None:
         """Return why the bookie must be read-only, None if it need not; `read_only` is its state.
 
-        It must while a ledger directory is on a full disk (or all are, by the limits), and for good
-        after a failed sync. Sets `is_full`.
+        It must be while disks are full (by the limits), and for good after a failed sync.
         """
         try:
             for path in self._bookie.storage.paths:

@@ -1,7 +1,4 @@
-"""RegisteredBookie: a bookie that serves, registered so that the clients of a cluster find it.
-
-Source: `bookie/BookieStateManager`, `server/Main`.
-"""
+"""RegisteredBookie: a registered server. Source: `bookie/BookieStateManager`, `server/Main`."""
 
 from __future__ import annotations
 
@@ -40,12 +37,10 @@ class RegisteredBookie(Closing):
 
     If the session expires, the bookie registers again. While its disks are full (`limits`, checked
     every `interval` seconds) it is registered as read-only and refuses adds except those of
-    recoveries; reads go on. Its `collector` removes ledgers that the cluster has deleted, in the
-    background. `advertise` is the host for clients, by default where the server listens. Raises
-    what `ZooKeeperStore.register` raises: `IllegalOperation` if another session keeps the bookie
-    registered for longer than the session timeout.
-
-    `open` opens the bookie, the server and the registration. Threads: safe.
+    recoveries; reads go on. Its `collector` removes ledgers that the cluster has deleted.
+    `advertise` is the host for clients, by default where the server listens. Raises what
+    `ZooKeeperStore.register` raises: `IllegalOperation` if another session keeps the bookie
+    registered for longer than the session timeout. Threads: safe.
     """
 
     def __init__(
@@ -65,9 +60,8 @@ class RegisteredBookie(Closing):
         """Register a started server; start `collector` and the thread that checks the disks.
 
         The default `collector` has the bookie's own settings. `used` returns the used share of a
-        directory's disk, `problem` another reason to be read-only, or None. `changed` is called
-        with the reason when the bookie becomes read-only, at the start too, and with None when it
-        is writable again.
+        directory's disk, `problem` another reason to be read-only, or None. `changed` gets the
+        reason when the bookie becomes read-only, also at the start, and None when it is writable.
         """
         self.server = server
         self.bookie = server.bookie
@@ -117,10 +111,9 @@ class RegisteredBookie(Closing):
 
         `store` is a service URI, or a store that stays open. A directory with a cookie keeps its
         id; a new bookie is called `bookie_id`, by default ``advertise:port``. In this order:
-        compares cookies (`cookie_check`), replays the journal, opens the port, registers.
-        `garbage` are the settings of garbage collection, `server` further arguments of
-        `BookieServer`, `registration` those of the class. Raises what `check_in`, `Bookie.open`
-        and the class raise, after undoing the steps before.
+        compares cookies, replays the journal, opens the port, registers. `garbage` has the settings
+        of the collector, `server` further arguments of `BookieServer`, `registration` of the class.
+        Raises what `check_in`, `Bookie.open` and the class raise, after undoing earlier steps.
         """
         check_advertised(advertise or host)  # before any side effect
         with ExitStack() as undo:
@@ -155,7 +148,6 @@ class RegisteredBookie(Closing):
             return registered
 
     def __repr__(self) -> str:
-        """Return the bookie's id, where it listens, and whether it is read-only."""
         state = "read-only" if self.read_only else "writable"
         return f"<RegisteredBookie {self.bookie.bookie_id} at {self.server.address} {state}>"
 
@@ -172,8 +164,7 @@ class RegisteredBookie(Closing):
     def check_disks(self) -> str | None:
         """Become read-only, or writable again, by the disks' state; return why it is read-only.
 
-        The registration becomes read-only before the server refuses adds, and writable after the
-        server accepts them.
+        The registration turns read-only before the server refuses adds, and writable after it.
         """
         with self._lock:
             reason = self._operator_reason or self._problem() or self._watch.reason(self.read_only)
@@ -192,10 +183,8 @@ class RegisteredBookie(Closing):
             return reason
 
     def set_read_only(self, wanted: bool) -> str | None:
-        """Be read-only until this is called with False; return why it is read-only.
-
-        Other reasons keep it read-only as well: see `check_disks`.
-        """
+        """Be read-only until this is called with False, or longer for other reasons
+        (`check_disks`); return why it is read-only."""
         self._operator_reason = READ_ONLY_BY_ORDER if truth("wanted", wanted) else None
         return self.check_disks()
 

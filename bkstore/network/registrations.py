@@ -1,8 +1,7 @@
 """RegisteredBookies: clients of a cluster's bookies by id, at their registered addresses.
 
-A bookie with an unreadable registration is treated as down, and gets no new ledgers. (Real clients
-wait for it for ever.) Source: `discover/ZKRegistrationClient`,
-`client/DefaultBookieAddressResolver`.
+A bookie with an unreadable registration is down and gets no new ledgers; real clients wait for it
+for ever. Source: `discover/ZKRegistrationClient`, `client/DefaultBookieAddressResolver`.
 """
 
 from __future__ import annotations
@@ -46,9 +45,7 @@ class RegisteredBookies(Mapping[str, ScopedClient], Closing):
     in the mapping (`KeyError`). Call `doubt` for a bookie that cannot be reached: its registration
     is read again at the next access, but if unchanged, not within the next fifth of a second. The
     known address is used until the store responds, after waiting a second. `options` are those of
-    `WireClient`.
-
-    Threads: safe. Fork: as `WireClient`.
+    `WireClient`. Threads: safe. Fork: as `WireClient`.
     """
 
     __hash__ = object.__hash__  # identity, not the mapping's equality, for `forks`
@@ -68,8 +65,6 @@ class RegisteredBookies(Mapping[str, ScopedClient], Closing):
     def _forked(self) -> None:
         self._lookups.clear()  # their threads run in the parent only
         self._lock = Lock()
-
-    # -- as a mapping
 
     def __getitem__(self, bookie: str) -> ScopedClient:
         with self._lock:
@@ -123,8 +118,6 @@ class RegisteredBookies(Mapping[str, ScopedClient], Closing):
     def _check_open(self) -> None:
         if self._closed:
             raise forks.closed("this client")
-
-    # -- registrations
 
     def _refresh(self, bookie: str, known: ScopedClient) -> ScopedClient:
         """Return the client of a doubted bookie, for its new address if it arrives in time."""

@@ -1,7 +1,4 @@
-"""A sanity test of a bookie that serves: writes, reads and deletes a ledger on it alone.
-
-Source: `tools/cli/commands/bookie/SanityTestCommand`, with its ledger: one bookie, ten entries.
-"""
+"""A sanity test of a bookie that serves. Source: `tools/cli/commands/bookie/SanityTestCommand`."""
 
 from __future__ import annotations
 
@@ -26,9 +23,8 @@ def check_sanity(
 ) -> None:
     """Create a ledger on this bookie alone, write it over a connection, read and delete it.
 
-    `sasl` is the user to authenticate as, if the server requires it. Raises any error, and
-    `CorruptionError` if other payloads are read. In any case tries to delete the ledger's
-    metadata, so that its entries become garbage.
+    `sasl` is the user to authenticate as. Raises any error, and `CorruptionError` if other payloads
+    are read; in any case tries to delete the ledger's metadata.
     """
     bookie_id, address = server.bookie.bookie_id, server.address
     host = address.host

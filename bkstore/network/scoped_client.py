@@ -1,7 +1,6 @@
 """ScopedClient: a client of one bookie, by the protocol that a ledger needs.
 
-For ledgers of scope 0 that is v2, which every bookie supports; for others bkstore's extended v3,
-if the bookie's registration says that it supports it.
+Scope 0 uses v2, which every bookie supports; others bkstore's extended v3, if it is registered.
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ class ScopedClient(ForwardingClient, Closing):
         self._v3_client = WireClient(address, "v3", True, bookie_id=bookie_id, **options)
 
     def __repr__(self) -> str:
-        """Return the bookie's id and address."""
         return f"<ScopedClient {self.bookie_id} at {self.address[0]}:{self.address[1]}>"
 
     @property

@@ -12,10 +12,8 @@ _SIOCGIFADDR = 0x8915
 
 
 def interface_address(name: str) -> str:
-    """Return the IPv4 address of an interface of this machine; on Linux only.
-
-    Raises `InvalidArgument` if the interface does not exist or has no IPv4 address.
-    """
+    """Return the IPv4 address of an interface of this machine, on Linux only; raises
+    `InvalidArgument` if the interface does not exist or has none."""
     if not sys.platform.startswith("linux"):
         raise InvalidArgument(
             f"the address of interface {name!r} is known on Linux only: give --host"

@@ -17,10 +17,9 @@ _MIB, _KIB, _MS = 1 << 20, 1 << 10, 1e-3
 class Key(NamedTuple):
     """A key that is honored: its type and default in BookKeeper, and the option that it sets.
 
-    The option's value is the key's times `unit`: MiB and ms become bytes and seconds. An option
-    with a dot is the field of a class of options: `storage` (`StorageOptions`), `journal`
-    (`JournalOptions`), `server` (`ServerOptions`), `disks` (`DiskOptions`), `garbage`
-    (`GarbageOptions`). Others are of `bkstore serve`.
+    The option's value is the key's times `unit`: MiB and ms become bytes and seconds. `storage`,
+    `journal`, `server`, `disks` and `garbage` before a dot are classes of options
+    (`StorageOptions`, ...); options without a dot are of `bkstore serve`.
     """
 
     name: str
@@ -194,7 +193,6 @@ def not_honored(conf: Configuration) -> list[str]:
 
 
 def _is_default(conf: Configuration, key: str) -> bool:
-    """Return whether a key has BookKeeper's default value, or an empty one."""
     default = NOT_HONORED[key]
     kind_of_type: dict[type, Kind] = {bool: "boolean", int: "long", str: "text"}
     text = conf.string(key, "")

@@ -1,7 +1,4 @@
-"""Keys of security: those that are honored, and those that are refused.
-
-A bookie that must authenticate its clients, or restrict them, never serves without that.
-"""
+"""Keys of security, honored or refused: no bookie serves with less protection than configured."""
 
 from __future__ import annotations
 
@@ -47,8 +44,7 @@ def asks_for_sasl(conf: Configuration) -> bool:
 def configured_tls(conf: Configuration) -> TlsFiles | None:
     """Return the files of START_TLS, None if the file does not enable it.
 
-    Raises `IllegalOperation` for settings that are not supported: Java key stores, passwords, a
-    choice of protocols or ciphers.
+    Raises `IllegalOperation` for Java key stores, passwords, and a choice of protocols or ciphers.
     """
     factory = conf.string("tlsProviderFactoryClass", None)
     if not factory:

@@ -60,8 +60,7 @@ class ServerSettings:
     `metadata` is a service URI, `host` where to listen, `advertise` the host for clients, `http`
     where the admin listens (host, port). `sasl` is whether clients must authenticate, as users of
     `jaas_section` whose names match `sasl_allowed_ids`. `stop_when_full` and `read_only` are
-    ``readOnlyModeEnabled=false`` and `forceReadOnlyBookie`. `not_honored` are the file's keys that
-    have no effect here.
+    ``readOnlyModeEnabled=false`` and `forceReadOnlyBookie`. `not_honored` has keys without effect.
     """
 
     storage: Storage | None = None
@@ -124,10 +123,8 @@ class ServerSettings:
             raise type(error)(f"{path}: {error}") from None
 
     def storage_options(self, storage: Storage) -> StorageOptions:
-        """Return the options for this storage, whose cache has a key of its own.
-
-        If frames may exceed the largest entry of the default, so may entries.
-        """
+        """Return the options for this storage, whose cache has a key of its own. If frames may
+        exceed the largest entry of the default, so may entries."""
         options = _read_options(self.conf, "storage", StorageOptions(), storage)
         max_frame = self.server.max_frame
         if max_frame > options.max_entry_size:
@@ -138,10 +135,8 @@ class ServerSettings:
         return options
 
     def shown(self) -> dict[str, str]:
-        """Return the keys that set options of the bookie, with their text in the file: no secrets.
-
-        Excludes those that the command line can override.
-        """
+        """Return the keys that set options of the bookie, except those that the command line can
+        override, with their text in the file: no secrets."""
         values = {}
         for key in HONORED.values():
             text = self.conf.string(key.name, None) if "." in key.option else None
@@ -159,10 +154,8 @@ def ledger_storage_class(conf: Configuration) -> str:
 
 
 def metadata_service_uri(conf: Configuration) -> str | None:
-    """Return the metadata service URI, built from the older keys if the newer one is blank.
-
-    Raises `InvalidArgument` for a ledger manager that has no service URI.
-    """
+    """Return the metadata service URI, built from the older keys if the newer one is blank; raises
+    `InvalidArgument` for a ledger manager that has no service URI."""
     uri = conf.string("metadataServiceUri", None)
     if uri is not None and not is_blank(uri):
         return uri
@@ -177,7 +170,6 @@ def metadata_service_uri(conf: Configuration) -> str | None:
 
 
 def _read_key(conf: Configuration, key: str) -> Any:
-    """Return a key's value, or BookKeeper's default."""
     return HONORED[key].read(conf)
 
 
