@@ -1,10 +1,9 @@
 """Spark as an engine of `bkstore.offline.analyses`: the same texts and kernels, on many machines.
 
-SQL texts run unchanged. A kernel runs in executors' Python workers (`mapInArrow`). The workers open
-sorted files themselves, following a table of tasks (`read_tasks`), so that no row passes through
-the JVM and nothing is shuffled. Rows of other files are shuffled by ledger (`repartition`,
-`sortWithinPartitions`); entries are condensed to groups before. Rows are never exploded, and only
-the result is collected.
+SQL texts run unchanged. A kernel runs in executors' Python workers (`mapInArrow`), which open
+sorted files themselves, following a table of tasks (`read_tasks`): no row passes through the JVM
+and nothing is shuffled. Rows of other files are shuffled by ledger, entries condensed to groups
+before. Rows are never exploded, and only the result is collected.
 """
 
 from __future__ import annotations
@@ -97,10 +96,8 @@ class _Plan(NamedTuple):
 
 @dataclass(frozen=True)
 class _SessionViews:
-    """The views of some inputs, in a session of their own; `made` are the names of existing views.
-
-    They are recorded here because Spark's own lookup would also find the user's catalog tables.
-    """
+    """The views of some inputs, in a session of their own. `made` has the names of existing views:
+    Spark's own lookup would also find the user's catalog tables."""
 
     inputs: Inputs
     spark: SparkSession
@@ -116,7 +113,6 @@ class _SessionViews:
         )
 
     def create_views_for(self, sql_text: str) -> None:
-        """Create the views of the tables that a SQL text reads, unless they exist."""
         dumps = (("", self.inputs.dump), ("other_", self.inputs.other))
         for (prefix, dump), table_names in zip(dumps, tables_in(sql_text)):
             for table_name in table_names:
@@ -150,9 +146,8 @@ class _TopAnswers:
 class SparkEngine:
     """Runs analyses in a Spark session, on dumps that the driver and all executors can read.
 
-    `batch` is the number of rows that a Python worker gets at a time. The session's own views and
-    functions are not touched: the work is done in a new session of the same context. Raises
-    `MissingDependency` without pandas, which `mapInArrow` needs.
+    `batch` is the rows that a Python worker gets at a time. The session's own views and functions
+    are not touched: the work is done in a new one. Raises `MissingDependency` without pandas.
     """
 
     def __init__(self, spark: SparkSession, batch: int = 1 << 16) -> None:
@@ -165,8 +160,7 @@ class SparkEngine:
     def run(self, analysis: Analysis, inputs: Inputs) -> Any:
         """Return the analysis's pyarrow table, with the declared schema and order.
 
-        Raises `InvalidArgument` if a required input is missing, a one-line `BkstoreError` for an
-        error in Spark.
+        Raises `InvalidArgument` for a missing input, a one-line `BkstoreError` for Spark's errors.
         """
         checked(analysis, inputs)
         sql_or_job, options = analysis.work(inputs), inputs.options
@@ -181,13 +175,11 @@ class SparkEngine:
     def frame(self, analysis: Analysis, inputs: Inputs) -> DataFrame:
         """Return the analysis as a DataFrame of the declared columns.
 
-        Use it for results that do not fit in the driver: write them from the executors. Rows are
-        unordered; with `Options.top` they are the top rows, largest first.
-
-        Reads no rows yet, but what planning needs: the footers of the tables that SQL names (in a
-        job on executors if there are more than 64 files, which Spark also lists), and those of
-        `ledgers` if ledgers are judged or compared. Raises as `run` does; later errors, when the
-        DataFrame is used, are Spark's own.
+        For results that do not fit in the driver: write them from the executors. Rows are
+        unordered; with `Options.top` they are the top rows, largest first. Reads no rows yet, only
+        what planning needs: footers of the tables that SQL names (in a job on executors if there
+        are more than 64 files, which Spark also lists), and of `ledgers` if ledgers are judged or
+        compared. Raises as `run` does; later errors are Spark's own.
         """
         checked(analysis, inputs)
         sql_or_job = analysis.work(inputs)
@@ -205,7 +197,6 @@ class SparkEngine:
         return None if planned is None else _Plan(job, *planned, rows)
 
     def _collect(self, analysis: Analysis, plan: _Plan, options: Options) -> pa.Table:
-        """Run the tasks over sorted files and collect their rows, or the top rows of each task."""
         import pyarrow as pa
 
         batches = collected(
@@ -225,10 +216,7 @@ class SparkEngine:
     def _all_rows(
         self, analysis: Analysis, sql_or_job: Pass | str, plan: _Plan | None, inputs: Inputs
     ) -> DataFrame:
-        """Return the rows of a SQL text, or of a kernel over sorted files and over shuffled rows.
-
-        With `Options.top`, each task over sorted files yields its top rows only.
-        """
+        """Return all rows; with `Options.top`, only the top rows of each task over sorted files."""
         spark = self._session(inputs, sql_or_job if isinstance(sql_or_job, str) else "")
         if isinstance(sql_or_job, str):
             return spark.sql(sql_or_job).select(*analysis.schema.names)
@@ -259,10 +247,8 @@ class SparkEngine:
         return _run_shuffled(self._session(inputs, sql_text).sql(sql_text), job, schema)
 
     def _session(self, inputs: Inputs, sql_text: str) -> SparkSession:
-        """Return a separate session with views of the inputs' tables that a SQL text reads.
-
-        The session of the last inputs is kept and reused.
-        """
+        """Return a session of these inputs with views of the tables that a SQL text reads. The
+        session of the last inputs is kept and reused."""
         if self._views is None or not self._views.has_inputs(inputs):
             self._views = _SessionViews(inputs, self._new_session(inputs))
         self._views.create_views_for(sql_text)
@@ -287,7 +273,6 @@ class SparkEngine:
 
 
 def _task_answers(analysis: Analysis, plan: _Plan, options: Options) -> Answers:
-    """Return the function that yields a task's rows: all, or the top rows."""
     all_answers: Answers = plan.made.direct.answers
     return all_answers if options.top is None else _TopAnswers(all_answers, analysis, options)
 
@@ -341,7 +326,6 @@ def _create_rows_view(spark: SparkSession, name: str, table: Any) -> None:
 
 
 def _run_shuffled(rows: DataFrame, job: Pass, schema: str) -> DataFrame:
-    """Return the kernel's rows over rows that are shuffled by ledger."""
     # The rows of a key have to be adjacent; the order of the keys does not matter.
     order = (*job.feed.keys, *job.feed.order)
     rows = rows.repartition(*job.feed.keys).sortWithinPartitions(*order)
@@ -353,9 +337,7 @@ def _run_shuffled(rows: DataFrame, job: Pass, schema: str) -> DataFrame:
 
 def read_dump(spark: SparkSession, dump: str | os.PathLike[str]) -> dict[str, DataFrame]:
     """Return the tables of the dump at a path or a URI as DataFrames by name, without duplicates.
-
-    Reads only the manifest and footers. Raises what `open_dump` and `Dump.check` raise.
-    """
+    Reads only the manifest and footers. Raises what `open_dump` and `Dump.check` raise."""
     opened_dump = open_dump(dump)
     check_files(spark, opened_dump, DUMP_TABLES)
     return {
@@ -369,11 +351,8 @@ def totals(spark: SparkSession, tables: dict[str, DataFrame]) -> DataFrame:
 
 
 def holes(spark: SparkSession, tables: dict[str, DataFrame]) -> DataFrame:
-    """Return the `holes` analysis as a sorted DataFrame.
-
-    These are the ledgers of which a bookie lacks entries between the first and the last it stores,
-    according to the stripe of the stored entries; ledger metadata are not needed.
-    """
+    """Return the `holes` analysis, sorted: ledgers of which a bookie lacks entries between the
+    first and the last it stores, by the stripe of the stored entries; needs no ledger metadata."""
     rows = _run_query(spark, READ_GROUPS, tables)
     keys = GROUPS.names[:3]
     rows = rows.repartition(*keys).sortWithinPartitions(*keys, "first_sequence_start")

@@ -1,7 +1,6 @@
 """Spark's errors converted to `BkstoreError`, in one line.
 
-An error in a Python worker is reported as text with two tracebacks, one in the JVM with a page of
-frames. The new error has the line that says what happened, and Spark's error as its cause.
+The error has the line that says what happened, out of two tracebacks, and Spark's as its cause.
 """
 
 from __future__ import annotations

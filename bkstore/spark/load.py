@@ -3,9 +3,8 @@
 Files that a manifest declares sorted are read by the tasks that write the pieces, one ledger range
 each: nothing is shuffled. Rows of other files are cut into key ranges (`repartitionByRange`) and
 sorted in each, ids unsigned. Each task writes RocksDB table files or index files (`load_tasks`).
-The driver assembles them, compares the result with the dump (by tasks that read the same range of
-both, or by a join if files are not sorted), and renames it to its final name:
-`bkstore.offline.load`. Figures: `docs/performance.md`.
+The driver assembles them, compares the result with the dump (range by range, or by a join if files
+are not sorted), and renames it (`bkstore.offline.load`). Figures: `docs/performance.md`.
 """
 
 from __future__ import annotations
@@ -71,9 +70,9 @@ def load(
     """Build the index of a bookie of a dump at `out`, as `bkstore.offline.load.load`, with Spark.
 
     `dump` and `out` lie on storage that the driver and all executors share under one path.
-    `partitions` is the number of key ranges that entries are cut into (default: one per core, or
-    per 4 million rows if that is more). A task that fails, or an executor that dies, is Spark's to
-    repeat. Raises as the other, and `BkstoreError` in one line for what Spark itself reports.
+    `partitions` is the number of key ranges (default: one per core, or per 4 million rows if more).
+    Spark repeats failed tasks. Raises as the other; Spark's errors are a `BkstoreError` in one
+    line.
     """
     if find_spec("pandas") is None:  # which mapInArrow asks for
         raise MissingDependency.of("pandas", "spark", "a bulk load with Spark")
@@ -98,9 +97,7 @@ class SparkEngine:
         self._partitions: int | None = optional(whole(1, 2**31 - 1))("partitions", partitions)
 
     def write(self, job: LoadJob) -> tuple[list[TableFile], int]:
-        """Sort and write the rows; return the pieces of the successful task attempts, and the
-        number of duplicate rows that were dropped.
-        """
+        """Sort and write the rows; return the pieces, and the number of duplicate rows dropped."""
         files = declared(job.source)
         unsorted_files = [file for declared_files in files for file in declared_files.others]
         frames = []
@@ -122,7 +119,6 @@ class SparkEngine:
         return tasks.mapInArrow(self.task(job.to, str(job.work / "ready"), reader), MESSAGE)
 
     def _task_rows(self, source: LoadSource) -> int:
-        """Return the number of rows that a task should read from sorted files."""
         if self._partitions is None:
             return task_rows(self._spark, source.rows, _MAX_PIECE_ROWS)
         return max(-(-source.rows // self._partitions), 1)
@@ -143,7 +139,6 @@ class SparkEngine:
         return WritePieces(to, folder, rows)
 
     def _range_count(self, source: LoadSource) -> int:
-        """Return the number of key ranges to cut the rows into."""
         if self._partitions is not None:
             return self._partitions
         cores = self._spark.sparkContext.defaultParallelism
@@ -161,11 +156,7 @@ class SparkEngine:
         return [rows["home"], scope_id, ledger_id, rows["entry_id"], rows["location"]]
 
     def _entry_rows(self, source: LoadSource) -> DataFrame:
-        """Return the bookie's rows as (home, scope, ledger, entry, location).
-
-        The query fails, with a message that starts with `RAISED`, on a row that cannot be in an
-        index.
-        """
+        """Return the bookie's rows as (home, scope, ledger, entry, location)."""
         from pyspark.sql import functions as f
 
         if needs_workers(source.files):
@@ -177,7 +168,7 @@ class SparkEngine:
             frame = self._spark.createDataFrame([], _ENTRY_DDL)
         if not source.pure:
             frame = frame.where(frame["bookie"] == source.bookie)
-        # A row that cannot be in an index makes the query fail, with its columns in the message.
+        # A row that cannot be in an index fails the query, with its columns in the message.
         is_invalid = _is_invalid_row(frame, source)
         shown_values = [
             f.coalesce(frame[name].cast("string"), f.lit("null")) for name in _CHECKED_COLUMNS
@@ -200,10 +191,8 @@ class SparkEngine:
         )
 
     def compare(self, job: LoadJob, index: EntryIndex, data: Path) -> int:
-        """Compare the index with the dump; return the number of rows, raise for a difference.
-
-        Tasks read sorted files and the index side by side; unsorted files are joined with it.
-        """
+        """Compare the index with the dump; return the number of rows, raise for a difference. Tasks
+        read sorted files and the index side by side; unsorted files are joined with it."""
         with spark_errors("comparing the index with the dump"):
             if any(declared_files.others for declared_files in declared(job.source)):
                 return self._compare_by_join(job, data)
@@ -218,10 +207,7 @@ class SparkEngine:
         return sum(int(row.rows) for row in tasks.mapInArrow(compares, COMPARED).collect())
 
     def _compare_by_join(self, job: LoadJob, data: Path) -> int:
-        """Join the dump's rows with those of the index, which Spark reads as a data source.
-
-        Returns the number of rows. Raises `CorruptionError` for the first row that differs.
-        """
+        """Join the dump's rows with the index's; return their number or raise `CorruptionError`."""
         from pyspark.sql import functions as f
 
         register(self._spark)

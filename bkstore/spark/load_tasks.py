@@ -1,11 +1,8 @@
 """The executors' part of a bulk load: sorted rows in, finished index pieces out.
 
-Rows come from the JVM, which has sorted them, or from sorted files, which a worker reads itself
-according to its tasks.
-
-Each attempt of a task writes to a folder named by partition and attempt, and returns rows that
-list its pieces. Spark gives the driver the rows of one attempt of each task; the pieces of other
-attempts are ignored.
+The JVM has sorted the rows, or a worker reads sorted files itself. Each attempt of a task writes to
+a folder named by partition and attempt, and returns rows that list its pieces. Spark gives the
+driver those of one attempt of each task; the pieces of others are ignored.
 """
 
 from __future__ import annotations
@@ -36,8 +33,7 @@ COMPARED = "rows bigint"
 
 class CompareRanges:
     """The function of `mapInArrow`: compares the index below `data` with the dump's sorted files,
-    range by range. Raises `CorruptionError` at the first row that differs.
-    """
+    range by range. Raises `CorruptionError` at the first row that differs."""
 
     def __init__(self, source: LoadSource, to: str, data: Path) -> None:
         self.source = source
@@ -55,9 +51,7 @@ class CompareRanges:
 
 class WritePieces:
     """The function of `mapInArrow`: writes a partition's rows, yields its pieces.
-
-    `rows` takes the partition's batches, and yields (directory, rows) in order, one row per key.
-    """
+    `rows` takes its batches, and yields (directory, rows) in order, one row per key."""
 
     def __init__(self, to: str, folder: str, rows: SortedRows | ReadTasks) -> None:
         self.to = to
@@ -95,10 +89,8 @@ def _message_schema() -> pa.Schema:
 
 
 class SortedRows:
-    """Rows that Spark has sorted: (home, scope, ledger, entry, location), ids unsigned.
-
-    Of several rows of one key, only the last is kept, which has the highest location.
-    """
+    """Rows that Spark has sorted: (home, scope, ledger, entry, location), ids unsigned. Of the rows
+    of a key only the last is kept, which has the highest location."""
 
     taken = 0
     """Number of rows read so far, duplicates included."""

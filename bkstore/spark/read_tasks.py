@@ -63,16 +63,14 @@ Answers = Callable[[Any], Iterator["RecordBatch"]]
 
 
 def task_rows(spark: SparkSession, rows: int, max_rows: int = _MAX_TASK_ROWS) -> int:
-    """Return how many of `rows` rows a task should have, at most `most`."""
+    """Return how many of `rows` rows a task should have, at most `max_rows`."""
     share = -(-rows // (_TASKS_PER_CORE * spark.sparkContext.defaultParallelism))
     return min(max(share, _MIN_TASK_ROWS), max_rows)
 
 
 def task_table(spark: SparkSession, tasks: Iterable[_SizedTask], rows: int) -> DataFrame:
     """Return tasks as a DataFrame with a partition per task; small tasks share one, in order.
-
-    Changes a setting of `spark`, so pass a separate session. Costs some 30 us per row.
-    """
+    Changes a setting of `spark`, so pass a separate session. Costs some 30 us per row."""
     import pyarrow as pa
 
     pickled_lists = _pickle_lists(tasks, rows)
@@ -88,7 +86,6 @@ def task_table(spark: SparkSession, tasks: Iterable[_SizedTask], rows: int) -> D
 
 
 def _pickle_lists(tasks: Iterable[_SizedTask], rows: int) -> list[bytes]:
-    """Return pickled lists of tasks; small tasks share a list, in order."""
     return [pickle.dumps(task_list) for task_list in packed(tasks, rows, lambda task: task.rows)]
 
 
@@ -136,11 +133,8 @@ def _read_batches(data: bytes) -> Iterator[RecordBatch]:
 
 
 def needs_workers(files: Iterable[DumpFile]) -> bool:
-    """Return whether Spark cannot read the files itself, so that `stored` has to.
-
-    True if one is on a file system that Java does not support, or Spark would read its path as a
-    pattern.
-    """
+    """Return whether Spark cannot read the files, so that `stored` has to: one is on a file system
+    that Java does not support, or Spark would read its path as a pattern."""
     return any(is_remote(file.path) or _PATTERN_CHARACTERS.search(file.path) for file in files)
 
 
@@ -157,7 +151,6 @@ class _StoredRows:
         self._columns = columns
 
     def __call__(self, task: Task) -> Iterator[pa.RecordBatch]:
-        """Yield the rows."""
         for read in (read for reads in task.sides for read in reads):
             yield from read_rows(read, self._columns)
 
@@ -187,19 +180,17 @@ class _TaskRunner:
         self._answers = answers
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the result rows of the tasks."""
         for task in tasks_of(batches):
             yield from self._answers(task)
 
 
 class _SerializingTaskRunner:
-    """The function of `mapPartitions`: yields the result of each task, each batch as bytes."""
+    """The function of `mapPartitions`: yields each result batch of the tasks as an Arrow stream."""
 
     def __init__(self, answers: Answers) -> None:
         self._answers = answers
 
     def __call__(self, pickled_lists: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield each result batch as an Arrow stream."""
         import pyarrow as pa
 
         for task in (task for pickled in pickled_lists for task in _unpickle(pickled)):

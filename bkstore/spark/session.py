@@ -49,11 +49,10 @@ def start_session(
     """Return the running Spark session, whichever thread started it, or a new one.
 
     Logs errors only. Scratch files go to a temp directory that is removed at exit. `config`
-    overrides any setting. Takes about 5 s. With `fast_start` all JVMs, also those of executors,
-    use only the fast compiler: good for work of seconds, slower for work of minutes. A `master`
-    on another machine has to reach this one, by its host name or SPARK_LOCAL_IP. Raises
-    `MissingDependency` without pyspark or Java, `BkstoreError` if Spark does not start (after a
-    minute if a standalone master does not answer).
+    overrides any setting. Takes about 5 s. With `fast_start` all JVMs use only the fast compiler:
+    good for work of seconds, slower for work of minutes. A `master` on another machine has to reach
+    this one, by its host name or SPARK_LOCAL_IP. Raises `MissingDependency` without pyspark or
+    Java, `BkstoreError` if Spark does not start (after a minute if a standalone master is silent).
     """
     running = _running_session()
     if running is not None:
@@ -144,9 +143,8 @@ def _settings(scratch: Path, driver_memory: str, fast_start: bool) -> dict[str, 
 def _environment(master: str, **values: str) -> Iterator[None]:
     """Set environment variables for the launcher and the Python workers; restore them at the end.
 
-    Without PYSPARK_PYTHON the workers would run the `python3` of PATH, which may be another one.
-    For a cluster a PYSPARK_PYTHON that is set is kept, as its workers may have a Python of their
-    own. Only workers on this machine can reach a driver on the loopback address.
+    Without PYSPARK_PYTHON the workers would run the `python3` of PATH. For a cluster one that is
+    set is kept, as its workers may have their own. Only local workers reach a driver on loopback.
     """
     python_variables = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     if not _LOCAL_MASTER.match(master):

@@ -1,9 +1,8 @@
 """``spark.read.format("bookie")``: bookie directories as they are, as tables.
 
-`register` registers it with a session. A table is split into partitions as a dump is into pieces
-(`offline.dump.plan`): ranges of ledgers of an index, index files, rows of entry logs. Filters on
-`bookie`, `scope_id` and `ledger_id` are pushed down, and rows that they exclude are skipped where
-possible. Options and how to ship this to a cluster: `docs/spark.md`.
+A table is split into partitions as a dump is into pieces (`offline.dump.plan`): ranges of ledgers
+of an index, index files, rows of entry logs. Filters on `bookie`, `scope_id` and `ledger_id` are
+pushed down; rows that they exclude are skipped where possible. Options, clusters: `docs/spark.md`.
 """
 
 from __future__ import annotations
@@ -55,11 +54,8 @@ class BookieSource(DataSource):
         return _ddl(parse_options(self.options, paths=False).table)
 
     def reader(self, schema: StructType) -> BookieReader:
-        """Return the reader, with the patterns expanded now.
-
-        Raises `InvalidArgument` for an invalid option, a pattern that matches nothing, and a schema
-        that is not the table's. Cost: the listings that patterns need.
-        """
+        """Return the reader, with the patterns expanded now, at the cost of their listings. Raises
+        `InvalidArgument` for an invalid option, an unmatched pattern, another table's schema."""
         options = parse_options(self.options)
         if schema.fieldNames() != options.table.names:
             raise InvalidArgument(f"table {options.table.name} has columns {options.table.names}")
@@ -110,9 +106,7 @@ class BookieReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the partitions of the selected bookies. Reads names, sizes, lists of ledgers.
-
-        Raises the error of a bookie that cannot be opened, unless damage is skipped.
-        """
+        Raises the error of a bookie that cannot be opened, unless damage is skipped."""
         seen: set[str] = set()
         partitions: list[InputPartition] = []
         for source in self.options.sources:
@@ -151,7 +145,6 @@ class BookieReader(DataSourceReader):
             raise error
 
     def _plan_parts(self, plan: BookiePlan) -> Iterator[Part]:
-        """Yield the parts of a bookie that the query's table and bounds need."""
         table = self.options.table
         if table == BOOKIE_FINDINGS and plan.findings:
             yield Part(plan.bookie_id, (), tuple(plan.findings))

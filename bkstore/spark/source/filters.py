@@ -91,10 +91,8 @@ class Bounds:
         ]
 
     def _ranges(self) -> Iterator[Range]:
-        """Yield the ranges of the selected ledgers, in unsigned order.
-
-        Scopes between the first and the last of an interval are yielded with all their ledgers.
-        """
+        """Yield the ranges of the selected ledgers, in unsigned order. Scopes between the first and
+        the last of an interval are yielded with all their ledgers."""
         if not self.ledgers:
             return
         for low, high in _to_unsigned(self.scopes):
@@ -135,10 +133,7 @@ def _to_unsigned(intervals: tuple[Interval, ...]) -> Iterator[Interval]:
 
 
 def _next_ledger(scope: int, ledger: int) -> LedgerId | None:
-    """Return the next ledger id in unsigned order, or None after the last.
-
-    In scope 0 ids are below 2^63.
-    """
+    """Return the next ledger id in unsigned order (below 2^63 in scope 0), None after the last."""
     max_ledger = _MAX_INT64 if scope == 0 else (1 << 64) - 1
     if ledger < max_ledger:
         return LedgerId(scope, ledger + 1)

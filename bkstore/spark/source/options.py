@@ -66,11 +66,9 @@ def parse_options(options: Mapping[str, str], paths: bool = True) -> SourceOptio
     """Parse the options, whose names are in lower case.
 
     With `paths` at least one path is required, and `sources` are the bookies that the paths and
-    patterns stand for now; without, `sources` is empty.
-
-    Raises `InvalidArgument` for an unknown option or value, for a pattern that matches nothing, and
-    for NAME=PATTERN that matches several paths. Cost: a listing of each directory that a pattern
-    searches; a directory that may not be listed has no match.
+    patterns stand for now; without, `sources` is empty. Raises `InvalidArgument` for an unknown
+    option or value, a pattern that matches nothing, and NAME=PATTERN that matches several paths.
+    Cost: a listing of each directory that a pattern searches; unlistable ones have no match.
     """
     unknown_options = sorted(set(options) - _OPTION_NAMES)
     if unknown_options:
@@ -132,10 +130,8 @@ def _parse_flag(options: Mapping[str, str], name: str) -> bool:
 
 
 def _expand_argument(argument: str) -> list[tuple[str | None, str]]:
-    """Return (name, path) of each bookie that PATH or NAME=PATH stands for.
-
-    A path that exists as written is used as it is; otherwise the paths that match the pattern.
-    """
+    """Return (name, path) of each bookie that PATH or NAME=PATH stands for: the path if it exists
+    as written, otherwise the paths that match the pattern."""
     for name, path in _name_path_candidates(argument):
         if os.path.lexists(path) or not _PATTERN_CHARACTERS.search(path):
             return [(name, path)]
@@ -160,7 +156,6 @@ def _name_path_candidates(argument: str) -> Iterator[tuple[str | None, str]]:
 
 
 def _matching_paths(pattern: str) -> list[str]:
-    """Return the existing paths that match, sorted."""
     try:
         matches = {path for glob_pattern in _expand_braces(pattern) for path in glob(glob_pattern)}
     except ValueError:  # a NUL, or half of a surrogate pair, which no path contains

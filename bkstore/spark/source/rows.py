@@ -51,10 +51,8 @@ class _Unsynced(Files):
 def read_part(
     part: Part, table: Schema, bounds: Bounds, skip_damage: bool
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the selected rows of a partition, of the table's types, in bounded memory.
-
-    Raises `CorruptionError` for unreadable bytes unless `skip_damage`, and `DirectoryInUse` if
-    files changed meanwhile.
+    """Yield the selected rows of a partition, of the table's types, in bounded memory. Raises
+    `CorruptionError` for unreadable bytes unless `skip_damage`, `DirectoryInUse` if files change.
     """
     if part.findings:
         yield from _finding_rows(part.bookie, part.findings)
