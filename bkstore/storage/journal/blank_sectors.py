@@ -26,10 +26,9 @@ _MAX_IDS_SIZE = 29 + PREFIX
 def suspicious(offsets: Int64Array, batch: RecordBatch) -> Int64Array:
     """Return the rows of entries with a later sector that may be all zeros in the file, int64[k].
 
-    `offsets` are those of the length fields in the file, ascending; the batch lies in one chunk
-    of it. If the chunk ends inside a sector, the rest of that sector is unknown here. Entries of
-    other rows are not torn; check these with `blank_sectors` and `is_unwritten`. About 5 ns an
-    entry.
+    `offsets` are those of the length fields in the file, ascending; the batch lies in one chunk of
+    it, after whose end nothing is known. Entries of other rows are not torn; check these with
+    `blank_sectors` and `is_unwritten`. About 5 ns an entry.
     """
     data = np.frombuffer(batch.buffer, np.uint8)
     chunk_offset = int(offsets[0]) - int(batch.offsets[0]) + PREFIX  # of the piece
@@ -46,11 +45,9 @@ def suspicious(offsets: Int64Array, batch: RecordBatch) -> Int64Array:
 
 
 def blank_sectors(offset: int, record: JournalRecord) -> list[int]:
-    """Return the offsets of the later sectors in which a record has nothing but zeros.
-
-    `offset` is that of the record's length field. Under a microsecond for most records. Fence
-    records have none, as a torn one reads as a record of another kind.
-    """
+    """Return the offsets of the later sectors in which a record has nothing but zeros, `offset`
+    being that of its length field; none for fence records, as a torn one reads as a record of
+    another kind. Under a microsecond for most records."""
     header_size = 0 if record.kind == "add" else 20 if record.ledger.scope == 0 else 29
     return _find_blank_sectors(offset, offset + PREFIX + header_size, record.body)
 
@@ -67,11 +64,8 @@ def _find_blank_sectors(offset: int, start: int, data: bytes) -> list[int]:
 
 
 def is_unwritten(path: Path, sectors: Iterable[int]) -> bool:
-    """Return whether all of one of these sectors is zero in the file.
-
-    A sector is written whole or not at all, so data after a record in its last sector (padding,
-    the next record) prove that it was written.
-    """
+    """Return whether all of one of these sectors is zero in the file: as sectors are written whole,
+    data after a record in its last one (padding, the next record) prove that it was written."""
     with readable(path), opened(path) as file:
         for sector in sectors:
             file.seek(sector)
@@ -81,11 +75,8 @@ def is_unwritten(path: Path, sectors: Iterable[int]) -> bool:
 
 
 def lacks_ids(path: Path, offset: int, data: bytes) -> bool:
-    """Return whether a later sector with a part of the record's ids or size was not written.
-
-    `data` is the record at `offset`, without its length. Such a record cannot be read, but is no
-    damage: a power loss leaves it so.
-    """
+    """Return whether a later sector with a part of the record's ids or size was not written, as
+    after a power loss, which is no damage. `data` is the record at `offset`, without its length."""
     return is_unwritten(
         path, _find_blank_sectors(offset, offset + PREFIX, data[:_MAX_IDS_SIZE])[:1]
     )

@@ -60,11 +60,8 @@ class GroupCommit:
 
     @contextmanager
     def leading(self, place: LogMark | None = None) -> Iterator[bool]:
-        """Wait until the caller leads (yield True) or `place` is durable (yield False).
-
-        The lead ends with the ``with`` block, even if it raises. Without `place`, the caller
-        always leads.
-        """
+        """Wait until the caller leads (yield True) or `place` is durable (yield False); without
+        `place`, always lead. The lead ends with the ``with`` block, even if that raises."""
         is_leader = False
         try:
             is_leader = self._enter(place)

@@ -1,7 +1,6 @@
 """The files of a journal directory, and lastMark, before which ledger storage has everything.
 
-Naming, listing and deleting journal files is here because it depends on lastMark: a replay
-starts at the mark, and files before it are deleted. Sources: `bookie/Journal`
+A replay starts at the mark, and files before it are deleted. Sources: `bookie/Journal`
 (`LastLogMark`, `listJournalIds`, `checkpointComplete`). Format: `docs/formats/journal.md`.
 """
 
@@ -37,12 +36,9 @@ def journal_name(journal_id: int) -> str:
 
 
 def journal_files(current: Path) -> list[tuple[int, Path]]:
-    """Return (id, path) of the journal files in a ``current/`` directory, by id.
-
-    Raises `UnsupportedLayout` for a .txn file with a name that no bookie gives: a real one does
-    not start with it, or looks for a file of another name. `BkstoreError` if the directory
-    cannot be read.
-    """
+    """Return (id, path) of the journal files in a ``current/`` directory, by id. Raises
+    `UnsupportedLayout` for a .txn file with a name that no bookie gives (a real one does not start,
+    or looks for another file), `BkstoreError` if the directory cannot be read."""
     with readable(current):
         names = os.listdir(current)
     ids_and_paths = []
@@ -63,11 +59,9 @@ def last_mark_name(index: int | None = None) -> str:
 
 
 def mark_of_file(path: Path) -> LogMark | None:
-    """Return the mark in one file; None if it is missing or shorter than a mark.
-
-    A crash may leave a short file, as a real bookie writes it in place.
-    Raises `CorruptionError` for a negative mark, `BkstoreError` for a file that cannot be read.
-    """
+    """Return the mark in one file; None if it is missing, or shorter than a mark (a real bookie
+    writes in place, so a crash may cut it). Raises `CorruptionError` for a negative mark,
+    `BkstoreError` for a file that cannot be read."""
     data = _read_first_bytes(path)
     if data is None or len(data) < LAST_MARK_SIZE:
         return None
@@ -91,11 +85,8 @@ def _read_first_bytes(path: Path) -> bytes | None:
 
 
 def read_last_mark(ledger_currents: Sequence[Path], index: int | None = None) -> LogMark:
-    """Return the greatest mark of one journal in the ledger directories.
-
-    `index` is the journal directory's number, None if it is the only one. Returns (0, 0) if no
-    directory has a mark. Raises what `mark_of_file` raises.
-    """
+    """Return the greatest mark of journal `index` (None if it is the only one) in the ledger
+    directories; (0, 0) if none has a mark. Raises what `mark_of_file` raises."""
     name = last_mark_name(index)
     marks = [mark_of_file(current / name) for current in ledger_currents]
     return max((mark for mark in marks if mark is not None), default=NO_MARK)
@@ -110,9 +101,8 @@ def write_last_mark(
 ) -> None:
     """Write a mark to every ledger directory, durably, except where the stored one is greater.
 
-    Each file is replaced atomically. Before this is called, ledger storage must have everything
-    before the mark, synced. Raises `WriteFailed`; the directories before the failed one then have
-    the new mark, which is valid there.
+    Each file is replaced atomically. Before the call, ledger storage must have everything before
+    the mark, synced. After `WriteFailed`, the directories before the failed one have the new mark.
     """
     data = encode_mark(mark)
     for current in ledger_currents:
@@ -128,9 +118,8 @@ def delete_journals_before(
 ) -> list[Path]:
     """Delete the journal files with ids below the mark's, except the newest `keep` of them.
 
-    Returns the deleted files, oldest first. Call it when the mark is durable. The deletions are
-    not synced: a file before the mark that reappears after a crash does no harm. Raises
-    `WriteFailed`; the following files stay then.
+    Returns the deleted files, oldest first. The mark must be durable. The deletions are not synced:
+    a file that reappears after a crash does no harm. After `WriteFailed` the following files stay.
     """
     if keep < 0:
         raise InvalidArgument(f"{keep} journal files cannot be kept")

@@ -22,10 +22,8 @@ Places = dict[int, LogMark]
 
 
 class LedgerJournals:
-    """Appends records of many ledgers to their journals. Threads: all calls may run concurrently.
-
-    `before_key` is called before the master key of a ledger is appended.
-    """
+    """Appends records of many ledgers to their journals; `before_key` is called before the master
+    key of a ledger is appended. Threads: all calls may run concurrently."""
 
     def __init__(
         self, writers: Sequence[JournalWriter], before_key: Callable[[LedgerId], None]
@@ -51,11 +49,8 @@ class LedgerJournals:
         return writer, writer.append(record)
 
     def append_key(self, name: LedgerId, key: bytes) -> None:
-        """Append the ledger's key, unless that was done before.
-
-        It is noted only after it was appended: otherwise another thread might append an entry
-        before the key. Two key records do no harm.
-        """
+        """Append the ledger's key, unless that was done before. It is noted only afterwards, so
+        that no other thread appends an entry before the key; two key records do no harm."""
         if name not in self._ledgers_with_key:
             self._before_key(name)
             self.of(name).append_special("master_key", name, key)
@@ -67,12 +62,9 @@ class LedgerJournals:
         self.of(name).append_special(kind, name, body)
 
     def append_batch(self, batch: RecordBatch, key: bytes) -> Places:
-        """Append the records of a batch, each ledger's key before its first record.
-
-        Makes one large write for each journal, plus one for each ledger with a new key. Returns
-        the positions after the records. If a journal fails, the error's `stored` is 0: no record
-        of the batch is acknowledged.
-        """
+        """Append the records of a batch, each ledger's key before its first record. Makes one large
+        write for each journal, plus one for each new key. Returns the positions after the records.
+        If a journal fails, the error's `stored` is 0: no record of the batch is acknowledged."""
         with _unacknowledge_on_error():
             return self._append_with_keys(batch, key)
 
@@ -106,7 +98,6 @@ class LedgerJournals:
         start: int,
         stop: int,
     ) -> Places:
-        """Append the records start..stop (half open) to their journals."""
         if start == stop:
             return {}
         run = batch.between(start, stop)
@@ -124,11 +115,9 @@ class LedgerJournals:
 
     @contextmanager
     def synced(self, places: Places, sync: bool) -> Iterator[None]:
-        """Sync what the ``with`` block appends, if `sync`; also if the block raises.
-
-        The block adds to `places`. After a journal has failed, nothing is acknowledged: the
-        error's `stored` is 0, and no sync is tried.
-        """
+        """Sync what the ``with`` block appends and adds to `places`, if `sync`, even if it raises.
+        After a journal failed, sync nothing: the error's `stored` is 0, as nothing is
+        acknowledged."""
         try:
             yield
         except BaseException as error:

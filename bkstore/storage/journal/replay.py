@@ -50,10 +50,9 @@ class Replay:
 
     `findings` lists what was odd, adjacent findings merged: torn ends, unknown records. `records`
     counts replayed records; `skipped` counts those of unknown (deleted) ledgers among them.
-    Entries are added in batches of those adjacent in a chunk of the file, at the cost of
-    `LedgerStorage.add_batch` plus 0.1 us each; 10 us each for those of unknown ledgers.
-
-    With the option `compat`, torn records are replayed, as upstream replays them.
+    Adjacent entries of a chunk of the file are added in batches: the cost of
+    `LedgerStorage.add_batch` plus 0.1 us each; 10 us each for those of unknown ledgers. With the
+    option `compat`, torn records are replayed, as upstream does.
     """
 
     def __init__(self, storage: LedgerStorage, *, skip_invalid: bool = False) -> None:
@@ -66,11 +65,9 @@ class Replay:
         self.skipped = 0
 
     def run(self, journal: Path, ledgers: Sequence[Path], index: int | None) -> LogMark:
-        """Replay one journal directory from its mark on; return the position reached.
-
-        Raises `CorruptionError` if the file named by the mark is missing, or for an invalid
-        length, an invalid record, or a master key that differs from the storage's.
-        """
+        """Replay one journal directory from its mark on; return the position reached. Raises
+        `CorruptionError` if the file named by the mark is missing, or for an invalid length, an
+        invalid record, or a master key that differs from the storage's."""
         mark = reached = read_last_mark(ledgers, index)
         files = [
             id_and_path
@@ -104,11 +101,8 @@ class Replay:
     # -- entries
 
     def _add_intact(self, path: Path, offsets: Int64Array, batch: RecordBatch) -> None:
-        """Add adjacent entries, except torn ones.
-
-        The check of a suspicious entry may read the storage, so the entries before it are added
-        first.
-        """
+        """Add adjacent entries, except torn ones. Those before a suspicious entry are added before
+        it is checked, as the check may read the storage."""
         start = 0
         for row in suspicious(offsets, batch).tolist() if self._skips_torn else ():
             record = decode_record(bytes(batch[row]))
@@ -149,11 +143,9 @@ class Replay:
             offsets, batch = offsets[stored_count:], batch.between(stored_count, len(batch))
 
     def _rows_of_known(self, batch: RecordBatch) -> Int64Array:
-        """Return the rows of records still to be added; the first is of an unknown ledger.
-
-        Counts the records of all unknown ledgers as skipped and leaves them out. If one of them
-        is malformed, it is the last row returned, so that adding it raises the error.
-        """
+        """Return the rows of records still to be added; the first is of an unknown ledger. Leaves
+        out the records of all unknown ledgers, counted as skipped, up to a malformed one: that is
+        the last row, so that adding it raises the error."""
         ids = ids_of(batch)
         ledgers = BatchLedgers.of(ids.scopes, ids.ledgers)
         is_known = np.array([self._storage.ledger_exists(ledger_id) for ledger_id in ledgers.names])
@@ -232,11 +224,9 @@ def _replay_error(path: Path, offset: int, error: BkstoreError) -> CorruptionErr
 
 
 def why_torn(record: JournalRecord, storage: LedgerStorage) -> str | None:
-    """Return why a record with an unwritten sector must not be replayed, None if it may.
-
-    An entry with a matching CRC is whole. Without one it is torn if its ledger's last entry has
-    a CRC; otherwise (HMAC, no digest) it must not replace a stored entry.
-    """
+    """Return why a record with an unwritten sector must not be replayed, None if it may. An entry
+    with a matching CRC is whole. Without one it is torn if its ledger's last entry has a CRC;
+    otherwise (HMAC, no digest) it must not replace a stored entry."""
     if record.kind == "master_key":
         key = record.body
         return "key" if key and not any(key[-_TORN_KEY_ZEROS:]) else None

@@ -136,7 +136,6 @@ class JournalScan:
 
     @contextmanager
     def _open(self) -> Iterator[int]:
-        """Open the file for the ``with`` block; yield its descriptor."""
         with readable(self.path):
             fd = open_regular(self.path)
         try:
@@ -145,11 +144,8 @@ class JournalScan:
             os.close(fd)
 
     def records(self) -> Iterator[tuple[int, JournalRecord]]:
-        """Yield (offset of the length field, decoded record).
-
-        Raises `CorruptionError` for a malformed record, or a kind that the file's version does
-        not have. Entries are not verified: the journal does not know their digests.
-        """
+        """Yield (offset of the length field, decoded record). Raises `CorruptionError` for a
+        malformed record, or a kind that the file's version lacks. Digests are not verified."""
         for offset, data in self:
             record = self._decode_or_skip(offset, data)
             if record is not None:
@@ -268,10 +264,8 @@ class JournalScan:
         return None
 
     def _is_preallocated(self, window: _Window, position: int) -> bool:
-        """Return whether the last bytes of a file are preallocated space after its records.
-
-        Only in unpadded versions can records leave fewer than four bytes of a unit.
-        """
+        """Return whether the last bytes of a file are preallocated space after its records: only in
+        unpadded versions can records leave fewer than four bytes of a unit."""
         if self.version >= PADDED_VERSION or window.size % ALIGNMENT:
             return False
         return not any(window.read(position, window.size - position))
@@ -313,7 +307,6 @@ def _batch_of_frames(
 
 
 def _runs_of_equal(values: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Return (start, stop) of each run of equal values."""
     edges = np.flatnonzero(values[1:] != values[:-1]) + 1
     bounds = [0, *edges.tolist(), values.size]
     return list(pairwise(bounds))

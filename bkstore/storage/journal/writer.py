@@ -39,26 +39,25 @@ from bkstore.storage.options import JournalOptions
 class JournalWriter(Closing):
     """Writes the journal of one directory; each writer starts a new file.
 
-    `current` is the journal directory's ``current/``, which must exist. The first file's id is
-    one above the newest there, else `first_id`, else the clock's milliseconds + 1. The file is
-    durable when the constructor returns. A flush that leaves the position above `max_size` rolls:
-    it creates the file of the next id before it returns. Each file is preallocated in steps of
-    `preallocate` bytes (0 = not at all). `alignment` is a multiple of 512, `preallocate` a
-    multiple of `alignment`.
+    `current` is the journal directory's ``current/``, which must exist. The first file's id is one
+    above the newest there, else `first_id`, else the clock's milliseconds + 1. The file is durable
+    when the constructor returns. A flush that leaves the position above `max_size` rolls: it
+    creates the file of the next id before it returns. Each file is preallocated in steps of
+    `preallocate` bytes (0 = not at all), a multiple of `alignment`, which is a multiple of 512.
 
-    Records are buffered, up to `write_buffer` bytes; they are durable only after `sync` or
-    `flush`. Versions 5 and 6 pad to `alignment` before each flush, 4 does not.
+    Records are buffered, up to `write_buffer` bytes; they are durable only after `sync` or `flush`.
+    Versions 5 and 6 pad to `alignment` before each flush, 4 does not.
 
     Threads: every method may be called from any thread. Appends take one lock, which is not held
-    during an fsync (except at a roll). So threads that append and then `sync` share fsyncs: while
-    one runs, the others wait; those it covers return when it ends, and one of the rest makes the
-    next for all of them (`GroupCommit`). Fork: closed in the child. The bookie's lock, not this
-    class, keeps a second writer out of the directory.
+    during an fsync (except at a roll). So threads that append and then `sync` share fsyncs: those
+    that the running one covers return when it ends, and one of the others makes the next for all of
+    them (`GroupCommit`). Fork: closed in the child. The bookie's lock, not this class, keeps a
+    second writer out of the directory.
 
-    A failed write (`WriteFailed`) or fsync (`SyncFailed`) ends the writer: from then on every
-    append and flush raises `IllegalOperation`. The file may then end in half a record, behind
-    which a reader finds nothing; and a second fsync may succeed although the first one lost
-    pages. `mark` still returns what is durable; a new writer on the directory starts a new file.
+    A failed write (`WriteFailed`) or fsync (`SyncFailed`) ends the writer: every later append and
+    flush raises `IllegalOperation`. The file may then end in half a record, behind which a reader
+    finds nothing; and a second fsync may succeed although the first one lost pages. `mark` still
+    returns what is durable; a new writer on the directory starts a new file.
 
     >>> import tempfile
     >>> from bkstore.formats.journal import encode_special
@@ -126,11 +125,9 @@ class JournalWriter(Closing):
     # -- appending
 
     def append(self, data: bytes) -> LogMark:
-        """Append one record and return the position after it; it is not durable yet.
-
-        `sync(position)` makes it durable. Raises `InvalidArgument` for a record below 16 bytes (it
-        has no ids; an empty one would read as the end of the file) or above 2^31-1.
-        """
+        """Append one record and return the position after it, which `sync` makes durable. Raises
+        `InvalidArgument` for a record below 16 bytes (it has no ids; an empty one would read as the
+        end of the file) or above 2^31-1."""
         return self._append(encode_record(data))
 
     def append_many(self, records: Iterable[bytes]) -> LogMark:
@@ -156,7 +153,6 @@ class JournalWriter(Closing):
         return self._append(batch.framed().buffer)
 
     def _append(self, framed: bytes | memoryview) -> LogMark:
-        """Append framed records; return the position after them."""
         with self._lock:
             self._check_usable()
             self._buffer_records(framed)
@@ -165,11 +161,8 @@ class JournalWriter(Closing):
     def append_special(
         self, kind: str, ledger: int | LedgerId, body: bytes = b""
     ) -> LogMark | None:
-        """Append a special record; return None, writing nothing, if the version lacks this kind.
-
-        Versions below 6 lack "explicit_lac": explicit LACs are then not in the journal, as
-        upstream. See `formats.journal.encode_special`.
-        """
+        """Append a special record; return None, writing nothing, if the version lacks this kind
+        (below 6, "explicit_lac"), as upstream. See `formats.journal.encode_special`."""
         data = encode_special(kind, ledger, body)
         return None if self.version < SPECIAL_VERSIONS[kind] else self.append(data)
 
@@ -252,7 +245,6 @@ class JournalWriter(Closing):
         return reached
 
     def _pad_and_write(self) -> LogMark:
-        """Pad and write the buffer; return the position reached."""
         if self.version >= PADDED_VERSION:
             self._buffer_records(padding(self._written_bytes + len(self._buffer), self._alignment))
         self._write_buffered()
@@ -292,10 +284,8 @@ class JournalWriter(Closing):
         self._commit.durable = LogMark(journal_id, self._written_bytes)
 
     def _roll(self) -> None:
-        """Sync the file and continue in the next one.
-
-        An error is raised by the call that flushed, although its own records are durable.
-        """
+        """Sync the file and continue in the next one; an error is raised by the call that flushed,
+        although its own records are durable."""
         with self._lock:
             if self._failure is not None:  # an append since the flush failed and has raised it
                 return
@@ -320,12 +310,10 @@ class JournalWriter(Closing):
                     self._files.close(self._fd)
 
     def _forked(self) -> None:
-        """Close the writer in a forked child, with new locks."""
         self._closed = True
         self._lock, self._commit = threading.Lock(), GroupCommit(self.mark)
 
     def _check_usable(self) -> None:
-        """Raise `IllegalOperation` if the writer is closed or has failed."""
         if self._closed:
             raise forks.closed(f"{self.current}: the journal")
         if self._failure is not None:
