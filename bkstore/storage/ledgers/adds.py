@@ -40,11 +40,8 @@ _MAX_BATCH_RECORDS, _MAX_BATCH_BYTES = 1000, 1 << 20  # an iterable's records ar
 
 
 class Adds(KnownLedgers):
-    """The half of a ledger storage that adds records.
-
-    Threads: all calls may run concurrently. Adds to one directory take turns; the records that a
-    batch adds in one turn become visible together.
-    """
+    """The half of a ledger storage that adds records. Threads: all calls may run concurrently; adds
+    to one directory take turns, and what a batch adds in one becomes visible together."""
 
     def add_entry(
         self, record: bytes, *, master_key: bytes | None = None, recovery: bool = False
@@ -145,11 +142,9 @@ class Adds(KnownLedgers):
         master_key: bytes | None = None,
         recovery: bool = False,
     ) -> Int64Array:
-        """Add records in order and return their entry ids, int64[n].
-
-        Stops at the first record that is refused; its error has `stored`, and the records before
-        it are stored. Adds by `add_batch`, about a thousand records at a time.
-        """
+        """Add records in order, by `add_batch`, about a thousand at a time; return their entry ids,
+        int64[n]. Raises the error of the first that is refused, with `stored`; those before it are
+        stored."""
         return in_batches(
             records, lambda batch: self.add_batch(batch, master_key=master_key, recovery=recovery)
         )
@@ -159,10 +154,8 @@ class Adds(KnownLedgers):
     def _admit(
         self, path: WritePath, ledger_id: LedgerId, master_key: bytes | None, recovery: bool
     ) -> None:
-        """Raise if the ledger takes no adds now; the caller holds the path's lock.
-
-        With a master key, create an unknown ledger. The ledger is a suspect no more.
-        """
+        """Raise if the ledger takes no adds now; with a master key, create an unknown one. The
+        caller holds the path's lock. The ledger is a suspect no more."""
         if master_key is not None:
             self.open_ledger(ledger_id, master_key)
         state = path.states.get(ledger_id)
@@ -271,10 +264,8 @@ class _BatchAdd:
 
 
 def _refusal(ledger_id: LedgerId, state: LedgerState) -> BkstoreError:
-    """Return the error for a ledger that takes no adds except those of a recovery.
-
-    In limbo, whether the ledger is fenced is unknown (`LedgerDescriptorImpl`).
-    """
+    """Return the error for a ledger that takes no adds except those of a recovery. In limbo,
+    whether it is fenced is unknown (`LedgerDescriptorImpl`)."""
     if state.fenced:
         return LedgerFenced(f"ledger {ledger_id} is fenced")
     return DataUnknown(f"ledger {ledger_id} is in limbo: whether it is fenced is not known here")
@@ -290,10 +281,7 @@ def in_batches(
 def add_all(
     batches: Iterable[RecordBatch], add_batch: Callable[[RecordBatch], Int64Array]
 ) -> Int64Array:
-    """Add batches in order and return their entry ids, int64[n].
-
-    An error's `stored` counts the stored records of all batches.
-    """
+    """Add batches in order; return their entry ids, int64[n]. An error's `stored` counts all."""
     entry_ids = [np.empty(0, np.int64)]
     for batch in batches:
         try:
@@ -318,10 +306,8 @@ def cut_behind_firsts(batch: RecordBatch, names: Collection[LedgerId]) -> list[R
 
 
 def _batches_of(records: Iterable[bytes]) -> Iterator[RecordBatch]:
-    """Yield records as batches of at most a thousand records, about a MiB.
-
-    If the iterable raises, the records before the error are yielded first.
-    """
+    """Yield records in batches of at most a thousand, about a MiB. If the iterable raises, the
+    records before the error are yielded first."""
     group: list[bytes] = []
     size = 0
     try:

@@ -32,10 +32,8 @@ def compose(
     options: StorageOptions,
     files: Files,
 ) -> tuple[list[WritePath], WriterLock, list[Finding]]:
-    """Open directories for writing; return their write paths, their lock and findings.
-
-    Creates missing directories, and finishes or drops interrupted compactions.
-    """
+    """Open directories for writing, creating missing ones; return their write paths, their lock and
+    findings. Finishes or drops interrupted compactions."""
     check_storage("storage", storage)
     ledger_currents = [_current(directory) for directory in ledger_dirs]
     index_currents = (

@@ -1,8 +1,7 @@
 """CompactionThrottle: how fast a compaction copies, and when it is given up.
 
-Upstream's counterpart is `AbstractLogCompactor.Throttler`, a Guava `RateLimiter`: it saves up to
-a second's permits while idle, and a caller that takes more than there are makes the next caller
-wait.
+Upstream's counterpart is `AbstractLogCompactor.Throttler`, a Guava `RateLimiter`: it saves up to a
+second's permits while idle; a caller that takes more than there are makes the next one wait.
 """
 
 from __future__ import annotations
@@ -67,11 +66,8 @@ class CompactionThrottle:
         return True
 
     def slices(self, sizes: Int64Array) -> Iterator[tuple[int, int]]:
-        """Yield (start, stop) slices of records with these sizes, each when it may pass.
-
-        Ends before the last record if the compaction is to be given up. A slice is what may pass
-        in a tenth of a second, and at least one record.
-        """
+        """Yield (start, stop) slices of records with these sizes, of a tenth of a second and at
+        least one record, each when it may pass; end early if the compaction is to be given up."""
         end_offsets = sizes.cumsum()
         permits_per_slice = self._rate * _SLICE_SECONDS
         start, count = 0, int(sizes.size)

@@ -2,14 +2,13 @@
 
 Upstream's counterparts are `GarbageCollectorThread`, `ScanAndCompareGarbageCollector`,
 `EntryLogCompactor` and `TransactionalEntryLogCompactor`. One rule is stricter here: a record is
-moved only if the index points at it. Upstream moves every record of a wanted ledger, so that an
-old copy of an entry that was added twice comes back over the new one.
+moved only if the index points at it. Upstream moves every record of a wanted ledger, so that an old
+copy of an entry that was added twice comes back over the new one.
 
-Order of a compaction: the copies become durable in their new log, then the index does, then the
-old log is removed. A crash in between leaves copies that nothing points at.
-
-A log whose last record was cut short by a kill is collected like any other. A log with other
-damage stays, since the ledgers it held are unknown.
+Order of a compaction: the copies become durable in their new log, then the index does, then the old
+log is removed. A crash in between leaves copies that nothing points at. A log whose last record was
+cut short by a kill is collected like any other. A log with other damage stays, since the ledgers it
+held are unknown.
 """
 
 from __future__ import annotations
@@ -48,11 +47,9 @@ _AddBatch = Callable[[RecordBatch, BatchLedgers], Iterator[Int64Array]]
 
 
 class GarbageCollector:
-    """Collects the garbage of one write path; caches the metadata of closed logs.
-
-    Memory: the ledgers of each closed log. Reads the ledgers map of each log once, and a log's
-    records only to compact it. Threads: one at a time; adds and reads continue meanwhile.
-    """
+    """Collects the garbage of one write path; reads the ledgers map of each closed log once and
+    keeps its ledgers in memory, reads records only to compact. Threads: one at a time; adds and
+    reads continue meanwhile."""
 
     def __init__(self, path: WritePath, number: int = 0) -> None:
         self._path = path
@@ -89,11 +86,8 @@ class GarbageCollector:
         self._count_logs(report)
 
     def _close_unwanted(self, compaction: Compaction | None) -> None:
-        """Close the active logs that the pass would collect if they were closed.
-
-        A ledger created meanwhile may be taken for a deleted one; then a log is closed early,
-        which does no harm.
-        """
+        """Close the active logs that the pass would collect if they were closed. A ledger created
+        meanwhile may count as deleted: a log closed early does no harm."""
         self._path.flush()  # records in memory reach the log, whose ledgers map then counts them
         live_ledgers = set(self._path.states.ledgers())
 
@@ -112,7 +106,6 @@ class GarbageCollector:
         self._path.logger.roll_those(is_unwanted)
 
     def _count_logs(self, report: GarbageReport) -> None:
-        """Add the closed logs that are left, and their bytes, to the report."""
         for metadata in self._closed_logs.values():
             report.logs += 1
             report.log_bytes += metadata.total_size
@@ -137,11 +130,8 @@ class GarbageCollector:
         return self._closed_logs[log_id]
 
     def _is_whole(self, log_id: int, report: GarbageReport) -> bool:
-        """Return whether the metadata covers all records of a log.
-
-        Not so if the index points behind the torn record: the log stays then, and the next pass
-        reads and reports it again.
-        """
+        """Return whether the metadata covers all records of a log. If the index points behind the
+        torn record, it does not: the log stays, and the next pass reads and reports it again."""
         if log_id not in self._torn_logs:
             return True
         try:
@@ -165,11 +155,8 @@ class GarbageCollector:
     # -- compaction
 
     def _compact_below(self, compaction: Compaction, report: GarbageReport) -> None:
-        """Compact the logs below the threshold: by tenths of live bytes, then by log id.
-
-        This is the order of `GarbageCollectorThread.doCompactEntryLogs`, so that copies are laid
-        out as upstream lays them out.
-        """
+        """Compact the logs below the threshold: by tenths of live bytes, then by log id, so that
+        copies are laid out as by `GarbageCollectorThread.doCompactEntryLogs`."""
         deadline = compaction.clock() + (compaction.max_time or math.inf)
         candidates: list[tuple[int, int]] = []
         for metadata in self._closed_logs.values():
@@ -197,11 +184,8 @@ class GarbageCollector:
     def _compact_into_current(
         self, metadata: LogMetadata, compaction: Compaction, report: GarbageReport
     ) -> bool:
-        """Append live records to the active log; return whether all are moved.
-
-        After damage, or if the compaction is given up, the records copied so far remain moved, and
-        the log stays because of the others.
-        """
+        """Append live records to the active log; return whether all are moved. After damage, or if
+        given up, records already copied stay moved, and the log stays because of the others."""
         path, damage = self._path, list[Finding]()
         moves: list[_Move] = []
         outstanding_count, max_outstanding = 0, compaction.max_outstanding or math.inf
@@ -226,10 +210,8 @@ class GarbageCollector:
     def _compact_into_new(
         self, metadata: LogMetadata, compaction: Compaction, report: GarbageReport
     ) -> bool:
-        """Copy live records to a new log, which appears whole or not at all.
-
-        Return whether all are moved; not so after damage, or if the compaction is given up.
-        """
+        """Copy live records to a new log, which appears whole or not at all; return whether all are
+        moved: not after damage, or if the compaction is given up."""
         damage: list[Finding] = []
         moves: list[_Move] = []
         copied_bytes = 0
@@ -254,7 +236,6 @@ class GarbageCollector:
         return True
 
     def _relocate(self, moves: list[_Move], report: GarbageReport) -> None:
-        """Point the index at the copies and flush it."""
         for ledger_id, entry_ids, old_locations, new_locations in moves:
             report.moved_entries += self._path.relocate(
                 ledger_id, entry_ids, old_locations, new_locations
@@ -265,10 +246,7 @@ class GarbageCollector:
     def _throttled_records(
         self, metadata: LogMetadata, compaction: Compaction, damage: list[Finding]
     ) -> Iterator[_LiveRecords]:
-        """Yield the records to be moved, as fast as the throttle lets them pass.
-
-        Ends early if the compaction is given up.
-        """
+        """Yield the records to be moved, as the throttle permits; end early if it gives up."""
         throttle = compaction.throttle
         for live_records in self._live_records(metadata, damage):
             for start, stop in throttle.slices(live_records.records.sizes):
@@ -355,11 +333,8 @@ class _LiveRecords:
 
 
 def recover_compaction(path: WritePath, findings: list[Finding]) -> list[tuple[int, int]]:
-    """Finish or drop the compactions that a crash interrupted; return (new, old) log ids.
-
-    If the new log is damaged, the damage is added to `findings` and both logs stay as they are;
-    the index then decides which copy of a record is read.
-    """
+    """Finish or drop the compactions that a crash interrupted; return (new, old) log ids. If the
+    new log is damaged, `findings` says so and both logs stay; the index decides which is read."""
     logger = path.logger
 
     def switch(new_id: int, old_id: int) -> bool:

@@ -1,7 +1,5 @@
-"""The options of one garbage collection pass, and the report of what it did.
-
-Upstream's counterparts are `GarbageCollectorThread`'s settings and `GarbageCollectorStats`.
-"""
+"""The options of one garbage collection pass (upstream: `GarbageCollectorThread`'s settings), and
+the report of what it did (`GarbageCollectorStats`)."""
 
 from __future__ import annotations
 
@@ -26,11 +24,8 @@ Suspect = Callable[[list[LedgerId]], None]
 """Called with ledgers before a metadata store is asked whether they exist."""
 
 FindDeleted = Callable[[list[LedgerId], Suspect], Iterable[list[LedgerId]]]
-"""Takes the ledgers of a bookie; yields groups of those that count as deleted.
-
-Each must have been made a suspect before the store was asked for it: an add from then on shows
-that the ledger was created again, and it stays.
-"""
+"""Takes the ledgers of a bookie; yields groups of those that count as deleted. Each must be a
+suspect before the store is asked for it: a later add shows that it was created again."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,11 +36,8 @@ from bkstore.storage.options import Storage, StorageOptions
 
 
 class KnownLedgers(EntrySource):
-    """The ledgers of one bookie, with their entry ids and states.
-
-    The base of `Adds`, which adds records, and of `LedgerStorage`. Threads: all calls may run
-    concurrently.
-    """
+    """The ledgers of one bookie, with their entry ids and states: the base of `Adds` and
+    `LedgerStorage`. Threads: all calls may run concurrently."""
 
     def __init__(
         self, storage: Storage, paths: Sequence[WritePath], options: StorageOptions
@@ -89,10 +86,8 @@ class KnownLedgers(EntrySource):
         return self._path(LedgerId.of(ledger)).source
 
     def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
-        """Return the ledger's entry ids, int64[n], unflushed ones too. Opens no entry log.
-
-        Empty for an unknown ledger. (Upstream: `getListOfEntriesOfLedger`, missing in db storage.)
-        """
+        """Return the ledger's entry ids, int64[n], unflushed ones too; none for an unknown ledger.
+        Opens no entry log. (Upstream: `getListOfEntriesOfLedger`, missing in db storage.)"""
         return self.source(ledger).entries(ledger, first, last)
 
     def availability(self, ledger: LedgerLike) -> Availability:
@@ -125,11 +120,9 @@ class KnownLedgers(EntrySource):
     # -- state
 
     def set_master_key(self, ledger: LedgerLike, key: bytes) -> None:
-        """Create a ledger, or check the key of a known one; `UnauthorizedAccess` if they differ.
-
-        An empty or all-zero stored key is replaced, as in `LedgerMetadataIndex`. Raises
-        `InvalidArgument` if the key does not fit the header of an index file.
-        """
+        """Create a ledger, or check the key of a known one; `UnauthorizedAccess` if they differ. An
+        empty or all-zero stored key is replaced, as in `LedgerMetadataIndex`. Raises
+        `InvalidArgument` if the key does not fit the header of an index file."""
         ledger_id, key = LedgerId.of(ledger), data("master key", key)
         path = self._path(ledger_id)
         self._check_header_fits(len(key), 0)
@@ -139,10 +132,8 @@ class KnownLedgers(EntrySource):
                 self._confirmed.created(ledger_id)
 
     def open_ledger(self, ledger: LedgerLike, key: bytes) -> None:
-        """Create a ledger with a key, or check that a known ledger has this key.
-
-        Stricter than `set_master_key`: an all-zero key does not open a ledger with another key.
-        """
+        """Create a ledger with a key, or check that a known ledger has this key. Stricter than
+        `set_master_key`: an all-zero key does not open a ledger with another key."""
         self.set_master_key(ledger, key)
         self.check_master_key(ledger, key)
 
@@ -173,9 +164,7 @@ class KnownLedgers(EntrySource):
 
     def set_limbo(self, ledger: LedgerLike) -> bool:
         """Put the ledger into limbo: absent entries become unknown. Return whether this changed it.
-
-        Raises `UnsupportedLayout` unless this is db storage.
-        """
+        Raises `UnsupportedLayout` unless this is db storage."""
         if self.storage != "db":
             raise UnsupportedLayout(f"{self.storage} storage has no limbo state")
         return self._change_state(ledger, lambda state: state._replace(limbo=True))
@@ -200,9 +189,8 @@ class KnownLedgers(EntrySource):
     def set_explicit_lac(self, ledger: LedgerLike, body: bytes) -> None:
         """Store the body of an explicit LAC (ledger, LAC, digest) as the writer sent it.
 
-        A lower LAC replaces a higher one, but `last_add_confirmed` never decreases. Index files
-        of header version 0 (an option) have no field for it; it is then kept in memory until
-        the storage is closed.
+        A lower LAC replaces a higher one, but `last_add_confirmed` never decreases. Index files of
+        header version 0 (an option) have no field for it: it is lost when the storage is closed.
         """
         body = data("explicit LAC", body)
         ledger_id, path, _ = self._known(ledger)
@@ -240,11 +228,8 @@ class KnownLedgers(EntrySource):
         return state.explicit_lac
 
     def last_add_confirmed(self, ledger: LedgerLike) -> int:
-        """Return the highest entry id known to be confirmed, -1 if none is.
-
-        This is the highest LAC of an added entry or of an explicit LAC; after a reopen, the
-        higher one of the last entry's and the explicit LAC. Raises `DataUnknown` in limbo.
-        """
+        """Return the highest LAC of an added entry or explicit LAC, -1 if none is known; after a
+        reopen, of the last entry's and the explicit one. Raises `DataUnknown` in limbo."""
         ledger_id, path, state = self._known(ledger)
         if state.limbo:
             raise _limbo_error(ledger_id, "its last add confirmed")
@@ -252,7 +237,6 @@ class KnownLedgers(EntrySource):
             return self._confirmed.get(ledger_id)
 
     def _stored_lac(self, ledger_id: LedgerId) -> StoredLac:
-        """Read the ledger's LACs from its last entry and its explicit LAC."""
         path = self._path(ledger_id)
         body = path.states.get(ledger_id).explicit_lac
         last_entry = path.last_entry(ledger_id)

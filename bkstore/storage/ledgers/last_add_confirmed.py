@@ -24,10 +24,8 @@ class StoredLac(NamedTuple):
 
 class LastAddConfirmed:
     """The LACs of a storage's ledgers, -1 if nothing is confirmed; they never decrease.
-
-    `stored(ledger)` reads the LACs on disk. It is called once for each ledger that this process
-    did not create. Threads: the caller holds the storage's lock.
-    """
+    `stored(ledger)` reads those on disk; called once for each ledger that this process did not
+    create. Threads: the caller holds the storage's lock."""
 
     def __init__(self, stored: Callable[[LedgerId], StoredLac]) -> None:
         self._read_stored_lac = stored
@@ -46,10 +44,7 @@ class LastAddConfirmed:
         self._lacs[name] = NO_ENTRY
 
     def before_add(self, name: LedgerId) -> None:
-        """Load the stored LAC before an entry is added.
-
-        If it cannot be read, it counts as -1: one damaged record must not prevent adds.
-        """
+        """Load the stored LAC before an add; -1 if it is damaged, which must not prevent adds."""
         if name not in self._lacs:
             try:
                 self.get(name)

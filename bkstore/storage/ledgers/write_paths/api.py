@@ -25,11 +25,8 @@ from bkstore.storage.options import StorageOptions
 
 
 class WritePath(Closing):
-    """Index, entry logs and unflushed entries of some ledgers; `lock` guards writing.
-
-    Reading takes no lock: it looks in memory first, then in the index. That is safe because an
-    entry is in the index before it is dropped from memory.
-    """
+    """Index, entry logs and unflushed entries of some ledgers; `lock` guards writing. Reading takes
+    no lock: an entry is in the index before it is dropped from memory, which is searched first."""
 
     def __init__(self, index: EntryIndex, logger: EntryLogger, options: StorageOptions) -> None:
         self.index = index
@@ -67,9 +64,7 @@ class WritePath(Closing):
     @abstractmethod
     def add_batch(self, batch: RecordBatch, ledgers: BatchLedgers) -> Iterator[int]:
         """Add the records of a framed batch, at most `room`; yield the count of each part added.
-
-        The caller holds `lock` and has checked everything.
-        """
+        The caller holds `lock` and has checked everything."""
 
     @abstractmethod
     def cached(self, name: LedgerId, entry: int) -> bytes | None:
@@ -77,10 +72,8 @@ class WritePath(Closing):
 
     @abstractmethod
     def cached_run(self, name: LedgerId, start: int, count: int) -> RecordBatch:
-        """Return the records of start, start + 1, ... that are in memory, at most `count`.
-
-        Fewer if they lie in several buffers: another call returns the following ones.
-        """
+        """Return the records of start, start + 1, ... that are in memory, at most `count`; fewer if
+        they lie in several buffers: another call returns the following ones."""
 
     @abstractmethod
     def first_cached(self, name: LedgerId, first: int, last: int) -> int | None:
@@ -211,9 +204,8 @@ class WritePath(Closing):
     ) -> int:
         """Change index rows that still have location `old` to `new`; return how many did.
 
-        Entries that were deleted or added again after their record was copied stay as they are.
-        Within `watching`, in which the caller read `old`, rows of unchanged ledgers are not read
-        again.
+        Entries deleted or added again since the copy stay as they are. Within `watching`, in which
+        the caller read `old`, rows of unchanged ledgers are not read again.
         """
         with self.lock:
             if self.states.find(name) is None:
@@ -244,10 +236,8 @@ class WritePath(Closing):
             return self.logger.read(new_location, name, entry)
 
     def read_run(self, name: LedgerId, start: int, count: int, max_bytes: int) -> RecordBatch:
-        """Return the records of start, start + 1, ... up to a gap, `count` or about `max_bytes`.
-
-        One index scan (in growing parts) and coalesced reads. Empty if `start` is absent.
-        """
+        """Return the records of start, start + 1, ... up to a gap, `count` or about `max_bytes`;
+        empty if `start` is absent. One index scan (in growing parts) and coalesced reads."""
 
         def read_part(part_start: int, max_count: int, max_part_bytes: int) -> RecordBatch:
             batch = self.cached_run(name, part_start, max_count)

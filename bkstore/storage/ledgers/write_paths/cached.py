@@ -1,7 +1,5 @@
-"""A write path with two write caches that take turns, for sorted and db storage.
-
-Records wait in the active cache and are flushed in order of ids, while adds continue.
-"""
+"""A write path with two write caches that take turns, for sorted and db storage: records wait in
+the active cache and are flushed in order of ids, while adds continue."""
 
 from __future__ import annotations
 
@@ -33,11 +31,9 @@ class _LoggedEntries(NamedTuple):
 
 
 class CachedPath(WritePath):
-    """A write path with an active write cache, and the one that is being flushed.
-
-    `lock` guards the two; a second lock lets one flush run at a time. An add that finds the
-    active cache full waits for the running flush, or runs one.
-    """
+    """A write path with an active write cache, and the one that is being flushed. `lock` guards the
+    two; a second lock lets one flush run at a time. An add that finds the active cache full waits
+    for the running flush, or runs one."""
 
     rule: Literal["first", "last"]
 
@@ -58,10 +54,8 @@ class CachedPath(WritePath):
         return LayeredSource(self.active, self.snapshot)
 
     def reserve(self, size: int) -> None:
-        """Make room in the active cache: wait for the running flush, or run one.
-
-        With concurrent adds the cache may exceed its limit by one record of each thread.
-        """
+        """Make room in the active cache: wait for the running flush, or run one. With concurrent
+        adds the cache may exceed its limit by one record of each thread."""
         if self.fits(size):
             return
         if size + ENTRY_OVERHEAD > self._limit:
@@ -127,10 +121,8 @@ class CachedPath(WritePath):
         self._logged.pop(name, None)
 
     def place(self, *, roll: bool = True) -> None:
-        """Append the snapshot's records to the log, in key order; the caller holds `lock`.
-
-        Of a deleted ledger (compat mode only) the first is logged needlessly, as upstream does.
-        """
+        """Append the snapshot's records to the log, in key order; the caller holds `lock`. Of a
+        deleted ledger (compat mode only) the first is logged needlessly, as upstream does."""
         for ledger_id in self.snapshot.names():
             if self.states.find(ledger_id) is None:
                 first_batch = next(self.snapshot.batches(ledger_id), None)
@@ -160,10 +152,8 @@ class CachedPath(WritePath):
             )
 
     def take_snapshot(self) -> bool:
-        """Make the active cache the snapshot to flush; return whether there is anything to flush.
-
-        A snapshot that an earlier flush could not write out stays, and is flushed first.
-        """
+        """Make the active cache the snapshot, unless an earlier flush could not write out its own,
+        which then comes first; return whether there is anything to flush."""
         with self.lock:
             if not self.snapshot.count and self.active.count:
                 self.snapshot, self.active = self.active, WriteCache(self.rule, self._limit)
@@ -183,11 +173,8 @@ class CachedPath(WritePath):
         return is_written
 
     def last_entry(self, name: LedgerId) -> int | None:
-        """Return the highest entry id; in compat mode that of the first source with the ledger.
-
-        The real storages look in the active cache, then in the one being flushed, then in the
-        index.
-        """
+        """Return the highest entry id; in compat mode that of the first source with the ledger:
+        active cache, cache being flushed, index."""
         if self.options.compat is None:
             return super().last_entry(name)
         for cache in (self.active, self.snapshot):

@@ -1,7 +1,5 @@
-"""The write path of db storage: two write caches, locations in RocksDB.
-
-The log is synced before the index is written. Source: `SingleDirectoryDbLedgerStorage`.
-"""
+"""The write path of db storage (`SingleDirectoryDbLedgerStorage`): two write caches, locations in
+RocksDB; the log is synced before the index is written."""
 
 from __future__ import annotations
 
@@ -32,10 +30,8 @@ class DbPath(CachedPath):
         self._delayed_deletions: set[LedgerId] = set()
 
     def read(self, name: LedgerId, entry: int) -> bytes | None:
-        """Return one record; bypasses the write buffer, as the index has only flushed records.
-
-        If that fails, compaction may have moved the record meanwhile: `read_logged` retries.
-        """
+        """Return one record, bypassing the write buffer, as the index has only flushed records. If
+        that fails, compaction may have moved the record: `read_logged` retries."""
         if self.active.count or self.snapshot.count:
             record = self.cached(name, entry)
             if record is not None:
@@ -61,10 +57,7 @@ class DbPath(CachedPath):
         return None
 
     def clean_up(self) -> None:
-        """Delete postponed ledgers, with entries added since, as upstream does.
-
-        If a ledger was created again meanwhile, its new state row stays.
-        """
+        """Delete postponed ledgers with entries added since, as upstream; keep newer state rows."""
         with self.lock:
             while self._delayed_deletions:
                 ledger_id = self._delayed_deletions.pop()
@@ -95,11 +88,8 @@ class DbPath(CachedPath):
                 self.touch(ledger_id)
 
     def write_out(self) -> None:
-        """Empty the caches, then sync locations and ledger rows.
-
-        In compat mode states are not flushed if the caches are empty: upstream's flush returns
-        early then, and states set since are lost at a reopen.
-        """
+        """Empty the caches, then sync locations and ledger rows. In compat mode, as upstream, empty
+        caches leave states unflushed, which are lost at a reopen."""
         had_records = self.drain()
         self.clean_up()
         with self.lock:

@@ -1,7 +1,5 @@
-"""The write path of interleaved storage: records to the log at once, locations in memory.
-
-Source: `InterleavedLedgerStorage`, whose index pages wait in memory as the locations do here.
-"""
+"""The write path of interleaved storage: records to the log at once, locations in memory, as the
+index pages of `InterleavedLedgerStorage`."""
 
 from __future__ import annotations
 
@@ -28,10 +26,8 @@ if TYPE_CHECKING:
 
 
 class InterleavedPath(WritePath):
-    """Records straight to the entry log, locations in memory until a flush.
-
-    The option `flush_order` sets the flush order; upstream's is index first, then logs.
-    """
+    """Records straight to the entry log, locations in memory until a flush, in the order of the
+    option `flush_order`; upstream's is index first, then logs."""
 
     def __init__(
         self, index: HierarchicalIndex, logger: EntryLogger, options: StorageOptions
@@ -157,10 +153,8 @@ class InterleavedPath(WritePath):
 
     def write_index(self) -> None:
         """Write locations and states to the index files, without a sync, as evicted pages are.
-
-        Syncs the records first, unless `index_first`: otherwise the system may write an index
-        page before its records, and a crash leave it pointing at nothing.
-        """
+        Syncs the records first, unless `index_first`: otherwise the system may write an index page
+        before its records, and a crash leave it pointing at nothing."""
         with self.lock, self.noting_failure():
             if not self.options.index_first:
                 self.logger.flush()
@@ -196,7 +190,6 @@ class _PagewisePending(EntrySource):
         self._page_size = page_size
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
-        """Inherited."""
         return self._pending.ledgers(scope)
 
     def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:

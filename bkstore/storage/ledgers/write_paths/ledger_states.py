@@ -1,8 +1,7 @@
 """LedgerStates: master keys, fences, limbo and explicit LACs, changed in memory first.
 
-Every BookKeeper storage changes these in memory and writes them at a flush: the header of an
-index file when its pages are flushed (`FileInfo`), rows of the `ledgers` database from a queue
-(`LedgerMetadataIndex`). Until then only the journal has them durably.
+As in BookKeeper, a flush writes them: to the header of an index file (`FileInfo`), or to rows of
+the `ledgers` database (`LedgerMetadataIndex`). Until then only the journal has them durably.
 """
 
 from __future__ import annotations
@@ -16,10 +15,8 @@ from bkstore.index.api import EntryIndex, LedgerState
 
 
 class LedgerStates:
-    """The states of an index's ledgers: a read-through cache that writes at `flush`.
-
-    Not thread-safe: the caller holds the storage's lock.
-    """
+    """The states of an index's ledgers: a read-through cache that writes at `flush`. Not
+    thread-safe: the caller holds the storage's lock."""
 
     def __init__(self, index: EntryIndex) -> None:
         self._index = index
@@ -27,11 +24,8 @@ class LedgerStates:
         self._dirty: set[LedgerId] = set()
         self._deleted: set[LedgerId] = set()
         self.ready: dict[int, tuple[LedgerId, bytes]] = {}
-        """Ledgers of scope 0 that take adds, by number, with their master keys.
-
-        An add that passed all checks enters its ledger, any change removes it: so the fast path
-        of single adds checks nothing else.
-        """
+        """Ledgers of scope 0 that take adds, by number, with their master keys. An add that passed
+        all checks enters its ledger, any change removes it: the fast path checks nothing else."""
         self.suspects: set[LedgerId] = set()
         """Ledgers that a garbage collection is about to delete; an add or change removes one."""
 
@@ -60,11 +54,9 @@ class LedgerStates:
         self._deleted.discard(name)
 
     def set_master_key(self, name: LedgerId, key: bytes) -> bool:
-        """Create a ledger with a key or check its key; return whether the ledger is new.
-
-        As `LedgerMetadataIndex.setMasterKey`: a stored key that is empty or all zeros is
-        replaced, such a `key` is ignored; raises `UnauthorizedAccess` if two others differ.
-        """
+        """Create a ledger with a key or check its key; return whether the ledger is new. As in
+        `LedgerMetadataIndex.setMasterKey`, a stored key that is empty or all zeros is replaced,
+        such a `key` is ignored; raises `UnauthorizedAccess` if two others differ."""
         state = self.find(name)
         if state is None:
             self.set(name, LedgerState(key))
@@ -118,10 +110,8 @@ class LedgerStates:
         return frozenset(self._dirty)
 
     def flush(self, names: Iterable[LedgerId] | None = None) -> None:
-        """Write changed states (of `names` only, if given) to the index, without a sync.
-
-        An explicit LAC that the index has no field for stays in memory only, as in `FileInfo`.
-        """
+        """Write changed states (of `names` only, if given) to the index, without a sync. An
+        explicit LAC that the index has no field for stays in memory, as in `FileInfo`."""
         for ledger_id in sorted(self._dirty if names is None else self._dirty.intersection(names)):
             state = self._states[ledger_id]
             if state.explicit_lac is not None and not self._index.can_store_explicit_lac(ledger_id):

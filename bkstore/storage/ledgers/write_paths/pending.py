@@ -1,9 +1,8 @@
 """Pending: values by ledger and entry, in memory until a flush.
 
-Single values go into a dict of their ledger. A batch of ascending ids above all others is kept
-as a run over its arrays, so that it costs a few microseconds and some 30 bytes an entry, and a
-flush finds arrays. A dict takes a single put in a tenth of the time of a sorted map, and ids that
-arrive in order need no sorting later.
+Single values go into a dict of their ledger, which takes a put in a tenth of the time of a sorted
+map. A batch of ascending ids above all others is kept as a run over its arrays: a few microseconds
+and some 30 bytes an entry, and ready for a flush.
 """
 
 from __future__ import annotations
@@ -63,10 +62,8 @@ class Run(Generic[_T]):
 
 
 class Table(Generic[_T]):
-    """The values of one ledger; a single value takes precedence over a run's.
-
-    Readers need no lock: a run is appended to `runs` before its first id is to `firsts`.
-    """
+    """The values of one ledger; a single value takes precedence over a run's. Readers need no lock:
+    a run is appended to `runs` before its first id is to `firsts`."""
 
     __slots__ = ("firsts", "highest", "in_order", "lowest", "replaced", "runs", "values")
 
@@ -114,10 +111,8 @@ class Table(Generic[_T]):
         return len(self.values) + sum(map(len, self.runs)) - self.replaced
 
     def single_ids(self, first: int = 0, last: int | None = None) -> list[int]:
-        """Return the sorted ids of first..last that are stored as single values.
-
-        Visits the ids of the range or all stored ids, whichever are fewer.
-        """
+        """Return the sorted ids of first..last that are stored as single values. Visits the ids of
+        the range or all stored ids, whichever are fewer."""
         candidates = self._clamp_range(first, last)
         if len(candidates) < len(self.values):
             return list(filter(self.values.__contains__, candidates))
@@ -159,10 +154,8 @@ class Table(Generic[_T]):
         return lowest_single
 
     def pieces(self) -> Iterator[tuple[list[int], Run[_T] | None]]:
-        """Yield (ids of single values, run or None), in ascending order of ids.
-
-        The single ids lie within the range of the run, or between two runs if it is None.
-        """
+        """Yield (ids of single values, run or None), in ascending order of ids; the single ids lie
+        within the range of the run, or between two runs if it is None."""
         single_ids, start = self.single_ids(), 0
         for run in self.runs:
             run_start = bisect_left(single_ids, run.first, start)
@@ -176,10 +169,7 @@ class Table(Generic[_T]):
 
 class Pending(EntrySource, Generic[_T]):
     """Values by ledger and entry, in memory; `duplicates` says which of equal entries stays.
-
-    Threads: one writer; concurrent readers see each put completely or not at all. Subclasses:
-    `PendingLocations` and `WriteCache`.
-    """
+    Threads: one writer; concurrent readers see each put completely or not at all."""
 
     def __init__(self, duplicates: Literal["first", "last"]) -> None:
         self.duplicates = duplicates
@@ -247,10 +237,8 @@ class Pending(EntrySource, Generic[_T]):
         )
 
     def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
-        """Return the sorted ids of first..last: O(last - first), or O(n) if that is less.
-
-        In the second case ids that arrived out of order are sorted.
-        """
+        """Return the sorted ids of first..last: O(last - first), or O(n) if that is less; in that
+        case ids that arrived out of order are sorted."""
         first, last = check_bounds(first, last)
         table = self._tables.get(LedgerId.of(ledger))
         return _NO_ENTRIES if table is None else table.ids_in(first, last)

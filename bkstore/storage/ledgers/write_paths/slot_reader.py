@@ -39,10 +39,7 @@ class SlotReader:
         self._lock = Lock()
 
     def get(self, name: LedgerId, entry: int) -> int | None:
-        """Return the location of one entry, None if absent: one 8-byte read.
-
-        Raises what `HierarchicalIndex.get` raises.
-        """
+        """Return the location of one entry, None if absent, as the index does; one 8-byte read."""
         file = self._files.get(name)
         if file is not None and entry < _ENTRY_LIMIT:
             try:

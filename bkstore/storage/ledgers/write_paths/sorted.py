@@ -1,7 +1,5 @@
-"""The write path of sorted storage: a skip list in front of the interleaved path.
-
-Source: `SortedLedgerStorage`, `EntryMemTable`.
-"""
+"""The write path of sorted storage (`SortedLedgerStorage`, `EntryMemTable`): a skip list in front
+of the interleaved path."""
 
 from __future__ import annotations
 
@@ -93,10 +91,7 @@ class SortedPath(CachedPath):
         self.below.close()
 
     def write_snapshot(self) -> None:
-        """Append the records in key order, then note their locations.
-
-        Meanwhile only the hard size limit rolls a log.
-        """
+        """Append the records in key order; note their locations. Only the hard limit rolls logs."""
         with self.lock:
             self.place(roll=False)
             for ledger_id, logged in self._logged.items():
@@ -115,10 +110,8 @@ class SortedPath(CachedPath):
         self.below.write_out()
 
     def checkpoint(self) -> None:
-        """Flush, and start another entry log if the skip lists held any record.
-
-        With one log per ledger (`EntryLogManagerForEntryLogPerLedger`) logs roll by size only.
-        """
+        """Flush, and start another entry log if the skip lists held any record. With one log per
+        ledger (`EntryLogManagerForEntryLogPerLedger`) logs roll by size only."""
         self.check_writable()
         if self.drain() and not self.options.entry_log_per_ledger:
             self.logger.roll()

@@ -19,11 +19,8 @@ from bkstore.index.api import sorted_distinct
 from bkstore.storage.ledgers.write_paths.pending import FEWEST, Pending, Run, Table
 
 ENTRY_OVERHEAD = 150
-"""Bytes counted for an entry besides its record: objects and a dict slot, as measured.
-
-An entry of a batch takes only 24 bytes, but counts the same, so that batches and single adds
-cause a flush at the same record.
-"""
+"""Bytes counted for an entry besides its record (measured): objects and a dict slot. An entry of a
+batch takes 24, but counts the same, so that batches and single adds flush at the same record."""
 
 _MAX_BATCH_RECORDS = 4096
 _JOINED_BYTES = 1 << 18  # bytes of records that are written at once
@@ -74,10 +71,7 @@ class WriteCache(Pending[bytes]):
         return max(int(end_sizes.searchsorted(self.limit - self.size, "right")), 1)
 
     def put(self, name: LedgerId, entry: int, value: bytes) -> bool:
-        """Store one record; return whether the entry is new.
-
-        A replaced record counts too, until the flush, as upstream counts it.
-        """
+        """Store a record; return whether the entry is new. A replaced one counts until a flush."""
         table = self._tables.get(name)
         if table is not None and entry > table.highest:  # fast path of the most frequent case
             table.highest = entry
@@ -91,10 +85,8 @@ class WriteCache(Pending[bytes]):
         return is_new
 
     def put_batch(self, name: LedgerId, batch: RecordBatch) -> None:
-        """Store a framed batch of one ledger's records, in this order.
-
-        Copies the buffer as a run if ids ascend and are above all present; else one by one.
-        """
+        """Store a framed batch of one ledger's records, in this order: as a run, with one copy of
+        the buffer, if ids ascend and are above all present; else one by one."""
         entries, table = batch.entries, self._table(name, int(batch.entries[0]))
         is_above_all = int(entries[0]) > table.highest
         if is_above_all and entries.size >= FEWEST and is_ascending(entries):
@@ -111,11 +103,9 @@ class WriteCache(Pending[bytes]):
                 self.put(name, entry, record)
 
     def get_run(self, name: LedgerId, start: int, count: int) -> RecordBatch:
-        """Return the records of start, start + 1, ... up to a gap, at most `count`.
-
-        Fewer if the following ones lie in another buffer: another call returns those. About 50 ns
-        a single record; records of a batch are a slice.
-        """
+        """Return the records of start, start + 1, ... up to a gap, at most `count`; fewer if the
+        rest lies in another buffer, which another call returns. About 50 ns a single record;
+        records of a batch are a slice."""
         table = self._tables.get(name)
         if table is None:
             return RecordBatch.of([], [])
@@ -177,10 +167,8 @@ def _single_run(table: Table[bytes], start: int, count: int) -> RecordBatch:
 
 
 def _slice_run(run: Run[bytes], id_slice: slice, table: Table[bytes], start: int) -> RecordBatch:
-    """Return consecutive records of a run, up to a gap or to a record that was replaced.
-
-    The arrays are copies, as the caller may change them.
-    """
+    """Return consecutive records of a run, up to a gap or a replaced record; the arrays are copies,
+    as the caller may change them."""
     assert isinstance(run, _RecordRun)
     entries = run.entries[id_slice]
     count = consecutive(entries, start)
