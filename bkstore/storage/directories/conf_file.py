@@ -23,11 +23,9 @@ _MAX_DEPTH = 6
 
 
 def configured_directories(conf: Path) -> dict[str, list[Path]]:
-    """Return the directories that the file names, by role ("ledger", "index", "journal").
-
-    Relative paths start at the file's folder. Raises `UnsupportedLayout` if it is not a
-    `bk_server.conf`, as `read_server_conf` does, and for an empty name.
-    """
+    """Return the directories that the file names, by role ("ledger", "index", "journal"); relative
+    paths start at its folder. Raises `UnsupportedLayout` if it is not a `bk_server.conf`, as
+    `read_server_conf` does, and for an empty name."""
     settings = read_server_conf(conf)
     roles: tuple[_Role, ...] = ("ledger", "index", "journal")
     try:
@@ -43,10 +41,8 @@ def configured_directories(conf: Path) -> dict[str, list[Path]]:
 
 
 def directory_names(settings: Configuration, role: _Role) -> list[str]:
-    """Return the names of the directories of a role, which may be none.
-
-    Journals are taken from `journalDirectories`, else from the older `journalDirectory`.
-    """
+    """Return the names of the directories of a role, which may be none; journals are taken from
+    `journalDirectories`, else from the older `journalDirectory`."""
     if role != "journal":
         return settings.strings(f"{role}Directories")
     several = settings.strings("journalDirectories")
@@ -103,7 +99,6 @@ def _is_bookie_dir(folder: Path) -> bool:
 
 
 def _walk_bookie_dirs(top: Path, depth: int) -> Iterable[Path]:
-    """Yield the folders below `top` that have a ``current/``."""
     try:
         inside = sorted(entry.path for entry in os.scandir(top) if entry.is_dir())
     except PermissionError:  # as lost+found: nobody copied a bookie there for this user

@@ -77,10 +77,8 @@ def odd_files(paths: Iterable[str | Path]) -> Iterator[Finding]:
 def sizes_and_times(
     folders: Iterable[str | Path], inside: Container[str] = ()
 ) -> dict[str, tuple[int, int]]:
-    """Return (size, modification time in ns) of each file in these folders; (-1, 0) if dead.
-
-    Includes files of their subfolders named in `inside`. A missing folder has no files.
-    """
+    """Return (size, modification time in ns) of each file in these folders, and of those named in
+    `inside` in their subfolders; (-1, 0) if dead. A missing folder has no files."""
     files = {}
     unread = list(folders)
     while unread:

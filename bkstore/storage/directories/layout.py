@@ -72,10 +72,8 @@ def holdings(current: Path, names: Collection[str] | None = None) -> set[Holding
 
 
 def find_folders(path: Path, root: Path | None = None) -> BookieFolders:
-    """Return the directories of the bookie at `path`; raise `UnsupportedLayout` if it is none.
-
-    `root` is the folder with the directories of a `bk_server.conf`; `InvalidArgument` otherwise.
-    """
+    """Return the directories of the bookie at `path`; `UnsupportedLayout` if it is none. `root` has
+    those of a `bk_server.conf`; `InvalidArgument` if `path` is anything else."""
     if os.path.lexists(path) and not path.is_dir():
         return _from_conf(path, root)
     if root is not None:
@@ -260,9 +258,8 @@ def matched(currents: list[Path], configured: Sequence[str]) -> list[Path] | Non
 def order_by_residue(names: Sequence[str], ledgers: Sequence[Iterable[int]]) -> list[int]:
     """Return for each position the index of its directory, derived from the ledgers in them.
 
-    With n directories, all ledgers of a directory have the same residue modulo n, which is its
-    position. Empty directories take the free positions, by name. Raises `UnsupportedLayout` if
-    no order matches the ledgers.
+    With n directories, the position of a directory is the residue of its ledgers modulo n. Empty
+    directories take the free positions, by name. Raises `UnsupportedLayout` if no order matches.
 
     >>> order_by_residue(["a", "b"], [[1, 3], [2]])
     [1, 0]
@@ -291,11 +288,8 @@ def order_by_residue(names: Sequence[str], ledgers: Sequence[Iterable[int]]) -> 
 
 
 def check_order(names: Sequence[str], ledgers: Sequence[Iterable[int]], said_by: str) -> None:
-    """Raise `UnsupportedLayout` if a stated order contradicts the ledgers in the directories.
-
-    A stray ledger is only a finding. But if all ledgers of a directory belong elsewhere, the
-    order is wrong, and every look-up in it would find nothing.
-    """
+    """Raise `UnsupportedLayout` if all ledgers of a directory belong elsewhere by a stated order,
+    in which every look-up would find nothing. A stray ledger is only a finding."""
     size = len(names)
     for index, ledger_ids in enumerate(ledgers):
         residues = {ledger % size for ledger in ledger_ids}
@@ -307,10 +301,7 @@ def check_order(names: Sequence[str], ledgers: Sequence[Iterable[int]], said_by:
 
 
 def pick_layout(folders: BookieFolders, asked: Layout | None) -> Layout:
-    """Return the index layout of the directories; raise `UnsupportedLayout` for a mix.
-
-    With `asked`, a mix is read as that layout.
-    """
+    """Return the directories' index layout; of a mix `asked`, or raise `UnsupportedLayout`."""
     optional(check_layout)("layout", asked)
     examples: dict[str, Path] = {}
     for current in folders.index:

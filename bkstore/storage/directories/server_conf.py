@@ -37,12 +37,11 @@ _UNSUPPORTED_LOOKUPS = [
 def read_server_conf(path: Path) -> Configuration:
     """Return the properties of a `bk_server.conf` and of the files that it includes.
 
-    The name of an included file is relative to the folder of the including file. ``${env:NAME}``
-    refers to this process's environment; ``${sys:NAME}`` is supported for the user and the
-    temporary folder. Other look-ups raise an error when the value is read.
-
-    Raises `UnsupportedLayout` for a file that is not text, for a missing included file and for
-    files that include each other; `CorruptionError` for an invalid escape.
+    Names of included files are relative to the folder of the including file. ``${env:NAME}`` is
+    from this process's environment; ``${sys:NAME}`` is supported for the user and the temporary
+    folder. Other look-ups raise an error when the value is read. Raises `UnsupportedLayout` for a
+    file that is not text, for a missing included file and for files that include each other;
+    `CorruptionError` for an invalid escape.
     """
     loader = _Loader()
     loader.load(path)
@@ -50,10 +49,8 @@ def read_server_conf(path: Path) -> Configuration:
 
 
 def flat_server_conf(path: Path, without: str = "") -> bytes:
-    """Return the bytes of a `bk_server.conf` with included files inserted in their place.
-
-    The lines of the key `without` are left out. Raises what `read_server_conf` raises.
-    """
+    """Return the bytes of a `bk_server.conf` with included files inserted in their place, without
+    the lines of the key `without`. Raises what `read_server_conf` raises."""
     loader = _Loader(without)
     loader.load(path)
     return b"".join(loader.text)
@@ -68,10 +65,8 @@ def no_conf(path: Path, why: str) -> UnsupportedLayout:
 
 
 class _Loader:
-    """The properties of a file and of the files that it includes, in the order of their lines.
-
-    `text` has their bytes, without the lines of the key `without` and the include lines.
-    """
+    """The properties of a file and of the files that it includes, in the order of their lines;
+    `text` has their bytes, without include lines and the lines of the key `without`."""
 
     def __init__(self, without: str = "") -> None:
         self.loaded: dict[str, list[str]] = {}

@@ -1,8 +1,7 @@
 """Lists files in a bookie's directories whose names no bookie gives: leftovers, copies, others.
 
-Examples are a renamed copy (`384.idx.bak`), a partial file of rsync (`.384.idx.AbC123`), or the
-output of an interrupted compaction. None of them is read as data; they are listed so that nobody
-takes them for a part of the bookie. Uses names only; nothing is opened.
+For example a renamed copy (`384.idx.bak`), a partial file of rsync (`.384.idx.AbC123`), or the
+output of an interrupted compaction: never read as data, only listed. Uses names only.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """The lock that keeps a second writer out of a bookie's directories.
 
-While a writer has a directory open, it holds two locks of it (flock; released by the system when
-the process ends). One is on ``current/`` itself, so that links, bind mounts and renames lead to
-the same lock. The other is on the file `bkstore.lock` next to it (after resolving links), because
-network file systems do not lock directories across machines. A real bookie checks neither: it
-uses the lock of RocksDB only.
+A writer holds two locks (flock; the system releases them when the process ends) of each directory.
+One is on ``current/`` itself, so that links, bind mounts and renames lead to the same lock; the
+other on the file `bkstore.lock` next to it (after resolving links), as network file systems do not
+lock directories across machines. A real bookie checks neither: it uses RocksDB's lock only.
 """
 
 from __future__ import annotations
