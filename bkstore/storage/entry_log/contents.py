@@ -36,8 +36,7 @@ class _Rows(NamedTuple):
 
     def groups(self) -> Iterator[tuple[LedgerId, Int64Array]]:
         """Yield (ledger, sequence groups) of each ledger, the groups ordered and disjoint."""
-        # Sort by ledger, each ledger's rows in log order. A run of ids ends where the ledger
-        # changes, or where the next id is not one more.
+        # Sort by ledger, each ledger's rows in log order; split into runs of consecutive ids.
         order = order_by_ledger(self.scope_id, self.ledger_id)
         scopes, ledgers, entries = (column[order] for column in self)
         is_new_ledger = (scopes[1:] != scopes[:-1]) | (ledgers[1:] != ledgers[:-1])
@@ -69,11 +68,9 @@ class _Rows(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class LogContents:
-    """The entries of each ledger of one log, and the findings of its scan.
-
-    `ledgers` is int64[n, 2], (scope, ledger) in two's complement; ledger number i has the rows
-    ``bounds[i]:bounds[i + 1]`` of `groups`, int64[m, 4].
-    """
+    """The entries of each ledger of one log, and the findings of its scan. `ledgers` is
+    int64[n, 2], (scope, ledger) in two's complement; number i has rows ``bounds[i]:bounds[i + 1]``
+    of `groups`, int64[m, 4]."""
 
     ledgers: Int64Array
     bounds: Int64Array
@@ -111,11 +108,9 @@ class LogContents:
 
 
 def scan_contents(path: str, oddities: Iterable[Finding] = ()) -> LogContents:
-    """Scan a log and return its contents, with damage in `findings`, after `oddities`.
-
-    Raises `BkstoreError` if the file cannot be opened or read. About 400 ns a record, and for
-    each million records 5 us a ledger (100 us and more if its entries are in many runs).
-    """
+    """Scan a log and return its contents; `findings` has `oddities`, then damage. Raises
+    `BkstoreError` if the file cannot be opened or read. About 400 ns a record, and for each million
+    records 5 us a ledger (100 us and more if its entries are in many runs)."""
     findings, groups_of_ledger = list(oddities), dict[LedgerId, Int64Array]()
     for rows in _gather_rows(scan_log(path, findings), path, findings):
         for ledger_id, groups in rows.groups():

@@ -1,8 +1,5 @@
-"""LogAccount: what every byte of an entry log is used for, as found by a scan.
-
-The findings of a scan say what is wrong; the account says how much of the file that is, and that
-the rest was read. Format: `docs/formats/entrylog.md`.
-"""
+"""LogAccount: what every byte of an entry log is used for, as found by a scan: how much of the file
+is damaged, and that the rest was read. Format: `docs/formats/entrylog.md`."""
 
 from __future__ import annotations
 
@@ -22,10 +19,9 @@ class LogAccount:
     """Bytes of an entry log by their use; `passed_over` has the (start, end) of damaged ranges.
 
     `header` counts the 1024 bytes, and the filler after them in a log of the direct-IO logger.
-    Records and batches of the ledgers map count with the 4 bytes of their size. `padding` is
-    0xF0 up to a multiple of 4096, and zeros at the end. `map_at` is the offset of the map's first
-    batch, `map_sizes` the bytes per ledger that it states, `map_errors` its errors as (offset,
-    reason).
+    Records and batches of the ledgers map count with the 4 bytes of their size. `padding` is 0xF0
+    up to a multiple of 4096, and zeros at the end. `map_at` is the offset of the map's first batch,
+    `map_sizes` its bytes per ledger, `map_errors` its errors as (offset, reason).
     """
 
     header: int = 0

@@ -16,11 +16,8 @@ from bkstore.storage.directories.unknown_files import METADATA_CACHE
 
 
 def read_metadata_cache(current: Path, live: bool = False) -> dict[int, LogMetadata]:
-    """Return the metadata by log id; empty if `current` has no such database.
-
-    Never writes there. Raises `CorruptionError` for a malformed row, and the errors of opening a
-    RocksDB database.
-    """
+    """Return the metadata by log id; empty if `current` has no such database. Never writes there.
+    Raises `CorruptionError` for a malformed row, and the errors of opening a RocksDB database."""
     path = current / METADATA_CACHE
     if not os.path.lexists(path):
         return {}

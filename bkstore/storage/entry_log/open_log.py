@@ -20,11 +20,9 @@ _BUFFER_SIZE = 64 << 10  # writeBufferSizeBytes
 
 
 class OpenLog:
-    """A log that takes records: its file, the number of bytes written, and the write buffer.
-
-    After a failed write (`WriteFailed`, such as on a full disk) the buffer stays, and the next
-    attempt writes at the same position. Threads: the caller holds the `EntryLogger`'s lock.
-    """
+    """A log that takes records: its file, the number of bytes written, and the write buffer. After
+    `WriteFailed` (such as on a full disk) the buffer stays, and the next attempt writes at the same
+    position. Threads: the caller holds the `EntryLogger`'s lock."""
 
     def __init__(self, log_id: int, path: Path, fd: int, files: Files) -> None:
         self.log_id = log_id
@@ -54,10 +52,8 @@ class OpenLog:
     # -- appending
 
     def try_add(self, ledger: LedgerId, record: bytes, limit: int) -> int:
-        """Append one record and return its location; 0 if the buffer is full.
-
-        Also returns 0, without appending, if the log would exceed `limit`.
-        """
+        """Append one record and return its location; 0, without appending, if the buffer is full or
+        the log would exceed `limit`."""
         size, buffer = len(record), self.buffer
         buffered = len(buffer)
         position = self.written + buffered + PREFIX
@@ -81,10 +77,8 @@ class OpenLog:
         self._last_ledger, self._last_ledger_bytes = ledger, 0
 
     def add_batch(self, batch: RecordBatch, ledgers: BatchLedgers) -> Int64Array:
-        """Append the records of a framed batch and return their locations, int64[n].
-
-        Buffers a batch that fits into the write buffer; writes a larger one without a copy.
-        """
+        """Append the records of a framed batch and return their locations, int64[n]. A batch that
+        exceeds the write buffer is written without a copy."""
         positions = self.end + batch.offsets
         if len(self.buffer) + len(batch.buffer) < _BUFFER_SIZE:
             self.buffer += batch.buffer

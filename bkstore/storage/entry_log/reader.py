@@ -51,10 +51,8 @@ _NO_ENTRIES = np.empty(0, np.int64)
 
 
 class OpenFile:
-    """A file that is open for reading, as `fd`.
-
-    It is closed when the last reference goes, so that a reader keeps it after it left the cache.
-    """
+    """A file open for reading, as `fd`; closed with its last reference, in the cache or a
+    reader."""
 
     __slots__ = ("fd", "guess", "path")
 
@@ -70,11 +68,8 @@ class OpenFile:
 
 
 class LogReader(Closing):
-    """Reads records by location.
-
-    `find(log_id)` returns a log's path, None if there is no such log. Keeps up to 64 logs open.
-    Threads: safe, without a lock. Fork: safe (reads by position).
-    """
+    """Reads records by location; `find(log_id)` returns a log's path, or None. Keeps up to 64 logs
+    open. Threads: safe, without a lock. Fork: safe (reads by position)."""
 
     def __init__(self, find: Callable[[int], str | os.PathLike[str] | None]) -> None:
         self._find = find
@@ -108,10 +103,8 @@ class LogReader(Closing):
         return handle
 
     def lost(self, locations: Int64Array) -> int:
-        """Return how many leading locations point into one missing log or past its end.
-
-        They can be reported together, as the cause is the same for each.
-        """
+        """Return how many leading locations point into one missing log or past its end. They can be
+        reported together, as the cause is the same for each."""
         if not locations.size:
             return 0
         log_id, log_size = int(locations[0]) >> 32, 0
@@ -129,10 +122,8 @@ class LogReader(Closing):
     # -- one record
 
     def read(self, location: int, ledger: LedgerId, entry_id: int) -> bytes:
-        """Return the record at a location, with one read, or two for a long record.
-
-        Raises `CorruptionError` if there is no record, or that of another entry.
-        """
+        """Return the record at a location, with one read, or two for a long record. Raises
+        `CorruptionError` if there is no record, or that of another entry."""
         log_id, position = location >> 32, location & 0xFFFFFFFF
         handle = self._open_files.get(log_id) or self._open_log(log_id)
         try:
@@ -187,11 +178,10 @@ class LogReader(Closing):
         locations: Int64Array,
         max_bytes: int | None = None,
     ) -> RecordBatch:
-        """Return the records of `entries` in their order, with coalesced reads.
+        """Return the records of `entries` in their order; one read per window of adjacent records.
 
-        Ends early once the records have more than `max_bytes` (4 + size each; the first one is
-        always returned), or at damage, which is then in `stopped`. Damage at the first entry is
-        raised. Cost: one read per window of adjacent records.
+        Ends early once the records have more than `max_bytes` (4 + size each; the first is always
+        returned), or at damage, which is then in `stopped`. Damage at the first entry is raised.
         """
         parts: list[RecordBatch] = []
         bytes_left = max_bytes
@@ -208,8 +198,7 @@ class LogReader(Closing):
             bytes_left = None if bytes_left is None else bytes_left - _framed_size(first_part)
             if bytes_left is not None and bytes_left < 0:
                 return first_part
-        # The records are scattered, or the first read met something odd: read part by part, up to
-        # the limit or to damage.
+        # Scattered, or something odd was met: read part by part, up to the limit or to damage.
         for part in self._read_windows(ledger, entries, locations, window_size):
             parts.append(part)
             if part.stopped is not None:
@@ -230,8 +219,7 @@ class LogReader(Closing):
         singles: list[int] = []
         try:
             for start, stop in _find_runs(locations):
-                # Records of short runs are collected, and yielded before a longer run, so that the
-                # order is kept.
+                # Collect records of short runs; yield them before a longer run, to keep the order.
                 if stop - start < _MIN_RUN_LENGTH:
                     singles.extend(range(start, stop))
                     if len(singles) < _MAX_SINGLES and stop < entries.size:
@@ -310,8 +298,7 @@ class LogReader(Closing):
         if file_offset < 0 or not is_inside[0]:
             raise self._past_end_error(handle, file_offset)
         offsets = offsets if is_inside.all() else offsets[: int(np.argmin(is_inside))]
-        # Keep the records that are complete. If the first is not, read it alone: it may be longer
-        # than a window, or damaged.
+        # Keep complete records. If the first is not, read it alone: it may be long, or damaged.
         raw = np.frombuffer(data, np.uint8)
         sizes = _sizes(raw, offsets)
         is_complete = (sizes >= V1_HEADER) & (offsets + sizes <= len(data))
@@ -367,10 +354,8 @@ def _drop_sparse_buffer(batch: RecordBatch) -> RecordBatch:
 def _sizes_if_all_match(
     data: bytes, offsets: Int64Array, ledger: LedgerId, entries: Int64Array
 ) -> Int64Array | None:
-    """Return the sizes of version 1 records if all are complete and have these ids, else None.
-
-    One gather reads sizes and ids together, so each record start is touched once.
-    """
+    """Return the sizes of version 1 records if all are complete and have these ids, else None. One
+    gather reads sizes and ids, so each record start is touched once."""
     if ledger.scope or int(offsets[-1]) + V1_HEADER > len(data):
         return None
     starts = np.ndarray(

@@ -1,8 +1,5 @@
-"""Reads runs of consecutive entries part by part, for batch reads.
-
-A batch read scans the index in growing parts, so that a read of a few entries costs one small
-index scan, and one of a million no more than a few hundred.
-"""
+"""Reads runs of consecutive entries part by part, for batch reads: in growing parts, so that a few
+entries cost one small index scan, and a million no more than a few hundred."""
 
 from __future__ import annotations
 
@@ -21,10 +18,8 @@ Piece = Callable[[int, int, int], RecordBatch]
 
 
 def read_run(piece: Piece, start: int, count: int, max_bytes: int) -> RecordBatch:
-    """Return the records of start, start + 1, ... up to a gap, `count` or about `max_bytes`.
-
-    Empty if `start` is absent. Damage at `start` is raised; later damage ends the run.
-    """
+    """Return the records of start, start + 1, ... up to a gap, `count` or about `max_bytes`. Empty
+    if `start` is absent. Damage at `start` is raised; later damage ends the run."""
     parts: list[RecordBatch] = []
     next_entry, part_limit, bytes_left = start, FIRST_LOOK, max_bytes
     while count > 0 and bytes_left >= 0:

@@ -1,9 +1,8 @@
 """Classifies the bytes at an offset of an entry log, and finds the next record after damage.
 
-Entry logs have no sync marks. A record is told from other bytes by a plausible size and ids, by a
-chain of such records after it, and by a matching digest (of a type that needs no password).
-Upstream (`DefaultEntryLogger`) trusts the size alone, and advances byte by byte if it is invalid;
-here damage is distinguished from padding.
+Entry logs have no sync marks. A record is recognized by a plausible size and ids, by a chain of
+such records after it, and by a matching digest (of a type that needs no password). Upstream
+(`DefaultEntryLogger`) trusts the size alone, and advances byte by byte if it is invalid.
 """
 
 from __future__ import annotations
@@ -91,11 +90,9 @@ class LogBytes(Closing):
 
 @dataclass(frozen=True)
 class Run:
-    """Adjacent frames; `offsets` are those of the records in `data`, int64[n].
-
-    `base` is the file offset of `data`, `end` that after the last frame. `kinds` has what each
-    frame holds; ids are valid for entries only.
-    """
+    """Adjacent frames in `data`, which is at file offset `base`; `offsets` are those of the records
+    in it, int64[n], `end` the file offset after the last frame. `kinds` has what each frame holds;
+    ids are valid for entries only."""
 
     data: Bytes
     base: int
@@ -167,10 +164,8 @@ def _classify_frames(
 
 
 def read_run(log: LogBytes, at: int) -> Run:
-    """Return the frames from `at` on, up to an implausible one; at least one.
-
-    A frame must be at `at`, as `look` returns it. Reads a window, or one frame that is longer.
-    """
+    """Return the frames from `at` on, up to an implausible one; there must be one at `at`, as
+    `look` returns it. Reads a window, or one frame that is longer."""
     size = int.from_bytes(log.peek(at, PREFIX), "big")
     data = log.read(at, max(WINDOW, PREFIX + size))
     frames = find_frames(data, 0, V1_HEADER)
@@ -282,7 +277,7 @@ def next_record(log: LogBytes, at: int, start: int) -> int:
 
 
 def _has_valid_digest(log: LogBytes, offset: int) -> bool:
-    """Return whether the frame at `at` has a valid digest of a type without password."""
+    """Return whether the frame at `offset` has a valid digest of a type without password."""
     head_bytes = log.peek(offset, PREFIX + 1)
     size = int.from_bytes(head_bytes[:PREFIX], "big", signed=True)
     if not V1_HEADER <= size <= min(_MAX_VERIFIED_SIZE, log.size - offset - PREFIX):
@@ -315,11 +310,8 @@ def _find_candidates(data: Bytes, bytes_left: int) -> Int64Array:
 
 
 def _follow_chain(log: LogBytes, offset: int, beyond: int, dead_ends: set[int]) -> list[int]:
-    """Return the offsets of adjacent records from `at` on, past `beyond` and some further, and
-    the offset after them; an empty list if the chain breaks.
-
-    The offsets of a broken chain are added to `dead_ends`, so that none is followed twice.
-    """
+    """Return the offsets of adjacent records from `offset` on, past `beyond` and some further, and
+    that after them. None if the chain breaks: it goes to `dead_ends`, not to be followed again."""
     chain: list[int] = []
     while len(chain) <= _MIN_FOLLOWERS or (offset <= beyond and len(chain) < _TRUSTED_CHAIN_LENGTH):
         region = look(log, offset)
@@ -339,10 +331,8 @@ def _follow_chain(log: LogBytes, offset: int, beyond: int, dead_ends: set[int]) 
 
 
 def _in_order(log: LogBytes, offset: int) -> bool:
-    """Return whether the LAC of the record at `at` is below its entry id, as in most records.
-
-    A batch of the ledgers map counts as in order.
-    """
+    """Return whether the LAC of the record at `offset` is below its entry id, as in most records;
+    True for a batch of the ledgers map."""
     head_bytes = log.peek(offset + PREFIX, V2_HEADER)
     if head_bytes[0] == _MAP_FIRST_BYTE:
         return True

@@ -2,10 +2,8 @@
 
 What upstream's scan (`DefaultEntryLogger.scanEntryLog`) skips silently, or takes for records, is a
 finding here. Padding is no damage: 0xF0 up to a multiple of 4096, and zeros to the end, as the
-direct-IO logger writes them. Format: `docs/formats/entrylog.md`.
-
-A scan cannot detect a wrong size that leads to the start of another record. Only digests reveal
-it, which a scan computes only next to other damage.
+direct-IO logger writes them. A wrong size that leads to the start of another record is found only
+next to other damage, where digests are computed. Format: `docs/formats/entrylog.md`.
 """
 
 from __future__ import annotations
@@ -55,11 +53,9 @@ _HEADER_FIELDS_SIZE = 20
 
 @dataclass(frozen=True)
 class LogBatch:
-    """Records of a log in their order, as int64 columns of equal length over one buffer.
-
-    Ids are in two's complement. `position` is the record's file offset, as in a location (4 after
-    that of its size), `size` its size in bytes; `base` is the file offset of the buffer.
-    """
+    """Records of a log in their order, as int64 columns of equal length over one buffer, which is
+    at file offset `base`. Ids are in two's complement. `position` is the record's file offset, as
+    in a location (4 after that of its size), `size` its size in bytes."""
 
     scope_id: Int64Array
     ledger_id: Int64Array
@@ -289,9 +285,8 @@ def read_log_metadata(
 ) -> tuple[LogMetadata, Literal["map", "scan"]]:
     """Return the ledgers of a log with their bytes, and whether they are from map or scan.
 
-    Reads the ledgers map, at which the header of a closed log points. If it is missing or broken,
-    scans the log (damage is added to `findings`, or raised). A broken map is only an oddity, as
-    it has nothing that the records do not have.
+    Reads the ledgers map, at which the header of a closed log points; if it is missing or broken
+    (an oddity, as it repeats the records), scans the log: damage is added to `findings`, or raised.
     """
     with LogBytes(path) as log:
         try:

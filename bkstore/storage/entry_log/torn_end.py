@@ -16,10 +16,8 @@ from bkstore.storage.entry_log.resync import LogBytes, next_record
 
 
 def cut_at(path: Path, damage: Sequence[Finding]) -> int | None:
-    """Return the offset of the torn last record, or None if there is other or no damage.
-
-    `damage` is from a scan of the log. A log that ends inside its header was cut at 0.
-    """
+    """Return the offset of the torn last record (0: the header is cut), None if there is other or
+    no damage. `damage` is from a scan of the log."""
     if len(damage) != 1 or damage[0].offset is None:
         return None
     record_offset = damage[0].offset
@@ -34,10 +32,8 @@ def cut_at(path: Path, damage: Sequence[Finding]) -> int | None:
 
 
 def is_pointed_at(index: EntryIndex, log_id: int, at: int) -> bool:
-    """Return whether an index row points into a log at or after `at`. Scans the whole index.
-
-    If so, there is a damaged record at `at`, not one whose write was interrupted.
-    """
+    """Return whether an index row points into a log at or after `at`: then a damaged record is
+    there, not one whose write was interrupted. Scans the whole index."""
     for batch in index.scan():
         is_behind = (log_ids(batch.location) == log_id) & (positions(batch.location) >= at)
         if is_behind.any():

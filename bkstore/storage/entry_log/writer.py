@@ -1,10 +1,8 @@
 """EntryLogger: appends records to entry logs, rolls them, and returns locations.
 
-Formats: `docs/formats/entrylog.md`. Upstream's counterparts are `DefaultEntryLogger`,
-`EntryLogManagerForSingleEntryLog` and `EntryLoggerAllocator`. Records are read by `reader`; this
-module adds those that are still in the write buffer.
-
-A log is never reopened for appending: each start begins a new one.
+Upstream's counterparts are `DefaultEntryLogger`, `EntryLogManagerForSingleEntryLog` and
+`EntryLoggerAllocator`. `reader` reads records, this module those still in the write buffer. Each
+start begins a new log; none is reopened for appending. Formats: `docs/formats/entrylog.md`.
 """
 
 from __future__ import annotations
@@ -164,11 +162,8 @@ class EntryLogger(Closing):
     def add_batch(
         self, batch: RecordBatch, ledgers: BatchLedgers, *, roll: bool = True
     ) -> Iterator[Int64Array]:
-        """Append the records of a framed batch; yield the locations of each run, int64[m].
-
-        A run lies in one log and is one write, which appends all of it or nothing. Each record
-        goes to the log that a single add would choose.
-        """
+        """Append the records of a framed batch; yield the locations of each run, int64[m]: one log,
+        and one write of all or nothing. Each record goes to the log chosen by a single add."""
         if self._per_ledger:
             for ledger_id, start, stop in ledgers.runs(len(batch)):
                 yield from self._append_runs(batch, BatchLedgers([ledger_id]), start, stop, roll)
@@ -196,10 +191,8 @@ class EntryLogger(Closing):
             start = run_stop
 
     def _log_for(self, ledger: LedgerId, size: int, roll: bool) -> OpenLog:
-        """Return the log that takes a record of `size` bytes; roll first if it does not fit.
-
-        A full buffer is written before, so that no record is taken if that fails.
-        """
+        """Return the log that takes a record of `size` bytes; roll first if it does not fit. A full
+        buffer is written before, so that no record is taken if that fails."""
         self._check_writable()
         key = ledger if self._per_ledger else None
         log = self._active.get(key)
@@ -373,10 +366,8 @@ def _list_logs(current: Path) -> dict[int, Path]:
 
 
 def last_log_id(currents: Sequence[Path]) -> int:
-    """Return the highest id in `lastId` files and log names, -1 if there is none.
-
-    An unreadable number in `lastId` is ignored, as upstream does: the log names suffice.
-    """
+    """Return the highest id in `lastId` files and log names, -1 if there is none. As upstream,
+    ignores an unreadable number in `lastId`: the log names suffice."""
     highest_id = -1
     for current in currents:
         highest_id = max([highest_id, *_list_logs(current)])
