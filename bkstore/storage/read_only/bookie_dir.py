@@ -1,7 +1,6 @@
 """BookieDir: the directories of one bookie, read-only; `open_index` for the index alone.
 
-The directories are never written to: index files are opened for reading, RocksDB databases
-through a scratch directory of links.
+Never writes to them: RocksDB databases are opened through a scratch directory of links.
 """
 
 from __future__ import annotations
@@ -67,19 +66,16 @@ class BookieDir(Closing):
     """A bookie's directories, opened for reading.
 
     `path` is a ledger directory, its ``current/``, a root with several folders that have a
-    ``current/`` (their roles are determined from the contents), or a `bk_server.conf`. Never
-    writes there. Raises `DirectoryInUse` for a directory in use unless ``live=True``;
-    `check_unchanged` raises it if files changed since the opening. `layout` selects the index if
-    there are index files and RocksDB databases; `page_size` and `compat` go to
-    `HierarchicalIndex`.
-
-    If a `bk_server.conf` is a copy, its directories are searched next to it, or below `root`: see
+    ``current/`` (their roles are determined from the contents), or a `bk_server.conf`. Never writes
+    there. Raises `DirectoryInUse` for a directory in use unless ``live=True``; `check_unchanged`
+    raises it if files changed since the opening. `layout` selects the index if there are index
+    files and RocksDB databases; `page_size` and `compat` go to `HierarchicalIndex`. If a
+    `bk_server.conf` is a copy, its directories are searched next to it, or below `root`: see
     `place_directories`. `folders.configured` has the configured path of each.
 
-    With ``needs_index=False``, logs and journals can be read even if the index cannot be opened:
-    it is opened on first use, which then raises the error. Only with several directories of db
-    storage it is opened at once, to check their order; `unopened` then has the error, and the
-    order is not relied on.
+    With ``needs_index=False``, logs and journals can be read even if the index cannot be opened: it
+    is opened on first use, which then raises the error. Only several directories of db storage open
+    it at once, to check their order; `unopened` then has the error, and the order is not relied on.
 
     Threads: reading is as safe as `index`. Fork: with index files it keeps working in the child;
     with RocksDB it is closed there: open it again. Close it, or use it as a context manager.
@@ -130,11 +126,8 @@ class BookieDir(Closing):
     # -- opening
 
     def _check_logs(self) -> None:
-        """Raise `UnsupportedLayout` for directories with equal log ids: these are of two bookies.
-
-        With index files, entry log ids are one sequence over all directories. Not checked if a
-        conf or cookie names the directories.
-        """
+        """Raise `UnsupportedLayout` for equal log ids in directories of index files: they are of
+        two bookies. Not checked if a conf or cookie names the directories."""
         if self.layout == "rocksdb" or self.folders.ordered != "names":
             return
         paths: dict[int, str] = {}
@@ -147,10 +140,8 @@ class BookieDir(Closing):
             paths[log.log_id] = log.path
 
     def _check_locks(self, opens_index: bool) -> None:
-        """Raise `DirectoryInUse` if a bkstore writer, or a bookie's RocksDB, has a directory open.
-
-        If the index is opened next, each database checks its own lock then.
-        """
+        """Raise `DirectoryInUse` if a bkstore writer, or a bookie's RocksDB, has a directory open;
+        databases of an index that is opened next check their own locks then."""
         if self.live:
             return
         for directory in dict.fromkeys([*self.folders.ledger, *self.folders.index]):
@@ -209,10 +200,8 @@ class BookieDir(Closing):
             self._index.close()
 
     def refuse_output(self, target: Path) -> None:
-        """Raise `InvalidArgument` if `target` is in the given path or a directory of the bookie.
-
-        Also if it is the `bk_server.conf` or a lock file. Links are followed.
-        """
+        """Raise `InvalidArgument` if `target` is in the given path or a directory of the bookie, or
+        its `bk_server.conf` or a lock file. Links are followed."""
         if os.path.basename(os.path.realpath(target)) == LOCK_NAME:
             raise InvalidArgument(f"{target}: is the name of a bookie's lock file")
         currents = {*self.folders.ledger, *self.folders.index, *self.folders.journal}
@@ -239,10 +228,8 @@ class BookieDir(Closing):
 
     @cached_property
     def entry_logs(self) -> list[LogFile]:
-        """The entry log files, by directory and log id. Reads names and sizes only.
-
-        Entries with a log's name that are not files are included, with 0 bytes: reading raises.
-        """
+        """The entry log files, by directory and log id. Reads names and sizes only. Anything with a
+        log's name that is no file is included, with 0 bytes: reading raises."""
         return entry_logs_in(self.folders.ledger)
 
     @cached_property
@@ -281,11 +268,8 @@ class BookieDir(Closing):
     # -- index rows with their directory
 
     def dir_indexes(self, ledger: LedgerLike, locations: Int64Array) -> Int64Array:
-        """Return for each location the index of the ledger directory with its entry log.
-
-        Db storage keeps a ledger's index and logs in one directory. With index files, log ids
-        are one sequence over all directories; -1 if no directory has the log. Opens no log.
-        """
+        """Return for each location the index of the ledger directory that has its entry log, -1 if
+        none has; with db storage, that of the ledger. Opens no log."""
         locations = as_int64(locations, "locations")
         ledger_id = LedgerId.of(ledger)
         if self.layout == "rocksdb":
@@ -428,10 +412,8 @@ class BookieDir(Closing):
         return self._finder.find(ledger_id, first, last, copies=copies, findings=findings)
 
     def metadata_cache(self, dir_index: int = 0) -> dict[int, LogMetadata]:
-        """Return the metadata of a directory's closed logs cached by garbage collection, by log id.
-
-        Empty without a cache on disk; raises `CorruptionError` for a malformed row.
-        """
+        """Return the metadata of a directory's closed logs cached by garbage collection, by log id;
+        none without a cache on disk. Raises `CorruptionError` for a malformed row."""
         if not 0 <= dir_index < len(self.folders.ledger):
             raise InvalidArgument(f"no ledger directory {dir_index}")
         return read_metadata_cache(self.folders.ledger[dir_index], self.live)

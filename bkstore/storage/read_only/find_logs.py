@@ -1,11 +1,9 @@
 """Finds the entry logs that hold given entries, from the logs alone, without an index.
 
 The cheapest check comes first: a bloom filter of each log's ledgers, built from the ledgers map at
-the end of a closed log (some reads); then the map itself; then one scan of the log, whose result
-is cached. The cache is bounded, and filled on demand.
-
-Logs are not linked: the next entry of a striped ledger may be in a later log, and logs of several
-ledgers are written concurrently. So every log is checked.
+the end of a closed log (some reads); then the map itself; then one scan of the log, whose result is
+cached, within bounds. Every log is checked: the next entry of a striped ledger may be in a later
+log, and logs of several ledgers are written concurrently.
 """
 
 from __future__ import annotations
@@ -48,14 +46,12 @@ class FoundLog:
 
 
 class LogFinder:
-    """Finds the logs that hold entries of a ledger, among `logs`.
+    """Finds the logs that hold entries of a ledger, among `logs`, which must not change once read.
 
-    `directories` is the number of directories over which ledgers are distributed, ledger L being
-    in ``L mod directories`` as in db storage; 1 if any log may have it. Caches filters, and up to
-    `contents_bytes` of the contents of scanned logs, least recently used first out (the contents
-    last scanned are always cached).
-
-    Logs are assumed not to change after they were first read. Threads: safe; one call at a time.
+    `directories` is the number of directories over which ledgers are distributed, ledger L being in
+    ``L mod directories`` as in db storage; 1 if any log may have it. Caches filters, and up to
+    `contents_bytes` of the contents of scanned logs, least recently used first out (the last
+    scanned are always cached). Threads: safe; one call at a time.
     """
 
     def __init__(
@@ -171,11 +167,8 @@ class LogFinder:
 
 
 class _FoundEntries:
-    """The entries found in newer logs.
-
-    Most logs of a ledger hold disjoint ranges, so that a comparison of bounds avoids most set
-    operations.
-    """
+    """The entries found in newer logs. Most logs of a ledger hold disjoint ranges, so a comparison
+    of bounds avoids most set operations."""
 
     def __init__(self) -> None:
         self._ranges: list[tuple[int, int, Availability]] = []
@@ -200,7 +193,6 @@ def _bounds(entries: Availability) -> tuple[int, int]:
 
 
 def _clip(entries: Availability, low: int, high: int) -> Availability:
-    """Return the entries in low..high."""
     first, last = _bounds(entries)
     if low <= first and last <= high:
         return entries
@@ -227,10 +219,8 @@ def _read_map(log: LogFile, oddities: list[Finding]) -> LogMetadata | None:
 
 
 def _filter_ids(ledgers: Int64Array) -> Int64Array:
-    """Return an id for each (scope, ledger) row: the ledger itself in scope 0, else mixed.
-
-    Two ledgers with the same id only cause false positives of a filter.
-    """
+    """Return an id for each (scope, ledger) row: the ledger itself in scope 0, else mixed. Equal
+    ids only cause false positives of a filter."""
     scopes, numbers = ledgers[:, 0], ledgers[:, 1]
     mixed = hash_keys(scopes)[0].view(np.int64) ^ numbers
     return np.where(scopes == 0, numbers, mixed)

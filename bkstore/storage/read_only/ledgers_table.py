@@ -18,10 +18,8 @@ ROWS_PER_TABLE = 4096
 def ledger_tables(
     bookie: BookieDir, findings: list[Finding], scope: int | None = None
 ) -> Iterator[Table]:
-    """Yield the `ledgers` table of a bookie in parts, in unsigned order of ids.
-
-    Reads every ledger's index once. Damage becomes a finding and nulls in the row.
-    """
+    """Yield the `ledgers` table of a bookie in parts, in unsigned order of ids. Reads every
+    ledger's index once. Damage becomes a finding and nulls in the row."""
     rows: list[tuple[Any, ...]] = []
     has_yielded = False
     for ledger, availability in answers(bookie.index, bookie.index.ledgers(scope)):

@@ -1,8 +1,5 @@
-"""Finds entry logs that are shorter than the index requires, or missing.
-
-One pass over the index keeps the highest location in each log; then the size of each log is
-compared, and four bytes of it are read. So the logs themselves are not read.
-"""
+"""Finds entry logs that are shorter than the index requires, or missing: one pass over the index
+for the highest location in each log, then its size and four bytes of the log."""
 
 from __future__ import annotations
 
@@ -28,10 +25,8 @@ _LogKey = tuple[int, int]  # directory index, log id
 
 @dataclass(slots=True)
 class _Reach:
-    """The highest location of the index in a log, with its ledger and entry.
-
-    `behind` counts the locations past the log's end, and `ledgers` has their ledgers.
-    """
+    """The highest location of the index in a log, with its ledger and entry. `behind` counts the
+    locations past the log's end, and `ledgers` has their ledgers."""
 
     position: int = -1
     ledger: LedgerId | None = None
@@ -41,12 +36,9 @@ class _Reach:
 
 
 def check_log_ends(bookie: BookieDir, findings: list[Finding]) -> int:
-    """Return the number of index rows; add a finding for each log shorter than a row requires.
-
-    Also adds findings for missing logs that rows point into, and for damage of the index. Cost: a
-    pass over the index (0.1 to 0.3 us a row) and a read a log. Memory: a scan batch, a few words a
-    log, and the ledgers of short logs.
-    """
+    """Return the number of index rows; add a finding for each log shorter than a row requires, or
+    missing, and for damage of the index. Cost: a pass over the index (0.1 to 0.3 us a row) and a
+    read a log. Memory: a scan batch, a few words a log, and the ledgers of short logs."""
     logs = {(log.dir_index, log.log_id): log for log in reversed(bookie.entry_logs)}
     reaches: dict[_LogKey, _Reach] = {}
     row_count = 0
@@ -65,7 +57,6 @@ def check_log_ends(bookie: BookieDir, findings: list[Finding]) -> int:
 
 
 def _split_by_log(rows: IndexBatch) -> list[IndexBatch]:
-    """Split rows by directory and log."""
     logs, dir_indexes = log_ids(rows.location), rows.dir_index
     if (logs == logs[0]).all() and (dir_indexes == dir_indexes[0]).all():
         return [rows]
@@ -78,7 +69,6 @@ def _split_by_log(rows: IndexBatch) -> list[IndexBatch]:
 
 
 def _update_reach(reach: _Reach, rows: IndexBatch, log: LogFile | None) -> None:
-    """Update a log's highest location, and the locations past its end."""
     offsets = positions(rows.location)
     highest = int(np.argmax(offsets))
     if int(offsets[highest]) > reach.position:

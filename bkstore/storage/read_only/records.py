@@ -1,8 +1,7 @@
-"""Reads a bookie's stored records offline: through the index, from the entry logs.
+"""Reads a bookie's stored records offline, through the index, from the entry logs, for `BookieDir`.
 
-Implements the reads of `BookieDir`: single entries, runs and whole ledgers. The rules are those of
-`LedgerStorage`: an absent entry raises `NoSuchEntry`, an unreadable one is damage, and an absent
-one of a ledger in limbo raises `DataUnknown`.
+The rules are those of `LedgerStorage`: an absent entry raises `NoSuchEntry`, or `DataUnknown` if
+its ledger is in limbo; an unreadable one is damage.
 """
 
 from __future__ import annotations
@@ -32,12 +31,9 @@ _FIRST_COUNT, _GROWTH = 8, 4
 
 
 class RecordReading(Closing):
-    """Reads records through an index, from the logs in `currents`.
-
-    With `by_ledger`, as in db storage, ledger L's logs are those of directory ``L mod n``; else
-    log ids are one sequence over all directories, and the first file found is used. Threads: as
-    safe as the index.
-    """
+    """Reads records through an index, from the logs in `currents`: with `by_ledger`, as in db
+    storage, of ledger L those of directory ``L mod n``; else log ids are one sequence over all
+    directories, and the first file found is used. Threads: as safe as the index."""
 
     def __init__(
         self,
@@ -146,6 +142,5 @@ class RecordReading(Closing):
 
 
 def _find_log(currents: Sequence[Path], log_id: int) -> Path | None:
-    """Return the path of a log, None if no directory has it."""
     paths = [current / log_name(log_id) for current in currents]
     return next((path for path in paths if os.path.lexists(path)), None)

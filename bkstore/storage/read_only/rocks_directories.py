@@ -15,12 +15,9 @@ if TYPE_CHECKING:
 
 
 def open_rocks(path: Path, folders: BookieFolders, live: bool = False) -> EntryIndex:
-    """Open the databases of the index directories as one index.
-
-    If only names order the directories, reorders those in `folders` by the ledgers found. Raises
-    `UnsupportedLayout` if directories are missing or their order cannot be determined, and the
-    errors of opening a database.
-    """
+    """Open the databases of the index directories as one index. If only names order the
+    directories, reorders those in `folders` by the ledgers found. Raises `UnsupportedLayout` if
+    directories are missing or their order is unclear, and the errors of opening a database."""
     if len(folders.ledger) != len(folders.index):
         raise UnsupportedLayout(
             f"{path}: {len(folders.index)} index directories, {len(folders.ledger)} "
