@@ -1,9 +1,8 @@
 """The size rules of a batch read (BP-62): how many records one response has.
 
-A batch starts at a given entry and has consecutive ids. The first record is always returned;
-further ones as long as the frame of the response on the wire, 36 bytes and 4 more than each
-record's size, stays within `max_size`. The contract is loose: a response may have fewer records
-than requested. Source: `proto/BatchedReadEntryProcessor`.
+The first record is always returned; the next ones, of consecutive ids, as long as the frame of the
+response on the wire, 36 bytes and 4 more than each record's size, stays within `max_size`. A
+response may have fewer records than requested. Source: `proto/BatchedReadEntryProcessor`.
 """
 
 from __future__ import annotations
@@ -34,10 +33,7 @@ def check_limits(max_count: int, max_size: int) -> tuple[int, int]:
 
 
 def fencing_key(fence: bool, master_key: bytes | None) -> bytes | None:
-    """Return the master key of a fencing read, None if `fence` is False.
-
-    Raises `InvalidArgument` for a fencing read without a key.
-    """
+    """Return a fencing read's master key, else None; raise `InvalidArgument` if it is missing."""
     key = None if master_key is None else data("master key", master_key)
     if fence and key is None:
         raise InvalidArgument("a fencing read needs the master key")

@@ -122,16 +122,15 @@ class Bookie(EntrySource, Closing):
     ) -> Self:
         """Open a bookie for writing: replay its journals, flush, start new journal files.
 
-        `path` is a root with the directories in it, or a `bk_server.conf`; an empty or missing
-        root becomes a new bookie with `ledgers` and `journal`. Or give the directories, in
-        configured order. Without `storage`, the existing index determines it. The cookie of a
-        bookie in a cluster has an `instance_id`: it is written for a new bookie, and must match
-        that of an existing one.
+        `path` is a root with the directories in it, or a `bk_server.conf`; an empty or missing root
+        becomes a new bookie with `ledgers` and `journal`. Or give the directories, in configured
+        order. Without `storage`, the existing index determines it. The cookie of a bookie in a
+        cluster has an `instance_id`: a new bookie's gets it, an existing one's must match it.
 
-        Raises `DirectoryInUse`, `UnsupportedLayout` (another storage's index, a cookie that does
-        not match), and `CorruptionError` if a real bookie would not start either: the file named
-        by lastMark is missing, or a journal has an invalid record or length. Then the stored data
-        is unchanged, except for what the replay had flushed.
+        Raises `DirectoryInUse`, `UnsupportedLayout` (another storage's index, another cookie), and
+        `CorruptionError` if a real bookie would not start either: the file named by lastMark is
+        missing, or a journal has an invalid record or length. Then the stored data is unchanged,
+        except for what the replay had flushed.
         """
         settings = _check_journal("journal", journal) or JournalOptions()
         _check_options("options", options), optional(check_storage)("storage", storage)
@@ -175,11 +174,9 @@ class Bookie(EntrySource, Closing):
     # -- closing
 
     def close(self, checkpoint: bool = True) -> None:
-        """Checkpoint, then close everything. Idempotent.
-
-        Without `checkpoint`, and with ``compat="bookkeeper"``, the next opening replays the
-        journals. After a journal has failed, only the storage is flushed.
-        """
+        """Checkpoint, then close everything. Idempotent. Without `checkpoint`, and with
+        ``compat="bookkeeper"``, the next opening replays the journals. After a journal has failed,
+        only the storage is flushed."""
         if self._closed:
             return
         may_checkpoint = checkpoint and self.storage.options.compat is None
@@ -243,11 +240,9 @@ class Bookie(EntrySource, Closing):
         recovery: bool = False,
         sync: bool = True,
     ) -> Int64Array:
-        """Store records in order and return their entry ids, int64[n]; one fsync for all.
-
-        Stops at the first record that is refused and raises its error; those before it are
-        stored, and durable if `sync`. Adds by `add_batch`, about a thousand records at a time.
-        """
+        """Store records in order and return their entry ids, int64[n]; one fsync for all. Raises
+        the error of the first that is refused; those before it are stored, and durable if `sync`.
+        Adds by `add_batch`, about a thousand records at a time."""
         self._check_open()
         positions: Places = {}
         master_key = data("master key", master_key)
@@ -300,16 +295,12 @@ class Bookie(EntrySource, Closing):
         return entry_ids
 
     def _before_key(self, ledger_id: LedgerId) -> None:
-        """Checkpoint before a deleted ledger is created again.
-
-        Deletions are not in the journal: without a checkpoint, a replay would add the old
-        ledger's entries to the new one.
-        """
+        """Checkpoint before a deleted ledger is created again. Deletions are not in the journal: a
+        replay would otherwise add the old ledger's entries to the new one."""
         if ledger_id in self._deleted:
             self.checkpoint()
 
     def __repr__(self) -> str:
-        """Return the bookie's id and its storage."""
         return f"<Bookie {self.bookie_id!r}: {self.storage!r}>"
 
     def force(self, ledger: LedgerLike) -> LogMark:
@@ -320,10 +311,8 @@ class Bookie(EntrySource, Closing):
     # -- state
 
     def fence(self, ledger: LedgerLike, master_key: bytes) -> bool:
-        """Fence the ledger, durably; return whether it was not fenced before.
-
-        Creates an unknown ledger. Raises `UnauthorizedAccess` if its key is another.
-        """
+        """Fence the ledger, durably, creating an unknown one; return whether it was not fenced
+        before. Raises `UnauthorizedAccess` if its key is another."""
         ledger_id, master_key = LedgerId.of(ledger), data("master key", master_key)
         self.storage.open_ledger(ledger_id, master_key)
         with self._fence_lock:
@@ -341,10 +330,8 @@ class Bookie(EntrySource, Closing):
     def set_explicit_lac(
         self, ledger: LedgerLike, body: bytes, master_key: bytes, *, sync: bool = True
     ) -> None:
-        """Store an explicit LAC body, durably if `sync`. Creates an unknown ledger.
-
-        Journals of version 4 and 5 have no record for it: it is durable after a checkpoint.
-        """
+        """Store an explicit LAC body, durably if `sync`. Creates an unknown ledger. Journals of
+        version 4 and 5 have no record for it: it is durable after a checkpoint."""
         ledger_id, body = LedgerId.of(ledger), data("explicit LAC", body)
         master_key = data("master key", master_key)
         self.storage.open_ledger(ledger_id, master_key)
@@ -391,10 +378,8 @@ class Bookie(EntrySource, Closing):
         fence: bool = False,
         master_key: bytes | None = None,
     ) -> RecordBatch:
-        """Return records of consecutive entries from `start` on; see `LedgerStorage`.
-
-        With `fence`, which needs the `master_key`, the ledger is durably fenced first.
-        """
+        """Return records of consecutive entries from `start` on; see `LedgerStorage`. With `fence`,
+        which needs the `master_key`, durably fence the ledger first."""
         key = fencing_key(fence, master_key)
         if key is not None:
             self.fence(ledger, key)
@@ -407,11 +392,8 @@ class Bookie(EntrySource, Closing):
         return self._journals.sync_all()
 
     def checkpoint(self) -> list[LogMark]:
-        """Make the storage durable, then move lastMark forward and delete old journal files.
-
-        Returns the mark of each journal. Syncs the journals first: lastMark must not point past
-        their durable part.
-        """
+        """Make the storage durable, move lastMark forward and delete old journal files. Returns the
+        mark of each journal. Syncs them first: lastMark must not point past their durable part."""
         self._check_open()
         with self._checkpoint_lock:
             deleted = set(self._deleted)

@@ -57,15 +57,14 @@ _check_options = optional(instance(StorageOptions))
 class LedgerStorage(Adds, Closing):
     """The ledgers of one bookie: adds, reads and lists their entries.
 
-    `open` creates or opens it. `set_master_key` creates a ledger; `add_entry` takes encoded
-    records (`bkstore.formats.entry`). Listings, availability, last entry and reads include
-    unflushed entries, on all three storages. `flush` makes everything durable.
+    `open` creates or opens it. `set_master_key` creates a ledger; `add_entry` takes encoded records
+    (`bkstore.formats.entry`). Listings, availability, last entry and reads include unflushed
+    entries, on all three storages. `flush` makes everything durable.
 
     Threads: all calls may run concurrently; adds to one directory take turns. Reads never wait,
     except the first one of a ledger, which may wait for a flush. Fork: closed in the child, which
-    may open it after the parent closed it; db storage, like every `RocksIndex`, only if no RocksDB
-    database was opened before the fork (else `IllegalOperation`). Processes: a lock file keeps a
-    second writer out.
+    may open it after the parent closed it; db storage only if no RocksDB database was opened before
+    the fork (else `IllegalOperation`). Processes: a lock file keeps a second writer out.
 
     >>> import tempfile
     >>> from bkstore.formats.entry import Entry, encode
@@ -107,12 +106,9 @@ class LedgerStorage(Adds, Closing):
         options: StorageOptions | None = None,
         files: Files = OS_FILES,
     ) -> Self:
-        """Open the ledger directory `path` (or several, in configured order) for writing.
-
-        Creates missing directories. `index_dirs` default to the ledger directories. Raises
-        `DirectoryInUse` if another writer has one open, and `UnsupportedLayout` if there is an
-        index of another storage.
-        """
+        """Open the ledger directory `path` (or several, in configured order) for writing, creating
+        missing ones. `index_dirs` default to these. Raises `DirectoryInUse` if another writer has
+        one open, and `UnsupportedLayout` if there is an index of another storage."""
         settings = _check_options("options", options) or StorageOptions()
         check_files("files", files)
         index_dirs = None if index_dirs is None else as_paths("index_dirs", index_dirs)
@@ -123,11 +119,9 @@ class LedgerStorage(Adds, Closing):
         return cls(storage, paths, lock, settings, findings)
 
     def close(self, flush: bool = True) -> None:
-        """Flush, then close everything. Idempotent.
-
-        Without `flush`, and with ``compat="bookkeeper"`` on sorted and interleaved storage,
-        unflushed data is dropped: a bookie's shutdown leaves it to its journal's replay.
-        """
+        """Flush, then close everything. Idempotent. Without `flush`, and with
+        ``compat="bookkeeper"`` on sorted and interleaved storage, unflushed data is dropped, as a
+        bookie's shutdown leaves it to its journal's replay."""
         if self._closed:
             return
         with ExitStack() as closing:
@@ -144,7 +138,6 @@ class LedgerStorage(Adds, Closing):
             path.states.ready.clear()
 
     def __repr__(self) -> str:
-        """Return storage and directories, and whether it is closed."""
         directories = ", ".join(
             str(current) for path in self.paths for current in path.logger.currents
         )
@@ -153,11 +146,8 @@ class LedgerStorage(Adds, Closing):
     # -- reading
 
     def read_entry(self, ledger: LedgerLike, entry: int = LAST_ENTRY) -> bytes:
-        """Return one stored record; entry -1 means the last one.
-
-        Raises `NoSuchLedger`, `NoSuchEntry`, `CorruptionError`, and `DataUnknown` if a ledger
-        in limbo lacks the entry.
-        """
+        """Return one stored record; entry -1 means the last one. Raises `NoSuchLedger`,
+        `NoSuchEntry`, `CorruptionError`, and `DataUnknown` if a ledger in limbo lacks the entry."""
         ledger_id = LedgerId.of(ledger)
         if self._closed:
             self._check_open()
@@ -177,11 +167,8 @@ class LedgerStorage(Adds, Closing):
         return last_entry
 
     def entry_exists(self, ledger: LedgerLike, entry: int) -> bool:
-        """Return whether the entry is stored; `DataUnknown` if a ledger in limbo lacks it.
-
-        -1, which means the last entry in reads, is not an entry id: returns False, as in
-        `DbLedgerStorage`.
-        """
+        """Return whether the entry is stored; `DataUnknown` if a ledger in limbo lacks it. False
+        for -1, which only reads take as the last entry, as in `DbLedgerStorage`."""
         ledger_id = LedgerId.of(ledger)
         if entry == LAST_ENTRY:
             self._known(ledger_id)
@@ -235,10 +222,7 @@ class LedgerStorage(Adds, Closing):
     # -- deleting, flushing
 
     def delete_ledger(self, ledger: LedgerLike) -> None:
-        """Delete a ledger and its entries; do nothing if it is unknown.
-
-        Its bytes stay in the entry logs until garbage collection.
-        """
+        """Delete a ledger, if known; its bytes stay in the entry logs until garbage collection."""
         self._delete([LedgerId.of(ledger)])
 
     def _delete(self, ledger_ids: list[LedgerId], *, only_suspects: bool = False) -> list[LedgerId]:
@@ -336,10 +320,8 @@ class LedgerStorage(Adds, Closing):
 
     def run_garbage_pass(self, asked: GarbagePass) -> GarbageReport:
         """Run a pass of garbage collection and return a report; see `collect_garbage`.
-
         `find_deleted` is called after the stored ledgers are listed; each group that it yields is
-        deleted before the next is requested. An error that it raises ends the pass.
-        """
+        deleted before the next is requested. An error that it raises ends the pass."""
         self._check_open()
         _check_pass("asked", asked)
         report = GarbageReport()

@@ -35,21 +35,19 @@ check_log_size = whole(HEADER_SIZE + 1, DEFAULT_LOG_SIZE)
 class StorageOptions:
     """Settings of `LedgerStorage`. Sizes in bytes.
 
-    `write_cache` is `skipListSizeLimit` (sorted) or `dbStorage_writeCacheMaxSizeMb` (db), which
-    is divided among the directories and halved, as two caches take turns. An add that finds the
-    cache full flushes it first; with ``auto_flush=False`` it raises `TooManyRequests` and stores
-    nothing. `pending_locations` is how many index rows may wait in memory for a flush (a bookie's
+    `write_cache` is `skipListSizeLimit` (sorted) or `dbStorage_writeCacheMaxSizeMb` (db), which is
+    divided among the directories and halved, as two caches take turns. An add that finds the cache
+    full flushes it first; with ``auto_flush=False`` it raises `TooManyRequests` and stores nothing.
+    `pending_locations` is how many index rows may wait in memory for a flush (a bookie's
     `pageLimit`, in entries). `max_index_pages` limits an index file (sorted and interleaved): an
-    add of an entry id beyond it is refused. Files are sparse, but file systems limit their size;
-    the default allows 2 TiB.
+    add of an entry id beyond it is refused. File systems limit the size of sparse files too; the
+    default allows 2 TiB. With `entry_log_per_ledger`, at most `max_active_logs` logs are open for
+    entries (`maximumNumberOfActiveEntryLogs`); the least recently used are closed.
 
-    With `entry_log_per_ledger`, at most `max_active_logs` logs are open for entries
-    (`maximumNumberOfActiveEntryLogs`); the least recently used are closed.
-
-    `flush_order` applies to sorted and interleaved storage: "log-first" syncs entry logs before
-    the index is written; "index-first" is upstream's order, implied by ``compat``. With it, a
-    crash in between leaves index rows that point past a log's end, until a replay of the journal
-    corrects the acknowledged ones. (Db storage is always log first.)
+    `flush_order` applies to sorted and interleaved storage: "log-first" syncs entry logs before the
+    index is written; "index-first" is upstream's order, implied by ``compat``, with which a crash
+    in between leaves index rows that point past a log's end, until a replay of the journal corrects
+    the acknowledged ones. (Db storage is always log first.)
 
     `choose(n)` returns the index of the directory, of n, for a new entry log; the default is
     random, as in a bookie. ``compat="bookkeeper"`` reproduces the oddities in `docs/parity.md`.
@@ -91,8 +89,7 @@ class JournalOptions:
 
     `version` is 6, or 5 or 4, which have no explicit LAC records. `max_backups` is how many files
     before the mark are kept. With `skip_invalid_records`, a replay skips the rest of a file after
-    an invalid length, as with `skipReplayJournalInvalidRecord`. `clock` determines the id of the
-    first file.
+    an invalid length (`skipReplayJournalInvalidRecord`). `clock` gives the id of the first file.
     """
 
     version: int = NEWEST_VERSION
