@@ -1,8 +1,7 @@
-"""Reading and writing the slots of one .idx file, in bounded memory.
+"""Reading and writing the int64 slots of one open .idx file, in bounded memory.
 
-Works on an open file descriptor and int64 slots, independent of ledgers and directories. The
-format is `bkstore.formats.idxfile`. Presence is tested on the raw words (zero is zero in either
-byte order), and only the requested locations are byte-swapped.
+Presence is tested on the raw words (zero is zero in either byte order); only the requested
+locations are byte-swapped. The format is `bkstore.formats.idxfile`.
 """
 
 from __future__ import annotations
@@ -34,11 +33,8 @@ _SIGN_BYTE = np.int64(np.array([1 << 63], ">u8").view(np.int64)[0])
 
 
 def slot_count(size: int, path: str) -> int:
-    """Return how many slots a file of `size` bytes has.
-
-    Raises `CorruptionError` if the file ends inside a slot: only whole pages are ever written,
-    so bytes are missing.
-    """
+    """Return how many slots a file of `size` bytes has. Raises `CorruptionError` if it ends inside
+    a slot: only whole pages are ever written, so bytes are missing."""
     body = max(size - HEADER_SIZE, 0)
     if body % SLOT_SIZE:
         cut_offset = size - body % SLOT_SIZE
@@ -59,10 +55,8 @@ def read_at(fd: int, view: memoryview, offset: int, path: str) -> None:
 
 
 def _read_chunks(fd: int, path: str, first: int, stop: int) -> Iterator[tuple[int, Int64Array]]:
-    """Yield (first slot, raw words) for slots first..stop-1; the next step reuses the words.
-
-    Holes are skipped. Raises `CorruptionError` for a negative location.
-    """
+    """Yield (first slot, raw words) for slots first..stop-1, except holes; the next step reuses the
+    words. Raises `CorruptionError` for a negative location."""
     buffer = np.empty(min(CHUNK_SLOTS, max(stop - first, 0)), np.int64)
     file_stat = os.fstat(fd)
     sparse = file_stat.st_blocks * 512 < file_stat.st_size - SLOT_SIZE * CHUNK_SLOTS
@@ -89,10 +83,8 @@ def _read_chunks(fd: int, path: str, first: int, stop: int) -> Iterator[tuple[in
 
 
 def present_groups(fd: int, path: str, first: int, stop: int) -> Groups:
-    """Return which of the slots first..stop-1 hold a location, as canonical groups.
-
-    Cost: one read of the data, without expanding runs to ids. Memory: one chunk, and the groups.
-    """
+    """Return which of the slots first..stop-1 hold a location, as canonical groups. Cost: one read
+    of the data, without expanding runs to ids. Memory: one chunk, and the groups."""
     chunks = _read_chunks(fd, path, first, stop)
     parts = [from_entries.presence(words != 0, first_slot) for first_slot, words in chunks]
     return grouping.join(parts)
@@ -109,11 +101,8 @@ def read_items(
 
 
 def last_present(fd: int, path: str, stop: int) -> int | None:
-    """Return the highest slot below `stop` that holds a location, None if there is none.
-
-    Reads backwards from the end, skipping holes in strides that double: O(1) for a file without
-    a long tail of zeros.
-    """
+    """Return the highest slot below `stop` that holds a location, None if there is none. Reads
+    backwards, skipping holes in doubling strides: O(1) unless the file has a long tail of zeros."""
     stride = CHUNK_SLOTS
     while stop > 0:
         first = max(stop - stride, 0)
@@ -131,10 +120,8 @@ def last_present(fd: int, path: str, stop: int) -> int | None:
 
 
 def gather(fd: int, path: str, entries: Int64Array, slots: int) -> Int64Array:
-    """Return the locations of `entries` (any order), 0 where absent or past the end.
-
-    Reads the chunks that hold these entries, each once.
-    """
+    """Return the locations of `entries` (any order), 0 where absent or past the end. Reads the
+    chunks that hold these entries, each once."""
     # In ascending order, so that each chunk is read once; those past the end stay 0.
     result = np.zeros(entries.size, np.int64)
     sort_order = (
@@ -174,11 +161,8 @@ def write_slots(
     page_slots: int,
     files: Files = OS_FILES,
 ) -> None:
-    """Store locations of sorted, distinct entries; whole pages are read, changed and written.
-
-    Pages in between are not touched (a hole stays a hole). A page past the end of the file starts
-    as zeros. A write that fails (`OSError`) leaves its pages as they were.
-    """
+    """Store locations of sorted, distinct entries by rewriting the pages that hold them; a page
+    past the end starts as zeros. A write that fails (`OSError`) leaves its pages as they were."""
     # Split the entries at gaps between their pages, then write each run of pages in parts.
     pages = entries // page_slots
     pages_per_write = max(_WRITE_SLOTS // page_slots, 1)
@@ -197,10 +181,8 @@ def write_slots(
 
 
 def overwrite(fd: int, data: bytes, offset: int, files: Files = OS_FILES) -> None:
-    """Write `data` at `offset`; if that fails (`OSError`), restore the previous bytes and raise.
-
-    Otherwise a partly written slot could replace a good location.
-    """
+    """Write `data` at `offset`; if that fails (`OSError`), restore the previous bytes and raise, so
+    that no partly written slot replaces a good location."""
     size, previous = os.fstat(fd).st_size, os.pread(fd, len(data), offset)
     try:
         files.pwrite(fd, data, offset)

@@ -2,8 +2,7 @@
 
 The files of ledgers of scope 0 are two hex directories deep, those of other scopes three. The
 start-up scan of a real bookie (`IndexPersistenceMgr.getActiveLedgers`) also sees `.rloc` files,
-left behind by an interrupted move: it deletes one whose `.idx` exists and renames one whose `.idx`
-does not.
+left by an interrupted move: it deletes one whose `.idx` exists and renames any other.
 """
 
 from __future__ import annotations
@@ -108,11 +107,9 @@ def _not_a_folder(path: str) -> CorruptionError:
 
 
 def scan_trees(currents: list[Path]) -> Tree:
-    """Return the index files below several ``current/`` directories, in configured order.
-
-    The first directory that has a ledger's file wins, as in upstream's look-up. Cost: one read of
-    each directory (about 5 us a file); opens no file.
-    """
+    """Return the index files below several ``current/`` directories, in configured order; the first
+    that has a ledger's file wins, as in upstream's look-up. Cost: one read of each directory (about
+    5 us a file); opens no file."""
     tree = Tree()
     leftovers: list[tuple[LedgerId, str]] = []
     for current in currents:
@@ -165,9 +162,7 @@ def current_of(directory: Path) -> Path:
 
 def find_index_file(currents: list[Path], relative: str) -> str | None:
     """Return the path of one index file or None: `.idx` before `.rloc`, directories in order.
-
-    Raises `CorruptionError` if a file stands in the place of a folder on its path.
-    """
+    Raises `CorruptionError` if a file stands in the place of a folder on its path."""
     for suffix in ("", ".rloc"):
         for current in currents:
             path = os.path.join(current, relative + suffix)
@@ -230,11 +225,8 @@ def has_index_files(current: Path) -> bool:
 
 
 def stray_files(current: Path) -> Iterator[str]:
-    """Yield the paths of files among the index files that are not named like one, in order.
-
-    Such as copies under other names and leftovers of an interrupted copy: nothing reads them.
-    Cost: one read of each directory; opens no file.
-    """
+    """Yield the paths of files among the index files that are not named like one, in order: copies
+    under other names, leftovers of an interrupted copy. Cost: one read of each directory."""
     for top in _subfolders(current):
         for middle in _scan_level(top):
             if isinstance(middle, str):

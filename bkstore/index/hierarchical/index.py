@@ -1,7 +1,5 @@
-"""HierarchicalIndex: the tree of .idx files that interleaved and sorted storage keep.
-
-Formats: `docs/formats/idxfile.md`. `reader` has the reading half; this module changes files.
-"""
+"""HierarchicalIndex: the tree of .idx files that interleaved and sorted storage keep. `reader` has
+the reading half; this module changes files. Formats: `docs/formats/idxfile.md`."""
 
 from __future__ import annotations
 
@@ -75,10 +73,8 @@ class HierarchicalIndex(HierarchicalReader):
 
     def put_many(self, ledger: LedgerLike, entries: IntArrayLike, locations: IntArrayLike) -> None:
         """Store locations; the last of equal entries wins. Rewrites the pages that hold them.
-
-        Raises `InvalidArgument` if the file would need more than `max_pages` pages, `WriteFailed`
-        if the system refuses a write: the pages concerned are left as they were.
-        """
+        Raises `InvalidArgument` if the file would need more than `max_pages` pages; after
+        `WriteFailed` the pages are as they were."""
         self._check_writable()
         entry_ids, sorted_locations = sorted_distinct(*check_put(entries, locations), "last")
         if entry_ids.size and int(entry_ids[-1]) // self._page_slots >= self._max_pages:
@@ -141,10 +137,8 @@ class HierarchicalIndex(HierarchicalReader):
                 self._tree.files.pop(ledger_id, None)
 
     def flush(self) -> None:
-        """Make every change since the last flush durable: bytes, names, removals.
-
-        One sync for each file and folder that changed. After `SyncFailed`, open the index again.
-        """
+        """Make every change since the last flush durable: bytes, names, removals. One sync for each
+        file and folder that changed. After `SyncFailed`, open the index again."""
         with self._lock:
             self._changes.flush(self._note_final_path)
 
@@ -170,10 +164,8 @@ def _changed_header(
     max_version: int,
     compat: Literal["bookkeeper"] | None,
 ) -> IdxHeader:
-    """Return the header for a new state; other state bits stay as they were read.
-
-    An explicit LAC turns a header of version 0 into version 1, if `max_version` allows it.
-    """
+    """Return the header for a new state; other state bits stay. An explicit LAC turns a header of
+    version 0 into version 1, if `max_version` allows it."""
     bits = (
         old_header.state_bits | FENCED_BIT if state.fenced else old_header.state_bits & ~FENCED_BIT
     )

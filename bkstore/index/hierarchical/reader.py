@@ -148,10 +148,7 @@ class HierarchicalReader(EntryIndex):
             return list(self._scanned_tree().findings)
 
     def path(self, ledger: LedgerLike) -> str | None:
-        """Return the path of the ledger's index file, None if it has none.
-
-        A new file has this path only from the next flush on.
-        """
+        """Return the path of the ledger's index file (a new one's after a flush), or None."""
         ledger_id = LedgerId.of(ledger)
         self._check_open()
         with self._lock:
@@ -166,7 +163,7 @@ class HierarchicalReader(EntryIndex):
         return self.path(ledger) is not None
 
     def _with_file(self, ledger: LedgerLike, read: Callable[[int, str], _T], default: _T) -> _T:
-        """Run `act(fd, path)` on the ledger's file, or return `default` if it has none."""
+        """Run `read(fd, path)` on the ledger's file, or return `default` if it has none."""
         with self._lock:
             open_file = self._open_file(LedgerId.of(ledger))
             if open_file is None:
@@ -307,10 +304,8 @@ class HierarchicalReader(EntryIndex):
         return self._with_file(ledger, read, (_NO_ENTRIES, _NO_ENTRIES))
 
     def last_entry(self, ledger: LedgerLike) -> int | None:
-        """Return the highest entry id, None if there is none; reads from the end.
-
-        ``compat="bookkeeper"`` reads the last page only and returns 0 for "none".
-        """
+        """Return the highest entry id, None if there is none; reads from the end. With
+        ``compat="bookkeeper"`` reads the last page only and returns 0 for "none"."""
 
         def read(fd: int, path: str) -> int | None:
             if self._compat is None:
@@ -387,10 +382,7 @@ class HierarchicalReader(EntryIndex):
     def scan(
         self, batch: int = DEFAULT_BATCH, findings: list[Finding] | None = None
     ) -> Iterator[IndexBatch]:
-        """Return every row, ordered by ledger and entry; a batch joins many small files.
-
-        Memory: one batch and one file chunk.
-        """
+        """Return every row, ordered by ledger and entry. Memory: one batch and one file chunk."""
         return self._scan_batches(check_batch("batch", batch), findings)
 
     def _scan_batches(self, batch: int, findings: list[Finding] | None) -> Iterator[IndexBatch]:

@@ -1,9 +1,8 @@
 """Many small index files at once: read into one buffer, headers and slots checked together.
 
-A file of one page costs little more than the system calls that open, read and close it: some
-hundred files share the cost of each numpy call. Only valid files are handled here. A file that is
-long, torn, odd in any field or cannot be opened is left to the call for a single ledger, which
-reports what is wrong with it; so both ways give the same results.
+A file of one page costs little more than its system calls, as some hundred files share the cost of
+each numpy call. A file that is long, torn, odd in any field or cannot be opened is left to the call
+for a single ledger, which reports what is wrong with it.
 """
 
 from __future__ import annotations
@@ -76,11 +75,8 @@ class Read(NamedTuple):
 
 
 def read_files(files: Iterable[tuple[LedgerId, str | None]], page_size: int) -> Iterator[Read]:
-    """Yield the slots of the ledgers' files, many files at a time.
-
-    A ledger without a path, or with a body that is not a multiple of `page_size` bytes, is not
-    read. Memory: 1 MiB.
-    """
+    """Yield the slots of the ledgers' files, many files at a time. A ledger without a path, or with
+    a body that is not a multiple of `page_size` bytes, is not read. Memory: 1 MiB."""
     buffer = np.empty((_BYTES_PER_CHUNK + LONGEST) // SLOT_SIZE + 1, np.int64)
     view = buffer.data.cast("B")
     ledger_ids: list[LedgerId] = []

@@ -23,11 +23,9 @@ NEW_SUFFIX = ".new"
 
 
 class Changes:
-    """The files and folders that the next `flush` has to sync. Not locked: the owner locks.
-
-    A failed sync is final: the system may have dropped the unwritten data, and reports that
-    only once. `check` raises the error from then on.
-    """
+    """The files and folders that the next `flush` has to sync. Not locked: the owner locks. A
+    failed sync is final, as the system may have dropped the data, and reports that only once:
+    `check` raises the error from then on."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -81,11 +79,8 @@ class Changes:
             self._unsynced_folders.add(str(new_folder.parent))
 
     def wrote(self, path: str) -> None:
-        """Record that a file's bytes change.
-
-        An earlier writer may have created the file or a folder above it and never synced the
-        name, so the first flush syncs those folders too.
-        """
+        """Record that a file's bytes change. The first flush syncs the folders above it too: an
+        earlier writer may have created one and never synced its name."""
         self._unsynced_files.add(path)
         folder = os.path.dirname(path)
         while folder not in self._checked_folders:
@@ -111,11 +106,9 @@ class Changes:
         self._unsynced_folders.add(os.path.dirname(path))
 
     def flush(self, named: Callable[[LedgerId, str], None]) -> None:
-        """Make every change durable; `named` is called with each new file's final path.
-
-        Bytes are synced before names, so a name never refers to bytes that a crash could lose.
-        After an error the next flush does the rest; after `SyncFailed` every flush raises it.
-        """
+        """Make every change durable; `named` is called with each new file's final path. Bytes are
+        synced before names, so a name never refers to bytes that a crash could lose. After an error
+        the next flush does the rest; after `SyncFailed` every flush raises it."""
         self.check()
         try:
             for path in sorted(self._unsynced_files):
