@@ -1,10 +1,9 @@
 """One RocksDB database: opened raw, read in arrays, with a check that every scan is complete.
 
-This module does what rocksdict and RocksDB leave to their caller. Iterators stop *silently* at a
-block that fails its checksum, so each scan ends with a seek past its last row. RocksDB accepts a
-truncated manifest or write-ahead log, so both are checked before the database is opened
-(`manifest_file`). Numpy would cut or pad keys of other widths, so widths are checked. RocksDB's
-errors are plain exceptions with text, so they are translated (`errors`).
+Iterators stop *silently* at a block that fails its checksum, so each scan ends with a seek past its
+last row. RocksDB accepts a truncated manifest or write-ahead log, so both are checked before the
+database is opened (`manifest_file`). Numpy would cut or pad keys of other widths, so widths are
+checked. RocksDB's errors are plain exceptions with text, so they are translated (`errors`).
 """
 
 from __future__ import annotations
@@ -67,11 +66,9 @@ class Database:
         live: bool = False,
         files: Files = OS_FILES,
     ) -> None:
-        """Open for writing with `options`, or for reading with None (`live`: while in use).
-
-        The directory of a new database is created durably through `files`, which is notified of
-        each sync; RocksDB itself writes the files in it.
-        """
+        """Open for writing with `options`, or for reading with None (`live`: while in use). A new
+        database's directory is created durably through `files`, which is notified of each sync;
+        RocksDB itself writes the files in it."""
         self.path = path
         self._files = files
         self._sync_error: SyncFailed | None = None
@@ -171,11 +168,8 @@ class Database:
         return self._db
 
     def _forked(self) -> None:
-        """Become closed: the child has neither the parent's locks nor RocksDB's threads.
-
-        The handle is leaked, as destroying it would flush and wait forever for a thread. The
-        scratch directory stays: it is the parent's.
-        """
+        """Become closed: the child has neither the parent's locks nor RocksDB's threads. The handle
+        is leaked, as destroying it would wait forever for a thread; the scratch directory stays."""
         forks.leak((self._db, self._stack))
         self._cleanup.detach()
         self._db = None
@@ -197,11 +191,9 @@ class Database:
             return cast(list[bytes | None], self._handle.get(cast(Any, keys)))
 
     def keys(self, lo: bytes, hi: bytes, width: int) -> Words:
-        """Return the keys of [lo, hi) as words, `width` // 8 a row; about 140 ns a key.
-
-        Raises `CorruptionError` for keys of another width. If the tables may have one, or rows of
-        a write-ahead log are not in a table yet, each key is measured: about 200 ns a key.
-        """
+        """Return the keys of [lo, hi) as words, `width` // 8 a row; about 140 ns a key. Raises
+        `CorruptionError` for keys of another width. If the tables may have one, or rows are only in
+        a write-ahead log, each key is measured: about 200 ns a key."""
         with self._translated():
             end_check = self._handle.iter(_read_options(hi))
             rows = self._key_iterator(lo, hi)
@@ -218,10 +210,8 @@ class Database:
         return cast(Iterable[bytes], self._handle.keys(from_key=lo, read_opt=_read_options(hi)))
 
     def key_blocks(self, lo: bytes, hi: bytes, width: int, rows: int, most: int) -> Iterator[Words]:
-        """Yield the result of `keys` in arrays of `rows` rows, then of twice as many, up to `most`.
-
-        Raises the `CorruptionError` for damage at the end; rows after the damage are missing.
-        """
+        """Yield the result of `keys` in arrays of `rows` rows, then of twice as many, up to `most`;
+        raises the `CorruptionError` for damage at the end, after the rows before it."""
         with self._translated():
             end_check, last_key = self._handle.iter(_read_options(hi)), None
             keys, has_more = iter(self._key_iterator(lo, hi)), True
@@ -263,10 +253,8 @@ class Database:
         return None if words[:, -1].any() else (words[:, 0], last_key)
 
     def items(self, lo: bytes, hi: bytes, width: int, batch: int) -> Iterator[tuple[Words, Words]]:
-        """Yield (keys, values) of [lo, hi) in arrays of at most `batch` rows.
-
-        Yields all rows before the damage, then raises `CorruptionError`.
-        """
+        """Yield (keys, values) of [lo, hi) in arrays of at most `batch` rows: all rows before the
+        damage, then raises `CorruptionError`."""
         row_type = np.dtype([("k", f"S{width + 8}"), ("v", f"S{_VALUE_BYTES + 8}")])
         with self._translated():
             end_check, last_key = self._handle.iter(_read_options(hi)), None
@@ -312,10 +300,7 @@ class Database:
 
     def _has_odd_widths(self, width: int) -> bool:
         """Return whether rows of other widths are possible, by the tables' totals; computed once.
-
-        Rows that this process writes have the right width. Rows that are only in a write-ahead
-        log are in no total, so a reader that has any measures each row.
-        """
+        No total has rows of a write-ahead log only: a reader that has any measures each row."""
         if self._may_be_odd is None:
             text = self.property("aggregated-table-properties")
             totals = {name: int(value) for name, value in _TABLE_TOTALS.findall(text)}
@@ -341,11 +326,9 @@ class Database:
             raise CorruptionError(self.path, None, detail)
 
     def _check_end(self, iterator: RdictIter, start: bytes, last_key: bytes | None) -> None:
-        """Raise if a scan from `start` on, whose last key was `last_key`, ended early.
-
-        `iterator` must be older than the scan, so that rows put meanwhile do not count as lost;
-        a look-up excludes a row that was deleted meanwhile.
-        """
+        """Raise if a scan from `start` on, whose last key was `last_key`, ended early. `iterator`
+        must be older than the scan, so that rows put meanwhile do not count as lost; a look-up
+        excludes a row that was deleted meanwhile."""
         iterator.seek(start if last_key is None else last_key)
         if last_key is not None and iterator.valid() and iterator.key() == last_key:
             iterator.next()
@@ -464,11 +447,9 @@ class Database:
             raise
 
     def close(self) -> None:
-        """Close; idempotent. Removes the scratch directory, or rocksdict's side file.
-
-        A writable database flushes its rows to table files. If that fails, it raises `WriteFailed`
-        and is closed all the same: synced rows are in its write-ahead logs.
-        """
+        """Close; idempotent. Removes the scratch directory, or rocksdict's side file. A writable
+        database flushes its rows to table files; if that fails, it raises `WriteFailed` and is
+        closed all the same: synced rows are in its write-ahead logs."""
         database, self._db = self._db, None
         if database is None:
             return

@@ -36,11 +36,8 @@ _LOCKED = re.compile(r"While lock file|lock hold by current process")
 
 @contextmanager
 def translated(path: Path, scratch: Callable[[], str]) -> Iterator[None]:
-    """Raise `BkstoreError` instead of what rocksdict raises for the database at `path`.
-
-    `scratch` is called on an error; it returns the directory of links that the database is read
-    through, or an empty string if there is none.
-    """
+    """Raise `BkstoreError` instead of what rocksdict raises for the database at `path`. `scratch`,
+    called on an error, returns the directory of links that it is read through, or ""."""
     try:
         yield
     except BkstoreError:
@@ -98,10 +95,7 @@ def _translate_text(raw: str, path: Path, scratch: str) -> BkstoreError:
 
 
 def _with_errno_and_file(error: OSError, path: Path, scratch: str) -> tuple[OSError, StrPath]:
-    """Return (error with errno, file it is about).
-
-    Errors about the file that rocksdict keeps beside the database have neither.
-    """
+    """Return (error with errno, file it is about); errors about rocksdict's side file lack both."""
     if error.errno is not None:
         return error, error.filename or path
     parsed = os_error(str(error))

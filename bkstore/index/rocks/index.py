@@ -45,19 +45,18 @@ PUTS_PER_BATCH = 100_000  # maxOperationNumbersInSingleRocksDBWriteBatch
 class RocksIndex(RocksReader):
     """The RocksDB index below one ``current/``: `locations` and `ledgers`.
 
-    Reading (the default) changes nothing: the databases are opened through a scratch directory
-    of links, write-ahead logs included, as a snapshot. A directory whose lock is held is
-    refused unless ``live=True``. Writing creates databases with a bookie's options; ledgers of
-    other scopes go to `locations-128` and `ledgers-128`. Directories and the marker are created
-    through `files`, which is notified of each sync of a database. After `WriteFailed` RocksDB
-    takes no writes until it is opened again, after `SyncFailed` this index takes none.
+    Reading (the default) changes nothing: the databases are opened through a scratch directory of
+    links, write-ahead logs included, as a snapshot. A directory whose lock is held is refused
+    unless ``live=True``. Writing creates databases with a bookie's options; ledgers of other scopes
+    go to `locations-128` and `ledgers-128`. Directories and the marker are created through `files`,
+    which is notified of each sync of a database. After `WriteFailed` RocksDB takes no writes until
+    it is opened again, after `SyncFailed` this index takes none.
 
     A ledger is known if it has a row in `ledgers`; entries without one (left by an interrupted
-    delete) can still be read, and `findings` reports their ledgers.
-    Threads: concurrent reads, one writer. Fork: closed in the child, which may open it
-    for reading; for writing only where no database was opened before the fork (else
-    `IllegalOperation`: RocksDB's threads are not there). Close it: an open iterator keeps a
-    database locked.
+    delete) can still be read, and `findings` reports their ledgers. Threads: concurrent reads, one
+    writer. Fork: closed in the child, which may open it for reading; for writing only where no
+    database was opened before the fork (else `IllegalOperation`: RocksDB's threads are not there).
+    Close it: an open iterator keeps a database locked.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as top, RocksIndex(top, writable=True) as index:
@@ -85,10 +84,8 @@ class RocksIndex(RocksReader):
         )
 
     def _open_to_put(self, ledger: LedgerLike) -> tuple[LedgerId, Database]:
-        """Return (ledger id, locations) to put entries into; give an unknown ledger a row.
-
-        Its master key is empty: a bookie replaces that with the first real one.
-        """
+        """Return (ledger id, locations) to put entries into. An unknown ledger gets a row with an
+        empty master key, which a bookie replaces with the first real one."""
         ledger_id, locations, ledgers = self._open_to_write(ledger)
         if ledger_id not in self._known_ledgers:
             if all(ledgers.get(key) is None for key in row_keys(ledger_id)):
@@ -115,11 +112,9 @@ class RocksIndex(RocksReader):
             )
 
     def bulk_load(self, batches: Iterable[IndexBatch]) -> int:
-        """Ingest rows as sorted table files, one for each batch; return the number of rows.
-
-        The fastest way to store rows (0.24 us each): no write-ahead log, no compaction. Rows win
-        over those of earlier batches and over stored ones; a batch may be in any order.
-        """
+        """Ingest rows as sorted table files, one for each batch, in any order; return how many. The
+        fastest way to store rows (0.24 us each): no write-ahead log, no compaction. Rows win over
+        those of earlier batches and over stored ones."""
         row_count = 0
         for rows in batches:
             for is_scoped in (False, True):
@@ -155,11 +150,9 @@ class RocksIndex(RocksReader):
         self.delete_many([ledger])
 
     def delete_many(self, ledgers: Iterable[LedgerLike]) -> None:
-        """Remove the ledgers' rows with a range delete each, then their `ledgers` rows.
-
-        Range deletes are synced before that, as in `EntryLocationIndex.delete`: a crash may leave
-        a known, empty ledger, but no entries of an unknown one. One sync in all.
-        """
+        """Remove the ledgers' rows with a range delete each, then, after a sync, their `ledgers`
+        rows, as in `EntryLocationIndex.delete`: a crash may leave a known, empty ledger, but no
+        entries of an unknown one. One sync in all."""
         checked_ledgers = each("ledgers", ledgers)
         targets = [
             (LedgerId.of(ledger), *self._open_to_write(ledger)[1:]) for ledger in checked_ledgers
@@ -174,19 +167,14 @@ class RocksIndex(RocksReader):
             self._known_ledgers.discard(ledger_id)
 
     def compact_locations(self) -> None:
-        """Compact the `locations` databases, like `EntryLocationIndex.compact`.
-
-        Frees the space of rows that were deleted or put again. Reads and puts go on.
-        """
+        """Compact the `locations` databases, like `EntryLocationIndex.compact`, to free the space
+        of rows deleted or put again. Reads and puts go on."""
         for (kind, _), database in list(self._open.items()):
             if kind == "locations":
                 database.compact()
 
     def flush(self) -> None:
-        """Sync the write-ahead logs, which makes every change durable.
-
-        After `SyncFailed`, open the index again.
-        """
+        """Sync the write-ahead logs: every change is durable then. After `SyncFailed`, reopen."""
         if self._writable:
             for database in self._open.values():
                 database.sync()

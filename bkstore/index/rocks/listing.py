@@ -1,8 +1,6 @@
-"""Listing many ledgers of a `locations` database by one scan of its keys, in blocks of arrays.
-
-A look-up for each ledger would cost two iterators and a dozen numpy calls. Here one comparison
-splits a block of keys into ledgers, and the entries of all of them are condensed together.
-"""
+"""Listing many ledgers of a `locations` database by one scan of its keys, in blocks of arrays: one
+comparison splits a block into ledgers, whose entries are condensed together. A look-up for each
+ledger would cost two iterators and a dozen numpy calls."""
 
 from __future__ import annotations
 
@@ -29,11 +27,9 @@ Listed = list[tuple[LedgerId, Availability]]
 
 
 def list_ledgers(database: Database, names: list[LedgerId]) -> Iterator[Listed]:
-    """Yield lists of (ledger, availability) of `names`: sorted, distinct, of one key width.
-
-    Raises `CorruptionError` at damage, after yielding everything before it. Memory: a
-    block of rows, and the groups of a ledger that is longer than a block.
-    """
+    """Yield lists of (ledger, availability) of `names`: sorted, distinct, of one key width. Raises
+    `CorruptionError` at damage, after everything before it. Memory: a block of rows, and the groups
+    of a ledger that is longer than a block."""
     progress = _ListingProgress(names)
     while progress.done < len(names):
         start, stop = ledger_range(names[progress.done])[0], ledger_range(names[-1])[1]

@@ -1,8 +1,7 @@
 """The contents of a RocksDB MANIFEST: the live table files, and the logs still needed.
 
-Reads only what is needed to prove that no file is missing; RocksDB itself opens the database.
-`check_complete` and `check_logs` exist because RocksDB silently accepts a truncated manifest
-and a missing write-ahead log, and then returns fewer rows. Source: `db/version_edit.cc`,
+Reads only what proves that no file is missing: RocksDB silently accepts a truncated manifest and a
+missing write-ahead log, and then returns fewer rows. Source: `db/version_edit.cc`,
 `VersionEdit::DecodeFrom`; `docs/formats/rocksdb.md`.
 """
 
@@ -30,12 +29,9 @@ _NAME = re.compile(r"(\d+)\.(sst|log)")
 
 @dataclass
 class Manifest:
-    """The sum of a manifest's edits.
-
-    `live` and `ever` have the numbers of table files that are or ever were in use. Logs from
-    `log_number` on are still needed. `understood` is False if an unknown edit stopped the
-    parsing: then nothing is reported as missing.
-    """
+    """The sum of a manifest's edits: `live` and `ever` have the numbers of table files that are or
+    ever were in use; logs from `log_number` on are still needed. `understood` is False if an
+    unknown edit stopped the parsing: then nothing is reported as missing."""
 
     path: Path
     live: set[int] = field(default_factory=set)
@@ -97,10 +93,7 @@ def _skip_string(record: bytes, position: int) -> int:
 
 
 def _add_new_file(manifest: Manifest, record: bytes, position: int, tag: int) -> int:
-    """Add a table file and return the offset after it.
-
-    The record versions differ in the fields after level, number, size and keys.
-    """
+    """Add a table file; return the offset after it. Versions differ in what follows the keys."""
     _, position = read_varint(record, position)
     file_number, position = read_varint(record, position)
     _, position = read_varint(record, position)
@@ -138,11 +131,9 @@ def needed_logs(manifest: Manifest, directory: Path) -> dict[int, Path]:
 
 
 def check_logs(manifest: Manifest, directory: Path) -> list[tuple[Path, int]]:
-    """Check every needed write-ahead log in full; return (file, offset) of each torn tail.
-
-    Raises `CorruptionError` for damage, for a torn record with rows in later logs, and if a
-    log does not begin with the next write, which means that a log is missing.
-    """
+    """Check every needed write-ahead log in full; return (file, offset) of each torn tail. Raises
+    `CorruptionError` for damage, for a torn record with rows in later logs, and for a log that does
+    not begin with the next write: one before it is missing."""
     torn_tails: list[tuple[Path, int]] = []
     last_write = manifest.last_sequence
     for path in needed_logs(manifest, directory).values():
@@ -164,10 +155,8 @@ def check_logs(manifest: Manifest, directory: Path) -> list[tuple[Path, int]]:
 def _last_write_of_batch(
     path: Path, offset: int, record: bytes, last_write: int, may_skip: bool
 ) -> int:
-    """Return the sequence number of the last write so far, `last_write` being that before.
-
-    Raises `CorruptionError` for a gap between them, unless `may_skip`.
-    """
+    """Return the sequence number of the last write so far, `last_write` being that before;
+    `CorruptionError` for a gap between them, unless `may_skip`."""
     if len(record) < _BATCH_HEADER_BYTES:
         raise CorruptionError(path, offset, f"write batch of {len(record)} bytes")
     sequence = int.from_bytes(record[:8], "little")
@@ -182,11 +171,8 @@ def _last_write_of_batch(
 
 
 def check_complete(manifest: Manifest, directory: Path) -> list[Path]:
-    """Return the table files that the manifest does not name, if a crash explains them.
-
-    Raises `CorruptionError` if a named file is missing, or if unnamed ones show that the
-    manifest lost its end: RocksDB would open it and return fewer rows.
-    """
+    """Return the table files that the manifest does not name, if a crash explains them. Raises
+    `CorruptionError` if a named one is missing, or unnamed ones show that the manifest was cut."""
     if not manifest.understood:
         return []
     tables = _numbered_files(directory, "sst")
@@ -211,11 +197,8 @@ def check_complete(manifest: Manifest, directory: Path) -> list[Path]:
 
 
 def _first_logs_are_gone(manifest: Manifest, directory: Path) -> bool:
-    """Return whether a flush removed the logs that this manifest started with.
-
-    While one of them exists, its rows are read from it, and unnamed tables are leftovers of a
-    killed flush or compaction.
-    """
+    """Return whether a flush removed the logs that this manifest started with. While one exists,
+    its rows are read from it, and unnamed tables are leftovers of a killed flush or compaction."""
     manifest_number = int(manifest.path.name.removeprefix("MANIFEST-"))
     logs = needed_logs(manifest, directory)
     return not any(
@@ -224,7 +207,6 @@ def _first_logs_are_gone(manifest: Manifest, directory: Path) -> bool:
 
 
 def _has_footer(table: Path) -> bool:
-    """Return whether a table file has its footer."""
     with opened(table) as file:
         size = file.seek(0, 2)
         file.seek(max(size - 8, 0))

@@ -1,9 +1,8 @@
 """RocksDB options: those of a database that a bookie creates, and those for reading.
 
-Source of the figures: `KeyValueStorageRocksDB`, defaults of the ``dbStorage_rocksDB_*`` keys.
-Two of them are not copied. `cache_index_and_filter_blocks` is off: with a cache too small for
-one shard a get becomes hundreds of times slower, and it changes no byte on disk. The block
-cache is a constant, not a share of a JVM's direct memory.
+Source: `KeyValueStorageRocksDB`, defaults of the ``dbStorage_rocksDB_*`` keys, except two:
+`cache_index_and_filter_blocks` is off, as with a cache too small for one shard a get becomes
+hundreds of times slower (it changes no byte on disk); the block cache is a constant.
 """
 
 from __future__ import annotations
@@ -76,11 +75,8 @@ def database_options(kind: str) -> Options:
 
 
 def reading_options() -> Options:
-    """Return options for reading any database.
-
-    A write-ahead log that is damaged before its tail is an error: RocksDB's default would
-    silently drop everything after the damage.
-    """
+    """Return options for reading any database, with which a write-ahead log damaged before its tail
+    is an error: RocksDB's default silently drops everything after the damage."""
     options = location_options()
     options.create_if_missing(False)
     options.set_num_levels(_MAX_LEVELS)
@@ -89,11 +85,9 @@ def reading_options() -> Options:
 
 
 def opening_threads(database: Path) -> int:
-    """Return how many threads should open the table files: one for each four, at most 16.
-
-    RocksDB always starts 16 by default (`max_file_opening_threads`), which takes longer than
-    opening a small database. With 1, the caller opens them: a forked child has no others.
-    """
+    """Return how many threads should open the table files: one for each four, at most 16. RocksDB's
+    default (`max_file_opening_threads`) is always 16, which takes longer for a small database. With
+    1, the caller opens them: a forked child has no others."""
     if after_fork.lost_threads():
         return 1
     table_count = sum(file_name.endswith(".sst") for file_name in os.listdir(database))

@@ -1,8 +1,6 @@
-"""Opening and reading the two databases: all of the index contract that changes nothing.
-
-A real bookie cannot list the entries of a ledger from these (issue 2078:
-`getListOfEntriesOfLedger` throws); here it is one bounded key scan.
-"""
+"""Opening and reading the two databases: all of the index contract that changes nothing. A real
+bookie cannot list a ledger's entries from these (issue 2078: `getListOfEntriesOfLedger` throws);
+here it is one bounded key scan."""
 
 from __future__ import annotations
 
@@ -146,10 +144,8 @@ class RocksReader(EntryIndex):
         return database
 
     def _has_scoped_databases(self) -> bool:
-        """Return whether there are databases of other scopes to open.
-
-        Raises `CorruptionError` if they exist without their marker.
-        """
+        """Return whether there are databases of other scopes; `CorruptionError` if without
+        marker."""
         is_marked = check_marker(self._current)
         exists = any(os.path.lexists(self._current / f"{kind}-128") for kind in _KINDS)
         if exists and not is_marked:
@@ -300,10 +296,8 @@ class RocksReader(EntryIndex):
         return location_of(database, key, value) if database and value is not None else None
 
     def get_many(self, ledger: LedgerLike, entries: IntArrayLike) -> Int64Array:
-        """Return locations, 0 where absent.
-
-        Scans the covering range if most of it is wanted, else does sorted look-ups.
-        """
+        """Return locations, 0 where absent. Scans the covering range if most of it is wanted, else
+        does sorted look-ups."""
         wanted = as_entry_ids(entries)
         ledger_id = LedgerId.of(ledger)
         database = self._locations_of(ledger_id)
@@ -339,10 +333,8 @@ class RocksReader(EntryIndex):
         )
 
     def run(self, ledger: LedgerLike, first: int, count: int) -> Int64Array:
-        """Return the locations of first, first + 1, ... up to a gap: int64[n], n <= `count`.
-
-        One bounded scan of values, about 160 ns a row; if there is a gap, a scan of `items` too.
-        """
+        """Return the locations of first, first + 1, ... up to a gap: int64[n], n <= `count`. One
+        bounded scan of values, about 160 ns a row; if there is a gap, a scan of `items` too."""
         ledger_id = LedgerId.of(ledger)
         database = self._locations_of(ledger_id)
         if database is None or count <= 0:
@@ -362,10 +354,8 @@ class RocksReader(EntryIndex):
     def scan(
         self, batch: int = DEFAULT_BATCH, findings: list[Finding] | None = None
     ) -> Iterator[IndexBatch]:
-        """Return every row of `locations`, then of `locations-128`, in one pass each.
-
-        With `findings`, the scan goes on after damage, at the next ledger.
-        """
+        """Return every row of `locations`, then of `locations-128`, in one pass each. With
+        `findings`, the scan goes on after damage, at the next ledger."""
         return self._scan_databases(check_batch("batch", batch), findings)
 
     def _scan_databases(self, batch: int, findings: list[Finding] | None) -> Iterator[IndexBatch]:

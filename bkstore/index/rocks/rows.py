@@ -72,10 +72,8 @@ def database_sizes(database: Database) -> DatabaseSizes:
 
 
 def row_keys(ledger: LedgerId) -> list[bytes]:
-    """Return the keys that a ledger's row may have, in the order they sort.
-
-    `rebuild-db-ledgers-index` of BookKeeper writes 16-byte keys for scope 0.
-    """
+    """Return the keys that a ledger's row may have, sorted: `rebuild-db-ledgers-index` of
+    BookKeeper writes 16-byte keys for scope 0."""
     key = ledger_key(ledger)
     return [key] if ledger.scope else [key, key + bytes(8)]
 
@@ -93,10 +91,8 @@ def check_shape(database: Database, kind: str, wide: bool) -> None:
 
 
 def ledger_rows(database: Database, wide: bool) -> list[tuple[LedgerId, bytes, bytes]]:
-    """Return (ledger, key, value) of the ledger rows in order; negative ids are left out.
-
-    The flags row has such an id; upstream does not load these rows either.
-    """
+    """Return (ledger, key, value) of the ledger rows in order, without those of negative ids, such
+    as the flags row, which upstream does not load either."""
     rows = []
     for key, value in database.rows():
         if wide or not key or not key[0] & 0x80:
@@ -105,10 +101,7 @@ def ledger_rows(database: Database, wide: bool) -> list[tuple[LedgerId, bytes, b
 
 
 def find_row(database: Database, ledger: LedgerId) -> LedgerData | None:
-    """Return a ledger's row, None if there is none.
-
-    A 16-byte key wins over the 8-byte one, as a bookie loads the rows in key order.
-    """
+    """Return a ledger's row, or None; of two, that with the 16-byte key wins, as in a bookie."""
     for key in reversed(row_keys(ledger)):
         value = database.get(key)
         if value is not None:
@@ -213,11 +206,8 @@ def first_ledgers(database: Database, wide: bool) -> list[LedgerId]:
 def scan_rows(
     database: Database, rows: Database, wide: bool, batch: int, findings: list[Finding] | None
 ) -> Iterator[IndexBatch]:
-    """Yield every location row in one pass, in batches of `batch`.
-
-    With `findings`, damage is appended there, and the scan goes on at the next readable ledger
-    of `rows` (the `ledgers` database); without, it is raised.
-    """
+    """Yield every location row in one pass, in batches of `batch`. With `findings`, damage is
+    appended there (else raised), and the scan goes on at the next readable ledger of `rows`."""
     width = 24 if wide else 16
     start: bytes | None = bytes(width)
     while start is not None:
@@ -243,10 +233,8 @@ def scan_rows(
 def _next_readable(
     database: Database, last_key: bytes, rows: Database, is_scoped: bool, findings: list[Finding]
 ) -> bytes | None:
-    """Return where to resume: the first key of the next known ledger whose rows can be read.
-
-    None if there is none. Appends a finding for each ledger that cannot be read.
-    """
+    """Return where to resume: the first key of the next known ledger whose rows can be read, None
+    if there is none. Appends a finding for each ledger that cannot be read."""
     try:
         later_ledgers = [
             row[0] for row in ledger_rows(rows, is_scoped) if ledger_key(row[0]) > last_key[:-8]

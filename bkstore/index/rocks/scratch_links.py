@@ -1,9 +1,8 @@
 """Reading a RocksDB directory without changing it: locks, and a scratch directory of links.
 
-rocksdict writes a side file into every directory it opens, read-only opens included, and fails
-if it may not. So a database is read through a scratch directory with links to the table files
-and write-ahead logs, and a copy of the manifest that names them. The original stays unchanged
-and may be write-protected.
+rocksdict writes a side file into every directory it opens, even read-only, and fails if it may not.
+So a database is read through a scratch directory with links to the table files and write-ahead
+logs, and a copy of the manifest. The original may be write-protected.
 """
 
 from __future__ import annotations
@@ -71,10 +70,8 @@ def release(path: Path) -> None:
 
 
 def manifest_path(path: Path) -> Path:
-    """Return the manifest that CURRENT names.
-
-    Raises `UnsupportedLayout` if `path` does not exist, `CorruptionError` if it is no database.
-    """
+    """Return the manifest that CURRENT names. Raises `UnsupportedLayout` if `path` does not exist,
+    `CorruptionError` if it is no database."""
     if not path.is_dir():
         if os.path.lexists(path):
             raise CorruptionError(path, None, "cannot be read: is no folder")
@@ -97,11 +94,9 @@ def manifest_path(path: Path) -> Path:
 
 
 def check_files(path: Path) -> None:
-    """Raise `CorruptionError` for a file that would make RocksDB hang or read endlessly.
-
-    Among the files that it opens, that is one that is not regular, is longer than possible, or
-    is read in full and has larger holes than RocksDB leaves. One `stat` for each file.
-    """
+    """Raise `CorruptionError` for a file that would make RocksDB hang or read endlessly: one that
+    it opens and that is not regular or is longer than possible, or that it reads in full and has
+    larger holes than RocksDB leaves. One `stat` for each file."""
     for entry in sorted(os.scandir(path), key=lambda entry: entry.name):
         try:
             if entry.name in _FIXED_NAMES or entry.name.startswith(_NUMBERED_PREFIXES):
@@ -146,11 +141,8 @@ def check_not_in_use(path: Path) -> None:
 
 
 def _is_locked(lock: Path) -> bool:
-    """Return whether a process holds a write lock on `lock`, this one included.
-
-    The file is not opened where this process has it open already: closing any descriptor of
-    a file drops all POSIX locks that the process holds on it.
-    """
+    """Return whether a process, even this one, holds a write lock on `lock`. A file that this
+    process has open is not opened: closing any descriptor of it drops all POSIX locks on it."""
     try:
         lock_stat = check_regular(lock)
         # Descriptors that a child inherited hold no lock of its own.
@@ -242,10 +234,8 @@ def copy_start(source: Path, target: Path, size: int | None = None) -> None:
 
 
 def cut_tails(scratch: Path, torn: Iterable[tuple[Path, int]]) -> None:
-    """Cut files of a scratch directory at the end of their last whole record.
-
-    Only those with a long tail, which RocksDB would read in full; a copy replaces the link.
-    """
+    """Cut files at the end of their last whole record if a long tail follows, which RocksDB would
+    read in full; a copy replaces the link in `scratch`."""
     for path, offset in torn:
         link_path = scratch / path.name
         if os.stat(link_path).st_size - offset > _MAX_TAIL_BYTES:
