@@ -88,11 +88,8 @@ _check_state = instance(LedgerState)
 
 
 class IndexBatch(NamedTuple):
-    """Index rows as five equally long int64 columns; ids in two's complement.
-
-    `dir_index` is the number of the index directory that a row is from, 0 if there is only one.
-    All rows of a ledger are from the same directory.
-    """
+    """Index rows as five equally long int64 columns; ids in two's complement. `dir_index` is the
+    index directory's number, 0 if there is only one; it is the same in all rows of a ledger."""
 
     dir_index: Int64Array
     scope_id: Int64Array
@@ -130,11 +127,8 @@ class IndexBatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something odd or damaged that a reader skipped: what it is, and where.
-
-    `severity` is "damage" if data could not be read, "oddity" if a bookie can work with it but
-    an operator should know.
-    """
+    """Something odd or damaged that a reader skipped: what it is, and where. `severity` is "damage"
+    if data could not be read, "oddity" if a bookie can work with it but an operator should know."""
 
     severity: Literal["damage", "oddity"]
     detail: str
@@ -147,11 +141,8 @@ class Finding:
 
     @classmethod
     def of(cls, error: BkstoreError, ledger: LedgerId | None = None) -> Finding:
-        """Return the damage that an error reports.
-
-        Raises the error itself if it is not about the data: a refusal of the operating system or
-        a missing package is never a finding.
-        """
+        """Return the damage that an error reports. An error that is not about the data (a refusal
+        of the operating system, a missing package) is raised instead."""
         if isinstance(error, (SystemRefused, MissingDependency)):
             raise error
         if isinstance(error, CorruptionError):
@@ -193,11 +184,9 @@ class EntrySource(ABC):
 
     @abstractmethod
     def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
-        """Return the stored entry ids in first..last inclusive, int64[n], sorted and distinct.
-
-        With `last` None the range has no end. Bounds may be negative or beyond int64, and `last`
-        may be below `first` (nothing is listed); `check_bounds` clips them to int64.
-        """
+        """Return the stored entry ids in first..last inclusive, int64[n], sorted and distinct. With
+        `last` None the range has no end. Bounds may be negative or beyond int64 (`check_bounds`
+        clips them), and `last` may be below `first`: then nothing is listed."""
 
     def last_entry(self, ledger: LedgerLike) -> int | None:
         """Return the highest stored entry id, None if there is none."""
@@ -236,10 +225,9 @@ class EntrySource(ABC):
 class EntryIndex(EntrySource, Closing):
     """An entry source with locations and ledger states: a bookie's index.
 
-    Usable as a context manager, which closes it. `writable`, `durable`, `supports_limbo` and
-    `duplicates` describe what a backend can do; `layout` names the backend, the same for reading
-    and for writing. A durable index can be reopened after it was closed, also if nothing was put,
-    and then has all changes: rows, states and deletes.
+    `writable`, `durable`, `supports_limbo` and `duplicates` describe what a backend can do;
+    `layout` names it, the same for reading and for writing. A durable index can be reopened after
+    it was closed, also if nothing was put, and then has all changes: rows, states and deletes.
     """
 
     layout: str
@@ -291,10 +279,7 @@ class EntryIndex(EntrySource, Closing):
         """Return the ledger's state; `NoSuchLedger` if it is unknown."""
 
     def checked_state(self, ledger: LedgerLike) -> tuple[LedgerState, list[Finding]]:
-        """Return the ledger's state as stored, and a finding for each contradiction in it.
-
-        Raises what `state` raises; costs little more.
-        """
+        """Return the `state`, and a finding for each contradiction in it, at little more cost."""
         ledger_id = LedgerId.of(ledger)
         state = self.state(ledger_id)
         oddities = state_oddities(ledger_id, state.master_key, state.explicit_lac)
@@ -302,17 +287,13 @@ class EntryIndex(EntrySource, Closing):
 
     @abstractmethod
     def set_state(self, ledger: LedgerLike, state: LedgerState) -> None:
-        """Replace the ledger's state and make the ledger known; its entries stay.
-
-        Raises `UnsupportedLayout`, and stores nothing, for a state that the backend cannot store
-        (limbo, or an explicit LAC in an old header).
-        """
+        """Replace the ledger's state, making it known; its entries stay. Raises
+        `UnsupportedLayout`, storing nothing, if the backend cannot store it (limbo, an explicit LAC
+        in an old header)."""
 
     def can_store_explicit_lac(self, ledger: LedgerLike) -> bool:
-        """Return whether `set_state` can store an explicit LAC for the ledger.
-
-        True in most backends; index files have no field for it in header version 0 (`FileInfo`).
-        """
+        """Return whether `set_state` can store an explicit LAC for the ledger: not in index files
+        with header version 0, which has no field for it (`FileInfo`)."""
         LedgerId.of(ledger)
         return True
 
@@ -348,14 +329,11 @@ class EntryIndex(EntrySource, Closing):
         """Return every row on disk in batches of about `batch` rows, by ledger and entry.
 
         No batch is empty; `batch` may be larger than any memory. Raises `InvalidArgument` for a
-        `batch` below 1 or no integer (`check_batch`), here or at the first row. Rows of ledgers
-        that are not listed (`findings` names them) are among them. Over several databases the
-        order is by directory first.
-        Memory is bounded by the batch. With a `findings` list, damage is appended to it and
-        the scan goes on with the next ledger; without, it raises.
-
-        Done here ledger by ledger, from `_row_chunks`: a backend whose ledgers may be larger than
-        memory overrides that method.
+        `batch` below 1 or no integer (`check_batch`), here or at the first row. Includes rows of
+        ledgers that are not listed (`findings` names them). Over several databases the order is by
+        directory first. Memory is bounded by the batch. With a `findings` list, damage is appended
+        to it and the scan goes on with the next ledger; without, it raises. Done here ledger by
+        ledger, from `_row_chunks`, which a backend with ledgers larger than memory overrides.
         """
         return self._scan_by_ledger(check_batch("batch", batch), findings)
 
@@ -370,19 +348,14 @@ class EntryIndex(EntrySource, Closing):
                 findings.append(Finding.of(error, ledger))
 
     def _row_chunks(self, ledger: LedgerId, batch: int) -> Iterator[tuple[Int64Array, Int64Array]]:
-        """Yield (entries, locations) of a ledger in chunks of 1 to about `batch` rows, in order.
-
-        This implementation slices `items`.
-        """
+        """Yield (entries, locations) of a ledger in slices of 1 to about `batch` rows, in order."""
         entries, locations = self.items(ledger)
         for start in range(0, entries.size, batch):
             yield entries[start : start + batch], locations[start : start + batch]
 
     def findings(self) -> list[Finding]:
-        """Return the oddities found by opening and listing: stray files, orphan rows, leftovers.
-
-        An index that is new, or unchanged since it was closed, has none.
-        """
+        """Return the oddities found by opening and listing: stray files, orphan rows, leftovers;
+        none in an index that is new, or unchanged since it was closed."""
         return []
 
 
@@ -413,10 +386,8 @@ def locations_of(wanted: Int64Array, entries: Int64Array, locations: Int64Array)
 def sorted_distinct(
     entries: Int64Array, values: Int64Array, duplicates: Literal["first", "last"]
 ) -> tuple[Int64Array, Int64Array]:
-    """Return entries and values sorted by entry, one row an entry; O(n) if already sorted.
-
-    `duplicates` says which of several rows of one entry stays.
-    """
+    """Return entries and values sorted by entry, one row an entry: of several rows of one, that
+    which `duplicates` says. O(n) if already sorted."""
     if is_ascending(entries):
         return entries, values
     sort_order = np.argsort(entries, kind="stable")

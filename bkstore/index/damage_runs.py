@@ -1,8 +1,6 @@
-"""Damage reported in runs: one finding for consecutive damage, not one for each entry.
-
-A truncated log makes thousands of entries unreadable, all for the same reason. A reader that goes
-on past damage reports each unreadable record to `DamageRuns`, and when it could read again.
-"""
+"""Damage reported in runs: one finding for consecutive damage, such as all entries past the end of
+a truncated log. A reader that goes on past damage reports each unreadable record to `DamageRuns`,
+and when it could read again."""
 
 from __future__ import annotations
 
@@ -15,8 +13,7 @@ from bkstore.ids import Int64Array
 from bkstore.index.api import Finding
 
 MOST_RUNS = 64
-"""How many runs of one reason in one file and ledger get findings of their own; the last takes
-all later damage."""
+"""Findings for runs of one reason in one file and ledger; the last one takes all later damage."""
 
 _NUMBER = re.compile(r"[0-9a-f]*[0-9][0-9a-f]*")
 
@@ -24,11 +21,8 @@ _RunKey = tuple[str, str | None, object, str]
 
 
 def add_unreported(findings: list[Finding], more: Iterable[Finding]) -> None:
-    """Append the findings of `more` that are not in `findings` yet.
-
-    Two findings are the same if severity, file, offset and detail are equal; the one that stays
-    gets the ledger if only the other has it. For readers that find the same damage independently.
-    """
+    """Append the findings of `more` unless `findings` has one of equal severity, file, offset and
+    detail, which gets the ledger if it has none. For readers that find the same damage twice."""
     position_of = {_identity(finding): position for position, finding in enumerate(findings)}
     for finding in more:
         position = position_of.setdefault(_identity(finding), len(findings))
@@ -80,11 +74,9 @@ class _Run:
 class DamageRuns:
     """Appends damage to `findings`, in runs of equal severity, file, ledger and reason.
 
-    Reasons are equal if they differ in numbers only. A run lasts until `end` is called because
-    something was read in between; its finding is updated in place in the list. After `most` runs
-    of one kind, the last one takes all later damage and counts its entries.
-
-    Memory: a run for each file, ledger and reason.
+    Reasons are equal if they differ in numbers only. A run lasts until `end` is called, after
+    something was read; its finding is updated in place. After `most` runs of one kind, the last one
+    takes all later damage and counts its entries. Memory: a run for each file, ledger and reason.
 
     >>> import numpy as np
     >>> findings: list[Finding] = []
@@ -114,12 +106,9 @@ class DamageRuns:
         entries: Int64Array | None = None,
         last_offset: int | None = None,
     ) -> None:
-        """Add damage to its run, or begin a run; `damage.detail` is the reason.
-
-        `entries` are the damaged entry ids, ascending; None stands for one damaged object that is
-        not an entry (`noun` is its plural). ``damage.offset`` is the offset of the first of them,
-        `last_offset` that of the last.
-        """
+        """Add damage to its run, or begin a run; `damage.detail` is the reason. `entries` are the
+        damaged entry ids, ascending, or None for another damaged object (`noun` is its plural).
+        ``damage.offset`` is the offset of the first of them, `last_offset` that of the last."""
         # A run of objects that are not entries may span ledgers.
         ledger_id = None if entries is None else damage.ledger
         key = (damage.severity, damage.file, ledger_id, _NUMBER.sub("#", damage.detail))

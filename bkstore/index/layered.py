@@ -1,8 +1,6 @@
-"""LayeredSource: unflushed entries over flushed ones, one distinct listing.
-
-This is the listing rule of `SortedLedgerStorage.getListOfEntriesOfLedger`: two ascending
-streams, equal ids once. (Upstream's merge uses -1 as "no element"; there is no id -1 here.)
-"""
+"""LayeredSource: unflushed entries over flushed ones, listed as by
+`SortedLedgerStorage.getListOfEntriesOfLedger`: two ascending streams, equal ids once. (Upstream's
+merge uses -1 as "no element"; there is no id -1 here.)"""
 
 from __future__ import annotations
 
@@ -21,10 +19,8 @@ _LEDGERS_PER_CHUNK = 1 << 10
 
 
 class LayeredSource(EntrySource):
-    """The union of two entry sources: `top` (unflushed) and `below` (flushed).
-
-    `top` is read first, so that an entry flushed in between is found in at least one of the two;
-    it is listed once. Closes neither. Thread-safe if both sources are.
+    """The union of two entry sources: `top` (unflushed) and `below` (flushed). `top` is read first,
+    so that no entry flushed in between is missed. Closes neither. Thread-safe if both sources are.
 
     >>> from bkstore.index.memtable import MemtableIndex
     >>> top, below = MemtableIndex(), MemtableIndex()
@@ -54,10 +50,7 @@ class LayeredSource(EntrySource):
         return merged[np.concatenate(([True], merged[1:] != merged[:-1]))]
 
     def last_entry(self, ledger: LedgerLike) -> int | None:
-        """Return the highest entry id of both.
-
-        Upstream answers from the top as soon as it has any entry; the true maximum is right.
-        """
+        """Return the highest entry id of both; upstream asks only `top` if it has any entry."""
         last_entries = (self.top.last_entry(ledger), self.below.last_entry(ledger))
         return max((entry for entry in last_entries if entry is not None), default=None)
 

@@ -42,10 +42,7 @@ def one_by_one(
     errors: Errors | None,
 ) -> Iterator[tuple[LedgerId, Availability]]:
     """Yield the result of one call for each ledger; store errors in `errors`, if that is given.
-
-    `IllegalOperation` and `SystemRefused` are raised in any case: they are not about one ledger,
-    but say that the source is closed or the operating system refused.
-    """
+    Raises `IllegalOperation` and `SystemRefused` in any case: they are not about one ledger."""
     for ledger_id in names:
         try:
             result = availability(ledger_id)
@@ -62,10 +59,7 @@ def one_by_one(
 def answers(
     source: ListsMany, names: Sequence[LedgerId]
 ) -> Iterator[tuple[LedgerId, Availability | BkstoreError]]:
-    """Yield each of `names` with its availability or its error; `names` are sorted and distinct.
-
-    For callers that write one row for each ledger, in order, also for those that fail.
-    """
+    """Yield each of `names`, which are sorted and distinct, with its availability or its error."""
     errors: Errors = {}
     listed = source.availability_many(names, errors)
     next_result = next(listed, None)

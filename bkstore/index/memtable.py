@@ -1,9 +1,8 @@
 """MemtableIndex: an index in memory; the first put of an entry wins, as in a bookie's memtable.
 
-Two levels: a `SortedDict` of ledgers, and per ledger a table that takes entries in any order
-and sorts when it is read. A flat sorted map of (scope, ledger, entry), like BookKeeper's
-`EntryMemTable`, costs several times more to fill and to iterate (measured:
-`python -m tools.bench`, row "memtable").
+A `SortedDict` of ledgers, and per ledger a table that takes entries in any order and sorts when it
+is read. A flat sorted map of (scope, ledger, entry), like BookKeeper's `EntryMemTable`, costs
+several times more to fill and to iterate (`python -m tools.bench`, row "memtable").
 """
 
 from __future__ import annotations
@@ -89,10 +88,9 @@ class _Table:
 class MemtableIndex(EntryIndex):
     """An index held in memory; the first put of an entry wins, as in `EntryMemTable`.
 
-    `put` appends to a list; `put_many` appends an array. The next read of a ledger merges
-    and sorts the new puts (O(n log n) in the new entries, O(n) if they were put in order).
-    Memory: 16 bytes an entry once merged. Threads: all calls may run concurrently; single
-    puts take no lock. Fork: the child has its own copy.
+    The next read of a ledger merges and sorts the new puts (O(n log n) in the new entries, O(n) if
+    they were put in order). Memory: 16 bytes an entry once merged. Threads: all calls may run
+    concurrently; single puts take no lock. Fork: the child has its own copy.
 
     >>> with MemtableIndex() as index:
     ...     index.put(7, 0, 1028)

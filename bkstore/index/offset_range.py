@@ -30,8 +30,7 @@ DEFAULT_TTL = 600.0
 DEFAULT_MAX_ITEMS = 200_000
 
 DEFAULT_MAX_ENTRIES = 4_000_000
-"""64 MB at 16 bytes an entry, as much as the filters beside this index may take; 20 objects for
-each of the most items."""
+"""64 MB at 16 bytes an entry, as the filters beside this index take; 20 objects an item."""
 
 _MAX_SWEPT_ENTRIES = 2048  # entries that one call evicts for their age: some 0.2 ms
 _ITEM_BYTES = 350  # key, array, item and its place in the table, beside 16 bytes an entry
@@ -60,7 +59,6 @@ class _OffsetItem:
 
     @property
     def size(self) -> int:
-        """The number of entries."""
         return len(self.data) >> 1
 
     def find(self, start: int, object_id: int) -> int:
@@ -92,11 +90,9 @@ class _OffsetItem:
         return None
 
     def remove(self, position: int) -> None:
-        """Remove the entry at a position."""
         del self.data[self.size + position], self.data[position]
 
     def objects(self) -> array[int]:
-        """Return the object ids."""
         return self.data[self.size :]
 
 
@@ -104,17 +100,15 @@ class OffsetRangeIndex:
     """(stream, node) -> start offsets -> object id: lower bounds, learnt as objects are loaded.
 
     An incomplete index makes searches slow, never wrong. An item holds the entries of one stream on
-    one node. It expires `ttl` seconds after it was created (``expire_after="use"``: after its
-    last write or look-up); above `max_items` items or `max_entries` entries the oldest item is
-    evicted as a whole. An item written again after its eviction is new, with an age of its own.
+    one node. It expires `ttl` seconds after it was created (``expire_after="use"``: after its last
+    write or look-up); above `max_items` items or `max_entries` entries the oldest item is evicted
+    as a whole. Written again, it is new, with an age of its own.
 
     There is no background thread. Each call evicts expired items of up to some 2000 entries, and
     never uses an expired one; the properties evict all expired items, O(entries). Memory: 16 bytes
-    an entry and about 350 an item. Any number that fits int64 is an offset or an id; `clock` gives
-    seconds.
-
-    Threads: safe, under one lock. Fork: create a new one in the child. Source of the rules:
-    AutoMQ's prototype (pull request 2710) without its defects.
+    an entry and about 350 an item. Offsets and ids are any numbers that fit int64; `clock` gives
+    seconds. Threads: safe, under one lock. Fork: create a new one in the child. Source of the
+    rules: AutoMQ's prototype (pull request 2710) without its defects.
 
     >>> index = OffsetRangeIndex()
     >>> index.put_object(4, 14, np.array([420000]), np.array([686]))
@@ -150,10 +144,8 @@ class OffsetRangeIndex:
     # -- learning
 
     def put(self, stream: int, node: int, start: int, object_id: int) -> None:
-        """Record that an object's slice of a stream begins at `start`; the last put wins.
-
-        O(log n) of the item's n entries, plus moving the later ones.
-        """
+        """Record that an object's slice of a stream begins at `start`; the last put wins. O(log n)
+        of the item's n entries, plus moving the later ones."""
         _check_int64(stream, node, start, object_id)
         with self._lock:
             now = self._clock()
@@ -163,10 +155,8 @@ class OffsetRangeIndex:
     def put_object(
         self, node: int, object_id: int, streams: Int64Array, starts: Int64Array
     ) -> None:
-        """Record all streams of a loaded object. O(streams), about 1 us each.
-
-        O(1) if the object was put before and all its entries are still here.
-        """
+        """Record all streams of a loaded object. O(streams), about 1 us each; O(1) if the object
+        was put before and all its entries are still here."""
         _check_int64(node, object_id)
         stream_numbers, offsets = np.asarray(streams), np.asarray(starts)
         if stream_numbers.shape != offsets.shape or stream_numbers.ndim != 1:
@@ -202,11 +192,8 @@ class OffsetRangeIndex:
     # -- look-ups
 
     def floor(self, stream: int, node: int, offset: int) -> tuple[int, int] | None:
-        """Return (start, object id) of the greatest start <= offset; None if none is known.
-
-        The object holds the stream from `start` on. If the object was compacted away, `remove` the
-        entry and look up again. O(log n).
-        """
+        """Return (start, object id) of the greatest start <= offset, or None; the object holds the
+        stream from there on. If it was compacted away, `remove` the entry and retry. O(log n)."""
         with self._lock:
             now = self._clock()
             self._sweep(now)
@@ -216,10 +203,7 @@ class OffsetRangeIndex:
     # -- removal
 
     def remove(self, stream: int, node: int, start: int, object_id: int) -> bool:
-        """Remove an entry whose object is gone; return whether it was here.
-
-        The entry stays if it names another object by now.
-        """
+        """Remove an entry if it still names this object, which is gone; return whether it did."""
         key = (stream, node)
         with self._lock:
             item = self._live_item(key, self._clock())

@@ -1,9 +1,6 @@
-"""PartitionedIndex: the indexes of several directories as one, each ledger in one of them.
-
-db storage places ledger L in directory ``L mod n`` of the configured order
-(`DbLedgerStorage.getLedgerStorage`, `signSafeMod`). Scopes other than 0 are bkstore's own:
-the same rule applies to the unsigned ledger half.
-"""
+"""PartitionedIndex: the indexes of several directories as one. As in db storage, ledger L is in
+directory ``L mod n`` of the configured order (`DbLedgerStorage.getLedgerStorage`, `signSafeMod`);
+in scopes other than 0 too, by the unsigned ledger half."""
 
 from __future__ import annotations
 
@@ -28,12 +25,9 @@ from bkstore.index.many_ledgers import Errors, over_parts
 
 
 class PartitionedIndex(EntryIndex):
-    """Several indexes of one layout; ledger L belongs to part ``L mod n``.
-
-    Every call about a ledger goes to its part. A ledger in a part where it does not belong cannot
-    be read by a bookie: it is not listed, but `findings` reports it. Threads: as its parts.
-    Closes them.
-    """
+    """Several indexes of one layout, which it closes; ledger L belongs to part ``L mod n``. In
+    another part a bookie cannot read it: it is not listed, but in `findings`. Threads: as the
+    parts."""
 
     def __init__(self, parts: Sequence[EntryIndex]) -> None:
         if not parts:
@@ -138,10 +132,8 @@ class PartitionedIndex(EntryIndex):
     def scan(
         self, batch: int = DEFAULT_BATCH, findings: list[Finding] | None = None
     ) -> Iterator[IndexBatch]:
-        """Return the rows of one part after the other; `dir_index` is the part's index.
-
-        Ledgers in a part where they do not belong are left out, as in every other method.
-        """
+        """Return the rows of one part after the other, without ledgers in a part where they do not
+        belong; `dir_index` is the part's index."""
         return self._scan_parts(check_batch("batch", batch), findings)
 
     def _scan_parts(self, batch: int, findings: list[Finding] | None) -> Iterator[IndexBatch]:
