@@ -52,8 +52,7 @@ def read_part(
     part: Part, table: Schema, bounds: Bounds, skip_damage: bool
 ) -> Iterator[pa.RecordBatch]:
     """Yield the selected rows of a partition, of the table's types, in bounded memory. Raises
-    `CorruptionError` for unreadable bytes unless `skip_damage`, `DirectoryInUse` if files change.
-    """
+    `CorruptionError` for bad bytes unless `skip_damage`, `DirectoryInUse` if files changed."""
     if part.findings:
         yield from _finding_rows(part.bookie, part.findings)
     for piece, planned_fingerprint in part.pieces:
