@@ -30,8 +30,7 @@ class RequestDecoder:
     def decode(self, message: bytes) -> v2.Request | Any:
         """Return the request in a frame's message: one of `v2.Request`, or a v3 message.
 
-        Raises `CorruptionError` if it is neither, and for v3 requests after v2 ones; BookKeeper's
-        bookie then closes the connection.
+        Raises `CorruptionError` if it is neither, or v3 after v2, where BookKeeper disconnects.
         """
         if self.version == 3:
             try:

@@ -1,8 +1,7 @@
 """Frames: every message of either protocol after its length in bytes, an i32.
 
-The length is big-endian and does not count itself. A frame may have as many bytes as the limit,
-its length field included. Source: netty's `LengthFieldBasedFrameDecoder` as configured by
-`BookieNettyServer`, and recorded conversations.
+The length is big-endian and does not count itself; a frame's limit counts it. Source: netty's
+`LengthFieldBasedFrameDecoder` as `BookieNettyServer` configures it, recorded conversations.
 """
 
 from __future__ import annotations
@@ -42,9 +41,8 @@ def frame(*parts: bytes | memoryview, limit: int | None = None) -> bytes:
 class FrameSplitter:
     """Splits the bytes of one direction of a connection into messages, as they arrive.
 
-    It holds the bytes fed but not yet taken, which are fewer than `limit` if all frames are taken
-    after each feed. Each byte is copied twice, however small the chunks are. Not safe between
-    threads.
+    It holds the bytes fed but not yet taken: fewer than `limit` if all frames are taken after each
+    feed. Each byte is copied twice, however small the chunks are. Not safe between threads.
 
     >>> splitter = FrameSplitter()
     >>> splitter.feed(frame(b"one") + frame(b"two")[:5])
@@ -74,9 +72,8 @@ class FrameSplitter:
     def frames(self) -> Iterator[bytes]:
         """Yield the whole messages, without their lengths.
 
-        Raises `CorruptionError` with the offset in the stream for a length that is negative or
-        above the limit, as soon as its four bytes are there. So does every later call, because the
-        start of the next frame is unknown.
+        Raises `CorruptionError` with the offset in the stream once a length is negative or above
+        the limit; so does every later call, because the start of the next frame is unknown.
         """
         while self._damage is None and len(self._buffer) - self._start >= PREFIX:
             start = self._start + PREFIX

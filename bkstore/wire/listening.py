@@ -51,9 +51,7 @@ def bind_all(host: str, port: int, backlog: int) -> list[socket.socket]:
 
 def connections_possible(wanted: int) -> int:
     """Return how many of the `wanted` connections the limit of open files allows, at least one.
-
-    A quarter of the limit is kept for the storage, besides the files that are open now.
-    """
+    Keeps a quarter of the limit for the storage, besides the files open now."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         return wanted
@@ -65,9 +63,8 @@ def connections_possible(wanted: int) -> int:
 class Listener:
     """Accepts clients from listening sockets into the running loop, from `start` to `stop`.
 
-    While the machine has no descriptor or memory for another client, accepting is retried four
-    times a second and clients wait in the sockets' queues. The start and the end of that are
-    logged. Used in the loop's thread only.
+    While there is no descriptor or memory for another client, clients wait in the sockets' queues
+    and accepting is retried four times a second; that is logged. Used in the loop's thread only.
     """
 
     def __init__(

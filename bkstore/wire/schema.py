@@ -128,7 +128,6 @@ def _extended_messages() -> dict[str, list[str]]:
 
 
 def _compile(package: str, messages: dict[str, list[str]]) -> Schema:
-    """Return the message classes compiled from their declarations."""
     file = descriptor_pb2.FileDescriptorProto(
         name=f"{package.replace('.', '/')}.proto", package=package, syntax="proto2"
     )

@@ -1,7 +1,6 @@
 """Status codes of both protocols, and the bkstore error of each.
 
-Sources: `BookieProtocol` (v2) and `StatusCode` of `BookkeeperProtocol.proto` (v3). Numbers go
-over the wire: do not renumber.
+Sources: `BookieProtocol` (v2), `StatusCode` of `BookkeeperProtocol.proto` (v3). Do not renumber.
 """
 
 from __future__ import annotations
@@ -87,9 +86,8 @@ _BY_V3_CODE = {status.v3: status for status in Status}
 def status_of(error: BkstoreError | OSError) -> Status:
     """Return the status that a bookie answers when a request raised `error`.
 
-    It is the status for which a client raises the same error; EBADREQ for `InvalidArgument`;
-    ETOOMANYREQUESTS for a read that the machine has no descriptor or memory for now, because EIO
-    would mean damage; EIO for all others.
+    That is the one for which a client raises the same error; EBADREQ for `InvalidArgument`;
+    ETOOMANYREQUESTS for a read that lacks a descriptor or memory, as EIO means damage; else EIO.
 
     >>> status_of(NoSuchLedger("ledger 7")).name
     'ENOLEDGER'

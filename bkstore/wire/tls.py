@@ -18,8 +18,7 @@ def server_tls(
 
     Files are PEM. `certificate` may include its chain, and must include the key if `key` is None.
     With `client_ca`, clients must have a certificate that it issued. Raises `InvalidArgument` for
-    an invalid file or a key with a password, `OSError` for a file that cannot be read; both name
-    the file.
+    an invalid file or a key with a password, `OSError` for an unreadable one; both name it.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -39,11 +38,10 @@ def client_tls(
 ) -> ssl.SSLContext:
     """Return the context of a client that verifies bookies' certificates; TLS 1.2 or later.
 
-    `ca` has the trusted certificates (PEM); None trusts those that the system trusts.
-    `certificate` and `key`, as in `server_tls`, are for bookies that require them. Without
-    `check_host` a certificate may be for another host, as for BookKeeper's clients unless
-    `tlsHostnameVerificationEnabled` is set. Raises what `server_tls` raises, and
-    `InvalidArgument` for a `key` without `certificate`.
+    `ca` has the trusted certificates (PEM); None trusts the system's. `certificate` and `key`, as
+    in `server_tls`, are for bookies that require them. Without `check_host` a certificate may be
+    for another host, as for BookKeeper's clients unless `tlsHostnameVerificationEnabled` is set.
+    Raises what `server_tls` raises, and `InvalidArgument` for a `key` without `certificate`.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -60,7 +58,6 @@ def client_tls(
 
 
 def _load_certificate(context: ssl.SSLContext, certificate: StrPath, key: StrPath | None) -> None:
-    """Load the certificate and key into the context."""
     certificate_path = as_path("certificate", certificate)
     key_path = None if key is None else as_path("key", key)
     for file in (certificate_path, key_path):

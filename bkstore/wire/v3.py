@@ -1,8 +1,7 @@
 """The v3 protocol: protobuf messages, each with a header of operation and transaction id.
 
-Messages are protobuf objects of `schema`, so they keep unknown fields. An answer has the operation
-and the transaction id of its request. Source: `BookkeeperProtocol.proto`, the
-`*ProcessorV3` classes.
+Messages are protobuf objects of `schema`, which keep unknown fields. Answers have the operation and
+transaction id of their request. Source: `BookkeeperProtocol.proto`, `*ProcessorV3` classes.
 """
 
 from __future__ import annotations
@@ -68,10 +67,9 @@ def new_request(
 ) -> Any:
     """Return a `Request` message.
 
-    `body` has the fields of the operation's own message by name (`ledgerId` may be a `LedgerId`);
-    None leaves that message out. Raises `IllegalOperation` for a scope or a batch read without
-    `extended`, and for operations without a message; `InvalidArgument` for unknown fields and
-    for values that do not fit.
+    `body` has the fields of the operation's message by name (`ledgerId` may be a `LedgerId`); None
+    leaves that message out. Raises `IllegalOperation` for a scope or a batch read without
+    `extended`, or operations without a message; `InvalidArgument` for unknown or invalid fields.
 
     >>> encode(new_request(Operation.READ_LAC, 7, {"ledgerId": 4660})).hex()
     '0a06080310071807c2060308b424'
@@ -88,8 +86,7 @@ def new_request(
 def new_response(request: Any, status: Status, body: Body | None = None) -> Any:
     """Return the `Response` message to a request; `body` as in `new_request`.
 
-    The status is set in the response and, if the body has a status, in the body too. The header
-    always has version 3 and no priority.
+    Sets the status, also in a body that has one. The header has version 3 and no priority.
     """
     extended = isinstance(request, EXTENDED.Request)
     message = _SCHEMAS[extended].Response()
@@ -105,11 +102,8 @@ def new_response(request: Any, status: Status, body: Body | None = None) -> Any:
 
 
 def new_echo(request: Any, status: Status, body: Body | None = None) -> Any:
-    """Return the `Response` with an exact copy of the request's header, priority included.
-
-    BookKeeper answers AUTH, and requests before authentication, in this way. Otherwise as
-    `new_response`.
-    """
+    """Return the `Response` with an exact copy of the request's header, priority included; else as
+    `new_response`. So BookKeeper answers AUTH, and requests before authentication."""
     message = new_response(request, status, body)
     message.header.CopyFrom(request.header)
     return message
@@ -117,9 +111,7 @@ def new_echo(request: Any, status: Status, body: Body | None = None) -> Any:
 
 def encode(message: Any) -> bytes:
     """Return the bytes of a message, with fields in order of their numbers, as Java writes them.
-
-    Raises `InvalidArgument` if a required field is missing.
-    """
+    Raises `InvalidArgument` if a required field is missing."""
     try:
         return bytes(message.SerializeToString())
     except EncodeError as error:
@@ -127,11 +119,8 @@ def encode(message: Any) -> bytes:
 
 
 def decode_request(data: bytes | memoryview, *, extended: bool = False) -> Any:
-    """Return the `Request` in a frame's message.
-
-    Raises `CorruptionError` where BookKeeper fails to parse it: invalid protobuf, a missing
-    required field, an unknown operation. The version in the header is not checked.
-    """
+    """Return the `Request` in a frame's message, of any version. Raises `CorruptionError` where
+    BookKeeper fails to parse: invalid protobuf, no required field, an unknown operation."""
     return _decode(_SCHEMAS[extended].Request(), data, "request")
 
 
@@ -163,8 +152,7 @@ def body_of(message: Any) -> Any:
     """Return the operation's own message in a request or response.
 
     A missing one reads as its defaults (ledger 0, entry 0), as in BookKeeper. Raises
-    `IllegalOperation` for an operation without one: a range operation, or a batch read unless
-    extended.
+    `IllegalOperation` for a range operation, and for a batch read unless extended.
     """
     return getattr(message, _body_field(message))
 
@@ -177,10 +165,8 @@ def _ensure_body(message: Any) -> Any:
 
 
 def ledger_of(body: Any) -> LedgerId:
-    """Return the ledger id in a body, with scope 0 if it has none.
-
-    Raises `InvalidArgument` for a negative ledger in scope 0, which bkstore does not support.
-    """
+    """Return the ledger id in a body, with scope 0 if it has none. Raises `InvalidArgument` for a
+    negative ledger in scope 0, which bkstore does not support."""
     return LedgerId(getattr(body, "ledgerScopeId", 0), body.ledgerId)
 
 

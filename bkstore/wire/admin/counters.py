@@ -1,7 +1,6 @@
 """OperationCounters: Prometheus metrics of a bookie server, with BP-62's two histograms.
 
-BP-62 ("Observability") has the histograms of batch reads with these names and buckets; BookKeeper
-has not built them.
+BookKeeper has not built BP-62's ("Observability") histograms of batch reads.
 """
 
 from __future__ import annotations
@@ -33,11 +32,10 @@ class OperationCounters:
     """Counts requests in a Prometheus registry; give it to a bookie server as its observer.
 
     By default it makes a registry of its own. `AdminServer` shows it at ``/metrics``. Metrics:
-    ``bkstore_server_requests`` by operation, protocol and status; ``bkstore_server_seconds``
-    by operation and protocol; ``bkstore_admin_requests`` by path and status;
-    ``bkstore_server_read_only``, 1 while writes are refused, and ``bkstore_checkpoint_failures``;
-    of batch reads
-    ``bookkeeper_server_BATCH_READ_ENTRY_REQUEST`` in milliseconds and
+    ``bkstore_server_requests`` by operation, protocol and status; ``bkstore_server_seconds`` by
+    operation and protocol; ``bkstore_admin_requests`` by path and status;
+    ``bkstore_server_read_only``, 1 while writes are refused; ``bkstore_checkpoint_failures``; of
+    batch reads ``bookkeeper_server_BATCH_READ_ENTRY_REQUEST`` in milliseconds and
     ``bookkeeper_server_BATCH_READ_ENTRY_RESPONSE_SIZE`` in bytes. Raises `MissingDependency`
     without `prometheus_client`, `InvalidArgument` if the registry has them already. Threads: safe.
 

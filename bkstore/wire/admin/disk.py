@@ -26,10 +26,8 @@ class DiskEndpoints:
         self._compat = compat
 
     def list_disk_file(self, request: Request) -> Answer:
-        """Answer with the file names of each kind, ordered by modification time.
-
-        An unknown `file_type` means all three kinds, as in BookKeeper.
-        """
+        """Answer with the file names of each kind, ordered by modification time; with those of all
+        kinds for an unknown `file_type`, as in BookKeeper."""
         file_type = request.parameters.get("file_type")
         kinds = [file_type] if file_type in KINDS else list(KINDS)
         pairs = ((f"{kind} files", self._joined_names(kind or "")) for kind in kinds)

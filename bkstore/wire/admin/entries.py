@@ -40,8 +40,6 @@ class EntryEndpoints:
         self._bookie = bookie
         self._metadata = metadata
 
-    # -- read
-
     def read(self, request: Request) -> Answer:
         """Answer with entry id -> payload as ASCII text, for the entries that the bookie has."""
         ledger_id = parameters.ledger(request)
@@ -85,13 +83,9 @@ class EntryEndpoints:
             return requested_type, None
         return requested_type or metadata.digest_type, metadata.password
 
-    # -- delete
-
     def delete(self, request: Request) -> Answer:
-        """Delete a ledger's metadata, or without a store its entries in the bookie, durably.
-
-        Deleting an unknown ledger is not an error, as in BookKeeper.
-        """
+        """Delete a ledger's metadata, or without a store its entries in the bookie, durably. An
+        unknown ledger is not an error, as in BookKeeper."""
         ledger_id = parameters.ledger(request)
         if self._metadata is not None:
             with suppress(NoSuchLedger):
@@ -100,8 +94,6 @@ class EntryEndpoints:
             self._bookie.delete_ledger(ledger_id)
             self._bookie.checkpoint()  # journals do not record deletions
         return json_answer(f"Deleted ledger: {ledger_id.ledger}")
-
-    # -- availability
 
     def availability(self, request: Request) -> Answer:
         """Answer with the entries in BP-34's encoding as hex, as groups, and as ranges."""
@@ -126,10 +118,8 @@ class EntryEndpoints:
 
 
 class _PayloadReader:
-    """Extracts payloads from records.
-
-    The digest type must be known, because a record of version 1 does not tell its digest's length.
-    """
+    """Extracts payloads from records. The digest type must be known, because a record of version 1
+    does not tell its digest's length."""
 
     def __init__(self, digest: str | None, password: bytes | None) -> None:
         self._password = password

@@ -27,10 +27,8 @@ _KINDS: tuple[Kind, ...] = ("major", "minor")
 
 
 class Background:
-    """Jobs that run after the request that started them, one of each kind at a time. Thread-safe.
-
-    They run in threads of their own. The failure of the last job of each kind is kept.
-    """
+    """Jobs in threads of their own, after the request that started them, one of each kind at a
+    time. Keeps the failure of the last job of each kind. Thread-safe."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="bkstore-admin-job")
@@ -86,8 +84,6 @@ class GarbageEndpoints:
         self._collector = collector
         self._bookie = collector.bookie
         self._background = background
-
-    # -- garbage collection
 
     def collect(self, request: Request) -> Answer:
         """Start a pass, unless a forced one runs already, as in BookKeeper."""
@@ -153,8 +149,6 @@ class GarbageEndpoints:
                     f"Bookie Server listening on {bookie_id} with id {bookie_id}"
                 )
         return json_answer(message)
-
-    # -- entry locations
 
     def compact(self, request: Request) -> Answer:
         """Start compactions of all entry location databases, or of those in the body."""

@@ -29,9 +29,8 @@ class Limits:
     """Limits of the HTTP server: bytes, seconds, counts.
 
     `seconds` is the time for a request to arrive, and for the client to take an answer, or each 64
-    KiB of a longer one. At most `waiting` requests wait for the disk at a time, and as many for
-    the metadata store, so that connections are left for requests that wait for neither. At most
-    `streams` long answers are sent at a time.
+    KiB of a longer one. At most `waiting` requests wait for the disk, and as many for the metadata
+    store, so that connections are left for others. At most `streams` long answers are sent at once.
     """
 
     connections: int = 100
@@ -100,10 +99,7 @@ class Streams:
             self._slots.release()
 
     def _abort_slowest(self) -> bool:
-        """Abort the client slowest to take its last chunks and free its slot, if it is too slow.
-
-        Return whether there was one.
-        """
+        """Cut off the client slowest to take its last chunks if it is too slow; return whether."""
         oldest = asyncio.get_running_loop().time() - self._max_seconds
         slow = [stream for stream in self._active if stream.writing and stream.taken[0] < oldest]
         if not slow:
@@ -204,8 +200,7 @@ class Guard(asyncio.Protocol):
     def _refuse(self, status: int, reason: str) -> None:
         """Answer with an error, then close after `_LINGER_SECONDS` in which input is dropped.
 
-        Closing a socket with unread bytes could drop the answer. Call it only before the head is
-        complete, while nothing else writes to the connection.
+        Closing with unread bytes could drop the answer. Call it only before the head is complete.
         """
         body = f"{reason}\n".encode()
         head = (

@@ -1,9 +1,8 @@
 """Endpoints `ledger/list` and `ledger/metadata`: from a metadata store, or else from the bookie.
 
 BookKeeper: `ListLedgerService`, `GetLedgerMetaService`. The header `X-Bkstore-Source` has the
-source of the answer. Metadata has the members of BookKeeper's answers in their order, which
-Jackson prints from `LedgerMetadataImpl`, password included. Here the password is left out unless
-answers have to be as BookKeeper's.
+source of the answer. Metadata has the members of BookKeeper's answers in their order, which Jackson
+prints from `LedgerMetadataImpl`; the password only if answers have to be as BookKeeper's.
 """
 
 from __future__ import annotations
@@ -53,10 +52,8 @@ class LedgerEndpoints:
         return Answer(200, members(pairs), headers=self._headers)
 
     def _ledgers_of_page(self, ledger_ids: list[LedgerId], page: int | None) -> list[LedgerId]:
-        """Return the ledgers of a page.
-
-        BookKeeper compares a count from 1 with bounds from 0, so its first page has 99 ledgers.
-        """
+        """Return the ledgers of a page. BookKeeper compares a count from 1 with bounds from 0, so
+        its first page has 99 ledgers."""
         if page is None:
             return ledger_ids
         first = (page - 1) * PAGE
@@ -107,10 +104,8 @@ class LedgerEndpoints:
 
 
 def _metadata_as_json(metadata: LedgerMetadata, *, secrets: bool = False) -> dict[str, Any]:
-    """Return the members of `LedgerMetadataImpl`; `password` is null without `secrets`.
-
-    Ledgers in a scope also have `ledgerScopeId`, which BookKeeper lacks.
-    """
+    """Return the members of `LedgerMetadataImpl`; `password` is null without `secrets`. Ledgers in
+    a scope also have `ledgerScopeId`, which BookKeeper lacks."""
     digest_type = "MAC" if metadata.digest_type == "HMAC" else metadata.digest_type
     custom_metadata = {key: _base64(value) for key, value in metadata.custom_metadata.items()}
     ensembles = {
@@ -141,8 +136,7 @@ def _metadata_as_json(metadata: LedgerMetadata, *, secrets: bool = False) -> dic
 def _metadata_as_text(metadata: LedgerMetadata, *, secrets: bool = False) -> str:
     """Return the serialized metadata as UTF-8 text, as BookKeeper lists it when not decoded.
 
-    Metadata of version 3 is binary, so invalid UTF-8 becomes U+FFFD. The password is empty
-    without `secrets`.
+    Version 3 is binary: invalid UTF-8 becomes U+FFFD. The password is empty without `secrets`.
     """
     if metadata.password is not None and not secrets:
         metadata = replace(metadata, password=b"")

@@ -1,7 +1,6 @@
 """Query parameters: numbers, ledgers, pages, choices, and JSON bodies; raises `Refused`.
 
-A missing parameter is 404, as in BookKeeper; an invalid one is 400, where BookKeeper's handler
-fails.
+A missing parameter is 404, as in BookKeeper; an invalid one, where its handler fails, is 400.
 """
 
 from __future__ import annotations

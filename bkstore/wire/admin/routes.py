@@ -84,10 +84,7 @@ class _Route:
 
 
 def check_token(token: str | None) -> str | None:
-    """Return a valid token. Raises `InvalidArgument` otherwise.
-
-    It has the syntax of RFC 6750 and at least 16 characters.
-    """
+    """Return a valid token: RFC 6750's syntax, 16 characters or more. Raises `InvalidArgument`."""
     if token is not None and not (isinstance(token, str) and _TOKEN.fullmatch(token)):
         what = "16 to 1024 letters, digits and -._~+/, and = at the end"
         raise InvalidArgument(f"a token has {what}")
@@ -130,7 +127,6 @@ class Router:
         return answer
 
     def _answer_or_error(self, request: Request, authorization: str | None) -> Answer:
-        """Return the endpoint's answer, or that of the error that it raises."""
         try:
             endpoint = self._find_endpoint(request, authorization)
             return _with_first_chunks(endpoint(request))
@@ -208,7 +204,6 @@ def _heartbeat_route() -> _Route:
 def _ledger_routes(
     bookie: Bookie, metadata: MetadataStore | None, compat: bool
 ) -> dict[str, _Route]:
-    """Return the routes below ``/api/v1/ledger``."""
     ledgers = LedgerEndpoints(bookie, metadata, compat)
     entries = EntryEndpoints(bookie, metadata)
     ledger_parameters = frozenset({LEDGER, SCOPE})
@@ -228,7 +223,6 @@ def _ledger_routes(
 def _bookie_routes(
     collector: BackgroundCollector, background: Background, disk: DiskEndpoints
 ) -> dict[str, _Route]:
-    """Return the routes below ``/api/v1/bookie``."""
     garbage = GarbageEndpoints(collector, background)
     compaction = {"GET": garbage.compacting, "PUT": garbage.compact}
     suspension = {"GET": garbage.suspended, "PUT": garbage.suspend}
@@ -246,7 +240,6 @@ def _bookie_routes(
 
 
 def _condition_routes(bookie: Bookie, controls: Controls) -> dict[str, _Route]:
-    """Return the routes about the condition and settings of the bookie."""
     condition, settings = ConditionEndpoints(bookie, controls), SettingsEndpoints(bookie, controls)
     read_only = {"GET": condition.read_only, "PUT": condition.set_read_only}
     metadata = WaitsFor.METADATA
@@ -262,7 +255,6 @@ def _condition_routes(bookie: Bookie, controls: Controls) -> dict[str, _Route]:
 def _cluster_routes(
     metadata: MetadataStore | None, controls: Controls, decommissions: Decommissions
 ) -> dict[str, _Route]:
-    """Return the routes about other bookies, auditors and replication workers."""
     bookies = BookieEndpoints(metadata, controls)
     repair = AutorecoveryEndpoints(metadata, decommissions)
     mark_parameters = {SCOPE, "missingreplica", "excludingmissingreplica", "printmissingreplica"}

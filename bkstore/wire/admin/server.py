@@ -43,18 +43,16 @@ class AdminServer(Closing):
     `port` 0 takes a free one; `url` has it. `metadata` is the store for ``ledger/list``,
     ``metadata`` and ``delete``, and decides what is garbage; without one, the bookie's own ledgers
     are listed and deleted. Requests that write need `token` (``Authorization: Bearer``), and are
-    refused if there is none. Reading needs no token: on a `host` other than loopback, anybody who
-    reaches it can read all payloads, in the clear. There the ``Host`` header of a request must be
-    an address, `host`, the machine's own name, or one of `names`.
-    ``compat="bookkeeper"`` reproduces BookKeeper's oddities, such as passwords in metadata.
+    refused if there is none. Reading needs none: on a `host` other than loopback, anybody who
+    reaches it can read all payloads in the clear. There the ``Host`` header must be an address,
+    `host`, the machine's own name, or one of `names`. ``compat="bookkeeper"`` reproduces
+    BookKeeper's oddities, such as passwords in metadata.
 
-    `collector` is the garbage collector that runs for the bookie, and is controlled here; without
-    one, garbage is collected only on request here.
-
-    Leaving the ``with`` block (or `close`) aborts a garbage collection that was started here, and
-    waits for compactions of entry locations; close the bookie after it. `counters` has the metrics;
-    give it to a bookie server as its observer. Threads: one for the network, one for answers that
-    wait for nothing, four each for those that wait for the disk and for the store, three for
+    `collector` is the bookie's garbage collector, controlled here; without one, garbage is
+    collected only on request here. `counters` has the metrics; give it to a bookie server as its
+    observer. `close` aborts a garbage collection that was started here, and waits for compactions
+    of entry locations; close the bookie after it. Threads: one for the network, one for answers
+    that wait for nothing, four each for those that wait for the disk and for the store, three for
     background jobs. Fork: closed in the child. Raises `MissingDependency` without aiohttp and
     prometheus_client (extra "serve"), `IllegalOperation` if the port cannot be bound.
 
@@ -163,10 +161,8 @@ class AdminServer(Closing):
         return self.start()
 
     def close(self) -> None:
-        """Refuse new requests, give running ones a few seconds, then end the threads. Idempotent.
-
-        Waits for background jobs.
-        """
+        """Refuse new requests, give running ones a few seconds, wait for background jobs, end the
+        threads. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -217,7 +213,6 @@ class AdminServer(Closing):
             self._socket = None
 
     def __repr__(self) -> str:
-        """Return a text with the URL, or that it is closed."""
         return f"<AdminServer {self.url if self._socket is not None else '(closed)'}>"
 
 

@@ -34,9 +34,7 @@ _T = TypeVar("_T")
 
 class Front:
     """Reads requests, has them answered in a few threads, writes the answers. Used in one loop.
-
-    `is_own` returns whether a Host header names this machine.
-    """
+    `is_own` returns whether a Host header names this machine."""
 
     def __init__(self, router: Router, limits: Limits, is_own: Callable[[str], bool]) -> None:
         self._router = router
@@ -151,10 +149,8 @@ class Front:
     async def _stream_answer(
         self, request: web.BaseRequest, answer: Answer, reason: WaitsFor
     ) -> web.StreamResponse:
-        """Send an answer chunk by chunk; abort the connection if the client does not read.
-
-        It is aborted too if a later chunk fails, so that the answer does not look complete.
-        """
+        """Send an answer chunk by chunk; abort the connection if the client does not read, or a
+        later chunk fails, so that the answer does not look complete."""
         try:
             stream = await self._streams.begin(request.transport)
         except TimeoutError:
@@ -219,8 +215,7 @@ def _response(answer: Answer) -> web.Response:
 def names_of(host: str, names: Collection[str]) -> Callable[[str], bool]:
     """Return a predicate for Host headers that name this machine, for use beyond loopback.
 
-    It accepts IP addresses, which a rebound website name is not, localhost, `host`, the machine's
-    own name, and `names`.
+    Accepts IP addresses (no website's name), localhost, `host`, the machine's name, and `names`.
     """
     known = {
         _normalized(name) for name in (host, socket.gethostname(), "localhost", *names) if name

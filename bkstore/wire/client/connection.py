@@ -1,8 +1,7 @@
 """Connection: many requests in flight on one socket, each matched with its own answer.
 
-A connection has no thread of its own. Of the threads that wait for answers, one at a time receives
-for all of them; the others sleep until theirs has come. A single thread needs no thread switches,
-and no thread is lost when the process forks or ends.
+Of the threads that wait for answers, one at a time receives for all of them, and the others sleep.
+A single thread needs no thread switches, and none is lost when the process forks or ends.
 
 Locks are held by ``with`` only, and never while the thread waits for another lock or for the
 bookie; the exception is `_send_lock`, because only one thread at a time sends. The id of the
@@ -48,14 +47,12 @@ class Connection:
     Two requests with the same key are never in flight together: the second waits for the answer to
     the first. A request without an answer in `timeout` seconds ends with `BookieUnavailable` and
     makes room for another; a late answer to it is dropped. The connection is given up at a timeout
-    if the dialect repeats keys, because a late answer could be taken for that to another request.
-    Otherwise it is given up once the bookie has been silent for three timeouts: a router or
-    firewall may have dropped the connection. `unasked` has keys of answers that may come without
-    a request, once each.
+    if the dialect repeats keys, because a late answer could be taken for another's; otherwise once
+    the bookie has been silent for three timeouts, as if a router or firewall had dropped it.
+    `unasked` has keys of answers that may come without a request, once each.
 
-    Once it has `failed` (lost, given up, an invalid answer, an interrupted call) all requests in
-    flight end with that error, and no more are taken; the bookie may or may not have done them.
-    Threads: safe.
+    Once it has `failed` (lost, given up, an invalid answer, an interrupted call) no more requests
+    are taken, and all in flight end with that error, done by the bookie or not. Threads: safe.
     """
 
     def __init__(
@@ -111,9 +108,8 @@ class Connection:
     def ask_all(self, requests: Iterable[Request[_T]]) -> Iterator[Request[_T]]:
         """Yield requests in order, each `done`, with up to `window` of them in flight.
 
-        If the caller stops early, this waits for the answers to the requests in flight, so that
-        none of them goes on unnoticed. Requests are taken from the iterable as they are sent:
-        memory is bounded by the window and 4 MiB of frames.
+        If the caller stops early, waits for the answers to the requests in flight. Takes requests
+        as they are sent: memory is bounded by the window and 4 MiB of frames.
         """
         source = iter(requests)
         waiting: deque[Request[_T]] = deque()
@@ -170,10 +166,7 @@ class Connection:
 
     @repaired
     def _start(self, requests: Sequence[Request[Any]]) -> None:
-        """Register and send requests, waiting for room as needed.
-
-        A request that the connection does not take ends with an error.
-        """
+        """Register and send requests, waiting for room; those not taken end with an error."""
         stop = 0
         while stop < len(requests):
             start, stop = stop, self._register_fitting(requests, stop)
@@ -272,10 +265,8 @@ class Connection:
             self._notify_change()
 
     def _wait_until(self, ready: Callable[[], bool], deadline: float) -> bool:
-        """Receive, or wait while another thread does, until `ready` returns True.
-
-        `ready` is called with the state lock. Return False if it is not True by the `deadline`.
-        """
+        """Receive, or wait while another thread does, until `ready`, called with the state lock,
+        returns True. Return False if it does not by the `deadline`."""
         while True:
             with self._state_lock:
                 if ready():
@@ -300,8 +291,7 @@ class Connection:
     def _receive_once(self, or_writable: bool, max_seconds: float) -> None:
         """As the receiving thread, wait for bytes (or room to send), and process those received.
 
-        After an exception this stays the receiving thread, from which `_repair` knows that
-        received bytes may be lost.
+        After an exception it stays the receiving thread, so `_repair` knows that bytes may be lost.
         """
         data: bytes | None = None
         if self._stream.wait(True, or_writable, max_seconds):
@@ -366,7 +356,6 @@ class Connection:
     # -- failure and closing
 
     def _fail_as_lost(self, reason: str) -> None:
-        """Fail the connection with `BookieUnavailable`: it is lost for this reason."""
         text = f"the connection is lost ({reason}); what was under way may have been done"
         self._fail(BookieUnavailable(f"{self._name}: {text}"))
 
@@ -382,10 +371,8 @@ class Connection:
         self._notify_change()
 
     def _repair(self) -> None:
-        """Release this thread's locks and fail the connection, after an interrupted call.
-
-        Part of a frame may have been sent, or received bytes may be lost.
-        """
+        """Release this thread's locks and fail the connection after an interrupted call: part of a
+        frame may have been sent, or received bytes may be lost."""
         release_owned(self._send_lock)
         self._stream.release_owned()
         release_owned(self._state_lock)

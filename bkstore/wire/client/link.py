@@ -48,10 +48,8 @@ class Settings:
 
 
 class Link(Generic[_D]):
-    """A dialect, and the connection that uses it.
-
-    Threads: safe; one connects, the others wait for it. A forked child starts without a connection.
-    """
+    """A dialect, and the connection that uses it. Threads: safe; one connects, the others wait for
+    it. A forked child starts without a connection."""
 
     def __init__(self, dialect: _D, settings: Settings, what: Callable[[], str]) -> None:
         self.dialect = dialect
@@ -134,10 +132,9 @@ class Link(Generic[_D]):
 def _authenticate(connection: Connection, dialect: Dialect, user: SaslUser, name: str) -> None:
     """Authenticate as a user; return at once if the bookie does not use authentication.
 
-    The last message is empty, and its answer is not waited for. `name` is the bookie's, for errors.
-    Raises `UnauthorizedAccess` if the bookie refuses, or does not prove that it knows the password;
-    `BookieUnavailable` if it gives no answer, which is how BookKeeper treats a wrong password;
-    `CorruptionError` for an invalid answer.
+    The last message is empty, and its answer is not waited for. Errors have `name`, the bookie's.
+    Raises `UnauthorizedAccess` if the bookie refuses or does not prove that it knows the password;
+    `BookieUnavailable` without an answer, as for a wrong password; `CorruptionError` for a bad one.
     """
     mechanism = DigestClient(user)
     token = b""

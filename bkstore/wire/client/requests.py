@@ -25,10 +25,9 @@ LAST_ENTRY = -1
 class Request(Generic[_T]):
     """One request: its frame, the key of its answer, and the function that reads the answer.
 
-    `read` returns the result from an answer's content, or raises `CorruptionError` if that is
-    invalid. `about` describes the request in errors (a kind, a ledger, an entry). `patience` is
-    the seconds that the bookie may take beyond the timeout. Once it is `done` it has an `error`,
-    or an `answer`: status and content.
+    `read` returns the result from an answer's content, or raises `CorruptionError` if invalid.
+    `about` describes the request in errors (a kind, a ledger, an entry). `patience` is the seconds
+    that a bookie may take beyond the timeout. Once `done` it has an `error`, or status and content.
     """
 
     __slots__ = ("about", "answer", "done", "error", "frame", "key", "patience", "read", "sent")
@@ -101,10 +100,8 @@ class Dialect(Protocol):
 
 
 def checked_record(record: bytes, ledger: LedgerId, entry: int) -> bytes:
-    """Return an answer's record. Raises `CorruptionError` if its ids are not those requested.
-
-    For `LAST_ENTRY` any entry is valid.
-    """
+    """Return an answer's record. Raises `CorruptionError` if its ids are not those requested; for
+    `LAST_ENTRY` any entry is valid."""
     header = record_header(record)
     if header.ledger != ledger or entry not in (header.entry_id, LAST_ENTRY):
         record_ids = f"entry {header.entry_id} of ledger {header.ledger}"
@@ -115,9 +112,8 @@ def checked_record(record: bytes, ledger: LedgerId, entry: int) -> bytes:
 def checked_batch(batch: RecordBatch, ledger: LedgerId, start: int, max_count: int) -> RecordBatch:
     """Return an answer's records with their entry ids. Raises `CorruptionError` if it is invalid.
 
-    A valid answer has at least one record and at most `max_count` (0: no limit), all of this
-    ledger, with consecutive ids from `start` on (from any id, for the last entry). About 30 ns a
-    record.
+    A valid one has one to `max_count` records (0: no limit), all of this ledger, with consecutive
+    ids from `start` on (from any id, for the last entry). About 30 ns a record.
     """
     count = len(batch)
     if not count or 0 < max_count < count:

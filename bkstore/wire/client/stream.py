@@ -1,8 +1,7 @@
 """Stream: a non-blocking socket connection to a bookie, with TLS if configured.
 
 A bookie takes TLS on its usual port: the client asks for it by a v3 message in the clear
-(START_TLS), and the handshake follows the answer.
-Source: `proto/PerChannelBookieClient.initiateTLS`.
+(START_TLS), before the handshake. Source: `proto/PerChannelBookieClient.initiateTLS`.
 """
 
 from __future__ import annotations
@@ -55,10 +54,8 @@ def parse_address(address: str | tuple[str, int]) -> tuple[str, int]:
 
 
 class Stream:
-    """A connected socket that never blocks; `wait` waits until it is ready.
-
-    Threads: one may send while another receives. `interrupt` may be called at any time.
-    """
+    """A connected socket that never blocks; `wait` waits until it is ready. Threads: one may send
+    while another receives; `interrupt` may be called at any time."""
 
     def __init__(self, connected: socket.socket) -> None:
         connected.setblocking(False)
@@ -69,10 +66,7 @@ class Stream:
         self._send_events = WRITABLE
 
     def receive(self) -> bytes | None:
-        """Return received bytes, None if there are none yet, b"" at the end of the stream.
-
-        Raises `OSError` if the connection is broken.
-        """
+        """Return received bytes, None if there are none yet, b"" at the end. Raises `OSError`."""
         if self._tls_lock is None:
             try:
                 return self._socket.recv(_RECEIVE_BYTES)
@@ -106,10 +100,8 @@ class Stream:
                 return 0
 
     def wait(self, receive: bool, send: bool, seconds: float) -> bool:
-        """Wait until the socket can be received from, or sent to; return whether it can.
-
-        Waits for a day at most. A closed socket counts as ready.
-        """
+        """Wait until the socket can be received from, or sent to, for a day at most; return whether
+        it can. A closed socket counts as ready."""
         if receive and self._tls_lock is not None and self._has_decrypted():
             return True
         events = (self._receive_events if receive else 0) | (self._send_events if send else 0)

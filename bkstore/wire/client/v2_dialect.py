@@ -55,8 +55,6 @@ class V2Dialect:
     def __init__(self) -> None:
         self._request_ids = count(1)
 
-    # -- requests
-
     def adds(
         self,
         records: Sequence[bytes],
@@ -110,13 +108,9 @@ class V2Dialect:
         if ledger_id.scope:
             raise IllegalOperation(f"ledger {ledger_id}: the v2 protocol cannot say a scope")
 
-    # -- answers
-
     def decode(self, message: bytes) -> Spoken:
-        """Return the decoded message. The records of a batch are not copied.
-
-        Raises `CorruptionError` if it is invalid, or an answer without a request.
-        """
+        """Return the decoded message; the records of a batch are not copied. Raises
+        `CorruptionError` if it is invalid, or an answer without a request."""
         if len(message) >= _ANSWER_HEAD.size:  # fast path for the frequent answers
             packet_header, status_code, ledger, entry = _ANSWER_HEAD.unpack_from(message)
             if packet_header == _ADD_HEADER:

@@ -103,8 +103,6 @@ class V3Dialect:
         body = {"authPluginName": SASL, "payload": payload}
         return self._request(Operation.AUTH, None, body, read, ("authentication",))
 
-    # -- adds and reads
-
     def adds(
         self,
         records: Sequence[bytes],
@@ -179,8 +177,6 @@ class V3Dialect:
             high_priority=key is not None,
         )
 
-    # -- LAC
-
     def read_lac(self, ledger_id: LedgerId) -> Request[LastConfirmed]:
         """Return a request for the explicit LAC and the last entry."""
 
@@ -225,8 +221,6 @@ class V3Dialect:
             patience=seconds,
         )
 
-    # -- the rest
-
     def force(self, ledger_id: LedgerId) -> Request[None]:
         """Return a request to make adds without sync durable."""
         return self._request(
@@ -256,13 +250,10 @@ class V3Dialect:
         fields = {"requested": _BOTH_DISK_FIGURES}
         return self._request(Operation.GET_BOOKIE_INFO, None, fields, read, ("bookie info",))
 
-    # -- answers
-
     def decode(self, message: bytes) -> Spoken:
         """Return the decoded message, with the status of its body if that of the response is EOK.
 
-        An answer of ENOENTRY to READ_LAC counts as EOK if it has the explicit LAC.
-        Raises `CorruptionError` for an invalid message.
+        READ_LAC's ENOENTRY counts as EOK with an explicit LAC. Raises `CorruptionError` if invalid.
         """
         response = v3.decode_response(message, extended=self._extended)
         operation = response.header.operation

@@ -44,23 +44,20 @@ _MAX_BATCH_COUNT = 2**31 - 1
 class WireClient(Closing):
     """One bookie, over protocol v2 or v3. Connects at the first call, and again as needed.
 
-    With v2, requests that it has no message for (LAC, force, adds without sync, bookie info, lists
-    of entries) go over a second connection, by v3. A ledger in a scope needs v3 with `extended`,
-    which adds bkstore's scopes and batch reads to v3. Otherwise scopes, and batch reads by plain
-    v3, raise `IllegalOperation` before anything is sent.
+    Requests that v2 has no message for (LAC, force, adds without sync, bookie info, lists of
+    entries) go over a second connection, by v3. A ledger in a scope needs v3 with `extended`, which
+    adds bkstore's scopes and batch reads. Otherwise scopes, and batch reads by plain v3, raise
+    `IllegalOperation` before anything is sent.
 
-    `timeout` is the seconds that connecting and each answer may take, `window` the most requests
-    in flight on a connection. With `tls`, a client's context, the connection is encrypted by
-    START_TLS. With `sasl` it authenticates as that user (SASL, DIGEST-MD5) before other requests,
-    unless the bookie does not use authentication. `bookie_id` is the address by default.
+    `timeout` is the seconds for connecting and for each answer, `window` the most requests in
+    flight on a connection. `tls` is a client's context for START_TLS, `sasl` the user to
+    authenticate as (DIGEST-MD5), if the bookie does that. `bookie_id` is by default the address.
 
     Every call raises the error of the bookie's status (`bkstore.wire.status`), with the address;
-    `BookieUnavailable` if no answer came, and then the bookie may still have done the request;
-    `CorruptionError` for an invalid answer. After the connection is lost or given up, the next
-    call connects again. No request is retried automatically.
-
-    Threads: safe, they share the connection; `close` ends the calls of others with
-    `BookieUnavailable`. Fork: the child connects on its own, the parent's connection goes on.
+    `BookieUnavailable` without an answer, and then the bookie may still have done the request;
+    `CorruptionError` for an invalid answer. No request is retried, but the next call after a lost
+    connection connects again. Threads: safe, on one connection; `close` ends the calls of others
+    with `BookieUnavailable`. Fork: the child connects on its own, the parent's connection goes on.
 
     >>> client = WireClient("127.0.0.1:3181", extended=False)
     >>> client.bookie_id, client.batch_reads
@@ -97,7 +94,6 @@ class WireClient(Closing):
         forks.register(self)
 
     def __repr__(self) -> str:
-        """Return a text with address and protocol."""
         return f"<WireClient {self._settings.name} {self.protocol}>"
 
     @property
@@ -132,8 +128,6 @@ class WireClient(Closing):
         self._main_link.dialect.check(ledger_id)
         return ledger_id
 
-    # -- adding
-
     def add_entry(
         self, record: bytes, master_key: bytes, *, recovery: bool = False, sync: bool = True
     ) -> int:
@@ -149,12 +143,11 @@ class WireClient(Closing):
         return self._v3_link.connection().ask(request)
 
     def add_batch(self, batch: RecordBatch, master_key: bytes, *, recovery: bool = False) -> None:
-        """Store the records of a batch durably, with up to `window` requests in flight.
+        """Store a batch's records durably, in any order, with up to `window` requests in flight.
 
-        The bookie may store them in any order. Raises the error of the first refused record, once
-        all requests sent are answered. Its `stored` is the number of records before that one, all
-        stored; records behind it may be stored too. If the connection is lost, only answered
-        records count as stored. About 10 us a record.
+        Raises the error of the first refused record, once all requests sent are answered. Its
+        `stored` is the number of records before that one, all stored; later ones may be stored too.
+        If the connection is lost, only answered records count as stored. About 10 us a record.
         """
         _check_batch("batch", batch)
         master_key = data("master key", master_key)
@@ -187,8 +180,6 @@ class WireClient(Closing):
             chunk_ids = ids[start : start + chunk_size]
             yield from self._main_link.dialect.adds(records.records(), chunk_ids, key, recovery)
 
-    # -- reading
-
     def read_entry(
         self,
         ledger: LedgerLike,
@@ -216,8 +207,7 @@ class WireClient(Closing):
         """Return records of consecutive entries from `start` on, by one request (BP-62).
 
         `max_count` 0 is no limit, `max_size` 0 the largest frame. The batch is a view of the
-        answer's bytes; ids are checked, digests are not. Cost: a round trip and about 0.2 us a
-        record.
+        answer; ids are checked, digests are not. Cost: a round trip and about 0.2 us a record.
         """
         ledger_id, key = self._check_ledger(ledger), fencing_key(fence, master_key)
         max_count, max_size = check_limits(max_count, max_size)
@@ -239,9 +229,8 @@ class WireClient(Closing):
     ) -> RecordBatch:
         """Return the records of these entries, in their order, by single reads in flight together.
 
-        Raises the error of the first read that fails. With `errors`, failed entries are left out
-        and their errors stored there by entry id; only a failure to connect is raised. `fence` as
-        in `read_entry`. About 10 us an entry.
+        Raises the error of the first read that fails. With `errors`, which gets them by entry id,
+        failed entries are left out; only a failure to connect is raised. About 10 us an entry.
         """
         ledger_id, key = self._check_ledger(ledger), fencing_key(fence, master_key)
         entry_ids = as_entry_ids(entries).tolist()
@@ -261,17 +250,13 @@ class WireClient(Closing):
                 read_ids.append(entry)
         return RecordBatch.of(records, read_ids)
 
-    # -- LAC, force, disk space, availability
-
     def read_lac(self, ledger: LedgerLike) -> LastConfirmed:
         """Return the explicit LAC and the last entry. Raises `NoSuchEntry` if there is neither."""
         return self._ask_over_v3(self._v3_link.dialect.read_lac(self._check_ledger(ledger)))
 
     def wait_for_lac(self, ledger: LedgerLike, previous: int, seconds: float = 1.0) -> LacUpdate:
-        """Return the LAC once it is above `previous`, or the current one after `seconds`.
-
-        The record of entry `previous` + 1 comes with it if the LAC is above `previous`.
-        """
+        """Return the LAC once it is above `previous`, with the record of entry `previous` + 1, or
+        the current one after `seconds`."""
         ledger_id = self._check_ledger(ledger)
         wait = number()("seconds", seconds)
         previous_lac = _check_previous("previous", previous)
@@ -293,18 +278,15 @@ class WireClient(Closing):
         return self._ask_over_v3(self._v3_link.dialect.disk_space())
 
     def availability(self, ledger: LedgerLike) -> Availability:
-        """Return which entries of the ledger the bookie has. Raises `NoSuchLedger` if unknown.
-
-        BookKeeper's bookies with db storage give no answer, which raises `BookieUnavailable`.
-        """
+        """Return which entries of the ledger the bookie has. Raises `NoSuchLedger` if unknown, and
+        `BookieUnavailable` for BookKeeper's db storage, which gives no answer."""
         return self._ask_over_v3(self._v3_link.dialect.availability(self._check_ledger(ledger)))
 
     def availability_many(
         self, ledgers: Iterable[LedgerLike] | None = None, errors: Errors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
         """As `EntrySource.availability_many`, with requests in flight together. Raises
-        `NoSuchLedger` for an unknown ledger, and `IllegalOperation` without `ledgers`, because the
-        protocol cannot list them."""
+        `NoSuchLedger` for an unknown ledger, and `IllegalOperation` without `ledgers`."""
         if ledgers is None:
             raise IllegalOperation(f"{self!r}: the protocol has no list of ledgers")
         ledger_ids = [self._check_ledger(ledger_id) for ledger_id in asked_for(ledgers)]

@@ -19,12 +19,10 @@ _CLIENT_OPTIONS = set(signature(WireClient).parameters) - {"address", "bookie_id
 class WireClients(Mapping[str, WireClient], Closing):
     """A `WireClient` for each bookie, made at its first use; a `Client` takes this mapping.
 
-    The address of a bookie is that in `addresses`, or else its id, which is ``host:port`` by
-    default. An id without an address that is not an address itself raises `KeyError`; a `Client`
-    treats such a bookie as unreachable. Iteration goes over `addresses` and the other bookies used
-    so far. `options` are those of `WireClient`.
-
-    Threads: safe. Fork: as `WireClient`. `close` closes all clients; later uses make new ones.
+    The address of a bookie is that in `addresses`, or else its id, ``host:port``. An id that is no
+    address either raises `KeyError`; a `Client` treats such a bookie as unreachable. Iterates over
+    `addresses` and the other bookies used so far. `options` are those of `WireClient`. Threads:
+    safe. Fork: as `WireClient`. `close` closes all clients; later uses make new ones.
 
     >>> with WireClients({"bookie-1": "127.0.0.1:3181"}, protocol="v3") as bookies:
     ...     bookies["bookie-1"], bookies["10.0.0.7:3181"], sorted(bookies), "bookie-2" in bookies

@@ -61,9 +61,8 @@ class SaslUser:
 class SaslUsers:
     """The users of a bookie, each with a password.
 
-    `allowed_ids` is `saslJaasClientAllowedIds`, a Java regular expression that the whole name of a
-    user has to match. Raises `InvalidArgument` for one that Python would interpret differently,
-    and if no user matches.
+    `allowed_ids` is `saslJaasClientAllowedIds`, a Java regular expression for a user's whole name.
+    Raises `InvalidArgument` for one that Python interprets differently, or that no user matches.
 
     >>> users = SaslUsers({"bookkeeper-writer": "secret", "guest": "1234"})
     >>> users.allows("bookkeeper-writer"), users.allows("guest"), users
@@ -90,10 +89,8 @@ class SaslUsers:
     def from_jaas(
         cls, file: StrPath, section: str = BOOKIE_SECTION, allowed_ids: str = ALLOWED_IDS
     ) -> Self:
-        """Return the users of a bookie's section of a JAAS file, from its ``user_NAME`` options.
-
-        Raises what `SaslUser.from_jaas` raises.
-        """
+        """Return the users of a bookie's section of a JAAS file, from its ``user_NAME`` options;
+        raises what `SaslUser.from_jaas` raises."""
         options = digest_options(file, section)
         password_of_user = {
             option.removeprefix(_USER_PREFIX): password

@@ -8,8 +8,8 @@
                                <-         rspauth=...
       (nothing)                ->
 
-`response` proves to the server that the client knows the password, and `rspauth` proves it to the
-client of the server; neither reveals it. Messages have the same fields as Java's. Does no I/O.
+`response` proves that the client knows the password, `rspauth` that the server does; neither
+reveals it. Messages have the same fields as Java's. Does no I/O.
 """
 
 from __future__ import annotations
@@ -87,8 +87,7 @@ class DigestServer:
 
         The answer to the first one is the challenge, whatever its content, as in Java. Raises
         `UnauthorizedAccess` for a wrong proof, an unknown or disallowed user, and any later
-        message; `CorruptionError` for a malformed message. Of the client's data, errors show only
-        the user name.
+        message; `CorruptionError` for a malformed one. Errors show only the user name.
         """
         step, self._step = self._step, 0
         if len(message) > LONGEST_RESPONSE:
@@ -108,9 +107,7 @@ class DigestServer:
 
     def _verify_response(self, fields: Mapping[bytes, bytes]) -> bytes:
         """Verify the client's response and set `username`; return the answer with ``rspauth``.
-
-        Raises `UnauthorizedAccess` if the proof is wrong or the user is not allowed.
-        """
+        Raises `UnauthorizedAccess` if the proof is wrong or the user is not allowed."""
         charset = _charset(fields)
         username = _decoded_field(fields, b"username", charset)
         self._check_challenge_fields(fields, charset)

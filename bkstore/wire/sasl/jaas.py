@@ -59,9 +59,8 @@ class _Token(NamedTuple):
 def read_jaas(file: StrPath) -> dict[str, list[LoginModule]]:
     """Return the login modules of a JAAS file by section.
 
-    Raises `InvalidArgument` with the line number of a syntax error, without showing the line;
-    `CorruptionError` if it is not a regular file of at most 1 MiB; the error of `readable` if the
-    system refuses to read it.
+    Raises `InvalidArgument` with the line number of a syntax error, without the line;
+    `CorruptionError` unless it is a regular file of at most 1 MiB; the error of `readable`.
     """
     path = as_path("JAAS file", file)
     with readable(path):
@@ -121,7 +120,6 @@ class _TokenReader:
 
     @property
     def at_end(self) -> bool:
-        """Whether there is no token left."""
         return self._next.kind == "end"
 
     def _take(self) -> str:
@@ -182,11 +180,8 @@ def _unescape(match: re.Match[str]) -> str:
 
 
 def digest_options(file: StrPath, section: str) -> dict[str, str]:
-    """Return the DIGEST-MD5 options of a section, from all its login modules together.
-
-    Raises `InvalidArgument` for a missing section and for unsupported login modules such as
-    Kerberos; and what `read_jaas` raises.
-    """
+    """Return the DIGEST-MD5 options of a section, from all its login modules together. Raises as
+    `read_jaas`, and `InvalidArgument` without the section or for modules such as Kerberos."""
     sections = read_jaas(file)
     modules = sections.get(as_text("section", section))
     if not modules:

@@ -1,9 +1,8 @@
 """Authentication: the SASL exchange of a client, and the limits on it until it has authenticated.
 
-As in BookKeeper's bookie, AUTH of the plugin ``sasl`` goes to the mechanism, START_TLS is served,
-and any other request is refused: with EUA if its response has a status, else by ending the
-connection. A wrong proof gets no answer at all. Source: `proto/AuthHandler.ServerSideHandler`,
-`sasl/SASLBookieAuthProvider`.
+AUTH of the plugin ``sasl`` goes to the mechanism, START_TLS is served, and the rest refused, as in
+BookKeeper: with EUA if its response has a status, else by ending the connection. A wrong proof gets
+no answer. Source: `proto/AuthHandler.ServerSideHandler`, `sasl/SASLBookieAuthProvider`.
 """
 
 from __future__ import annotations
@@ -45,8 +44,7 @@ class Authentication:
     def operation_of(self, protocol: int, request: Any, *, tls: bool) -> Operation | None:
         """Return the operation of a request sent before authentication, or None for no answer.
 
-        `tls` is whether START_TLS is served. Raises `CorruptionError` if the request ends the
-        connection.
+        `tls`: START_TLS is served. Raises `CorruptionError` if the request ends the connection.
         """
         return self._from_v2(request) if protocol == 2 else self._from_v3(request, tls)
 
@@ -122,10 +120,8 @@ class Strangers:
             self._held_bytes -= stranger.held
 
     def count(self, stranger: Stranger, change: int) -> None:
-        """Count a change to the bytes that a connection holds, before its `held` is updated.
-
-        Schedules the abort of the largest connection if all together hold too much.
-        """
+        """Count a change to a connection's bytes, before its `held` is updated; schedule the abort
+        of the largest connection if all together hold too much."""
         if stranger not in self._connected_at:
             return
         self._held_bytes += change

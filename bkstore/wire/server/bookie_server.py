@@ -48,10 +48,9 @@ class BookieServer:
     not close the bookie. An add is answered with EOK only after its journal is synced.
 
     With `extended`, v3 has scopes (`ledgerScopeId`) and batch reads, which BookKeeper's clients and
-    bookies do not know. `tls` is the context for START_TLS, which is refused without it. `sasl`
-    has the users that may connect: until a client has authenticated as one of them its requests
-    get EUA. `observer` gets a call for each request. Threads: all methods may be called from any.
-    Fork: closed in the child.
+    bookies do not know. `tls` is the context for START_TLS, which is refused without it. `sasl` has
+    the users that may connect: until a client has authenticated as one of them its requests get
+    EUA. `observer` gets a call for each request. Threads: safe. Fork: closed in the child.
 
     >>> import socket, tempfile
     >>> from bkstore.wire.frames import frame
@@ -184,11 +183,8 @@ class BookieServer:
         self.close()
 
     def __repr__(self) -> str:
-        """Return a text with the address and whether it is closed."""
         address = self._address or Address(self._host, self._port)
         return f"<BookieServer {address}{' (closed)' if self._closed else ''}>"
-
-    # -- the thread
 
     def _run(self, ready: Callable[[], None]) -> None:
         """Serve until closed; keep the exception of a failure. Calls `ready` at least once."""
@@ -227,14 +223,9 @@ class BookieServer:
             listener.close()
             await core.stop(stop_seconds)
 
-    # -- forks
-
     def _forked(self) -> None:
-        """Drop the sockets in a forked child.
-
-        If the child kept them, clients would still wait for answers after the parent has closed
-        the server, and its port would stay in use.
-        """
+        """Drop the sockets in a forked child: otherwise clients would wait for answers after the
+        parent has closed the server, and its port would stay in use."""
         self._closed = True
         self._thread = None
         forks.drop_descriptors(self._descriptors())

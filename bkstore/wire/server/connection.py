@@ -38,13 +38,12 @@ _MIN_BATCH_BYTES = 256
 
 
 class Connection(asyncio.Protocol):
-    """One client.
+    """One client, whose writes keep their order, as do its reads.
 
-    Writes keep their order, and so do reads; the storage has at most one group of each at a time.
-    A frame that cannot be decoded ends the connection: earlier requests are answered, later bytes
-    are dropped. The socket is read while there is room for more requests (`ServerOptions`).
-    Nothing is passed to the storage while the client does not take its answers. If the server
-    has users, the client must authenticate as one before it is served (`authentication`).
+    The storage has at most one group of each at a time. A frame that cannot be decoded ends the
+    connection: earlier requests are answered, later bytes are dropped. The socket is read while
+    there is room for more requests (`ServerOptions`). Nothing is passed to the storage while the
+    client does not take its answers. If the server has users, the client must first authenticate.
     """
 
     def __init__(self, core: Core) -> None:
@@ -138,8 +137,7 @@ class Connection(asyncio.Protocol):
     def end_of_stream(self) -> None:
         """Answer the waiting requests, then close: a TLS client has ended its side of the socket.
 
-        While reading is paused, TLS may still hold bytes that the client sent before; then
-        `_advance` calls this again after it resumes reading.
+        While reading is paused TLS may hold earlier bytes; `_advance` then calls this again.
         """
         self._socket_ended = True
         if self._is_reading:
@@ -251,10 +249,8 @@ class Connection(asyncio.Protocol):
         return of_v3.operation_of(request, tls=self._may_start_tls)
 
     def _advance(self) -> None:
-        """Pass requests to the storage, pause or resume reading, and close when all is answered.
-
-        Called after every event that may have changed what can be done next.
-        """
+        """Pass requests to the storage, pause or resume reading, and close when all is answered,
+        after every event that may change what can be done next."""
         if not self._paused_buffers:
             self._take_frames()
         if self._lost or self._finished:
@@ -362,9 +358,8 @@ class Connection(asyncio.Protocol):
     def _keep_auth_step(self, request: Any, frame_bytes: int) -> None:
         """Keep the first step of an authentication, to be answered in TLS; refuse all else.
 
-        BookKeeper's client sends it in the clear right after START_TLS, without waiting for the
-        answer. It carries no secret, so an attacker who injects it gains nothing.
-        Raises `CorruptionError` for any other request.
+        BookKeeper's client sends it in the clear right after START_TLS. It carries no secret, so
+        injecting it gains nothing. Raises `CorruptionError` for any other request.
         """
         is_unauthenticated = self._authentication is not None and not self._authentication.begun
         if self._kept_auth_steps or not is_unauthenticated or self._decoder.version == 2:
@@ -429,10 +424,8 @@ class Connection(asyncio.Protocol):
         self.held = held_bytes
 
     def sweep(self, now: float) -> None:
-        """Abort a client that has stalled, and retry what a full server or client held up.
-
-        The server calls this at regular intervals.
-        """
+        """Abort a client that has stalled, and retry what a full server or client held up. Called
+        at regular intervals."""
         unsent_bytes = self._unsent_bytes()
         if unsent_bytes != self._last_unsent_bytes:
             self._last_unsent_bytes, self._last_progress = unsent_bytes, now

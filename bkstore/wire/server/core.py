@@ -115,11 +115,8 @@ class Core:
     # -- jobs
 
     def read(self, operations: Sequence[Operation], done: Done) -> None:
-        """Read in a pool, then call `done` in the loop with answers and unread operations.
-
-        The first operations are answered, possibly none. A long poll that has to wait stands
-        among the answers as the `Read` itself.
-        """
+        """Read in a pool, then call `done` in the loop with answers to the first operations, or
+        none, and the unread ones. A long poll that has to wait is its own answer."""
         self._read_pool.submit((operations, done))
 
     def _read(self, jobs: list[tuple[Sequence[Operation], Done]]) -> None:
@@ -227,10 +224,8 @@ class Core:
     # -- stopping
 
     async def stop(self, seconds: float) -> None:
-        """End all connections, then the pools.
-
-        Waiting requests are answered for at most this many seconds; then connections are aborted.
-        """
+        """End all connections, then the pools. Waiting requests are answered for at most this many
+        seconds; then connections are aborted."""
         self.stopping = True
         deadline = self.loop.time() + seconds
         for connection in list(self.connections):

@@ -1,8 +1,7 @@
 """Thread pools of a server, the group sync of its writes, and the queue of calls into the loop.
 
-Waking a thread costs tens of microseconds while others run. Under load a thread always finds the
-next job without sleeping, several jobs can be done together, and the loop takes many results at
-one wakeup.
+Waking a thread costs tens of microseconds while others run. Under load a thread finds the next job
+without sleeping, several are done together, and the loop takes many results at one wakeup.
 """
 
 from __future__ import annotations
@@ -119,10 +118,9 @@ class LoopQueue:
 class GroupSync:
     """A thread that syncs the journals and then delivers the answers that waited for it.
 
-    `sync` makes everything durable that was written before the call, and returns EOK or the
-    status to answer instead. Answers that come during a sync wait for the next one: many writers
-    share few syncs, and no answer waits for more than two. The limit on waiting requests of each
-    connection bounds the waiting answers.
+    `sync` makes durable what was written before the call, and returns EOK or the status to answer
+    instead. Answers that come during a sync wait for the next one: many writers share few syncs,
+    and no answer waits for more than two. Connections limit their requests, so also these answers.
     """
 
     def __init__(self, sync: Callable[[], Status]) -> None:

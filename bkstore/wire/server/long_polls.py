@@ -33,10 +33,9 @@ class _Progress(NamedTuple):
 class LongPolls:
     """The reads that wait. Used in the loop's thread; a pool thread asks the bookie for LACs.
 
-    The bookie is asked for the LAC and the fencing of each ledger that a read waits for, after
-    each write of the server and every 50 ms, because others may write to the bookie too. Only one
-    such job runs at a time. A read's callback is called when the LAC has passed its own, when the
-    ledger has been fenced since the read began to wait, and when the ledger is gone.
+    After each write of the server and every 50 ms, because others may write to the bookie too, one
+    job asks for the LAC and the fencing of each ledger that a read waits for. A read's callback is
+    called when the LAC has passed its own, or the ledger is newly fenced or gone.
     """
 
     def __init__(

@@ -24,10 +24,9 @@ class Observer(Protocol):
     ) -> None:
         """Record one request.
 
-        `operation` is a name of `v3.Operation` ("ADD_ENTRY", "BATCH_READ_ENTRY"), for both
-        protocols; `protocol` is 2 or 3; `seconds` is the time from the receipt of the request
-        to its answer, with the time in queues; `response_size` is the bytes of the answer's frame,
-        with its length field, for batch reads, and None for all others.
+        `operation` is a name of `v3.Operation` ("ADD_ENTRY", "BATCH_READ_ENTRY"), for v2 too;
+        `protocol` is 2 or 3; `seconds` is from receipt to answer, with the time in queues;
+        `response_size` is the bytes of a batch read's frame with its length field, else None.
         """
 
 

@@ -14,18 +14,17 @@ _MIB = 1 << 20
 class ServerOptions:
     """Settings of `BookieServer`. Sizes in bytes, times in seconds.
 
-    `max_frame` is `nettyMaxFrameSizeBytes`. `read_threads` and `write_threads` call the storage.
-    A connection is not read while `max_waiting` of its requests, or `max_waiting_bytes` of them,
-    are unanswered. The storage has one group of its reads and one of its writes at a time, of at
-    most `max_group` requests. When all connections together hold `memory` bytes of requests (1.5
-    KiB more than the bytes of each) and answers, the server takes no more requests. A client in
-    the middle of a frame, or with answers that it does not take, is disconnected after
-    `stall_timeout` without progress. Clients above `max_connections` are refused; the limit of open
-    files (``ulimit -n``) may lower that number. On stopping, waiting requests have `stop_timeout`.
+    `max_frame` is `nettyMaxFrameSizeBytes`. `read_threads` and `write_threads` call the storage. A
+    connection is not read while `max_waiting` of its requests, or `max_waiting_bytes` of them, are
+    unanswered. The storage has one group of its reads and one of its writes at a time, of at most
+    `max_group` requests. When all connections together hold `memory` bytes of requests (1.5 KiB
+    more than the bytes of each) and answers, the server takes no more requests. A client in the
+    middle of a frame, or with answers that it does not take, is disconnected after `stall_timeout`
+    without progress. Clients above `max_connections`, which the limit of open files (``ulimit -n``)
+    may lower, are refused. On stopping, waiting requests have `stop_timeout`.
 
-    If clients have to authenticate, one that takes longer than `authentication_timeout` is
-    disconnected. Those not yet authenticated may together hold `authentication_memory` of
-    `memory`; above that, the one that holds most is disconnected.
+    A client that takes longer than `authentication_timeout` to authenticate is disconnected; if
+    those not yet authenticated hold over `authentication_memory` of `memory`, the largest is.
     """
 
     max_frame: int = MAX_FRAME

@@ -25,11 +25,8 @@ class AboveTls(Protocol):
 
 
 class TlsSocket(asyncio.BufferedProtocol):
-    """Stands between a socket's transport and the TLS above it.
-
-    Passes every event on to the TLS except the end of the stream, and reports to `above` the
-    events that the TLS does not pass on.
-    """
+    """Stands between a socket's transport and its TLS: passes on every event except the end of the
+    stream, and reports to `above` those that the TLS does not pass on."""
 
     def __init__(self, transport: asyncio.Transport, above: AboveTls) -> None:
         self._transport = transport

@@ -2,8 +2,7 @@
 
     bits 31-24  version     23-16  opcode     15-0  flags
 
-In version 0 the whole word is the opcode, and there are no flags. Source:
-`BookieProtocol.PacketHeader`.
+In version 0 the whole word is the opcode, without flags. Source: `BookieProtocol.PacketHeader`.
 """
 
 from __future__ import annotations

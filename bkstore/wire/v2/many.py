@@ -2,8 +2,7 @@
 
 A client with a window of requests sends frames that differ only in their ids and records.
 `leading_window` decodes those of one size at the front, which is fast; `group_requests` finds all
-groups. `add_responses` and `read_responses` encode the frames of their answers. Layouts are those
-of `requests` and `responses`.
+groups. `add_responses` and `read_responses` encode their answers. Layouts: `requests`, `responses`.
 """
 
 from __future__ import annotations
@@ -37,10 +36,8 @@ _FENCING = int(Flags.DO_FENCING)
 
 
 class AddRequests(NamedTuple):
-    """Adds of records in scope 0 with the same master key, flags and version.
-
-    `batch` refers to the records in the received buffer, or in a copy; `ledgers` is int64[n].
-    """
+    """Adds of records in scope 0 with the same master key, flags and version. `batch` refers to the
+    records in the received buffer, or in a copy; `ledgers` is int64[n]."""
 
     master_key: bytes
     batch: RecordBatch
@@ -62,9 +59,8 @@ def leading_window(
 ) -> tuple[int, AddRequests | ReadRequests] | tuple[int, None]:
     """Return the byte count and the requests of similar frames at the front of `data`.
 
-    They are at most `most` frames of one size, up to the one that passes `enough` bytes, and form
-    one group as in `group_requests`. Return (0, None) if they are too few. Takes about 30 us, and
-    10 ns a request.
+    They are at most `most` frames of one size, up to the one that passes `enough` bytes, and one
+    group as in `group_requests`; (0, None) if too few. About 30 us, and 10 ns a request.
     """
     frame_size = _PREFIX_SIZE + int.from_bytes(data[:_PREFIX_SIZE], "big")
     header = int.from_bytes(data[_PREFIX_SIZE : _PREFIX_SIZE + _HEADER_SIZE], "big")
@@ -142,9 +138,8 @@ def group_requests(
 ) -> Iterator[tuple[int, AddRequests | ReadRequests | None]]:
     """Yield pairs of a message count and the requests in those messages, in order.
 
-    Message i is ``buffer[offsets[i]:][:sizes[i]]``. The requests are None for messages to decode
-    one by one with `decode_request`: other requests, groups that are too small, and damaged
-    messages. About 0.1 us each.
+    Message i is ``buffer[offsets[i]:][:sizes[i]]``. The requests are None for messages to decode by
+    `decode_request`: other requests, small groups, damaged messages. About 0.1 us each.
     """
     data = np.frombuffer(buffer, np.uint8)
     headers = _group_headers(data, offsets, sizes)
@@ -188,7 +183,6 @@ def _group_headers(data: Bytes, offsets: Int64Array, sizes: Int64Array) -> Int64
 
 
 def _have_valid_ids(data: Bytes, id_offsets: Int64Array) -> npt.NDArray[np.bool_]:
-    """Return whether the ledger and entry id at each offset are not negative."""
     is_valid: npt.NDArray[np.bool_] = (data[id_offsets] < 0x80) & (data[id_offsets + 8] < 0x80)
     return is_valid
 
@@ -246,9 +240,7 @@ def read_responses(
     version: int, ledgers: Int64Array, entries: Int64Array, batch: RecordBatch
 ) -> bytes:
     """Return the frames of the answers to reads whose records are those of the batch, in order.
-
-    About 30 ns each if the records have one size, otherwise 300.
-    """
+    About 30 ns each if the records have one size, otherwise 300."""
     fields = _response_fields(version, Opcode.READ_ENTRY, Status.EOK, ledgers, entries)
     fields["frame"] += batch.sizes
     record_size = int(batch.sizes[0])

@@ -41,10 +41,8 @@ _SCOPED_RECORD_TYPES = range(0xA1, 0xA5)  # first bytes of records in a scope
 
 
 class AddRequest(NamedTuple):
-    """Add a record unchanged; its first 16 bytes are ledger and entry id.
-
-    `flags` may have `Flags.RECOVERY_ADD` and `Flags.HIGH_PRIORITY`.
-    """
+    """Add a record unchanged, whose first 16 bytes are ledger and entry id. `flags` may have
+    `Flags.RECOVERY_ADD` and `Flags.HIGH_PRIORITY`."""
 
     master_key: bytes
     record: bytes
@@ -67,11 +65,8 @@ class AddRequest(NamedTuple):
         return self.record[0] in _SCOPED_RECORD_TYPES
 
     def parts(self) -> tuple[bytes, ...]:
-        """Return the message in parts: header and key, record.
-
-        Raises `InvalidArgument` for a key that has not 20 bytes or a record without ids,
-        `IllegalOperation` for a record in a scope.
-        """
+        """Return the message in parts: header and key, record. Raises `InvalidArgument` for a key
+        not of 20 bytes or a record without ids, `IllegalOperation` for a record in a scope."""
         if len(self.record) < _IDS.size:
             raise InvalidArgument(f"record of {len(self.record)} bytes has no ids")
         if self.scoped:
@@ -90,10 +85,8 @@ class ReadRequest(NamedTuple):
     version: int = CURRENT
 
     def parts(self) -> tuple[bytes, ...]:
-        """Return the message in one part.
-
-        Raises `InvalidArgument` if it has a master key but does not fence, or the reverse.
-        """
+        """Return the message in one part. Raises `InvalidArgument` if it has a master key but does
+        not fence, or the reverse."""
         header = PacketHeader(self.version, Opcode.READ_ENTRY, self.flags)
         ids = pack(_IDS, ledger_number(self.ledger), self.entry)
         return (header.to_bytes() + ids + _encode_key(header, self.master_key),)
@@ -112,10 +105,8 @@ class BatchReadRequest(NamedTuple):
     version: int = CURRENT
 
     def parts(self) -> tuple[bytes, ...]:
-        """Return the message in one part.
-
-        Raises `InvalidArgument` if it has a master key but does not fence, or the reverse.
-        """
+        """Return the message in one part. Raises `InvalidArgument` if it has a master key but does
+        not fence, or the reverse."""
         header = PacketHeader(self.version, Opcode.BATCH_READ_ENTRY, self.flags)
         limits = (self.request_id, self.max_count, self.max_size)
         fields = pack(_BATCH, ledger_number(self.ledger), self.entry, *limits)

@@ -105,8 +105,7 @@ Response = AddResponse | ReadResponse | BatchReadResponse | AuthResponse
 def decode_response(data: bytes | memoryview) -> Response:
     """Return the response in a frame's message. Copies the records.
 
-    Raises `CorruptionError` for an opcode without a layout, an unknown status, and a message or a
-    record that ends too soon.
+    Raises `CorruptionError` for an opcode without a layout, an unknown status, or missing bytes.
 
     >>> decode_response(bytes.fromhex("02010000" "00000068" + "00" * 15 + "07"))[:3]
     (<Status.EFENCED: (104, 504, <class 'bkstore.errors.LedgerFenced'>)>, 0, 7)

@@ -2,9 +2,8 @@
 
 `controls` has `Controls`, the admin's callbacks into its host process: read it first. `condition`
 answers whether the bookie is ready, sane and read-only; `settings` shows its settings. The others
-need the metadata store of a cluster, which `cluster` checks for: `bookies` lists bookies and their
-disks, `autorecovery` shows and controls auditors and replication workers, `decommissions` takes
-bookies out of the cluster.
+need a cluster's metadata store, which `cluster` checks for: `bookies` lists bookies and disks,
+`autorecovery` controls auditors and replication workers, `decommissions` removes bookies.
 """
 
 __all__ = [

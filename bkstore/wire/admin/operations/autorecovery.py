@@ -28,8 +28,6 @@ class AutorecoveryEndpoints:
         self._metadata = metadata
         self._decommissions = decommissions
 
-    # -- enabling
-
     def status(self, request: Request) -> Answer:
         """Answer whether replication is enabled."""
         return json_answer({"enabled": cluster_of(self._metadata).underreplication.enabled})
@@ -46,13 +44,8 @@ class AutorecoveryEndpoints:
             marks.disable()
         return self.status(request)
 
-    # -- underreplicated ledgers
-
     def marked(self, request: Request) -> Answer:
-        """Answer with the ids of underreplicated ledgers.
-
-        With ``printmissingreplica``, answer with id -> missing bookies.
-        """
+        """List underreplicated ledgers; with ``printmissingreplica``, as id -> missing bookies."""
         scope = parameters.scope(request)
         required = request.parameters.get("missingreplica", "").strip()
         excluded = request.parameters.get("excludingmissingreplica", "").strip()
@@ -70,8 +63,6 @@ class AutorecoveryEndpoints:
         if "printmissingreplica" in request.parameters:
             return json_answer(missing_of_ledger)
         return json_answer([int(ledger) for ledger in missing_of_ledger])
-
-    # -- the auditor
 
     def auditor(self, request: Request) -> Answer:
         """Answer with the bookie that is the elected auditor, or 404 without one."""
@@ -100,13 +91,9 @@ class AutorecoveryEndpoints:
         cluster_of(self._metadata).underreplication.set_recovery_delay(seconds)
         return Answer.plain(f"Success set lostBookieRecoveryDelay to {seconds}")
 
-    # -- decommission
-
     def decommission(self, request: Request) -> Answer:
-        """Start to decommission a bookie: trigger an audit, and delete its cookie if requested.
-
-        The cookie is deleted once no ledger needs the bookie.
-        """
+        """Start to decommission a bookie: trigger an audit, and delete its cookie, if requested,
+        once no ledger needs the bookie."""
         bookie_id = _checked_bookie_id(_required_member(request, "bookie_src"))
         delete_cookie = str(
             (parameters.body_object(request) or {}).get("delete_cookie", False)
@@ -131,9 +118,7 @@ class AutorecoveryEndpoints:
 
 def _trigger_audit(store: ClusterStore) -> None:
     """Trigger an audit by writing the recovery delay again, because the auditor watches that.
-
-    Raises `Refused` with 404, as in BookKeeper, if no auditor would react.
-    """
+    Raises `Refused` with 404, as in BookKeeper, if no auditor would react."""
     marks = store.underreplication
     if not marks.enabled:
         raise Refused(404, "no audit: autorecovery is disabled in this cluster")

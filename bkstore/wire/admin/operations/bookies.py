@@ -41,8 +41,6 @@ class BookieEndpoints:
             {bookie: _host(store, bookie) if with_hosts else None for bookie in sorted(bookies)}
         )
 
-    # -- disks
-
     def disks(self, request: Request) -> Answer:
         """Answer with the disk space of each bookie that reports it, and with the totals."""
         store = cluster_of(self._metadata)
@@ -60,8 +58,6 @@ class BookieEndpoints:
         }
         free, total = (sum(column) for column in zip(*spaces.values()))
         return json_answer({**rows, "ClusterInfo: ": _space_text(free, total)})
-
-    # -- the cluster
 
     def summary(self, request: Request) -> Answer:
         """Answer with the auditor, whether ledgers are underreplicated, and counts of bookies."""

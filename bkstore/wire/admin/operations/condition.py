@@ -70,8 +70,6 @@ class ConditionEndpoints:
             return False
         return not any(journal.failed for journal in self._bookie.journals)
 
-    # -- read-only mode
-
     def read_only(self, request: Request) -> Answer:
         """Answer whether writes other than those of recoveries are refused."""
         return json_answer({"readOnly": self._is_read_only()})
@@ -91,13 +89,9 @@ class ConditionEndpoints:
         set_mode(wanted)
         return self.read_only(request)
 
-    # -- sanity
-
     def sanity(self, request: Request) -> Answer:
-        """Answer whether a ledger can be written to this bookie and read, one test at a time.
-
-        A read-only bookie is not tested.
-        """
+        """Answer whether a ledger can be written to this bookie and read, one test at a time. A
+        read-only bookie is not tested."""
         test = self._controls.check_sanity
         if test is None:
             raise Refused(503, "no sanity test can be made: the bookie is in no cluster")

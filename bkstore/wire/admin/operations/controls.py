@@ -19,12 +19,11 @@ def _return_false() -> bool:
 class Controls:
     """The state and callbacks of an `AdminServer`'s host process. Assign them at any time.
 
-    `stage` is the stage of the process. `read_only` returns whether writes are refused.
-    `set_read_only` makes the bookie read-only until it is called with False, and then writable
-    again unless something else prevents it. `check_sanity` writes a ledger to this bookie, reads
-    and deletes it, and raises an error if that fails. Endpoints whose callback is None are refused.
-    `sasl` is the user for requests to other bookies. `settings` are shown with those of the
-    bookie, under their names in BookKeeper's configuration, and must not include secrets.
+    `read_only` returns whether writes are refused; `set_read_only` makes the bookie read-only until
+    it is called with False, unless something else keeps it so. `check_sanity` writes a ledger to
+    this bookie, reads and deletes it, or raises. Endpoints whose callback is None are refused.
+    `sasl` is the user for requests to other bookies. `settings`, by their names in BookKeeper's
+    configuration, are shown with those of the bookie, and must not include secrets.
     """
 
     stage: Stage = "running"

@@ -49,10 +49,8 @@ class Decommissions:
             LOG.exception("the decommission of bookie %s broke down", bookie)
 
     def _wait_until_unused(self, store: ClusterStore, bookie: str) -> bool:
-        """Return True once no ledger's metadata and no mark has the bookie, False once closed.
-
-        Raises `CorruptionError` for unreadable metadata, because it may have the bookie.
-        """
+        """Return True once no metadata and no mark has the bookie, False once closed. Raises
+        `CorruptionError` for unreadable metadata, because it may have the bookie."""
         ledgers = _in_metadata(store, bookie, store.ledgers())
         ledgers |= _in_marks(store, bookie)
         while ledgers:
@@ -79,7 +77,6 @@ def _in_metadata(store: ClusterStore, bookie: str, ledgers: Iterable[LedgerId]) 
 
 
 def _in_marks(store: ClusterStore, bookie: str) -> set[LedgerId]:
-    """Return the underreplicated ledgers that miss the bookie."""
     ledgers_of_bookie = set()
     for ledger_id, mark in store.marks_of(sorted(store.marked() or ())):
         if isinstance(mark, CorruptionError):

@@ -35,10 +35,8 @@ _HIGH_PRIORITY = 100
 
 
 def operation_of(message: Any, *, tls: bool = False) -> Operation:
-    """Return the operation of a request; it is `Ready` if the server answers it by itself.
-
-    Without `tls`, START_TLS is refused.
-    """
+    """Return the operation of a request: `Ready` if the server answers it by itself, as it refuses
+    START_TLS without `tls`."""
     operation_number = message.header.operation
     name, make = _NAME_AND_MAKER[operation_number]
     extended = isinstance(message, EXTENDED.Request)
@@ -64,7 +62,6 @@ def _echo_ids(message: Any, *more: str) -> dict[str, Any]:
 
 
 def _with_present(fields: dict[str, Any], **optional_fields: Any) -> dict[str, Any]:
-    """Return the fields with those of `optional_fields` added that are not None."""
     return fields | {field: value for field, value in optional_fields.items() if value is not None}
 
 
@@ -73,10 +70,8 @@ def _respond(message: Any, status: Status, body: dict[str, Any]) -> bytes:
 
 
 def _start_response(message: Any, request: Any, status: Status, field: str) -> tuple[Any, Any]:
-    """Return a response and its body, the message in `field`, with the request's ids filled in.
-
-    The result is as from `v3.new_response`, at a third of the cost: for adds and reads.
-    """
+    """Return a response and its body, the message in `field`, with the request's ids filled in, as
+    `v3.new_response` does at three times the cost: for adds and reads."""
     is_extended = isinstance(message, EXTENDED.Request)
     response = EXTENDED.Response() if is_extended else PLAIN.Response()
     header = response.header

@@ -32,10 +32,9 @@ class Answer(NamedTuple):
 class Operation:
     """A received request, or many that are alike.
 
-    `name` is that of `v3.Operation`, `protocol` is 2 or 3. `started` is the loop time of its
-    receipt, `size` the bytes of its frames, `count` the number of requests. Operations that
-    `writes` marks change something, and are done in the order of their connection. With `sync`, an
-    EOK waits for a journal sync.
+    `name` is that of `v3.Operation`, `protocol` is 2 or 3. `started` is the loop time of receipt,
+    `size` the bytes of the frames, `count` the number of requests. Operations with `writes` change
+    something, in the order of their connection. With `sync`, an EOK waits for a journal sync.
     """
 
     name: str
@@ -125,8 +124,7 @@ class Add(Operation):
 class AddMany(Operation):
     """Store the records of a batch: adds in scope 0 that differ only in ids and records.
 
-    ``reply(status, ledgers, entries)`` returns the frames of the answers to those adds. The batch
-    refers to the buffer that the records were received in. `ledgers` is int64[n].
+    ``reply(status, ledgers, entries)`` returns all frames. `batch` is a view, `ledgers` int64[n].
     """
 
     master_key: bytes = b""
@@ -164,8 +162,7 @@ class AddMany(Operation):
 class ReadMany(Operation):
     """Read entries in scope 0, without fencing; `ledgers` and `entries` are int64[n], as sent.
 
-    ``reply(status, ledgers, entries, batch)`` returns the frames of the answers to those reads.
-    The batch has their records; it is None for a refusal.
+    ``reply(status, ledgers, entries, batch)`` returns all frames; no batch with a refusal.
     """
 
     ledgers: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))
@@ -192,9 +189,8 @@ class Read(_ReadOfLedger):
     """Read an entry. ``reply(status, record, lac, entry, updated)``, with None for absent fields.
 
     `entry` -1 is the last entry. `previous_lac` makes it a long poll: with `time_out`
-    (milliseconds) it waits until the LAC exceeds `previous_lac`; with `piggyback` it reads the
-    entry after `previous_lac`. `updated` is when the LAC advanced, in Unix milliseconds. `expired`
-    means that it waits no longer.
+    (milliseconds) it waits until the LAC exceeds that; with `piggyback` it reads the entry after
+    it. `updated` is when the LAC advanced, in Unix milliseconds. `expired`: it waits no longer.
     """
 
     piggyback: bool = False

@@ -175,10 +175,8 @@ class Reads:
         return operation.answer(status, batch, lac)
 
     def _batch_records(self, ledger_id: LedgerId, operation: BatchRead) -> RecordBatch:
-        """Return the records of a batch read.
-
-        If it begins at the last entry, entries 0, 1, ... follow that, as in BookKeeper.
-        """
+        """Return the records of a batch read. If it begins at the last entry, entries 0, 1, ...
+        follow that, as in BookKeeper."""
         max_count, max_bytes = max(operation.max_count, 0), max(operation.max_size, 1)
         if operation.entry != _LAST_ENTRY:
             return self.bookie.read_entries(ledger_id, operation.entry, max_count, max_bytes)
@@ -232,10 +230,8 @@ class Reads:
         return operation.answer(Status.EOK, total, free)
 
     def _check_master_key(self, ledger_id: LedgerId, master_key: bytes) -> None:
-        """Raise `UnauthorizedAccess` if the ledger has another master key.
-
-        Compares in constant time. The storage compares again, but then the keys are equal.
-        """
+        """Raise `UnauthorizedAccess` if the ledger has another master key; compares in constant
+        time. The storage compares again, but then the keys are equal."""
         try:
             stored_key = self.bookie.master_key(ledger_id)
         except NoSuchLedger:

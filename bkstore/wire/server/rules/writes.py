@@ -109,11 +109,8 @@ class BookieRules(Reads):
         return Status.EOK
 
     def _add_batch(self, batch: RecordBatch, first: Add | AddMany) -> list[Status]:
-        """Store records; return the status of each.
-
-        The storage stops at the first record that it refuses. Records behind it are tried again,
-        except those that the same refusal covers.
-        """
+        """Store records; return the status of each. The storage stops at the first that it refuses:
+        later ones are tried again, except those that the same refusal covers."""
         statuses: list[Status] = [Status.EOK] * len(batch)
         pending_rows, unstored = list(range(len(batch))), batch
         while pending_rows:
@@ -151,11 +148,8 @@ class BookieRules(Reads):
         return len(batch), None
 
     def _refusal_status(self, error: BkstoreError | OSError, record: bytes, key: bytes) -> Status:
-        """Return the status of a refused add.
-
-        It is EUA if the master key is wrong, so that the client learns nothing else. A ledger in
-        limbo (`DataUnknown`) is EUA too, as in BookKeeper.
-        """
+        """Return the status of a refused add: EUA if the master key is wrong, so that the client
+        learns nothing else, and, as in BookKeeper, for a ledger in limbo (`DataUnknown`)."""
         try:
             self._check_master_key(record_header(record).ledger, key)
         except UnauthorizedAccess:
@@ -178,7 +172,6 @@ def _common_fields(operation: Operation) -> tuple[object, ...] | None:
 
 
 def _ledger_bytes(record: bytes) -> bytes:
-    """Return the bytes of a record's header that hold its ledger id."""
     return record[:17] if record[:1] >= b"\x80" else record[:8]
 
 
