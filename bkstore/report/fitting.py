@@ -47,7 +47,7 @@ def advice(section: Section, table: pa.Table, facts: Facts) -> str:
 
 def _fill_in(text: str, facts: Facts) -> str:
     has_metadata = facts.metadata is not None
-    knower = "the metadata know" if has_metadata else "the index of the bookie knows"
+    knower = "the metadata contain" if has_metadata else "the index of the bookie has"
     judge_hint = "see Violations." if has_metadata else "analyze with --metadata to judge."
     return text.replace("{known}", knower).replace("{judge}", judge_hint)
 
@@ -57,8 +57,8 @@ def absent(section: Section, facts: Facts) -> str:
     if section.judged and facts.metadata is None:
         return "Not judged: no ledger metadata were given (analyze --metadata)."
     if section.name == "comparison":
-        return "Not asked: no second dump was given (--other)."
-    return "Not asked."
+        return "Not requested: no second dump was given (--other)."
+    return "Not requested."
 
 
 def nothing_found(section: Section, facts: Facts) -> str:
@@ -67,7 +67,7 @@ def nothing_found(section: Section, facts: Facts) -> str:
         return f"Not judged: {reason}."
     if facts.unread:
         unread_bookies = counted(len(facts.unread), "bookie was", "bookies were")
-        return f"{section.none} Only in what was read: {unread_bookies} not."
+        return f"{section.none} This covers only what was read: {unread_bookies} not."
     return section.none
 
 

@@ -77,8 +77,8 @@ _ALL_SECTIONS = (
         "homeless",
         "Ledgers without any bookie",
         "Ledgers of the metadata that have entries, and of which no bookie of the dump has one.",
-        "See whether their bookies are in the dump. If they are, the ledgers are lost here.",
-        "Each ledger of the metadata has entries on some bookie, or is due none.",
+        "Check whether their bookies are in the dump. If so, these ledgers are lost.",
+        "Each ledger of the metadata has entries on some bookie, or should have none.",
         (),
         _columns(
             "ledger_id state last_entry_id bookies",
@@ -91,9 +91,9 @@ _ALL_SECTIONS = (
         "Holes",
         "Judged without metadata: entries that a ledger's own stripe on a bookie would hold "
         "between its first and its last, and that are not there.",
-        "A hole is no loss as long as other bookies have the entries: {judge} "
+        "A hole is not a loss as long as other bookies have the entries: {judge} "
         "A writer that changed its ensemble leaves holes too, and entries off the stripe.",
-        "No ledger has holes against its own stripe.",
+        "No ledger has holes in its own stripe.",
         ("-holes",),
         _columns(
             "bookie ledger_id holes off_stripe stripe entries first_entry last_entry",
@@ -103,21 +103,21 @@ _ALL_SECTIONS = (
     Section(
         "findings",
         "Findings of the dump",
-        "What was met while bookies were read. Damage: data could not be read, so entries may "
-        "seem missing that are there. Oddity: a bookie gets along with it.",
-        "Look at the file named; run bkstore inspect on that bookie. Read a damaged disk from a "
+        "Problems found while bookies were read. Damage: data could not be read, so entries may "
+        "seem to be missing. Oddity: unusual, but a bookie can handle it.",
+        "Look at the named file; run bkstore inspect on that bookie. Read a damaged disk from a "
         "copy.",
-        "Nothing odd was met in what was read.",
+        "Nothing unusual was found in what was read.",
         ("severity",),
         _columns("severity bookie detail file offset ledger_id"),
     ),
     Section(
         "ledger_health",
         "Ledgers of the metadata",
-        "One row a ledger, the worst first: replicas that bookies of the dump should hold, and "
+        "One row per ledger, the worst first: replicas that bookies of the dump should hold, and "
         "those they lack. Open ledgers, and those in recovery, are not judged.",
-        "A reason in the last column means that what is due could not be counted in full.",
-        "The ledger metadata list no ledger.",
+        "A reason in the last column means that the due replicas could not be counted in full.",
+        "The ledger metadata contain no ledger.",
         ("class", "-replicas_missing"),
         _columns(
             "ledger_id category replicas_missing replicas_due replicas_surplus"
@@ -131,8 +131,8 @@ _ALL_SECTIONS = (
         "surplus",
         "Surplus replicas",
         "Entries of closed ledgers on bookies that do not have to hold them.",
-        "Left by recoveries and changes of ensembles; garbage collection takes them in time. "
-        "Where replicas are missing elsewhere, a surplus may be the copy that saves the entry.",
+        "Left by recoveries and ensemble changes; garbage collection removes them in time. "
+        "Where replicas are missing elsewhere, a surplus one may be the copy that saves the entry.",
         "No bookie holds entries that it does not have to.",
         ("-surplus_entries",),
         _columns("bookie ledger_id surplus_entries surplus_groups"),
@@ -144,7 +144,7 @@ _ALL_SECTIONS = (
         "Ledgers that a bookie has and the metadata do not.",
         "Garbage collection will delete them. If one of them should exist, the metadata are at "
         "fault: stop garbage collection first, then restore them.",
-        "The metadata know each ledger of each bookie.",
+        "The metadata contain each ledger of each bookie.",
         ("-bytes",),
         _columns("bookie ledger_id entries bytes"),
         judged=True,
@@ -154,7 +154,7 @@ _ALL_SECTIONS = (
         "Disk by bookie",
         "Bytes of entry logs. Live are records of ledgers that {known}, garbage the other "
         "records; the rest of a file is its header and its ledgers map.",
-        "Much garbage on a bookie: see that its compaction runs. Uneven bookies: see placement and "
+        "Much garbage on a bookie: check its compaction. Uneven bookies: check placement and "
         "weights.",
         "The dump has no bookie.",
         ("-log_file_bytes",),
@@ -166,10 +166,10 @@ _ALL_SECTIONS = (
         "log_occupancy",
         "Entry logs",
         "The live part of each entry log's records, those with most garbage first. Live are "
-        "records of ledgers that {known}. Pinned: something lives in it, but little, so the "
-        "file stays.",
-        "Compaction frees pinned logs: thresholds of minor and major compaction say from which "
-        "occupancy. A log in which nothing lives goes at the next garbage collection.",
+        "records of ledgers that {known}. Pinned: few of its records are live, but they keep "
+        "the file.",
+        "Compaction frees pinned logs: the thresholds of minor and major compaction set the "
+        "occupancy. A log without live records is removed by the next garbage collection.",
         "The bookies have no entry log.",
         ("-garbage_bytes",),
         _columns(
@@ -182,7 +182,7 @@ _ALL_SECTIONS = (
         "Disk by ledger",
         "Bytes of a ledger's records in all entry logs of all bookies, replicas and old copies "
         "included.",
-        "The biggest are the first to ask about retention.",
+        "Check the retention of the biggest first.",
         "The dump has no ledger.",
         ("-bytes",),
         _columns("ledger_id bytes replicas bookies"),
@@ -191,7 +191,7 @@ _ALL_SECTIONS = (
         "bytes_by_scope",
         "Disk by scope",
         "Bytes of the records of all ledgers of a scope; scope 0 is BookKeeper's own.",
-        "A scope belongs to one user of the store: ask there.",
+        "A scope belongs to one user of the store, who knows what its ledgers are for.",
         "The dump has no ledger.",
         ("-bytes",),
         _columns("scope_id bytes ledgers replicas"),
@@ -199,9 +199,9 @@ _ALL_SECTIONS = (
     Section(
         "fragmentation",
         "Fragmentation",
-        "How scattered a ledger lies: a stretch is a run of entries in one log with rising "
+        "How scattered a ledger is: a stretch is a run of entries in one log with rising "
         "positions. The most stretches first.",
-        "Few entries a stretch make catch-up reads jump. Storage that sorts by ledger before it "
+        "Short stretches make catch-up reads seek. Storage that sorts by ledger before it "
         "writes (sorted, db) keeps stretches long.",
         "The dump has no ledger with entries.",
         ("-stretches",),
@@ -212,8 +212,8 @@ _ALL_SECTIONS = (
         "Sequences",
         "Entries of a ledger on a bookie as BP-34 condenses them: runs, and groups of equal runs "
         "at equal distance. The most groups first.",
-        "A striped ledger is one or two groups; many groups are the sign of holes or of many "
-        "changes of the ensemble.",
+        "A striped ledger has one or two groups; many groups indicate holes or "
+        "many ensemble changes.",
         "The dump has no ledger with entries.",
         ("-groups",),
         _columns("bookie ledger_id groups sequences entries first_entry last_entry"),
@@ -231,8 +231,8 @@ _ALL_SECTIONS = (
         "bookies",
         "Bookies of the dump",
         "What the dump read: entries and ledgers of each bookie's index.",
-        "A bookie that was not read is in no other part of this page: put right what the reason "
-        "says, and dump again.",
+        "A bookie that was not read is in no other part of this page: correct the stated reason, "
+        "and dump again.",
         "The dump lists no bookie.",
         ("read",),
         _columns("bookie read layout entries ledgers damage oddities path reason"),

@@ -299,7 +299,7 @@ def sample(world: World, title: str, metadata: bool = True) -> Sample:
 
 
 def healthy() -> Sample:
-    """Three bookies, forty ledgers, every replica there; one ledger in 25 is open."""
+    """Three bookies, forty ledgers, all replicas present; one ledger in 25 is open."""
     world = make(["bookie-1", "bookie-2", "bookie-3"], 40, 1)
     return sample(world, "Copies of the test cluster")
 

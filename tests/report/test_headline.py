@@ -47,10 +47,10 @@ def test_empty_tables(tmp_path: Path) -> None:
 
     assert [
         "Not judged",
-        "Whether anything is lost was not judged: the ledger metadata list no ledger.",
+        "Whether anything is lost was not judged: the ledger metadata contain no ledger.",
     ] == verdict(found)
     for name in ("violations", "homeless", "surplus"):
-        assert "Not judged: the ledger metadata list no ledger." in found.by_id(name).text
+        assert "Not judged: the ledger metadata contain no ledger." in found.by_id(name).text
     assert SECTIONS["holes"].none in found.by_id("holes").text
     assert [] == list(found.all("table"))
 
@@ -69,11 +69,11 @@ def test_without_metadata(tmp_path: Path) -> None:
 
     assert [
         "Not judged",
-        "No ledger metadata were given, so it is not known what should be here; "
-        f"{len(holed)} ledgers have holes by the stripe seen.",
+        "No ledger metadata were given, so it is unknown what should be here; "
+        f"{len(holed)} ledgers have holes in the observed stripe.",
     ] == verdict(found)[:2]
     assert "Not judged: no ledger metadata were given." in tile(found, "how-healthy")
-    assert f"{len(holed)} ledgers have holes by the stripe seen" in tile(found, "at-risk")
+    assert f"{len(holed)} ledgers have holes in the observed stripe" in tile(found, "at-risk")
 
 
 @pytest.mark.parametrize(
@@ -117,9 +117,9 @@ def test_ledgers_of_absent_bookies(tmp_path: Path) -> None:
     told = {row["Ledger"]: row["Health"] for row in rows(found, "ledger_health")}
 
     assert {
-        "1": "every replica there",
+        "1": "all replicas present",
         "2": "not judged",
-        "3": "whole where it was looked",
+        "3": "complete where judged",
     } == told
     assert "No replica is missing in 2 judged ledgers." in tile(found, "at-risk")
 
@@ -138,7 +138,7 @@ def test_unread_bookie_is_told(tmp_path: Path) -> None:
     assert {"bookie-1", "bookie-3"} == {row["Bookie"] for row in rows(found, "bytes_by_bookie")}
     assert "bookie-2" not in tile(found, "disk")
     assert "bookies read2 of 3" in tile(found, "how-much")
-    assert "Only in what was read: 1 bookie was not." in found.by_id("violations").text
+    assert "This covers only what was read: 1 bookie was not." in found.by_id("violations").text
 
 
 # -- what the numbers say
@@ -165,7 +165,7 @@ def test_headline_of_a_sick_cluster(tmp_path: Path) -> None:
         "5 ledgers have entries without any replica; 17 ledgers have entries below the ack quorum; "
         "4 ledgers lack some replicas; 1 piece of data could not be read.",
     ] == verdict(found)[:2]
-    assert f"{worst['2']} every replica there" in tile(found, "how-healthy")
+    assert f"{worst['2']} all replicas present" in tile(found, "how-healthy")
 
 
 def test_worst_ledgers(tmp_path: Path) -> None:

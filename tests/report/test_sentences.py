@@ -64,7 +64,7 @@ def _is(element: Element, name: str) -> bool:
 
 def test_live_is_explained_by_what_was_given() -> None:
     """Live records are those of ledgers that the metadata know, or without them the index."""
-    for name, said in (("sick", "the metadata know"), ("bare", "the index of the bookie knows")):
+    for name, said in (("sick", "the metadata contain"), ("bare", "the index of the bookie has")):
         page = sample_page(name)
 
         assert f"Live are records of ledgers that {said}" in page.by_id("bytes_by_bookie").text
@@ -137,7 +137,7 @@ def test_holes_are_told_by_ledger(tmp_path: Path) -> None:
         "holes ledger 3: 6 entries absent and 2 entries off the stripe between 0 and 99 on b2",
         "holes ledger 2: 5 entries absent between 0 and 99 on b1",
     ] == told
-    assert "3 ledgers have holes by the stripe seen" in tile(page, "at-risk")
+    assert "3 ledgers have holes in the observed stripe" in tile(page, "at-risk")
     assert "5 rows about 3 ledgers" == next(page.by_id("holes").all("caption")).text
 
 
@@ -268,6 +268,6 @@ def test_comparison_that_was_not_asked() -> None:
     """Without a second dump the page says which option gives one, and compares nothing."""
     page = sample_page("sick")
 
-    assert "Not asked: no second dump was given (--other)." in page.by_id("comparison").text
+    assert "Not requested: no second dump was given (--other)." in page.by_id("comparison").text
     assert "compared with" not in page.by_class("source").text
     assert LedgerId.of(1000).qualified_name not in rows(page, "violations")[0].values()

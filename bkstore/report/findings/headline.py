@@ -50,10 +50,10 @@ def not_judged(facts: Facts) -> str:
     """Return why no ledger was judged against metadata, an empty string if one was."""
     if facts.health is not None:
         if facts.health.ledgers == 0:
-            return "the ledger metadata list no ledger"
+            return "the ledger metadata contain no ledger"
         return "" if facts.health.judged else "none of the ledgers could be judged"
     has_metadata = facts.metadata is not None
-    return "ledger health was not asked for" if has_metadata else "no ledger metadata were given"
+    return "ledger health was not requested" if has_metadata else "no ledger metadata were given"
 
 
 def _ledgers_of_class(facts: Facts, name: str) -> int:
@@ -87,7 +87,7 @@ def _at_risk_clauses(facts: Facts) -> list[str]:
     }
     endings = {
         "placement": " the placement policy",
-        "bookie_unavailable": " bookies without answer",
+        "bookie_unavailable": " bookies not answering",
     }
     for name, (one, many) in others.items():
         if ledgers := (facts.violations or {}).get(name, 0):
@@ -110,7 +110,7 @@ def _not_judged_clauses(facts: Facts) -> list[str]:
     if reason := not_judged(facts):
         if facts.metadata is not None:
             return [f"whether anything is lost was not judged: {reason}"]
-        return [f"{reason}, so it is not known what should be here{_holes_clause(facts)}"]
+        return [f"{reason}, so it is unknown what should be here{_holes_clause(facts)}"]
     partly_judged = facts.health.by_class.get("in_part", 0) if facts.health else 0
     if partly_judged:
         ledgers_were = counted(partly_judged, "ledger was", "ledgers were")
@@ -123,8 +123,8 @@ def _holes_clause(facts: Facts) -> str:
     if facts.holes is None:
         return ""
     if not facts.holes:
-        return "; no ledger has holes by the stripe seen"
-    return f"; {counted(facts.holes, 'ledger has', 'ledgers have')} holes by the stripe seen"
+        return "; no ledger has holes in the observed stripe"
+    return f"; {counted(facts.holes, 'ledger has', 'ledgers have')} holes in the observed stripe"
 
 
 def _sound_clauses(facts: Facts) -> list[str]:

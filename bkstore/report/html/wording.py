@@ -11,13 +11,13 @@ CATEGORY_WORDS = {
     "no_replica": "no replica",
     "below_ack_quorum": "below ack quorum",
     "below_write_quorum": "below write quorum",
-    "in_part": "whole where it was looked",
+    "in_part": "complete where judged",
     "not_judged": "not judged",
-    "sound": "every replica there",
+    "sound": "all replicas present",
     "placement": "placement",
-    "placement_soft": "placement, softly",
+    "placement_soft": "placement preference not met",
     "overdue": "overdue for repair",
-    "bookie_unavailable": "bookie without answer",
+    "bookie_unavailable": "bookie not answering",
     "holes": "holes",
 }
 """The page's words for categories and classes of health."""

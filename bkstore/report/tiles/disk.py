@@ -60,7 +60,7 @@ def filling(facts: Facts, tables: Tables) -> DiskTile:
     """Return the tile's content: live and garbage bytes, bookies, and the biggest ledgers."""
     disk = facts.disk
     if disk is None:
-        return DiskTile("Bytes by bookie: not asked.")
+        return DiskTile("Bytes by bookie: not requested.")
     if disk.files == 0:
         return DiskTile("The bookies that were read have no entry logs.")
     parts = _parts(disk)

@@ -106,7 +106,7 @@ def _health_tile(facts: Facts, tables: Tables) -> HealthTile:
     if health is None or health.ledgers == 0:
         if facts.metadata is None:
             notes.insert(
-                0, "With ledger metadata (analyze --metadata) this page says what is missing."
+                0, "With ledger metadata (analyze --metadata)this page shows what is missing."
             )
         return HealthTile(not_judged(facts), None, (), tuple(notes))
     parts = [
@@ -131,7 +131,7 @@ def _other_findings(facts: Facts) -> str:
             if (ledgers := facts.violations.get(name))
         ]
     if facts.damage is None:
-        parts.append("findings of the dump: not asked")
+        parts.append("findings of the dump: not requested")
     elif facts.damage or facts.oddities:
         oddities = counted(facts.oddities or 0, "oddity", "oddities")
         parts.append(f"findings: {count(facts.damage)} of damage, {oddities}")

@@ -147,9 +147,9 @@ def _holes_tile(facts: Facts, tables: Tables) -> RiskTile:
         return RiskTile("Lost or at risk", reason)
     heading = "Holes"
     if not facts.holes:
-        return RiskTile(heading, "No ledger has holes by the stripe seen.")
+        return RiskTile(heading, "No ledger has holes in the observed stripe.")
     ledgers_have = counted(facts.holes, "ledger has", "ledgers have")
-    lead = f"{ledgers_have} holes by the stripe seen; other bookies may have the entries."
+    lead = f"{ledgers_have} holes in the observed stripe; other bookies may have the entries."
     lines = _risk_lines(worst_holes(tables["holes"], _MAX_RISKS))
     more_count = facts.holes - len(lines)
     link_text = (
