@@ -149,7 +149,7 @@ class _SocketClient(ForwardingClient, LocalClient):
 
     def read_entries(self, *arguments: Any, **options: Any) -> RecordBatch:
         if not self.server.batch_reads:
-            raise IllegalOperation(f"{self.bookie_id} does not know batch reads")
+            raise IllegalOperation(f"{self.bookie_id} does not support batch reads")
         return super().read_entries(*arguments, **options)
 
     def availability_many(

@@ -119,7 +119,7 @@ def test_a_sound_cluster_exits_clean(made: Path, capsys: Capsys) -> None:
     code, rows, err = _run(capsys, *_words(made))
 
     assert (0, []) == (code, rows)
-    assert "not judged: overdue marks, no grace period is given\n2 of 2 ledgers checked" in err
+    assert "not judged: overdue marks, as no grace period was given\n2 of 2 ledgers checked" in err
 
 
 def test_no_directory_given_is_no_pass(made: Path, capsys: Capsys) -> None:
@@ -130,7 +130,8 @@ def test_no_directory_given_is_no_pass(made: Path, capsys: Capsys) -> None:
     assert 1 == code
     assert ("bookie_unavailable", "b3") == (row["category"], row["bookie"])
     assert (
-        "nothing is known of its place; it is registered, and its unavailability is not known: "
+        "no directory was given and no address is known; "
+        "it is registered, and it is not listed as unavailable: "
         "2 segments of 2 ledgers judged without it"
     ) == row["detail"]
     nothing = ["scope_id", "ledger_id", "qualified_name", "first_entry"]
@@ -321,10 +322,10 @@ class _Case(NamedTuple):
 
 EXITS = {
     "clean": _Case(0, "2 of 2 ledgers checked", words=("--grace-period", "9")),
-    "marks not asked": _Case(0, "not judged: overdue marks, no grace period is given"),
+    "marks not asked": _Case(0, "not judged: overdue marks, as no grace period was given"),
     "store tells nothing": _Case(
         0,
-        "not judged: which bookies are registered, the store does not tell",
+        "not judged: registered bookies, as the store does not list them",
         {"registered_bookies": None, "unavailable_bookies": None, "underreplicated": None},
     ),
     "known to be unavailable": _Case(
@@ -429,7 +430,7 @@ def test_an_unreadable_index_is_no_loss(made: Path, capsys: Capsys) -> None:
         (["--placement", "rack"], "needs --places FILE"),
         (["--places", "x"], "goes with --placement"),
         (["--placement", "rack", "--places", "places", "--spread", "0"], "1 or more, not 0"),
-        (["--placement", "region", "--places", "places"], "no /region/rack"),
+        (["--placement", "region", "--places", "places"], "not /region/rack"),
         (["--placement", "rack", "--places", "wrong"], "wrong: offset 7: not a line"),
         (["--placement", "rack", "--places", "twice"], "twice: offset 7: bookie b1"),
         (["--grace-period", "-5"], "grace_period must be a number above 0"),

@@ -40,7 +40,7 @@ def _without_kazoo(_: ZooKeeperServer, patched: pytest.MonkeyPatch) -> Given:
 
 
 def _wrong(*_: Any) -> Given:
-    return "etcd://a/b", "'etcd://a/b' is no service URI of ZooKeeper"
+    return "etcd://a/b", "'etcd://a/b' is not a service URI of ZooKeeper"
 
 
 def _nobody(_: ZooKeeperServer, patched: pytest.MonkeyPatch) -> Given:
@@ -48,13 +48,13 @@ def _nobody(_: ZooKeeperServer, patched: pytest.MonkeyPatch) -> Given:
         port = taken.getsockname()[1]
     assert ZooKeeperStore.__init__.__kwdefaults__ is not None
     patched.setitem(ZooKeeperStore.__init__.__kwdefaults__, "timeout", 0.3)
-    return f"zk://127.0.0.1:{port}/ledgers", f"no ZooKeeper answers at 127.0.0.1:{port} within"
+    return f"zk://127.0.0.1:{port}/ledgers", f"no ZooKeeper at 127.0.0.1:{port} answered within"
 
 
 def _unformatted(server: ZooKeeperServer, _: pytest.MonkeyPatch) -> Given:
     uri = new_uri(server)
     root = uri.partition("//")[2].partition("/")[2]
-    return uri, f"/{root}/LAYOUT is not there: has the cluster been initialized?"
+    return uri, f"/{root}/LAYOUT does not exist: has the cluster been initialized?"
 
 
 def _with_layout(data: bytes, reason: str) -> Callable[..., Given]:
@@ -72,7 +72,8 @@ def _forbidden(server: ZooKeeperServer, _: pytest.MonkeyPatch) -> Given:
     with ZooKeeperStore.format(new_uri(server)) as store:
         nobody = make_acl("world", "anyone", write=True, admin=True)
         raw_client(store).set_acls(f"{store.uri.root}/LAYOUT", [nobody])
-        return str(store.uri), f"{store.uri.root}/LAYOUT: ZooKeeper's access list forbids it"
+        problem = f"{store.uri.root}/LAYOUT: forbidden by ZooKeeper's access control list"
+        return str(store.uri), problem
 
 
 CONDITIONS: dict[str, Callable[..., Given]] = {
@@ -137,7 +138,7 @@ def test_a_folder_that_an_access_list_forbids(
     out, err = capsys.readouterr()
 
     assert ("", 1) == (out, err.count("\n"))
-    assert f"{store.uri.root}/available: ZooKeeper's access list forbids it" in err
+    assert f"{store.uri.root}/available: forbidden by ZooKeeper's access control list" in err
 
 
 def test_a_textfile_without_prometheus_client(
@@ -163,7 +164,7 @@ def test_a_textfile_without_prometheus_client(
         (["URI", "--looks", "-1"], "looks must be"),
         (["URI", "--look-delay", "-1"], "look_delay must be"),
         (["URI", "--timeout", "0"], "timeout must be a number above 0"),
-        (["URI", "--rate", "5", "--compat", "bookkeeper"], "a rate does not go with compat"),
+        (["URI", "--rate", "5", "--compat", "bookkeeper"], "rate cannot be used with compat"),
         (["URI", "--textfile", "F", "--resume", "F"], "F"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -225,7 +225,7 @@ def test_while_zookeeper_stands_still_nothing_is_judged(
 
             assert [] == expired.deleted_ledgers
             assert one.collector.problem is not None
-            assert "no ledger is judged" in one.collector.problem
+            assert "no ledger can be judged" in one.collector.problem
 
             _until_answered(store)
 

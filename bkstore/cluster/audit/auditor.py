@@ -228,17 +228,15 @@ class Auditor:
         """Return which rules were not checked, for lack of an option or of data in the store."""
         rules = []
         if not tells_marks:
-            rules.append("underreplicated marks, the store tells of none")
+            rules.append("underreplicated marks, as the store keeps none")
         elif self.options.grace_period is None:
-            rules.append("overdue marks, no grace period is given")
+            rules.append("overdue marks, as no grace period was given")
         if report.undated:
-            rules.append(
-                counted(report.undated, "mark, it has no time", "marks, they have no time")
-            )
+            rules.append(counted(report.undated, "mark without a time", "marks without a time"))
         if self.store.registered_bookies() is None:
-            rules.append("which bookies are registered, the store does not tell")
+            rules.append("registered bookies, as the store does not list them")
         if self.store.unavailable_bookies() is None:
-            rules.append("whose unavailability is known, the store does not tell")
+            rules.append("unavailable bookies, as the store does not list them")
         return rules
 
     def _parameters(self) -> dict[str, Any]:

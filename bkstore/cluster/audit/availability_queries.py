@@ -95,7 +95,7 @@ def ask_bookies(
         bookie = bookies.get(bookie_id)
         if bookie is None:
             answers[bookie_id].silent = dict.fromkeys(
-                questions.numbers, "nothing is known of its place"
+                questions.numbers, "no directory was given and no address is known"
             )
             answers[bookie_id].absent = True
             continue

@@ -218,9 +218,9 @@ class Checker:
             if registered is not None and bookie in registered:
                 problems.append("it is registered")
             if unavailable is not None and bookie not in unavailable:
-                problems.append("its unavailability is not known")
+                problems.append("it is not listed as unavailable")
             elif unavailable is None and registered is not None and not problems:
-                problems += ["it is not registered", "nobody tells whether that is known"]
+                problems += ["it is not registered", "there is no list of unavailable bookies"]
             if problems:
                 detail = f"{reason}; {', and '.join(problems)}"
                 if bookie in subject.absent:

@@ -103,7 +103,7 @@ def _violation_from_json(
     ledger: LedgerId, category: Any, first: Any, bookie: Any, groups: Any, detail: Any
 ) -> Violation:
     if category not in CATEGORIES:
-        raise ValueError(f"no category: {category!r:.80}")
+        raise ValueError(f"not a category: {category!r:.80}")
     return Violation(
         category,
         ledger,
@@ -125,7 +125,7 @@ def _parse_ledger_id(value: Any) -> LedgerId:
 def _check_text(value: Any) -> str:
     """Return a string; raises if it is none, or has surrogates other than escaped bytes."""
     if not isinstance(value, str):
-        raise TypeError(f"no text: {value!r:.80}")
+        raise TypeError(f"not a string: {value!r:.80}")
     value.encode("utf-8", "surrogateescape")
     return value
 
@@ -133,6 +133,6 @@ def _check_text(value: Any) -> str:
 def _check_number(value: Any) -> float:
     """Return a count or a time; raises if it is negative or no number."""
     if type(value) not in (int, float) or not 0 <= value < 1 << 63:
-        raise ValueError(f"no count: {value!r:.80}")
+        raise ValueError(f"not a count: {value!r:.80}")
     number: float = value
     return number

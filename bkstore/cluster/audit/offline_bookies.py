@@ -41,7 +41,7 @@ class DirectoryBookie:
     def availability(self, ledger: LedgerLike) -> Availability:
         """Return which entries of the ledger the bookie has; empty for an unknown ledger."""
         if LedgerId.of(ledger) in self._unanswered:
-            raise BookieUnavailable("db storage does not list entries")
+            raise BookieUnavailable("db storage cannot list a ledger's entries")
         return self.bookie.index.availability(ledger)
 
     def availability_many(

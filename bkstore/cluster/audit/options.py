@@ -60,7 +60,7 @@ class AuditOptions:
         """Validate the options; raises `InvalidArgument`."""
         check_fields(self, _FIELD_CHECKS)
         if self.rate is not None and self.compat is not None:  # its counters are per whole range
-            raise InvalidArgument("a rate does not go with compat")
+            raise InvalidArgument("rate cannot be used with compat")
 
 
 _FIELD_CHECKS = {

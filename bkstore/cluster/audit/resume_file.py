@@ -78,7 +78,7 @@ class RunFile(Closing):
             if head["run"] != parse_json(format_json(run)):
                 other_run = format_json(head["run"])
                 raise InvalidArgument(
-                    f"{self.path}: is of an audit with other parameters: {other_run:.2000}"
+                    f"{self.path}: belongs to an audit with other parameters: {other_run:.2000}"
                 )
             self.started_at = head["started_at"]
             offset = len(line)
@@ -98,16 +98,16 @@ class RunFile(Closing):
             head = None
         if not isinstance(head, dict) or head.get("format") != FORMAT:
             raise InvalidArgument(
-                f"{self.path}: is there and not the file of an audit: nothing is written to it"
+                f"{self.path}: exists and is not an audit's file; it is left unchanged"
             )
         run: Any = head.get("run")
         started_at: Any = head.get("started_at")
         if not isinstance(run, dict) or any(
             isinstance(value, (dict, list)) for value in run.values()
         ):
-            raise self._corruption(0, "the head of an audit's file without its run")
+            raise self._corruption(0, "the header of the audit's file lacks its parameters")
         if type(started_at) not in (int, float) or not math.isfinite(started_at):
-            raise self._corruption(0, "the head of an audit's file without its time")
+            raise self._corruption(0, "the header of the audit's file lacks its time")
         return head
 
     def _next_step(self, file: BufferedReader, offset: int) -> bytes | None:
@@ -116,13 +116,13 @@ class RunFile(Closing):
         if prefix != _STEP:
             torn = prefix + file.read(_MAX_TORN_BYTES)
             if b"\n" in torn or len(torn) >= _MAX_TORN_BYTES:
-                raise self._corruption(offset, "no step of an audit")
+                raise self._corruption(offset, "not a step of an audit")
             return None
         line = prefix + file.readline(_MAX_STEP_BYTES)
         if line.endswith(b"\n"):
             return line
         if len(line) >= _MAX_STEP_BYTES:
-            raise self._corruption(offset, f"a step of more than {_MAX_STEP_BYTES} bytes")
+            raise self._corruption(offset, f"a step is longer than {_MAX_STEP_BYTES} bytes")
         return None
 
     def _parse_step(self, line: bytes, offset: int) -> tuple[str, Outcome]:
@@ -134,11 +134,11 @@ class RunFile(Closing):
         except CorruptionError as error:
             raise self._corruption(offset, error.reason) from None
         except KeyError as error:
-            raise self._corruption(offset, f"a step without {error}") from None
+            raise self._corruption(offset, f"a step lacks {error}") from None
         except (ValueError, TypeError, AttributeError, OverflowError) as error:
-            raise self._corruption(offset, f"no step of an audit: {error}") from None
+            raise self._corruption(offset, f"not a step of an audit: {error}") from None
         if not is_known:
-            raise self._corruption(offset, f"no step of an audit: {step!a:.80}")
+            raise self._corruption(offset, f"not a step of an audit: {step!a:.80}")
         return step, outcome
 
     def _corruption(self, offset: int, reason: str) -> CorruptionError:
@@ -180,7 +180,7 @@ def _open_and_lock(path: Path) -> int:
             fd = _open_or_create(path)
             try:
                 if fd is not None:
-                    take_lock(fd, path, f"{path}: another audit keeps its steps there")
+                    take_lock(fd, path, f"{path}: another audit is using this file")
                     if _is_named(
                         fd, path
                     ):  # else an audit has just ended and removed it: try again
@@ -195,7 +195,7 @@ def _open_or_create(path: Path) -> int | None:
     """Open or create the file; None if another process created it in between."""
     try:
         if stat.S_ISLNK(os.lstat(path).st_mode):
-            raise InvalidArgument(f"{path}: is a link: name the file itself")
+            raise InvalidArgument(f"{path}: is a link; give the file itself")
         return open_regular(path, os.O_RDWR | os.O_NOFOLLOW)
     except FileNotFoundError:
         try:

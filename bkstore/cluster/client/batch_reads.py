@@ -41,9 +41,9 @@ class BatchReader:
             access.metadata.write_quorum_size,
         )
         if ensemble_size != write_quorum:
-            return f"it is striped: {write_quorum} of {ensemble_size} bookies have an entry"
+            return f"the ledger is striped: {write_quorum} of {ensemble_size} bookies have an entry"
         if not access.context.options.batch_reads:
-            return "batch reads are switched off"
+            return "batch reads are disabled"
         return self.unsupported
 
     def read(
@@ -53,7 +53,9 @@ class BatchReader:
         self._check_arguments(start, max_count, max_size, last)
         reason = self.cannot()
         if reason is not None:
-            raise IllegalOperation(f"no batch read of ledger {self.access.ledger}: {reason}")
+            raise IllegalOperation(
+                f"cannot read in batches from ledger {self.access.ledger}: {reason}"
+            )
         return self._read_batch(
             start, _limit_count(start, max_count, last), self._size_limit(max_size), fence
         )
@@ -110,7 +112,7 @@ class BatchReader:
     ) -> list[Entry]:
         """Send one batch read; return its verified entries."""
         if not client.batch_reads:
-            raise IllegalOperation(f"{client.bookie_id} does not know batch reads")
+            raise IllegalOperation(f"{client.bookie_id} does not support batch reads")
         key = self.access.key if fence else None
         batch = client.read_entries(
             self.access.ledger, start, count, max_size, fence=fence, master_key=key
@@ -128,7 +130,7 @@ class BatchReader:
                     raise
                 break
         if not entries:
-            raise CorruptionError(None, None, f"an empty batch for entry {start}")
+            raise CorruptionError(None, None, f"the batch from entry {start} is empty")
         return entries
 
     def _batch_error(self, start: int, answers: list[Answer[list[Entry]]]) -> BkstoreError:
@@ -142,7 +144,7 @@ class BatchReader:
         if self.access.context.options.compat is not None:
             error_types = (IllegalOperation, BookieUnavailable)
         if any(isinstance(answer.error, error_types) for answer in answers):
-            self.unsupported = f"a bookie did not know batch reads ({told(answers)})"
+            self.unsupported = f"a bookie does not support batch reads ({told(answers)})"
             return IllegalOperation(f"{request}: {told(answers)}")
         return verdict(request, answers)
 

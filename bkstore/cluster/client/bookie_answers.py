@@ -76,7 +76,7 @@ def _call(
         client = bookies.get(bookie_id)
         if client is None:
             return Answer(
-                bookie_id, None, BookieUnavailable(f"{bookie_id} is not known here")
+                bookie_id, None, BookieUnavailable(f"{bookie_id} is unknown to this client")
             ), None
         return Answer(bookie_id, work(client), None), client
     except BkstoreError as error:

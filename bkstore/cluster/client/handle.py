@@ -249,7 +249,7 @@ class LedgerHandle:
 
     def _check_range(self, first: int, last: int) -> None:
         if check_integer(last, "last entry") < check_entry_id(first):
-            raise InvalidArgument(f"entries {first}..{last}: the last is below the first")
+            raise InvalidArgument(f"entries {first}..{last}: the last is less than the first")
 
     def read_entry(self, entry: int) -> Entry:
         """Return one entry; as `read`."""
@@ -301,7 +301,7 @@ class LedgerHandle:
         after it ends the batch; if the first entry itself is damaged or missing, the next replica
         is asked. With `fence` the bookie that answers fences the ledger.
 
-        Raises `IllegalOperation` if the ledger is striped, batch reads are switched off, or the
+        Raises `IllegalOperation` if the ledger is striped, batch reads are disabled, or the
         bookies do not support them (which the handle remembers), and otherwise as `read`.
         `docs/batch-reads.md` has the details in tables.
         """

@@ -41,7 +41,7 @@ def read_confirmed(access: LedgerAccess) -> ConfirmedRead:
     has_answered = [answer.value is not None or answer.negative for answer in answers]
     if not is_covered(has_answered, metadata.write_quorum_size, metadata.ack_quorum_size):
         raise NotEnoughBookies(
-            f"ledger {access.ledger}: too few bookies told their LAC: {told(answers)}"
+            f"ledger {access.ledger}: too few bookies returned their LAC: {told(answers)}"
         )
     return _highest_lac(segment_start - 1, answers)
 

@@ -109,7 +109,7 @@ class LedgerAccess:
         self.ledger: LedgerId = metadata.ledger
         digest = metadata.digest_type or digest_type
         if digest is None:
-            raise InvalidArgument(f"no digest type is known of ledger {metadata.ledger}")
+            raise InvalidArgument(f"ledger {metadata.ledger}: the digest type is unknown; pass it")
         self.coder = Coder(digest, password)
         self.key = master_key(password)
         self._password = password
@@ -261,4 +261,4 @@ class LedgerAccess:
 def check_record_size(size: int, limit: int) -> None:
     """Raise `InvalidArgument` if a record exceeds the frame limit."""
     if size > limit:
-        raise InvalidArgument(f"record of {size} bytes, a frame takes {limit}")
+        raise InvalidArgument(f"record of {size} bytes exceeds the frame limit of {limit}")

@@ -172,7 +172,7 @@ class RangeReader:
             nonlocal next_entry
             received_bytes = 0
             if not client.batch_reads:
-                raise IllegalOperation(f"{bookie} does not know batch reads")
+                raise IllegalOperation(f"{bookie} does not support batch reads")
             while next_entry < entries.stop and received_bytes < SHARE_BYTES:
                 batch = client.read_entries(
                     self._access.ledger,

@@ -127,7 +127,7 @@ class _Recovery:
         write_quorum, ack_quorum = self.begun.write_quorum_size, self.begun.ack_quorum_size
         if not is_covered(has_answered, write_quorum, ack_quorum):
             raise NotEnoughBookies(
-                f"ledger {self.access.ledger}: too few bookies are fenced: {told(answers)}"
+                f"ledger {self.access.ledger}: too few bookies could be fenced: {told(answers)}"
             )
         self.seen = [entry for answer in answers for entry in answer.value or []]
         return max([segment_start - 1, *(entry.lac for entry in self.seen)])
@@ -171,8 +171,8 @@ class _Recovery:
             if entries or entry_id in window_read.passed_over:  # in the next window it comes first
                 return entries, False
             raise NotEnoughBookies(
-                f"ledger {self.access.ledger}: whether entry {entry_id} was acknowledged is not "
-                f"known: {told(answers)}"
+                f"ledger {self.access.ledger}: cannot determine whether entry {entry_id} was "
+                f"acknowledged: {told(answers)}"
             )
         return entries, False
 
@@ -259,7 +259,7 @@ class _Recovery:
                 return None
             if metadata.segments[last_segment_index:] != self.begun.segments[last_segment_index:]:
                 raise IllegalOperation(
-                    f"ledger {metadata.ledger}: its ensembles changed during the recovery"
+                    f"ledger {metadata.ledger}: its ensembles changed during recovery"
                 )
             # Older segments may have had a lost bookie replaced meanwhile.
             return replace(

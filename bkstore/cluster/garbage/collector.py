@@ -227,7 +227,7 @@ class BackgroundCollector(Closing):
         with self._pass_lock:
             self._check_open()
             started, succeeded, self._store_problem = self._clock(), False, None
-            problem: str | None = "the pass broke down"
+            problem: str | None = "the pass failed unexpectedly"
             try:
                 report = self._collect_garbage(forced)
                 problem, succeeded = self._store_problem, True
@@ -318,7 +318,7 @@ class BackgroundCollector(Closing):
             yield from find_deleted(bookie_ledgers, suspect)
             succeeded = True
         except (BkstoreError, OSError) as error:
-            self._store_problem = f"no ledger is judged: {error}"
+            self._store_problem = f"no ledger can be judged: {error}"
             if not self._closed:
                 LOG.warning("bookie %s: %s", self.bookie.bookie_id, self._store_problem)
         finally:

@@ -94,4 +94,4 @@ class DeletedLedgers:
     def _check_session(self, session: object) -> None:
         """Raise if the session changed: another server may have older data."""
         if self._session() != session:
-            raise MetadataUnavailable("the session with the metadata store expired meanwhile")
+            raise MetadataUnavailable("the session with the metadata store has expired")

@@ -23,7 +23,7 @@ _COUNTER_FIELDS = {
     "DELETED_LEDGER_TOTAL": ("deleted_ledgers", "Ledgers deleted by garbage collection"),
     "RECLAIMED_DELETION_SPACE_BYTES": (
         "reclaimed_by_deletion",
-        "Bytes reclaimed by removing entry logs in which no ledger lived",
+        "Bytes reclaimed by removing entry logs without live ledgers",
     ),
     "RECLAIMED_COMPACTION_SPACE_BYTES": (
         "reclaimed_by_compaction",
@@ -34,7 +34,7 @@ _GAUGE_FIELDS = {
     "ACTIVE_LEDGER_TOTAL": ("active_ledgers", "Ledgers at the end of the last pass"),
     "ACTIVE_ENTRY_LOG_TOTAL": ("logs", "Closed entry logs"),
     "ENTRY_LOG_SPACE_BYTES": ("log_bytes", "Bytes of records in closed entry logs"),
-    "ACTIVE_ENTRY_LOG_SPACE_BYTES": ("live_bytes", "Bytes of records of ledgers that live"),
+    "ACTIVE_ENTRY_LOG_SPACE_BYTES": ("live_bytes", "Bytes of records of live ledgers"),
 }
 _RUNTIME_FIELDS = {
     "THREAD_RUNTIME": ("passes", "Milliseconds of passes of garbage collection"),
@@ -76,7 +76,7 @@ class GarbageMetrics:
             yield GaugeMetricFamily(f"{_UPSTREAM_PREFIX}{name}", help_text, getattr(figures, field))
         for bucket, log_count in enumerate(figures.usage, 1):
             name = f"{_UPSTREAM_PREFIX}entry_log_usage_buckets_le_{bucket * 10}"
-            help_text = f"Entry logs of which {bucket * 10 - 10} to {bucket * 10} % are wanted"
+            help_text = f"Entry logs of which {bucket * 10 - 10} to {bucket * 10} % are live"
             yield GaugeMetricFamily(name, help_text, log_count)
         for name, (field, help_text) in _RUNTIME_FIELDS.items():
             yield _summary(f"{_UPSTREAM_PREFIX}{name}", help_text, getattr(figures, field))
@@ -86,9 +86,9 @@ class GarbageMetrics:
         from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 
         figures = self._collector.figures
-        help_text = "Passes that judged no ledger: the metadata store gave no full answer"
+        help_text = "Passes that judged no ledger because the metadata store did not answer in full"
         yield CounterMetricFamily("bkstore_gc_unjudged", help_text, figures.judgements.failed)
-        help_text = "Records that compactions copied, bytes"
+        help_text = "Bytes of records that compactions copied"
         yield CounterMetricFamily("bkstore_gc_copied_bytes", help_text, figures.moved_bytes)
         help_text = "Whether compactions of a kind are suspended"
         suspended = GaugeMetricFamily("bkstore_gc_suspended", help_text, labels=("kind",))

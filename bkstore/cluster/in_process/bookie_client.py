@@ -122,7 +122,7 @@ class LocalClient:
 
         def read(bookie: Bookie) -> RecordBatch:
             if not self.server.batch_reads:
-                raise IllegalOperation(f"{self.bookie_id} does not know batch reads")
+                raise IllegalOperation(f"{self.bookie_id} does not support batch reads")
             return bookie.read_entries(
                 ledger, start, max_count, max_size, fence=fence, master_key=key
             )
@@ -138,7 +138,7 @@ class LocalClient:
             except NoSuchLedger:
                 explicit = last = None
             if explicit is None and last is None:
-                raise NoSuchEntry(f"nothing tells a LAC of ledger {LedgerId.of(ledger)} here")
+                raise NoSuchEntry(f"no LAC of ledger {LedgerId.of(ledger)} is stored here")
             record = None if last is None else bookie.read_entry(ledger, last)
             return LastConfirmed(explicit, record)
 

@@ -72,7 +72,7 @@ class Cluster(Client, Closing):
         self._sleep = call("sleep", sleep)
         self._servers: dict[str, LocalBookie] = {}
         if not self._storages:
-            raise InvalidArgument("no storage given")
+            raise InvalidArgument("storage is an empty list")
         self._own_clients = self._clients_as("")
         # Seeded, so that a test has the same ensembles each time.
         placement = placement or DefaultPlacement(seed=0)
@@ -189,7 +189,7 @@ class Cluster(Client, Closing):
             name = next(bookie_id for bookie_id in unused_ids if bookie_id not in self._servers)
         text("name", name)
         if name in self._servers or name.startswith(".") or Path(name).name != name:
-            raise InvalidArgument(f"bookie id {name!r} is taken, or is no name of a directory")
+            raise InvalidArgument(f"bookie id {name!r} is taken or is not a valid directory name")
         kind = storage or self._storages[number % len(self._storages)]
         self._servers[name] = self._new_bookie(
             name, self.path / name, lambda bookie_dir: self._open_bookie(name, bookie_dir, kind)

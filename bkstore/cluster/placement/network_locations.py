@@ -23,7 +23,7 @@ def read_places(path: str | os.PathLike[str]) -> dict[str, str]:
     starts with ``#``.
 
     Raises `CorruptionError` (with the offset of the line) if a line is not two words, a location
-    does not begin with a slash, or a bookie is there twice.
+    does not begin with a slash, or a bookie appears twice.
     """
     with readable(path):
         data = read_whole(path, _MAX_FILE_BYTES, text=True)
@@ -40,9 +40,9 @@ def read_places(path: str | os.PathLike[str]) -> dict[str, str]:
         words = words[:comment_index]
         if words:
             if len(words) != 2 or not words[1].startswith("/"):
-                raise CorruptionError(path, offset, "not a line of a bookie and its /location")
+                raise CorruptionError(path, offset, "not a bookie id and its /location")
             if words[0] in locations:
-                raise CorruptionError(path, offset, f"bookie {words[0]} is there twice")
+                raise CorruptionError(path, offset, f"bookie {words[0]} appears twice")
             locations[words[0]] = words[1]
         offset += len(line)
     return locations

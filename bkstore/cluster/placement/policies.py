@@ -110,7 +110,7 @@ class DefaultPlacement:
         indexes, available = list(gaps), sorted(bookies)
         if len(available) < len(indexes):
             raise NotEnoughBookies(
-                f"{len(indexes)} more bookies are needed, {len(available)} can be had"
+                f"{len(indexes)} more bookies are needed, {len(available)} are available"
             )
         best, verdict = ensemble, Adherence.FAIL
         for _ in range(self._attempt_count(len(available))):
@@ -195,7 +195,7 @@ class RackPlacement(DefaultPlacement):
     ) -> tuple[Adherence, str]:
         """Judge one write set; `locations` are those of its bookies, as far as known."""
         if self._enforce and DEFAULT_RACK in locations:
-            return Adherence.FAIL, f"{' '.join(write_set)}: one is in {DEFAULT_RACK}"
+            return Adherence.FAIL, f"{' '.join(write_set)}: a bookie is in {DEFAULT_RACK}"
         return _judge_spread(
             write_set, len(set(locations)), self._min_count, self._desired_count, "racks"
         )
@@ -210,7 +210,7 @@ class RackPlacement(DefaultPlacement):
     def _refuse(self, verdict: Adherence, ensemble: Sequence[str], write_quorum: int) -> None:
         if self._enforce and verdict == Adherence.FAIL:
             raise NotEnoughBookies(
-                f"no ensemble keeps to the policy: {self.judge(ensemble, write_quorum, 1)[1]}"
+                f"no ensemble meets the policy: {self.judge(ensemble, write_quorum, 1)[1]}"
             )
 
 
@@ -240,7 +240,7 @@ class RegionPlacement(RackPlacement):
         super().__init__(places, enforce=enforce, seed=seed)
         for bookie, location in self._locations.items():
             if location.count("/") < 2:
-                raise InvalidArgument(f"{bookie} is at {location!r}, which is no /region/rack")
+                raise InvalidArgument(f"{bookie} is at {location!r}, which is not /region/rack")
         regions = {_region_of(location) for location in self._locations.values()}
         min_regions = whole(1)("min_regions", min_regions)
         desired = max(min_regions, len(regions)) if desired_regions is None else desired_regions
@@ -251,12 +251,12 @@ class RegionPlacement(RackPlacement):
     ) -> tuple[Adherence, str]:
         regions = {_region_of(location) for location in locations}
         if self._enforce and DEFAULT_REGION in regions:
-            return Adherence.FAIL, f"{' '.join(write_set)}: one is in {DEFAULT_REGION}"
+            return Adherence.FAIL, f"{' '.join(write_set)}: a bookie is in {DEFAULT_REGION}"
         verdict = _judge_spread(
             write_set, len(regions), self._min_count, self._desired_count, "regions"
         )
         if verdict[0] == Adherence.MEETS_STRICT and len(set(locations)) < len(locations):
-            return Adherence.MEETS_SOFT, f"{' '.join(write_set)}: two are on one rack"
+            return Adherence.MEETS_SOFT, f"{' '.join(write_set)}: two bookies are on one rack"
         return verdict
 
     def _crowding(self, bookie: str, neighbors: Collection[str]) -> int:
@@ -270,7 +270,7 @@ class RegionPlacement(RackPlacement):
 def _check_places(places: Mapping[str, str]) -> dict[str, str]:
     for bookie, place in instance(Mapping)("places", places).items():
         if not isinstance(place, str) or not place.startswith("/") or "" in place.split("/")[1:]:
-            raise InvalidArgument(f"{bookie} is at {place!r}, which is no path such as /rack-1")
+            raise InvalidArgument(f"{bookie} is at {place!r}, which is not a path like /rack-1")
     return dict(places)
 
 
@@ -285,7 +285,7 @@ def check_sizes(ensemble_size: int, write_quorum: int, ack_quorum: int) -> None:
     if not ack_quorum <= write_quorum <= ensemble_size:
         raise InvalidArgument(
             f"ensemble_size {ensemble_size}, write_quorum {write_quorum}, ack_quorum "
-            f"{ack_quorum}: each is at least the one after it"
+            f"{ack_quorum}: each must be at least the next"
         )
 
 

@@ -51,13 +51,15 @@ def decode_value(key: str, content: bytes) -> Value:
     """Return the value in a file's content; raises `CorruptionError` if it is damaged."""
     head_match = _HEAD_PATTERN.match(content)
     if not head_match:
-        raise CorruptionError(None, 0, "no value file: its first line is another")
+        raise CorruptionError(None, 0, "not a value file: its first line is different")
     if int(head_match[1]) != VERSION:
-        raise UnsupportedLayout(f"value file of format {int(head_match[1])}, known is {VERSION}")
+        raise UnsupportedLayout(
+            f"value file has format {int(head_match[1])}, supported is {VERSION}"
+        )
     version, data = int(head_match[2]), content[head_match.end() :]
     if _value_crc(key, version, data) != int(head_match[3], 16):
         raise CorruptionError(
-            None, head_match.start(3), "checksum of key, version and value differs"
+            None, head_match.start(3), "checksum of key, version and value does not match"
         )
     return Value(data, version, base=head_match.end())
 
@@ -97,7 +99,7 @@ class DirectoryValues:
 
     def _create(self, kind: str) -> None:
         if self.read_only or (self.path.exists() and not self._is_empty()):
-            raise UnsupportedLayout(f"{self.path} is no metadata store: it has no {MARKER}")
+            raise UnsupportedLayout(f"{self.path} is not a metadata store: it has no {MARKER}")
         with writing(self.path):
             self._files.makedirs(self.path)
             text = f"{MARKER}\n{VERSION}\n{kind}\n"
@@ -112,9 +114,11 @@ class DirectoryValues:
         with readable(path):
             lines = read_whole(path, _MAX_MARKER_BYTES).split(b"\n")
         if len(lines) != 4 or lines[0] != MARKER.encode("ascii") or not lines[1].isdigit():
-            raise CorruptionError(path, 0, f"marker does not say {MARKER}, version and layout")
+            raise CorruptionError(path, 0, f"marker does not state {MARKER}, version and layout")
         if lines[1] != b"%d" % VERSION or lines[2].decode("latin-1") not in KINDS:
-            raise UnsupportedLayout(f"{path}: version or layout is not known: {lines[1:3]!r:.80}")
+            raise UnsupportedLayout(
+                f"{path}: version or layout is not supported: {lines[1:3]!r:.80}"
+            )
         return lines[2].decode("ascii")
 
     def where(self, key: str) -> str:

@@ -60,11 +60,11 @@ class DumpValues:
 
     def put(self, key: str, data: bytes, expected: int | None) -> int:
         """Raise `ReadOnlyError`."""
-        raise ReadOnlyError(f"{self.path} is a dump: nothing in it is changed")
+        raise ReadOnlyError(f"{self.path} is a dump and cannot be changed")
 
     def delete(self, key: str, expected: int | None) -> bool:
         """Raise `ReadOnlyError`."""
-        raise ReadOnlyError(f"{self.path} is a dump: nothing in it is changed")
+        raise ReadOnlyError(f"{self.path} is a dump and cannot be changed")
 
     def keys(self, prefix: str) -> list[str]:
         """As `KeyValues.keys`."""
@@ -80,17 +80,17 @@ class DumpStore(KeyValueStore):
     is ``underreplication/ledgers``, and never unavailable bookies. `other_files` lists the files
     that are no ledger's. The folder is walked once, at the start. Raises `UnsupportedLayout` if
     there is no ledger, `InvalidArgument` if there are several trees of ledgers, `CorruptionError`
-    if a ledger is there twice.
+    if a ledger appears twice.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         if not os.path.isdir(path):
-            raise InvalidArgument(f"{os.fspath(path)} is no folder")
+            raise InvalidArgument(f"{os.fspath(path)} is not a directory")
         file_paths = sorted(f"/{file_path}" for file_path in walk(os.fspath(path)))
         parsed_paths = [(file_path, *_parse_file_path(file_path)) for file_path in file_paths]
         tops = {top for _, top, ledger in parsed_paths if ledger is not None}
         if not tops:
-            raise UnsupportedLayout(f"{os.fspath(path)}: no path in it is that of a ledger")
+            raise UnsupportedLayout(f"{os.fspath(path)}: contains no ledger's path")
         if len(tops) > 1:
             tree_roots = ", ".join(sorted(top or "/" for top in tops))
             raise InvalidArgument(f"{os.fspath(path)} holds several trees of ledgers: {tree_roots}")
@@ -100,7 +100,7 @@ class DumpStore(KeyValueStore):
         for file_path, _, ledger in parsed_paths:
             if ledger in self._keys:
                 raise CorruptionError(
-                    f"{os.fspath(path)}{file_path}", None, f"ledger {ledger} is there twice"
+                    f"{os.fspath(path)}{file_path}", None, f"ledger {ledger} appears twice"
                 )
             if ledger is not None:
                 self._keys[ledger] = file_path.removeprefix(top)

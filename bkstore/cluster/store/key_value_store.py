@@ -95,7 +95,7 @@ class KeyValueStore:
         try:
             version = self._values.put(key, encode(metadata, incomplete=True), None)
         except BadVersion:
-            raise LedgerExists(f"ledger {metadata.ledger} exists already") from None
+            raise LedgerExists(f"ledger {metadata.ledger} already exists") from None
         self._notify_watchers(metadata.ledger)
         return version
 
@@ -301,7 +301,7 @@ class KeyValueStore:
     def _parse_number(self, value: Value, key: str) -> int:
         digits = value.data.rpartition(b" ")[2].removesuffix(b"\n")
         if not digits.isdigit() or len(digits) > 20:
-            raise CorruptionError(self._values.where(key), value.base, "value is no number")
+            raise CorruptionError(self._values.where(key), value.base, "value is not a number")
         return int(digits)
 
     def _list_bookies(self, folder: str) -> frozenset[str]:
@@ -327,11 +327,11 @@ class KeyValueStore:
 
 def _bookie_key(folder: str, bookie: str) -> str:
     if not bookie or bookie.lower() == READ_ONLY:
-        raise InvalidArgument(f"{bookie!r} is no bookie id")
+        raise InvalidArgument(f"{bookie!r} is not a bookie id")
     try:
         quoted_id = quote(bookie, safe=":@")
     except UnicodeEncodeError:
-        raise InvalidArgument(f"{bookie!r} is no bookie id") from None
+        raise InvalidArgument(f"{bookie!r} is not a bookie id") from None
     # As file names these would be "." and "..", or a temporary file's.
     return folder + (
         quoted_id.replace(".", "%2E") if quoted_id.endswith((".", ".tmp")) else quoted_id

@@ -11,9 +11,9 @@ from bkstore.errors import BadVersion
 def check_version(key: str, found: int | None, expected: int | None) -> None:
     """Raise `BadVersion` unless the version `found` is `expected`; None = no such key."""
     if found != expected:
-        actual_text = "is not there" if found is None else f"has version {found}"
+        actual_text = "does not exist" if found is None else f"has version {found}"
         expected_text = (
-            "none was to be there" if expected is None else f"version {expected} was meant"
+            "but should not exist" if expected is None else f"version {expected} was expected"
         )
         raise BadVersion(f"{key} {actual_text}, {expected_text}")
 

@@ -76,7 +76,7 @@ def open_store(place: str | os.PathLike[str]) -> MetadataStore:
     if isinstance(path, str):
         return _open_zookeeper(path, make_layout=True)
     if path.is_file():
-        raise InvalidArgument(f"{path} is a file: a store is a directory or a service URI")
+        raise InvalidArgument(f"{path} is a file; a store is a directory or a service URI")
     return DirectoryStore(path)
 
 

@@ -103,7 +103,7 @@ def test_a_link_is_refused(victim: str | None, tmp_path: Path) -> None:
         (tmp_path / "victim").write_text(HEAD if victim == "of an audit" else "precious")
     (tmp_path / "run").symlink_to("victim")
     before = _snapshot(tmp_path)
-    with pytest.raises(InvalidArgument, match="run: is a link: name the file itself"):
+    with pytest.raises(InvalidArgument, match="run: is a link; give the file itself"):
         _run(tmp_path / "run")
 
     assert before == _snapshot(tmp_path)

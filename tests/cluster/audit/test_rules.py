@@ -136,7 +136,7 @@ def test_marks_are_not_judged_without_a_grace_period() -> None:
     report = audit(store, grace_period=None)
 
     assert [] == report.violations
-    assert ["overdue marks, no grace period is given"] == report.not_judged
+    assert ["overdue marks, as no grace period was given"] == report.not_judged
 
 
 def test_a_mark_without_a_time_is_not_judged() -> None:
@@ -145,7 +145,7 @@ def test_a_mark_without_a_time_is_not_judged() -> None:
     store.mark_underreplicated(7, Mark(None))
     report = audit(store)
 
-    assert ([], ["1 mark, it has no time"]) == (report.violations, report.not_judged)
+    assert ([], ["1 mark without a time"]) == (report.violations, report.not_judged)
 
 
 def test_a_mark_that_went_is_none() -> None:

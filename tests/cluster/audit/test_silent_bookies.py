@@ -52,7 +52,7 @@ def test_unregistered_and_nobody_knows() -> None:
     report = audit(store, Down())
 
     assert [("bookie_unavailable", 7)] == categories(report)
-    assert report.violations[0].detail.endswith("; its unavailability is not known")
+    assert report.violations[0].detail.endswith("; it is not listed as unavailable")
 
 
 def test_unregistered_and_known() -> None:

@@ -224,7 +224,7 @@ class TestLifeOfALedger:
         cluster.store.write(replace(found.metadata, digest_type=None, password=None), found.version)
 
         assert b"old" == cluster.open_ledger(0, "CRC32C", b"pw").read_last().payload
-        with pytest.raises(InvalidArgument, match="no digest type is known"):
+        with pytest.raises(InvalidArgument, match="the digest type is unknown"):
             cluster.open_ledger(0, password=b"pw")
 
 
@@ -240,7 +240,7 @@ class TestClosing:
 
         assert ledger.closed
         assert b"x" == ledger.read_last().payload
-        with pytest.raises(IllegalOperation, match="was closed by this handle"):
+        with pytest.raises(IllegalOperation, match="has been closed by this handle"):
             ledger.append(b"y")
         with pytest.raises(IllegalOperation):
             ledger.append_many([b"y"])

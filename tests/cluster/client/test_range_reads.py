@@ -213,7 +213,7 @@ def test_shares_follow_the_sizes(
 def test_a_bookie_without_batches(
     bkstore_cluster: ClusterFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that does not know batch reads, or falls silent over one, is asked for single entries,
+    """One that does not support batch reads, or falls silent over one, is asked for single entries,
     and for batches again after half a minute; `read_batch` is not affected."""
     cluster = bkstore_cluster()
     ledger = cluster.create_ledger(3, 3, 2)

@@ -97,7 +97,7 @@ class TestTheEnd:
             recovery._read_window(range(1, 9))
         text = str(failed.value)
 
-        assert "whether entry 1 was acknowledged is not known" in text
+        assert "cannot determine whether entry 1 was acknowledged" in text
         assert "bookie-2: BookieUnavailable" in text
         assert "bookie-3: NoSuchEntry" in text
         found, ended = recovery._read_window(range(2))  # one bookie that has it is enough

@@ -93,7 +93,7 @@ class TestSeveralAtOnce:
             cluster.store.write(replace(found.metadata, segments=odd), found.version)
 
         slower = _SlowStore(cluster, ledger.ledger, change)
-        with pytest.raises(IllegalOperation, match="changed during the recovery"):
+        with pytest.raises(IllegalOperation, match="changed during recovery"):
             Client(slower, cluster.bookies).open_ledger(0)  # type: ignore[arg-type]
 
     def test_again_after_a_failure_anywhere(self, bkstore_cluster: ClusterFactory) -> None:

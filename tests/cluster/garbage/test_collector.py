@@ -224,8 +224,8 @@ def test_a_store_that_gives_no_answer_judges_no_ledger(
         collector.figures.judgements.succeeded,
         collector.figures.judgements.failed,
     )
-    assert "no ledger is judged: ZooKeeper gave no answer" == collector.problem
-    assert 1 == caplog.text.count("no ledger is judged")
+    assert "no ledger can be judged: ZooKeeper gave no answer" == collector.problem
+    assert 1 == caplog.text.count("no ledger can be judged")
 
     collector.run_pass()
     problem = collector.problem

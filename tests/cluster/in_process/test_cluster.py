@@ -123,7 +123,7 @@ class TestClusterItself:
         nobody = Client(store, {}).open_ledger(0)
 
         assert b"x" == lone.read_last().payload
-        with pytest.raises(BookieUnavailable, match="bookie-2 is not known here"):
+        with pytest.raises(BookieUnavailable, match="bookie-2 is unknown to this client"):
             nobody.read_last()
         with pytest.raises(NotEnoughBookies):
             client.create_ledger(3, 2, 2)

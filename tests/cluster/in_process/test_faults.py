@@ -364,14 +364,14 @@ class TestClientOfABookie:
         bookie.force(8)
 
     def test_old_servers(self, bkstore_cluster: ClusterFactory) -> None:
-        """One that does not know batch reads says so, and still reads one by one."""
+        """One that does not support batch reads says so, and still reads one by one."""
         cluster = bkstore_cluster()
         written(cluster)
         cluster.set_batch_reads("bookie-1", False)
         bookie = cluster.bookies["bookie-1"]
 
         assert (False, True) == (bookie.batch_reads, cluster.bookies["bookie-2"].batch_reads)
-        with pytest.raises(IllegalOperation, match="bookie-1 does not know batch reads"):
+        with pytest.raises(IllegalOperation, match="bookie-1 does not support batch reads"):
             bookie.read_entries(7, 0)
         assert b"entry 3" in bookie.read_entry(7, 3)
 

@@ -133,7 +133,7 @@ def test_replacements() -> None:
 
     assert ("a1", "c1", "b2") == policy.replace(["a1", "b1", "b2"], [1], 2, 2, ["b1", "c1", "a2"])
     assert {"b1", "b2"} == set(policy.replace(["a1", "a2"], [0, 1], 2, 2, ["b1", "b2", "a1"]))
-    with pytest.raises(NotEnoughBookies, match="1 more bookies are needed, 0 can be had"):
+    with pytest.raises(NotEnoughBookies, match="1 more bookies are needed, 0 are available"):
         policy.replace(["a1", "b1"], [1], 2, 2, ["a1", "b1"])
 
 
@@ -159,7 +159,7 @@ def test_both_neighbours_count(policy: Any, seed: int) -> None:
 
 def test_too_few_bookies() -> None:
     """Where there are too few, or none that keep to an enforced policy, there is no ensemble."""
-    with pytest.raises(NotEnoughBookies, match="3 more bookies are needed, 2 can be had"):
+    with pytest.raises(NotEnoughBookies, match="3 more bookies are needed, 2 are available"):
         DefaultPlacement().new_ensemble(3, 2, 2, ["b1", "b2"])
     with pytest.raises(NotEnoughBookies, match=r"a. a.: 1 of 2 racks"):
         RackPlacement(RACKS, enforce=True).new_ensemble(2, 2, 2, ["a1", "a2"])
@@ -181,7 +181,7 @@ def test_sizes_that_contradict_each_other(sizes: tuple[int, int, int]) -> None:
         (lambda: RackPlacement({"b1": "/"}), "'/', which is no path"),
         (lambda: RackPlacement({}, min_racks=0), "min_racks must be"),
         (lambda: RackPlacement({}, min_racks=3, desired_racks=2), "desired_racks must be"),
-        (lambda: RegionPlacement({"b1": "/eu"}), "no /region/rack"),
+        (lambda: RegionPlacement({"b1": "/eu"}), "not /region/rack"),
     ],
 )
 def test_places_that_are_none(make: Any, reason: str) -> None:

@@ -146,9 +146,9 @@ def test_dumps_that_are_refused(tmp_path: Path) -> None:
     data = encode(_ledger(3))
     twice = _dump(tmp_path / "twice", {flat_path(3): data, long_path(3): data})
     trees = _dump(tmp_path / "trees", {f"/a{flat_path(3)}": data, f"/b{flat_path(4)}": data})
-    with pytest.raises(UnsupportedLayout, match="no path in it"):
+    with pytest.raises(UnsupportedLayout, match="contains no ledger's path"):
         open_metadata(tmp_path / "empty")
-    with pytest.raises(CorruptionError, match="ledger 3 is there twice"):
+    with pytest.raises(CorruptionError, match="ledger 3 appears twice"):
         open_metadata(twice)
     with pytest.raises(InvalidArgument, match="several trees of ledgers: /a, /b"):
         open_metadata(trees)

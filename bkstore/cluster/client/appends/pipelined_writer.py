@@ -113,7 +113,7 @@ class PipelinedWriter(LedgerWriter):
             if self.broken is None:
                 self._send_batch()
             if not self._wait_until(lambda: self._is_decided(entry), seconds):
-                raise TimeoutError(f"entry {entry} is under way after {seconds} s")
+                raise TimeoutError(f"entry {entry} is still in progress after {seconds} s")
             if self.confirmed < entry:
                 raise self._lost_entry_error(entry)
 
@@ -125,7 +125,7 @@ class PipelinedWriter(LedgerWriter):
         error_types = (NotEnoughBookies, LedgerFenced, UnauthorizedAccess)
         error_type = type(self.broken) if isinstance(self.broken, error_types) else IllegalOperation
         subject = f"entry {entry} of ledger {self.access.ledger}"
-        return error_type(f"{subject}: this writer ended with {self.broken!r}")
+        return error_type(f"{subject}: this writer failed with {self.broken!r}")
 
     def flush(self) -> int:
         """Wait until all appends are confirmed; see `LedgerHandle.flush`."""
@@ -349,8 +349,8 @@ class PipelinedWriter(LedgerWriter):
             if len(write_set_indexes & first.acks) < ack_quorum
         )
         raise NotEnoughBookies(
-            f"entry {entry} of ledger {self.access.ledger}: {acks} of {ack_quorum} bookies took "
-            f"it: {told(list(self._answers.values()))}"
+            f"entry {entry} of ledger {self.access.ledger}: {acks} of {ack_quorum} bookies "
+            f"have acknowledged it: {told(list(self._answers.values()))}"
         )
 
     @contextmanager

@@ -81,7 +81,8 @@ class QuorumAdd:
         if not has_quorum:
             raise NotEnoughBookies(
                 f"entry {self.entry} of ledger {self.access.ledger}: {len(self.acks)} of "
-                f"{metadata.ack_quorum_size} bookies took it: {told(list(self.answers.values()))}"
+                f"{metadata.ack_quorum_size} bookies have acknowledged it: "
+                f"{told(list(self.answers.values()))}"
             )
 
     def _send(self, indexes: Sequence[int]) -> None:
@@ -200,7 +201,7 @@ def with_ensemble(
     last = metadata.segments[-1]
     if first_entry < last.first_entry:
         raise IllegalOperation(
-            f"ledger {metadata.ledger}: segment {first_entry} before segment {last.first_entry}"
+            f"ledger {metadata.ledger}: segment {first_entry} is before segment {last.first_entry}"
         )
     earlier_segments = (
         metadata.segments[:-1] if first_entry == last.first_entry else metadata.segments

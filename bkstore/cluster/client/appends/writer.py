@@ -167,8 +167,8 @@ class LedgerWriter:
         """
         if self._unsynced:  # a new bookie would not get the unsynced entries of the failed one
             raise NotEnoughBookies(
-                f"ledger {self.access.ledger}: {', '.join(sorted(refused))} failed, and what was "
-                "added without sync cannot change its ensemble"
+                f"ledger {self.access.ledger}: {', '.join(sorted(refused))} failed; with unsynced "
+                "entries the ensemble cannot change"
             )
         current_segment = self.access.metadata.segments[-1]
         new_ensemble = replacement(
@@ -179,7 +179,9 @@ class LedgerWriter:
 
         def change(metadata: LedgerMetadata) -> LedgerMetadata:
             if self._mine(metadata).segments[-1] != current_segment:
-                raise IllegalOperation(f"ledger {metadata.ledger}: another changed its ensemble")
+                raise IllegalOperation(
+                    f"ledger {metadata.ledger}: another client changed its ensemble"
+                )
             return with_ensemble(metadata, self.confirmed + 1, new_ensemble)
 
         self.access.update(change)
@@ -188,7 +190,7 @@ class LedgerWriter:
     def _mine(self, metadata: LedgerMetadata) -> LedgerMetadata:
         """Return the metadata if the ledger is still open; otherwise raises `LedgerFenced`."""
         if metadata.state != "OPEN":
-            raise LedgerFenced(f"ledger {metadata.ledger} is {metadata.state}: not by this writer")
+            raise LedgerFenced(f"ledger {metadata.ledger} is {metadata.state} by another client")
         return metadata
 
     # -- durable, explicit LAC, close
@@ -230,7 +232,7 @@ class LedgerWriter:
             if ack_count < access.metadata.ack_quorum_size:
                 raise NotEnoughBookies(
                     f"ledger {access.ledger}: {ack_count} of {access.metadata.ack_quorum_size} "
-                    f"bookies took the explicit LAC: {told(answers)}"
+                    f"bookies acknowledged the explicit LAC: {told(answers)}"
                 )
             return lac
 
@@ -259,9 +261,9 @@ class LedgerWriter:
         if self._left:
             raise forks.closed(f"the writer of ledger {self.access.ledger}")
         if self.closed:
-            raise IllegalOperation(f"ledger {self.access.ledger} was closed by this handle")
+            raise IllegalOperation(f"ledger {self.access.ledger} has been closed by this handle")
         if self.broken is not None:
-            message = f"ledger {self.access.ledger}: this writer ended with {self.broken!r}"
+            message = f"ledger {self.access.ledger}: this writer failed with {self.broken!r}"
             raise (LedgerFenced if isinstance(self.broken, LedgerFenced) else IllegalOperation)(
                 message
             )

@@ -61,7 +61,7 @@ class Connection:
             self.client.start(timeout)
         except KazooTimeoutError:
             raise MetadataUnavailable(
-                f"no ZooKeeper answers at {self._servers} within {timeout:g} s"
+                f"no ZooKeeper at {self._servers} answered within {timeout:g} s"
             ) from None
         forks.register(self)
 
@@ -144,11 +144,9 @@ class Connection:
     def unavailable(self, path: str, call: str) -> MetadataUnavailable:
         """Return the error for a request without an answer."""
         uncertainty = (
-            "" if call.startswith(("get", "exists", "sync")) else "; it may be done or not"
+            "" if call.startswith(("get", "exists", "sync")) else "; it may have been executed"
         )
-        limit = (
-            f"within {self.timeout:g} s" if self._final_deadline == math.inf else "before the end"
-        )
+        limit = f"within {self.timeout:g} s" if self._final_deadline == math.inf else "in time"
         return MetadataUnavailable(
             f"{path}: ZooKeeper at {self._servers} gave no answer {limit}{uncertainty}"
         )
@@ -193,7 +191,7 @@ class Request:
                 return self._connection.wait(pending, self._until)
             except UNCERTAIN as error:
                 self.repeated = True
-                _log.info("%s %s is asked again: %r", call, self._path, error)
+                _log.info("%s %s is retried: %r", call, self._path, error)
             except KazooTimeoutError:
                 raise self._connection.unavailable(self._path, call) from None
             except FORBIDDEN as error:
@@ -205,4 +203,4 @@ class Request:
 
 def forbidden(path: str) -> UnauthorizedAccess:
     """Return the error for a request that an access control list forbids."""
-    return UnauthorizedAccess(f"{path}: ZooKeeper's access list forbids it")
+    return UnauthorizedAccess(f"{path}: forbidden by ZooKeeper's access control list")

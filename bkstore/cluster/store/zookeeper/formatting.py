@@ -58,10 +58,10 @@ def make_cluster(
             return instance
         for result in results:
             if isinstance(result, NodeExistsError):
-                raise IllegalOperation(f"{root} is there already: nothing was changed")
+                raise IllegalOperation(f"{root} already exists; nothing was changed")
             if isinstance(result, FORBIDDEN):
                 raise forbidden(root)
-        raise IllegalOperation(f"{root} was not made: {results!r:.200}")
+        raise IllegalOperation(f"{root} was not created: {results!r:.200}")
 
 
 def add_layout(nodes: Nodes, manager: Manager) -> Value | None:
@@ -81,7 +81,7 @@ def add_layout(nodes: Nodes, manager: Manager) -> Value | None:
         if _has_ledgers(path) and not tree.is_folder(path) and tree.ledger(path) is None:
             raise UnsupportedLayout(
                 f"{nodes.where('/LAYOUT')} is not there, and {path[1:]} is not of the ledger "
-                f"manager {manager}: name the right one in the service URI"
+                f"manager {manager}; give the right one in the service URI"
             )
     with suppress(BadVersion):  # another client was first
         nodes.create("/LAYOUT", encode_layout(LedgerLayout.of(manager)))

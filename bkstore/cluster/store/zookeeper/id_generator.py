@@ -39,7 +39,7 @@ class IdGenerator:
             if number is not None:
                 return number
             if self._short_only:
-                raise InvalidArgument(f"{self._short_folder}: all short ledger ids are used up")
+                raise InvalidArgument(f"{self._short_folder}: no short ledger ids are left")
             self._nodes.make_folder(self._long_folder)
             self._is_long = True
         return self._next_long()

@@ -84,13 +84,13 @@ class Nodes:
         try:
             return int(request("set", data, expected).version)
         except NoNodeError:
-            raise BadVersion(f"{path} is not there, version {expected} was meant") from None
+            raise BadVersion(f"{path} is not there, version {expected} was expected") from None
         except BadVersionError:
             current = self.get(key) if request.repeated else None
             # If the connection broke after an earlier attempt, that one may have succeeded.
             if current is not None and (current.version, current.data) == (expected + 1, data):
                 return current.version
-            raise BadVersion(f"{path} has another version, {expected} was meant") from None
+            raise BadVersion(f"{path} has another version, expected {expected}") from None
 
     def create(self, key: str, data: bytes, *, unique: bool = True) -> None:
         """Create a node and the folders above it; raises `BadVersion` if it exists.
@@ -106,7 +106,7 @@ class Nodes:
             except NodeExistsError:
                 current = self.get(key) if request.repeated and unique else None
                 if current is None or (current.version, current.data) != (0, data):
-                    raise BadVersion(f"{path} is there already") from None
+                    raise BadVersion(f"{path} already exists") from None
             except NoNodeError:
                 self.make_folder(path.rpartition("/")[0])
                 continue
@@ -122,9 +122,9 @@ class Nodes:
             if not request.repeated:
                 return False
         except BadVersionError:
-            raise BadVersion(f"{path} has another version, {expected} was meant") from None
+            raise BadVersion(f"{path} has another version, expected {expected}") from None
         except NotEmptyError:
-            raise BadVersion(f"{path} has others below it") from None
+            raise BadVersion(f"{path} has child nodes") from None
         self._remove_empty_folders(key)
         return True
 
@@ -195,7 +195,7 @@ class Nodes:
             return
 
     def _no_cluster_error(self) -> UnsupportedLayout:
-        return UnsupportedLayout(f"{self.root} is not there: has the cluster been initialized?")
+        return UnsupportedLayout(f"{self.root} does not exist: has the cluster been initialized?")
 
     def _remove_empty_folders(self, key: str) -> None:
         """Remove empty folders above a key; stops if ZooKeeper does not answer."""
@@ -207,7 +207,7 @@ class Nodes:
             except (NotEmptyError, NoNodeError):
                 return
             except MetadataUnavailable as error:
-                _log.info("an empty folder stays: %s", error)
+                _log.info("an empty folder was not removed: %s", error)
                 return
             folder = folder.rpartition("/")[0]
 
@@ -217,7 +217,7 @@ class Nodes:
         """Return the key's path; raises if the data are too large, or as `check_beside`."""
         if len(data) > VALUE_LIMIT:
             raise InvalidArgument(
-                f"{self.where(key)}: {len(data)} bytes, ZooKeeper takes {VALUE_LIMIT}"
+                f"{self.where(key)}: {len(data)} bytes, ZooKeeper accepts at most {VALUE_LIMIT}"
             )
         path = self.where(key)
         if path.startswith(self.beside) and not self._beside_is_checked:
@@ -235,7 +235,7 @@ class Nodes:
             return
         lines = (data or b"").split(b"\n")
         if lines[:1] != [_MARKER.encode()] or len(lines) != 4:
-            raise CorruptionError(self.beside, 0, f"no folder of scopes: {(data or b'')[:40]!r}")
+            raise CorruptionError(self.beside, 0, f"not a folder of scopes: {(data or b'')[:40]!r}")
         if of_any_cluster:
             return
         if data != self._marker():

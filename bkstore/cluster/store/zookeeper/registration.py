@@ -146,5 +146,5 @@ class Registration:
         except BkstoreError as error:
             self.problem = error
         if self.problem is not None:
-            _log.warning("not registered: %s", self.problem)
+            _log.warning("not registered, retrying: %s", self.problem)
             self._events.call(self._renew, after=_RETRY_SECONDS)

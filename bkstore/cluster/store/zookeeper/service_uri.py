@@ -62,19 +62,21 @@ def parse_service_uri(text: str) -> ServiceUri:
     uri_match = _URI.fullmatch(text)
     scheme = uri_match[1].lower() if uri_match else ""
     if uri_match is None or scheme != "zk":
-        raise InvalidArgument(f"{text!r} is no service URI of ZooKeeper, such as {EXAMPLE}")
+        raise InvalidArgument(f"{text!r} is not a service URI of ZooKeeper, such as {EXAMPLE}")
     manager_name = uri_match[2][1:].lower()
     if manager_name in _UNSUPPORTED_MANAGERS:
         raise UnsupportedLayout(f"{text}: the ledger manager {manager_name} is not supported")
     if manager_name not in _MANAGERS:
         known = ", ".join(manager for manager in _MANAGERS.values() if manager)
-        raise InvalidArgument(f"{text}: there is no ledger manager {manager_name!r}: {known}")
+        raise InvalidArgument(
+            f"{text}: unknown ledger manager {manager_name!r}, known are: {known}"
+        )
     servers = tuple(_parse_server(text, word) for word in uri_match[3].split(";"))
     if not _ROOT.fullmatch(uri_match[4]):
         reason = (
-            f"{uri_match[4]!r} is no ledgers root"
+            f"{uri_match[4]!r} is not a ledgers root"
             if uri_match[4]
-            else "the ledgers root is missing"
+            else "it lacks the ledgers root"
         )
         raise InvalidArgument(f"{text}: {reason}, such as /ledgers")
     return ServiceUri(_MANAGERS[manager_name], servers, uri_match[4])
@@ -86,6 +88,6 @@ def _parse_server(text: str, word: str) -> str:
         _DEFAULT_PORT if server_match is None or server_match[2] is None else int(server_match[2])
     )
     if server_match is None or not 0 < port <= 0xFFFF:
-        hint = ": servers have ; between them" if "," in word else ""
-        raise InvalidArgument(f"{text}: {word!r} is no host:port{hint}")
+        hint = ": separate servers by ;" if "," in word else ""
+        raise InvalidArgument(f"{text}: {word!r} is not host:port{hint}")
     return f"{server_match[1]}:{port}"

@@ -153,7 +153,7 @@ class ZooKeeperStore(KeyValueStore):
         layout_path = self._nodes.where("/LAYOUT")
         if value is None:
             raise UnsupportedLayout(
-                f"{layout_path} is not there: has the cluster been initialized?"
+                f"{layout_path} does not exist: has the cluster been initialized?"
             )
         try:
             layout = decode_layout(value.data)
@@ -220,7 +220,7 @@ class ZooKeeperStore(KeyValueStore):
         try:
             self._nodes.create(key, data, unique=metadata.version >= NEWEST_VERSION)
         except BadVersion:
-            raise LedgerExists(f"ledger {metadata.ledger} exists already") from None
+            raise LedgerExists(f"ledger {metadata.ledger} already exists") from None
         self._notify_watchers(metadata.ledger)
         return 0
 
@@ -299,7 +299,7 @@ class ZooKeeperStore(KeyValueStore):
         """
         current = self._registrations.get(check_bookie_id(bookie))
         if current is not None and not current.closed:
-            raise IllegalOperation(f"bookie {bookie} is registered through this store already")
+            raise IllegalOperation(f"bookie {bookie} is already registered through this store")
         registration = Registration(self._nodes, self._events, bookie, info, read_only)
         self._registrations[bookie] = registration
         return registration

@@ -180,7 +180,7 @@ class Underreplication:
     def _check_held(self, lock: Lock) -> None:
         path = self._nodes.where(lock_path(lock.ledger))
         if not self._is_own_node(path) or lock.session != self._nodes.connection.session:
-            raise IllegalOperation(f"{path}: the lock went with its session")
+            raise IllegalOperation(f"{path}: the lock was lost with its session")
 
     def holder(self, ledger: int | LedgerId) -> str | None:
         """Return the host name of the worker that has locked a ledger; None if none has."""
@@ -209,7 +209,9 @@ class Underreplication:
             except BadVersion:
                 layout = self._nodes.get(key)
         if layout is not None and layout.data != BASIC_LAYOUT:
-            raise UnsupportedLayout(f"{self._nodes.where(key)}: {layout.data[:60]!r} is not known")
+            raise UnsupportedLayout(
+                f"{self._nodes.where(key)}: unsupported layout {layout.data[:60]!r}"
+            )
         self._prepared = True
 
     @property
@@ -303,7 +305,7 @@ class Underreplication:
         """
         won = self._has_won(vote)
         if won is None:
-            raise IllegalOperation(f"{vote.path}: the vote is gone")
+            raise IllegalOperation(f"{vote.path}: the vote has disappeared")
         return won
 
     def _has_won(self, vote: Vote) -> bool | None:

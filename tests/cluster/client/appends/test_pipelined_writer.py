@@ -299,7 +299,7 @@ def test_refusals(bkstore_cluster: ClusterFactory, workers: Workers) -> None:
     assert 0 == ledger.append(b"still fine")
     ledger.close()
     for append in (ledger.append, lambda data: ledger.append_many([data])):
-        with pytest.raises(IllegalOperation, match="was closed by this handle"):
+        with pytest.raises(IllegalOperation, match="has been closed by this handle"):
             append(b"x")
 
 

@@ -146,7 +146,7 @@ def test_one_cluster_is_made(zookeeper: ZooKeeperServer) -> None:
         assert [store.instance_id()] == made
 
     assert 2 == len(refused)
-    assert all("is there already: nothing was changed" in text for text in refused)
+    assert all("already exists; nothing was changed" in text for text in refused)
 
 
 # -- bookies
@@ -238,7 +238,7 @@ def test_expired_session(stores: tuple[ZooKeeperStore, ZooKeeperStore]) -> None:
     _until(lambda: one._connection.session not in (None, session))
     assert frozenset({"b2"}) == other.read_only_bookies()
     assert writable.problem is None
-    with pytest.raises(IllegalOperation, match="the lock went with its session"):
+    with pytest.raises(IllegalOperation, match="the lock was lost with its session"):
         one.underreplication.done(lock)
     assert [LedgerId.of(7)] == list(other.underreplicated())
     taken = other.underreplication.take()

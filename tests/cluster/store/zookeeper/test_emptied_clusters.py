@@ -81,7 +81,7 @@ def test_what_is_nobodys(zookeeper: ZooKeeperServer) -> None:
         store.create(metadata_of(7))
         raw.create(f"{root}/other", b"")
         raw.create(f"{root}-scopes", b"somebody's")
-        with pytest.raises(CorruptionError, match="no folder of scopes"):
+        with pytest.raises(CorruptionError, match="not a folder of scopes"):
             ZooKeeperStore.format(uri, force=True)
         assert [LedgerId.of(7)] == store.ledgers(0)
         raw.delete(f"{root}-scopes")

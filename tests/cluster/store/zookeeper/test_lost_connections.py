@@ -215,7 +215,7 @@ def test_no_answer(proxy: Proxy, uri: str) -> None:
         store.create(metadata_of(1))
         proxy.close()
         proxy.lose_request(CREATE)
-        with pytest.raises(MetadataUnavailable, match=r"within 0.6 s; it may be done or not"):
+        with pytest.raises(MetadataUnavailable, match=r"within 0.6 s; it may have been executed"):
             store.create(metadata_of(7))
         with pytest.raises(MetadataUnavailable, match=r"gave no answer within 0.6 s$"):
             store.read(1)
@@ -266,7 +266,7 @@ def test_vote_that_is_gone(store: ZooKeeperStore, other: ZooKeeperStore) -> None
     late = other.underreplication.vote("b2")
 
     assert other.underreplication.elected(late)
-    with pytest.raises(IllegalOperation, match="the vote is gone"):
+    with pytest.raises(IllegalOperation, match="the vote has disappeared"):
         store.underreplication.elected(vote)
 
 

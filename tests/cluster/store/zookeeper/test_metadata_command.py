@@ -156,9 +156,12 @@ def test_other_commands_take_uris(
 @pytest.mark.parametrize(
     ("uri", "reason"),
     [
-        ("etcd://a/b", "no service URI of ZooKeeper, such as zk+hierarchical://host:2181/ledgers"),
+        (
+            "etcd://a/b",
+            "not a service URI of ZooKeeper, such as zk+hierarchical://host:2181/ledgers",
+        ),
         ("zk+tree://a/ledgers", "there is no ledger manager 'tree'"),
-        ("zk://a,b/ledgers", "servers have ; between them"),
+        ("zk://a,b/ledgers", "separate servers by ;"),
     ],
 )
 def test_wrong_uris(capsys: pytest.CaptureFixture[str], uri: str, reason: str) -> None:
@@ -180,7 +183,7 @@ def test_no_cluster(zookeeper: ZooKeeperServer, capsys: pytest.CaptureFixture[st
     ZooKeeperStore.format(uri := new_uri(zookeeper, "flat")).close()
     wrong = uri.replace("+flat", "+hierarchical")
     for place, reason in (
-        (new_uri(zookeeper), "LAYOUT is not there: has the cluster been initialized?"),
+        (new_uri(zookeeper), "LAYOUT does not exist: has the cluster been initialized?"),
         (wrong, "LAYOUT says flat, the service URI says hierarchical"),
     ):
         assert 2 == main(["metadata", "list", place])

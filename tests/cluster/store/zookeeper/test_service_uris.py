@@ -39,17 +39,17 @@ def test_parts(text: str, manager: str | None, servers: tuple[str, ...], root: s
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("etcd://a:2379/ledgers", "no service URI of ZooKeeper"),
-        ("zk:/a/ledgers", "no service URI of ZooKeeper"),
+        ("etcd://a:2379/ledgers", "not a service URI of ZooKeeper"),
+        ("zk:/a/ledgers", "not a service URI of ZooKeeper"),
         ("zk+tree://a/ledgers", "no ledger manager 'tree': flat, hierarchical, longhierarchical"),
-        ("zk://a:1,b:2/ledgers", "servers have ; between them"),
-        ("zk://a:0/ledgers", "'a:0' is no host:port"),
-        ("zk://a:70000/ledgers", "no host:port"),
-        ("zk:///ledgers", "'' is no host:port"),
-        ("zk://a:2181", "the ledgers root is missing"),
-        ("zk://a:2181/", "'/' is no ledgers root"),
-        ("zk://a:2181/x/", "'/x/' is no ledgers root"),
-        ("zk://a:2181/x/../y", "no ledgers root"),
+        ("zk://a:1,b:2/ledgers", "separate servers by ;"),
+        ("zk://a:0/ledgers", "'a:0' is not host:port"),
+        ("zk://a:70000/ledgers", "not host:port"),
+        ("zk:///ledgers", "'' is not host:port"),
+        ("zk://a:2181", "it lacks the ledgers root"),
+        ("zk://a:2181/", "'/' is not a ledgers root"),
+        ("zk://a:2181/x/", "'/x/' is not a ledgers root"),
+        ("zk://a:2181/x/../y", "not a ledgers root"),
     ],
 )
 def test_wrong_uris(text: str, reason: str) -> None:
@@ -82,7 +82,7 @@ def test_paths_and_file_uris(tmp_path: Path) -> None:
         assert isinstance(open_metadata(place), MemoryStore)
     with pytest.raises(InvalidArgument, match="is a file"):
         open_store(file)
-    with pytest.raises(InvalidArgument, match="no service URI of ZooKeeper"):
+    with pytest.raises(InvalidArgument, match="not a service URI of ZooKeeper"):
         open_metadata("etcd://a/b")
     with pytest.raises(BkstoreError):
         open_metadata("zk:/a/b")
