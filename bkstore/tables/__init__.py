@@ -6,10 +6,9 @@ convert to Arrow, which pandas, Polars, DuckDB and Spark read through `__arrow_c
 entry numbers are int64; ids above 2^63-1 appear in two's complement, and the column
 `qualified_name` has the id as text.
 
-`table` has `Table` and its schema: read it first. `columns` describes every column once, for
-schemas, screens and pages. `dump` declares the tables of a dump (entries, groups, ledgers, entry
-logs), `analyses` those of audits and analyses (violations, holes, health), `usage` those of disk
-usage, `commands` those of other commands; `safe_text` escapes text from outside for display.
+`table` has `Table` and its schema: read it first. `columns` describes every column once. `dump`
+declares the tables of a dump, `analyses` those of audits and analyses, `usage` those of disk usage,
+`commands` those of other commands; `safe_text` escapes text from outside for display.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Every column of bkstore's tables, described once; a schema refers to columns by name.
 
-A name means the same in every table. A description has what a screen and a page need to show the
-column: its kind, its heading, the form of its values, and the value for which it can be hidden.
+A name means the same in every table. A description has what a screen or a page needs to show it.
 """
 
 from __future__ import annotations
@@ -18,9 +17,8 @@ class Description(NamedTuple):
     """The description of a column, the same in every table.
 
     `form` is how a page formats its values: text, long (text that wraps), number, entry (an id),
-    size (bytes), share, decimal, flag, or a special form. `label` is its heading there; if empty,
-    the heading is the name in words. A screen hides the column while every row has null or the
-    `idle` value.
+    size (bytes), share, decimal, flag, or a special form. `label` is its heading there, if not its
+    name in words. A screen hides the column while every row has null or the `idle` value.
     """
 
     kind: Kind
@@ -288,6 +286,5 @@ def schema(
 
 
 def _parse_column(word: str) -> Column:
-    """Return the column that a word such as ``name?`` or ``name:kind`` declares."""
     name, _, kind = word.removesuffix("?").partition(":")
     return Column(name, cast(Kind, kind) if kind else COLUMNS[name].kind, word.endswith("?"))

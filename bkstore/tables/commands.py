@@ -14,9 +14,8 @@ LEDGER_LIST = schema(
     quiet="explicit_lac explicit_lac_entry master_key",
     drop="first_entry limbo last_entry explicit_lac_entry fenced entries",
 )
-"""One row per ledger (`bkstore ledgers`): a dump's columns, and the entry id of the explicit LAC.
-
-`explicit_lac_entry` is null without an explicit LAC or if its bytes cannot be decoded."""
+"""One row per ledger (`bkstore ledgers`). `explicit_lac_entry` is null without an explicit LAC or
+if its bytes cannot be decoded."""
 
 LOCATIONS = schema(
     "locations",
@@ -31,11 +30,8 @@ AVAILABILITY = schema(
     cut="bytes",
     record=True,
 )
-"""One row: which entries of a ledger the bookie has (`bkstore availability`).
-
-`ranges` and `missing` are null above 10,000 ranges; all `missing` columns are null without
---missing-from.
-"""
+"""One row: which entries of a ledger the bookie has (`bkstore availability`). `ranges` and
+`missing` are null above 10,000 ranges; all `missing` columns are null without --missing-from."""
 
 JOURNAL_RECORDS = schema(
     "journal_records",
@@ -47,12 +43,9 @@ JOURNAL_RECORDS = schema(
     drop="bytes lac explicit_lac_entry entry_id offset",
     cut="payload",
 )
-"""One row per journal record (`bkstore readjournal`).
-
-`file` is a name in journal directory number `journal_dir`, `version` the file's version. `offset`
-is that of the length field, `bytes` the record's size without it. `payload` is null unless asked
-for; it begins after the header, with the digest.
-"""
+"""One row per journal record (`bkstore readjournal`). `file` is a name in journal directory number
+`journal_dir`, `version` its version. `offset` is that of the length field, `bytes` the record's
+size without it. `payload` is null unless asked for; it begins after the header, with the digest."""
 
 LAST_MARKS = schema(
     "last_marks",
@@ -70,10 +63,8 @@ ENTRY_RECORDS = schema(
     drop="length position log_id bytes lac",
     cut="payload",
 )
-"""One row per entry as it is stored (`bkstore readledger`).
-
-Without a digest type, `digest_ok` is null and `payload` begins with the digest.
-"""
+"""One row per entry as it is stored (`bkstore readledger`). Without a digest type, `digest_ok` is
+null and `payload` begins with the digest."""
 
 LOG_RECORDS = schema(
     "log_records",
@@ -83,12 +74,9 @@ LOG_RECORDS = schema(
     drop="length lac bytes log_id",
     cut="payload",
 )
-"""One row per record of an entry log (`bkstore readlog`).
-
-`file` is a name in ledger directory number `dir_index`. `offset` is that of the size field,
-`position` that of the record, as in locations. `payload` is null unless asked for; it begins after
-the header, with the digest.
-"""
+"""One row per record of an entry log (`bkstore readlog`). `file` is a name in ledger directory
+number `dir_index`. `offset` is that of the size field, `position` that of the record, as in
+locations. `payload` is null unless asked for; it begins after the header, with the digest."""
 
 LOG_ENTRIES = schema(
     "log_entries",
@@ -96,9 +84,7 @@ LOG_ENTRIES = schema(
     show="dir_index log_id file entries first_entry last_entry",
 )
 """One row per entry log that holds entries of a ledger (`bkstore where`), or per run of entries.
-
-`file` is a name in ledger directory number `dir_index`.
-"""
+`file` is a name in ledger directory number `dir_index`."""
 
 LOG_METADATA = schema(
     "log_metadata",
@@ -107,10 +93,8 @@ LOG_METADATA = schema(
     drop="source usage",
 )
 """One row per ledger of an entry log (`bkstore readlogmetadata`); a log without any has one row.
-
-`source` is "map" (the log's ledgers map), "scan" (its records) or "cache" (what garbage
-collection keeps in `metadata-cache`). The totals are the log's, `bytes` the ledger's.
-"""
+`source` is "map" (the log's ledgers map), "scan" (its records) or "cache" (what garbage collection
+keeps in `metadata-cache`). The totals are the log's, `bytes` the ledger's."""
 
 BOOKIE_FILES = schema(
     "bookie_files",
@@ -152,11 +136,9 @@ CHECK_COVERAGE = schema(
     hide="file header_bytes record_bytes map_bytes padding_bytes unaccounted garbage_bytes",
     quiet="others unjudged digests",
 )
-"""One row per entry log (`bkstore check --coverage`).
-
-The bytes by purpose add up to `bytes`. `rows` index rows point into the log; its
-`records` are `indexed`, `copies`, `unindexed`, `garbage`, `others` or `unjudged`.
-"""
+"""One row per entry log (`bkstore check --coverage`). The bytes by purpose add up to `bytes`.
+`rows` index rows point into the log; its `records` are `indexed`, `copies`, `unindexed`, `garbage`,
+`others` or `unjudged`."""
 
 DIFFERENCES = schema(
     "differences",
@@ -167,13 +149,11 @@ DIFFERENCES = schema(
     drop="last_entry first_entry",
     cut="ranges b a",
 )
-"""One row per difference (`bkstore diff`).
-
-`kind` is "ledger" (only the side `only_in`, "a" or "b", has it), "entries" (only that side has
-these), or the part of the state that differs: "fenced", "limbo", "explicit_lac", "master_key".
-`a` and `b` have the value of each side, except for master keys. `ranges` are null above 10,000;
-`groups` hold the same entries, as (first, last, size, period).
-"""
+"""One row per difference (`bkstore diff`). `kind` is "ledger" (only the side `only_in`, "a" or "b",
+has it), "entries" (only that side has these), or the part of the state that differs: "fenced",
+"limbo", "explicit_lac", "master_key". `a` and `b` have the value of each side, except for master
+keys. `ranges` are null above 10,000; `groups` hold the same entries, as (first, last, size,
+period)."""
 
 REWRITES = schema(
     "rewrites",
@@ -182,11 +162,9 @@ REWRITES = schema(
     hide="source",
     record=True,
 )
-"""One row: the result of a rewrite (`bkstore convert`, `bkstore rebuild-index`).
-
-`left_out` counts index rows of ledgers unknown to the index (convert), or ledgers in the logs that
-are unknown to the bookie (rebuild-index).
-"""
+"""One row: the result of a rewrite (`bkstore convert`, `bkstore rebuild-index`). `left_out` counts
+index rows of ledgers unknown to the index (convert), or unknown ledgers in the logs
+(rebuild-index)."""
 
 LOSSES = schema(
     "losses",
@@ -196,20 +174,16 @@ LOSSES = schema(
     drop="last_entry",
     cut="detail file",
 )
-"""One row per loss (`bkstore salvage`).
-
-kind "bytes": `bytes` of `file` from `offset` on cannot be read. kind "entries": entries of a
-ledger that the old index had and no log has; `file` and `offset` are the location of the first.
-"""
+"""One row per loss (`bkstore salvage`). kind "bytes": `bytes` of `file` from `offset` on cannot be
+read. kind "entries": entries of a ledger that the old index had and no log has; `file` and `offset`
+are the location of the first."""
 
 ANSWERS = schema(
     "answers",
     "kind object_id start end",
 )
-"""One row per object of an answer (`bkstore streams lookup`), in the order of offsets.
-
-`kind` is "SSO" (stream set object) or "SO" (stream object); the range is half open.
-"""
+"""One row per object of an answer (`bkstore streams lookup`), in the order of offsets. `kind` is
+"SSO" (stream set object) or "SO" (stream object); the range is half open."""
 
 LOOKUPS = schema(
     "lookups",
@@ -221,9 +195,7 @@ LOOKUPS = schema(
     cut="answer",
 )
 """One row per lookup and strategy (`bkstore streams compare`), and one per strategy with the sums.
-
-`query` is null in a row of sums, `agrees` if there was nothing to compare with.
-"""
+`query` is null in a row of sums, `agrees` if there was nothing to compare with."""
 
 METADATA_LEDGERS = schema(
     "metadata_ledgers",
@@ -231,11 +203,9 @@ METADATA_LEDGERS = schema(
     " last_entry_id? length? digest_type? segments ctime? underreplicated? metadata_format_version"
     " version",
 )
-"""One row per ledger in the metadata store (`bkstore metadata list`).
-
-`last_entry_id` and `length` are null for a ledger that is not closed, `ctime` if it is unknown,
-and `underreplicated` if the store has no such marks. `version` is the store's.
-"""
+"""One row per ledger in the metadata store (`bkstore metadata list`). `last_entry_id` and `length`
+are null for a ledger that is not closed, `ctime` if it is unknown, and `underreplicated` if the
+store has no such marks. `version` is the store's."""
 
 METADATA_SEGMENTS = schema(
     "metadata_segments",
@@ -250,8 +220,6 @@ ENSEMBLE_BOOKIES = schema(
     once="uri storage",
     drop="directory log",
 )
-"""One row per bookie of an ensemble (`bkstore ensemble status`); `uri` is the ensemble's.
-
-`state` is the state in ZooKeeper: writable, read-only, unregistered; null if ZooKeeper could not
-be asked. `pid` is null if no process of the ensemble runs it, `address` before its first start.
-"""
+"""One row per bookie of an ensemble (`bkstore ensemble status`); `uri` is the ensemble's. `state`
+is the state in ZooKeeper: writable, read-only, unregistered; null if ZooKeeper could not be asked.
+`pid` is null if no process of the ensemble runs it, `address` before its first start."""

@@ -1,8 +1,7 @@
 """Escapes text from outside for display or storage: control and undecodable characters.
 
-Ids, paths and error messages can contain arbitrary characters. On a terminal a control character
-moves the cursor, a bidirectional override reverses a name, and a lone surrogate (which stands for
-an undecodable byte of a file name) cannot be written at all.
+On a terminal a control character moves the cursor, a bidirectional override reverses a name, and a
+lone surrogate (for an undecodable byte of a file name) cannot be written at all.
 """
 
 from __future__ import annotations
@@ -11,9 +10,8 @@ from __future__ import annotations
 def shown(text: str) -> str:
     r"""Return a text as one line in which every character is visible.
 
-    Characters that Python calls unprintable (controls, formats such as bidirectional overrides,
-    line separators, surrogates, spaces other than the space) are escaped as `repr` does; a
-    backslash is not.
+    Characters that Python calls unprintable (controls, bidirectional overrides, line separators,
+    surrogates, spaces other than the space) are escaped as `repr` does; a backslash is not.
 
     >>> print(shown("b1\x1b[2J\n\u202etxt.exe"))
     b1\x1b[2J\n\u202etxt.exe

@@ -2,8 +2,7 @@
 
 `stream_image` has `StreamImage`: read it first. It consists of `streams_and_nodes` and of
 `object_ranges`, the contents of stream set objects. `json_form` reads and writes it, `events`
-derive the next image from it, `checks` validates it. `compaction` joins stream set objects by
-`folding` their slices.
+derive the next one, `checks` validates it. `compaction` joins objects by `folding` their slices.
 """
 
 __all__ = [

@@ -11,10 +11,7 @@ from bkstore.streams.image.streams_and_nodes import ImageParts, Node
 
 
 def check_slices(parts: ImageParts) -> None:
-    """Check that slices of a stream are disjoint and ascend with the order ids of each node.
-
-    O(n log n) of all slices. Raises `InvalidArgument`, naming stream and objects.
-    """
+    """Raise `InvalidArgument` unless slices are disjoint and ascend with order ids. O(n log n)."""
     slices = []
     for node in parts.nodes.values():
         node_slices = [

@@ -1,11 +1,9 @@
 """Compaction by count: neighboring stream set objects of a node become one.
 
-The cost of a cold search grows with the length of a node's list, so the number of objects is
-bounded. Compaction must not change any answer: slices are joined only where the node itself owns
-both sides of the joint, so that neither a hole nor another node's offsets become covered.
-
-The rules come from AutoMQ/automq#2731, which asks for a trigger by count without naming a number;
-the limits of one compaction are those of AutoMQ's `CompactionManager`.
+A cold search costs more the longer a node's list is, so the number of objects is bounded. No answer
+may change: slices are joined only where the node itself owns both sides of the joint, so that
+neither a hole nor another node's offsets become covered. The rules are AutoMQ/automq#2731's, which
+names no number; the limits of one compaction are those of AutoMQ's `CompactionManager`.
 """
 
 from __future__ import annotations
@@ -48,11 +46,10 @@ def plan_compactions(
 ) -> list[CompactionPlan]:
     """Return the compactions that bring nodes, or the cluster, below their limit of objects.
 
-    Uses only the number of objects and loads none. A list that is too long is split into groups of
-    neighbors of about equal size, so that no object is rewritten again and again. `target` is the
-    share of the limit to shrink to, which leaves room before the next compaction. For the cluster's
-    limit, the longest lists are shortened first. Groups have up to `max_objects`, so a very long
-    list takes several rounds. Raises `InvalidArgument`. O(objects).
+    Loads no objects. A list that is too long is split into groups of neighbors of about equal size,
+    so that no object is rewritten again and again. `target` is the share of the limit to shrink to.
+    For the cluster's limit, the longest lists come first. Groups have up to `max_objects`, so a
+    very long list takes several rounds. Raises `InvalidArgument`. O(objects).
     """
     instance(StreamImage)("image", image)
     for name, limit in (("per_node", per_node), ("per_cluster", per_cluster)):
@@ -105,15 +102,14 @@ def compact_event(
     """Return the "compact" event of a plan for `StreamImage.apply`, None if nothing can be joined.
 
     `held` has the ranges of the plan's objects. The new object takes the smallest order id. A
-    stream whose slices do not join (because of a hole, a stream object or another node's slice) is
-    not folded: each contiguous piece becomes a stream object. Slices before a stream's start, which
-    are unreadable, are dropped. Lookups cover the same offsets before and after.
+    stream whose slices do not join (because of a hole, a stream object or another node's slice)
+    becomes stream objects, one per contiguous piece. Unreadable slices before a stream's start are
+    dropped. Lookups cover the same offsets before and after.
 
-    An object takes up to `max_streams` streams. Stream objects are found no matter who owns their
-    offsets, so a piece that this node does not own throughout must stay in its object. The event
-    therefore takes the first run of the plan's objects that can be joined and leaves the rest for
-    another round. Raises `InvalidArgument` for an outdated plan and for objects that are not in
-    `held`. O(n log n) of the slices.
+    A new object takes up to `max_streams` streams, and all pieces that this node does not own
+    throughout: stream objects are found no matter who owns their offsets. The event therefore takes
+    the first run of the plan's objects that can be joined and leaves the rest for another round.
+    Raises `InvalidArgument` for an outdated plan and for objects not in `held`. O(n log n).
     """
     ids = plan.object_ids
     _check_plan(image, plan, held)
@@ -164,7 +160,6 @@ def _make_event(
     folded: Fold,
     new_id: Callable[[], int],
 ) -> dict[str, Any]:
-    """Return the event: one new object, and stream objects for the pieces of other streams."""
     rows = np.stack((folded.streams, folded.starts, folded.ends), axis=1)
     set_object_rows, stream_object_rows = (
         rows[folded.single].tolist(),

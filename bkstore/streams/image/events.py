@@ -30,10 +30,7 @@ _AddedRanges = list[tuple[int, ObjectRanges]]
 
 
 def apply_event(parts: ImageParts, event: Mapping[str, Any], check: bool = True) -> ImageParts:
-    """Return the parts of the next image, or `parts` itself if nothing changes.
-
-    Raises `InvalidArgument` for an unknown or impossible event.
-    """
+    """Return the parts after the event, or `parts` itself; raises `InvalidArgument`."""
     op = event.get("op") if isinstance(event, Mapping) else None
     if op == "query":
         return parts
@@ -50,7 +47,6 @@ def apply_event(parts: ImageParts, event: Mapping[str, Any], check: bool = True)
 
 
 def _set_end_offsets(parts: ImageParts, event: Mapping[str, Any]) -> ImageParts:
-    """Return the parts with the end offsets that the event sets."""
     end_offsets = event.get("end_offsets", {})
     if not isinstance(end_offsets, Mapping):
         raise InvalidArgument("end_offsets must be an object")
@@ -207,7 +203,6 @@ def _move(parts: ImageParts, event: Mapping[str, Any]) -> tuple[ImageParts, _Add
 
 
 def _check_added(parts: ImageParts, added: _AddedRanges) -> None:
-    """Check the slices of new objects against all other slices of the same streams."""
     streams = np.unique(np.concatenate([ranges.streams for _, ranges in added]))
     new_ids, slices = {object_id for object_id, _ in added}, []
     for node in parts.nodes.values():

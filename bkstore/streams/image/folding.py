@@ -21,9 +21,8 @@ BoolArray = npt.NDArray[np.bool_]
 class Fold:
     """The slices of neighbors joined to pieces: `streams`, `starts`, `ends`, sorted in that order.
 
-    Slices before a stream's start, which are unreadable, are dropped. `single` is true for a piece
-    that is the only one of its stream. `usable` is the number of objects, counted from the first,
-    that may become one.
+    Unreadable slices before a stream's start are dropped. `single` is true for the only piece of a
+    stream. `usable` is the number of objects, counted from the first, that may become one.
     """
 
     def __init__(self, image: StreamImage, node_id: int, objects: list[ObjectRanges]) -> None:
@@ -85,10 +84,7 @@ class Fold:
         return not (len(ranges) == 1 and ranges[0][2:] == (0, ranges[0].end, self._node_id))
 
     def _count_usable(self, object_indexes: Int64Array, count: int) -> int:
-        """Return the index of the first object with a piece that can neither join nor move out.
-
-        `object_indexes` has the object index of each piece. Returns `count` if there is none.
-        """
+        """Return the index of the first object with a piece that can neither join nor move out."""
         fixed = ~self.single & self._is_shared_per_row(self.streams)
         for row in np.flatnonzero(fixed).tolist():
             stream = self._stream(self.streams[row])

@@ -140,10 +140,7 @@ def _check_unique(known: Mapping[int, object], key: int, noun: str) -> None:
 
 
 def parts_to_json(parts: ImageParts) -> dict[str, Any]:
-    """Return the JSON object that `parts_from_json` reads.
-
-    Raises `InvalidArgument` if the object table lacks an object of a node.
-    """
+    """Return the JSON object; raises `InvalidArgument` if the table lacks an object of a node."""
     return {
         "streams": [
             {

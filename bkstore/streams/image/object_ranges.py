@@ -29,11 +29,10 @@ class ObjectRanges:
 
     @classmethod
     def of(cls, ranges: Iterable[Iterable[int]]) -> ObjectRanges:
-        """Return the ranges of (stream, start, end) triples.
+        """Return the ranges of (stream, start, end) triples; empty triples are dropped.
 
-        Several triples of one stream become one from the first start to the last end, as upstream
-        folds the blocks of an index block; empty triples are dropped. Raises `InvalidArgument` for
-        negative numbers, start > end, and overlaps. O(n log n).
+        Triples of one stream become one from the first start to the last end, as upstream folds
+        index blocks. Raises `InvalidArgument` for negative numbers, start > end, or overlaps.
         """
         rows = _checked_rows(list(ranges))
         rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
@@ -83,10 +82,7 @@ def _format_slice(row: Any) -> str:
 
 
 def _checked_rows(ranges: list[Iterable[int]]) -> Int64Array:
-    """Return int64[n, 3] of the ranges that are not empty.
-
-    Raises `InvalidArgument` for the first invalid one.
-    """
+    """Return int64[n, 3] of the ranges that are not empty; raises `InvalidArgument`."""
     if not ranges:
         return np.empty((0, 3), np.int64)
     try:

@@ -23,8 +23,8 @@ _NO_OBJECTS: tuple[StreamObject, ...] = ()
 class StreamImage:
     """A snapshot: streams by id, nodes by id, stream objects by stream, ranges by object id.
 
-    `objects` is the object table: what loading a stream set object returns. Only an `ImageReader`
-    uses it, lookups do not. Stream objects are sorted by start.
+    `objects` has what loading a stream set object returns; only `ImageReader` uses it. Stream
+    objects are sorted by start.
     """
 
     streams: Mapping[int, Stream] = field(default_factory=dict)
@@ -36,8 +36,8 @@ class StreamImage:
     def from_json(cls, document: Mapping[str, Any]) -> StreamImage:
         """Return the image that a JSON object describes, in the form of the golden worlds.
 
-        Raises `InvalidArgument`, naming the place, for missing, negative or unordered values, for
-        overlapping slices of a stream, and for slices that descend while a node's order ids ascend.
+        Raises `InvalidArgument`, naming the place, for missing, negative or unordered values, and
+        for slices of a stream that overlap or that descend while a node's order ids ascend.
         """
         return cls(*parts_from_json(document))
 
@@ -48,8 +48,8 @@ class StreamImage:
     def apply(self, event: Mapping[str, Any], *, check: bool = True) -> StreamImage:
         """Return the image after one event; a ``query`` event changes nothing.
 
-        With `check`, the slices of new objects are compared with the existing ones, which takes a
-        millisecond for some hundred objects. Raises `InvalidArgument`.
+        With `check`, the slices of new objects are compared with the others: a millisecond for some
+        hundred objects. Raises `InvalidArgument`.
         """
         parts = self.parts
         changed = apply_event(parts, event, check)

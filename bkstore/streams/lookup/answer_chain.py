@@ -74,10 +74,7 @@ class _Chain:
 def build_chain(
     context: SearchContext, stream: Stream, start: int, end: int, limit: int
 ) -> list[AnswerObject]:
-    """Return the objects from `start` on, until `end`, `limit`, a hole or the end of the data.
-
-    An `end` of -1 means no end. Raises what a failed load raised.
-    """
+    """Return the objects from `start` to `end` (-1: none), `limit`, a hole or the data's end."""
     chain = _Chain(context, stream, start)
     while len(chain.objects) < limit and chain.extend():
         if end != -1 and chain.objects[-1].end >= end:
@@ -86,10 +83,10 @@ def build_chain(
 
 
 def check_answer(objects: Sequence[AnswerObject], start: int, limit: int) -> None:
-    """Check that an answer keeps the limit and continues from `start` without a gap.
+    """Raise `CorruptionError` if an answer exceeds the limit or has a gap after `start`.
 
-    Upstream checks each answer likewise. Raises `CorruptionError`: the metadata are inconsistent,
-    or an object does not hold what its metadata or filter claimed.
+    Upstream checks each answer likewise. The metadata are inconsistent, or an object does not hold
+    what its metadata or filter claimed.
     """
     if len(objects) > limit:
         raise CorruptionError(None, None, f"{len(objects)} objects found, limit {limit}")

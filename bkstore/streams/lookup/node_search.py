@@ -1,8 +1,8 @@
 """NodeSearch: the search of one lookup in the object list of one node, in waves of loads.
 
-The list is sorted by order id, and the slices of a stream ascend with it. An object that is known
-to begin at or before the wanted offset is therefore a lower bound: the object searched for is
-there or after it. An index with few entries makes the search slow, never wrong.
+The list is sorted by order id, and a stream's slices ascend with it. An object known to begin at or
+before the wanted offset is therefore a lower bound: the object searched for is there or later. An
+index with few entries makes the search slow, never wrong.
 """
 
 from __future__ import annotations
@@ -18,10 +18,7 @@ from bkstore.streams.lookup.stats import WaveTrace
 
 
 class NodeSearch:
-    """A cursor in a node's list, and the slices that this lookup has learned so far.
-
-    `_slices` has the stream's slice at each position that is known, None if the object has none.
-    """
+    """A cursor in a node's list; `_slices` has the known slice (or None) at each position."""
 
     def __init__(self, node: Node, context: SearchContext) -> None:
         self._node = node
@@ -42,8 +39,8 @@ class NodeSearch:
     def find(self, offset: int, contains: bool) -> Found | None:
         """Return the next object whose slice begins at `offset`, None if this node has none.
 
-        With `contains` the slice may begin before. Raises what a failed load raised. Each pass of
-        the loop loads the object under the cursor or moves the cursor forward.
+        With `contains` the slice may begin before. Each pass of the loop loads the object under the
+        cursor or moves the cursor forward. Raises what a failed load raised.
         """
         self._advance(offset)
         while self._cursor < len(self._node):
@@ -114,10 +111,7 @@ class NodeSearch:
     # -- known slices
 
     def _is_known(self, position: int) -> bool:
-        """Return whether the slice at a position is known without a load.
-
-        Consults kept objects and filters, and records what they say.
-        """
+        """Return whether a slice is known without a load; records what objects and filters say."""
         if position in self._slices:
             return True
         context, object_id = self._context, self._node.object_ids[position]
@@ -137,7 +131,6 @@ class NodeSearch:
         return False
 
     def _record_slice(self, position: int, slice_range: tuple[int, int] | None) -> None:
-        """Record the stream's slice at a position, None if the object has none."""
         if position not in self._slices:
             self._slices[position] = slice_range
             if slice_range is not None:
@@ -181,7 +174,6 @@ class NodeSearch:
         )
 
     def _next_wave(self, offset: int) -> list[int]:
-        """Return the next positions to load, beginning with the cursor's."""
         context, end = self._context, len(self._node)
         size = (
             end

@@ -29,11 +29,9 @@ class Loader(Closing):
     """Loads objects through `reader`; requests for an object that is being loaded share the load.
 
     `on_load(object_id, ranges, image)` is called once per load, before any caller gets the object.
-    Nothing of a failed load is kept. `keep` is the number of loaded objects to cache. `timeout` is
-    the maximum wait for a wave in seconds, None for no limit; a late load continues, and the next
-    request for the object waits for it.
-
-    Threads: safe. Fork: closed in the child, which has none of the pool's `workers` threads.
+    Failed loads leave nothing. `keep` is the number of loaded objects to cache. `timeout` is the
+    maximum wait for a wave in seconds, or None; a late load continues, and the next request waits
+    for it. Threads: safe. Fork: closed in the child, which has none of the `workers` threads.
     """
 
     def __init__(
@@ -124,8 +122,7 @@ class Loader(Closing):
     def _load(self, object_id: int, image: StreamImage) -> ObjectRanges:
         """Load an object; runs on a thread of the pool.
 
-        The load leaves `_running` before its future completes, so that a retry after a failure
-        starts a new load and does not get the same failure.
+        It leaves `_running` before its future completes, so that a retry starts a new load.
         """
         try:
             ranges = self._reader.load(object_id, image)

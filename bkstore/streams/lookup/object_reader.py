@@ -17,8 +17,7 @@ from bkstore.streams.image.stream_image import StreamImage
 class ObjectReader(Protocol):
     """Loads the ranges of an object: the expensive step, reading an index block from a store.
 
-    Called from several threads at once, but not concurrently for one object. An exception fails
-    the lookups that wait for the object.
+    Called from several threads, but from one for each object. An exception fails waiting lookups.
     """
 
     def load(self, object_id: int, image: StreamImage) -> ObjectRanges:
@@ -29,10 +28,9 @@ class ObjectReader(Protocol):
 class ImageReader:
     """Reads from the object table of an image, with simulated latency and failures.
 
-    `latency` is the seconds per load, or a function of the object id. `failures` is the share of
-    loads that fail (such as 0.1, drawn from `seed`), the ids whose loads fail, or a function of the
-    id. A failing load raises `LoadFailed`, a load of an object that the table lacks
-    `CorruptionError`.
+    `latency` is the seconds per load, or a function of the id. `failures` is the share of loads
+    that fail (such as 0.1, drawn from `seed`), the ids that fail, or a function of the id. A
+    failing load raises `LoadFailed`, a load of an object that the table lacks `CorruptionError`.
 
     >>> image = StreamImage.from_json({"streams": [], "stream_objects": [], "nodes": [
     ...     {"node_id": 1, "objects": [{"object_id": 5, "order_id": 5, "ranges": [[7, 0, 9]]}]}]})

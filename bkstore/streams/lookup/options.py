@@ -19,17 +19,15 @@ check_strategy = choice(*STRATEGIES)
 class LookupOptions:
     """Settings of `StreamLookup`.
 
-    A wave loads `batch` objects; with ``growth="growing"`` one more after every five waves (as the
-    prototype does), with "doubling" twice as many after each miss, a wave that did not find the
+    A wave loads `batch` objects; with ``growth="growing"`` one more after every five waves (as in
+    the prototype), with "doubling" twice as many after each miss, a wave that did not find the
     offset. `preload` is when a wave of far-off objects is sent: after a miss ("miss"), or together
-    with a wave ("eager"). `spread` objects are preloaded in the middle, `tail` at the end of a
-    list, at most `preloads` times on a node. `tail_first` begins a tail read at the end.
-    `cut_waves` ends a wave before an object known to begin after the offset: fewer loads, more
-    waves. `keep_objects` is the number of loaded objects to cache for later queries.
-
-    `tail_first` is meant for `preload="miss"`; an eager preload of a tail read is sent with the
-    first wave anyway. `workers` is the number of loading threads, `load_timeout` the maximum wait
-    for one wave in seconds, `sparse_bytes` the size of each node's `SparseRangeIndex`.
+    with a wave ("eager"). It has `spread` objects in the middle and `tail` at the end of a list, at
+    most `preloads` times on a node. `tail_first` begins a tail read at the end; meant for "miss",
+    as "eager" sends its preload with the first wave anyway. `cut_waves` ends a wave before an
+    object known to begin after the offset: fewer loads, more waves. `keep_objects` loaded objects
+    are cached for later queries. `workers` is the number of loading threads, `load_timeout` the
+    maximum wait for a wave in seconds, `sparse_bytes` the size of each node's `SparseRangeIndex`.
     """
 
     batch: int = 5

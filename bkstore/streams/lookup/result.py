@@ -11,11 +11,10 @@ from bkstore.streams.lookup.stats import QueryStats
 
 @dataclass(frozen=True)
 class LookupResult:
-    """The answer of a lookup.
+    """The answer of a lookup: `objects` ascend by offset without a gap.
 
-    `objects` ascend by offset without a gap; the first may begin before the requested start, the
-    last may end after the requested end. `covered_to` is the end of the last object, None for an
-    empty answer. `satisfied` is whether the limit or the end was reached.
+    The first may begin before the requested start, the last end after the end. `covered_to` is the
+    end of the last, None if there is none; `satisfied` whether the limit or the end was reached.
     """
 
     status: Literal["ok", "invalid"]

@@ -28,8 +28,7 @@ class SearchContext:
     """The image, the stream, and the means to find its objects.
 
     `index` and `probe` are None if the strategy does not use them. `is_gone` returns whether an
-    object has left the newest image: an object that only this lookup's image lacks may be newer
-    than that image, and its index entry is valid.
+    object has left the newest image: one that only this lookup's image lacks may be newer.
     """
 
     image: StreamImage

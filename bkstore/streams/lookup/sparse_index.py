@@ -1,7 +1,6 @@
 """SparseRangeIndex: the index that upstream uses today, for comparison.
 
-It follows upstream's `LocalStreamRangeIndexCache` and `SparseRangeIndex`. Its size is bounded in
-bytes; when full, it takes one entry at a time out of the middle of each stream in turn.
+It follows upstream's `LocalStreamRangeIndexCache` and `SparseRangeIndex`.
 """
 
 from __future__ import annotations
@@ -31,11 +30,10 @@ class _Entries:
 
 
 class SparseRangeIndex:
-    """(stream, start) -> object of one node, up to `max_bytes`.
+    """(stream, start) -> object of one node, up to `max_bytes`. Threads: safe.
 
     Every object that the node uploads is added, so the index is complete until it is full. Then
-    streams lose entries in turn, the first and last three of each only when no others are left.
-    Threads: safe.
+    streams lose middle entries in turn, the first and last three only when no others are left.
 
     >>> index = SparseRangeIndex(1 << 20)
     >>> index.add(5, ObjectRanges.of([(7, 0, 10)])); index.add(6, ObjectRanges.of([(7, 10, 30)]))
@@ -112,7 +110,6 @@ class SparseRangeIndex:
         self._after_removal(stream, entries)
 
     def _after_removal(self, stream: int, entries: _Entries) -> None:
-        """Update the streams' bookkeeping after `stream` has lost entries."""
         if len(entries.starts) <= 2 * _KEPT_AT_ENDS:
             self._with_middle.pop(stream, None)
         if not entries.starts:

@@ -32,8 +32,8 @@ class QueryStats:
     already loading. `waves` are waits. `filter_refusals` are loads that a filter saved,
     `filter_false_positives` loads of objects without the stream despite their filter.
     `dead_entries` are index entries whose object is gone. `skipped` are objects before the first
-    position, `jumps` later moves forward by the index, `listed` the objects of the `nodes` that
-    were searched, `objects` those of the answer.
+    position, `jumps` later moves forward by the index, `listed` the objects of the searched
+    `nodes`, `objects` those of the answer.
     """
 
     loads: int = 0

@@ -18,10 +18,9 @@ class StreamProbe:
 
 
 class ObjectFilters(FilterSet):
-    """A static bloom filter for each loaded object of any node, up to `max_bytes`.
+    """A static bloom filter for each loaded object of any node, up to `max_bytes`. Threads: safe.
 
-    5,000 filters of 9,000 streams take 53.9 million bytes. The least recently used filters are
-    evicted first. Threads: safe.
+    5,000 filters of 9,000 streams take 53.9 MB. The least recently used are evicted first.
     """
 
     def probe(self, stream: int) -> StreamProbe:

@@ -1,8 +1,7 @@
 """StreamLookup: find the objects that hold offsets start..end of a stream with few loads.
 
-Answers follow upstream's `getObjects` (`S3StreamsMetadataImage`), the search AutoMQ's proposal
-#2731. The answer is a chain: each object begins where the one before it ends. It never crosses a
-hole.
+Answers follow upstream's `getObjects` (`S3StreamsMetadataImage`), the search AutoMQ/automq#2731. An
+answer is a chain: each object begins where the one before it ends. It never crosses a hole.
 """
 
 from __future__ import annotations
@@ -45,9 +44,8 @@ class StreamLookup(Closing):
     ``index``         also takes a start position from an `OffsetRangeIndex`, filled by loads
     ``bloom``         also skips objects whose filter says that they lack the stream
 
-    `index` and `filters` may be shared with other `StreamLookup` objects over the same objects. A
-    query works on the image that was newest when it began. Threads: safe. Fork: closed in the
-    child.
+    `StreamLookup` objects over the same objects may share `index` and `filters`. A query works on
+    the image that was newest when it began. Threads: safe. Fork: closed in the child.
 
     >>> from bkstore.streams.lookup.object_reader import ImageReader
     >>> image = StreamImage.from_json({
@@ -107,10 +105,7 @@ class StreamLookup(Closing):
         return self._image
 
     def update(self, image: StreamImage) -> None:
-        """Switch to the next image, and drop what is cached of objects that left it.
-
-        Running queries finish on the image they began with.
-        """
+        """Switch to the next image and evict what left it; running queries keep their image."""
         _check_image("image", image)
         with self._update_lock:
             old_image, self._image = self._image, image
@@ -170,8 +165,7 @@ class StreamLookup(Closing):
 
         ``end=-1`` means as far as the limit allows. The status is "invalid" for a negative stream
         or limit, a start after the end, an unknown stream, and a start before the stream's. Raises
-        what the reader raised for a failed load, which the next lookup retries, and
-        `IllegalOperation` if this is closed.
+        what a failed load raised, which the next lookup retries, and `IllegalOperation` if closed.
         """
         for name, value in (("stream", stream), ("start", start), ("end", end), ("limit", limit)):
             if type(value) is not int:
