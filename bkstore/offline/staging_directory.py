@@ -1,8 +1,7 @@
 """StagingDirectory: where an output is built before it gets its name, ``OUT.partial``.
 
-Dumps, loads and rewrites are built there and renamed at the end. So however a run ends (an error,
-a killed executor, a kill of the process), the directory under the final name is complete. A lock
-file in the staging directory keeps a second process out and records what is staged.
+However a run ends (an error, a killed executor, a kill of the process), the directory under the
+final name is complete. A lock file keeps a second process out and records what is staged.
 """
 
 from __future__ import annotations
@@ -96,15 +95,11 @@ class StagingDirectory:
         self._leave()
 
     def _leave(self) -> None:
-        """Remove the files of this run, and release the lock."""
         with self._lock:
             self._remove_and_log("run-*")
 
     def _remove_and_log(self, *patterns: str) -> None:
-        """Remove paths that match `patterns`, and the directory if nothing else is in it.
-
-        A path that cannot be removed is logged; the next run removes it.
-        """
+        """Remove matching paths, and an empty directory; logs what cannot be removed."""
         try:
             _remove_staged(self.top, patterns)
         except OSError as error:
@@ -131,9 +126,8 @@ def check_target(out: Path) -> None:
 def acquire_staging_lock(top: Path, kind: str, files: Files) -> ExitStack:
     """Create the staging directory `top` and lock it; closing the result releases the lock.
 
-    Its lock file records what is staged. A directory whose lock file is missing or records another
-    kind is refused unchanged (`InvalidArgument`), unless it is empty. Raises `DirectoryInUse` if
-    another process holds the lock.
+    Its lock file records what is staged. Raises `InvalidArgument`, changing nothing, unless the
+    directory is empty or of the same kind, `DirectoryInUse` if another process holds the lock.
     """
     path = top / LOCK
     while True:
@@ -185,10 +179,7 @@ def _not_ours_error(top: Path, kind: str) -> InvalidArgument:
 
 
 def _remove_staged(top: Path, patterns: Iterable[str]) -> None:
-    """Remove paths that match `patterns` in a locked directory, and then the directory.
-
-    Other files stay, and with them the directory and its lock file.
-    """
+    """Remove matching paths in a locked directory, then the directory unless other files stay."""
     for pattern in patterns:
         for path in top.glob(pattern):
             OS_FILES.remove_tree(path)

@@ -1,8 +1,7 @@
 """WorkerPool: processes that run tasks in parallel, each a fresh interpreter.
 
-Workers are not forked: RocksDB and Arrow have threads that do not survive a fork, and a worker has
-no use for the caller's main module. A worker reads tasks from a socket and exits when the socket is
-closed, so it ends with the caller, however the caller ends.
+Workers are not forked: RocksDB and Arrow have threads that do not survive a fork. A worker reads
+tasks from a socket and exits when it is closed, so it ends with the caller, however that ends.
 """
 
 from __future__ import annotations
@@ -151,7 +150,6 @@ class _Worker:
             worker_end.close()
 
     def send(self, message: object) -> None:
-        """Send the function that opens the runner, or a task."""
         with suppress(OSError):  # it has ended; the next read from it shows that
             self.pipe.send(message)
 
@@ -163,7 +161,6 @@ class _Worker:
         return f"the process that read it ended with code {exit_code}"
 
     def stop(self) -> None:
-        """Kill the process and wait for its end."""
         self.process.kill()
         self.process.wait()
         self.pipe.close()

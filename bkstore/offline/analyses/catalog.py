@@ -1,8 +1,7 @@
 """The catalog: every analysis by name, with its inputs, its SQL or kernel, and its row order.
 
 An analysis is a SQL text, or a kernel and its input rows, which are sorted first unless the files
-already are. Engines run them (`local_engine` and `bkstore.spark.analysis`); rules, columns and
-costs: `docs/analyses.md`.
+are. Engines run them (`local_engine`, `bkstore.spark.analysis`). Costs: `docs/analyses.md`.
 """
 
 from __future__ import annotations
@@ -58,11 +57,10 @@ _Kernel = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 
 @dataclass(frozen=True)
 class Options:
-    """Options of an analysis.
+    """Options of an analysis: `top` limits the result to the rows with the largest values.
 
-    `top` limits the result to the rows with the largest values in column `by` (default: the rank
-    column of the analysis), largest first. An entry log of occupancy below `pinned` counts as
-    pinned.
+    `by` is their column (default: the rank column of the analysis), largest first. An entry log of
+    occupancy below `pinned` counts as pinned.
     """
 
     top: int | None = None
@@ -106,10 +104,9 @@ class Feed:
 
 @dataclass(frozen=True)
 class Pass:
-    """A kernel and its input.
+    """A kernel and its input; `direct` reads sorted files without sorting them again.
 
-    `direct` reads sorted files without sorting them again. `before` condenses the rows of other
-    files first (entries to `groups`), in whatever order they are stored.
+    `before` condenses the rows of other files first (entries to `groups`), in any order.
     """
 
     feed: Feed
@@ -150,10 +147,7 @@ class Analysis:
         return None
 
     def ranked_by(self, options: Options) -> str:
-        """Return the column that ranks the top rows.
-
-        Raises `InvalidArgument` if the table has no such numeric column.
-        """
+        """Return the column to rank by; raises `InvalidArgument` unless it is a numeric one."""
         column = options.by or self.rank
         numeric = [c.name for c in self.schema.columns if c.kind in ("int64", "float64")]
         numeric = [each for each in numeric if each not in ("scope_id", "ledger_id")]
@@ -247,10 +241,7 @@ ANALYSES = MappingProxyType({each.name: each for each in _ANALYSES})
 
 
 def find(name: str) -> Analysis:
-    """Return the analysis of that name.
-
-    Raises `InvalidArgument`, with the list of names, if there is none.
-    """
+    """Return the analysis of that name; raises `InvalidArgument` with the list of names."""
     if name not in ANALYSES:
         raise InvalidArgument(f"no analysis {name!r}: there are {', '.join(ANALYSES)}")
     return ANALYSES[name]

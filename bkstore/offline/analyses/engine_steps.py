@@ -92,7 +92,6 @@ def top_rows(table: pa.Table, analysis: Analysis, options: Options) -> pa.Table:
 
 
 def _sort_rows(table: pa.Table, keys: list[tuple[str, str]], rows: int) -> pa.Table:
-    """Return the first `rows` rows in the order of `keys`, (column, direction) pairs."""
     import pyarrow.compute as pc
 
     order = pc.sort_indices(_sort_columns(table, [name for name, _ in keys]), sort_keys=keys)
@@ -100,7 +99,6 @@ def _sort_rows(table: pa.Table, keys: list[tuple[str, str]], rows: int) -> pa.Ta
 
 
 def _sort_columns(table: pa.Table, names: list[str]) -> pa.Table:
-    """Return the columns to sort by, with ids as unsigned numbers."""
     import pyarrow as pa
 
     columns: dict[str, Any] = {name: table.column(name) for name in names}

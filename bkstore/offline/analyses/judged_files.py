@@ -1,9 +1,8 @@
 """Ledger metadata compared with sorted group files: tasks by range of ledgers, over all bookies.
 
 A task has the metadata of a range of ledgers, and the files that may hold groups of them; it finds
-the row groups when it opens the files. It joins a ledger's groups from all bookies by looking up
-the ledger in that metadata: nothing is sorted or shuffled, and each ledger's metadata go to one
-task only.
+the row groups when it opens the files. It looks up each group's ledger in that metadata: nothing is
+sorted or shuffled, and each ledger's metadata go to one task only.
 """
 
 from __future__ import annotations
@@ -50,10 +49,9 @@ _COLUMNS = GROUPS.names[1:]
 
 
 class JudgedTask(NamedTuple):
-    """A range of ledgers: their facts, and what to read of the group files.
+    """A range of ledgers, what to read of the group files, and the approximate cost in groups.
 
     `said` has the metadata and unread rows for `Judge`, as an Arrow stream compressed with zstd.
-    `rows` is the approximate cost in groups.
     """
 
     reads: tuple[Read, ...]
@@ -73,9 +71,8 @@ class JudgedFiles:
     ) -> Planned | None:
         """Return tasks of about `rows` groups, or None if a file is not sorted.
 
-        Files may share ledgers. Reads the footers of `ledgers` files, and those of group files
-        that no task reads because the metadata have none of their ledgers. Holds the metadata a
-        second time, compressed.
+        Files may share ledgers. Reads the footers of `ledgers` files, and those of group files that
+        no task reads. Holds the metadata a second time, compressed.
         """
         files = [file for file in dump.files["groups"] if file.rows]
         if metadata is None or any(file.ledgers is None for file in files):
@@ -102,10 +99,7 @@ class JudgedFiles:
         )
 
     def answers(self, task: JudgedTask, *, threads: bool = False) -> Iterator[pa.RecordBatch]:
-        """Yield the kernel's rows about a task's ledgers.
-
-        Memory: 40 bytes per group of the task, and a block.
-        """
+        """Yield the kernel's rows for a task. Memory: 40 bytes per group of it, and a block."""
         import pyarrow as pa
 
         # Number the ledgers of the task by their order in its metadata.
@@ -135,10 +129,7 @@ class JudgedFiles:
 
 
 class _Facts(NamedTuple):
-    """Sorted ledgers of the metadata, and the rows about them: metadata and unread rows.
-
-    Rows `starts[n]` to before `starts[n + 1]` of `said` are about ledger number n.
-    """
+    """Sorted ledgers of the metadata, and in `said` the rows on ledger n, from `starts[n]` on."""
 
     ledgers: list[LedgerId]
     keys: LedgerKeys
@@ -234,9 +225,7 @@ def _locate_files(files: Sequence[DumpFile], keys: LedgerKeys) -> list[_FileRang
 
 
 def _verify_ledger_range(file: DumpFile) -> None:
-    """Raise unless a file's ledgers are those in the manifest; reads rows only if the footer has no
-    statistics of them.
-    """
+    """Raise unless a file's ledgers are those in the manifest; may have to read the rows."""
     ledger_range = file.ledgers
     read = read_of(file, None if ledger_range is None else ledger_range.last)
     deque(sound_rows(read, _COLUMNS), 0)
@@ -295,7 +284,6 @@ def _read_groups(reads: Iterable[Read], keys: LedgerKeys, threads: bool) -> Owne
 
 
 def _number_groups(batch: pa.RecordBatch, keys: LedgerKeys) -> Owned:
-    """Return the batch's groups by number of the ledger in `keys`, without those of others."""
     scope, ledger = (int64(batch, name) for name in _IDS)
     starts = run_starts(scope, ledger)
     batch_keys = ledger_keys(scope[starts], ledger[starts])
@@ -319,6 +307,5 @@ def _split_blocks(
 
 
 def _slice_owners(rows: Owned, lo: int, hi: int) -> Owned:
-    """Return the groups of the ledgers number `lo` to before `hi`."""
     first, stop = np.searchsorted(rows.owner, [lo, hi]).tolist()
     return Owned(rows.owner[first:stop], Groups(*(column[first:stop] for column in rows.groups)))

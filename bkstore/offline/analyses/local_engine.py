@@ -1,7 +1,6 @@
 """The local engine: DuckDB for SQL and sorting, kernels over its Arrow batches, no Java.
 
-DuckDB works within `memory` and spills to a scratch directory; kernels process its batches as they
-arrive. Files that are declared sorted are read one after the other, without DuckDB.
+Files that are declared sorted are read one after the other, without DuckDB.
 """
 
 from __future__ import annotations
@@ -44,11 +43,10 @@ _UNLIMITED_ROWS = 1 << 62
 
 
 class LocalEngine:
-    """Runs analyses in this process.
+    """Runs analyses in this process. Threads: one `run` at a time.
 
     `memory` is DuckDB's memory limit in MiB (it spills to disk below `scratch`), `threads` its
-    number of threads (default: one per CPU). Raises `MissingDependency` without DuckDB. Threads:
-    one `run` at a time.
+    number of threads (default: one per CPU). Raises `MissingDependency` without DuckDB.
     """
 
     def __init__(
@@ -141,7 +139,6 @@ class _ErrorKeepingBatches:
         self._error: Exception | None = None
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """Yield the batches."""
         try:
             yield from self._batches
         except Exception as error:
@@ -209,7 +206,6 @@ def _create_table_view(
 def _create_files_view(
     connection: Any, view_name: str, files: Sequence[DumpFile], is_remote: bool
 ) -> None:
-    """Make the rows of files readable as `view_name`."""
     paths = [file.path for file in files]
     if is_remote:
         connection.register(view_name, remote_dataset(paths))

@@ -1,8 +1,4 @@
-"""Ledger metadata as a table, which analyses join with and Spark sends to executors.
-
-One row per ledger, its segments as JSON text: small, of the same type in DuckDB and Spark, and
-without passwords.
-"""
+"""Ledger metadata as a table, which analyses join with and Spark sends to executors."""
 
 from __future__ import annotations
 
@@ -60,9 +56,7 @@ def read_metadata(source: MetadataStore | str | os.PathLike[str]) -> Metadata:
 
 
 def _facts_of_ledgers(store: MetadataStore) -> Iterator[tuple[LedgerId, LedgerSaid]]:
-    """Yield each ledger's facts. Reads many ledgers at once, unless an underreplicated mark is
-    damaged: then one by one, so that only the ledger of the damaged mark counts as unreadable.
-    """
+    """Yield each ledger's facts: of many ledgers at once, or one by one if a mark is damaged."""
     try:
         marks = store.underreplicated() or {} if isinstance(store, KeyValueStore) else None
     except CorruptionError:

@@ -1,8 +1,7 @@
 """Analyses of sorted dump files, read task by task without a sort or a shuffle.
 
-Files that the manifest declares sorted are split into tasks, each with all rows of its ledgers; a
-kernel turns a task's rows into rows of the result. The same code runs in this process and in
-Spark's executors.
+Files that the manifest declares sorted are split into tasks, each with all rows of its ledgers. The
+same code runs in this process and in Spark's executors.
 """
 
 from __future__ import annotations
@@ -70,9 +69,8 @@ class Answering(Protocol):
 class Direct:
     """An analysis of one table: the columns to read, and a factory of the kernel for a bookie.
 
-    With `only_read`, ledgers that the dump could not read are left out. Then either all files are
-    sorted or none is read here, because a SQL text of its own feeds the unsorted ones. It can be
-    pickled.
+    With `only_read`, ledgers that the dump could not read are left out, and either all files are
+    sorted or none is read here: a SQL text feeds the unsorted ones. It can be pickled.
     """
 
     table: str
@@ -119,9 +117,8 @@ def sound_rows(
 ) -> Iterator[pa.RecordBatch]:
     """Yield validated rows of `entries` or `groups`, read as `read_rows` does.
 
-    Raises `CorruptionError` for rows that a kernel would refuse: unlike the kernel, this function
-    can name the file. The batches of all files get one schema, even though files that Spark wrote
-    declare their columns nullable.
+    Raises `CorruptionError`, naming the file, for rows that a kernel would refuse. All batches get
+    one schema, although files that Spark wrote declare their columns nullable.
     """
     import pyarrow as pa
 
@@ -139,7 +136,6 @@ def sound_rows(
 def _exclude_ledgers(
     batches: Iterator[pa.RecordBatch], excluded_ledgers: Sequence[LedgerId]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the batches without the rows of `ledgers`."""
     import pyarrow as pa
 
     excluded = {ledger_id.signed for ledger_id in excluded_ledgers}
@@ -176,8 +172,7 @@ def _plan_dumps(table: str, dumps: Sequence[Dump], rows: int) -> list[Task] | No
 def unread_ledgers(file: DumpFile) -> Iterator[LedgerId]:
     """Yield the ledgers in a `ledgers` file whose entries are null: the dump could not read them.
 
-    Skips the rows if the column statistics show no null. Raises as `read_rows` does: with an
-    incomplete list, unread ledgers would be reported as lost.
+    Skips the rows if the column statistics show no null. Raises as `read_rows` does.
     """
     import pyarrow.compute as pc
 

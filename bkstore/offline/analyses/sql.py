@@ -116,8 +116,7 @@ select g.scope_id, g.ledger_id, 2, g.bookie, g.first_sequence_start, g.last_sequ
   g.sequence_size, g.sequence_period, cast(null as string)
 from groups g semi join metadata m on g.scope_id = m.scope_id and g.ledger_id = m.ledger_id
 """
-"""Roles as in `kernels.judge`: metadata, then bookies that could not read the ledger, then groups.
-"""
+"""Roles as in `kernels.judge`: metadata, bookies that could not read the ledger, groups."""
 
 COMPARED = """
 with unread as (

@@ -12,10 +12,9 @@ class LogCoverage:
     """What was read of one entry log. The byte counts add up to the file's size.
 
     Of the `records` read, index rows point at `indexed`; `copies` are of entries whose row points
-    elsewhere, `unindexed` of known ledgers without a row, `garbage` of ledgers that are not in the
-    index, `others` of ledgers outside of the request, and `unjudged` could not be looked up.
-    `rows` counts the index rows that point into the log. `unaccounted` has the (start, end) of
-    ranges that are no known structure.
+    elsewhere, `unindexed` of known ledgers without a row, `garbage` of ledgers not in the index,
+    `others` of ledgers outside of the request, and `unjudged` could not be looked up. `rows` counts
+    index rows that point into the log. `unaccounted` has (start, end) of unknown structures.
     """
 
     dir_index: int

@@ -1,7 +1,6 @@
 """Check the files in a bookie's directories other than logs, index and journals.
 
-These are leftovers of interrupted compactions, files with unknown names, the id of the last log,
-and the cookie. Sources: `EntryLoggerAllocator`, `TransactionalEntryLogCompactor`, `bookie/Cookie`.
+Sources: `EntryLoggerAllocator`, `TransactionalEntryLogCompactor`, `bookie/Cookie`.
 """
 
 from __future__ import annotations

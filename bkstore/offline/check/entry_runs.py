@@ -1,7 +1,4 @@
-"""Collect entries with the same fault as runs: a lost log is a few findings, not a million.
-
-Rows may come in any order. They are merged as they come, so memory is bounded by the runs.
-"""
+"""Collect entries with the same fault as runs: a lost log is a few findings, not a million."""
 
 from __future__ import annotations
 
@@ -92,7 +89,6 @@ class EntryRuns:
 
 
 def _merge_runs(rows: Int64Array) -> Int64Array:
-    """Sort runs, and merge those that touch or overlap."""
     sign = np.int64(-(1 << 63))
     rows = rows[np.lexsort((rows[:, 2], rows[:, 1] ^ sign, rows[:, 0] ^ sign))]
     is_new_ledger = (rows[1:, :2] != rows[:-1, :2]).any(axis=1)

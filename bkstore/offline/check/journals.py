@@ -105,10 +105,7 @@ class JournalFacts:
 def read_journals(
     folders: BookieFolders, facts: JournalFacts, coverage: Coverage
 ) -> Iterator[CheckFinding]:
-    """Read all journals into `facts`; yield findings on them and on their last marks.
-
-    Cost: about 1 us a record.
-    """
+    """Read all journals into `facts`; yield findings on them and on last marks. 1 us a record."""
     for dir_index, current in enumerate(folders.journal):
         journal_index = dir_index if len(folders.journal) > 1 else None
         try:
@@ -170,10 +167,7 @@ def _read_journal_file(
 
 
 def check_against_journals(index: EntryIndex, facts: JournalFacts) -> Iterator[CheckFinding]:
-    """Yield findings on what the journals have before the last mark and the index does not.
-
-    Ledgers that are not in the index are left out: they were deleted, or never flushed.
-    """
+    """Yield findings on what journals have before the last mark, and known ledgers lack."""
     lost = EntryRuns()
     for ledger in sorted({*index.ledgers()} & {*facts.ledgers}):
         ledger_facts = facts.ledgers[ledger]

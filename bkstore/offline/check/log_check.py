@@ -67,10 +67,9 @@ class LogTask:
 class IndexView:
     """What a log is compared with: rows in a scratch file, and the index for look-ups.
 
-    `known` maps the ledgers in the index to their lowest locations (0 without entries), and is
-    None if the index cannot be read. With `only`, records of other ledgers are only counted.
-    `live` are ledgers in the ledger metadata. `replayed` has, by ledger, the ranges of entries,
-    int64[n, 2], that a replay of the journals adds.
+    `known` maps the ledgers in the index to their lowest locations (0 without entries), and is None
+    if the index cannot be read. Records of ledgers other than `only` are only counted. `live` are
+    ledgers in the metadata. `replayed` has what a replay of journals adds: int64[n, 2] by ledger.
     """
 
     rows: Path
@@ -125,7 +124,6 @@ class _LogCheck:
         return findings, self.coverage
 
     def _scan(self, account: LogAccount) -> list[CheckFinding]:
-        """Read the log, batch by batch; return findings on its bytes and its stated sizes."""
         scan_findings: list[Finding] = []
         path, coverage = self._task.log.path, self.coverage
         try:
@@ -182,7 +180,6 @@ class _LogCheck:
         return is_same
 
     def _keep_for_look_up(self, batch: LogBatch, has_no_row: npt.NDArray[np.bool_]) -> None:
-        """Keep records without a row until they are looked up."""
         columns = (batch.scope_id, batch.ledger_id, batch.entry_id, batch.position, batch.size)
         if self._view.only is not None:
             scope, ledger = self._view.only.signed
@@ -195,7 +192,6 @@ class _LogCheck:
             self._look_up_waiting()
 
     def _look_up_waiting(self) -> None:
-        """Classify the records that wait, ledger by ledger."""
         if not self._waiting_records:
             return
         rows = np.concatenate(self._without_row)

@@ -1,7 +1,7 @@
 """Compare the bytes that each ledger has in a log with the sizes stated elsewhere.
 
-The ledgers map of a closed log states them, and so does the bookie's metadata cache for garbage
-collection, from which deleted ledgers are removed.
+A closed log's ledgers map states them, and the metadata cache of garbage collection, from which
+deleted ledgers are removed.
 """
 
 from __future__ import annotations
@@ -26,10 +26,7 @@ _MAX_FINDINGS = 64
 
 
 class LogSizes:
-    """Adds up the bytes of each ledger, with 4 more for each record, while a log is read.
-
-    Memory: an entry a ledger of the log.
-    """
+    """Adds up the bytes of each ledger, with 4 more a record. Memory: an entry a ledger."""
 
     def __init__(self) -> None:
         self.of: dict[LedgerId, int] = {}

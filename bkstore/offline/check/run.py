@@ -42,16 +42,14 @@ _MIN_PARALLEL_BYTES = 64 << 20
 class Check:
     """A check of a bookie's directories: iterate it for findings, then look at `coverage`.
 
-    `bookie` is open. If it was opened with ``needs_index=False``, an index that cannot be opened
-    is a finding, and the logs are checked alone. With `digest_type` (and `password`, which HMAC
+    `bookie` is open. If it was opened with ``needs_index=False``, an index that cannot be opened is
+    a finding, and the logs are checked alone. With `digest_type` (and `password`, which HMAC
     needs), the digest of each record that the index points at is verified; with a password, the
     master keys are, too. `ledger` and `log_id` select a part: rows and records of that ledger, or
     in that log; directories, journals and other states are left out then. `live_ledgers` are the
-    ledgers in the ledger metadata: records of one that is not in the index are damage, not
-    garbage. `jobs` processes read logs in parallel (None: one for each CPU, or one if there are
-    few bytes); the findings and their order do not depend on it.
-
-    The rules:
+    ledgers in the metadata: their records are damage, not garbage, if the index lacks the ledger.
+    `jobs` processes read logs in parallel (None: one for each CPU, or one if there are few bytes);
+    the findings and their order do not depend on it. The rules:
 
     * a row is good if a record with its ids begins where it points;
     * a record is good if a row points at it, or if the index has its entry elsewhere: then it is
@@ -62,9 +60,9 @@ class Check:
       if it is at the end of an open log or in a journal after the last mark (`unflushed`).
 
     May be iterated once. Damage in files never raises; `DirectoryInUse` is raised if the files
-    change. Cost: a pass over the index (0.6 us a row, and 32 bytes of scratch disk), one over
-    each log (0.3 us a record), a look-up for each record without a row. Memory: some 300 MB a
-    process, however many rows and records there are; a few words a ledger beside that.
+    change. Cost: a pass over the index (0.6 us a row, and 32 bytes of scratch disk), one over each
+    log (0.3 us a record), a look-up for each record without a row. Memory: some 300 MB a process,
+    however many rows and records there are; a few words a ledger beside that.
 
     >>> import tempfile
     >>> from bkstore import LedgerStorage
@@ -158,7 +156,6 @@ class Check:
             yield from check_against_journals(index, self._journal_facts)
 
     def _spill_rows(self, spill: RowsByLog, findings: list[Finding]) -> None:
-        """Add all rows to be checked to `spill`."""
         for rows in self._read_rows(findings):
             self._note_lowest_locations(rows)
             chosen_rows = rows
@@ -306,7 +303,6 @@ class Check:
                     yield CheckFinding("metadata-cache", "oddity", detail, str(current))
 
     def _note_left_out(self, is_partial: bool) -> None:
-        """Add to the coverage what was not checked."""
         left_out = self.coverage.left_out
         if is_partial:
             left_out.append("directories, journals, other ledgers and logs: a part was asked for")

@@ -1,9 +1,8 @@
 """Check the states of ledgers.
 
-A state has no checksum in an index file. It can be compared with its own fields, the master key
-derived from a password, the digest of an explicit LAC, the index of the other layout if an
-interrupted conversion left both, and the journal (`journals`). A fence without a second copy
-cannot be checked.
+A state has no checksum in an index file. It can be compared with its own fields, a password, the
+explicit LAC's digest, the index of the other layout if an interrupted conversion left both, and the
+journal (`journals`). A fence without a second copy cannot be checked.
 """
 
 from __future__ import annotations
@@ -62,10 +61,7 @@ def _check_with_secret(
 
 
 def check_other_layout(bookie: BookieDir) -> Iterator[CheckFinding]:
-    """Yield findings on ledgers whose states differ between the indexes of the two layouts.
-
-    Yields nothing if there is only one index.
-    """
+    """Yield findings on ledgers whose states differ between the two layouts, if both have any."""
     other_layout = "rocksdb" if bookie.layout == "idx" else "idx"
     if not any(other_layout in holdings(current) for current in bookie.folders.index):
         return

@@ -28,8 +28,7 @@ LogResult = tuple[list[CheckFinding], LogCoverage]
 class LogChecks:
     """What is needed to check any log of a bookie, in a form that can be pickled.
 
-    `path`, `live`, `layout` and `root` are the arguments with which the directory was opened; the
-    others are fields of `IndexView`.
+    `path`, `live`, `layout` and `root` are those of the directory, the others of `IndexView`.
     """
 
     path: Path
@@ -60,8 +59,7 @@ def check_logs(
 ) -> Iterator[LogResult]:
     """Yield each log's findings and coverage, in the order of the tasks.
 
-    With `jobs` above 1, that many processes check the logs, and open the index themselves;
-    otherwise this process does, with `index`.
+    With `jobs` above 1, processes check the logs and open the index; else this one, by `index`.
     """
     if min(jobs, len(tasks)) > 1:
         yield from _check_in_processes(tasks, checks, min(jobs, len(tasks)))

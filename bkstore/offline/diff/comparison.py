@@ -26,9 +26,8 @@ class Difference:
     """One difference between the two sides.
 
     "ledger": only side `only_in` knows the ledger, and has these `entries` (None: unreadable).
-    "entries": only side `only_in` has these `entries` of a ledger that both know. The other kinds
-    are parts of the state, with each side's value in `a` and `b`, except for "master_key", whose
-    values are never shown.
+    "entries": only side `only_in` has these `entries` of a ledger that both know. Other kinds are
+    parts of the state, with each side's value in `a` and `b`, except for "master_key": never shown.
     """
 
     kind: Kind

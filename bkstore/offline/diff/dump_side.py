@@ -53,9 +53,8 @@ def is_dump(path: str | os.PathLike[str]) -> bool:
 class DumpSide:
     """A bookie of a dump as a side; `bookie` is required if the dump has several.
 
-    Merges its Parquet files, each of which is sorted by ledger. Memory: a block of rows per file.
-    Raises what `open_dump` raises, and `InvalidArgument` for a bookie that the dump does not have
-    or could not read.
+    Merges its Parquet files, which are sorted by ledger. Memory: a block of rows per file. Raises
+    what `open_dump` raises, and `InvalidArgument` for a bookie that was not dumped.
     """
 
     def __init__(self, path: str | os.PathLike[str], bookie: str | None = None) -> None:
@@ -90,7 +89,6 @@ class DumpSide:
     def _ledger_of_rows(
         self, ledger_id: LedgerId, row: dict[str, Any], group_rows: list[Int64Array]
     ) -> Held:
-        """Return a ledger from its row of `ledgers` and its rows of `groups`."""
         entries: Availability | BkstoreError
         state: Kept | BkstoreError
         if row["entries"] is None:

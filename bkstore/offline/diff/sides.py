@@ -13,10 +13,7 @@ from bkstore.storage.read_only.bookie_dir import BookieDir
 
 
 class Kept(NamedTuple):
-    """The compared state of a ledger; `limbo` is None if the layout does not store it.
-
-    Its `repr` does not show the master key.
-    """
+    """The compared state of a ledger; `limbo` is None if not stored. `repr` hides master keys."""
 
     master_key: bytes
     fenced: bool
@@ -52,10 +49,9 @@ class Side(Protocol):
 
 
 class DirectorySide:
-    """An open bookie directory as a side.
+    """An open bookie directory as a side; memory: the ledger ids, some availabilities.
 
-    Reads the index once, by `availability_many`; opens no entry log. Memory: the ledger ids, and a
-    bounded number of availabilities.
+    Reads the index once, by `availability_many`; opens no entry log.
     """
 
     def __init__(self, bookie: BookieDir) -> None:

@@ -2,8 +2,7 @@
 
 Read `run` first: it has `dump`. `plan` cuts a bookie into pieces, each small enough for one task;
 `workers` runs the tasks and `piece` writes one piece with `parquet`, from `index_rows`,
-`group_rows`, `log_rows` and `record_lengths`. `partial_dump` is the folder of an unfinished dump,
-which resumes there.
+`group_rows`, `log_rows` and `record_lengths`. An interrupted dump resumes in `partial_dump`.
 """
 
 from bkstore.offline.dump.run import TABLES, BookieDump, DumpProgress, DumpResult, DumpSource, dump

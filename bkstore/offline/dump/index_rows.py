@@ -133,7 +133,6 @@ class _DatabaseSlice:
         self._hi = hi
 
     def items(self, lo: bytes, hi: bytes, width: int, batch: int) -> Iterator[tuple[Words, Words]]:
-        """Yield the rows of [lo, hi) within the slice."""
         lo, hi = max(lo, self._lo), hi if self._hi is None else min(hi, self._hi)
         if lo < hi:
             yield from self._database.items(lo, hi, width, batch)

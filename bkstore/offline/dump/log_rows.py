@@ -20,10 +20,7 @@ _HEADER_FIELD_BYTES = 20
 
 
 def log_tables(piece: Piece, findings: list[Finding]) -> Iterator[Table]:
-    """Yield tables of `entry_logs` and `log_ledgers` for the logs of a piece, log by log.
-
-    Cost: a few reads for a log with a ledgers map, else a scan (200 ns a record).
-    """
+    """Yield tables of `entry_logs` and `log_ledgers`; scans logs without map (200 ns a record)."""
     for log in piece.logs:
         metadata: LogMetadata | None = None
         closed: bool | None = None

@@ -38,10 +38,9 @@ class ParquetFile:
     """A Parquet file that is written in row groups (`ROW_GROUP`, `ROW_GROUPS`).
 
     Integers are DELTA_BINARY_PACKED and text DELTA_BYTE_ARRAY, without dictionaries, zstd level 1:
-    sorted ids and positions take a few bits each. The column `bookie`, one value throughout, is
-    PLAIN: after zstd it is no larger, in half the time. As a context manager it makes the file
-    durable on a normal exit and removes it after an error. Raises `WriteFailed` if the system
-    refuses. Memory: one row group.
+    sorted ids and positions take a few bits each. The constant column `bookie` is PLAIN: no larger
+    after zstd, in half the time. As a context manager it makes the file durable on a normal exit
+    and removes it after an error. Raises `WriteFailed`. Memory: one row group.
     """
 
     def __init__(self, path: Path, schema: Schema, files: Files = OS_FILES) -> None:

@@ -37,8 +37,7 @@ def dumped_name(table: str, bookie_id: str, number: int) -> str:
 class PartialDump(StagingDirectory):
     """The staging directory of a dump; its pieces stay for the next run when it is left.
 
-    With `resume`, pieces of an earlier run are kept, else removed. `finish` completes the dump,
-    `discard` removes all of it.
+    `resume` keeps an earlier run's pieces. `finish` completes the dump, `discard` removes it.
     """
 
     def __init__(self, out: Path, *, resume: bool = True, files: Files = OS_FILES) -> None:
@@ -66,10 +65,7 @@ class PartialDump(StagingDirectory):
     # -- pieces
 
     def kept(self, piece: Piece, key: str) -> PieceDone | None:
-        """Return the piece as an earlier run wrote it, or None if it is missing or has changed.
-
-        The record must have the piece's key, each file the recorded size and number of rows.
-        """
+        """Return the piece of an earlier run, if its key, file sizes and row counts still match."""
         try:
             record = parse_json(read_whole(self._records / f"{piece.name}.json", _RECORD_LIMIT))
         except (OSError, CorruptionError):

@@ -31,10 +31,7 @@ Report = Callable[[int], None]
 
 @dataclass(frozen=True)
 class FileDone:
-    """A finished Parquet file: its table, its name in the work folder, rows and bytes.
-
-    `ledgers` is its ledger range if it is sorted.
-    """
+    """A finished Parquet file: table, name in the work folder, rows, bytes, ledgers if sorted."""
 
     table: str
     name: str
@@ -127,10 +124,7 @@ class _IndexPiece:
             self.findings += self.lengths.findings()
 
     def _read_rows(self, condenser: Condenser) -> Iterator[IndexBatch]:
-        """Yield the rows; add the ledgers that damage without a ledger may concern to `unread`.
-
-        Those are the ledger at which it happened, and all in the batch that came with the finding.
-        """
+        """Yield the rows; add the ledgers that damage without a ledger may concern to `unread`."""
         finding_count = 0
         for rows in self.index.rows(self.findings):
             is_doubtful = self._note_vague_damage(finding_count)

@@ -66,9 +66,8 @@ class Piece:
     """One task: a range of ledgers (`kind` "index") or some entry logs (`kind` "logs").
 
     `first` is the lowest ledger, `stop` the end of the range (None: no end), `files` its index
-    files. `currents` are the directories of the index: all of them for index files, for RocksDB
-    only number `dir_index` of `directories`. `logs` are the logs to read, or those that locations
-    may point into.
+    files. `currents` are the directories of the index: all for index files, for RocksDB number
+    `dir_index` of `directories`. `logs` are those to read, or that locations may point into.
     """
 
     bookie: str
@@ -130,8 +129,7 @@ def file_name(bookie_id: str) -> str:
 def plan_bookie(bookie: BookieDir, length: bool, piece_rows: int = PIECE_ROWS) -> BookiePlan:
     """Return the pieces of an open bookie, of about `piece_rows` rows each.
 
-    Cost: a `stat` of each index file, or one seek a ledger (2 us). Raises `BkstoreError` if the
-    ledgers cannot be listed.
+    Cost: a `stat` of each index file, or one seek a ledger (2 us). Raises `BkstoreError`.
     """
     plan = BookiePlan(bookie.bookie_id, bookie)
     index_pieces = _index_file_pieces if bookie.layout == "idx" else _rocks_pieces
@@ -205,8 +203,7 @@ def _rocks_pieces(bookie: BookieDir, length: bool, piece_rows: int) -> Iterator[
 
 
 def _weigh_ledgers(database: EntryIndex, ledgers: Sequence[LedgerId], current: Path) -> list[int]:
-    """Return weights from the ledgers' last entry ids. Entry ids may be sparse, so the estimates
-    are scaled down to the rows that the size of the database allows."""
+    """Return weights from last entry ids, scaled down to the rows that fit into the database."""
     rows = []
     for ledger in ledgers:
         try:

@@ -65,10 +65,7 @@ class RecordLengths:
         return np.ma.masked_array(lengths, lengths == 0)
 
     def findings(self) -> list[Finding]:
-        """Return a finding for each log, reason and ledger with unknown lengths.
-
-        The first thousand ledgers of a reason have their own findings, the others share one.
-        """
+        """Return findings by log, reason and ledger; after 1,000 of a reason, one for the rest."""
         reasons = {code: reason for reason, code in self._codes.items()}
         counted_findings = [
             Finding(
@@ -112,7 +109,6 @@ class RecordLengths:
         return True
 
     def _code_of(self, path: str, reason: str) -> int:
-        """Return the code that stands for a reason in a log."""
         return self._codes.setdefault((path, f"no length: {reason}"), len(self._codes) + 1)
 
     def _lengths_in_log(self, rows: IndexBatch) -> tuple[Int64Array, Int64Array]:

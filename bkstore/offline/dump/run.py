@@ -1,8 +1,7 @@
 """Dump bookie directories to Parquet: all tables, many bookies in one dataset.
 
 OUT gets `manifest.json` and a folder for each table, with files for each bookie. Format and rules:
-`docs/formats/dump.md`. Modules: `plan` (the pieces to read), `piece` (writes one), `workers`
-(processes), `partial_dump` (the folder of an unfinished dump).
+`docs/formats/dump.md`.
 """
 
 from __future__ import annotations
@@ -111,17 +110,15 @@ def dump(
     """Write the tables of every bookie into the new or empty folder `out`; return a summary.
 
     A bookie is an open `BookieDir`, a path, or a `DumpSource`; their ids must be distinct. Damage
-    does not stop a dump, nor does a bookie that cannot be read: both are findings. `jobs` processes
-    read in parallel (None: one per CPU if each has a few million rows to read, since starting one
-    takes half a second). With `length`, the sizes of records are read from the entry logs. An
-    unfinished dump is in ``OUT.partial``; with `resume`, pieces of an earlier run there that match
-    the current state of their source are kept. A folder of that name that is not from a dump is
-    refused unchanged.
+    and unreadable bookies do not stop a dump: both are findings. `jobs` processes read in parallel
+    (None: one per CPU if each has a few million rows to read, since starting one takes half a
+    second). With `length`, the sizes of records are read from the entry logs. An unfinished dump is
+    in ``OUT.partial``; with `resume`, an earlier run's pieces there are kept if their source is
+    unchanged. A folder of that name that is not from a dump is refused unchanged.
 
     Raises `InvalidArgument` for bad arguments, `WriteFailed` if the system refuses (a full disk),
-    the first bookie's error if none can be read, and `BkstoreError` if a worker process ended
-    early; `out` does not exist then. Memory: a row group of each table, and some 300 bytes a ledger
-    of a piece, for each job.
+    the first bookie's error if none can be read, `BkstoreError` if a worker process ended early;
+    `out` does not exist then. Memory a job: a row group a table, 300 bytes a ledger of a piece.
 
     >>> import tempfile
     >>> from bkstore.index.hierarchical import HierarchicalIndex

@@ -1,7 +1,6 @@
-"""Assemble an index from finished table files, or from trees of index files.
+"""Assemble an index from finished table files or trees, by moving them.
 
-They may come from any number of writers, in any order, as their keys do not overlap. They are
-moved, not copied.
+They may come from any number of writers, in any order, as their keys do not overlap.
 """
 
 from __future__ import annotations
@@ -48,8 +47,7 @@ def build(
 ) -> None:
     """Build the index in these directories from the files `made` and the states; durable on return.
 
-    Raises `WriteFailed` if the system refuses, and `BkstoreError` if a file is missing or has
-    another size than its writer reported.
+    Raises `WriteFailed`, and `BkstoreError` if a file is missing or its size has changed.
     """
     for table_file in made:
         _check_table_file(to, table_file)

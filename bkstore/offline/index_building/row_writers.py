@@ -1,7 +1,6 @@
 """Write ordered rows as an index's files: RocksDB table files, or a tree of index files.
 
-Nothing reads the files before `assembly` puts them together, so any number of attempts may write
-at the same time, each in its own folder.
+Nothing reads the files before `assembly` does, so attempts may run at once, each in its own folder.
 """
 
 from __future__ import annotations
@@ -32,10 +31,9 @@ _LEDGERS_PER_FLUSH = 4096
 
 
 class TableFile(NamedTuple):
-    """A finished RocksDB table file, or a tree of index files (`wide` is False then).
+    """A finished RocksDB table file, `wide` if its keys have a scope, or a tree of index files.
 
-    `directory` is the number of the ledger directory it is for, `wide` whether its keys have a
-    scope.
+    `directory` is the number of the ledger directory it is for.
     """
 
     directory: int
@@ -61,10 +59,7 @@ def row_writer(
     files: Files = OS_FILES,
     states: Mapping[LedgerId, LedgerState] | None = None,
 ) -> RowWriter:
-    """Return the writer for a layout, which writes into `folder`.
-
-    Index files get their ledger's state at once if `states` has it, which saves a sync a file.
-    """
+    """Return the writer for a layout; index files get `states` at once, saving a sync each."""
     with writing(folder):
         files.makedirs(folder)
     if to == "idx":
@@ -173,10 +168,9 @@ def _table_errors(path: Path) -> Iterator[None]:
 
 
 class TreeWriter:
-    """Writes index files by `index`, which lies in `folder`; about 30 ns a row.
+    """Writes index files by `index`, which lies in `folder`; 30 ns a row, 1 ms a ledger to sync.
 
-    A ledger costs about a millisecond: its file is synced. `advice` ends the error for a ledger
-    whose file would have more holes than it may have.
+    `advice` ends the error for a ledger whose file would have too many holes.
     """
 
     def __init__(
@@ -206,7 +200,6 @@ class TreeWriter:
         self._rows += rows.entry_id.size
 
     def _begin_file(self, ledger: LedgerId) -> None:
-        """Begin a ledger's file; those before it are complete."""
         if self._ledgers % _LEDGERS_PER_FLUSH == _LEDGERS_PER_FLUSH - 1:
             self._index.flush()
         self._last_ledger = ledger

@@ -32,9 +32,8 @@ _LOWEST_LEDGER = LedgerId(0, 0)
 class ComparedRange(NamedTuple):
     """A share of a file, and the ledgers of the same range in the ledger directory `home`.
 
-    The first share of a file begins where the file before ended, the last share of all ends at the
-    end of the directory. `ledgers` are those of the file's range that have an index file. Without
-    `read`: a whole directory of which the dump has no rows.
+    The first share of a file begins where the file before ended, the last of all ends with the
+    directory. `ledgers` have an index file. Without `read`, the dump has no rows of the directory.
     """
 
     home: int
@@ -80,8 +79,7 @@ def _next_ledger(ledger: LedgerId) -> LedgerId:
 def compare_range(source: LoadSource, to: str, data: Path, part: ComparedRange) -> int:
     """Return the number of rows in a range, equal in the index below `data` and in the dump.
 
-    Both are read in order, a batch of each at a time. Raises `CorruptionError` at the first row
-    that differs or cannot be read.
+    Raises `CorruptionError` at the first row that differs or cannot be read. Memory: two batches.
     """
     after, last = None, None
     if part.read is not None:
@@ -112,7 +110,6 @@ def compare_range(source: LoadSource, to: str, data: Path, part: ComparedRange) 
 
 
 def _sound_rows(index: PieceIndex) -> Iterator[IndexBatch]:
-    """Yield the rows of an index; raise its first finding as `CorruptionError`."""
     findings: list[Finding] = []
     for rows in index.rows(findings):
         _raise_first(findings)

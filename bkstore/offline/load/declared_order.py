@@ -60,10 +60,7 @@ def ordered_tasks(source: LoadSource, rows: int) -> Iterator[LoadTask]:
 
 
 def task_rows(source: LoadSource, home: int, task: Task) -> Iterator[IndexBatch]:
-    """Yield a task's rows, checked: in order, and all of the ledger directory `home`.
-
-    Raises `CorruptionError` for a row that is invalid or contradicts the manifest.
-    """
+    """Yield a task's rows; raises `CorruptionError` if they contradict the manifest."""
     for read in task.sides[0]:
         for rows in read_part(source, read):
             home_dirs = rows.ledger_id.view(np.uint64) % np.uint64(source.directories)

@@ -1,9 +1,8 @@
 """The input of a load: the `entries` and `ledgers` files of one bookie of a dump.
 
-The manifest of a dump lists its files. A folder without a manifest is accepted too, if it has
-`entries/` and `ledgers/` with Parquet files of the declared columns, as other programs derive them
-from dumps. Footers are checked before rows are read: a file that is not Parquet, or has other
-columns, is refused by name. Format: `docs/formats/dump.md`.
+A manifest lists a dump's files. A folder without one is accepted if it has `entries/` and
+`ledgers/` with Parquet files of the declared columns, as other programs derive them from dumps. A
+file that is not Parquet, or has other columns, is refused before rows are read.
 """
 
 from __future__ import annotations
@@ -233,8 +232,7 @@ def read_ledgers(source: LoadSource) -> Iterator[dict[str, Any]]:
 def read_rows(source: LoadSource, files: Sequence[DumpFile] | None = None) -> Iterator[IndexBatch]:
     """Yield the bookie's rows of `entries` in the order of the files, in bounded memory.
 
-    Raises `CorruptionError` for rows with null or out-of-range values, and for rows that contradict
-    the order or the ledger range in the manifest.
+    Raises `CorruptionError` for null or out-of-range values, and rows that contradict the manifest.
     """
     for file in source.files if files is None else files:
         yield from read_part(source, read_of(file))

@@ -95,8 +95,7 @@ def _is_ascending(rows: IndexBatch, last: tuple[int, int, int]) -> bool:
 class OrderedRows:
     """The rows of one directory in the order of keys, one per key; can be iterated repeatedly.
 
-    After a pass, `duplicates` counts the rows that were dropped for another of the same key.
-    `scratch` holds the sorted runs of rows that are not in order, for later passes too.
+    After a pass, `duplicates` counts dropped rows. `scratch` keeps sorted runs for later passes.
     """
 
     def __init__(

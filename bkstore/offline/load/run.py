@@ -1,8 +1,7 @@
 """Load a dump into a new index: `entries` and `ledgers` of one bookie, RocksDB or index files.
 
-`load` is common to all engines: an `Engine` writes the rows as pieces (`offline.index_building`),
-which are assembled, compared with the dump and published. `LocalEngine` runs in one process;
-Spark's engine is `bkstore.spark.load`. Rules: `docs/spark.md`.
+An `Engine` writes the rows as pieces (`offline.index_building`), which are assembled, compared with
+the dump and published. `LocalEngine` runs in one process; Spark's is `bkstore.spark.load`.
 """
 
 from __future__ import annotations
@@ -132,16 +131,15 @@ def load(
     """Build the index of a dumped bookie at `out`, which is new or an empty folder; return counts.
 
     `dump` is a path, or a URI (`docs/spark.md`); `bookie` selects one of several. Entries may come
-    in any order, and more than once: the highest location (log id, then position) wins, as it was
-    written last. Ledgers keep their master keys, flags and explicit LACs. A RocksDB bookie of
-    several directories becomes ``out/ledgers0``, ...; else `out` has one ``current/``. Unless
-    `compare` is False, each row and state of the index is then compared with the dump. The index is
-    built in ``OUT.partial`` and renamed to `out` at the end; a folder ``OUT.partial`` that is not
-    from a load is refused unchanged.
+    in any order, and more than once: the highest location (log id, then position) wins. Ledgers
+    keep their master keys, flags and explicit LACs. A RocksDB bookie of several directories becomes
+    ``out/ledgers0``, ...; else `out` has one ``current/``. Unless `compare` is False, each row and
+    state of the index is then compared with the dump. The index is built in ``OUT.partial`` and
+    renamed to `out` at the end; a folder of that name that is not from a load is refused unchanged.
 
     Raises `InvalidArgument` for bad arguments, `CorruptionError` for a file that is not a dump's,
     `UnsupportedLayout` for one with other columns, or a state or directories that the layout cannot
-    have, `WriteFailed` if the system refuses. `out` does not exist then. Memory: some 300 bytes a
+    have, `WriteFailed` if the system refuses; `out` does not exist then. Memory: some 300 bytes a
     ledger, and about 300 MiB.
 
     >>> import tempfile

@@ -47,10 +47,7 @@ class DumpFile:
 
 
 def described(path: str | os.PathLike[str], said: Mapping[str, Any], table: str) -> DumpFile:
-    """Return a file of a table from its object in the manifest, `said`.
-
-    Raises `CorruptionError` if the range of ledgers is invalid.
-    """
+    """Return a file from its manifest object; raises `CorruptionError` for an invalid range."""
     try:
         ledgers = LedgerRange.from_json(said, table)
     except InvalidArgument as error:
@@ -126,10 +123,7 @@ def has_nulls(footer: pq.FileMetaData, name: str) -> bool:
 
 
 def row_groups(footer: pq.FileMetaData) -> tuple[RowGroup, ...]:
-    """Return the row groups of a file, with end ledgers if it has the columns for them.
-
-    Cost: some 10 us per row group.
-    """
+    """Return a file's row groups, with end ledgers if it has their columns; 10 us per group."""
     columns = _column_numbers(footer)
     groups = []
     for group in range(footer.num_row_groups):
@@ -186,10 +180,7 @@ def _min_max_statistics(footer: pq.FileMetaData, group: int, column: int) -> Any
 
 
 def _end_ledgers(scope: Any, ledger: Any) -> tuple[LedgerId | None, LedgerId | None]:
-    """Return the end ledgers of a row group from statistics, or Nones.
-
-    They are known if the group has one scope, and its ledger ids have one sign.
-    """
+    """Return the end ledgers of a row group, if it has one scope, and ledger ids of one sign."""
     if scope is None or ledger is None or scope.min != scope.max:
         return None, None
     if ledger.min < 0 <= ledger.max:

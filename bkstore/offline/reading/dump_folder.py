@@ -13,10 +13,7 @@ from bkstore.offline.reading.places import is_remote, local_path, remote_file_sy
 
 
 class DumpFolder:
-    """A folder that is named by a path, a ``file:`` URI or the URI of another file system.
-
-    Raises `InvalidArgument` and `MissingDependency` as `remote_file_system` does.
-    """
+    """A folder at a path, a ``file:`` URI or another URI; raises as `remote_file_system` does."""
 
     def __init__(self, place: str | os.PathLike[str]) -> None:
         text = os.fspath(place)
@@ -67,8 +64,7 @@ class DumpFolder:
     def read(self, name: str, limit: int) -> bytes:
         """Return the bytes of a text file of at most `limit` bytes.
 
-        Raises `InvalidArgument` if it does not exist, and what `read_whole` raises if it is not
-        text.
+        Raises `InvalidArgument` if it does not exist, and as `read_whole` does.
         """
         with readable(self.of(name)):
             try:

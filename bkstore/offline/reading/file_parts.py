@@ -1,8 +1,7 @@
 """The row groups and ledgers of a file that a read covers, computed from the file's footer.
 
-All tasks with a share of a file split it by the same footer, so the shares make up the file, and
-each ledger of a sorted file is in one share. Row groups without statistics are never skipped, so
-that every row that is out of order is seen.
+All tasks with a share of a file split it by the same footer, so each ledger of a sorted file is in
+one share. Row groups without statistics are never skipped: every row that is out of order is seen.
 """
 
 from __future__ import annotations
@@ -34,10 +33,7 @@ NO_PART = FilePart(0, 0)
 
 
 def part_of(read: Read, groups: Sequence[RowGroup]) -> FilePart:
-    """Return the part of a file with the row groups `groups` that `read` covers. O(row groups).
-
-    Raises `CorruptionError` if their statistics contradict the declared order or ledgers.
-    """
+    """Return the part that `read` covers; raises `CorruptionError` if statistics contradict it."""
     share, shares = read.share
     if read.is_sorted or read.ledgers is not None:
         check_row_groups(read.path, groups, read.ledgers)

@@ -11,10 +11,9 @@ KEPT = 31 << 20
 def keep_freed_memory() -> None:
     """Make the allocator keep freed memory instead of returning it to the system.
 
-    glibc returns blocks above a threshold, and the free top of its heap above twice that. The
-    arrays of a batch exceed both at first, so each batch gets new memory, zeroed page by page,
-    which takes about as long as the work on it. Freeing one large block raises the threshold to its
-    size (mallopt(3), "dynamic mmap threshold"), and from then on the process keeps up to twice
-    that. No page of the block is touched: a microsecond or two. Other allocators are not affected.
+    glibc returns blocks above a threshold, and the free top of its heap above twice that. A batch's
+    arrays exceed both at first, so each batch gets new memory, zeroed page by page, which takes as
+    long as the work on it. Freeing one large block raises the threshold to its size (mallopt(3),
+    "dynamic mmap threshold"). No page of it is touched: 1 or 2 us. Other allocators ignore it.
     """
     np.empty(KEPT, np.uint8)

@@ -48,10 +48,7 @@ class LedgerRange(NamedTuple):
 
     @classmethod
     def from_json(cls, said: Mapping[str, Any], table: str) -> LedgerRange | None:
-        """Return the range of a file from its object in a manifest; None if it is not sorted.
-
-        Raises `InvalidArgument` for an invalid range.
-        """
+        """Return the range in a file's object, None if unsorted; raises `InvalidArgument`."""
         if said.get("first_ledger") is None or table not in SORTED_BY:
             return None
         if said.get("sorted_by") != list(SORTED_BY[table]):
@@ -73,10 +70,7 @@ def _parse_qualified_name(text: Any) -> LedgerId:
 
 
 def ledger_at(scope: Int64Array, ledger: Int64Array, row: int) -> tuple[int, int]:
-    """Return the ledger of a row as a pair that compares as `LedgerId` does.
-
-    Unlike a `LedgerId`, the pair may be an invalid id of a damaged file (scope 0 above 2^63-1).
-    """
+    """Return a row's ledger as a pair that compares as `LedgerId` does, even if it is invalid."""
     return int(scope[row]) % 2**64, int(ledger[row]) % 2**64
 
 

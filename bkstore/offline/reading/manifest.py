@@ -1,7 +1,4 @@
-"""The manifest of a dump: its files, the bookies they come from, and what could not be read.
-
-Format: `docs/formats/dump.md`.
-"""
+"""The manifest of a dump (`docs/formats/dump.md`): files, bookies, and what could not be read."""
 
 from __future__ import annotations
 

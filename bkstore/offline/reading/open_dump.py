@@ -41,9 +41,8 @@ _FOOTER_THREADS = 16
 class Dump:
     """A dump as its manifest describes it. `path` is an absolute path, or a URI.
 
-    `bookies` were read; those in `unread`, with the reason, were not, and count as not dumped.
-    `damage` is the number of findings of damage. Files are compared with the manifest when they are
-    read, and by `check`.
+    `bookies` were read; those in `unread` were not, for the given reason. `damage` counts findings
+    of damage. Files are compared with the manifest when they are read, and by `check`.
     """
 
     path: str
@@ -69,10 +68,7 @@ class Dump:
             self._check_once(table, self.files[table])
 
     def check_empty(self, table: str) -> None:
-        """Check the footers of files that have no rows according to the manifest, as `check` does.
-
-        Tasks that are planned by the manifest never open these files.
-        """
+        """Check the footers of declared-empty files, which no task opens, as `check` does."""
         self._check_once(f"{table} without rows", [f for f in self.files[table] if not f.rows])
 
     def _check_once(self, label: str, files: Sequence[DumpFile]) -> None:
@@ -105,9 +101,7 @@ class Dump:
 
 
 def check_file(file: DumpFile) -> None:
-    """Raise unless a file exists and has the columns, the row count and the bookie in the manifest,
-    and, as far as statistics show, the ledgers and the order.
-    """
+    """Raise unless the footer shows the declared columns, rows, bookie, ledgers and order."""
     with opened_parquet(file.path) as parquet_file:
         check_footer(file.path, parquet_file, DUMP_TABLES[file.table], None, file.rows)
         if file.ledgers is not None:
@@ -117,11 +111,10 @@ def check_file(file: DumpFile) -> None:
 
 
 def open_dump(place: str | os.PathLike[str] | DumpFolder) -> Dump:
-    """Return the dump at a path or a URI (`docs/spark.md`); reads its manifest and nothing else.
+    """Return the dump at a path or a URI (`docs/spark.md`); reads only its manifest.
 
-    Raises `InvalidArgument` if there is no dump or no such file system, `MissingDependency` if
-    that needs a package, `CorruptionError` for an invalid manifest, and what `read_manifest`
-    raises. Memory: some 1 KB per file.
+    Raises `InvalidArgument` if there is no dump or no such file system, `MissingDependency` if that
+    needs a package, and what `read_manifest` raises. Memory: some 1 KB per file.
     """
     require_pyarrow("reading a dump")
     folder = place if isinstance(place, DumpFolder) else DumpFolder(place)

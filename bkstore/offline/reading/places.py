@@ -1,8 +1,7 @@
 """Locations of files: paths, ``file:`` URIs, and URIs of file systems of pyarrow or fsspec.
 
-A path has to be a regular file, as everywhere in bkstore. Other URIs are opened with pyarrow (`s3`,
-`gs`, `hdfs`, ...) or, if it does not know the scheme, with fsspec, if that is installed. Hadoop's
-`s3a` and `s3n` are read as `s3`.
+A path has to be a regular file. Other URIs are opened with pyarrow (`s3`, `gs`, `hdfs`, ...) or, if
+it does not know the scheme, with fsspec. Hadoop's `s3a` and `s3n` are read as `s3`.
 """
 
 from __future__ import annotations
@@ -27,10 +26,7 @@ _HADOOP_S3 = ("s3a", "s3n")
 
 
 def local_path(place: str) -> str:
-    """Return a path unchanged, or the path of a ``file:`` URI.
-
-    Raises `InvalidArgument` for a ``file:`` URI of another host.
-
+    """Return a path unchanged, or a ``file:`` URI's; raises `InvalidArgument` for another host.
     >>> local_path("/data/dump"), local_path("file:///data/my%20dump"), local_path("file:/d")
     ('/data/dump', '/data/my dump', '/d')
     """
@@ -53,10 +49,7 @@ def is_remote(place: str) -> bool:
 
 
 def only_path(place: str | os.PathLike[str], what: str) -> None:
-    """Raise `InvalidArgument` for a URI if only a local path is supported.
-
-    `what` names the content, for the message.
-    """
+    """Raise `InvalidArgument`, with the content `what`, for a URI where a local path is needed."""
     text = os.fspath(place)
     if _SCHEME.match(text):
         raise InvalidArgument(f"{text}: is a URI; {what} goes to a path of this machine")
@@ -65,8 +58,8 @@ def only_path(place: str | os.PathLike[str], what: str) -> None:
 def remote_file_system(place: str) -> tuple[Any, str]:
     """Return (a pyarrow file system, the path in it) of a URI.
 
-    Raises `InvalidArgument` for an invalid URI or an unknown scheme, `MissingDependency` if fsspec,
-    or a package that it needs for the scheme, is not installed.
+    Raises `InvalidArgument` for an invalid URI or an unknown scheme, `MissingDependency` for one
+    that needs a package.
     """
     import pyarrow as pa
     from pyarrow import fs

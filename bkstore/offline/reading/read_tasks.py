@@ -1,10 +1,9 @@
 """Tasks: the parts of files that are read together, as ranges of ledgers and shares of files.
 
 A task is small (paths and numbers), so that it can be sent to Spark as a row. Tasks are planned
-from the manifest alone, without opening a file. Sorted files are cut between ledgers, so that all
-rows of a ledger are in one task. A long file is cut into shares, whose bounds each reader computes
-from the footer. If a cut is inside a row group, both neighbors read the group, and each takes its
-own ledgers. Files that are not sorted are cut at row groups.
+from the manifest, without opening a file. Sorted files are cut between ledgers, others at row
+groups. A long file is cut into shares, whose bounds each reader computes from the footer. If a cut
+is inside a row group, both neighbors read the group, and each takes its own ledgers.
 """
 
 from __future__ import annotations
@@ -49,10 +48,7 @@ class Read(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What is read together: of each side its reads in order. `rows` is about how many.
-
-    One side is a table; two are the same table of two dumps.
-    """
+    """What is read together, some `rows`: the reads of one table, or of the same in two dumps."""
 
     sides: tuple[tuple[Read, ...], ...]
     leave_out: tuple[LedgerId, ...] = ()
@@ -72,8 +68,7 @@ class Task(NamedTuple):
 def apart(files: Iterable[DumpFile]) -> tuple[list[DumpFile], list[DumpFile]]:
     """Split a bookie's files into (sorted files that share no ledger with another, all others).
 
-    A file that is not declared sorted may have any ledger, so if there is one, all are others.
-    Files without rows are dropped. O(n log n).
+    If a file is not declared sorted, all are others. Drops files without rows. O(n log n).
     """
     non_empty = [file for file in files if file.rows]
     sorted_files = [
@@ -106,10 +101,7 @@ def by_bookie(files: Iterable[DumpFile]) -> dict[str, list[DumpFile]]:
 
 
 def split_repeating(files: Sequence[DumpFile]) -> tuple[list[DumpFile], list[DumpFile]]:
-    """Return (files without duplicate rows, files that may repeat rows of their own or another's).
-
-    The first are files that are `apart`, and files without rows. O(n log n).
-    """
+    """Return (files `apart` or without rows, files that may repeat rows). O(n log n)."""
     repeating = [
         file for bookie_files in by_bookie(files).values() for file in apart(bookie_files)[1]
     ]
@@ -167,10 +159,7 @@ def _ledger_range(file: DumpFile) -> tuple[LedgerId, LedgerId]:
 
 
 def _split_points(sides: Sequence[Sequence[DumpFile]], rows: int) -> list[LedgerId]:
-    """Return the ledgers at which to split the work into tasks of about `rows` rows.
-
-    Each is the last ledger of a file, and the last of its task.
-    """
+    """Return the last ledgers of tasks of about `rows` rows; each is the last of a file."""
     last_ledgers_and_rows = sorted(
         (_ledger_range(file)[1], file.rows) for side in sides for file in side
     )
@@ -194,10 +183,7 @@ def _reads_in_range(
     above: LedgerId | None,
     upto: LedgerId | None,
 ) -> list[Read]:
-    """Return the reads of a side for the ledgers above `above` up to `upto`.
-
-    `lasts` are the last ledgers of `files`, which are sorted by ledger.
-    """
+    """Return a side's reads for the ledgers above `above` up to `upto`, from files in order."""
     reads = []
     for file in files[0 if above is None else bisect_right(last_ledgers, above) :]:
         first, last = _ledger_range(file)

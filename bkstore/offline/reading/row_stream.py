@@ -41,10 +41,9 @@ def read_rows(
     The file is compared with the manifest: its row count, these columns, that all rows are of
     `read.bookie`, that ledgers are in `read.ledgers` (if their columns are read), and, if the read
     is declared sorted, that rows are in the order of `sorted_by`, which begins with the two columns
-    of the ledger. Raises `CorruptionError` if they differ (for the first row out of order), and
-    for a file that is not Parquet; `UnsupportedLayout` for other columns.
-    With `threads`, columns are decoded in parallel. Memory: a batch, and the compressed columns of
-    a row group. From then on the process keeps up to 62 MiB of freed memory.
+    of the ledger. Raises `CorruptionError` if they differ (for the first row out of order), and for
+    a file that is not Parquet; `UnsupportedLayout` for other columns. `threads` decode columns in
+    parallel. Memory: a batch, a row group's compressed columns, and up to 62 MiB kept when freed.
     """
     watch = OrderWatch()
     keep_freed_memory()
@@ -80,10 +79,7 @@ def read_rows(
 
 
 def check_bookie(place: str, file: pq.ParquetFile, bookie: str) -> None:
-    """Raise `CorruptionError` unless all rows are of this bookie.
-
-    Reads the column if statistics are not sufficient; for files that bkstore wrote they are.
-    """
+    """Raise `CorruptionError` unless all rows are of this bookie, by statistics or the column."""
     if not is_pure(file.metadata, bookie):
         for rows in file.iter_batches(BATCH_ROWS, columns=["bookie"], use_threads=False):
             _verify_bookie(place, rows, bookie)
@@ -151,10 +147,9 @@ def behind(
     key: tuple[int, int],
     side: Literal["left", "right"] = "right",
 ) -> int:
-    """Return the number of the first of sorted rows whose ledger is above `key`.
+    """Return the number of the first of sorted rows whose ledger is above `key`, or of all rows.
 
-    With `side` "left", of the first whose ledger is at least `key`. If there is none, the number of
-    rows.
+    With `side` "left", of the first whose ledger is at least `key`.
     """
     scopes, ledgers = (column.view(np.uint64) for column in (scope, ledger))
     lo, hi = (int(np.searchsorted(scopes, np.uint64(key[0]), end)) for end in _ENDS)

@@ -21,8 +21,7 @@ SIDE = "side"
 def side_by_side(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of all streams, sorted by ledger and then stream, with column `SIDE`.
 
-    Each stream must be sorted by ledger. Memory: a batch of each stream, or the rows of the longest
-    ledger.
+    Streams must be sorted by ledger. Memory: a batch of each, or the rows of the longest ledger.
     """
     merged_streams = [_Stream(number, stream) for number, stream in enumerate(streams)]
     while True:
@@ -101,7 +100,6 @@ class _Stream:
 
 
 def _merge_by_ledger(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """Return the rows of all parts, sorted by ledger."""
     import pyarrow as pa
 
     if len(batches) == 1:

@@ -4,8 +4,7 @@
 and what is left of the index. They share the steps in `frame`: read it first. `directories` maps
 the source's files to the target, `log_names` assigns entry log ids, and `carried_files` copies
 files. `index_writer` writes and compares the index, `known_states` finds ledgers and their states,
-`fresh_logs` reads a damaged log and writes a new one, and `unfit_records` drops records whose
-digest does not match.
+`fresh_logs` rewrites a damaged log, `unfit_records` drops records whose digest does not match.
 """
 
 from bkstore.offline.rewrite.convert import convert

@@ -1,8 +1,7 @@
 """Copy files durably into a target, or hard-link entry logs there.
 
-Files are copied by default. Only entry logs may be hard-linked: a bookie never writes into a log
-that it finds at startup (it begins a new one, and unlinks old ones), so later writes in the target
-do not change the source's file. Journals and marks are always copied.
+Only entry logs may be linked: a bookie never writes into a log that it finds at startup (it begins
+a new one, and unlinks old ones), so later writes in the target do not change the source's file.
 """
 
 from __future__ import annotations
@@ -28,10 +27,9 @@ _LINK_UNSUPPORTED_ERRNOS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSU
 def copy_file(
     source: Path, target: Path, files: Files, report: Callable[[int], None] | None = None
 ) -> int:
-    """Copy a regular file to a new name, fsync it, and return its size in bytes.
+    """Copy a regular file to a new name, fsync it, and return its size; `report` gets each chunk's.
 
-    `report` is called with the size of each chunk. The caller must sync the folder to make the
-    name durable. Raises `DirectoryInUse` if the source's size changes meanwhile.
+    The caller must sync the folder. Raises `DirectoryInUse` if the source's size changes meanwhile.
     """
     with ExitStack() as stack:
         with readable(source):

@@ -93,8 +93,7 @@ def convert(
 class _SourceRows:
     """The source's rows of known ledgers in key order, with the target's locations.
 
-    May be iterated repeatedly. After a pass, `left_out` counts the rows of unknown ledgers, and
-    `lost_logs` the rows that point into a log that does not exist.
+    After a pass, `left_out` counts rows of unknown ledgers, `lost_logs` those into missing logs.
     """
 
     def __init__(self, bookie: BookieDir, names: LogNames) -> None:
@@ -134,7 +133,6 @@ class _SourceRows:
 
 
 def _report_left_out(result: RewriteResult, rows: _SourceRows) -> None:
-    """Add findings on rows of unknown ledgers and on rows that point into missing logs."""
     result.left_out = rows.left_out
     if rows.left_out:
         left_out = counted(rows.left_out, "row is", "rows are")

@@ -35,9 +35,8 @@ that they were to replace still exist."""
 class TargetDirectories:
     """The ``current/`` directories of a target, relative to it, in the source's order.
 
-    `places` maps each ``current/`` of the source to the target's. `index_moved` is true if the
-    databases are put into the ledger directories, because the numbers of index and of ledger
-    directories differ, which db storage does not support.
+    `places` maps those of the source to the target's. `index_moved`: the databases are put into the
+    ledger directories, as db storage requires equal numbers of index and ledger directories.
     """
 
     ledger: tuple[Path, ...]
@@ -94,9 +93,8 @@ def other_files(
 ) -> Iterator[OtherFile]:
     """Yield the files of a bookie that are neither entry logs nor index, by directory and name.
 
-    Adds a finding for each that is not carried: anything but a regular file, folders outside of
-    the index, files with unknown names among index files, files of interrupted compactions, and an
-    index of the layout that was not read.
+    Adds a finding for each that is not carried: anything but a regular file, folders outside the
+    index, unknown names among index files, interrupted compactions, an index that was not read.
     """
     for current, target_dir in target.places.items():
         with readable(current):
@@ -127,8 +125,7 @@ def other_files(
 def _reason_left_behind(bookie: BookieDir, name: str, is_folder: bool) -> str | None:
     """Return why a file in a ``current/`` is not carried as it is, or None if it is.
 
-    Returns "" if no finding is needed: logs and index are carried separately, and a bookie
-    recreates the marker and the metadata cache.
+    Returns "" without a finding: for logs and index, and what a bookie recreates (marker, cache).
     """
     if name in (MARKER_NAME, METADATA_CACHE):
         return ""

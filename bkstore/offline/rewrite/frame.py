@@ -145,7 +145,6 @@ class Rewrite:
         return self
 
     def _report_moved_index(self) -> None:
-        """Add the finding that the databases are put into the ledger directories."""
         detail = (
             "db storage has an index directory for each ledger directory: the databases stand in "
             "the ledger directories, and the cookie and the conf name no index directories"
@@ -236,10 +235,7 @@ class Rewrite:
             self.result.findings.append(Finding("oddity", detail))
 
     def carry_logs(self, names: LogNames, logs: Sequence[LogFile]) -> None:
-        """Copy or hard-link entry logs into the target, under the names that they have there.
-
-        Adds a finding for anything with a log's name that is not a regular file.
-        """
+        """Copy or link logs into the target under new names; adds findings for other file types."""
         result = self.result
         self.step("entry logs", sum(log.bytes for log in logs))
         result.linked = self._link

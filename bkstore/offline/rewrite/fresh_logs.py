@@ -1,9 +1,8 @@
 """Read the records of one entry log, damaged or not, and write them to a fresh log.
 
-A scan finds records by their sizes. It passes over a record after a damaged size, but the old
-index has that record's position; the index also confirms the records scanned. So both are used.
-A fresh log has a header, the old log's records in their order, without the damage between them,
-and a ledgers map. It has the id of the old one.
+A scan finds records by their sizes, but passes over a record after a damaged size. The old index
+has that record's position, and confirms the records scanned, so both are used. A fresh log has a
+header, the old log's id and records in their order, without the damage, and a ledgers map.
 """
 
 from __future__ import annotations
@@ -84,9 +83,8 @@ def read_records(
 ) -> LogRecords:
     """Scan a log, and compare its records with `old`, the index rows that point into it.
 
-    `add_hidden_records` completes the result. Entries above `most` are left out, as the index
-    cannot hold them. Damage is added to `findings`; a log that cannot be read has no records.
-    Memory: some 100 bytes a record.
+    `add_hidden_records` completes the result. Entries above `most`, which the index cannot hold,
+    are left out. Damage is added to `findings`. Memory: some 100 bytes a record.
     """
     log_findings: list[Finding] = []
     columns: list[tuple[Int64Array, ...]] = []
@@ -130,17 +128,13 @@ def _match_index_rows(
 
 
 def add_hidden_records(data: LogBytes, found: LogRecords, most: int) -> None:
-    """Add the records in the index that the scan passed over, and note the lost bytes.
-
-    Cost: a read for each index row that the scan did not confirm, in the order of the log.
-    """
+    """Add records that only the index has, at a read for each row, and note the lost bytes."""
     _add_hidden(data, found, most)
     found.damaged |= found.hidden > 0
     found.lost = _find_lost_bytes(data, found) if found.damaged else []
 
 
 def _add_hidden(data: LogBytes, records: LogRecords, max_id: int) -> None:
-    """Read at the position of each missing index row, and merge in the records found there."""
     missing = records.missing
     sizes = np.zeros(missing.location.size, np.int64)
     keys = zip(missing.scope_id.tolist(), missing.ledger_id.tolist(), missing.entry_id.tolist())
@@ -213,9 +207,8 @@ def write_fresh(
 ) -> int:
     """Write the records of the log `data` to a fresh one, fsync it, and return its size in bytes.
 
-    The records lie at `fresh_positions`. The caller must sync the folder to make the name durable.
-    A ledgers map that would end beyond 2^31-1 bytes is left out, as a bookie does. Raises
-    `WriteFailed` if the system refuses.
+    They lie at `fresh_positions`. The caller must sync the folder. A ledgers map that would end
+    beyond 2^31-1 bytes is left out, as a bookie does. Raises `WriteFailed`.
     """
     version = VERSION_2 if np.any(found.scope_id) else VERSION_1
     with writing(target):

@@ -1,8 +1,7 @@
 """Write ordered rows and ledger states as a target's index, and verify the index afterwards.
 
 RocksDB databases are built from table files (no write-ahead log, no compaction), one set for each
-directory; index files are written page by page. Afterwards the target is opened like any bookie
-directory, and each row and state is compared with what should have been written.
+directory; index files are written page by page. Afterwards each row and state is compared.
 """
 
 from __future__ import annotations
@@ -35,10 +34,7 @@ Report = Callable[[int], None]
 
 
 def in_key_order(index: EntryIndex) -> Iterator[IndexBatch]:
-    """Yield all rows of an index, of all directories, ordered by scope, ledger and entry.
-
-    `dir_index` is the directory's number. Memory: one batch for each directory.
-    """
+    """Yield all rows of an index by scope, ledger and entry. Memory: a batch for each directory."""
     if not isinstance(index, PartitionedIndex):
         yield from index.scan()
         return
@@ -78,10 +74,9 @@ def write_index(
     files: Files,
     report: Report,
 ) -> int:
-    """Write rows in key order, and the ledger states; return the number of rows.
+    """Write rows in key order, and the ledger states, durably; return the number of rows.
 
-    All of it is durable on return. `flags` are the storage flags, for RocksDB only. A ledger that
-    has rows but no state gets an empty state.
+    `flags` are RocksDB's storage flags. A ledger that has rows but no state gets an empty state.
     """
     for current in currents:
         with writing(current):
@@ -150,8 +145,7 @@ def compare_index(
 ) -> int:
     """Compare an index with the rows and states it should have; return its number of rows.
 
-    Each ledger, entry, location and state is compared, and the list of ledgers. Raises
-    `CorruptionError` at the first difference.
+    Raises `CorruptionError` at the first ledger, entry, location or state that differs.
     """
 
     def reported_rows() -> Iterator[IndexBatch]:

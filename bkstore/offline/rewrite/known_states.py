@@ -181,7 +181,6 @@ def _read_journal_file(
     journal_states: dict[LedgerId, JournalState],
     findings: list[Finding],
 ) -> None:
-    """Update the states with the records of one journal file."""
     scan = scan_journal(path, skip_invalid=True, skip_torn=True)
     for offset, record in scan.records():
         if record.kind not in ("master_key", "fence", "explicit_lac"):

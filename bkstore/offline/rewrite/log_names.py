@@ -3,9 +3,8 @@
 With index files, log ids are one sequence over all ledger directories. With db storage, each
 directory has its own sequence, and a ledger's records are only in directory ``L mod n``. So:
 
-* from several directories of db storage to index files, a log gets a new id if an earlier
-  directory has the same one. A log that is linked into several directories (as this module does,
-  see below) becomes one log again;
+* from several directories of db storage to index files, a log gets a new id if an earlier directory
+  has the same one; a log that is linked into several directories becomes one log again;
 * from index files in several directories to db storage, a log is linked into each directory whose
   ledgers have records in it.
 
@@ -55,8 +54,7 @@ def in_log_order(logs: Sequence[LogFile]) -> list[LogFile]:
 class LogNames:
     """The names of a source's logs in a target of layout `to`.
 
-    `located` also notes which links `second_names` returns. `kept` has the logs to carry, each
-    once; `renamed` counts those with new ids.
+    `kept` has the logs to carry, each once; `renamed` counts those with new ids.
     """
 
     def __init__(self, logs: Sequence[LogFile], by_directory: bool, to: Layout, count: int) -> None:

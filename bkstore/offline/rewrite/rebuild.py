@@ -1,9 +1,8 @@
 """Rebuild an index from entry logs, for a bookie whose index is lost, damaged or not trusted.
 
-The records of known ledgers are taken: those in the old index, and those whose master key is in
-the journals after the last mark. The records of all ledgers are taken on request, or if no index
-lists the ledgers. Of several copies of an entry, the last in log order wins: the last one in the
-newest log. Compaction and repeated adds append their copies, so an index has that one, too.
+The records of known ledgers are taken: those in the old index, and those whose master key is in the
+journals after the last mark. The records of all ledgers are taken on request, or if no index lists
+the ledgers. Of several copies of an entry, the last in log order wins, as in an index.
 """
 
 from __future__ import annotations
@@ -93,7 +92,6 @@ def rebuild_index(
 
 
 def _run_rebuild(job: Rewrite, all_ledgers: bool | None) -> RewriteResult:
-    """Build the index from the logs, copy the files, and compare the target with the rows."""
     known = known_ledgers(job.bookie, job.result.findings)
     logs = job.bookie.entry_logs
     selection = Choice(job, known, not known.told if all_ledgers is None else all_ledgers)
@@ -120,8 +118,7 @@ class Choice:
     """Decides which ledgers' records are taken, and notes the ledgers by its decisions.
 
     `taken` ledgers go into the target, `unknown` ones are left out, and those in `astray` have
-    records in a wrong directory: with db storage, a bookie looks for a ledger's records in one
-    directory only. `most` is the highest entry id that the new index can hold.
+    records in a directory where db storage does not look. `most` is the highest entry id allowed.
     """
 
     def __init__(self, job: Rewrite, known: KnownLedgers, every: bool) -> None:
@@ -147,10 +144,7 @@ class Choice:
 
 
 def rows_of(choice: Choice, log: LogFile, findings: list[Finding]) -> Iterator[IndexBatch]:
-    """Yield index rows for the records of a log that are taken, in the order of the log.
-
-    Adds a finding for damage, and for a log that cannot be read.
-    """
+    """Yield index rows for a log's records that are taken, in order; damage adds findings."""
     try:
         for batch in scan_log(log.path, findings, lambda id_: choice.takes(id_, log.dir_index)):
             yield _to_index_rows(_drop_excess_entry_ids(batch, log, choice.most, findings), log)

@@ -1,9 +1,8 @@
 """Salvage a damaged bookie: write a new one from every readable record, and list the losses.
 
-A log without damage is copied. For a damaged log, a fresh one with the same id is written, with
-every record that a scan or the old index finds. By default all ledgers with a record are restored:
-a damaged index cannot tell a deleted ledger from one that it lost. Of several copies of an entry,
-the one in the old index wins if its record exists; otherwise the last one in log order.
+A damaged log gets a fresh one of the same id, with every record that a scan or the old index finds.
+By default all ledgers with a record are restored: a damaged index cannot tell a deleted ledger from
+one that it lost. Of several copies of an entry, the one in the old index wins, else the last one.
 """
 
 from __future__ import annotations
@@ -189,7 +188,6 @@ class _Salvage:
     # -- the old index
 
     def _read_old_rows(self) -> None:
-        """Group the old index's readable rows by log; add findings on the others."""
         bookie, findings = self.job.bookie, list[Finding]()
         self.job.step("reading the index", None)
         try:

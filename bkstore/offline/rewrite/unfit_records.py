@@ -1,8 +1,7 @@
 """Leave out the records of a log whose digest does not match, like other damaged bytes.
 
-A record does not contain its digest type, so one type and password are given for all ledgers. If
-no record of a known ledger in the log matches, the ledger probably has another type or password:
-its records are kept, with a finding.
+One digest type and password are given for all ledgers. If no record of a known ledger in the log
+matches, it probably has another type or password: its records are kept, with a finding.
 """
 
 from __future__ import annotations
@@ -33,10 +32,9 @@ def leave_out_unfit(
 ) -> list[Finding]:
     """Remove the records with a wrong digest from `found`; return findings on ledgers kept anyway.
 
-    Removed records that are in the index are added to `missing`, and their bytes to `lost`.
-    `known` returns whether the bookie knows a ledger, which may then have another digest type.
-    Memory: a window of the log, and a byte a record. Cost: a second reading of the log, some
-    100 ns a record and its digest.
+    Removed records in the index are added to `missing`, their bytes to `lost`. `known` returns
+    whether the bookie knows a ledger, which may have another digest type. Memory: a window of the
+    log, and a byte a record. Cost: a second reading of the log, 100 ns a record and its digest.
     """
     is_unfit = _find_digest_mismatches(data, found, coder)
     findings = []

@@ -1,7 +1,6 @@
 """RowsByKey: sort index rows by key, with one row for each key, in bounded memory.
 
-Rows are collected, sorted and written as runs. They are read in pieces, for which all runs are cut
-at the same keys. So memory is that of a run; disk: 48 bytes a row.
+They are written as sorted runs and read in pieces, for which all runs are cut at the same keys.
 """
 
 from __future__ import annotations
@@ -118,7 +117,6 @@ class RowsByKey:
 
 
 def _read_rows(run: Path, start: int, stop: int) -> Int64Array:
-    """Return the rows start..stop of a run, as columns."""
     if start == stop:
         return np.empty((_COLUMNS, 0), np.int64)
     with opened_spill(run) as spill:

@@ -1,8 +1,7 @@
 """RowsByLog: group all rows of an index by the entry log they point into, in bounded memory.
 
-An index is ordered by ledger, a log by time of writing. So rows are sorted by location in pieces
-of a million, written to one scratch file, and read back a stretch of a log at a time, which merges
-the pieces. Cost: one write and one read of 32 bytes a row.
+Rows are sorted by location in pieces of a million, written to one scratch file, and read back a
+stretch of a log at a time, which merges the pieces. Cost: a write and a read of 32 bytes a row.
 """
 
 from __future__ import annotations
@@ -113,10 +112,7 @@ class RowsByLog:
 
 
 class LogRows:
-    """The rows of one log by ascending position, read on demand.
-
-    Memory: the rows of one stretch.
-    """
+    """The rows of one log by ascending position, read on demand. Memory: those of one stretch."""
 
     def __init__(self, path: Path, segments: list[Segment]) -> None:
         self._path = path
@@ -127,10 +123,7 @@ class LogRows:
         self.count = sum(count for _, _, count in segments)
 
     def upto(self, position: int) -> Int64Array:
-        """Return the next rows, up to those that point at `position`: int64[n, 4].
-
-        Columns: scope, ledger, entry, position.
-        """
+        """Return the next rows, up to `position`: int64[n, 4] of scope, ledger, entry, position."""
         parts = []
         while True:
             end = int(np.searchsorted(self._positions, position, "right"))
@@ -156,7 +149,6 @@ class LogRows:
         return self._segments[self._next][0] << STRETCH_BITS <= position
 
     def _load_stretch(self) -> None:
-        """Read the next stretch from all pieces, sorted by position."""
         stretch = self._segments[self._next][0]
         parts = []
         with opened_spill(self._path) as spill:

@@ -1,7 +1,4 @@
-"""Cache sizes that a bookie needs for a directory: formulas, with their sources.
-
-Class names are BookKeeper's. No workload is measured: the caller gives the number of readers.
-"""
+"""Cache sizes that a bookie needs for a directory: formulas; class names are BookKeeper's."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """The live bytes of each entry log, and what garbage collection would do with the log.
 
 The rule is that of `bkstore.storage.ledgers.garbage_collection`: a log without a live ledger is
-removed, one whose occupancy is below a threshold is compacted. Bytes are those of ledgers maps (4 +
-record size), or of a scan if there is no map, so that old copies of live entries count as live, as
-they do in garbage collection.
+removed, one whose occupancy is below a threshold is compacted. As in garbage collection, old copies
+of live entries count as live.
 """
 
 from __future__ import annotations

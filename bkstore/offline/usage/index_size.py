@@ -47,8 +47,7 @@ class IndexPart:
     def dead_rows(self) -> int | None:
         """Rows in tables of unknown ledgers, or overwritten; None if not known.
 
-        The rows in the tables, less tombstones and live rows. Up to `sizes.waiting` too low if live
-        rows are only in the write-ahead log.
+        Up to `sizes.waiting` too low if live rows are only in the write-ahead log.
         """
         if self.sizes is None or self.rows is None:
             return None
@@ -58,10 +57,7 @@ class IndexPart:
 def index_parts(
     bookie: BookieDir, entries: Mapping[LedgerId, int | None], page_size: int
 ) -> Iterator[IndexPart]:
-    """Yield the parts of an index, by directory; `entries` has the entry count of known ledgers.
-
-    Cost: a `stat` per file, and RocksDB's properties; no row is read.
-    """
+    """Yield an index's parts by directory, given the entry counts; a `stat` a file, no row read."""
     index = bookie.index
     if isinstance(index, HierarchicalIndex):
         yield from _index_file_parts(bookie, index, entries, page_size)

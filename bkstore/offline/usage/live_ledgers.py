@@ -43,9 +43,8 @@ def read_live_list(path: str | os.PathLike[str]) -> set[LedgerId]:
 class LiveLedgers:
     """Tells live ledgers from garbage, directory by directory as garbage collection does.
 
-    A ledger is live if the index knows it and, if a list of live ledgers is given, the list has it.
-    With db storage it is live only in its own directory, number ``L mod directories``: its bytes
-    in other directories are garbage.
+    A ledger is live if the index knows it and a list of live ledgers, if given, has it; with db
+    storage, only in its own directory, number ``L mod directories``.
 
     >>> live = LiveLedgers([LedgerId.of(3), LedgerId.of(4)], listed=[LedgerId.of(3)])
     >>> live.in_directory(LedgerId.of(3), 0), live.in_directory(LedgerId.of(4), 0)

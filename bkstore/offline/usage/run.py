@@ -55,10 +55,9 @@ class ScopeUsage:
 
 @dataclass(slots=True)
 class Totals:
-    """Sums over the entry logs.
+    """Sums over the entry logs; `moved_bytes` are those that compaction would have to copy.
 
     `other_bytes` are not in records: headers, ledgers maps, padding, bytes hidden by damage.
-    `moved_bytes` is the number of bytes that compaction would have to copy.
     """
 
     logs: int = 0
@@ -214,10 +213,7 @@ class Usage:
         return list(index_parts(self._bookie, entry_counts, page_size))
 
     def caches(self, readers: int = 1, read_ahead: int = DEFAULT_READ_AHEAD) -> list[CacheNeed]:
-        """Return the cache sizes that a bookie needs for this directory and `readers` concurrently.
-
-        Uses what `logs` has counted: the mean record size is over ledgers with known entries.
-        """
+        """Return the cache sizes for `readers` concurrent readers, by record sizes of `logs`."""
         _count("readers", readers)
         _count("read_ahead", read_ahead)
         counted = [

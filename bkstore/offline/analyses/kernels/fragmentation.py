@@ -39,7 +39,6 @@ class _Ledger:
     position: int
 
     def row(self) -> tuple[Any, ...]:
-        """Return the ledger's row of `fragmentation`."""
         _, scope, ledger = self.key
         (name,) = qualified_names([scope], [ledger])
         counts = (self.entries, self.places.size, self.log_changes, self.stretches)
@@ -47,12 +46,11 @@ class _Ledger:
 
 
 class Fragmentation:
-    """Entries to `fragmentation` rows, in one pass over sorted rows.
+    """Entries to `fragmentation` rows, in one pass. O(entries); memory: a batch, a ledger's logs.
 
     Columns: bookie (none if `bookie` is given), scope_id, ledger_id, entry_id, dir_index, log_id,
     position; sorted by bookie, ledger, entry, then by log and position. Directory and log id
     identify a log. With `repeated`, an entry may have several rows, and the last one counts.
-    O(entries); memory: a batch, and the logs of one ledger.
     """
 
     def __init__(self, bookie: str | None = None, *, repeated: bool = False) -> None:
@@ -74,10 +72,7 @@ class Fragmentation:
 
 
 class _LedgerRuns:
-    """A batch as runs of rows of one ledger, each counted separately.
-
-    The first run may continue the last ledger of the batch before.
-    """
+    """A batch as runs of rows of one ledger; the first may continue the last ledger before it."""
 
     def __init__(self, batch: pa.RecordBatch, bookie: str | None) -> None:
         self._keys = [int64(batch, "scope_id"), int64(batch, "ledger_id")]
@@ -109,7 +104,6 @@ class _LedgerRuns:
         self._log_starts = np.flatnonzero(changed)  # rows that begin a run or another log
 
     def _per_run(self, rows: Int64Array) -> Int64Array:
-        """Return how many of the row numbers are in each run."""
         return np.diff(np.searchsorted(rows, self._bounds))
 
     def _count_logs(self, runs: int) -> Int64Array:
@@ -152,7 +146,6 @@ class _LedgerRuns:
         return merged
 
     def last(self, before: _Ledger | None) -> _Ledger:
-        """Return the last ledger, which the next batch may continue."""
         return self._merge_run(self._starts.size - 1, before)
 
     def before_last(self, before: _Ledger | None) -> Iterator[pa.RecordBatch]:
@@ -171,7 +164,6 @@ class _LedgerRuns:
             yield from self._output_table(first, runs).to_arrow().to_batches()
 
     def _output_table(self, first: int, stop: int) -> Table:
-        """Return the output rows of runs number `first` to before `stop`."""
         chosen = slice(first, stop)
         starts = self._starts[chosen]
         scopes, ledgers = (column[starts].tolist() for column in self._keys[-2:])
@@ -197,8 +189,7 @@ class _LedgerRuns:
 def _last_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the last row of each entry, from rows sorted by bookie, ledger, entry and location.
 
-    A load keeps the same row (`OrderedRows`). Memory: a batch; the last row of each batch waits
-    for the next one, which may have another row of its entry.
+    A load keeps the same row (`OrderedRows`). Memory: a batch.
     """
     import pyarrow as pa
 

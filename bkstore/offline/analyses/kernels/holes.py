@@ -1,7 +1,6 @@
 """Groups to `holes` rows: the entries missing from each ledger's stripe between first and last.
 
-The stripe is derived from the stored entries. Entries off the stripe do not fill holes; they are
-counted separately.
+The stripe is derived from the stored entries. Entries off it are counted, and do not fill holes.
 """
 
 from __future__ import annotations
@@ -37,11 +36,10 @@ class _Stripes(NamedTuple):
 
 
 class Holes:
-    """Groups to `holes` rows.
+    """Groups to `holes` rows. O(groups), for any length of a stripe.
 
     Input: rows of `groups`, sorted by bookie, ledger and first sequence. With `bookie` given, all
-    rows belong to it and the column is not read. Compares sets of entries as groups: O(groups),
-    for any length of a stripe.
+    rows belong to it and the column is not read.
     """
 
     def __init__(self, bookie: str | None = None) -> None:
@@ -98,7 +96,6 @@ class _HoleCounts(NamedTuple):
         return cls(low, high, size, period, stored, holes, off_stripe)
 
     def stripes(self, which: Int64Array) -> list[str]:
-        """Return the text of the chosen owners' stripes."""
         pairs = zip(self.size[which].tolist(), self.period[which].tolist())
         return [f"{size} of {period}" if period else "all" for size, period in pairs]
 

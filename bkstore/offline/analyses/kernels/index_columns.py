@@ -28,17 +28,13 @@ def int64(batch: pa.RecordBatch, name: str) -> Int64Array:
 
 
 def codes(batch: pa.RecordBatch, name: str) -> tuple[Int64Array, list[str]]:
-    """Return a text column dictionary-encoded, as (code of each row, texts). O(rows).
-
-    Raises `CorruptionError` for nulls.
-    """
+    """Return a text column as (row codes, texts); raises `CorruptionError` for nulls. O(rows)."""
     encoded = _column_without_nulls(batch, name).dictionary_encode()
     row_codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     return row_codes, encoded.dictionary.to_pylist()
 
 
 def _column_without_nulls(batch: pa.RecordBatch, name: str) -> pa.Array:
-    """Return a column; raises `CorruptionError` if it has nulls."""
     column = batch.column(name)
     if column.null_count:
         raise CorruptionError(None, None, f"null in column {name}")

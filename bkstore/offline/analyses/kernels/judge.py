@@ -1,8 +1,7 @@
 """Ledger metadata against stored entries: `violations`, `ledger_health`, `surplus`, `homeless`.
 
-The rules are the auditor's; only the input differs: rows of many ledgers and bookies instead of
-requests. If a bookie is not in the dump, or could not read a ledger, the entries due there are not
-judged and never count as missing.
+The rules are the auditor's, applied to rows of many ledgers and bookies. If a bookie is not in the
+dump, or could not read a ledger, the entries due there are not judged and never count as missing.
 """
 
 from __future__ import annotations

@@ -35,8 +35,7 @@ from bkstore.schedule import expected_many
 class Subject:
     """A ledger: its facts, and the verdict, which `judge_ledgers` fills in.
 
-    `due`, `missing` count replicas. `unread` bookies could not read the ledger, `absent` ones are
-    not in the dump.
+    `due`, `missing` count replicas. `unread` bookies could not read it, `absent` are not dumped.
     """
 
     ledger: LedgerId
@@ -64,10 +63,7 @@ class _DueRow(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """Entries due and held, by pair number: `bookie` and `ledger` of pair n are their items n.
-
-    `bookie` is an index into `bookies`. Row n of `due` is `places[n]`.
-    """
+    """Entries due and held by number of (bookie, ledger) pair; `places[n]` is row n of `due`."""
 
     bookies: list[str]
     bookie: Int64Array
@@ -226,7 +222,6 @@ def _count_due(due: Due) -> Int64Array:
 
 
 def _surplus_entries(rows: _Rows, pair: int) -> Availability:
-    """Return the entries of a pair that are held but not due."""
     lo, hi = np.searchsorted(rows.held.owner, [pair, pair + 1])
     held_entries = Availability.from_canonical(
         Groups(*(column[lo:hi] for column in rows.held.groups))

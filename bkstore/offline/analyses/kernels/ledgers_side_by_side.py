@@ -141,7 +141,6 @@ def _lay_out(rows: Owned) -> Iterator[tuple[Groups, Int64Array, Int64Array]]:
 
 
 def _shift_back(groups: Groups, offsets: Int64Array, owners: Int64Array) -> Owned:
-    """Return shifted groups with their owners, shifted back to their entry ids."""
     owner_index = np.searchsorted(offsets, groups.first, "right") - 1
     shift = offsets[owner_index]
     back = Groups(groups.first - shift, groups.last - shift, groups.size, groups.period)
@@ -158,10 +157,7 @@ def _concatenate(parts: list[Owned]) -> Owned:
 
 
 def _without_overlaps(rows: Owned) -> Owned:
-    """Return the rows; if groups of an owner overlap, they are replaced by their union.
-
-    No dump that bkstore writes has overlaps; tables that were merged from several dumps may.
-    """
+    """Return the rows; overlapping groups, as in tables merged from several dumps, are united."""
     overlaps = rows.owner[1:] == rows.owner[:-1]
     overlaps &= rows.groups.first[1:] < rows.groups.ends[:-1]
     if not overlaps.any():

@@ -1,8 +1,7 @@
 """Kernels over sorted Arrow batches: sequences of ledgers, and the comparison of two dumps.
 
 A kernel is a callable from batches to batches that can be pickled. It carries state from batch to
-batch, so that the batches may be cut anywhere; the local engine and Spark's `mapInArrow` run the
-same kernels. The kernel for ledger metadata is in `judge`.
+batch, so batches may be cut anywhere; the local engine and Spark's `mapInArrow` run the same ones.
 """
 
 from __future__ import annotations
@@ -34,9 +33,8 @@ if TYPE_CHECKING:
 class Condense:
     """Entries to groups: batches of (bookie, scope_id, ledger_id, entry_id) to `groups` rows.
 
-    Makes groups for each run of rows of one ledger within a batch. `Sequences` merges them, so the
-    rows may come in any order. With `bookie` given, all rows belong to it and the column is not
-    read. O(entries).
+    Rows may come in any order; `Sequences` merges the groups of each batch. With `bookie` given,
+    all rows belong to it and the column is not read. O(entries).
     """
 
     def __init__(self, bookie: str | None = None) -> None:
@@ -71,10 +69,7 @@ class Condense:
 
 
 class Sequences:
-    """Groups to `sequences` rows: the availability of every ledger of every bookie, as bytes.
-
-    Input: rows of `groups`, sorted by bookie, ledger and first sequence. O(groups).
-    """
+    """Groups, sorted by bookie, ledger and first sequence, to `sequences` rows. O(groups)."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield batches of `sequences`."""
@@ -109,11 +104,10 @@ class CondensedSequences:
 
 
 class Compare:
-    """Groups of two dumps to `comparison` rows.
+    """Groups of two dumps to `comparison` rows. O(groups): no expansion to entries.
 
     Input: rows of `groups` with a column `side` (0 before, 1 after), sorted by bookie, ledger, side
-    and first sequence. With `bookie` given, all rows belong to it and the column is not read. Set
-    algebra on groups, without expanding entries: O(groups).
+    and first sequence. With `bookie` given, all rows belong to it and the column is not read.
     """
 
     def __init__(self, bookie: str | None = None) -> None:

@@ -15,7 +15,6 @@ Row = tuple[Any, ...]
 
 
 def _id_cells(subject: Subject) -> Row:
-    """Return the id columns of a ledger."""
     return (*subject.ledger.signed, subject.ledger.qualified_name)
 
 

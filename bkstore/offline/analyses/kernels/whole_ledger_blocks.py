@@ -26,10 +26,7 @@ _BLOCK_ROWS = 1 << 16
 def whole_blocks(
     batches: Iterator[pa.RecordBatch], keys: Sequence[str], rows: int = _BLOCK_ROWS
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows in batches of about `rows` or more that do not split the rows of a key.
-
-    The rows of one key have to be adjacent; the keys need not be sorted.
-    """
+    """Yield batches of about `rows` or more that split no key; rows of one key must be adjacent."""
     import pyarrow as pa
 
     waiting_batches: list[pa.RecordBatch] = []
@@ -72,10 +69,9 @@ def qualified_names(scopes: Iterable[int], ledgers: Iterable[int]) -> list[str]:
 
 
 class LedgerGroups(NamedTuple):
-    """Whole ledgers of bookies, as `rows` of table `groups`.
+    """Whole ledgers of bookies, as `rows` of table `groups`; `starts` are their first rows.
 
-    `starts`, int64[n], are the first rows of the ledgers; the owners of `groups` are ledger
-    numbers. `bookie` is the index in `bookies` of each row's bookie.
+    The owners of `groups` are ledger numbers. `bookie` has each row's index in `bookies`.
     """
 
     rows: pa.RecordBatch
