@@ -156,7 +156,6 @@ class CrashFiles(Files):
         raise PowerLoss
 
     def _is_sync_ignored(self, call: str) -> bool:
-        """Add the caller to `sync_sites`; return whether its syncs are ignored."""
         site = _calling_site(call)
         self.sync_sites.add(site)
         return site in self._ignored_sites
@@ -207,7 +206,6 @@ class CrashFiles(Files):
                 self._state.unsynced.pop(stat_key(os.fstat(fd)), None)
 
     def _changes_of(self, fd: int) -> Unsynced:
-        """Return the unsynced changes of an open file that is about to change."""
         info = os.fstat(fd)
         key = stat_key(info)
         changes = self._state.unsynced.get(key)
@@ -313,10 +311,8 @@ class CrashFiles(Files):
             self._state.databases[key] = (os.path.abspath(path), lengths)
 
     def database_synced(self, path: StrPath) -> None:
-        """Record that the write-ahead logs are durable at their present lengths.
-
-        Does nothing if RocksDB's statistics count no new sync of them.
-        """
+        """Record that the write-ahead logs are durable at their present lengths. Does nothing if
+        RocksDB's statistics count no new sync of them."""
         with self._lock:
             self._count_call()
             key = stat_key(os.stat(path))
@@ -324,7 +320,6 @@ class CrashFiles(Files):
                 self._state.databases[key] = (os.path.abspath(path), log_lengths(path))
 
     def _has_synced_wal(self, key: Key) -> bool:
-        """Return whether RocksDB synced a write-ahead log since the last call."""
         if key not in self._wal_syncs:  # opened without options, so without statistics
             return True
         options, previous_syncs = self._wal_syncs[key]

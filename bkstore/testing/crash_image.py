@@ -99,7 +99,6 @@ class Unsynced:
 def _apply_surviving_sectors(
     fd: int, offset: int, data: bytes, lost_sectors: set[int], keep: random.Random, chance: float
 ) -> None:
-    """Write a random choice of sectors, none of those that lost an earlier write."""
     end = offset + len(data)
     sectors = range(offset // SECTOR, -(-end // SECTOR))
     pattern = keep.choice(("whole or not", "prefix", "scattered"))
@@ -150,10 +149,8 @@ class Names:
             self._pending_in.setdefault(folder, []).append(change_number)
 
     def settle(self, folder: Key, upto: float = float("inf")) -> None:
-        """Make the changes in a directory durable, up to the number `upto`.
-
-        A rename from another directory makes the earlier changes there durable, too.
-        """
+        """Make the changes in a directory durable, up to the number `upto`. A rename from another
+        directory makes the earlier changes there durable, too."""
         pending = self._pending_in.pop(folder, [])
         later = [number for number in pending if number > upto]
         last_settled_in: dict[Key, int] = {}
@@ -202,10 +199,8 @@ def log_lengths(path: StrPath) -> dict[str, int]:
 
 
 def copy_database(source: str, target: str) -> None:
-    """Copy a database; start over if RocksDB added, changed or removed a file meanwhile.
-
-    Raises `DirectoryInUse` if it never is at rest.
-    """
+    """Copy a database; start over if RocksDB added, changed or removed a file meanwhile. Raises
+    `DirectoryInUse` if it never is at rest."""
     for _ in range(_MAX_COPY_ATTEMPTS):
         for name in os.listdir(target):
             os.unlink(os.path.join(target, name))

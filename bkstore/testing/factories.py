@@ -55,7 +55,6 @@ class _Factory(Generic[_T]):
 
     @property
     def has_made(self) -> bool:
-        """Whether the factory has made anything yet."""
         return bool(self._directory_count or self._instances)
 
     def _new_path(self, prefix: str) -> Path:
@@ -75,14 +74,11 @@ class _Factory(Generic[_T]):
         raise InvalidArgument("this factory did not make it")
 
     def path_of(self, opened: _T) -> Path:
-        """Return the directory of an object that this factory made, open or closed."""
         return self._find_instance(opened).path
 
     def close_all(self) -> list[BkstoreError]:
-        """Close everything without a flush; return the errors that closing raised.
-
-        An object hit by a planned fault or a power loss may fail to close; that error is left out.
-        """
+        """Close everything without a flush; return the errors that closing raised. An object hit by
+        a planned fault or a power loss may fail to close; that error is left out."""
         errors = []
         for instance in reversed(self._instances):
             try:
@@ -100,8 +96,6 @@ class _Factory(Generic[_T]):
 
 
 class _JournaledFactory(_Factory[_J]):
-    """A factory of objects with journals, which replace a flush."""
-
     def reopen(self, opened: _J, *, checkpoint: bool = True) -> _J:
         """Close and open again (without a checkpoint the journals are replayed)."""
         instance = self._find_instance(opened)
@@ -242,10 +236,8 @@ class ClusterFactory(_JournaledFactory[Cluster]):
         files: Files | None = None,
         **options: Any,
     ) -> Cluster:
-        """Return a cluster in a new directory, or in `path`, which may have one already.
-
-        `options` are those of `Cluster.open`. Slow bookies delay nothing unless `sleep` is given.
-        """
+        """Return a cluster in a new directory, or in `path`, which may have one already. `options`
+        are those of `Cluster.open`. Slow bookies delay nothing unless `sleep` is given."""
         kinds = storage or self.kind
         metadata = MemoryStore() if store is None else store
         settings: dict[str, Any] = {"journal": _SMALL_JOURNAL, "sleep": _no_sleep} | options

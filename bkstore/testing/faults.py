@@ -25,11 +25,8 @@ if TYPE_CHECKING:
 
 
 class Fault(NamedTuple):
-    """A fault that happened.
-
-    `what` is "fail_write", "tear_write", "disk_full" or "fail_sync"; `offset` is that of the
-    first byte that was not written, None for a sync.
-    """
+    """A fault that happened. `what` is "fail_write", "tear_write", "disk_full" or "fail_sync";
+    `offset` is that of the first byte that was not written, None for a sync."""
 
     what: str
     file: str
@@ -77,8 +74,6 @@ class FaultPlan(Files):
         self._planned_syncs: dict[int, int] = {}
         self._free_bytes: int | None = None
 
-    # -- planning
-
     def fail_write(self, n: int = 1, error: int = errno.EIO) -> None:
         """Make the n-th write from now on fail with errno `error`, writing nothing."""
         self._plan_write(n, "fail_write", 0, error)
@@ -113,8 +108,6 @@ class FaultPlan(Files):
         with self._lock:
             if self._free_bytes is not None:
                 self._free_bytes += size
-
-    # -- calls that may fail
 
     def pwrite(self, fd: int, data: bytes | bytearray | memoryview, offset: int) -> None:
         """As `Files.pwrite`, unless planned to fail."""
@@ -178,8 +171,6 @@ class FaultPlan(Files):
         self.done.append(Fault(what, path, offset))
         raise OSError(error, os.strerror(error), path)
 
-    # -- calls that never fail as planned
-
     def open(self, path: StrPath, flags: int, mode: int = 0o644) -> int:
         """Inherited."""
         with self._lock:
@@ -223,14 +214,9 @@ def _check_number(n: int) -> int:
     return number
 
 
-# -- files at rest
-
-
 def flip_byte(path: StrPath, offset: int, mask: int = 0xFF) -> int:
-    """XOR one byte with `mask` (not 0); return its old value.
-
-    A negative offset counts from the end. Raises `InvalidArgument` for one outside of the file.
-    """
+    """XOR one byte with `mask` (not 0); return its old value. A negative offset counts from the
+    end. Raises `InvalidArgument` for one outside of the file."""
     if not 0 < mask <= 0xFF:
         raise InvalidArgument(f"mask {mask} changes no byte")
     with open(path, "r+b") as file:
@@ -246,10 +232,8 @@ def flip_byte(path: StrPath, offset: int, mask: int = 0xFF) -> int:
 
 
 def tear_tail(path: StrPath, size: int) -> int:
-    """Truncate the file by `size` bytes; return its new length.
-
-    Raises `InvalidArgument` if `size` is 0 or more than the file has.
-    """
+    """Truncate the file by `size` bytes; return its new length. Raises `InvalidArgument` if `size`
+    is 0 or more than the file has."""
     length = os.path.getsize(path)
     if not 0 < size <= length:
         raise InvalidArgument(f"{os.fspath(path)}: {size} of {length} bytes cannot be cut off")

@@ -29,7 +29,6 @@ def striped(
     last: int, bookie_index: int, ensemble_size: int, write_quorum: int, first: int = 0
 ) -> Int64Array:
     """Return the ids of first..last that one bookie of a striped ledger stores. O(last - first).
-
     Bookie b stores entry e if b is one of e, e+1, ... e+W-1 modulo E.
 
     >>> striped(8, 0, 3, 2).tolist()
@@ -108,9 +107,8 @@ def shaped(shape: str, count: int, seed: int = 0) -> Int64Array:
 
 
 def locations(count: int, seed: int = 0, log_id: int = 0, log_bytes: int = 1 << 30) -> Int64Array:
-    """Return `count` ascending locations, as if entries of 60..499 bytes were appended to logs.
-
-    The first log is `log_id`; a log rolls once it holds `log_bytes`. O(n).
+    """Return `count` ascending locations, as if entries of 60..499 bytes were appended to logs. The
+    first log is `log_id`; a log rolls once it holds `log_bytes`. O(n).
 
     >>> locations(1).tolist(), locations(1, log_id=2).tolist() == [2 << 32 | 1028]
     ([1028], True)

@@ -58,7 +58,6 @@ def pytest_report_header() -> str | None:
 
 
 def _expand(words: list[str], origin: str) -> list[str]:
-    """Return storages with "all" expanded. Raises `pytest.UsageError` if one is unknown."""
     kinds = list(KINDS) if words == ["all"] else words
     unknown = [kind for kind in kinds if kind not in KINDS]
     if unknown or not kinds:
@@ -69,7 +68,6 @@ def _expand(words: list[str], origin: str) -> list[str]:
 
 
 def _configured_kinds(config: pytest.Config) -> list[str]:
-    """Return the storages from the command-line or ini option."""
     option: str | None = config.getoption("--bkstore-storage")
     text = config.getini("bkstore_storage") if option is None else option
     return _expand([word.strip() for word in text.split(",") if word.strip()], "bkstore_storage")
@@ -123,10 +121,8 @@ def bkstore_faults(request: pytest.FixtureRequest) -> FaultPlan:
 def bkstore_storage(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, bkstore_kind: Storage
 ) -> Iterator[StorageFactory]:
-    """Yield a factory: ``bkstore_storage("db", write_cache=1 << 20)`` is a `LedgerStorage`.
-
-    See `StorageFactory` for `reopen` and `path_of`.
-    """
+    """Yield a factory: ``bkstore_storage("db", write_cache=1 << 20)`` is a `LedgerStorage`. See
+    `StorageFactory` for `reopen` and `path_of`."""
     from bkstore.testing.factories import StorageFactory
 
     yield from _manage(request, StorageFactory(tmp_path_factory.mktemp("bkstore"), bkstore_kind))
@@ -136,10 +132,8 @@ def bkstore_storage(
 def bkstore_bookie(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, bkstore_kind: Storage
 ) -> Iterator[BookieFactory]:
-    """Yield a factory: ``bkstore_bookie("db", journals=2)`` is a `Bookie`.
-
-    See `BookieFactory` for `reopen`, `crash` and `path_of`.
-    """
+    """Yield a factory: ``bkstore_bookie("db", journals=2)`` is a `Bookie`. See `BookieFactory` for
+    `reopen`, `crash` and `path_of`."""
     from bkstore.testing.factories import BookieFactory
 
     yield from _manage(request, BookieFactory(tmp_path_factory.mktemp("bkstore"), bkstore_kind))
@@ -147,10 +141,8 @@ def bkstore_bookie(
 
 @pytest.fixture
 def bkstore_server(bkstore_bookie: BookieFactory) -> Iterator[ServerFactory]:
-    """Yield a factory: ``bkstore_server("db")`` is a `BookieServer` on a loopback port.
-
-    See `ServerFactory` for `restart` and `crash`; ``server.bookie`` is its bookie.
-    """
+    """Yield a factory: ``bkstore_server("db")`` is a `BookieServer` on a loopback port. See
+    `ServerFactory` for `restart` and `crash`; ``server.bookie`` is its bookie."""
     from bkstore.testing.servers import ServerFactory
 
     factory = ServerFactory(bkstore_bookie)
@@ -164,10 +156,8 @@ def bkstore_server(bkstore_bookie: BookieFactory) -> Iterator[ServerFactory]:
 def bkstore_cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, bkstore_kind: Storage
 ) -> Iterator[ClusterFactory]:
-    """Yield a factory: ``bkstore_cluster(5, ["sorted", "db"])`` is a `Cluster` of five bookies.
-
-    See `ClusterFactory` for `reopen` and `path_of`.
-    """
+    """Yield a factory: ``bkstore_cluster(5, ["sorted", "db"])`` is a `Cluster` of five bookies. See
+    `ClusterFactory` for `reopen` and `path_of`."""
     from bkstore.testing.factories import ClusterFactory
 
     yield from _manage(request, ClusterFactory(tmp_path_factory.mktemp("bkstore"), bkstore_kind))
@@ -195,9 +185,7 @@ _DIRECT_FACTORIES = pytest.StashKey[dict[str, Any]]()
 
 def _manage(request: pytest.FixtureRequest, factory: _Factory) -> Iterator[_Factory]:
     """Yield a factory that writes through the test's fault plan, if it has one; then close it.
-
-    Without a plan, register the factory for a `bkstore_faults` that is requested later.
-    """
+    Without a plan, register the factory for a `bkstore_faults` that is requested later."""
     if "bkstore_faults" in request.fixturenames:
         factory.files = request.getfixturevalue("bkstore_faults")
     else:
@@ -208,7 +196,6 @@ def _manage(request: pytest.FixtureRequest, factory: _Factory) -> Iterator[_Fact
 
 
 def _close_all(factory: StorageFactory | BookieFactory | ClusterFactory | EnsembleFactory) -> None:
-    """Close everything that the factory made, then fail if a file is still open."""
     from bkstore.testing.leaks import CAN_CHECK, open_files
 
     errors = factory.close_all()

@@ -1,7 +1,5 @@
 """A factory of loopback servers over bookies in temporary directories: for the pytest fixture.
-
-Usable without pytest, too.
-"""
+Usable without pytest, too."""
 
 from __future__ import annotations
 
@@ -17,7 +15,6 @@ from bkstore.wire.server import BookieServer
 
 class ServerFactory:
     """Makes `BookieServer`s on loopback, each with a bookie of its own: a call returns a new one.
-
     `bookies` makes and closes the bookies.
 
     >>> import tempfile

@@ -113,14 +113,12 @@ class _SocketBookie(LocalBookie):
         return bookie
 
     def hang_up(self) -> None:
-        """Close the connections of all clients; the next call opens a new one."""
         with self._connecting:
             connections, self._connections = self._connections, {}
         for connection in connections.values():
             connection.close()
 
     def ask(self, client: str, work: Callable[[WireClient], _T]) -> _T:
-        """Return the result of `work` over a client's connection; see `LocalBookie.call`."""
         try:
             if self.cut & {client, EVERYONE}:
                 raise BookieUnavailable(f"{self.bookie_id} cannot be reached")
@@ -134,8 +132,6 @@ class _SocketBookie(LocalBookie):
 
 
 class _SocketClient(ForwardingClient, LocalClient):
-    """A client of a `_SocketBookie`."""
-
     server: _SocketBookie
 
     def _ask(self, ledger: LedgerLike, call: Callable[[WireClient], _T]) -> _T:

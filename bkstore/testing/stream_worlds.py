@@ -144,9 +144,7 @@ def random_queries(
     image: StreamImage, count: int, seed: int = 0, limit: int = 4
 ) -> list[tuple[int, int, int, int]]:
     """Return (stream, start, end, limit) of random look-ups; one in eight is to the tail (-1).
-
-    Starts lie within the stream, ends up to 1000 records further; limits are 1 to `limit`.
-    """
+    Starts lie within the stream, ends up to 1000 records further; limits are 1 to `limit`."""
     rng = random.Random(seed)  # noqa: S311
     streams = list(image.streams.values())
     queries = []

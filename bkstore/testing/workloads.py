@@ -42,10 +42,8 @@ _CHUNK = 64  # entries made at once; a change would change the payloads
 
 
 class LedgerShape(NamedTuple):
-    """A ledger with the entries 0..written-1, and one bookie's position in its ensemble.
-
-    The bookie is the `bookie_index`-th of `ensemble_size`; `write_quorum` of them get each entry.
-    """
+    """A ledger with the entries 0..written-1, and one bookie's position in its ensemble. The bookie
+    is the `bookie_index`-th of `ensemble_size`; `write_quorum` of them get each entry."""
 
     ledger: LedgerId
     written: int
@@ -110,10 +108,8 @@ class Workload:
 
     @property
     def expected(self) -> dict[LedgerId, Int64Array]:
-        """The entry ids that must be stored at the end by ledger, int64[n] ascending.
-
-        A ledger without entries here has an empty array. Memory: 8 bytes an entry.
-        """
+        """The entry ids that must be stored at the end by ledger, int64[n] ascending. A ledger
+        without entries here has an empty array. Memory: 8 bytes an entry."""
         return {shape.ledger: shape.entries() for shape in self.ledgers}
 
     def records(self) -> Iterator[bytes]:
@@ -171,7 +167,6 @@ def _columns_of(rows: list[tuple[int, int, int]]) -> Arrivals:
 
 
 def _take_turns(streams: list[Iterator[_T]], writers: Writers, seed: int) -> Iterator[_T]:
-    """Merge the streams of the writers, each in its own order."""
     rng = random.Random(f"turns {seed}")  # noqa: S311  # not for secrets
     unfinished = list(streams)
     turn = 0
@@ -206,9 +201,6 @@ def _delay_and_repeat(
             heapq.heappush(delayed, (turn + rng.randint(1, window), number, item))
     while delayed:
         yield heapq.heappop(delayed)[2]
-
-
-# -- shapes
 
 
 def _ledger_ids(count: int, first_ledger: int, scopes: Sequence[int]) -> list[LedgerId]:
@@ -330,9 +322,8 @@ _CHECKS = {
 def late_and_duplicate(
     workload: Workload, late: float = 0.05, duplicate: float = 0.05, window: int = 64
 ) -> Workload:
-    """Return the same workload with shares of its records arriving late and twice.
-
-    The entries that must be stored at the end are the same.
+    """Return the same workload with shares of its records arriving late and twice. The entries that
+    must be stored at the end are the same.
 
     >>> load = late_and_duplicate(interleaved(1, 100), duplicate=1.0)
     >>> sum(1 for record in load.records()), len(load.expected[LedgerId(ledger=1)])

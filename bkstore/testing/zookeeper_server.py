@@ -1,7 +1,5 @@
-"""ZooKeeperServer: a real ZooKeeper on loopback, from the jars that come with pyspark.
-
-For tests and trials: one server, one directory, Java 17 or newer. Page: `docs/zookeeper.md`.
-"""
+"""ZooKeeperServer: a real ZooKeeper on loopback, from the jars that come with pyspark. For tests
+and trials: one server, one directory, Java 17 or newer. Page: `docs/zookeeper.md`."""
 
 from __future__ import annotations
 
@@ -156,7 +154,6 @@ def _spawn_quietly(command: list[str]) -> subprocess.Popen[bytes]:
 
 
 def _find_class_path() -> str:
-    """Return the class path of ZooKeeper and its dependencies among pyspark's jars."""
     spec = find_spec("pyspark")
     package_dirs = [] if spec is None else spec.submodule_search_locations or []
     for package_dir in package_dirs:
@@ -173,7 +170,6 @@ def _find_free_port() -> int:
 
 
 def _query_status(port: int) -> bytes:
-    """Return the answer to the four-letter command `srvr`, or b"" without one."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
             connection.sendall(b"srvr")

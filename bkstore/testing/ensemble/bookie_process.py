@@ -45,7 +45,6 @@ class BookieProcess:
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
-        """Return the id, the address and the process."""
         host, port = self.address
         status = f"process {self.pid}" if self.running else "not running"
         return f"<BookieProcess {self.id} at {host}:{port}, {status}>"

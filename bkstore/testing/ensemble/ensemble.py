@@ -1,7 +1,5 @@
-"""Ensemble: a real ZooKeeper and bookies on loopback, each a process of its own.
-
-Page: `docs/ensemble.md`.
-"""
+"""Ensemble: a real ZooKeeper and bookies on loopback, each a process of its own. Page:
+`docs/ensemble.md`."""
 
 from __future__ import annotations
 
@@ -125,7 +123,6 @@ class Ensemble(Closing):
         forks.register(self)
 
     def __repr__(self) -> str:
-        """Return the service URI, the directory and the number of running bookies."""
         running = sum(bookie.running for bookie in self._bookies.values())
         return f"<Ensemble {self.uri} in {self.path}, {running} of {len(self._bookies)} bookies>"
 
@@ -143,8 +140,6 @@ class Ensemble(Closing):
     def zookeeper_pid(self) -> int | None:
         """The id of ZooKeeper's process; None if it is not running."""
         return self._zookeeper.pid
-
-    # -- the whole ensemble
 
     def start(self, bookie: str | BookieProcess | None = None) -> Self:
         """Start one bookie, or ZooKeeper and all bookies; return when they have registered.
@@ -207,8 +202,6 @@ class Ensemble(Closing):
             self.close()
             raise
 
-    # -- single processes
-
     def kill(self, bookie: str | BookieProcess) -> None:
         """Send SIGKILL to a bookie. It stays registered until its session expires."""
         self._check_open()
@@ -237,11 +230,8 @@ class Ensemble(Closing):
             self._zookeeper.kill()
 
     def start_zookeeper(self) -> None:
-        """Start ZooKeeper, on its last port if it had one.
-
-        Raises `MetadataUnavailable` with its last lines if it does not serve, `IllegalOperation`
-        if it is running.
-        """
+        """Start ZooKeeper, on its last port if it had one. Raises `MetadataUnavailable` with its
+        last lines if it does not serve, `IllegalOperation` if it is running."""
         self._check_open()
         with self._noting_changes():
             if self._zookeeper.pid is not None:
@@ -253,8 +243,6 @@ class Ensemble(Closing):
                 self._zookeeper.start(self._timeout)
             except MetadataUnavailable as error:
                 raise MetadataUnavailable(f"{error}: {last_lines(log, offset)} ({log})") from None
-
-    # -- internals
 
     def _check_open(self) -> None:
         if self._closed:
@@ -268,7 +256,6 @@ class Ensemble(Closing):
         return process
 
     def _start(self, bookies: Iterable[BookieProcess]) -> None:
-        """Start bookies concurrently; kill all of them if one does not start."""
         deadline = time.monotonic() + self._timeout
         launched: list[BookieProcess] = []
         try:
@@ -283,7 +270,6 @@ class Ensemble(Closing):
             raise
 
     def _load_state(self, manager: str | None) -> EnsembleState:
-        """Return the directory's state; write a new state file if there is none."""
         contents = StateFile.read(self.path)
         if contents is None:
             state = EnsembleState(manager=manager or "hierarchical")
@@ -294,7 +280,6 @@ class Ensemble(Closing):
         return contents[0]
 
     def _format(self) -> None:
-        """Create the cluster's nodes in a new ZooKeeper."""
         if not self._formatted:
             with suppress(IllegalOperation):  # formatted by a start that was killed before `note`
                 ZooKeeperStore.format(self.uri, timeout=self._timeout).close()
@@ -303,7 +288,6 @@ class Ensemble(Closing):
 
     @contextmanager
     def _noting_changes(self) -> Iterator[None]:
-        """Update the state file after the body, even if that raises."""
         try:
             yield
         finally:
@@ -354,7 +338,6 @@ def _acquire_directory(path: StrPath | None, undo: ExitStack) -> tuple[Path, int
 
 
 def _check_usable(directory: Path) -> None:
-    """Raise `InvalidArgument` unless the directory is missing, empty, or an ensemble's."""
     if not directory.exists() and not directory.is_symlink():
         return
     if not directory.is_dir():

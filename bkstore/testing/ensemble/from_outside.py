@@ -41,10 +41,8 @@ class Seen(NamedTuple):
 
 
 def look(path: StrPath) -> Seen:
-    """Return the state of the ensemble in a directory.
-
-    Raises `InvalidArgument` for another directory, `CorruptionError` for a damaged state file.
-    """
+    """Return the state of the ensemble in a directory. Raises `InvalidArgument` for another
+    directory, `CorruptionError` for a damaged state file."""
     directory = Path(os.path.abspath(path))
     contents = StateFile.read(directory) if directory.is_dir() else None
     if contents is None:
@@ -100,7 +98,6 @@ def _send_sigterm(pid: int, seen: Seen) -> None:
 
 
 def _is_lock_held(path: Path) -> bool:
-    """Return whether the lock of the directory is held."""
     try:
         fd = lock_file(path / LOCK_NAME, 0)
     except OSError:
@@ -112,10 +109,8 @@ def _is_lock_held(path: Path) -> bool:
 
 
 def remove(path: StrPath) -> list[str]:
-    """Remove the files of a stopped ensemble, and its directory if that is empty then.
-
-    Returns the names that remain. Raises `DirectoryInUse` if it is running, else as `look`.
-    """
+    """Remove the files of a stopped ensemble, and its directory if that is empty then. Returns the
+    names that remain. Raises `DirectoryInUse` if it is running, else as `look`."""
     directory, state, _ = look(path)
     fd = held_lock(directory / LOCK_NAME, f"{directory}: its ensemble is running")
     try:

@@ -23,10 +23,8 @@ _MAX_TAIL_BYTES = 4096
 
 
 class ProcessGroup:
-    """Starts processes; `close`, or the end of this process, kills those still running.
-
-    Fork: a child's end kills none of them.
-    """
+    """Starts processes; `close`, or the end of this process, kills those still running. Fork: a
+    child's end kills none of them."""
 
     def __init__(self) -> None:
         self._guard: subprocess.Popen[bytes] | None = None
@@ -46,13 +44,11 @@ class ProcessGroup:
             )
 
     def _live_group_id(self) -> int:
-        """Return the group's id; start a new group if it has no process left."""
         if self._guard is None or (self._guard.poll() is not None and not self._replace_guard()):
             self._start_guard(0)
         return self._group_id
 
     def _start_guard(self, group_id: int) -> None:
-        """Start a guard, in an existing group or in a new one (0)."""
         guard = subprocess.Popen(  # noqa: S603
             [sys.executable, "-I", "-S", "-c", _GUARD_CODE],
             stdin=subprocess.PIPE,

@@ -71,10 +71,7 @@ class EnsembleState:
 
 
 class StateFile:
-    """The state file of a directory that this process has locked.
-
-    Fork: closed in the child.
-    """
+    """The state file of a directory that this process has locked. Fork: closed in the child."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / STATE_NAME
@@ -111,10 +108,8 @@ class StateFile:
 
     @staticmethod
     def read(directory: Path) -> tuple[EnsembleState, bool] | None:
-        """Return the state and whether the file's writer is alive; None without a file.
-
-        Raises `CorruptionError` if the file is not a state of an ensemble.
-        """
+        """Return the state and whether the file's writer is alive; None without a file. Raises
+        `CorruptionError` if the file is not a state of an ensemble."""
         path = directory / STATE_NAME
         while True:
             try:
@@ -151,7 +146,6 @@ def drop_cut_off(directory: Path) -> None:
 
 
 def _is_current(path: Path, fd: int) -> bool:
-    """Return whether the open file is still the one at the path."""
     try:
         return os.path.samestat(os.fstat(fd), os.stat(path))
     except FileNotFoundError:

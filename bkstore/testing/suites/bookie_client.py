@@ -1,6 +1,5 @@
-"""BookieClientSuite: the contract of `BookieClient` as tests for any client of a bookie.
-
-Subclass it in a test module and define how a bookie is served; pytest collects the tests:
+"""BookieClientSuite: the contract of `BookieClient` as tests for any client of a bookie. Subclass
+it in a test module and define how a bookie is served; pytest collects the tests:
 
     class TestMine(BookieClientSuite):
         def serve(self, path):
@@ -69,10 +68,8 @@ def _batch(first: int, count: int, ledger: LedgerLike = 7, size: int = 20) -> Re
 
 
 class BookieClientSuite:
-    """The contract of a bookie's client, over a real bookie; subclass it with `serve`.
-
-    `scopes`: whether it supports ledgers of scopes other than 0; `batches`: batch reads.
-    """
+    """The contract of a bookie's client, over a real bookie; subclass it with `serve`. `scopes`:
+    whether it supports ledgers of scopes other than 0; `batches`: batch reads."""
 
     scopes = True
     batches = True
@@ -94,8 +91,6 @@ class BookieClientSuite:
     def client(self, served: ServedBookie) -> BookieClient:
         """Return a client of a new bookie."""
         return served.client
-
-    # -- adds and reads
 
     def test_keeps_to_the_protocols(self, client: BookieClient) -> None:
         """The client has all calls, `add_batch` and a bookie id."""
@@ -165,8 +160,6 @@ class BookieClientSuite:
         client.force(7)
         client.force(8)  # does nothing for an unknown ledger
 
-    # -- fencing
-
     def test_fencing(self, client: BookieClient) -> None:
         """A fenced ledger accepts recovery adds only, and is read as before."""
         client.add_entry(_record(0), KEY)
@@ -213,8 +206,6 @@ class BookieClientSuite:
             client.add_entry(_record(1), KEY)
         with pytest.raises(InvalidArgument):
             client.read_entries(7, 0, fence=True)
-
-    # -- batch reads
 
     def test_batch_reads(self, client: BookieClient) -> None:
         """A batch read returns consecutive entries up to a gap, a count or a size (BP-62)."""
@@ -263,8 +254,6 @@ class BookieClientSuite:
         assert (5 << 20) // (int(batch.sizes[0]) + 4) == len(answer)
         assert batch.first(len(answer)).records() == answer.records()
 
-    # -- LAC
-
     def test_lac(self, client: BookieClient) -> None:
         """`read_lac` returns the last record and the explicit LAC, which only the key writes."""
         with pytest.raises(NoSuchEntry):
@@ -288,8 +277,6 @@ class BookieClientSuite:
 
         assert LastConfirmed(lower, _record(1)) == client.read_lac(7)
 
-    # -- availability
-
     def test_availability(self, client: BookieClient) -> None:
         """Availability is that of the added entries, for one ledger or many; unknown ones raise."""
         for entry in (0, 2, 4, 9):
@@ -312,8 +299,6 @@ class BookieClientSuite:
             assert [(LedgerId(0, 8), NoSuchLedger)] == [
                 (ledger_id, type(error)) for ledger_id, error in errors.items()
             ]
-
-    # -- scopes
 
     def test_scopes(self, client: BookieClient) -> None:
         """A ledger of another scope is a separate ledger, or every call refuses it."""
@@ -341,8 +326,6 @@ class BookieClientSuite:
         if self.batches:
             assert [record] == client.read_entries(SCOPED, 3).records()
         client.force(SCOPED)
-
-    # -- threads and failures
 
     def test_threads(self, client: BookieClient) -> None:
         """Calls from several threads do not disturb each other."""

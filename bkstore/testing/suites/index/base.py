@@ -66,11 +66,8 @@ class SuiteBase:
     highest_entry: int = MAX_ENTRY_ID
 
     def make_index(self, path: Path) -> EntryIndex:
-        """Return a writable index kept in directory `path`.
-
-        Called with a path that does not exist, and after a close with the same path again, where
-        a durable backend finds its data.
-        """
+        """Return a writable index kept in directory `path`. Called with a path that does not exist,
+        and after a close with the same path again, where a durable backend finds its data."""
         pytest.fail(f"{type(self).__name__} does not say how its index is made (make_index)")
 
     def reopen(self, path: Path) -> EntryIndex | None:

@@ -1,7 +1,5 @@
-"""Rules about durability: reopening, read-only indexes, flush and close.
-
-One part of `bkstore.testing.EntryIndexSuite`.
-"""
+"""Rules about durability: reopening, read-only indexes, flush and close. One part of
+`bkstore.testing.EntryIndexSuite`."""
 
 from __future__ import annotations
 
@@ -28,7 +26,6 @@ from bkstore.testing.suites.index.base import (
 
 
 def _list_calls(index: EntryIndex) -> list[Callable[[], object]]:
-    """Return calls of everything that reads or changes ledgers and entries."""
     return [
         index.ledgers,
         lambda: index.ledgers(1),
@@ -57,8 +54,6 @@ def _list_calls(index: EntryIndex) -> list[Callable[[], object]]:
 
 class KeepingRules(SuiteBase):
     """Rules for the life cycle of an index."""
-
-    # -- durability and life cycle
 
     def test_capabilities(self, index: EntryIndex, path: Path) -> None:
         """The attributes of a backend are valid, and a durable one can be reopened."""

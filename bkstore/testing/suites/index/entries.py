@@ -1,7 +1,5 @@
-"""Rules for entries: missing ones, writing, reading, ranges, boundaries.
-
-One part of `bkstore.testing.EntryIndexSuite`.
-"""
+"""Rules for entries: missing ones, writing, reading, ranges, boundaries. One part of
+`bkstore.testing.EntryIndexSuite`."""
 
 from __future__ import annotations
 
@@ -94,8 +92,6 @@ class Whole:
 class EntryRules(SuiteBase):
     """Rules for the entries of a ledger."""
 
-    # -- unknown ledgers
-
     def test_fresh_index_is_empty(self, index: EntryIndex) -> None:
         """A new index has no ledgers, no rows and no findings."""
         assert [] == index.ledgers()
@@ -123,8 +119,6 @@ class EntryRules(SuiteBase):
         """`state` raises `NoSuchLedger` for an unknown ledger."""
         with pytest.raises(NoSuchLedger):
             index.state(ledger)
-
-    # -- putting and reading
 
     @pytest.mark.parametrize("ledger", LEDGERS, ids=str)
     def test_put_one(self, index: EntryIndex, ledger: LedgerLike) -> None:
@@ -354,8 +348,6 @@ class EntryRules(SuiteBase):
         assert [LedgerId(1, 7)] == index.ledgers(kind(1))
         assert [LedgerId(0, 7), LedgerId(1, 7)] == index.ledgers()
 
-    # -- last entry and availability
-
     def test_last_entry(self, index: EntryIndex) -> None:
         """`last_entry` is the highest id, in whatever order entries were put."""
         for ledger in LEDGERS:
@@ -403,8 +395,6 @@ class EntryRules(SuiteBase):
         assert [e for e in ids.tolist() if 65_530 <= e <= 65_540] == index.entries(
             7, 65_530, 65_540
         ).tolist()
-
-    # -- boundaries
 
     @pytest.mark.parametrize("entry", [0, 511, 1022, 1023, 1024, 1025, 65535, 65536])
     def test_page_edges(self, index: EntryIndex, entry: int) -> None:

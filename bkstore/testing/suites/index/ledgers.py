@@ -1,7 +1,5 @@
-"""Rules for ledgers: state, deletion, unsigned order, scopes, scans.
-
-One part of `bkstore.testing.EntryIndexSuite`.
-"""
+"""Rules for ledgers: state, deletion, unsigned order, scopes, scans. One part of
+`bkstore.testing.EntryIndexSuite`."""
 
 from __future__ import annotations
 
@@ -30,8 +28,6 @@ from bkstore.testing.suites.index.base import (
 
 class LedgerRules(SuiteBase):
     """Rules for ledgers."""
-
-    # -- state
 
     @pytest.mark.parametrize("state", STATES, ids=range(len(STATES)))
     def test_state_round_trip(self, index: EntryIndex, path: Path, state: LedgerState) -> None:
@@ -87,8 +83,6 @@ class LedgerRules(SuiteBase):
 
             with self.again(index, path) as reopened:
                 assert limbo == reopened.state(7)
-
-    # -- deleting
 
     @pytest.mark.parametrize("ledger", LEDGERS, ids=str)
     def test_delete_forgets(self, index: EntryIndex, ledger: LedgerLike) -> None:
@@ -167,8 +161,6 @@ class LedgerRules(SuiteBase):
             assert [] == reopened.ledgers()
             assert [] == scanned(reopened.scan())
 
-    # -- scan
-
     @pytest.mark.parametrize("batch", [0, -1, True, 1.0, 2.5, "8", None, float("nan")])
     def test_batch_that_is_none(self, index: EntryIndex, batch: Any) -> None:
         """A batch size that is no positive integer is refused at the first step of a scan."""
@@ -188,10 +180,8 @@ class LedgerRules(SuiteBase):
 
     @pytest.mark.parametrize("batch", [1, 3, 1000, 1 << 18])
     def test_scan(self, index: EntryIndex, batch: int) -> None:
-        """A scan yields every row once, ordered by directory, ledger and entry.
-
-        The batch size is a hint, but no batch is empty, and all columns are int64.
-        """
+        """A scan yields every row once, ordered by directory, ledger and entry. The batch size is a
+        hint, but no batch is empty, and all columns are int64."""
         expected = {}
         for number, ledger in enumerate((*LEDGERS, 8, 9, 300, LedgerId(1, 2**63), LedgerId(2, 0))):
             ids = generators.sparse(40, 3000, number)
@@ -239,8 +229,6 @@ class LedgerRules(SuiteBase):
         }
 
         assert {LedgerId.of(ledger): [i, i + 5] for i, ledger in enumerate(LEDGERS)} == rows
-
-    # -- listing ledgers
 
     def test_ledgers_in_unsigned_order(self, index: EntryIndex) -> None:
         """Ledgers are listed by scope, then number, both unsigned."""

@@ -1,7 +1,5 @@
-"""Rules about listing many ledgers in one call: equal to single calls, in order, each once.
-
-One part of `bkstore.testing.EntryIndexSuite`.
-"""
+"""Rules about listing many ledgers in one call: equal to single calls, in order, each once. One
+part of `bkstore.testing.EntryIndexSuite`."""
 
 from __future__ import annotations
 

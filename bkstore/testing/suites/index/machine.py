@@ -61,10 +61,8 @@ def _find_runs(entries: list[int]) -> list[list[int]]:
 
 
 class DirectoryMachine(RuleBasedStateMachine):
-    """A state machine over the object that `open_at` opens in a directory.
-
-    Each run has its own directory, which is removed at its end.
-    """
+    """A state machine over the object that `open_at` opens in a directory. Each run has its own
+    directory, which is removed at its end."""
 
     open_at: ClassVar[Callable[[Path], Any]]
 
@@ -105,8 +103,6 @@ class IndexMachine(DirectoryMachine):
 
         return self.opened
 
-    # -- the model
-
     def know(self, name: Name) -> dict[int, int]:
         """Return the model's rows of a ledger, and make it known."""
         self.states.setdefault(name, LedgerState())
@@ -118,8 +114,6 @@ class IndexMachine(DirectoryMachine):
         for entry, location in pairs:
             if entry not in rows or self.live.duplicates == "last":
                 rows[entry] = location
-
-    # -- rules that change
 
     @rule(name=_names, entry=_entries, location=_locations)
     def put(self, name: Name, entry: int, location: int) -> None:
@@ -183,8 +177,6 @@ class IndexMachine(DirectoryMachine):
             with read_only:
                 self.same_as_model(read_only)
         self.open()
-
-    # -- rules that read
 
     @rule(name=_names, asked=st.lists(st.one_of(_entries, st.integers(0, 2**63 - 2))))
     def get_many(self, name: Name, asked: list[int]) -> None:
@@ -262,8 +254,6 @@ class IndexMachine(DirectoryMachine):
             for name, rows in self.rows.items()
             for entry, location in rows.items()
         ) == sorted(row[1:] for row in scanned)
-
-    # -- what always holds
 
     @invariant()
     def same_ledgers_and_entries(self) -> None:

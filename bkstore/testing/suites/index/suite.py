@@ -1,6 +1,5 @@
-"""EntryIndexSuite: the contract of `bkstore.index.api` as tests that any backend can run.
-
-Subclass it in a test module and define how an index is made; pytest collects the tests:
+"""EntryIndexSuite: the contract of `bkstore.index.api` as tests that any backend can run. Subclass
+it in a test module and define how an index is made; pytest collects the tests:
 
     class TestMine(EntryIndexSuite):
         def make_index(self, path):

@@ -1,7 +1,5 @@
-"""Rules about adding many records in one call: what is stored, and what a refusal reports.
-
-One part of `bkstore.testing.StorageSuite`.
-"""
+"""Rules about adding many records in one call: what is stored, and what a refusal reports. One part
+of `bkstore.testing.StorageSuite`."""
 
 from __future__ import annotations
 
@@ -47,7 +45,6 @@ def _make_batch(rows: dict[int, bytes]) -> RecordBatch:
 
 
 def _interleave(content: Content) -> RecordBatch:
-    """Return the records of the ledgers in turns; each ledger has the same number."""
     pairs = [pair for turn in zip(*(rows.items() for rows in content.values())) for pair in turn]
     return RecordBatch.of([data for _, data in pairs], [entry for entry, _ in pairs])
 
@@ -100,8 +97,6 @@ class StorageBatchAddRules(StorageSuiteBase):
             storage.add_batch(batch.at(backwards), master_key=KEY)
 
         assert expected == content_of(storage)
-
-    # -- the same entry again
 
     @pytest.mark.parametrize("count", [3, 16])
     def test_copies_in_batches(self, storage: LedgerStorage, home: Home, count: int) -> None:
@@ -163,8 +158,6 @@ class StorageBatchAddRules(StorageSuiteBase):
 
         assert [17, 18, 19] == [storage.last_add_confirmed(ledger_id) for ledger_id in NAMES]
 
-    # -- what is refused
-
     def _count_stored(
         self,
         storage: LedgerStorage,
@@ -172,7 +165,6 @@ class StorageBatchAddRules(StorageSuiteBase):
         error: type[BkstoreError],
         key: bytes | None = None,
     ) -> int:
-        """Add a batch that is refused with `error`; return how many records the error counts."""
         with pytest.raises(error) as refused:
             storage.add_batch(batch, master_key=key)
         assert refused.value.stored is not None
@@ -260,8 +252,6 @@ class StorageBatchAddRules(StorageSuiteBase):
 
         assert {NAMES[0]: rows} == content_of(home.reopen())
 
-    # -- ownership of memory
-
     @pytest.mark.parametrize("count", _RECORD_COUNTS)
     @pytest.mark.parametrize("flushed", [False, True], ids=["unflushed", "flushed"])
     def test_caller_keeps_its_memory(
@@ -305,8 +295,6 @@ class StorageBatchAddRules(StorageSuiteBase):
         ]
         assert added == content_of(home.reopen())
 
-    # -- iterables
-
     def test_iterable_that_raises(self, storage: LedgerStorage, home: Home) -> None:
         """Records that an iterable yields before it raises are stored; its error is passed on."""
         for count in (0, 1, 700, 2300):
@@ -326,10 +314,8 @@ class StorageBatchAddRules(StorageSuiteBase):
         raise ZeroDivisionError
 
     def test_stored_of_an_iterable(self, storage: LedgerStorage) -> None:
-        """The error of a refused record counts all records of the iterable that were stored.
-
-        The iterable is not read far beyond the refused record.
-        """
+        """The error of a refused record counts all records of the iterable that were stored. The
+        iterable is not read far beyond the refused record."""
         for count in (0, 1, 999, 1000, 1001, 2500):
             rows = list(records(count, range(count)).values())
             remaining = iter([*rows, b"bad", *records(count, range(count, count + 4000)).values()])

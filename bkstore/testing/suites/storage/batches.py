@@ -1,7 +1,5 @@
-"""Rules about batch reads (BP-62): which records they return, how many, and what ends a batch.
-
-One part of `bkstore.testing.StorageSuite`.
-"""
+"""Rules about batch reads (BP-62): which records they return, how many, and what ends a batch. One
+part of `bkstore.testing.StorageSuite`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""Rules about durability: flush, checkpoint, close, reopen, one writer at a time.
-
-One part of `bkstore.testing.StorageSuite`.
-"""
+"""Rules about durability: flush, checkpoint, close, reopen, one writer at a time. One part of
+`bkstore.testing.StorageSuite`."""
 
 from __future__ import annotations
 

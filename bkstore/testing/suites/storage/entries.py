@@ -1,7 +1,5 @@
-"""Rules about entries of a storage: adds, single reads, copies, listings.
-
-One part of `bkstore.testing.StorageSuite`.
-"""
+"""Rules about entries of a storage: adds, single reads, copies, listings. One part of
+`bkstore.testing.StorageSuite`."""
 
 from __future__ import annotations
 
@@ -211,8 +209,6 @@ class StorageEntryRules(StorageSuiteBase):
 
         assert [ids] * len(LEDGERS) == [storage.entries(ledger).tolist() for ledger in LEDGERS]
 
-    # -- the same entry again
-
     def test_copies_before_a_flush(self, storage: LedgerStorage, home: Home) -> None:
         """Between two flushes the first or the last copy is kept, as `duplicates` says."""
         for ledger in LEDGERS:
@@ -255,8 +251,6 @@ class StorageEntryRules(StorageSuiteBase):
         storage = home.reopen()
 
         assert expected == [storage.read_entry(ledger, 3) for ledger in LEDGERS]
-
-    # -- lists
 
     @pytest.mark.parametrize("stage", STAGES)
     def test_lists_have_what_is_unflushed(

@@ -1,7 +1,5 @@
-"""Rules about bad input: each case raises its error, and stored records stay as they are.
-
-One part of `bkstore.testing.StorageSuite`.
-"""
+"""Rules about bad input: each case raises its error, and stored records stay as they are. One part
+of `bkstore.testing.StorageSuite`."""
 
 from __future__ import annotations
 
@@ -68,7 +66,6 @@ class StorageErrorRules(StorageSuiteBase):
     """Rules for refused calls."""
 
     def _add_records(self, storage: LedgerStorage) -> dict[LedgerId, dict[int, bytes]]:
-        """Add records, flush some of them, and return all."""
         for ledger in LEDGERS:
             storage.add_entries(records(ledger, range(5)).values(), master_key=KEY)
         storage.flush()
@@ -143,8 +140,6 @@ class StorageErrorRules(StorageSuiteBase):
             for read in (storage.read_entry, storage.read_entries, storage.entry_exists):
                 with pytest.raises(InvalidArgument):
                     read(7, entry)
-
-    # -- a full cache
 
     def test_full_cache(self, home: Home) -> None:
         """Without `auto_flush` a full cache refuses adds until the next flush."""

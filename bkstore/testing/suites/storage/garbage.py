@@ -1,7 +1,5 @@
-"""Rules about garbage: the space of deleted ledgers is freed, and nothing else is lost.
-
-One part of `bkstore.testing.StorageSuite`.
-"""
+"""Rules about garbage: the space of deleted ledgers is freed, and nothing else is lost. One part of
+`bkstore.testing.StorageSuite`."""
 
 from __future__ import annotations
 

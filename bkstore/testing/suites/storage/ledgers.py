@@ -1,7 +1,5 @@
-"""Rules about ledgers of a storage: master keys, fences, LACs, limbo, deletion.
-
-One part of `bkstore.testing.StorageSuite`.
-"""
+"""Rules about ledgers of a storage: master keys, fences, LACs, limbo, deletion. One part of
+`bkstore.testing.StorageSuite`."""
 
 from __future__ import annotations
 
@@ -39,8 +37,6 @@ def _encode_lac(ledger: LedgerLike, lac: int) -> bytes:
 
 class StorageLedgerRules(StorageSuiteBase):
     """Rules for the state of ledgers, and for deleting them."""
-
-    # -- master keys
 
     def test_master_key(self, storage: LedgerStorage, home: Home) -> None:
         """The first key creates the ledger; the same is accepted again, another is refused."""
@@ -96,8 +92,6 @@ class StorageLedgerRules(StorageSuiteBase):
             assert [0] == storage.entries(ledger).tolist()
             assert KEY == storage.master_key(ledger)
 
-    # -- fences
-
     @pytest.mark.parametrize("stage", STAGES)
     def test_fence(self, storage: LedgerStorage, home: Home, stage: str) -> None:
         """A fenced ledger accepts recovery adds only and is read as before, also when reopened."""
@@ -142,8 +136,6 @@ class StorageLedgerRules(StorageSuiteBase):
                 storage.set_explicit_lac(ledger, _encode_lac(ledger, 3))
 
         assert [] == storage.ledgers()
-
-    # -- last add confirmed
 
     @pytest.mark.parametrize("stage", STAGES)
     def test_explicit_lac(self, storage: LedgerStorage, home: Home, stage: str) -> None:
@@ -190,8 +182,6 @@ class StorageLedgerRules(StorageSuiteBase):
         storage = home.reopen()
 
         assert [2] * len(LEDGERS) == [storage.last_add_confirmed(ledger) for ledger in LEDGERS]
-
-    # -- limbo
 
     def test_no_limbo(self, storage: LedgerStorage) -> None:
         """A storage without limbo refuses `set_limbo`, and no ledger is in limbo."""
@@ -246,8 +236,6 @@ class StorageLedgerRules(StorageSuiteBase):
         assert [3] == storage.entries(ledger).tolist()
         assert storage.fence(ledger)
         assert storage.is_fenced(ledger)
-
-    # -- deletion
 
     @pytest.mark.parametrize("stage", STAGES)
     def test_delete(self, storage: LedgerStorage, home: Home, stage: str) -> None:

@@ -45,8 +45,6 @@ class _StorageRules(DirectoryMachine):
         super().__init__()
         self.model = StorageModel(self.duplicates, self.exact)
 
-    # -- what differs between the two
-
     @abstractmethod
     def store(self) -> LedgerStorage:
         """Return the open ledger storage."""
@@ -54,8 +52,6 @@ class _StorageRules(DirectoryMachine):
     @abstractmethod
     def send(self, name: Name, records: list[bytes], recovery: bool) -> list[int]:
         """Add records; return the entry ids that the adds returned."""
-
-    # -- rules that change
 
     def add_all(self, name: Name, entries: list[int], size: int, recovery: bool) -> None:
         """Add a record for each entry; a fenced ledger takes recovery adds only."""
@@ -76,7 +72,6 @@ class _StorageRules(DirectoryMachine):
 
     @rule(name=_names, entry=_entries, size=_sizes, recovery=st.booleans())
     def add(self, name: Name, entry: int, size: int, recovery: bool) -> None:
-        """Add one entry, possibly a copy."""
         self.add_all(name, [entry], size, recovery)
 
     @rule(
@@ -90,7 +85,6 @@ class _StorageRules(DirectoryMachine):
     def add_stripe(
         self, name: Name, first: int, count: int, step: int, size: int, shuffle: Any
     ) -> None:
-        """Add a stripe of entries, in order or shuffled."""
         entries = [first + step * i for i in range(count)]
         if shuffle is not None:
             shuffle.shuffle(entries)
@@ -104,7 +98,6 @@ class _StorageRules(DirectoryMachine):
 
     @rule(name=_names)
     def delete(self, name: Name) -> None:
-        """Delete a ledger, known or not."""
         self.opened.delete_ledger(LedgerId(*name))
         self.model.delete(name)
 
@@ -127,11 +120,8 @@ class _StorageRules(DirectoryMachine):
 
         self.read_all()
 
-    # -- rules that read
-
     @rule(name=_names, entry=_entries)
     def read_entry(self, name: Name, entry: int) -> None:
-        """Read one entry, and check whether it exists."""
         ledger = self.model.ledgers.get(name)
         copies = [] if ledger is None else self.model.copies(ledger, entry)
 
@@ -181,7 +171,6 @@ class _StorageRules(DirectoryMachine):
 
     @rule(name=_names)
     def read_last(self, name: Name) -> None:
-        """Read entry -1: the last one."""
         ledger = self.model.ledgers.get(name)
         last = ledger.entries()[-1:] if ledger is not None else []
         copies = self.model.copies(ledger, last[0]) if ledger is not None and last else []
@@ -190,7 +179,6 @@ class _StorageRules(DirectoryMachine):
 
     @rule(name=_names, entry=_entries)
     def another_key(self, name: Name, entry: int) -> None:
-        """A writer with another key stores nothing."""
         if name in self.model.ledgers:
             record = self.model.record(name, entry, 10)
             try:
@@ -200,14 +188,11 @@ class _StorageRules(DirectoryMachine):
             raise AssertionError("an add with another master key was taken")
 
     def read_all(self) -> None:
-        """Read every entry of every ledger."""
         for name, ledger in self.model.ledgers.items():
             for entry in ledger.entries():
                 record = self.opened.read_entry(LedgerId(*name), entry)
 
                 assert record in self.model.copies(ledger, entry), (name, entry)
-
-    # -- what always holds
 
     @invariant()
     def same_as_model(self) -> None:

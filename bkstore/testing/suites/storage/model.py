@@ -114,16 +114,12 @@ class StorageModel:
         self._flushed: dict[Name, LedgerModel] = {}
         self._serial = 0
 
-    # -- records to add
-
     def record(self, name: Name, entry: int, size: int) -> bytes:
         """Return a new record; unless `exact`, its length depends on `size` and `entry` only."""
         self._serial += 1
         extra = self._serial % 7 if self.exact else entry % 7
         payload = self._serial.to_bytes(8, "big") + bytes([self._serial % 256]) * (size + extra)
         return _CODER.encode(Entry(LedgerId(*name), entry, lac_of(entry), 10 * entry, payload))
-
-    # -- changes
 
     def open(self, name: Name) -> LedgerModel:
         """Return a ledger; create it if it is unknown."""
@@ -162,8 +158,6 @@ class StorageModel:
         for name in deleted:
             self.delete(name)
         return deleted
-
-    # -- durability
 
     def flush(self) -> None:
         """Make everything durable."""
@@ -204,8 +198,6 @@ class StorageModel:
             ledger.low = ledger.stored_lac()
         self.checkpoint()
         return ghosts
-
-    # -- reads
 
     def copies(self, ledger: LedgerModel, entry: int) -> list[bytes]:
         """Return the records that a read of the entry may return; none if it is missing."""

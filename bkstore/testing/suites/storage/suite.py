@@ -37,7 +37,6 @@ class StorageSuite(
     """The storage contract; a storage passes by subclassing it with `make_storage`.
 
     `make_storage(path, options)` returns a writable storage in directory `path`, which may not
-    exist yet or may hold the data of an earlier, closed storage; `options` is a
-    `StorageOptions`. `duplicates`, `limbo`, `cached`, `shared_logs` and `highest_entry`
-    describe the kind of storage.
+    exist yet or may hold the data of an earlier, closed storage; `options` is a `StorageOptions`.
+    `duplicates`, `limbo`, `cached`, `shared_logs` and `highest_entry` describe the kind of storage.
     """
