@@ -110,9 +110,7 @@ def decode_header(data: bytes | memoryview) -> LogHeader:
 
 def encode_ledgers_map(sizes: Mapping[LedgerId, int]) -> bytes:
     """Return the ledgers map: bytes per ledger (4 + size of each of its records), in batches.
-
-    Version 2 batches if any ledger has a scope other than 0. Empty for no ledgers.
-    """
+    Version 2 batches if any ledger has a scope other than 0. Empty for no ledgers."""
     is_scoped = any(ledger_id.scope for ledger_id in sizes)
     remaining = iter(sizes.items())
     parts = []
@@ -132,10 +130,8 @@ def encode_ledgers_map(sizes: Mapping[LedgerId, int]) -> bytes:
 
 
 def decode_map_batch(record: bytes | memoryview) -> list[tuple[LedgerId, int]]:
-    """Return (ledger, bytes) pairs of one batch, given without its 4-byte size.
-
-    Raises `CorruptionError` for wrong ids, or if count and length do not match.
-    """
+    """Return (ledger, bytes) pairs of one batch, given without its 4-byte size. Raises
+    `CorruptionError` for wrong ids, or if count and length do not match."""
     if len(record) < _BATCH_HEADER_REST:
         raise CorruptionError(None, 0, f"ledgers map batch of {len(record)} bytes")
     ledger, entry, count = struct.unpack_from(">qqi", record)
@@ -199,10 +195,8 @@ class LogMetadata:
         return self.remaining_size / self.total_size if self.total_size else 0.0
 
     def to_bytes(self) -> bytes:
-        """Return the form kept in the `metadata-cache` database.
-
-        Raises `UnsupportedLayout` for scopes other than 0, as it has no field for them.
-        """
+        """Return the form kept in the `metadata-cache` database. Raises `UnsupportedLayout` for
+        scopes other than 0, as it has no field for them."""
         if any(ledger_id.scope for ledger_id in self.ledgers):
             raise UnsupportedLayout("entry log metadata rows have no field for a scope")
         sizes = (self.total_size, self.remaining_size, len(self.ledgers))

@@ -51,11 +51,8 @@ _EIGHT_DIGITS = re.compile(r"[0-9a-f]{8}")
 
 @dataclass(frozen=True, slots=True)
 class IdxHeader:
-    """The header of one index file.
-
-    `state_bits` keeps every bit as read; `fenced` is bit 0. `explicit_lac` is the whole body
-    (ledger, LAC, digest), None when there is none.
-    """
+    """The header of one index file. `state_bits` keeps every bit as read; `fenced` is bit 0.
+    `explicit_lac` is the whole body (ledger, LAC, digest), None when there is none."""
 
     master_key: bytes = field(default=b"", repr=False)
     state_bits: int = 0
@@ -69,10 +66,8 @@ class IdxHeader:
 
 
 def encode_header(header: IdxHeader) -> bytes:
-    """Return the 1024-byte header block.
-
-    Raises `UnsupportedLayout` for an explicit LAC in version 0 (it has no field for one) and
-    `InvalidArgument` if the fields do not fit.
+    """Return the 1024-byte header block. Raises `UnsupportedLayout` for an explicit LAC in version
+    0 (it has no field for one) and `InvalidArgument` if the fields do not fit.
 
     >>> decode_header(encode_header(IdxHeader(b"k" * 20, 1))).fenced
     True
@@ -176,7 +171,6 @@ def _int32(view: memoryview, offset: int) -> int:
 
 
 def _read_sized(view: memoryview, offset: int, field_name: str) -> tuple[bytes, int]:
-    """Return a length-prefixed field and the offset after it."""
     if offset + 4 > len(view):
         raise CorruptionError(None, offset, f"{field_name} length runs past the header")
     length = _int32(view, offset)

@@ -153,10 +153,8 @@ def encode_record(data: bytes) -> bytes:
 
 
 def check_size(size: int) -> None:
-    """Raise `InvalidArgument` for a record that a journal cannot hold.
-
-    An empty one would read as the end of the file; fewer than 16 bytes hold no ids.
-    """
+    """Raise `InvalidArgument` for a record that a journal cannot hold. An empty one would read as
+    the end of the file; fewer than 16 bytes hold no ids."""
     if not _MIN_RECORD_BYTES <= size <= _MAX_RECORD_BYTES:
         raise InvalidArgument(
             f"journal record of {size} bytes: {_MIN_RECORD_BYTES}..{_MAX_RECORD_BYTES}"
@@ -266,7 +264,6 @@ def _decode_special_v2(data: bytes, version: int) -> JournalRecord:
 def _decode_special(
     ledger: LedgerId, entry: int, data: bytes, ids_end: int, version: int
 ) -> JournalRecord:
-    """Return the special record whose ids end at offset `ids_end`."""
     kind = _KIND_OF_ID.get(entry, "unknown")
     if kind == "unknown":
         return JournalRecord(kind, ledger, entry, data[ids_end:])

@@ -53,10 +53,8 @@ _Message = declare(
 
 @dataclass(frozen=True, slots=True)
 class LedgerData:
-    """One ledger row. `limbo` None means that the field is absent.
-
-    `unknown` has the numbers of fields of the message that are not declared.
-    """
+    """One ledger row. `limbo` None means that the field is absent. `unknown` has the numbers of
+    fields of the message that are not declared."""
 
     master_key: bytes = field(default=b"", repr=False)
     fenced: bool = False

@@ -29,9 +29,8 @@ _MIN_BATCH_SIZE = 16  # below this, encoding one by one is cheaper than arrays
 
 
 class Coder:
-    """Encodes and verifies the entries of one ledger password and digest type.
-
-    Keeps the HMAC key, so that each entry costs only its digest. Otherwise stateless.
+    """Encodes and verifies the entries of one ledger password and digest type. Keeps the HMAC key,
+    so that each entry costs only its digest. Otherwise stateless.
 
     >>> coder = Coder("CRC32C", "pw")
     >>> coder.decode(coder.encode(Entry(7, 0, -1, 5, b"hello"))).payload
@@ -134,10 +133,8 @@ class Coder:
         ledger: int | LedgerId | None = None,
         entry_id: int | None = None,
     ) -> Entry:
-        """Return the verified entry; `CorruptionError` if the record does not verify.
-
-        Checked in the order of `DigestManager.verifyDigest`: length, digest, ledger, entry id.
-        """
+        """Return the verified entry; `CorruptionError` if the record does not verify. Checked in
+        the order of `DigestManager.verifyDigest`: length, digest, ledger, entry id."""
         data = as_data("record", record)
         header = record_header(data)
         payload_start = header.size + self.digest.size

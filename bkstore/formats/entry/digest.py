@@ -27,10 +27,8 @@ _NAME_OF_NUMBER = {number: name for name, number in DIGEST_NUMBERS.items()}
 
 
 class Digest(NamedTuple):
-    """One digest type, ready to use: its name, number, size, and the function itself.
-
-    `of(header, payload)` returns the stored bytes.
-    """
+    """One digest type, ready to use: its name, number, size, and the function itself. `of(header,
+    payload)` returns the stored bytes."""
 
     name: str
     number: int

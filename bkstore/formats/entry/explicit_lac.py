@@ -1,7 +1,5 @@
 """The body of an explicit LAC: ledger, LAC, digest; in version 2, for scopes, the scope too.
-
-Persisted format: `docs/formats/entry.md`. Source: `proto/checksum/DigestManager`.
-"""
+Persisted format: `docs/formats/entry.md`. Source: `proto/checksum/DigestManager`."""
 
 from __future__ import annotations
 
@@ -39,10 +37,8 @@ def encode_explicit_lac(
 def decode_explicit_lac(
     body: bytes, digest_type: str | int | None = None, password: bytes | str | None = None
 ) -> tuple[LedgerId, int]:
-    """Return (ledger, LAC) of an explicit LAC body; verify it if a digest type is given.
-
-    Raises `CorruptionError` if it is too short or does not verify.
-    """
+    """Return (ledger, LAC) of an explicit LAC body; verify it if a digest type is given. Raises
+    `CorruptionError` if it is too short or does not verify."""
     body = data("explicit LAC", body)
     version_2 = is_v2(body)
     layout = _STRUCT_V2 if version_2 else _STRUCT_V1
@@ -61,9 +57,8 @@ def decode_explicit_lac(
 
 
 def explicit_lac_entry(body: bytes) -> int | None:
-    """Return the LAC in an explicit LAC body, None if the body is invalid.
-
-    The digest is not verified. -1 means that no entry is confirmed.
+    """Return the LAC in an explicit LAC body, None if the body is invalid. The digest is not
+    verified. -1 means that no entry is confirmed.
 
     >>> explicit_lac_entry(encode_explicit_lac(1, 4, "DUMMY")), explicit_lac_entry(b"short")
     (4, None)

@@ -43,9 +43,7 @@ _check_record = instance(bytes, bytearray, memoryview)
 
 class Entry(NamedTuple):
     """One entry: ids, its writer's LAC, the ledger's payload bytes up to and including it, payload.
-
-    `decode` gives `ledger` as a `LedgerId`; `encode` takes an int for scope 0 too.
-    """
+    `decode` gives `ledger` as a `LedgerId`; `encode` takes an int for scope 0 too."""
 
     ledger: int | LedgerId
     entry_id: int
@@ -55,10 +53,8 @@ class Entry(NamedTuple):
 
 
 class RecordHeader(NamedTuple):
-    """The fixed fields of a record, and where they end (where the digest begins).
-
-    `digest` is the number that a version 2 record carries, None in version 1.
-    """
+    """The fixed fields of a record, and where they end (where the digest begins). `digest` is the
+    number that a version 2 record carries, None in version 1."""
 
     ledger: LedgerId
     entry_id: int
@@ -135,11 +131,8 @@ def record_ids(
 
 
 def encode_header(entry: Entry, number: int) -> bytes:
-    """Return the header of an entry: of version 1 for scope 0, else of version 2.
-
-    `number` is the digest's, which version 2 stores. Raises `InvalidArgument` for ids or
-    numbers out of range.
-    """
+    """Return the header of an entry: of version 1 for scope 0, else of version 2. `number` is the
+    digest's, which version 2 stores. Raises `InvalidArgument` for ids or numbers out of range."""
     ledger_id = LedgerId.of(entry.ledger)
     entry_id = check_entry_id(entry.entry_id)
     lac, length = entry.lac, entry.length

@@ -61,9 +61,7 @@ def decode_file(data: bytes) -> ClusterMetadata:
 
 def encode_file(metadata: ClusterMetadata, *, passwords: bool = False) -> bytes:
     """Return the file's bytes, one line for each ledger; passwords only with `passwords`.
-
-    `decode_file` returns the same metadata, except for passwords that were left out.
-    """
+    `decode_file` returns the same metadata, except for passwords that were left out."""
     parts = [
         _encode_rows("ledgers", [_ledger_fields(item, passwords) for item in metadata.ledgers])
     ]
@@ -117,9 +115,6 @@ def _mark_fields(ledger: LedgerId, mark: Mark) -> dict[str, Any]:
     if mark.missing_bookies:
         fields["missing_bookies"] = list(mark.missing_bookies)
     return fields
-
-
-# -- reading
 
 
 def _wrong_type(json_path: str, expected: str, value: object) -> CorruptionError:
@@ -228,7 +223,6 @@ def _decode_custom_metadata(fields: dict[str, Any], json_path: str) -> dict[str,
 def _read_optional(
     fields: dict[str, Any], key: str, json_path: str, convert: Callable[[Any], Any]
 ) -> Any:
-    """Return a field converted by `convert`, None if it is absent."""
     value = fields.get(key)
     if value is None:
         return None

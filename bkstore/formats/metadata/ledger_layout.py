@@ -53,7 +53,6 @@ class LedgerLayout(NamedTuple):
 
 def decode_layout(data: bytes) -> LedgerLayout:
     r"""Return the contents of LAYOUT; `CorruptionError` unless version, class and number are valid.
-
     Ignores lines after the second, as upstream does.
 
     >>> decode_layout(b"1\nflat:1")

@@ -40,10 +40,8 @@ class Mark(NamedTuple):
 
 
 def header(data: bytes) -> tuple[int, int]:
-    r"""Return (version, offset after the header line).
-
-    Raises `CorruptionError` with the offset of the first wrong byte, also for a version that is
-    not a number or outside 1..3.
+    r"""Return (version, offset after the header line). Raises `CorruptionError` with the offset of
+    the first wrong byte, also for a version that is not a number or outside 1..3.
 
     >>> header(b"BookieMetadataFormatVersion\t3\n")
     (3, 30)

@@ -97,9 +97,8 @@ class ServiceInfo(NamedTuple):
 
 
 def check_bookie_id(bookie: str) -> str:
-    """Return a bookie's id; `InvalidArgument` for one that upstream's clients refuse.
-
-    A single invalid id among the registered ones stops every such client (`net/BookieId`).
+    """Return a bookie's id; `InvalidArgument` for one that upstream's clients refuse. A single
+    invalid id among the registered ones stops every such client (`net/BookieId`).
 
     >>> check_bookie_id("10.0.0.1:3181")
     '10.0.0.1:3181'

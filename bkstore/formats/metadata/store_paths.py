@@ -23,7 +23,6 @@ _INT32_MAX = 2**31 - 1
 
 
 def _check_scope_0(ledger: int | LedgerId) -> int:
-    """Return the number of a ledger of scope 0; `InvalidArgument` for other scopes."""
     ledger_id = LedgerId.of(ledger)
     if ledger_id.scope:
         raise InvalidArgument(f"this layout has no place for scope {ledger_id.scope:#x}")
@@ -147,9 +146,8 @@ _MARK = re.compile(
 
 
 def mark_path(ledger: int | LedgerId) -> str:
-    """Return the path of a ledger's underreplicated mark: its hex digits, then its decimal id.
-
-    A scope other than 0 comes before them (bkstore's own).
+    """Return the path of a ledger's underreplicated mark: its hex digits, then its decimal id. A
+    scope other than 0 comes before them (bkstore's own).
 
     >>> mark_path(4660)
     '/underreplication/ledgers/0000/0000/0000/1234/urL0000004660'

@@ -1,9 +1,8 @@
 """Finding whole frames in a buffer: a chain of sizes (i32), each followed by so many bytes.
 
-Entry logs are such chains; so are journals, with padding in between. A size gives the offset of
-the next one, so a chain is followed frame by frame; only frames of equal size can be checked
-thousands at a time. The contents of frames are not read here. Source of the framing:
-`DefaultEntryLogger`.
+Entry logs are such chains; so are journals, with padding in between. A size gives the offset of the
+next one, so a chain is followed frame by frame; only frames of equal size can be checked thousands
+at a time. The contents of frames are not read here. Source of the framing: `DefaultEntryLogger`.
 """
 
 from __future__ import annotations
@@ -39,10 +38,8 @@ class Frames(NamedTuple):
 
 
 def words_at(data: Bytes, dtype: str) -> npt.NDArray[Any]:
-    """Return big-endian integers of every offset of `data`: element i is the one at byte i.
-
-    A view, to index with arrays (`take` would copy it): quicker than gathering bytes.
-    """
+    """Return big-endian integers of every offset of `data`: element i is the one at byte i. A view,
+    to index with arrays (`take` would copy it): quicker than gathering bytes."""
     count = max(data.size - np.dtype(dtype).itemsize + 1, 0)
     return np.ndarray(count, dtype, data, strides=(1,)) if count else np.empty(0, dtype)
 
@@ -104,9 +101,7 @@ def _follow_chain(
     data: Bytes, offset: int, smallest: int, padding: int | None, run: _EqualRun
 ) -> tuple[Int64Array, int, _EqualRun]:
     """Follow the chain to its end, or until many sizes in a row were equal; continues `run`.
-
-    Returns the offsets of the sizes, the offset where it stopped, and the run there.
-    """
+    Returns the offsets of the sizes, the offset where it stopped, and the run there."""
     frame_offsets: list[int] = []
     add, buffer, end = frame_offsets.append, data.data, data.size
     last_start, (last_size, equal_count) = end - PREFIX, run

@@ -107,7 +107,6 @@ def parse_boolean(text: str) -> bool:
 
 
 def _parse_prefixed(text: str) -> int | None:
-    """Return the number after ``0x`` or ``0b``, None without such a prefix."""
     if text[:2] not in _RADIX:
         return None
     radix, syntax = _RADIX[text[:2]]

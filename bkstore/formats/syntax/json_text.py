@@ -60,9 +60,8 @@ def parse_json(
 
 
 def format_json(value: Any, indent: int | None = None) -> str:
-    r"""Return a value as ASCII JSON that any parser accepts.
-
-    A lone surrogate, as Python has for an undecodable byte of a file name, is written as text.
+    r"""Return a value as ASCII JSON that any parser accepts. A lone surrogate, as Python has for an
+    undecodable byte of a file name, is written as text.
 
     >>> print(format_json(["caf\udce9", "\U0001f600"]))
     ["caf\\udce9", "\ud83d\ude00"]

@@ -40,10 +40,8 @@ class Property(NamedTuple):
 
 
 def parse_properties(data: bytes) -> Iterator[Property]:
-    r"""Yield the properties of a file in order, repeated ones each time.
-
-    Raises `CorruptionError`, with the offset of the property, where ``\u`` is not followed by
-    four hexadecimal digits.
+    r"""Yield the properties of a file in order, repeated ones each time. Raises `CorruptionError`,
+    with the offset of the property, where ``\u`` is not followed by four hexadecimal digits.
 
     >>> for found in parse_properties(b"a = 1\nb: x, \\\n  # no\n  y\nc d\\\\,e"):
     ...     print(found.key, split_list(found.value))
@@ -60,9 +58,8 @@ def parse_properties(data: bytes) -> Iterator[Property]:
 
 
 def split_list(text: str) -> list[str]:
-    r"""Return the trimmed items of a value, which commas separate; at least one.
-
-    A backslash escapes a comma or a backslash; before other characters it stays.
+    r"""Return the trimmed items of a value, which commas separate; at least one. A backslash
+    escapes a comma or a backslash; before other characters it stays.
 
     >>> split_list("/a , /b\\,c,\\d,")
     ['/a', '/b,c', '\\d', '']

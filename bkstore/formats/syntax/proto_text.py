@@ -77,7 +77,6 @@ def _escape_in_octal(token: re.Match[bytes], start: int, what: str) -> bytes:
 
 
 def _unescape(escape: re.Match[bytes]) -> bytes | None:
-    """Return the bytes that an escape stands for, None if it is invalid."""
     mark, octal, byte, short, long = escape.groups()
     if mark:
         return bytes([_BYTE_OF_LETTER[mark[0]]])

@@ -63,8 +63,6 @@ class Variables:
 
 
 class _Replacement:
-    """The replacement of the variables of one value."""
-
     def __init__(self, variables: Variables) -> None:
         self._variables = variables
         self._count = 0

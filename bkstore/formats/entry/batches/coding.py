@@ -1,7 +1,5 @@
 """Encoding and verifying many entries of a ledger at once: `Coder.encode_batch`, `decode_batch`.
-
-The bytes and the rules are the same as in `coder`, which handles entries one by one.
-"""
+The bytes and the rules are the same as in `coder`, which handles entries one by one."""
 
 from __future__ import annotations
 
@@ -58,9 +56,6 @@ class DecodedBatch(NamedTuple):
             raise self.failed[at]
         start = int(self.offsets[at])
         return bytes(self.batch.buffer[start : start + int(self.sizes[at])])
-
-
-# -- encoding
 
 
 def encode_batch(
@@ -169,9 +164,6 @@ def _headers(
     table["ledger"] = ledger_id.signed[1]
     table["entry"], table["lac"], table["length"] = entries, lacs, lengths
     return table.view(np.uint8).reshape(entries.size, table.dtype.itemsize)
-
-
-# -- verifying
 
 
 def matching(digest: Digest, batch: RecordBatch, headers: Bytes2D, at: Int64Array) -> Int64Array:

@@ -24,10 +24,8 @@ _ExtendCrc = Callable[[int, bytes], int]
 
 
 def digests_of(digest: Digest, headers: Bytes2D, payloads: Sequence[bytes]) -> Bytes2D:
-    """Return the stored digests of records, uint8[n, digest.size].
-
-    CRCs take one library call a record and about 50 ns more; HMACs are computed one by one.
-    """
+    """Return the stored digests of records, uint8[n, digest.size]. CRCs take one library call a
+    record and about 50 ns more; HMACs are computed one by one."""
     count = len(payloads)
     if digest.name == "DUMMY" or not count:
         return np.empty((count, digest.size), np.uint8)
@@ -57,9 +55,7 @@ def _crc_function(digest_name: str) -> _ExtendCrc:
 @cache
 def _byte_changes(digest_name: str, header_size: int) -> tuple[int, npt.NDArray[np.uint32]]:
     """Return the CRC of `header_size` zeros, and its XOR with that of each byte at each position.
-
-    uint32[header_size, 256]. Some ten thousand CRCs, once for each digest type and version.
-    """
+    uint32[header_size, 256]. Some ten thousand CRCs, once for each digest type and version."""
     extend = _crc_function(digest_name)
     zero_sum = extend(0, bytes(header_size))
     changes = np.empty((header_size, 256), np.uint32)
@@ -72,7 +68,6 @@ def _byte_changes(digest_name: str, header_size: int) -> tuple[int, npt.NDArray[
 
 
 def _header_sums(digest_name: str, headers: Bytes2D) -> npt.NDArray[np.uint32]:
-    """Return the CRC of each header, uint32[n]."""
     zero_sum, changes = _byte_changes(digest_name, headers.shape[1])
     sums = np.full(len(headers), zero_sum, np.uint32)
     lowest, highest = headers.min(axis=0), headers.max(axis=0)

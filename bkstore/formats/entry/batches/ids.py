@@ -71,10 +71,8 @@ def rows_of_ledgers(scopes: Int64Array, ledgers: Int64Array) -> list[tuple[Ledge
 
 
 class BatchLedgers:
-    """The ledgers of a batch's records, in the order in which they first appear.
-
-    `names` are the ledgers; record i is of ``names[numbers[i]]``, or, if `numbers` is None, of the
-    only ledger.
+    """The ledgers of a batch's records, in the order in which they first appear. `names` are the
+    ledgers; record i is of ``names[numbers[i]]``, or, if `numbers` is None, of the only ledger.
 
     >>> ledgers = BatchLedgers.of(np.array([0, 0, 0]), np.array([8, 7, 8]))
     >>> [name.ledger for name in ledgers.names], [rows.tolist() for rows in ledgers.rows(3)]
@@ -87,10 +85,8 @@ class BatchLedgers:
 
     @classmethod
     def of(cls, scopes: Int64Array, ledgers: Int64Array) -> BatchLedgers:
-        """Return the ledgers of records from their ids, int64[n] in two's complement.
-
-        A few ns a record if all are of one ledger, otherwise a sort.
-        """
+        """Return the ledgers of records from their ids, int64[n] in two's complement. A few ns a
+        record if all are of one ledger, otherwise a sort."""
         if not ledgers.size:
             return cls([])
         first = LedgerId.from_signed(int(scopes[0]), int(ledgers[0]))

@@ -1,7 +1,5 @@
-"""RecordBatch: many records as one buffer, with the offset, size and entry id of each.
-
-Encoder, journal, write cache, entry log and batch reads exchange records in this form.
-"""
+"""RecordBatch: many records as one buffer, with the offset, size and entry id of each. Encoder,
+journal, write cache, entry log and batch reads exchange records in this form."""
 
 from __future__ import annotations
 
@@ -54,9 +52,7 @@ class RecordBatch(Sequence[memoryview]):
         sizes: Int64Array,
     ) -> RecordBatch:
         """Return a batch of records that are consecutive frames, as a scan or an encoder knows.
-
-        Does not check that; its `framed` is a slice.
-        """
+        Does not check that; its `framed` is a slice."""
         return cls(entries, buffer, offsets, sizes, None, True)
 
     @classmethod
@@ -103,8 +99,6 @@ class RecordBatch(Sequence[memoryview]):
         """Return the records at `rows`, in this order; shares the buffer."""
         return RecordBatch(self.entries[rows], self.buffer, self.offsets[rows], self.sizes[rows])
 
-    # -- frames
-
     def framed(self) -> RecordBatch:
         """Return the same records in a buffer that consists of their frames, consecutively.
 
@@ -130,7 +124,6 @@ class RecordBatch(Sequence[memoryview]):
         return RecordBatch.of_frames(self.entries, frames, self.offsets - start, self.sizes)
 
     def _is_chain(self) -> bool:
-        """Return whether the records are consecutive frames."""
         ends = self.offsets + self.sizes
         has_gap = (ends[:-1] + PREFIX != self.offsets[1:]).any()
         return not has_gap and int(self.offsets[0]) >= PREFIX and self._has_size_prefixes()
@@ -146,7 +139,6 @@ class RecordBatch(Sequence[memoryview]):
         return RecordBatch.of_frames(self.entries, buffer, ends - self.sizes, self.sizes)
 
     def _copy_frames(self) -> bytes | memoryview:
-        """Return the frames, which lie apart in the buffer, as consecutive bytes."""
         record_size, chain_starts = int(self.sizes[0]), self._chain_starts()
         if len(chain_starts) * _MIN_MEAN_CHAIN <= len(self) or (self.sizes != record_size).any():
             return self._join_chains(chain_starts)
@@ -164,7 +156,6 @@ class RecordBatch(Sequence[memoryview]):
         return frames.reshape(-1).data
 
     def _is_framed(self) -> bool:
-        """Return whether each record is a frame, consecutive or not."""
         return int(self.offsets.min()) >= PREFIX and self._has_size_prefixes()
 
     def _chain_starts(self) -> Int64Array:
@@ -173,7 +164,6 @@ class RecordBatch(Sequence[memoryview]):
         return np.append(0, np.flatnonzero(self.offsets[1:] - PREFIX != ends) + 1)
 
     def _join_chains(self, chain_starts: Int64Array) -> bytes:
-        """Return the consecutive frames, copied chain by chain from the buffer."""
         view, last_rows = memoryview(self.buffer), np.append(chain_starts[1:] - 1, len(self) - 1)
         starts, stops = self.offsets[chain_starts] - PREFIX, (self.offsets + self.sizes)[last_rows]
         return b"".join([view[start:stop] for start, stop in zip(starts.tolist(), stops.tolist())])
@@ -205,7 +195,6 @@ class RecordBatch(Sequence[memoryview]):
 
 
 def _frame_records(records: Sequence[bytes], sizes: Int64Array) -> bytes:
-    """Return records as consecutive frames."""
     if not sizes.size:
         return b""
     if (sizes == sizes[0]).all():
