@@ -77,7 +77,6 @@ class BookkeeperAvailability(Availability):
 
     @property
     def _groups(self) -> Groups:  # type: ignore[override]
-        """The canonical groups of the ids that look-ups find."""
         if self._found is None:
             stored = self._stored
             next_ids = np.append(stored.first[1:], np.int64(MAX_ENTRY_ID + 1))[: stored.first.size]

@@ -1,7 +1,5 @@
-"""Availability: an immutable set of entry ids, stored as sequence groups, and its queries.
-
-Bytes, groups and set operations are in the other modules of this package.
-"""
+"""Availability: an immutable set of entry ids, stored as sequence groups, and its queries. Bytes,
+groups and set operations are in the other modules of this package."""
 
 from __future__ import annotations
 
@@ -84,9 +82,8 @@ class Availability:
 
     @classmethod
     def from_ranges(cls, ranges: npt.ArrayLike | Iterable[tuple[int, int]]) -> Availability:
-        """Return the union of inclusive (first, last) ranges, in any order. O(n log n).
-
-        Raises `InvalidArgument` for anything else, and for ids outside 0..2^63-2.
+        """Return the union of inclusive (first, last) ranges, in any order. O(n log n). Raises
+        `InvalidArgument` for anything else, and for ids outside 0..2^63-2.
 
         >>> len(Availability.from_ranges([(0, 9), (20, 29)]))
         20
@@ -119,10 +116,8 @@ class Availability:
 
     @classmethod
     def each_of(cls, parts: Iterable[tuple[Int64Array, ...]]) -> list[Availability]:
-        """Return the set of each part: four columns, canonical and read-only; not checked.
-
-        Equals `from_canonical` of each, in less than half of its time.
-        """
+        """Return the set of each part: four columns, canonical and read-only; not checked. Equals
+        `from_canonical` of each, in less than half of its time."""
         answers = []
         for columns in parts:
             answer = Availability.__new__(Availability)
@@ -210,10 +205,8 @@ class Availability:
             yield start, end - 1
 
     def entries(self) -> Int64Array:
-        """Return all entry ids, ascending, int64[len(self)]. O(entries).
-
-        Raises `InvalidArgument` for more than 2^28 (2 GiB); iterating is lazy.
-        """
+        """Return all entry ids, ascending, int64[len(self)]. O(entries). Raises `InvalidArgument`
+        for more than 2^28 (2 GiB); iterating is lazy."""
         if len(self) > MOST_IDS:
             raise InvalidArgument(
                 f"{len(self)} entry ids would be written into one array, at most {MOST_IDS} are; "

@@ -62,7 +62,6 @@ def fold(groups: Groups) -> Groups:
 
 
 def _is_canonical(groups: Groups) -> bool:
-    """Return whether a single group is canonical already."""
     first, last, size, period = (int(column[0]) for column in groups)
     return period == 0 if last == first else size < period <= INT32_MAX
 
@@ -176,7 +175,6 @@ def _list_transitions(groups: Groups) -> _Transitions:
 
 
 def _apply_greedy_rule(groups: Groups) -> Groups:
-    """Apply the greedy rule to groups that neither touch nor overlap."""
     return _group_slots(groups, _list_transitions(groups))[0]
 
 

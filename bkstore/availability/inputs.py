@@ -42,10 +42,8 @@ def groups(given: Any) -> Groups:
 
 
 def stripe(ids: range) -> Groups:
-    """Return the ids of a range as canonical groups. O(1).
-
-    Raises `InvalidArgument` for more than 2^24 ids with a step above int32.
-    """
+    """Return the ids of a range as canonical groups. O(1). Raises `InvalidArgument` for more than
+    2^24 ids with a step above int32."""
     if not ids:
         return empty()
     low, high = sorted((check_entry_id(ids[0]), check_entry_id(ids[-1])))

@@ -55,10 +55,8 @@ def from_mask_of_many(mask: BoolArray, base: Int64Array) -> tuple[Groups, Int64A
 
 
 def sets_of(groups: Groups, owner: Int64Array, count: int) -> list[Availability]:
-    """Return the sets of owners 0..count-1, including empty ones. Some 0.7 us per set.
-
-    The sets share memory: keeping one of them keeps the groups of all.
-    """
+    """Return the sets of owners 0..count-1, including empty ones. Some 0.7 us per set. The sets
+    share memory: keeping one of them keeps the groups of all."""
     for column in groups:
         column.flags.writeable = False  # before the slicing: a slice inherits the flag
     if owner.size == count and (owner == np.arange(count)).all():

@@ -77,10 +77,8 @@ def _complement(p: Pattern) -> Pattern:
 
 
 def _intersect_arcs(a: Pattern, b: Pattern) -> tuple[Pattern, BoolArray]:
-    """Return the overlap of two arcs on a circle of one period, and where it is not one arc.
-
-    From a's start, a is [0, a.size); b is [shift, shift + b.size) and may wrap: up to two arcs.
-    """
+    """Return the overlap of two arcs on a circle of one period, and where it is not one arc. From
+    a's start, a is [0, a.size); b is [shift, shift + b.size) and may wrap: up to two arcs."""
     shift = (b.phase - a.phase) % a.period
     ahead = np.minimum(a.size, shift + b.size) - shift
     wrapped = np.minimum(a.size, shift + b.size - a.period)

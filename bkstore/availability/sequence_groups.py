@@ -103,10 +103,8 @@ def first_sequences(groups: Groups, limit: int) -> Groups:
 
 
 def sequences(groups: Groups, advice: str = "") -> tuple[Int64Array, Int64Array]:
-    """Return all sequences as half-open runs (starts, ends). O(sequences).
-
-    Raises `InvalidArgument` if there are over `MOST_SEQUENCES` more sequences than groups.
-    """
+    """Return all sequences as half-open runs (starts, ends). O(sequences). Raises `InvalidArgument`
+    if there are over `MOST_SEQUENCES` more sequences than groups."""
     counts = groups.counts
     if not counts.size or int(counts.max()) == 1:
         return groups.first, groups.ends

@@ -87,11 +87,9 @@ class _UnlikeStretches(NamedTuple):
 
     @property
     def longer(self) -> Int64Array:
-        """The longer of the two periods."""
         return np.maximum(self.a.period, self.b.period)
 
     def parts(self) -> Iterator[Groups]:
-        """Yield the result as disjoint groups, in any order."""
         counts = (self.hi - self.lo) // self.longer + 1
         long_ones = np.flatnonzero(counts > _MIN_WINDOW).tolist()
         # Where the result repeats, only one window is ungrouped. All is counted before the work.
@@ -156,10 +154,8 @@ class _UnlikeStretches(NamedTuple):
 def _combine_by_sequence(
     a: Pattern, b: Pattern, lo: Int64Array, hi: Int64Array, operation: Operation
 ) -> Groups:
-    """Return the result on stretches, on each with the operand of the longer period ungrouped.
-
-    Then there is no stretch on which both operands are periodic.
-    """
+    """Return the result on stretches, on each with the operand of the longer period ungrouped. Then
+    there is no stretch on which both operands are periodic."""
     ungroup_a = a.period >= b.period
     left = [_ungroup(emit(a, lo, hi, ungroup_a)), emit(a, lo, hi, ~ungroup_a)]
     right = [emit(b, lo, hi, ungroup_a), _ungroup(emit(b, lo, hi, ~ungroup_a))]

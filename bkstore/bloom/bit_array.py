@@ -34,9 +34,7 @@ def _double(columns: UInt64Array) -> None:
 
 def _next_positions(columns: UInt64Array, shift: np.uint64, modulus: np.uint64) -> Int64Array:
     """Return the positions (or bytes, by `shift`) of this round, written to the third column.
-
-    Advances the first column to the next round; the fourth is scratch.
-    """
+    Advances the first column to the next round; the fourth is scratch."""
     first, step, position, quotient = columns
     np.right_shift(first, shift, out=position)
     np.floor_divide(position, modulus, out=quotient)
@@ -96,7 +94,6 @@ def contains_keys(bits: BitArray, hash_count: int, keys: Int64Array) -> Flags:
 
 
 def _test_bits(bits: BitArray, hash_count: int, columns: UInt64Array, is_found: Flags) -> None:
-    """Write to `is_found` whether all bits of each key are set."""
     modulus, rows = np.uint64(bits.size), None
     low_bytes = _low_bytes(columns)
     _double(columns)

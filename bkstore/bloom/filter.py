@@ -135,9 +135,8 @@ class BloomFilter:
 
     @classmethod
     def of(cls, keys: IntArrayLike, fpp: float = 0.01) -> BloomFilter:
-        """Return a frozen filter with these keys, sized for their number. O(n).
-
-        Repeated keys count repeatedly in the size. Without keys it is the size of one insertion.
+        """Return a frozen filter with these keys, sized for their number. O(n). Repeated keys count
+        repeatedly in the size. Without keys it is the size of one insertion.
 
         >>> BloomFilter.of(range(90)).nbytes
         112
@@ -188,8 +187,6 @@ class BloomFilter:
         header = bytes((STRATEGY, self._hash_count)) + (self.nbytes // 8).to_bytes(4, "big")
         return header + self._bits.view("<u8").astype(">u8").tobytes()
 
-    # -- adding
-
     def add(self, key: int) -> bool:
         """Add one id; return whether a bit changed (if not, it may be present already). O(k)."""
         return self.add_hash(*hash_key(key))
@@ -233,8 +230,6 @@ class BloomFilter:
         if self._data.readonly:
             raise IllegalOperation("the bloom filter is frozen: nothing can be added")
 
-    # -- queries
-
     def __contains__(self, key: int) -> bool:
         return self.contains_hash(*hash_key(key))
 
@@ -260,8 +255,6 @@ class BloomFilter:
             return contains_keys(self._bits, self._hash_count, ids)
         return np.array([key in self for key in ids.tolist()], np.bool_)
 
-    # -- properties
-
     @property
     def bit_size(self) -> int:
         """Bits of the filter, a multiple of 64."""
@@ -284,10 +277,8 @@ class BloomFilter:
 
     @property
     def approximate_count(self) -> int | float:
-        """Guava's estimate of the number of distinct ids added. O(bytes).
-
-        `math.inf` if every bit is set: any number may have been added. Guava throws an error then.
-        """
+        """Guava's estimate of the number of distinct ids added. O(bytes). `math.inf` if every bit
+        is set: any number may have been added. Guava throws an error then."""
         share = self.bits_set / self._size
         if share == 1:
             return math.inf
@@ -297,8 +288,6 @@ class BloomFilter:
     def expected_fpp(self) -> float:
         """The rate of false positives, as filled now. O(bytes)."""
         return float((self.bits_set / self._size) ** self._hash_count)
-
-    # -- two filters
 
     def __or__(self, other: BloomFilter) -> BloomFilter:
         if not isinstance(other, BloomFilter):

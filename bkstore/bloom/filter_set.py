@@ -49,8 +49,6 @@ class FilterSet:
         self._nbytes = 0
         self._evictions = 0
 
-    # -- building and dropping
-
     def build(self, key: Hashable, ids: Int64Array) -> None:
         """Store the filter of an object, built from its distinct ids. O(ids); O(1) if it exists.
 
@@ -83,13 +81,9 @@ class FilterSet:
             self._filters.clear()
             self._nbytes = 0
 
-    # -- queries
-
     def refuses(self, key: Hashable, hashed: tuple[int, int]) -> bool | None:
-        """Return True if the id whose `hash_key` is `hashed` is certainly not in the object.
-
-        False: it may be. None: there is no filter. Counts as a use. O(k), about 2 us.
-        """
+        """Return True if the id whose `hash_key` is `hashed` is certainly not in the object. False:
+        it may be. None: there is no filter. Counts as a use. O(k), about 2 us."""
         with self._lock:
             bloom = self._filters.get(key)
             if bloom is None:
@@ -109,8 +103,6 @@ class FilterSet:
         """Return the keys that have a filter, the least recently used first."""
         with self._lock:
             return list(self._filters)
-
-    # -- properties
 
     @property
     def nbytes(self) -> int:

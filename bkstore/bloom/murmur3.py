@@ -32,7 +32,6 @@ _31, _33, _LENGTH = np.uint64(31), np.uint64(33), np.uint64(8)
 
 def hash_key(key: int) -> tuple[int, int]:
     """Return (h1, h2), unsigned 64-bit, of one key in -2^63 .. 2^63-1. About half a microsecond.
-
     Raises `InvalidArgument` for anything else, including bools and floats.
 
     >>> [hex(half) for half in hash_key(420000)]
@@ -55,9 +54,8 @@ def _as_int(key: int) -> int:
 
 
 def hash_keys(keys: IntArrayLike) -> tuple[UInt64Array, UInt64Array]:
-    """Return (h1, h2), uint64[n] each, of n keys, equal to those of `hash_key`. O(n).
-
-    Raises `InvalidArgument` for keys that are not integers in -2^63 .. 2^63-1.
+    """Return (h1, h2), uint64[n] each, of n keys, equal to those of `hash_key`. O(n). Raises
+    `InvalidArgument` for keys that are not integers in -2^63 .. 2^63-1.
 
     >>> h1, h2 = hash_keys([7, 420000])
     >>> (int(h1[1]), int(h2[1])) == hash_key(420000)

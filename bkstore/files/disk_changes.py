@@ -23,10 +23,8 @@ StrPath = str | os.PathLike[str]
 
 
 class SyncNotBegun(OSError):
-    """The file to be synced cannot be opened (too many open files, say): no sync was tried.
-
-    Unlike after a failed sync no data can have been lost, so the same call may be repeated.
-    """
+    """The file to be synced cannot be opened (too many open files, say): no sync was tried. Unlike
+    after a failed sync no data can have been lost, so the same call may be repeated."""
 
 
 class Files:
@@ -176,9 +174,7 @@ class Files:
 
     def database_opened(self, path: StrPath, options: Options | None = None) -> None:
         """Do nothing; a simulating layer learns here that RocksDB is about to write in `path`.
-
-        `options` are those it is opened with: a layer may make RocksDB report its syncs in them.
-        """
+        `options` are those it is opened with: a layer may make RocksDB report its syncs in them."""
 
     def database_synced(self, path: StrPath) -> None:
         """Do nothing; a simulating layer learns here that RocksDB has synced all its writes."""

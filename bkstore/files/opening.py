@@ -30,10 +30,8 @@ _CHUNK_BYTES = 1 << 20
 
 
 def check_regular(path: StrPath) -> os.stat_result:
-    """Return the `os.stat` result of a regular file; does not open it.
-
-    For files that another library opens by their path. Raises what `open_regular` raises.
-    """
+    """Return the `os.stat` result of a regular file; does not open it. For files that another
+    library opens by their path. Raises what `open_regular` raises."""
     try:
         status = os.stat(path)
     except FileNotFoundError:
@@ -149,11 +147,8 @@ def past_hole(fd: int, offset: int) -> int | None:
 
 
 def files_below(folder: StrPath) -> Iterator[Path]:
-    """Yield all paths below a folder but folders, in no order; links are not followed.
-
-    Raises `OSError` if a folder cannot be listed, where the globbing of pathlib would silently
-    skip it.
-    """
+    """Yield all paths below a folder but folders, in no order; links are not followed. Raises
+    `OSError` if a folder cannot be listed, where the globbing of pathlib would silently skip it."""
     for directory, _, names in os.walk(folder, onerror=_raise_error):
         yield from (Path(directory, name) for name in names)
 

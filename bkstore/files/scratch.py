@@ -53,7 +53,6 @@ def scratch_directory(purpose: str, parent: StrPath | None = None) -> Iterator[P
 
 
 def _make_locked(purpose: str, base_dir: str) -> tuple[Path, int]:
-    """Return a new directory, and the descriptor of its locked marker."""
     while True:
         with writing(base_dir):
             path = Path(tempfile.mkdtemp(prefix=f"bkstore-{purpose}-", dir=base_dir))
@@ -82,7 +81,6 @@ def _create_marker(path: Path) -> int | None:
 
 
 def _sweep(base_dir: str) -> None:
-    """Remove the abandoned scratch directories in `base_dir`."""
     with suppress(OSError), os.scandir(base_dir) as entries:
         names = [entry.name for entry in entries if _NAME_PATTERN.fullmatch(entry.name)]
         for name in names:
@@ -106,10 +104,8 @@ def _remove_if_abandoned(path: str) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Remove a directory, the marker last, so that a sweep can finish an interrupted removal.
-
-    Links are removed, never followed.
-    """
+    """Remove a directory, the marker last, so that a sweep can finish an interrupted removal. Links
+    are removed, never followed."""
     with suppress(OSError), os.scandir(path) as entries:
         for entry in entries:
             if entry.name == MARKER:
@@ -122,7 +118,6 @@ def _remove(path: Path) -> None:
 
 
 def _try_lock(lock_fd: int) -> bool:
-    """Lock the marker; return whether that succeeded."""
     try:
         fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -32,10 +32,8 @@ _STREAM_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class OutputFile(io.RawIOBase):
-    """Writes to a descriptor; `WriteFailed` names the path that the user gave.
-
-    Writes after `end` (by a writer that was abandoned, say) are discarded.
-    """
+    """Writes to a descriptor; `WriteFailed` names the path that the user gave. Writes after `end`
+    (by a writer that was abandoned, say) are discarded."""
 
     def __init__(self, fd: int, path: str) -> None:
         self._fd = fd
@@ -115,9 +113,7 @@ def write_output(path: StrPath, data: bytes, *, private: bool = False) -> None:
 
 def check_output(path: StrPath) -> None:
     """Raise what `output_file` would raise at its start, for commands that write at their end.
-
-    Creates and opens nothing.
-    """
+    Creates and opens nothing."""
     given_path = os.fspath(path)
     target = _find_target(given_path)
     parent = os.path.dirname(target.path)
@@ -150,7 +146,6 @@ def refuse_inputs(target: StrPath, inputs: Iterable[StrPath]) -> None:
 
 
 def _device_and_inode(path: str) -> tuple[int, int] | None:
-    """Return (device, inode) of a file, or None if it does not exist."""
     try:
         status = os.stat(path)
     except OSError:  # whoever opens it reports the error
@@ -248,7 +243,6 @@ def _remove_temporary(temporary: str) -> None:
 
 
 def _copy_into(target: _Target, spool: io.BufferedRandom, path: str, private: bool) -> None:
-    """Copy the spooled bytes into the existing target."""
     assert target.status is not None
     with _name_write_errors(path):
         fd = os.open(target.path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
