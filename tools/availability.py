@@ -99,7 +99,6 @@ def roaring_form(module: Any) -> _Form:
 def _rows(
     run: Run, pattern: str, forms: dict[str, _Form], ids: Int64Array, count: int
 ) -> Iterator[Row]:
-    """Yield a row for each form, all measured in turns."""
     sides: list[Side] = []
     encoded_and_decoded: dict[str, tuple[bytes, object]] = {}
     for name, form in forms.items():

@@ -40,8 +40,6 @@ def _encode_records(run: Run, ledger_id: int, payload_bytes: int, entry_count: i
 
 
 def _read_sides(source: Source, ledger_id: int, entry_count: int) -> list[Side]:
-    """Return sides that read a whole ledger, by single calls and in batches."""
-
     def read_singly() -> int:
         for entry_id in range(entry_count):
             source.read_entry(ledger_id, entry_id)
@@ -87,9 +85,6 @@ def _add_sides(
 def _run_once(side: Side) -> int:
     arguments = () if side.fresh is None else (side.fresh(),)
     return int(str(side.run(*arguments)))
-
-
-# -- rows
 
 
 def _rows(run: Run, key: Row, sides: list[Side], entry_count: int) -> Iterator[Row]:

@@ -30,9 +30,7 @@ _OURS = "bkstore"
 
 class Filter(NamedTuple):
     """The interface of a library: build a filter of ids at a rate, query it, return its size.
-
-    `given` converts an array into the form that the library reads fastest; this is not timed.
-    """
+    `given` converts an array into the form that the library reads fastest; this is not timed."""
 
     make: Callable[[Any, float], Any]
     ask: Callable[[Any, Any], int]
@@ -69,7 +67,6 @@ def _fastbloom_filter(module: Any) -> Filter:
 
 
 def _installed_filters(run: Run) -> dict[str, Filter]:
-    """Return the filter of bkstore, and those of the installed peers."""
     filters = {
         _OURS: Filter(
             BloomFilter.of, _count_positives, lambda bloom_filter: bloom_filter.nbytes, np.asarray
@@ -90,7 +87,6 @@ def _random_ids(count: int, absent_count: int, seed: int) -> tuple[Int64Array, I
 
 
 def _rows(run: Run, filters: dict[str, Filter], count: int, rate: float) -> Iterator[Row]:
-    """Yield a row for each filter, all measured in turns."""
     ids, absent = _random_ids(count, run.scaled(_ABSENT_IDS, 2000), run.seed)
     uses = {name: Use.of(filter_api, ids, absent, rate) for name, filter_api in filters.items()}
     sides = [side for use in uses.values() for side in use.sides]

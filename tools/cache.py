@@ -67,7 +67,6 @@ def _ledger_entries(run: Run, recorded: Trace | None) -> dict[LedgerId, Int64Arr
 
 @contextmanager
 def _filled_storage(run: Run, recorded: Trace | None) -> Iterator[Held]:
-    """Yield a storage with flushed records; delete it afterwards."""
     entries_of_ledger, coder, record_bytes = _ledger_entries(run, recorded), Coder("CRC32C"), 0
     payload = np.random.default_rng(run.seed).bytes(PAYLOAD)
     directory = run.directory / "storage"
@@ -117,11 +116,8 @@ def _read_row(done: Done, read_count: int) -> Row:
 
 
 def _measure_tail(run: Run, cache_share: float) -> Iterator[Row]:
-    """Yield for each lag the share of reads that the write cache answers.
-
-    The cache has room for a share of the bytes written, in two halves: one is filled while the
-    other is flushed.
-    """
+    """Yield for each lag the share of reads that the write cache answers. The cache has room for a
+    share of the bytes written, in two halves: one is filled while the other is flushed."""
     coder, payload, directory = Coder("CRC32C"), bytes(PAYLOAD), run.directory / "tail"
     tens_per_ledger = run.scaled(_ENTRIES_PER_LEDGER // 10, 6)
     record_bytes = len(coder.encode_many(LedgerId(0, 0), [0], [payload])[0]) + ENTRY_OVERHEAD

@@ -67,7 +67,6 @@ KEY_ORDERS = {
 
 
 def _scopes_and_ledgers(scopes: str, count: int, seed: int) -> tuple[Words, Words]:
-    """Return the scopes and the ledger numbers of `count` ledgers."""
     numbers = np.arange(1, count + 1, dtype=np.uint64)
     if scopes == "0":
         return np.zeros(count, np.uint64), numbers
@@ -114,16 +113,13 @@ class _KeySide(NamedTuple):
 
     @property
     def width(self) -> int:
-        """The number of bytes of a key."""
         return len(self.keys[0])
 
     def emptied(self) -> _KeySide:
-        """Delete the files of an earlier round; return the side itself."""
         shutil.rmtree(self.top, ignore_errors=True)
         return self
 
     def fill(self) -> int | None:
-        """Write all rows; return the bytes of RocksDB's log before its flush, or None."""
         store = self.opened(self.top)
         store.put_list(self.keys, self.values, 10_000)
         store.sync()
@@ -210,7 +206,6 @@ def _list_keys(store: Store, width: int, bounds: tuple[bytes, bytes]) -> object:
 
 
 def _record_overhead(scopes: str) -> int:
-    """Return the bytes of an entry's record without its payload."""
     ledger_id = LedgerId(0 if scopes == "0" else 1 << 40, 7)
     return len(Coder("CRC32C").encode_many(ledger_id, [0], [b"x" * 100])[0]) - 100
 

@@ -105,7 +105,6 @@ def _measure_first_reads(source: Source, load: IndexLoad, queries: Sequence[_Que
 def _measure_queries(
     run: Run, sources: dict[str, Source], load: IndexLoad, queries: Sequence[_Query]
 ) -> dict[str, Row]:
-    """Return the latencies of each source; the sources take turns."""
     queries_of_call: dict[str, Sequence[Any]] = {
         "get": queries,
         "get_many": make_batches(load),
@@ -143,7 +142,6 @@ def _unpack_arguments(ask: Callable[..., object]) -> Callable[[Sequence[Any]], o
 
 
 def _rows(run: Run, shape: str, sides: dict[str, IndexSide], load: IndexLoad) -> Iterator[Row]:
-    """Yield a row for each side: they are built one by one, then queried in turns."""
     queries = make_trace(
         "zipf", load.expected, run.scaled(_QUERY_COUNT, MIN_P99_QUERIES), run.seed
     ).queries
@@ -205,7 +203,6 @@ def found(rows: Rows) -> list[str]:
 
 
 def _describe_dump(by_key: dict[tuple[str, str], Row]) -> list[str]:
-    """Return a sentence on the dump's entries, or nothing without a dump."""
     files, rocks = (by_key.get((DUMP_SHAPE, side)) for side in ("idx files", "rocksdb"))
     if files is None or rocks is None:
         return []

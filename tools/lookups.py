@@ -66,9 +66,7 @@ def _run_turns(
     image: StreamImage, strategies: Sequence[Strategy], queries: _Queries, point: Point, rounds: int
 ) -> Iterator[tuple[Strategy, list[_Turn], float]]:
     """Run all queries once and again in each round; yield each strategy's turns and filter bytes.
-
-    Strategies take turns. Each keeps its index and its filters from the first turn on.
-    """
+    Strategies take turns. Each keeps its index and its filters from the first turn on."""
     options = LookupOptions(keep_objects=point.kept)
     with ExitStack() as closing:
         lookups = {}
@@ -87,7 +85,6 @@ def _run_turns(
 
 
 def _lookup_cost(turns: Sequence[_Turn]) -> Row:
-    """Return mean loads and waves of the first turn, and the median time of a look-up."""
     median_seconds = np.median([[stats.seconds for stats in turn] for turn in turns], axis=0)
     return {
         "loads": statistics.mean(stats.loads for stats in turns[0]),
@@ -104,7 +101,6 @@ def _measure_series(
     strategies: Sequence[Strategy] = STRATEGIES,
     rounds: int = 1,
 ) -> Iterator[Row]:
-    """Yield a row for each distinct point and strategy."""
     for point in dict.fromkeys(points):
         run.tell(f"{series}: {point}")
         image = _make_world(point, run.seed)

@@ -135,7 +135,6 @@ def _measure_sizes(
 
 
 def _count_hits(pool: PagePool, reads: Trace) -> Row:
-    """Return what an empty pool of pages does with a trace."""
     read_count = len(reads.queries)
     for query in reads.queries:
         if not pool.get(*query):

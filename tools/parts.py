@@ -129,7 +129,6 @@ def _part_name(number: int) -> str:
 
 
 def _describe(number: int, record: dict[str, Any]) -> Iterator[str]:
-    """Yield the lines of `--list` about one part."""
     entry = record.get(_part_name(number))
     yield f"{_part_name(number)}  {PARTS[number - 1].about}"
     if entry is None:
@@ -143,11 +142,7 @@ def _describe(number: int, record: dict[str, Any]) -> Iterator[str]:
         yield f"     skipped {count}: {reason}"
 
 
-# -- the tested tree
-
-
 def _git(*arguments: str) -> str | None:
-    """Return the output of git in this tree, or None if git fails or is not installed."""
     command = ["git", "-C", str(ROOT), *arguments]
     try:
         process = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -163,9 +158,6 @@ def _recordable_commit() -> tuple[str | None, str]:
         return None, "this is no git checkout"
     changes = _git("status", "--porcelain", "--", ".", f":!{RECORD.relative_to(ROOT)}")
     return (None, "the tree has uncommitted changes") if changes else (commit, "")
-
-
-# -- running
 
 
 class Outcome(NamedTuple):
@@ -188,7 +180,6 @@ def _read_report(path: Path) -> tuple[int, dict[str, int]]:
 
 
 def _run_tests(number: int, options: Sequence[str], run_command: RunCommand) -> Outcome:
-    """Run the tests of a part with the long profile of hypothesis."""
     with tempfile.TemporaryDirectory(prefix="bkstore-part-") as folder:
         report = Path(folder, "report.xml")
         command = [sys.executable, "-m", "pytest", "--part", str(number), f"--junitxml={report}"]
@@ -200,7 +191,6 @@ def _run_tests(number: int, options: Sequence[str], run_command: RunCommand) -> 
 
 
 def _run_python_versions(excluded_versions: Sequence[str], run_command: RunCommand) -> Outcome:
-    """Run the core of the tests on other Python versions."""
     command = [sys.executable, "-m", "tools.pythons"]
     command += [argument for version in excluded_versions for argument in ("--without", version)]
     process = run_command(command, cwd=ROOT, check=False)
@@ -211,7 +201,6 @@ def _run_python_versions(excluded_versions: Sequence[str], run_command: RunComma
 def _run_part(
     number: int, options: Sequence[str], excluded_versions: Sequence[str], run_command: RunCommand
 ) -> bool:
-    """Run a part, record it if it passed, and return whether it did."""
     part, (commit, unrecorded_reason) = PARTS[number - 1], _recordable_commit()
     print(f"== part {_part_name(number)}: {part.about}", flush=True)
     started = time.monotonic()
@@ -254,7 +243,6 @@ def _outcome_counts(outcome: Outcome) -> dict[str, Any]:
 
 
 def _write_record(number: int, entry: dict[str, Any]) -> None:
-    """Replace the entry of one part in the record, atomically."""
     record = {**read_record(RECORD), _part_name(number): entry}
     record = {
         part_name: record[part_name]

@@ -141,10 +141,8 @@ def _probe(path: Path) -> Python:
 
 
 def find_pythons(path: str) -> tuple[dict[Version, Python], list[str]]:
-    """Return the Pythons on `path` by version, and a line for each candidate left out.
-
-    Of several with one version the first counts. Each candidate is run once.
-    """
+    """Return the Pythons on `path` by version, and a line for each candidate left out. Of several
+    with one version the first counts. Each candidate is run once."""
     pythons: dict[Version, Python] = {}
     left_out = []
     for candidate in _candidates(path):
@@ -185,9 +183,7 @@ def choose_pythons(
 
 def prepare_venv(python: Python, root: Path, run: RunCommand = subprocess.run) -> Path:
     """Return the interpreter of the Python's venv; create and fill it if the pins have changed.
-
-    Raises `UnfitPython` if the venv cannot be created or the packages cannot be installed.
-    """
+    Raises `UnfitPython` if the venv cannot be created or the packages cannot be installed."""
     venv = root / f".venv-{_dotted_version(python.version)}"
     interpreter, stamp = venv / "bin" / "python", venv / _STAMP_NAME
     pins = hashlib.sha256(b"".join((root / name).read_bytes() for name in _PIN_FILES)).hexdigest()

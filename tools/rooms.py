@@ -112,10 +112,8 @@ ROOMS = (
 
 @cache
 def modules() -> Mapping[str, Path]:
-    """Return the file of each module of the package, by its name without ``bkstore.``.
-
-    The ``__init__`` of the package has the empty name, that of a room the name of the room.
-    """
+    """Return the file of each module of the package, by its name without ``bkstore.``. The
+    ``__init__`` of the package has the empty name, that of a room the name of the room."""
     path_of_module = {}
     for path in sorted((ROOT / "bkstore").rglob("*.py")):
         parts = path.relative_to(ROOT / "bkstore").with_suffix("").parts
@@ -124,7 +122,6 @@ def modules() -> Mapping[str, Path]:
 
 
 def _is_face(module: str) -> bool:
-    """Return whether this is a package's ``__init__``."""
     return modules()[module].name == "__init__.py"
 
 

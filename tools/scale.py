@@ -60,9 +60,7 @@ def run_analyses(
     cluster_dir: Path, engine: Any, costs: Callable[[], dict[str, float]]
 ) -> dict[str, Any]:
     """Return seconds and costs of each analysis, and the numbers that differ from the planted ones.
-
-    `costs` returns the totals so far, by name.
-    """
+    `costs` returns the totals so far, by name."""
     started = time.perf_counter(), time.process_time()
     inputs = open_inputs(cluster_dir / "dump", cluster_dir / "metadata.json", cluster_dir / "dump")
     rows = [

@@ -20,8 +20,6 @@ def _parse_row_name(text: str) -> str:
 
 
 class _ListRows(argparse.Action):
-    """Prints the names of the rows, and exits."""
-
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         for row in ROWS:
             print(f"{row.name:20} {row.title}{' (long)' if row.long else ''}")

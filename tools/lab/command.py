@@ -87,7 +87,6 @@ def _print_result(
     document: Document,
     earlier_document: Document | None,
 ) -> None:
-    """Print the tables, then the differences from the earlier document, if there is one."""
     if options.markdown:
         print(markdown(document["columns"], document["rows"], experiment.parted))
     else:
@@ -101,7 +100,6 @@ def _print_result(
 def _run_experiment(
     experiment: Experiment, options: argparse.Namespace, arguments: Sequence[str]
 ) -> Document:
-    """Run the experiment in a temporary directory and return its document."""
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix=f"bkstore-{experiment.name}-") as directory:
         run = Run(

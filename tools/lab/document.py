@@ -25,10 +25,8 @@ Document = dict[str, Any]
 def build_document(
     experiment: Experiment, run: Run, rows: Iterable[Row], arguments: Sequence[str], seconds: float
 ) -> Document:
-    """Return the document of a run, given its command-line arguments and duration.
-
-    Raises `ValueError` if two rows have the same values in the given columns.
-    """
+    """Return the document of a run, given its command-line arguments and duration. Raises
+    `ValueError` if two rows have the same values in the given columns."""
     complete_rows = [experiment.whole(row) for row in rows]
     keys = [experiment.key(row) for row in complete_rows]
     if len(set(keys)) != len(keys):
@@ -63,7 +61,6 @@ def _strip_directory(argument: str) -> str:
 
 
 def _file_name(path: Path | None) -> str | None:
-    """Return the name of a file or directory without its path, or None if there is none."""
     return None if path is None else path.absolute().name
 
 
@@ -89,7 +86,6 @@ def read_document(experiment: Experiment, source: Path) -> Document:
 
 
 def _load_document(source: Path) -> Document:
-    """Return the document in a file; raise `InvalidArgument` if it is not a valid one."""
     try:
         document = json.loads(source.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -111,9 +107,6 @@ def _fill_missing_columns(experiment: Experiment, document: Document, source: Pa
 def _raise_if_faulty(source: Path, fault: str | None) -> None:
     if fault is not None:
         raise InvalidArgument(f"{source}: no whole result: {fault}")
-
-
-# -- a folder of results
 
 
 def read_folder(experiment: Experiment, folder: Path) -> Iterator[tuple[Path, Document]]:

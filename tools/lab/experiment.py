@@ -26,10 +26,8 @@ the JSON only."""
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of the result. The `given` columns together identify a row.
-
-    `label` and `unit` are shown at the axes of pictures and in the headers of tables.
-    """
+    """A column of the result. The `given` columns together identify a row. `label` and `unit` are
+    shown at the axes of pictures and in the headers of tables."""
 
     name: str
     label: str
@@ -77,10 +75,8 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The inputs for generating data: an empty directory, a scale, a seed.
-
-    `peer` adds the libraries that are not installed to `absent`.
-    """
+    """The inputs for generating data: an empty directory, a scale, a seed. `peer` adds the
+    libraries that are not installed to `absent`."""
 
     directory: Path
     size: float = 1.0
@@ -104,9 +100,7 @@ class Context:
 @dataclass(frozen=True, slots=True)
 class Run(Context):
     """The inputs of a measurement: those of `Context`, rounds, a dump or a trace if given.
-
-    `options` has the values of the experiment's own command-line options.
-    """
+    `options` has the values of the experiment's own command-line options."""
 
     rounds: int = 5
     dump: Path | None = None

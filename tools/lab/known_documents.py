@@ -59,7 +59,6 @@ def _find_faults(document: dict[str, Any]) -> Iterator[str]:
 
 
 def _cell_types(columns: list[dict[str, str]]) -> dict[str, Any]:
-    """Return the types of a row's values; values of kept columns may be anything."""
     return {column["name"]: object if column["kind"] == "kept" else _CELL for column in columns}
 
 

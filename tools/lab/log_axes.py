@@ -26,7 +26,6 @@ def choose_ticks(low: float, high: float) -> list[float]:
 
 
 def _scaled_powers_of_ten(factors: Sequence[int], low: float, high: float) -> Iterator[float]:
-    """Yield the products of `factors` and powers of ten that are within the range."""
     for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1):
         for factor in factors:
             if low <= float(f"{factor}e{power}") <= high:
@@ -52,9 +51,8 @@ def widen_range(low: float, high: float) -> tuple[float, float]:
 
 
 def bar_baseline(values: Iterable[float]) -> float:
-    """Return the baseline of bars: a power of ten, at most half of each value above 0.
-
-    The lowest bar thus has a visible length, and a value that is a tenth larger a similar one.
+    """Return the baseline of bars: a power of ten, at most half of each value above 0. The lowest
+    bar thus has a visible length, and a value that is a tenth larger a similar one.
 
     >>> bar_baseline([8.2, 10.2]), bar_baseline([10.2, 0]), bar_baseline([0])
     (1.0, 1.0, 0.1)

@@ -44,7 +44,6 @@ def describe_environment() -> dict[str, Any]:
 
 
 def _processor_model() -> str:
-    """Return the processor's model name."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

@@ -1,8 +1,5 @@
-"""Pictures of a document, drawn by matplotlib: a grid of panels.
-
-A picture depends on the document and the experiment's panels alone: the same numbers yield the same
-bytes. Text in SVG stays text.
-"""
+"""Pictures of a document, drawn by matplotlib: a grid of panels. A picture depends on the document
+and the experiment's panels alone: the same numbers yield the same bytes. Text in SVG stays text."""
 
 from __future__ import annotations
 
@@ -28,8 +25,6 @@ _INK, _GRID = "#1a2129", "#d9dfe5"  # from the report's style sheet, on white
 
 
 class _Style(NamedTuple):
-    """How a series is drawn, as a line or as bars."""
-
     color: str
     marker: str
     line: str
@@ -87,11 +82,8 @@ _SVG_METADATA = {"Date": None, "Creator": None}
 
 
 def draw_picture(experiment: Experiment, document: Document, form: Literal["svg", "png"]) -> bytes:
-    """Return the picture as SVG or PNG.
-
-    Raises `MissingDependency` without matplotlib, and `InvalidArgument` if no panel has rows: rows
-    of a benchmark may have no ratio.
-    """
+    """Return the picture as SVG or PNG. Raises `MissingDependency` without matplotlib, and
+    `InvalidArgument` if no panel has rows: rows of a benchmark may have no ratio."""
     matplotlib = require_matplotlib()
     panels = [panel for panel in experiment.panels if panel.rows(document["rows"])]
     if not panels:
@@ -163,7 +155,6 @@ def _draw_panels(
 
 
 def _legend_columns(names: Iterable[str], inches: float) -> int:
-    """Return how many legend columns fit into a width, by the longest name."""
     return max(int(inches * 13 / (max(map(len, names)) + 8)), 1)  # 13 characters per inch
 
 
@@ -176,7 +167,6 @@ def _minify_svg(svg: bytes) -> bytes:
 def _draw_panel(
     experiment: Experiment, panel: Panel, axes: Axes, rows: list[Row], styles: dict[str, _Style]
 ) -> dict[str, Any]:
-    """Draw a panel; return the legend key of each series, by its name."""
     panel_rows = panel.rows(rows)
     series: dict[str, list[Row]] = {}
     for row in panel_rows:
@@ -197,7 +187,6 @@ def _draw_panel(
 
 
 def _positive_values(panel: Panel, rows: list[Row]) -> list[float]:
-    """Return the y values of a panel, ticks above bars included, that are above 0."""
     columns = [panel.y] if panel.high is None else [panel.y, panel.high]
     values = [row.get(column) for row in rows for column in columns]
     return [value for value in values if value is not None and value > 0]
@@ -268,10 +257,8 @@ def _plot_values(panel: Panel, rows: list[Row], column: str) -> list[float]:
 
 
 def _spaced_ticks(values: list[float]) -> list[float]:
-    """Return the values that can have a label on a logarithmic axis without overlap.
-
-    If only one or two remain, return round numbers between the extremes instead.
-    """
+    """Return the values that can have a label on a logarithmic axis without overlap. If only one or
+    two remain, return round numbers between the extremes instead."""
     if len(values) < 2:
         return values
     ticks, min_ratio = values[:1], (values[-1] / values[0]) ** (1 / log_axes.MAX_TICKS)

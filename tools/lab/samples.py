@@ -76,7 +76,6 @@ def rotate(sides: Sequence[T], round_number: int) -> list[T]:
 def _time_queries(
     ask: Callable[[Q], object], queries: Sequence[Q], nanoseconds: Int64Array
 ) -> None:
-    """Ask all queries and store the nanoseconds that each one took."""
     read_clock = time.perf_counter_ns
     for i, query in enumerate(queries):
         started = read_clock()
@@ -121,7 +120,6 @@ def measure_cost() -> Iterator[Spent]:
 
 
 def _io_bytes() -> tuple[int, int] | None:
-    """Return the bytes that this process read and wrote so far, or None if unknown."""
     try:
         text = Path("/proc/self/io").read_text()
     except OSError:
@@ -148,10 +146,8 @@ class Done(NamedTuple):
 
 
 def run_in_turns(sides: Sequence[Side], rounds: int) -> list[Done]:
-    """Run the sides in turns, in rotating order; all threads of the process count.
-
-    Use it for long work and work with threads of its own, else `tools.lab.sides.run_samples`.
-    """
+    """Run the sides in turns, in rotating order; all threads of the process count. Use it for long
+    work and work with threads of its own, else `tools.lab.sides.run_samples`."""
     costs: dict[str, list[Spent]] = {side.name: [] for side in sides}
     results: dict[str, Any] = {}
     for round_number in range(rounds):

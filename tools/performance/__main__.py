@@ -35,7 +35,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _build_files(figures: Figures, docs: Path) -> dict[Path, bytes]:
-    """Return the contents of pages and pictures by path."""
     pages = {docs / name: (docs / name).read_text(encoding="utf-8") for name in PAGES}
     return {
         **{path: replace_tables(text, figures).encode() for path, text in pages.items()},

@@ -32,7 +32,6 @@ class Picture(NamedTuple):
 
 
 def _ratio_rows(figures: Figures) -> Iterator[Row]:
-    """Yield the measured ratio and the target of each row at each size."""
     for row, _ in figures.bench:
         _, case, target = RATIO_PANELS.get(row["row"], ("", "", ""))
         if row["case"] == case and not row["what"]:
@@ -42,7 +41,6 @@ def _ratio_rows(figures: Figures) -> Iterator[Row]:
 
 
 def _step_rows(figures: Figures) -> Iterator[Row]:
-    """Yield the pipeline's row of each step, engine and size."""
     yield from (
         row for row, _ in figures.pipeline if row["step"] in STEP_PANELS and not row["error"]
     )

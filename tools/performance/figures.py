@@ -59,7 +59,6 @@ class Figures:
         return sorted(figures, key=lambda origin: names.index(origin.row["row"]))
 
     def _largest_scales(self) -> dict[tuple[str, str], float]:
-        """Return the largest scale of each row and case."""
         scales: dict[tuple[str, str], float] = {}
         for row, document in self.bench:
             scales[_case_key(row)] = max(document["scale"], scales.get(_case_key(row), 0))
@@ -95,9 +94,7 @@ class Figures:
         column: str = "seconds",
     ) -> dict[str, float]:
         """Return the ratio of two engines in a column, by "pipeline, STEP", where both ran.
-
-        `numerator` and `denominator` are the engines.
-        """
+        `numerator` and `denominator` are the engines."""
         value_of = {
             (row["step"], row["engine"]): row[column]
             for row, _ in self.pipeline

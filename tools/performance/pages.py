@@ -48,11 +48,7 @@ def list_row_names(text: str) -> list[str]:
     ]
 
 
-# -- targets
-
-
 def _promise_table(figures: Figures, _: Sequence[str]) -> str:
-    """Return the table of all promises and whether they hold."""
     headers = ("path", "against", "must reach", "measured", "holds")
     rows = [
         (
@@ -127,11 +123,7 @@ def _run_summary(figures: Figures, _: Sequence[str]) -> str:
     )
 
 
-# -- figures
-
-
 def _row_tables(figures: Figures, names: Sequence[str]) -> str:
-    """Return the tables of some rows; raise `LookupError` for a row without figures."""
     origins = figures.of_rows(names)
     for name in names:
         if not any(origin.row["row"] == name for origin in origins):
@@ -177,7 +169,6 @@ _OMITTED_COLUMNS = ("rows", "asked", "below")
 
 
 def _pivot_engines(rows: Sequence[Row]) -> str:
-    """Return a table with a line per step and size: the seconds of every engine, and ratios."""
     values_of_step: dict[tuple[int, str], dict[str, Any]] = {}
     for row in rows:
         line = values_of_step.setdefault((row["entries"], row["step"]), {})
@@ -233,7 +224,6 @@ def _describe_machine(document: Document) -> str:
 
 
 def _load_averages(document: Document) -> list[float]:
-    """Return the load average at the start of a run, or nothing if it was not recorded."""
     return [float(load) for load in document["machine"]["load_average"][:1]]
 
 

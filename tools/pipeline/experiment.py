@@ -21,7 +21,6 @@ DEFAULT_ENGINES = "local,spark,duckdb,polars,write batch"
 
 
 def _parse_names(text: str, allowed: Sequence[str]) -> list[str]:
-    """Parse comma-separated names; raise an argument error for one that is not allowed."""
     names = text.split(",")
     for name in names:
         if name not in allowed:
@@ -76,7 +75,6 @@ def measure(run: Run) -> Iterator[Row]:
 
 
 def _is_absent(run: Run, engine: str) -> bool:
-    """Return whether the library of an engine is missing; if so, the run records it."""
     return engine in ("duckdb", "polars") and run.peer(engine) is None
 
 

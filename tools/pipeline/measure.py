@@ -41,7 +41,6 @@ def _peak_resident_bytes() -> int:
 
 
 def _own_peak_bytes() -> int:
-    """Return the peak resident size of this process alone, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

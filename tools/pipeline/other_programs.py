@@ -107,7 +107,6 @@ row is a gap in the numbers that it stores. Only bookies with too few entries ar
 
 
 def _duckdb_steps(directory: Path) -> Iterator[tuple[str, Work]]:
-    """Yield the steps in plain SQL over the Parquet files of entries."""
     import duckdb
 
     rows = f"read_parquet('{directory}/dump/entries/*.parquet')"
@@ -154,7 +153,6 @@ def _count_rows(duckdb: Any, query: str) -> int:
 
 
 def _polars_steps(directory: Path) -> Iterator[tuple[str, Work]]:
-    """Yield the steps with data frames of Polars."""
     from importlib import import_module
 
     polars = import_module("polars")

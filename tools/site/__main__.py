@@ -22,10 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def build(root: Path, target: Path) -> list[str]:
-    """Build the site of the repository at `root` into `target`; return the faults.
-
-    `target` is replaced only by a site without faults, and only if it is a site, empty or missing.
-    """
+    """Build the site of the repository at `root` into `target`; return the faults. `target` is
+    replaced only by a site without faults, and only if it is a site, empty or missing."""
     if target.exists() and any(target.iterdir()) and not (target / _SITE_MARKER_FILE).is_file():
         return [f"{target}: not replaced, it is a folder with other things than a site"]
     with tempfile.TemporaryDirectory(prefix="bkstore-site-") as folder:

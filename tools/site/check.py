@@ -82,9 +82,7 @@ def _resolve_link(site: Path, page: Path, address: str) -> tuple[Path, str] | No
 
 def problems(site: Path) -> Iterator[str]:
     """Yield a line for each broken link, each request to another host, and each raw Markdown.
-
-    404.html is not checked: it is served under any address, so its links are absolute.
-    """
+    404.html is not checked: it is served under any address, so its links are absolute."""
     readers = {
         page: _read_page(page) for page in sorted(site.glob("**/*.html")) if page.name != "404.html"
     }

@@ -23,7 +23,6 @@ def link_code(text: str, find: Find) -> str:
 
 
 def _escape_and_link(lines: list[str], find: Find) -> list[str]:
-    """Escape angle brackets outside code, and add links."""
     pieces = re.split(r"(`+[^`]+`+)", "\n".join(lines))
     pieces[::2] = [piece.replace("<", "&lt;") for piece in pieces[::2]]
     return link_code("".join(pieces), find).split("\n")
@@ -50,10 +49,8 @@ def _separate_lists(lines: list[str]) -> list[str]:
 
 
 def markdown(text: str, find: Find) -> str:
-    """Return a docstring as Markdown.
-
-    Examples (``>>>``) become code blocks, as do indented lines, as they stand; a paragraph of
-    examples ends at an empty line, as for `doctest`.
+    """Return a docstring as Markdown. Examples (``>>>``) become code blocks, as do indented lines,
+    as they stand; a paragraph of examples ends at an empty line, as for `doctest`.
 
     >>> print(markdown("Return <n>.\\n\\n>>> 1 + 1\\n2", lambda name: None))
     Return &lt;n>.

@@ -116,7 +116,6 @@ class Library:
         return Name(name, home, item.path, item)
 
     def _find_assignment(self, module: str, name: str) -> str:
-        """Return the source of the assignment that unpacks into the name."""
         text = (self.root / self.path_of(module)).read_text(encoding="utf-8")
         for statement in ast.parse(text).body:
             if isinstance(statement, ast.Assign):

@@ -23,10 +23,8 @@ class Page(NamedTuple):
 
 
 def page_path(library: Library, module: str) -> str:
-    """Return the path of a module's page: ``reference/ids.md``, ``reference/index/api.md``.
-
-    A package's page is the ``index.md`` of its folder, so a module `index` gets ``index_.md``.
-    """
+    """Return the path of a module's page: ``reference/ids.md``, ``reference/index/api.md``. A
+    package's page is the ``index.md`` of its folder, so a module `index` gets ``index_.md``."""
     submodules = module.split(".")[1:]
     if library.path_of(module).name == "__init__.py":
         return "/".join(["reference", *submodules, "index.md"])
@@ -60,10 +58,7 @@ class _PageWriter:
                 if isinstance(name.item, griffe.Class):
                     self.classes.setdefault(name.name, set()).add(name.anchor)
 
-    # -- addresses
-
     def address(self, module: str, anchor: str) -> str:
-        """Return the link from a module's page to an anchor."""
         page = page_path(self.library, module)
         home = self.places.get(anchor, anchor)
         path = os.path.relpath(page_path(self.library, home), os.path.dirname(page))
@@ -101,10 +96,7 @@ class _PageWriter:
 
         return found
 
-    # -- pages
-
     def page(self, module: str) -> str:
-        """Return the Markdown of a module's page."""
         documented_module = self.library.modules[module]
         title = module if module.count(".") == 0 else module.partition(".")[2]
         text = documented_module.docstring.value if documented_module.docstring else ""
@@ -120,14 +112,12 @@ class _PageWriter:
         return "\n\n".join(parts) + "\n"
 
     def _submodule_table(self, module: str) -> Iterator[str]:
-        """Yield the table of the direct submodules."""
         submodules = [m for m in self.library.modules if m.rpartition(".")[0] == module]
         if submodules:
             rows = [self._table_row(module, m, m, self.library.modules[m]) for m in submodules]
             yield "\n".join(["| module | about |", "|---|---|", *rows])
 
     def _reexport_table(self, module: str, names: list[Name]) -> Iterator[str]:
-        """Yield the table of the exported names that another module documents."""
         if names:
             rows = [self._table_row(module, n.name, n.anchor, n.item) for n in names]
             ids = [f'<span id="{module}.{n.name}"></span>' for n in names]

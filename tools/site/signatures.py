@@ -82,10 +82,8 @@ def _property_source(item: griffe.Attribute) -> str:
 
 
 def _field_lines(owner: griffe.Class) -> list[str]:
-    """Return the fields of the class body, and the typed ones that methods assign to `self`.
-
-    The values that methods assign are left out.
-    """
+    """Return the fields of the class body, and the typed ones that methods assign to `self`. The
+    values that methods assign are left out."""
     fields = []
     for field in owner.attributes.values():
         line, is_typed = field.lineno or 0, field.annotation is not None

@@ -39,13 +39,11 @@ class _LinkConverter:
         self.library = library
 
     def page_of(self, path: str) -> str | None:
-        """Return the site's source page of a path of the repository, if it has one."""
         if path in _TOP_PAGES:
             return _TOP_PAGES[path]
         return path.removeprefix("docs/") if path.startswith("docs/") else self.code.get(path)
 
     def target(self, link: str, page: str) -> str:
-        """Return the site's link for a link on `page`, a path of the repository."""
         if re.match(r"\w+:", link) or link.startswith("#"):
             return link
         relative_path, _, anchor = link.partition("#")

@@ -71,8 +71,6 @@ class BookieEntries:
         """Return the state that all ledgers have."""
         return _STATE, []
 
-    # -- counts
-
     @cached_property
     def _ledgers(self) -> Int64Array:
         return np.unique(self._places.ledger)
@@ -104,8 +102,6 @@ class BookieEntries:
     def total(self) -> int:
         """The number of entries."""
         return int(self._entry_counts.sum())
-
-    # -- locations
 
     @cached_property
     def _round_bounds(self) -> Int64Array:
@@ -146,8 +142,6 @@ class BookieEntries:
     def ids_of(self, ledgers: Int64Array) -> tuple[Int64Array, Int64Array]:
         """Return the scopes and numbers of ledgers, as signed integers."""
         return self._scopes[ledgers], self._numbers[ledgers]
-
-    # -- the rows
 
     def rows(self, findings: list[Finding], batch: int = _IDS_PER_BATCH) -> Iterator[IndexBatch]:
         """Yield the index rows in order, generated from `batch` entry ids at a time."""

@@ -67,10 +67,8 @@ class _DrawnLedgers:
 
 
 class Cluster:
-    """The arrays of a cluster, which depend on its shape alone.
-
-    They take about 200 bytes of memory per ledger and ensemble slot.
-    """
+    """The arrays of a cluster, which depend on its shape alone. They take about 200 bytes of memory
+    per ledger and ensemble slot."""
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
@@ -117,9 +115,6 @@ class Cluster:
         return segments
 
 
-# -- drawing
-
-
 def _draw_ledgers(shape: Shape, rng: np.random.Generator) -> _DrawnLedgers:
     total = shape.ledgers + shape.orphans
     kind = _draw_kinds(shape, rng)
@@ -137,7 +132,6 @@ def _draw_ledgers(shape: Shape, rng: np.random.Generator) -> _DrawnLedgers:
 
 
 def _draw_kinds(shape: Shape, rng: np.random.Generator) -> Int64Array:
-    """Return the kinds of the ledgers, in random order."""
     counts = {
         BELOW_WRITE: shape.below_write,
         BELOW_ACK: shape.below_ack,
@@ -160,7 +154,6 @@ def _draw_sizes(shape: Shape, rng: np.random.Generator) -> Int64Array:
 
 
 def _ensembles(total: int, shape: Shape, rng: np.random.Generator) -> Int64Array:
-    """Return int64[total, E] of bookies, distinct in each row."""
     parts, rows = [], max(_ROWS_PER_DRAW // shape.bookies, 1)
     for at in range(0, total, rows):
         dice = rng.random((min(rows, total - at), shape.bookies))
@@ -177,11 +170,7 @@ def _spare(ensembles: Int64Array, shape: Shape, rng: np.random.Generator) -> Int
     return spare
 
 
-# -- stored places, and lost entries
-
-
 def _stored_places(shape: Shape, drawn: _DrawnLedgers) -> Places:
-    """Return all places, except those of homeless ledgers."""
     stored = np.flatnonzero(drawn.kind != HOMELESS)
     changed = stored[drawn.change[stored] > 0]
     leftovers = np.flatnonzero(drawn.kind == LEFTOVERS)
@@ -209,7 +198,6 @@ def _stored_places(shape: Shape, drawn: _DrawnLedgers) -> Places:
 def _ensemble_places(
     ledger: Int64Array, first: Int64Array, last: Int64Array, ensembles: Int64Array
 ) -> Places:
-    """Return a place for each slot of each ensemble."""
     size = ensembles.shape[1]
     ledgers, begin, end = (np.repeat(column, size) for column in (ledger, first, last))
     return Places(ensembles.ravel(), ledgers, begin, end, np.tile(np.arange(size), ledger.size))

@@ -43,7 +43,6 @@ class Shape:
     seed: int = 1
 
     def __post_init__(self) -> None:
-        """Raise `InvalidArgument` if the parameters contradict each other."""
         check_fields(self, _CHECKS)
         if not self.ack_quorum <= self.write_quorum <= self.ensemble_size < self.bookies:
             raise InvalidArgument(

@@ -48,8 +48,6 @@ class _Unsynced(Files):
 
 
 class _BookieTask(NamedTuple):
-    """The task of writing one bookie into a folder."""
-
     shape: Shape
     bookie: int
     folder: Path
@@ -94,7 +92,6 @@ def write_cluster(
 
 
 def _write_bookies(tasks: list[_BookieTask], jobs: int) -> Iterator[list[FileDone]]:
-    """Write the bookies; yield the files of each, in order."""
     if jobs == 1:
         yield from map(_write_bookie, tasks)
         return
@@ -112,7 +109,6 @@ def _cached_cluster(shape: Shape) -> Cluster:
 
 
 def _write_bookie(task: _BookieTask) -> list[FileDone]:
-    """Write all files of one bookie into the work folder."""
     name = bookie_name(task.bookie)
     entries = BookieEntries(_cached_cluster(task.shape), task.bookie, task.log_bytes)
     piece = Piece(name, "index", 0, entries.total, False, False, ())
@@ -127,7 +123,6 @@ def _write_bookie(task: _BookieTask) -> list[FileDone]:
 
 
 def _log_tables(bookie: str, entries: BookieEntries) -> Iterator[Table]:
-    """Yield `entry_logs` and `log_ledgers` of a bookie."""
     log, ledger, records = entries.logs()
     logs, first, ledgers = np.unique(log, return_index=True, return_counts=True)
     record_counts = np.add.reduceat(records, first) if logs.size else records

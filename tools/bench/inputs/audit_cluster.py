@@ -37,13 +37,10 @@ Missing = set[tuple[int, str, int]]
 
 
 class Cluster:
-    """Closed, striped ledgers on three bookies, with encoded availabilities and lost entries.
-
-    Every hundredth ledger has lost one replica of one entry.
-    """
+    """Closed, striped ledgers on three bookies, with encoded availabilities and lost entries. Every
+    hundredth ledger has lost one replica of one entry."""
 
     def __init__(self, ledgers: int, entries: int, seed: int) -> None:
-        """Generate the metadata and each bookie's availability."""
         self.ledgers, self.entries = ledgers, entries
         self.store = MemoryStore()
         self.lost: Missing = set()
@@ -79,7 +76,6 @@ class AtHand(MemoryStore):
     """A store with decoded metadata, so that an audit consists of the check alone."""
 
     def __init__(self, cluster: Cluster) -> None:
-        """Decode the metadata of all ledgers."""
         super().__init__()
         self._metadata_of_ledger = {
             ledger_id: cluster.store.read(ledger_id) for ledger_id in cluster.store.ledgers()
@@ -99,7 +95,6 @@ class Answered:
     """A bookie with decoded availabilities."""
 
     def __init__(self, cluster: Cluster, bookie_id: str) -> None:
-        """Decode the availabilities of one bookie."""
         bookie = _Encoded(cluster, bookie_id)
         self._answers = {ledger: bookie.availability(ledger) for ledger in range(cluster.ledgers)}
 
@@ -113,7 +108,6 @@ class _Encoded:
         self.cluster, self.name = cluster, name
 
     def availability(self, ledger: int | LedgerId) -> Availability:
-        """Decode the bookie's answer."""
         return Availability.from_bytes(self.cluster.answer(self.name, LedgerId.of(ledger).ledger))
 
 
@@ -147,7 +141,6 @@ class Columns:
     """The durability check alone: expected and stored entries of each bookie, as columns."""
 
     def __init__(self, cluster: Cluster) -> None:
-        """Build the rows and groups, as tables of a dump have them."""
         bookies = cluster.bookies()
         ledgers = range(cluster.ledgers)
         self._due, self._held = {}, {}
@@ -253,7 +246,6 @@ class OneByOne:
     """A bookie without `availability_many`, which is called once per ledger."""
 
     def __init__(self, bookie: EntriesOfLedger) -> None:
-        """Keep only the bookie's `availability`."""
         self.availability = bookie.availability
 
 

@@ -11,11 +11,8 @@ KIB = 1 if sys.platform == "darwin" else 1024
 
 
 def peak_memory() -> int:
-    """Return the highest resident size so far, in bytes.
-
-    `/proc` is preferred because it counts this program alone: the value of `getrusage` starts
-    with that of the parent process.
-    """
+    """Return the highest resident size so far, in bytes. `/proc` is preferred because it counts
+    this program alone: the value of `getrusage` starts with that of the parent process."""
     status = Path("/proc/self/status")
     if status.exists():
         fields = dict(line.split(":", 1) for line in status.read_text().splitlines())

@@ -95,7 +95,6 @@ class _Client:
     latencies: list[tuple[float, int]] = field(default_factory=list)
 
     def send(self) -> bool:
-        """Send the next window; return False if there is none left."""
         if not self.windows:
             return False
         window = self.windows[0]

@@ -36,7 +36,6 @@ def _fill_by_loop(keys: list[int], bit_count: int, hash_count: int) -> _Bits:
 
 
 def _probe_by_loop(bits: _Bits, keys: list[int], hash_count: int) -> list[bool]:
-    """Return whether the bit array has each key, by the same loop."""
     bit_count, digest, hash_numbers = (
         len(bits) * 8,
         mmh3.mmh3_x64_128_utupledigest,

@@ -39,7 +39,6 @@ class Cost(NamedTuple):
 
 
 def _measure_cost(bookies: list[BookieProcess], work: Work, entries: int) -> Cost:
-    """Return the median cost of five runs, after a warm-up run."""
     work()
     runs = []
     for _ in range(_RUN_COUNT):
@@ -55,7 +54,6 @@ def _measure_cost(bookies: list[BookieProcess], work: Work, entries: int) -> Cos
 
 @contextmanager
 def _socket_cluster(context: Context) -> Iterator[tuple[Client, list[BookieProcess]]]:
-    """Yield a client of three bookies in processes of their own, and these processes."""
     store = MemoryStore()
     with ExitStack() as undo:
         processes = [
@@ -64,9 +62,6 @@ def _socket_cluster(context: Context) -> Iterator[tuple[Client, list[BookieProce
         for process in processes:
             store.register_bookie(f"127.0.0.1:{process.address[1]}")
         yield undo.enter_context(Client(store)), processes
-
-
-# -- appends
 
 
 def _append_singly(ledger: LedgerHandle, count: int) -> Work:
@@ -117,9 +112,6 @@ def _figures_of_appends(context: Context) -> Iterator[Figures]:
         )
     with Cluster.open(new_directory(context), bookies=BOOKIES, storage="db") as cluster:
         yield Figures("in this process", count, shape, lambda: _append_facts(cluster, [], count))
-
-
-# -- reads
 
 
 def _read_facts(

@@ -35,7 +35,6 @@ _STORAGES: Mapping[Layout, Storage] = {"idx": "sorted", "rocksdb": "db"}
 
 
 def _fill_zookeeper(server: ZooKeeperServer, cluster: Cluster, stack: ExitStack) -> ZooKeeperStore:
-    """Return a ZooKeeper store filled with the cluster's metadata."""
     store = stack.enter_context(ZooKeeperStore.format(server.uri(), timeout=120))
     metadata = (cluster.store.read(ledger_id).metadata for ledger_id in cluster.store.ledgers())
     with ThreadPoolExecutor(16) as pool:
@@ -46,7 +45,6 @@ def _fill_zookeeper(server: ZooKeeperServer, cluster: Cluster, stack: ExitStack)
 def _start_bookies(
     store: ZooKeeperStore, paths: Mapping[str, Path], stack: ExitStack
 ) -> list[BookieProcess]:
-    """Start a process for each bookie and register it in ZooKeeper."""
     processes = []
     for bookie_id, path in paths.items():
         bookie = stack.enter_context(bookie_process(_STORAGES[MIXED[bookie_id]], path))

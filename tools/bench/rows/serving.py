@@ -53,8 +53,6 @@ def _latency_milliseconds(share: float, load: Load, _cpu: float) -> float:
 
 
 def _bookie_facts(name: str, bookie: Served, runs: Sequence[tuple[Load, float]]) -> Iterator[Fact]:
-    """Yield the medians over the rounds."""
-
     def fact(label: str, metric: Callable[[Load, float], float], digits: int) -> Fact:
         value = float(np.median([metric(load, cpu) for load, cpu in runs]))
         return Fact(f"{name}: {label}", round(value, digits))

@@ -25,10 +25,8 @@ _COMMANDS: Mapping[str, tuple[str, ...]] = {
 
 
 def cpu_seconds(arguments: tuple[str, ...]) -> float:
-    """Return the CPU seconds, user and system, of one Python process from start to exit.
-
-    Raises `CalledProcessError` if it exits with a code other than 0.
-    """
+    """Return the CPU seconds, user and system, of one Python process from start to exit. Raises
+    `CalledProcessError` if it exits with a code other than 0."""
     command = [sys.executable, *arguments]
     with subprocess.Popen(command, cwd=_CHECKOUT, stdout=subprocess.DEVNULL) as process:
         _, status, used = os.wait4(process.pid, 0)

@@ -28,7 +28,6 @@ class _LookupSides:
         self._lookups: dict[Strategy, StreamLookup] = {}
 
     def side(self, strategy: Strategy) -> Side:
-        """Return the side of a strategy, warmed up by one pass over the queries."""
         reader = ImageReader(self._image)
         self._lookups[strategy] = self._open.enter_context(
             StreamLookup(self._image, reader, strategy)
@@ -42,7 +41,6 @@ class _LookupSides:
         return [(stats.loads, stats.waves) for stats in all_stats]
 
     def facts(self, other: Strategy) -> list[Fact]:
-        """Return the loads and waves of bloom, compared with those of another strategy."""
         bloom_counts, other_counts = self._run_queries("bloom"), self._run_queries(other)
         loads = statistics.mean(count for count, _ in bloom_counts)
         fewer = statistics.mean(count for count, _ in other_counts) / max(loads, 1e-9)

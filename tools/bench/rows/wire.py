@@ -146,9 +146,6 @@ def _reading(context: Context) -> Iterator[Iterator[Case]]:
     yield _read_cases(context)
 
 
-# -- adds
-
-
 def _batch_source(payload_bytes: int, count: int) -> Callable[[], RecordBatch]:
     """Return a function that encodes batches, each with the entries after the previous one."""
     first_entries = itertools.count(0, count)

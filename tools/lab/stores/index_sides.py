@@ -93,7 +93,6 @@ class IndexSide:
 
 
 def _split_load(load: IndexLoad, memory_share: float) -> tuple[list[Put], list[Put]]:
-    """Return the puts that go to disk, and the last ones, which stay in memory."""
     puts = list(load.puts)
     rows_so_far = np.cumsum([put.entries.size for put in puts])
     first_in_memory = int(

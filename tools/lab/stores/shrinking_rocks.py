@@ -29,15 +29,11 @@ _MAX_COMPACTION_SECONDS = 600
 
 
 class _ManualDatabase(Database):
-    """A database that flushes and compacts only on demand."""
-
     def flush(self) -> None:
-        """Write the memtable to a table."""
         with self._changing() as database:
             database.flush()
 
     def set_compacting(self, compacting: bool) -> None:
-        """Enable or disable automatic compactions."""
         with self._changing() as database:
             database.set_options({"disable_auto_compactions": "false" if compacting else "true"})
 
@@ -78,7 +74,6 @@ class ShrinkingRocks:
         self._flush_if_full(self.per_ledger)
 
     def _flush_if_full(self, rows: int) -> None:
-        """Count rows written to memory, and flush once there are `buffered` ones."""
         self.waiting += rows
         if self.waiting >= self.buffered:
             self.flush()

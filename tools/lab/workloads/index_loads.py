@@ -93,7 +93,6 @@ def _take_rows(rows: Arrivals, order: npt.NDArray[np.int64]) -> Arrivals:
 
 
 def _group_by_ledger(rows: Arrivals, locations: Int64Array) -> Iterator[Put]:
-    """Yield a put for each ledger of sorted rows."""
     is_new_ledger = (rows.ledger[1:] != rows.ledger[:-1]) | (rows.scope[1:] != rows.scope[:-1])
     ends = [*(np.flatnonzero(is_new_ledger) + 1).tolist(), locations.size]
     start = 0
@@ -150,7 +149,6 @@ def _read_columns(files: Sequence[DumpFile]) -> list[Int64Array]:
 
 
 def _distinct_entries(flushes: list[list[Put]]) -> dict[LedgerId, Int64Array]:
-    """Return the sorted, distinct entry ids of each ledger."""
     entries_of_ledger: dict[LedgerId, list[Int64Array]] = {}
     for put in (put for flush in flushes for put in flush):
         entries_of_ledger.setdefault(put.ledger, []).append(put.entries)

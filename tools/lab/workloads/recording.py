@@ -103,10 +103,8 @@ def _parse_line(source: StrPath, line_number: int, line: str) -> tuple[LedgerId,
 
 
 def span_entries(reads: Trace, max_entries: int) -> dict[LedgerId, Int64Array]:
-    """Return for each ledger all entry ids from the lowest to the highest that is read.
-
-    Raises `InvalidArgument` if these are more than `max_entries` in total.
-    """
+    """Return for each ledger all entry ids from the lowest to the highest that is read. Raises
+    `InvalidArgument` if these are more than `max_entries` in total."""
     spans = [
         (int(reads.entry[reads.which == i].min()), int(reads.entry[reads.which == i].max()))
         for i in range(len(reads.ledgers))

@@ -31,13 +31,10 @@ _MIB = 1 << 20
 
 
 class _CountingFiles(Files):
-    """Files that count their fsyncs."""
-
     def __init__(self) -> None:
         self.fsyncs = 0
 
     def fsync(self, fd: int) -> None:
-        """Sync."""
         self.fsyncs += 1
         super().fsync(fd)
 
@@ -46,7 +43,6 @@ class _SlowSyncFiles(_CountingFiles):
     """Files whose fsync only sleeps 1 ms, to stand for a disk that takes so long."""
 
     def fsync(self, fd: int) -> None:
-        """Sleep."""
         self.fsyncs += 1
         time.sleep(0.001)
 
@@ -103,9 +99,6 @@ def _sync_facts(context: Context, files: Callable[[], _CountingFiles]) -> list[F
     ]
 
 
-# -- replay
-
-
 def _make_crashed_bookie(context: Context, count: int) -> Path:
     """Return the directory of a crashed bookie, whose entries are all in its journal."""
     directory, coder = new_directory(context), Coder("CRC32C")
@@ -122,7 +115,6 @@ def _make_crashed_bookie(context: Context, count: int) -> Path:
 
 
 def _copy_file(journal: Path) -> None:
-    """Copy a file in chunks of 1 MiB, and sync the copy."""
     target = journal.with_name("copy")
     with open(journal, "rb", 0) as source, open(target, "wb", 0) as target_file:
         while data := source.read(_MIB):
@@ -138,8 +130,6 @@ class _WallTimes:
         self.copy: list[float] = []
 
     def timing(self, seconds: list[float], run: Callable[[Path], None]) -> Callable[[Path], None]:
-        """Return a function that calls `run` and appends its wall time to `seconds`."""
-
         def timed(directory: Path) -> None:
             started = time.perf_counter()
             run(directory)
@@ -148,7 +138,6 @@ class _WallTimes:
         return timed
 
     def facts(self) -> list[Fact]:
-        """Return the ratio of the medians."""
         ratio = round(statistics.median(self.ours) / statistics.median(self.copy), 2)
         return [Fact("wall time, times the copy's", ratio, "<= 2", ratio <= 2)]
 

@@ -43,8 +43,6 @@ class _WallTimes:
         self._seconds: list[float] = []
 
     def timing(self, run: Callable[..., object]) -> Callable[..., object]:
-        """Return a function that calls `run` and records its wall time."""
-
         def timed(*arguments: object) -> object:
             started = time.perf_counter()
             result = run(*arguments)
@@ -54,7 +52,6 @@ class _WallTimes:
         return timed
 
     def facts(self) -> list[Fact]:
-        """Return entries and record bytes per second, by the median of all runs."""
         seconds = statistics.median(self._seconds)
         return [
             Fact("entries/s, wall", float(f"{self._count / seconds:.4g}")),
@@ -77,9 +74,6 @@ def _cost_case(
     return Case(name, len(records), shape, timed, (baseline,), limit, "cost", clock.facts)
 
 
-# -- adding
-
-
 def _write_side(context: Context, records: list[bytes], sync_interval: int | None = None) -> Side:
     """Return the baseline that writes the same bytes to a file, with one write per entry."""
 
@@ -98,7 +92,6 @@ def _write_side(context: Context, records: list[bytes], sync_interval: int | Non
 
 
 def _make_batches(records: list[bytes]) -> list[RecordBatch]:
-    """Return the records in framed batches, as `Coder.encode_batch` makes them."""
     entries = range(len(records))
     return [
         RecordBatch.of(
@@ -121,7 +114,6 @@ def _add_side(
 def _add_sides(
     context: Context, storage: Storage, records: list[bytes]
 ) -> Iterator[tuple[str, Side, float]]:
-    """Yield (name, side, limit) for add_batch, add_entries and add_entry."""
     batches = _make_batches(records)
 
     def add_singly(ledger_storage: LedgerStorage) -> None:
@@ -180,9 +172,6 @@ def _write_cases(context: Context) -> Iterator[Case]:
         yield _cost_case(
             f"journal, sorted, {payload_bytes} bytes", records, payload_bytes, ours, baseline, 1.0
         )
-
-
-# -- replay, compaction and scans
 
 
 def _copy_directory(context: Context, prepared: Path) -> Path:
