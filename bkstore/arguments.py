@@ -29,7 +29,6 @@ LARGEST: Final = 2**63 - 1
 
 def whole(least: int = 0, most: int = LARGEST, multiple: int = 1) -> Check:
     """Return a check for integers of least..most that are multiples of `multiple`; returns an int.
-
     Accepts numpy integers, and everything else with ``__index__``, but not bools and floats.
 
     >>> whole(1)("batch", 5)
@@ -257,10 +256,8 @@ def paths(name: str, value: Any) -> list[Path]:
 
 
 def check_fields(options: object, checks: Mapping[str, Check]) -> None:
-    """Check fields of a frozen dataclass by name, in the order of `checks`.
-
-    A value that its check converts (a numpy integer to an int) is stored converted.
-    """
+    """Check fields of a frozen dataclass by name, in the order of `checks`. A value that its check
+    converts (a numpy integer to an int) is stored converted."""
     for name, check in checks.items():
         value = getattr(options, name)
         checked = check(name, value)

@@ -96,9 +96,7 @@ def due_places(
     segments: Iterable[tuple[int, int, Sequence[str]]], ensemble_size: int, write_quorum: int
 ) -> Iterator[tuple[str, int, int, int]]:
     """Yield (bookie, first, last, bookie index) for each bookie of a segment that should hold
-    entries.
-
-    Segments are (first, last, ensemble); empty ones yield nothing. O(segments x E).
+    entries. Segments are (first, last, ensemble); empty ones yield nothing. O(segments x E).
 
     >>> list(due_places([(0, 0, ["b1", "b2"]), (1, 0, ["b1", "b3"])], 2, 1))
     [('b1', 0, 0, 0)]
@@ -134,9 +132,7 @@ def missing_entries(due: Due, held: Held) -> Iterator[tuple[int, Availability]]:
 
 def missing_groups(due: Due, held: Held) -> Iterator[tuple[Int64Array, Groups]]:
     """Yield the missing entries as arrays: (row of `due` for each group, ascending; the groups).
-
-    The groups of a row are ordered and disjoint; `fold` makes them canonical.
-    """
+    The groups of a row are ordered and disjoint; `fold` makes them canonical."""
     for start_row, end_row in _split_by_axis(due):
         axis_due = Due(*(column[start_row:end_row] for column in due))
         first_ledger, last_ledger = int(axis_due.ledger[0]), int(axis_due.ledger[-1])
@@ -218,9 +214,8 @@ def _place_on_axis(
 
 
 def shortage(missing: Iterable[Availability]) -> Shortage | None:
-    """Return the entry with the most missing replicas, None if no replica is missing.
-
-    `missing` are the entries that each bookie lacks in each segment. O(groups x write quorum).
+    """Return the entry with the most missing replicas, None if no replica is missing. `missing` are
+    the entries that each bookie lacks in each segment. O(groups x write quorum).
 
     >>> shortage([Availability.from_entries([3, 4]), Availability.from_entries([4, 5])])
     Shortage(missing=2, entry=4)
@@ -293,7 +288,6 @@ class Violation(NamedTuple):
 def _missing_cells(
     entries: Availability | None,
 ) -> tuple[int | None, Int64Array | None, Int64Array | None]:
-    """Return the count of missing entries, their ranges (None if too many) and their groups."""
     if entries is None:
         return None, None, None
     groups = entries.groups

@@ -15,10 +15,8 @@ from bkstore.counts import in_words
 
 
 class BkstoreError(Exception):
-    """Base of all errors that bkstore raises deliberately.
-
-    Adds of many records set `stored`: how many records before the refused one are stored.
-    """
+    """Base of all errors that bkstore raises deliberately. Adds of many records set `stored`: how
+    many records before the refused one are stored."""
 
     stored: int | None = None
 

@@ -22,8 +22,6 @@ FORMER = {
 
 
 class _FormerModule(ModuleType):
-    """A module under its former name."""
-
     def __init__(self, name: str, home: str) -> None:
         super().__init__(name, f"The former name of `{home}`.")
         self.__spec__ = ModuleSpec(name, None)

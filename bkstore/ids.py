@@ -1,7 +1,5 @@
-"""Ledger ids (128 bits: scope and ledger), entry ids and locations.
-
-The checks, arithmetic and text forms of the three numbers that all other modules use; file formats
-are in `bkstore.formats`.
+"""Ledger ids (128 bits: scope and ledger), entry ids and locations. The checks, arithmetic and text
+forms of the three numbers that all other modules use; file formats are in `bkstore.formats`.
 
 Ledger ids are unsigned and in unsigned order everywhere, as in RocksDB keys and file names. In
 numpy and Arrow they are int64 in two's complement, so sorting such columns needs `unsigned_order`.
@@ -68,10 +66,8 @@ def unsigned64(value: int, what: str = "value") -> int:
 
 
 def check_integer(value: int, what: str) -> int:
-    """Return the int of an integer: an int, a numpy integer, anything with ``__index__``.
-
-    Raises `InvalidArgument` for anything else, including floats (even 1.0), text and bools.
-    """
+    """Return the int of an integer: an int, a numpy integer, anything with ``__index__``. Raises
+    `InvalidArgument` for anything else, including floats (even 1.0), text and bools."""
     try:
         if not isinstance(value, bool):
             return operator.index(value)
@@ -209,9 +205,8 @@ def sort_ledgers(names: list[LedgerId]) -> None:
 
 
 def unsigned_order(scope_ids: Int64Array, ledger_ids: Int64Array) -> npt.NDArray[np.intp]:
-    """Return the permutation that sorts int64 id columns by unsigned scope, then ledger.
-
-    Stable; O(n log n).
+    """Return the permutation that sorts int64 id columns by unsigned scope, then ledger. Stable;
+    O(n log n).
 
     >>> unsigned_order(np.array([0, -1, 1]), np.array([5, 0, 9])).tolist()
     [0, 2, 1]
@@ -249,9 +244,7 @@ def check_entry_id(entry: int) -> int:
 
 def as_int64(values: IntArrayLike, what: str) -> Int64Array:
     """Return integers as a one-dimensional int64 array; raises `InvalidArgument` for other values.
-
-    O(n); an int64 array is returned without a copy. A `range` of over `MOST_IDS` is refused.
-    """
+    O(n); an int64 array is returned without a copy. A `range` of over `MOST_IDS` is refused."""
     if isinstance(values, range):
         return _expand_range(values, what)
     array = values if isinstance(values, np.ndarray) else _to_array(values, what)
@@ -267,7 +260,6 @@ def as_int64(values: IntArrayLike, what: str) -> Int64Array:
 
 
 def _to_array(values: IntArrayLike, what: str) -> npt.NDArray[Any]:
-    """Return an array of a value that numpy converts, or of the items of an iterable."""
     if isinstance(values, (str, bytes, bytearray)):
         raise InvalidArgument(f"{what} must be integers, not {type(values).__name__}")
     if isinstance(values, Iterable) and not hasattr(values, "__array__"):
@@ -317,9 +309,7 @@ def is_ascending(values: Int64Array) -> bool:
 
 def as_entry_ids(entries: IntArrayLike) -> Int64Array:
     """Return entry ids as a one-dimensional int64 array; O(n), without a copy of an int64 array.
-
-    Raises `InvalidArgument` outside 0..2^63-2.
-    """
+    Raises `InvalidArgument` outside 0..2^63-2."""
     ids = as_int64(entries, "entry ids")
     if ids.size and int(ids.view(np.uint64).max()) > MAX_ENTRY_ID:  # true for negative ids too
         invalid = ids[(ids < 0) | (ids > MAX_ENTRY_ID)][0]
@@ -355,9 +345,8 @@ def as_locations(locations: IntArrayLike) -> Int64Array:
 
 
 def make_location(log_id: int, position: int) -> int:
-    """Return ``log_id << 32 | position``, where position is the offset of the entry's bytes.
-
-    The 4 bytes before the position are the entry's length prefix (`DefaultEntryLogger`).
+    """Return ``log_id << 32 | position``, where position is the offset of the entry's bytes. The 4
+    bytes before the position are the entry's length prefix (`DefaultEntryLogger`).
 
     >>> hex(make_location(2, 1028))
     '0x200000404'
@@ -379,10 +368,8 @@ def split_location(location: int) -> tuple[int, int]:
 
 
 def make_locations(log_id: int | Int64Array, position: int | Int64Array) -> Int64Array:
-    """Return locations for arrays (or one value and one array) of log ids and positions.
-
-    Raises `InvalidArgument` outside 31-bit log ids and 32-bit positions.
-    """
+    """Return locations for arrays (or one value and one array) of log ids and positions. Raises
+    `InvalidArgument` outside 31-bit log ids and 32-bit positions."""
     logs, offsets = np.asarray(log_id, np.int64), np.asarray(position, np.int64)
     if ((logs < 0) | (logs > MAX_LOG_ID)).any() or ((offsets < 0) | (offsets >= 1 << 32)).any():
         raise InvalidArgument("no locations: log ids are 31 bits, positions 32")

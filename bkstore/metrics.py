@@ -142,8 +142,6 @@ class LookupMetrics:
 
 
 class _SizeCollector:
-    """A collector that calls `stats` at each scrape."""
-
     def __init__(self, stats: Callable[[], Mapping[str, float]]) -> None:
         self._stats = stats
 

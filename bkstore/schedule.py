@@ -138,7 +138,6 @@ def expected_many(
 
 def is_covered(answered: Sequence[bool], write_quorum: int, ack_quorum: int) -> bool:
     """Return whether the bookies that answered cover every possible write set (`checkCovered`).
-
     Covered: among any W neighbors of the ensemble fewer than A did not answer. O(E W).
 
     >>> is_covered([True, True, False], 2, 2), is_covered([True, False, False], 2, 2)

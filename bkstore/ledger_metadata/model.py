@@ -97,7 +97,6 @@ class LedgerMetadata:
     c_token: int = 0
 
     def __post_init__(self) -> None:
-        """Validate the fields and convert each to its type."""
         set_field = object.__setattr__
         set_field(self, "ledger", LedgerId.of(self.ledger))
         set_field(self, "segments", tuple(_to_segments(self.segments)))
@@ -196,10 +195,8 @@ class LedgerMetadata:
         return self
 
     def safe_string(self) -> str:
-        """Return the text without the password, as bookie shell prints it.
-
-        Source: `LedgerMetadataImpl.toSafeString`; custom metadata are in Java's HashMap order.
-        """
+        """Return the text without the password, as bookie shell prints it. Source:
+        `LedgerMetadataImpl.toSafeString`; custom metadata are in Java's HashMap order."""
         shown: list[tuple[str, object]] = [
             ("formatVersion", self.version),
             ("ensembleSize", self.ensemble_size),
@@ -237,9 +234,6 @@ def _to_segments(pairs: Iterable[tuple[int, Iterable[str]]]) -> Iterator[Segment
         if isinstance(ensemble, str) or not {*map(type, bookies)} <= {str}:
             raise InvalidArgument(f"an ensemble is a list of bookie ids, not {ensemble!r}")
         yield Segment(_check_int64(first, "first entry"), bookies)
-
-
-# -- consistency rules
 
 
 def _size_problems(metadata: LedgerMetadata) -> Iterator[str]:
@@ -291,9 +285,6 @@ def _end_problems(metadata: LedgerMetadata) -> Iterator[str]:
     last_start = max((segment.first_entry for segment in metadata.segments), default=0)
     if last + 1 < last_start:  # a change of ensemble begins at most one past the last entry
         yield f"last entry {last} lies before segment {last_start}"
-
-
-# -- the order of a Java HashMap
 
 
 def _java_order(keys: Iterable[str]) -> list[str]:
