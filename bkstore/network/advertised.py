@@ -30,7 +30,7 @@ def check_advertised(host: str) -> str:
     '10.0.0.1'
     """
     if means_any(host):
-        raise InvalidArgument(f"clients cannot be told to come to {host!r}: advertise a host")
+        raise InvalidArgument(f"clients cannot connect to {host!r}: advertise a host")
     return host
 
 

@@ -39,7 +39,7 @@ _MIN_BACKOFF_SECONDS = 0.1
 """A bookie that fails faster than this may be asked again at once."""
 
 _check_timeout = number(above=True)
-_ADVICE = ": a real bookie with db storage lists none; its directory would tell (%s=DIR)"
+_ADVICE = ": a real bookie with db storage cannot list entries; pass its directory (%s=DIR)"
 
 
 class AuditedBookies(Mapping[str, EntriesOfLedger], Closing):
@@ -123,7 +123,7 @@ class AuditedBookie:
         """As `EntrySource.availability_many`, by up to `AT_A_TIME` concurrent requests; raises
         `IllegalOperation` without `ledgers`. Keeps all lists until the last has arrived."""
         if ledgers is None:
-            raise IllegalOperation(f"bookie {self._name}: the protocol has no list of ledgers")
+            raise IllegalOperation(f"bookie {self._name}: the protocol cannot list ledgers")
         ledger_ids = asked_for(ledgers)
         lists: dict[LedgerId, Availability] = {}
         failed: Errors = {}
@@ -176,9 +176,7 @@ class AuditedBookie:
         """Request some lists once; add them to `lists`, return the errors of the others."""
         client = self._registered.get(self._name)
         if client is None:
-            not_registered = BookieUnavailable(
-                f"bookie {self._name}: it is not registered any more"
-            )
+            not_registered = BookieUnavailable(f"bookie {self._name}: it is no longer registered")
             return dict.fromkeys(ledger_ids, not_registered)
         supported_ids = [
             ledger_id for ledger_id in ledger_ids if client.extended or not ledger_id.scope
@@ -203,7 +201,7 @@ class AuditedBookie:
             ledger_id: self._name_bookie(error) for ledger_id, error in failures.items()
         }
         scopes_unsupported = NoListOfEntries(
-            f"it does not say that it knows scopes{_ADVICE % self._name}"
+            f"it does not announce support for scopes{_ADVICE % self._name}"
         )
         errors |= {
             ledger_id: scopes_unsupported
@@ -242,7 +240,7 @@ class AuditedBookie:
             return None
         if self._has_listed:
             return self._back_off(list_error, started)
-        reason = f"it answers reads, and no request for a list of entries{_ADVICE % self._name}"
+        reason = f"it answers reads, but no request for a list of entries{_ADVICE % self._name}"
         self._refusal, self._refused_until = NoListOfEntries(reason), math.inf
         return self._refusal
 
@@ -250,7 +248,7 @@ class AuditedBookie:
         """Read an entry; raises `BookieUnavailable` if there is no response, not even an error."""
         client = self._registered.get(self._name)
         if client is None:
-            raise BookieUnavailable("nowhere: it is not registered any more")
+            raise BookieUnavailable("it is no longer registered")
         try:
             client.read_entry(ledger, 0)
         except (BookieUnavailable, SystemRefused):

@@ -21,7 +21,7 @@ class Checkpoints:
     def __init__(self, bookie: Bookie) -> None:
         self.problem: str | None = None
         self.failures = 0
-        """Checkpoints that failed."""
+        """Failed checkpoints."""
         self._bookie = bookie
         self.changed: Callable[[], object] = bool
         """Called when a problem begins, and when it ends."""

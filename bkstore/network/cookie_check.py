@@ -32,17 +32,17 @@ def check_in(
     if place.cookie is None:
         if cluster_cookie is not None:
             raise UnsupportedLayout(
-                f"{first_dir}: no cookie here, while the cluster has one of bookie {bookie!r}: a "
-                "disk that is not mounted, or another bookie's id?"
+                f"{first_dir}: no cookie here, but the cluster has one of bookie {bookie!r}: is a "
+                "disk not mounted, or is the id another bookie's?"
             )
         if place.holds_anything():
-            raise UnsupportedLayout(f"{first_dir}: holds data, but no cookie says whose")
+            raise UnsupportedLayout(f"{first_dir}: has data, but no cookie to identify the bookie")
         _write_both_cookies(store, place, bookie, instance, files)
     elif cluster_cookie is None:
         if place.holds_anything():
             raise UnsupportedLayout(
-                f"{first_dir}: the cookie of bookie {bookie!r} is here, and not in the cluster: "
-                "was it taken out of it?"
+                f"{first_dir}: the cookie of bookie {bookie!r} is here, but not in the "
+                "cluster: was the bookie decommissioned?"
             )
         _write_both_cookies(store, place, bookie, instance, files)
     else:
@@ -65,13 +65,13 @@ def _write_both_cookies(
 def _check_same_cookies(dirs: OwnedDirectories, local: Cookie, stored: Cookie) -> None:
     for current in dirs.without_cookie():
         raise UnsupportedLayout(
-            f"{current}: no cookie here, while the cluster has one of bookie {stored.bookie_id!r}: "
-            "a disk that is not mounted?"
+            f"{current}: no cookie here, but the cluster has one of bookie "
+            "{stored.bookie_id!r}: is a disk not mounted?"
         )
     for field in ("bookie_id", "journal_dirs", "ledger_dirs", "index_dirs", "instance_id"):
         local_value, stored_value = getattr(local, field), getattr(stored, field)
         if local_value != stored_value:
             raise UnsupportedLayout(
-                f"{dirs.all[0]}: the cookie says {field} {local_value!r}, the cluster's "
+                f"{dirs.all[0]}: the cookie says {field} {local_value!r}, the cluster's says "
                 f"{stored_value!r}"
             )

@@ -68,7 +68,7 @@ class DiskWatch:
         except ReadOnlyError as error:
             return str(error)
         if any(journal.failed for journal in self._bookie.journals):
-            return "a journal failed"
+            return "writing a journal failed"
         limit = self._limits.writable_again if read_only else self._limits.full
         try:
             used_shares = [self._used(current) for current in self._bookie.place.ledger]

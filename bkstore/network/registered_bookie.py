@@ -26,7 +26,7 @@ from bkstore.wire.server import BookieServer
 
 _log = logging.getLogger(__name__)
 
-READ_ONLY_BY_ORDER = "an operator wants it so"
+READ_ONLY_BY_ORDER = "an operator requested it"
 
 _check_limits = optional(instance(DiskOptions))
 _check_collector = optional(instance(BackgroundCollector))
@@ -177,7 +177,9 @@ class RegisteredBookie(Closing):
             try:
                 self._registration.set_read_only(reason is not None)
             except BkstoreError as error:  # the registration retries
-                _log.warning("bookie %s: registered later: %s", self.bookie.bookie_id, error)
+                _log.warning(
+                    "bookie %s: not registered yet, retrying: %s", self.bookie.bookie_id, error
+                )
             self.server.read_only = reason is not None
             self._changed(reason)
             return reason
@@ -229,7 +231,7 @@ def cluster_bookie(
     dirs = OwnedDirectories.of_path(path)
     id_in_cluster = bookie_id or (new_id if dirs.cookie is None else dirs.cookie.bookie_id)
     if id_in_cluster is None:
-        raise InvalidArgument("a new bookie needs an id, or a port that makes one")
+        raise InvalidArgument("a new bookie needs an id, or a port to derive it from")
     instance_id = check_in(store, dirs, id_in_cluster)
     return Bookie.open(
         None,

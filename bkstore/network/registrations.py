@@ -128,7 +128,7 @@ class RegisteredBookies(Mapping[str, ScopedClient], Closing):
         try:
             new_client = lookup.result(_MAX_LOOKUP_WAIT)
         except (TimeoutError, BkstoreError) as error:
-            _log.info("bookie %s: no news of its address: %s", bookie, error)
+            _log.info("bookie %s: cannot refresh its address: %s", bookie, error)
             new_client = None
         with self._lock:
             self._check_open()
@@ -157,7 +157,7 @@ class RegisteredBookies(Mapping[str, ScopedClient], Closing):
         try:
             return self._store.service_info(bookie)
         except CorruptionError as error:
-            _log.warning("bookie %s is passed over: %s", bookie, error)
+            _log.warning("bookie %s is skipped: %s", bookie, error)
             return None
 
     def _client_for(self, bookie: str, info: ServiceInfo) -> ScopedClient | None:
@@ -173,7 +173,7 @@ class RegisteredBookies(Mapping[str, ScopedClient], Closing):
             try:
                 new_client = ScopedClient(bookie, address, extended=extended, **self._options)
             except InvalidArgument as error:
-                _log.warning("bookie %s is passed over: %s", bookie, error)
+                _log.warning("bookie %s is skipped: %s", bookie, error)
                 return None
             self._clients[bookie] = new_client
         if known is not None:

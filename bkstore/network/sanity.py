@@ -44,5 +44,5 @@ def check_sanity(
             client.delete_ledger(writer.ledger)
     if payloads != _PAYLOADS:
         raise CorruptionError(
-            str(writer.ledger), 0, f"{payloads!r:.200} were read for what was written"
+            str(writer.ledger), 0, f"{payloads!r:.200} were read back instead of what was written"
         )

@@ -56,7 +56,7 @@ class ScopedClient(ForwardingClient, Closing):
             return self._v2_client
         if not self.extended:
             raise IllegalOperation(
-                f"ledger {ledger_id}: bookie {self.bookie_id} does not say that it knows scopes"
+                f"ledger {ledger_id}: bookie {self.bookie_id} does not announce support for scopes"
             )
         return self._v3_client
 
@@ -68,7 +68,7 @@ class ScopedClient(ForwardingClient, Closing):
     ) -> Iterator[tuple[LedgerId, Availability]]:
         """As `WireClient.availability_many`; requests scope 0 first, then other scopes."""
         if ledgers is None:
-            raise IllegalOperation(f"{self!r}: the protocol has no list of ledgers")
+            raise IllegalOperation(f"{self!r}: the protocol cannot list ledgers")
         ledger_ids = asked_for(ledgers)
         scoped_ids = [ledger_id for ledger_id in ledger_ids if ledger_id.scope]
         for ledger_id in scoped_ids:

@@ -134,5 +134,5 @@ class Listener:
         try:
             await self._loop.connect_accepted_socket(self._make_protocol, connected)
         except OSError as error:  # the client has gone already
-            _log.debug("a client was accepted and lost: %s", error)
+            _log.debug("a client disconnected while it was accepted: %s", error)
             connected.close()

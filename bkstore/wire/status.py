@@ -54,7 +54,7 @@ class Status(enum.Enum):
         """Return the status of a v2 code. Raises `CorruptionError` at `offset` if it is unknown."""
         status = _BY_V2_CODE.get(code)
         if status is None:
-            raise CorruptionError(None, offset, f"{code} is no status code of v2")
+            raise CorruptionError(None, offset, f"{code} is not a status code of v2")
         return status
 
     @classmethod
@@ -62,7 +62,7 @@ class Status(enum.Enum):
         """Return the status of a v3 code. Raises `CorruptionError` if it is unknown."""
         status = _BY_V3_CODE.get(code)
         if status is None:
-            raise CorruptionError(None, None, f"{code} is no status code of v3")
+            raise CorruptionError(None, None, f"{code} is not a status code of v3")
         return status
 
     def check(self, what: str) -> None:

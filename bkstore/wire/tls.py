@@ -53,7 +53,7 @@ def client_tls(
     if certificate is not None:
         _load_certificate(context, certificate, key)
     elif key is not None:
-        raise InvalidArgument("key needs certificate")
+        raise InvalidArgument("a key needs a certificate")
     return context
 
 
@@ -67,7 +67,7 @@ def _load_certificate(context: ssl.SSLContext, certificate: StrPath, key: StrPat
         context.load_cert_chain(certificate_path, key_path, password=b"")
     except (ssl.SSLError, ValueError) as error:
         names = str(certificate_path) if key_path is None else f"{certificate_path} and {key_path}"
-        raise InvalidArgument(f"{names}: no certificate with its key: {error}") from error
+        raise InvalidArgument(f"{names}: not a certificate and its key: {error}") from error
 
 
 def _load_trusted(context: ssl.SSLContext, trusted: Path) -> None:
@@ -75,7 +75,7 @@ def _load_trusted(context: ssl.SSLContext, trusted: Path) -> None:
     try:
         context.load_verify_locations(trusted)
     except ssl.SSLError as error:
-        raise InvalidArgument(f"{trusted}: no certificates: {error}") from error
+        raise InvalidArgument(f"{trusted}: cannot load certificates: {error}") from error
 
 
 def _check_readable(file: Path) -> None:

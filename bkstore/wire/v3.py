@@ -133,7 +133,7 @@ def _decode(message: Any, data: bytes | memoryview, what: str) -> Any:
     try:
         message.ParseFromString(bytes(data))
     except DecodeError as error:
-        raise CorruptionError(None, 0, f"no v3 {what}: {error}") from None
+        raise CorruptionError(None, 0, f"not a v3 {what}: {error}") from None
     check_complete(message, 0, f"v3 {what}")
     return message
 
@@ -144,7 +144,7 @@ def _body_field(message: Any) -> str:
     kind = "Request" if message.DESCRIPTOR.name == "Request" else "Response"
     name = f"{_FIELD_PREFIXES.get(operation, '')}{kind}"
     if name not in message.DESCRIPTOR.fields_by_name:
-        raise IllegalOperation(f"v3 has no {operation.name} here")
+        raise IllegalOperation(f"this v3 schema has no {operation.name}")
     return name
 
 
@@ -194,5 +194,5 @@ def _set_ledger(message: Any, ledger: LedgerId) -> None:
     message.ledgerId = signed64(ledger.ledger)
     if ledger.scope:
         if "ledgerScopeId" not in message.DESCRIPTOR.fields_by_name:
-            raise IllegalOperation(f"ledger {ledger}: v3 says a scope only if it is extended")
+            raise IllegalOperation(f"ledger {ledger}: v3 has scopes only if it is extended")
         message.ledgerScopeId = signed64(ledger.scope)

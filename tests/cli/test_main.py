@@ -136,7 +136,7 @@ def test_unknown_ledger(bookie: str, capsys: pytest.CaptureFixture[str]) -> None
         found = json.loads(out)
 
         assert (1, rows) == (code, len(found))
-        assert "ledger 99 is not known here\n" == err
+        assert "ledger 99 is not on this bookie\n" == err
         assert {0} >= {row["entries"] for row in found}
 
 

@@ -371,7 +371,7 @@ def test_unknown_ledger(tmp_path: Path, capsys: Capsys) -> None:
     code, rows, err = _run(capsys, "readledger", tmp_path, "--ledger-id", 9)
 
     assert (1, []) == (code, rows)
-    assert "ledger 9 is not known here\n" == err
+    assert "ledger 9 is not on this bookie\n" == err
 
 
 def test_empty_log_has_a_row(tmp_path: Path, capsys: Capsys) -> None:

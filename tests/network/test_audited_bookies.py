@@ -264,12 +264,12 @@ def test_single_calls_raise() -> None:
             bookie: Any = bookies[name]
             with pytest.raises(NoSuchLedger):
                 bookie.availability(7)
-            with pytest.raises(NoListOfEntries, match=f"knows scopes.*{name}=DIR"):
+            with pytest.raises(NoListOfEntries, match=f"support for scopes.*{name}=DIR"):
                 bookie.availability(LedgerId(5, 1))
             with pytest.raises(IllegalOperation):
                 bookie.availability_many()
             assert {name} == set(bookies)
-            assert "nowhere" not in bookies  # its id is no address
+            assert "nowhere" not in bookies  # its id is not an address
 
 
 class _HalfRegistered(MemoryStore):

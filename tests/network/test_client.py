@@ -98,11 +98,11 @@ def test_every_replica_is_where_it_has_to_be(served: Served, client: Client) -> 
 
 
 def test_scopes(client: Client) -> None:
-    """A bookie that does not say that it knows scopes gets no ledger of one; scope 0 goes on."""
+    """A bookie that does not announce support for scopes gets no ledger of one; scope 0 goes on."""
     with pytest.raises(NotEnoughBookies):
         client.create_ledger(1, 1, 1, scope=5)
     name = next(iter(client.bookies))
-    with pytest.raises(IllegalOperation, match="does not say that it knows scopes"):
+    with pytest.raises(IllegalOperation, match="does not announce support for scopes"):
         client.bookies[name].read_entry(LedgerId(5, 1), 0)
 
     assert 0 == client.create_ledger(1, 1, 1).append(b"x")

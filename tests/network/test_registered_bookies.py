@@ -300,8 +300,8 @@ def test_the_cookies_of_a_new_bookie(store: ZooKeeperStore, uri: str, tmp_path: 
 
 REFUSED = {
     "of another cluster": "of cluster a0b1, not of cluster other",
-    "taken out of the cluster": "is here, and not in the cluster",
-    "an empty disk": "no cookie here, while the cluster has one",
+    "taken out of the cluster": "is here, but not in the cluster",
+    "an empty disk": "no cookie here, but the cluster has one",
     "one of two disks is empty": "no cookie here",
     "another id": "the cookie of bookie 'b1', not of 'b2'",
     "other directories": "the cookie says ledger_dirs",
@@ -376,7 +376,7 @@ def test_a_registration_of_another_session(uri: str, tmp_path: Path) -> None:
 
 
 def test_a_store_without_addresses() -> None:
-    """Where the store knows no registrations, a bookie whose id is no address is none."""
+    """Where the store knows no registrations, a bookie whose id is not an address is none."""
     store = MemoryStore()
     store.register_bookie("bookie-1")
     with Client(store) as client:

@@ -147,7 +147,7 @@ def test_what_makes_a_bookie_read_only() -> None:
     assert None is _watched(0.8, 0.7).reason(True)
     assert None is not _watched(0.81, 0.7).reason(True)
     assert None is _watched(0.1, failed=(False, False)).reason(False)
-    assert "a journal failed" == _watched(0.1, failed=(False, True, False)).reason(False)
+    assert "writing a journal failed" == _watched(0.1, failed=(False, True, False)).reason(False)
     assert "no" == _watched(0.1, refuses="no").reason(True)
 
 
@@ -199,14 +199,14 @@ def test_cookies_of_a_start(tmp_path: Path) -> None:
             check_in(cluster, _place(tmp_path), "b1")
     (tmp_path / "l" / "current" / "0.log").write_bytes(b"")
     cluster.known = None
-    with pytest.raises(UnsupportedLayout, match="is here, and not in the cluster"):
+    with pytest.raises(UnsupportedLayout, match="is here, but not in the cluster"):
         check_in(cluster, _place(tmp_path), "b1")
     for path in tmp_path.rglob("VERSION"):
         path.unlink()
-    with pytest.raises(UnsupportedLayout, match="holds data, but no cookie says whose"):
+    with pytest.raises(UnsupportedLayout, match="has data, but no cookie to identify the bookie"):
         check_in(cluster, _place(tmp_path), "b1")
     cluster.known = SimpleNamespace(cookie=written)
-    with pytest.raises(UnsupportedLayout, match="no cookie here, while the cluster has one"):
+    with pytest.raises(UnsupportedLayout, match="no cookie here, but the cluster has one"):
         check_in(cluster, _place(tmp_path), "b1")
     assert 1 == len(cluster.written)
 

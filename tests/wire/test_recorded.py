@@ -19,7 +19,7 @@ pytestmark = needs_golden
 REFUSED = {
     "wire_v2.json.gz": {
         "raw_auth_without_payload": "authentication message without name or payload",
-        "raw_auth_garbage": "no authentication message",
+        "raw_auth_garbage": "not an authentication message",
         "raw_opcode_0": "opcode 0 has no layout",
         "raw_opcode_4": "opcode 4 has no layout",
         "raw_opcode_5": "opcode 5 has no layout",

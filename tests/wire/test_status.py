@@ -49,9 +49,9 @@ def test_there_and_back(status: Status) -> None:
 
 def test_unknown_numbers() -> None:
     """A number of the other protocol, or of none, is damage."""
-    with pytest.raises(CorruptionError, match="offset 4: 402 is no status code of v2"):
+    with pytest.raises(CorruptionError, match="offset 4: 402 is not a status code of v2"):
         Status.from_v2(402, 4)
-    with pytest.raises(CorruptionError, match="1 is no status code of v3"):
+    with pytest.raises(CorruptionError, match="1 is not a status code of v3"):
         Status.from_v3(1)
 
 

@@ -56,7 +56,7 @@ def test_ledgers_of_scope_0() -> None:
         v2.AddResponse(Status.EOK, other, 3),
         v2.BatchReadResponse(Status.EOK, other, 3, 1),
     ):
-        with pytest.raises(IllegalOperation, match="v2 protocol cannot say a scope"):
+        with pytest.raises(IllegalOperation, match="v2 protocol has no scopes"):
             message.parts()
 
 
@@ -78,16 +78,16 @@ def test_records_of_other_scopes() -> None:
     [
         (v2.AddRequest(KEY[1:], RECORD), "master key of 19 bytes"),
         (v2.AddRequest(KEY, RECORD[:15]), "record of 15 bytes has no ids"),
-        (v2.ReadRequest(1, 2, v2.Flags.DO_FENCING), "has a master key if it fences"),
-        (v2.ReadRequest(1, 2, 0, KEY), "has a master key if it fences"),
-        (v2.ReadRequest(1, 2, 1, KEY, version=1), "has a master key if it fences"),
+        (v2.ReadRequest(1, 2, v2.Flags.DO_FENCING), "has a master key if and only if it fences"),
+        (v2.ReadRequest(1, 2, 0, KEY), "has a master key if and only if it fences"),
+        (v2.ReadRequest(1, 2, 1, KEY, version=1), "has a master key if and only if it fences"),
         (v2.ReadRequest(1, 2, 1, KEY * 2), "master key of 40 bytes"),
         (v2.ReadRequest(2**63, 2), "in a v2 message"),
         (v2.ReadRequest(1, 2.0), "in a v2 message"),  # type: ignore[arg-type]
         (v2.BatchReadRequest(1, 2, 3, 2**31, 5), "in a v2 message"),
-        (v2.ReadRequest(1, 2, 4, version=0), "version 0 cannot say"),
-        (v2.ReadRequest(1, 2, 2**16), "no packet header"),
-        (v2.ReadRequest(1, 2, version=256), "no packet header"),
+        (v2.ReadRequest(1, 2, 4, version=0), "version 0 cannot encode"),
+        (v2.ReadRequest(1, 2, 2**16), "not a packet header"),
+        (v2.ReadRequest(1, 2, version=256), "not a packet header"),
         (v2.AuthRequest("sasl", b""), "are bytes"),  # type: ignore[arg-type]
     ],
     ids=[str(at) for at in range(13)],
@@ -120,11 +120,11 @@ def test_requests_refused(data: str, reason: str) -> None:
     [
         ("02040000" + "00" * 40, "offset 0: opcode 4 has no layout"),
         ("02010000" + "00" * 19, "offset 4: fields of an answer of 20 bytes, 19 are there"),
-        ("02020000" + "00000009" + "00" * 16, "offset 4: 9 is no status code of v2"),
+        ("02020000" + "00000009" + "00" * 16, "offset 4: 9 is not a status code of v2"),
         ("02070000" + "00" * 28 + "0000", "offset 32: size of a record of 4 bytes, 2 are there"),
-        ("02070000" + "00" * 28 + "0000000201", "offset 32: record of 2 bytes where 1 are left"),
-        ("02070000" + "00" * 28 + "ffffffff01", "offset 32: record of -1 bytes where 1 are left"),
-        ("02070000" + "00" * 28 + "7fffffff", "offset 32: record of 2147483647 bytes where 0"),
+        ("02070000" + "00" * 28 + "0000000201", "offset 32: record of 2 bytes, but 1 are left"),
+        ("02070000" + "00" * 28 + "ffffffff01", "offset 32: record of -1 bytes, but 1 are left"),
+        ("02070000" + "00" * 28 + "7fffffff", "offset 32: record of 2147483647 bytes, but 0"),
         ("02030000" + "0a0161", "offset 4: authentication message without name or payload"),
     ],
 )

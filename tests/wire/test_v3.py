@@ -55,7 +55,7 @@ def test_a_scope_over_the_wire() -> None:
 
     assert -7 == v3.body_of(plain).ledgerId
     assert data == v3.encode(plain)
-    with pytest.raises(IllegalOperation, match="v3 says a scope only if it is extended"):
+    with pytest.raises(IllegalOperation, match="v3 has scopes only if it is extended"):
         v3.new_request(Operation.READ_LAC, 1, {"ledgerId": SCOPED})
     with pytest.raises(InvalidArgument, match="all that scope 0 holds"):
         v3.ledger_of(v3.body_of(plain))
@@ -84,9 +84,9 @@ def test_batch_reads_behind_the_switch() -> None:
 
     plain = v3.decode_request(v3.encode(request))
 
-    with pytest.raises(IllegalOperation, match="v3 has no BATCH_READ_ENTRY here"):
+    with pytest.raises(IllegalOperation, match="this v3 schema has no BATCH_READ_ENTRY"):
         v3.body_of(plain)
-    with pytest.raises(IllegalOperation, match="v3 has no BATCH_READ_ENTRY here"):
+    with pytest.raises(IllegalOperation, match="this v3 schema has no BATCH_READ_ENTRY"):
         v3.new_request(Operation.BATCH_READ_ENTRY, 9, fields)
 
 

@@ -112,5 +112,5 @@ def report_unknown(bookie: BookieDir, ledger: LedgerId) -> int:
 
 def tell_unknown(ledger: LedgerId) -> int:
     """Print to stderr that the ledger is unknown, and return the exit code, 1."""
-    tell(f"ledger {ledger} is not known here")
+    tell(f"ledger {ledger} is not on this bookie")
     return 1

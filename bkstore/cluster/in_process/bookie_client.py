@@ -157,7 +157,7 @@ class LocalClient:
 
         def read_availability(bookie: Bookie) -> Availability:
             if not bookie.ledger_exists(ledger):
-                raise NoSuchLedger(f"ledger {LedgerId.of(ledger)} is not known here")
+                raise NoSuchLedger(f"ledger {LedgerId.of(ledger)} is not on this bookie")
             return bookie.availability(ledger)
 
         return self.server.call(self.client, read_availability)

@@ -16,7 +16,7 @@ def interface_address(name: str) -> str:
     `InvalidArgument` if the interface does not exist or has none."""
     if not sys.platform.startswith("linux"):
         raise InvalidArgument(
-            f"the address of interface {name!r} is known on Linux only: give --host"
+            f"the address of interface {name!r} can be found on Linux only; give --host"
         )
     import fcntl
 

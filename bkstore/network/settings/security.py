@@ -23,21 +23,23 @@ class TlsFiles(NamedTuple):
 
 def check_security(conf: Configuration) -> None:
     """Raise `IllegalOperation` for security settings that are not supported, SASL and TLS aside."""
-    _refuse_if_set(conf, "authorizedRoles", "roles of certificates are not looked at")
+    _refuse_if_set(conf, "authorizedRoles", "roles in certificates are not checked")
     if conf.boolean("zkEnableSecurity", False):
-        raise _refusal("zkEnableSecurity", "nodes are made that everybody may change")
+        raise _refusal("zkEnableSecurity", "bkstore creates nodes that everybody may change")
     if conf.boolean("httpServerEnabled", False) and conf.boolean("httpServerTlsEnable", False):
         raise _refusal("httpServerTlsEnable", "the HTTP admin has no TLS")
     permitted_users = [user for user in conf.strings("permittedStartupUsers") if user]
     if permitted_users and getpass.getuser() not in permitted_users:
-        raise _refusal("permittedStartupUsers", f"{getpass.getuser()} is not among them")
+        raise _refusal("permittedStartupUsers", f"{getpass.getuser()} is not one of them")
 
 
 def asks_for_sasl(conf: Configuration) -> bool:
     """Return whether clients must use SASL; raises `IllegalOperation` for other providers."""
     factory = conf.string("bookieAuthProviderFactoryClass", None)
     if factory and factory != _SASL_FACTORY:
-        raise _refusal("bookieAuthProviderFactoryClass", f"{factory} is not served, SASL is")
+        raise _refusal(
+            "bookieAuthProviderFactoryClass", f"{factory} is not supported, only SASL is"
+        )
     return bool(factory)
 
 
@@ -50,27 +52,32 @@ def configured_tls(conf: Configuration) -> TlsFiles | None:
     if not factory:
         return None
     if factory != _PEM_FACTORY:
-        raise _refusal("tlsProviderFactoryClass", f"{factory} is not served")
+        raise _refusal("tlsProviderFactoryClass", f"{factory} is not supported")
     for key in ("tlsEnabledProtocols", "tlsEnabledCipherSuites"):
-        _refuse_if_set(conf, key, "which of them are taken cannot be chosen")
+        _refuse_if_set(conf, key, "a choice of them is not supported")
     if conf.string("tlsKeyStoreType", "JKS") != "PEM":
-        raise _refusal("tlsKeyStoreType", "keys are read from PEM files (tlsKeyStoreType=PEM)")
-    _refuse_if_set(conf, "tlsKeyStorePasswordPath", "a key with a password is not read")
+        raise _refusal(
+            "tlsKeyStoreType", "only keys in PEM files are supported (tlsKeyStoreType=PEM)"
+        )
+    _refuse_if_set(conf, "tlsKeyStorePasswordPath", "a key with a password is not supported")
     certificate, private_key = _path(conf, "tlsCertificatePath"), _path(conf, "tlsKeyStore")
     if not conf.boolean("tlsClientAuthentication", False):
         return TlsFiles(certificate, private_key, None)
     if conf.string("tlsTrustStoreType", "JKS") != "PEM":
         raise _refusal(
-            "tlsTrustStoreType", "certificates are read from PEM files (tlsTrustStoreType=PEM)"
+            "tlsTrustStoreType",
+            "only certificates in PEM files are supported (tlsTrustStoreType=PEM)",
         )
-    _refuse_if_set(conf, "tlsTrustStorePasswordPath", "certificates with a password are not read")
+    _refuse_if_set(
+        conf, "tlsTrustStorePasswordPath", "certificates with a password are not supported"
+    )
     return TlsFiles(certificate, private_key, _path(conf, "tlsTrustStore"))
 
 
 def _path(conf: Configuration, key: str) -> Path:
     path = conf.string(key, None)
     if not path:
-        raise _refusal(key, "it names no file, and tlsProviderFactoryClass needs it")
+        raise _refusal(key, "names no file, but tlsProviderFactoryClass requires one")
     return Path(path)
 
 
@@ -81,5 +88,5 @@ def _refuse_if_set(conf: Configuration, key: str, reason: str) -> None:
 
 def _refusal(key: str, reason: str) -> IllegalOperation:
     return IllegalOperation(
-        f"{key}: {reason}; a bookie is not served with less than its conf asks for"
+        f"{key}: {reason}; a bookie is not served with less security than its conf requires"
     )

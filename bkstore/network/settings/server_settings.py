@@ -180,7 +180,7 @@ def _read_given(conf: Configuration, key_name: str) -> Any:
         return None
     value = key.read(conf)
     if isinstance(value, str) and "${" in value:
-        raise InvalidArgument(f"{key_name}: {value} has a variable that nothing defines")
+        raise InvalidArgument(f"{key_name}: {value} has an undefined variable")
     return value if key.unit == 1 or value is None else value * key.unit
 
 
@@ -215,7 +215,7 @@ def _read_http(conf: Configuration) -> tuple[str, int] | None:
 def _read_port(conf: Configuration, key: str) -> int | None:
     port: int | None = _read_given(conf, key)
     if port is not None and not 0 <= port <= 65535:
-        raise InvalidArgument(f"{key}: {port} is no port")
+        raise InvalidArgument(f"{key}: {port} is not a port")
     return port
 
 
@@ -239,7 +239,7 @@ def _read_disk_options(conf: Configuration) -> DiskOptions:
     full = _read_key(conf, "diskUsageThreshold")
     low = full if "diskUsageLwmThreshold" not in conf else _read_key(conf, "diskUsageLwmThreshold")
     if not 0 < full < 1:
-        raise InvalidArgument(f"diskUsageThreshold: {full} is no share between 0 and 1")
+        raise InvalidArgument(f"diskUsageThreshold: {full} is not a share between 0 and 1")
     if not 0 < low <= full:
         raise InvalidArgument(
             f"diskUsageLwmThreshold: {low} is not above 0 and at most diskUsageThreshold, {full}"
@@ -288,7 +288,7 @@ def _check_consistent(conf: Configuration) -> None:
     """Raise `InvalidArgument` for combinations of keys that a bookie refuses to start with."""
     alignment = _read_key(conf, "journalAlignmentSize")
     if alignment < 512 or alignment % 512:
-        raise InvalidArgument(f"journalAlignmentSize: {alignment} is no multiple of 512")
+        raise InvalidArgument(f"journalAlignmentSize: {alignment} is not a multiple of 512")
     if alignment > _read_key(conf, "journalPreAllocSizeMB") << 20:
         raise InvalidArgument("journalPreAllocSizeMB: is less than journalAlignmentSize")
     journal_version = _read_key(conf, "journalFormatVersionToWrite")
@@ -301,4 +301,4 @@ def _check_consistent(conf: Configuration) -> None:
     if _read_key(conf, "forceReadOnlyBookie") and not _read_key(conf, "readOnlyModeEnabled"):
         raise InvalidArgument("forceReadOnlyBookie: needs readOnlyModeEnabled, which is false")
     if not _read_key(conf, "bookiePort") and not conf.boolean("allowEphemeralPorts", False):
-        raise InvalidArgument("bookiePort: 0 takes any port, and needs allowEphemeralPorts=true")
+        raise InvalidArgument("bookiePort: 0 (any free port) needs allowEphemeralPorts=true")

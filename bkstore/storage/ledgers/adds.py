@@ -268,7 +268,7 @@ def _refusal(ledger_id: LedgerId, state: LedgerState) -> BkstoreError:
     whether it is fenced is unknown (`LedgerDescriptorImpl`)."""
     if state.fenced:
         return LedgerFenced(f"ledger {ledger_id} is fenced")
-    return DataUnknown(f"ledger {ledger_id} is in limbo: whether it is fenced is not known here")
+    return DataUnknown(f"ledger {ledger_id} is in limbo: whether it is fenced is unknown")
 
 
 def in_batches(

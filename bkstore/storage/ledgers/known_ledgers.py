@@ -258,8 +258,8 @@ class KnownLedgers(EntrySource):
 
 
 def _no_such_ledger(ledger_id: LedgerId) -> NoSuchLedger:
-    return NoSuchLedger(f"ledger {ledger_id} is not known here")
+    return NoSuchLedger(f"ledger {ledger_id} is not on this bookie")
 
 
 def _limbo_error(ledger_id: LedgerId, unknown_fact: str) -> DataUnknown:
-    return DataUnknown(f"ledger {ledger_id} is in limbo: {unknown_fact} is not known here")
+    return DataUnknown(f"ledger {ledger_id} is in limbo: {unknown_fact} is unknown")

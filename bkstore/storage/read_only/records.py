@@ -66,7 +66,7 @@ class RecordReading(Closing):
 
     def _last_entry(self, ledger_id: LedgerId) -> int:
         if self._index.state(ledger_id).limbo:
-            raise DataUnknown(f"ledger {ledger_id} is in limbo: its last entry is not known here")
+            raise DataUnknown(f"ledger {ledger_id} is in limbo: its last entry is unknown")
         last_entry = self._index.last_entry(ledger_id)
         if last_entry is None:
             raise NoSuchEntry(f"ledger {ledger_id} has no entry")
@@ -76,7 +76,7 @@ class RecordReading(Closing):
         """Raise `NoSuchLedger`, `DataUnknown` or `NoSuchEntry` unless the entry is present."""
         state = self._index.state(ledger_id)
         if not is_present and state.limbo:
-            raise DataUnknown(f"ledger {ledger_id} is in limbo: entry {entry} is not known here")
+            raise DataUnknown(f"ledger {ledger_id} is in limbo: entry {entry} is unknown")
         if not is_present:
             raise NoSuchEntry(f"entry {entry} of ledger {ledger_id} is not here")
 

@@ -170,7 +170,7 @@ def _decode_state(data: bytes, path: Path) -> EnsembleState:
         bookies=tuple(_decode_bookie(row, path) for row in rows),
     )
     if len({bookie.id for bookie in state.bookies}) < len(rows):
-        raise CorruptionError(path, None, "a bookie is there twice")
+        raise CorruptionError(path, None, "a bookie appears twice")
     return state
 
 

@@ -69,7 +69,7 @@ class OperationCounters:
         self._admin_requests = metric(counter, "bkstore_admin_requests", text, "path", "status")
         text = "Whether the bookie refuses writes"
         self._read_only = metric(prometheus.Gauge, "bkstore_server_read_only", text)
-        text = "Checkpoints that failed"
+        text = "Failed checkpoints"
         self._checkpoint_failures = metric(counter, "bkstore_checkpoint_failures", text)
         name = f"bookkeeper_server_{BATCH_READ}"
         text = "Milliseconds of batch reads (BP-62)"

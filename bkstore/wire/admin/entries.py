@@ -47,7 +47,7 @@ class EntryEndpoints:
         page = parameters.page(request)
         first, last = _requested_range(request, page)
         if not self._bookie.ledger_exists(ledger_id):
-            raise NoSuchLedger(f"ledger {ledger_id} is not known here")
+            raise NoSuchLedger(f"ledger {ledger_id} is not on this bookie")
         entries = Availability.from_ranges([(first, last)]) & self._bookie.availability(ledger_id)
         payloads = _PayloadReader(*self._digest(ledger_id, digest))
         return Answer(
@@ -101,7 +101,7 @@ class EntryEndpoints:
         encodings = ("grouped", "bookkeeper")
         encoding = parameters.choice(request, "encoding", encodings) or "grouped"
         if not self._bookie.ledger_exists(ledger_id):
-            raise NoSuchLedger(f"ledger {ledger_id} is not known here")
+            raise NoSuchLedger(f"ledger {ledger_id} is not on this bookie")
         entries = self._bookie.availability(ledger_id)
         encoded = entries.to_bytes("bookkeeper" if encoding == "bookkeeper" else "grouped")
         has_few_ranges = entries.range_count <= MOST_RANGES
@@ -131,7 +131,7 @@ class _PayloadReader:
         if self._digest is None:
             self._digest = _detect_digest_type(record)
             if self._digest is None:
-                reason = "its record does not tell its digest type: give digest_type"
+                reason = "its record does not show the digest type; give digest_type"
                 raise Refused(400, f"entry {entry} of ledger {ledger_id}: {reason}")
         digest = digest_name(self._digest)
         if digest == "HMAC" and self._password is None:
@@ -158,7 +158,7 @@ def _requested_range(request: Request, page: int | None) -> tuple[int, int]:
     first = parameters.integer(request, "start_entry_id", 0)
     last = parameters.integer(request, "end_entry_id", -1)
     if first < 0 or first > MAX_ENTRY_ID:
-        raise Refused(400, f"start_entry_id={first} is no entry id")
+        raise Refused(400, f"start_entry_id={first} is not an entry id")
     if page is not None:
         page_first = (page - 1) * PAGE
         page_last = page_first + PAGE - 1
@@ -166,7 +166,7 @@ def _requested_range(request: Request, page: int | None) -> tuple[int, int]:
         last = page_last if last == -1 else min(last, page_last)
     if last != -1 and first > last:
         page_text = "" if page is None else f" on page {page}"
-        raise Refused(500, f"no entry lies between start_entry_id and end_entry_id{page_text}")
+        raise Refused(500, f"no entry is between start_entry_id and end_entry_id{page_text}")
     return first, MAX_ENTRY_ID if last == -1 else min(last, MAX_ENTRY_ID)
 
 

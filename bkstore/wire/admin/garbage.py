@@ -50,7 +50,7 @@ class Background:
         return True
 
     def _run_job(self, kind: str, job: Callable[[], None]) -> None:
-        failure: str | None = "the job broke down"
+        failure: str | None = "the job failed unexpectedly"
         try:
             job()
             failure = None

@@ -150,7 +150,7 @@ class Guard(asyncio.Protocol):
         if self._head_complete:  # the client does not take its answer: a refusal would not arrive
             self._transport.abort()
         else:
-            self._refuse(408, f"no request came within {self._limits.seconds:g} seconds")
+            self._refuse(408, f"no request arrived within {self._limits.seconds:g} seconds")
 
     def data_received(self, data: bytes) -> None:
         """Pass on the head, then the body up to its limit; drop the rest."""
@@ -168,7 +168,7 @@ class Guard(asyncio.Protocol):
         self._head += data
         end = self._head.find(_HEAD_END)
         if end > self._limits.head or (end < 0 and len(self._head) > self._limits.head):
-            self._refuse(431, f"a request's head has at most {self._limits.head} bytes")
+            self._refuse(431, f"a request's head may have at most {self._limits.head} bytes")
             return b""
         if end < 0:
             return b""

@@ -147,12 +147,12 @@ class Router:
         """Return the endpoint of a request. Raises `Refused` if it is not allowed or unknown."""
         route = self._routes.get(request.path)
         if route is None:
-            raise Refused(404, f"there is nothing at {request.path}")
+            raise Refused(404, f"no such path: {request.path}")
         method = "GET" if request.method == "HEAD" else request.method
         endpoint = route.methods.get(method)
         if endpoint is None:
             raise Refused(
-                route.other, f"{method} is not for this path: use {_either(route.methods)}"
+                route.other, f"{method} is not allowed here: use {_either(route.methods)}"
             )
         if method != "GET" and route.writes:
             self._authorize(authorization)
@@ -169,7 +169,7 @@ class Router:
         scheme, _, credentials = (authorization or "").partition(" ")
         token = credentials.strip().encode("utf-8", "replace")
         if not hmac.compare_digest(token, self._token) or scheme.lower() != "bearer":
-            raise Refused(401, "this needs the header Authorization: Bearer, with the right token")
+            raise Refused(401, "this needs the header Authorization: Bearer with the right token")
 
     def _metrics_route(self) -> _Route:
         def scrape(_request: Request) -> Answer:

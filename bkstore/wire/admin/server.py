@@ -120,7 +120,7 @@ class AdminServer(Closing):
     def address(self) -> tuple[str, int]:
         """Its address and port. Raises `IllegalOperation` if it does not listen."""
         if self._socket is None:
-            raise IllegalOperation("this admin does not listen")
+            raise IllegalOperation("this admin is not listening")
         host, port = self._socket.getsockname()[:2]
         return host, port
 
@@ -134,7 +134,7 @@ class AdminServer(Closing):
     def is_on_loopback(self) -> bool:
         """Whether it listens on loopback only. Raises `IllegalOperation` if it does not listen."""
         if self._socket is None:
-            raise IllegalOperation("this admin does not listen")
+            raise IllegalOperation("this admin is not listening")
         return _is_loopback(self._socket)
 
     def start(self) -> Self:
@@ -183,7 +183,7 @@ class AdminServer(Closing):
             asyncio.run(self._serve(listening, ready))
         except Exception as error:  # logged, or raised by `start`
             if ready.done():
-                LOG.exception("the admin broke down")
+                LOG.exception("the admin failed unexpectedly")
             else:
                 ready.set_exception(error)
 

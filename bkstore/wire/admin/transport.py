@@ -97,7 +97,7 @@ class Front:
             return _response(Answer.text(refused.status, str(refused)))
         reason = self._router.waits_for(parsed)
         if reason is not WaitsFor.NOTHING and self._waiting_counts[reason] >= self._limits.waiting:
-            return _response(Answer.text(503, f"too many requests wait for {reason.value}"))
+            return _response(Answer.text(503, f"too many requests are waiting for {reason.value}"))
         self._waiting_counts[reason] += 1
         try:
             token = request.headers.get("Authorization")
@@ -117,7 +117,7 @@ class Front:
         if len(hosts) != 1:
             raise Refused(400, f"{len(hosts) or 'no'} Host header")
         if not self._is_own(hosts[0]):
-            raise Refused(403, f"Host {hosts[0]!r} is no name of this machine that is known here")
+            raise Refused(403, f"Host {hosts[0]!r} is not a known name of this machine")
         query = request.rel_url.query
         if len(set(query)) < len(query):
             raise Refused(400, "a parameter is given twice")
@@ -125,7 +125,7 @@ class Front:
             async with asyncio.timeout(self._limits.seconds):
                 body = await self._read_body(request)
         except TimeoutError:
-            reason = f"the body did not come within {self._limits.seconds:g} seconds"
+            reason = f"the body did not arrive within {self._limits.seconds:g} seconds"
             raise Refused(408, reason) from None
         return Request(request.method, request.path, dict(query), body)
 
@@ -134,7 +134,7 @@ class Front:
         if request.method in ("GET", "HEAD", "OPTIONS") or not request.can_read_body:
             return b""
         body = b""
-        too_long = Refused(413, f"a body has at most {self._limits.body} bytes")
+        too_long = Refused(413, f"a body may have at most {self._limits.body} bytes")
         if (request.content_length or 0) > self._limits.body:
             raise too_long
         try:
@@ -143,7 +143,7 @@ class Front:
                 if len(body) > self._limits.body:
                     raise too_long
         except web.RequestPayloadError as error:
-            raise Refused(400, f"the body is not what its header says: {error}") from None
+            raise Refused(400, f"the body does not match its header: {error}") from None
         return body
 
     async def _stream_answer(
@@ -190,9 +190,11 @@ class _Http(RequestHandler):
     ) -> web.StreamResponse:
         """Return the answer to an invalid request, or to one whose handler failed."""
         if request.writer.output_size > 0:
-            raise ConnectionError("an answer has begun: there is no room for another")
+            raise ConnectionError("an answer has already begun")
         if status >= 500:
-            LOG.error("%s %s broke down", request.method, one_line(request.path), exc_info=exc)
+            LOG.error(
+                "%s %s failed unexpectedly", request.method, one_line(request.path), exc_info=exc
+            )
         return _response(Answer.text(status, message or HTTPStatus(status).phrase))
 
 

@@ -159,7 +159,7 @@ class Connection:
         except CorruptionError as error:
             located_error = error.within(f"{self._name}: {request.what()}")
             with self._state_lock:  # no further answer of this bookie is trusted
-                self._fail(BookieUnavailable(f"{self._name}: given up: {located_error}"))
+                self._fail(BookieUnavailable(f"{self._name}: connection closed: {located_error}"))
             raise located_error from None
 
     # -- sending
@@ -202,8 +202,8 @@ class Connection:
         if self._wait_until(lambda: self._try_register(request), time.monotonic() + self._timeout):
             return
         with self._state_lock:
-            reason = f"no answer to anything under way in {self._timeout:g} s"
-            self._fail(BookieUnavailable(f"{self._name}: given up: {reason}"))
+            reason = f"no answer to any request in {self._timeout:g} s"
+            self._fail(BookieUnavailable(f"{self._name}: connection closed: {reason}"))
             self._try_register(request)
 
     def _send(self, frames: Sequence[bytes]) -> None:
@@ -227,7 +227,7 @@ class Connection:
         seconds_left = deadline - time.monotonic()
         with self._state_lock:
             if seconds_left <= 0:
-                self._fail_as_lost(f"the bookie did not take what was sent in {self._timeout:g} s")
+                self._fail_as_lost(f"the bookie did not read the requests in {self._timeout:g} s")
                 return
             is_receiver = self._try_become_receiver()
         if is_receiver:
@@ -252,7 +252,7 @@ class Connection:
                 time.monotonic() >= self._last_receipt + _MAX_SILENT_TIMEOUTS * self._timeout
             )
             if is_silent or self._dialect.repeats_keys:  # a late answer could match a later request
-                self._fail(BookieUnavailable(f"{self._name}: given up: {reason}"))
+                self._fail(BookieUnavailable(f"{self._name}: connection closed: {reason}"))
             else:
                 self._expect_late_answer(request)
 
@@ -329,7 +329,7 @@ class Connection:
         elif data is not None:
             partial_bytes = self._splitter.pending
             position = f", {partial_bytes} bytes into an answer" if partial_bytes else ""
-            self._fail_as_lost(f"{self._receive_error or 'the bookie ended it'}{position}")
+            self._fail_as_lost(f"{self._receive_error or 'the bookie closed it'}{position}")
         self._receiver_thread = None
         self._notify_change()
 
@@ -348,7 +348,7 @@ class Connection:
                 elif key in self._late_keys:
                     del self._late_keys[key]
                 else:
-                    raise CorruptionError(None, None, f"an answer to nothing under way: {key}")
+                    raise CorruptionError(None, None, f"an answer without a request: {key}")
                 self._handed_out_bytes += PREFIX + len(message)
         except CorruptionError as error:
             raise CorruptionError(self._name, self._handed_out_bytes, error.reason) from None
@@ -356,7 +356,7 @@ class Connection:
     # -- failure and closing
 
     def _fail_as_lost(self, reason: str) -> None:
-        text = f"the connection is lost ({reason}); what was under way may have been done"
+        text = f"the connection is lost ({reason}); pending requests may have been executed"
         self._fail(BookieUnavailable(f"{self._name}: {text}"))
 
     def _fail(self, error: BkstoreError) -> None:

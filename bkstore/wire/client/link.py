@@ -142,13 +142,13 @@ def _authenticate(connection: Connection, dialect: Dialect, user: SaslUser, name
         try:
             response = connection.ask(dialect.auth(token))
         except BookieUnavailable as error:
-            hint = "a bookie gives no answer to a wrong name or password"
+            hint = "a bookie does not answer a wrong name or password"
             text = f"{error} (authenticating as {user.username!r}: {hint})"
             raise BookieUnavailable(text) from None
         if response.plugin == AUTH_DISABLED:
             return
         if response.plugin != SASL:
-            raise CorruptionError(name, None, "the answer to AUTH is of another plugin than sasl")
+            raise CorruptionError(name, None, "the answer to AUTH is from a plugin other than sasl")
         try:
             token = mechanism.respond(response.payload)
         except CorruptionError as error:

@@ -105,7 +105,7 @@ def checked_record(record: bytes, ledger: LedgerId, entry: int) -> bytes:
     header = record_header(record)
     if header.ledger != ledger or entry not in (header.entry_id, LAST_ENTRY):
         record_ids = f"entry {header.entry_id} of ledger {header.ledger}"
-        raise CorruptionError(None, 0, f"the record that came is {record_ids}")
+        raise CorruptionError(None, 0, f"the received record is {record_ids}")
     return record
 
 
@@ -117,10 +117,10 @@ def checked_batch(batch: RecordBatch, ledger: LedgerId, start: int, max_count: i
     """
     count = len(batch)
     if not count or 0 < max_count < count:
-        raise CorruptionError(None, None, f"{count} records where {max_count} were asked for")
+        raise CorruptionError(None, None, f"{count} records, {max_count} were requested")
     ids = ids_of(batch)
     if ids.entries.size < count:
-        raise CorruptionError(None, None, f"record {ids.entries.size} of the batch is no entry")
+        raise CorruptionError(None, None, f"record {ids.entries.size} of the batch is not an entry")
     scope, ledger_number = ledger.signed
     first_entry = int(ids.entries[0]) if start == LAST_ENTRY else start
     is_expected = (ids.scopes == scope) & (ids.ledgers == ledger_number)

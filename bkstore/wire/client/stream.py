@@ -50,7 +50,7 @@ def parse_address(address: str | tuple[str, int]) -> tuple[str, int]:
             return host_name("host", host), port
     except InvalidArgument:
         pass
-    raise InvalidArgument(f"{address!r} is no address: a host and a port of 1..65535")
+    raise InvalidArgument(f"{address!r} is not an address: a host and a port in 1..65535")
 
 
 class Stream:
@@ -193,7 +193,7 @@ def _start_tls(sock: socket.socket, name: str, deadline: float) -> None:
     except CorruptionError as error:
         raise error.within(name, PREFIX) from None
     if (response.header.operation, response.header.txnId) != (v3.Operation.START_TLS, 0):
-        raise CorruptionError(name, PREFIX, "the answer to START_TLS is one to something else")
+        raise CorruptionError(name, PREFIX, "the answer to START_TLS is of another type")
 
 
 def _receive_exactly(sock: socket.socket, size: int, deadline: float) -> bytes:
@@ -203,6 +203,6 @@ def _receive_exactly(sock: socket.socket, size: int, deadline: float) -> bytes:
         sock.settimeout(max(0.001, deadline - time.monotonic()))
         chunk = sock.recv(size - len(received))
         if not chunk:
-            raise ConnectionResetError("the server ended the connection")
+            raise ConnectionResetError("the server closed the connection")
         received += chunk
     return received

@@ -106,7 +106,7 @@ class V2Dialect:
     def check(self, ledger_id: LedgerId) -> None:
         """Raise `IllegalOperation` for a ledger in a scope, which v2 cannot express."""
         if ledger_id.scope:
-            raise IllegalOperation(f"ledger {ledger_id}: the v2 protocol cannot say a scope")
+            raise IllegalOperation(f"ledger {ledger_id}: the v2 protocol has no scopes")
 
     def decode(self, message: bytes) -> Spoken:
         """Return the decoded message; the records of a batch are not copied. Raises
@@ -134,9 +134,7 @@ class V2Dialect:
         if isinstance(response, v2.AuthResponse):
             token = AuthToken(response.plugin, response.payload)
             return Spoken((v2.Opcode.AUTH,), Status.EOK, token)
-        raise CorruptionError(
-            None, 0, f"an answer that nobody asked for: {type(response).__name__}"
-        )
+        raise CorruptionError(None, 0, f"an answer without a request: {type(response).__name__}")
 
 
 def _add_request(prefix: bytes, record: bytes, ledger_id: LedgerId, entry: int) -> Request[int]:
@@ -150,7 +148,7 @@ def _decode_batch(message: bytes) -> Spoken:
     status = Status.from_v2(status_code)
     offsets, sizes, end = find_frames(np.frombuffer(message, np.uint8), _BATCH_HEAD.size)
     if end != len(message):
-        reason = f"batch whose record {offsets.size} does not end with its frame"
+        reason = f"record {offsets.size} of the batch does not end at the end of the frame"
         raise CorruptionError(None, end, reason)
     # offsets stand in for the entry ids, which `checked_batch` sets
     batch = RecordBatch.of_frames(offsets, message, offsets, sizes)

@@ -64,7 +64,7 @@ class V3Dialect:
     def check(self, ledger_id: LedgerId) -> None:
         """Raise `IllegalOperation` for a ledger in a scope unless v3 is extended."""
         if ledger_id.scope and not self._extended:
-            raise IllegalOperation(f"ledger {ledger_id}: v3 says a scope only if it is extended")
+            raise IllegalOperation(f"ledger {ledger_id}: v3 has scopes only if it is extended")
 
     def _request(
         self,
@@ -267,7 +267,7 @@ class V3Dialect:
             return Spoken(key, Status.EOK, body)
         if status is Status.EOK and body.DESCRIPTOR.fields_by_name.get("status") is not None:
             if not body.HasField("status"):
-                raise CorruptionError(None, None, f"an EOK without a body to {key}")
+                raise CorruptionError(None, None, f"an EOK without a body for {key}")
             status = Status.from_v3(body.status)
         return Spoken(key, status, body)
 

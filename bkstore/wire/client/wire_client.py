@@ -153,7 +153,7 @@ class WireClient(Closing):
         master_key = data("master key", master_key)
         ids = ids_of(batch)
         if ids.entries.size < len(batch):
-            raise InvalidArgument(f"record {ids.entries.size} of the batch is no entry")
+            raise InvalidArgument(f"record {ids.entries.size} of the batch is not an entry")
         pairs = list(zip(ids.scopes.tolist(), ids.ledgers.tolist()))
         ledger_ids = {pair: self._check_ledger(LedgerId.from_signed(*pair)) for pair in set(pairs)}
         record_ids = list(zip(map(ledger_ids.__getitem__, pairs), ids.entries.tolist()))
@@ -288,7 +288,7 @@ class WireClient(Closing):
         """As `EntrySource.availability_many`, with requests in flight together. Raises
         `NoSuchLedger` for an unknown ledger, and `IllegalOperation` without `ledgers`."""
         if ledgers is None:
-            raise IllegalOperation(f"{self!r}: the protocol has no list of ledgers")
+            raise IllegalOperation(f"{self!r}: the protocol cannot list ledgers")
         ledger_ids = [self._check_ledger(ledger_id) for ledger_id in asked_for(ledgers)]
         connection = self._v3_link.connection()
         requests = map(self._v3_link.dialect.availability, ledger_ids)

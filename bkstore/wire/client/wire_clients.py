@@ -38,7 +38,7 @@ class WireClients(Mapping[str, WireClient], Closing):
         for bookie_id, address in self._addresses.items():
             instance(str, tuple)(f"the address of {bookie_id}", address)
         for option in options.keys() - _CLIENT_OPTIONS:
-            raise InvalidArgument(f"{option} is no option of a WireClient")
+            raise InvalidArgument(f"{option} is not an option of WireClient")
         self._options = options
         self._clients: dict[str, WireClient] = {}
 

@@ -81,7 +81,7 @@ class SaslUsers:
         object.__setattr__(self, "passwords", passwords)
         if not any(map(self.allows, passwords)):
             raise InvalidArgument(
-                f"nobody could connect: the name of none of {len(passwords)} users matches the "
+                f"no client could connect: none of the {len(passwords)} users matches the "
                 f"allowed ids {self.allowed_ids!r} (saslJaasClientAllowedIds)"
             )
 
@@ -121,6 +121,6 @@ class SaslUsers:
                 return re.compile(self.allowed_ids, re.ASCII)
             except (re.error, FutureWarning, OverflowError, RecursionError) as error:
                 raise InvalidArgument(
-                    f"allowed_ids {self.allowed_ids!r} is no regular expression that Java and "
-                    f"Python read alike: {error}"
+                    f"allowed_ids {self.allowed_ids!r} is not a regular expression that Java and "
+                    f"Python interpret alike: {error}"
                 ) from None

@@ -91,7 +91,7 @@ class DigestServer:
         """
         step, self._step = self._step, 0
         if len(message) > LONGEST_RESPONSE:
-            raise CorruptionError(None, LONGEST_RESPONSE, "too long a message of DIGEST-MD5")
+            raise CorruptionError(None, LONGEST_RESPONSE, "the DIGEST-MD5 message is too long")
         if step == 1:
             self._step = 2
             return self._make_challenge()
@@ -127,7 +127,7 @@ class DigestServer:
         if password is None or not is_right:
             raise UnauthorizedAccess(f"DIGEST-MD5: wrong user or password of {username[:80]!r}")
         if fields.get(b"authzid", fields[b"username"]) != fields[b"username"]:
-            raise UnauthorizedAccess(f"DIGEST-MD5: {username[:80]!r} would act for another user")
+            raise UnauthorizedAccess(f"DIGEST-MD5: {username[:80]!r} may not act as another user")
         if not self._users.allows(username):
             raise UnauthorizedAccess(
                 f"DIGEST-MD5: {username[:80]!r} is not among the allowed ids "
@@ -146,13 +146,13 @@ class DigestServer:
         if fields.get(b"nc", _NONCE_COUNT) != _NONCE_COUNT:
             raise UnauthorizedAccess("DIGEST-MD5: the nonce was used before")
         if fields.get(b"qop", b"auth") != b"auth":
-            raise UnauthorizedAccess("DIGEST-MD5: only qop=auth is served")
+            raise UnauthorizedAccess("DIGEST-MD5: only qop=auth is supported")
         uri = _decoded_field(fields, b"digest-uri", charset)
         if uri.lower() != self._digest_uri.lower():
             raise UnauthorizedAccess("DIGEST-MD5: the response is for another service")
         maxbuf = fields.get(b"maxbuf", b"65536")
         if not maxbuf.isdigit() or int(maxbuf) >= 2**31:
-            raise CorruptionError(None, None, "maxbuf of DIGEST-MD5 is no number")
+            raise CorruptionError(None, None, "maxbuf of DIGEST-MD5 is not a number")
 
 
 class DigestClient:
@@ -180,7 +180,7 @@ class DigestClient:
         """
         step, self._step = self._step, 0
         if len(message) > LONGEST_CHALLENGE:
-            raise CorruptionError(None, LONGEST_CHALLENGE, "too long a challenge of DIGEST-MD5")
+            raise CorruptionError(None, LONGEST_CHALLENGE, "the DIGEST-MD5 challenge is too long")
         if step == 1:
             self._step = 2
             return self._make_response(parse_directives(message, _CHALLENGE_FIELDS))
@@ -197,16 +197,18 @@ class DigestClient:
         """Return the response to a challenge, and keep the ``rspauth`` expected in return."""
         charset = _charset(fields)
         if _required(fields, b"algorithm") != b"md5-sess":
-            raise UnauthorizedAccess("DIGEST-MD5: the bookie asks for another algorithm")
+            raise UnauthorizedAccess("DIGEST-MD5: the bookie requires an unsupported algorithm")
         if b"auth" not in fields.get(b"qop", b"auth").replace(b",", b" ").split():
-            raise UnauthorizedAccess("DIGEST-MD5: the bookie asks for encryption by SASL")
+            raise UnauthorizedAccess("DIGEST-MD5: the bookie requires SASL encryption")
         nonce, cnonce = _required(fields, b"nonce"), self._cnonce or new_nonce()
         realm = fields.get(b"realm", b"")
         try:
             username = self._user.username.encode(charset)
         except UnicodeError:
             who = repr(self._user.username)
-            raise UnauthorizedAccess(f"DIGEST-MD5: the bookie takes no name as {who}") from None
+            raise UnauthorizedAccess(
+                f"DIGEST-MD5: cannot encode the name {who} for the bookie"
+            ) from None
         proofs = _Proofs(
             self._user.username,
             self._user.password,

@@ -40,11 +40,11 @@ def parse_directives(message: bytes, known: Iterable[bytes]) -> dict[bytes, byte
     while offset < len(message):
         match = _DIRECTIVE.match(message, offset)
         if match is None:
-            raise CorruptionError(None, offset, "no directive of DIGEST-MD5")
+            raise CorruptionError(None, offset, "not a directive of DIGEST-MD5")
         name, text, token = match.groups()
         if name is not None and (name := name.lower()) in names:
             if name in values:
-                reason = f"the directive {name.decode()} is there twice"
+                reason = f"the directive {name.decode()} appears twice"
                 raise CorruptionError(None, offset, reason)
             values[name] = token if text is None else _ESCAPE.sub(rb"\1", text)
         offset = match.end()

@@ -85,7 +85,7 @@ def parse_jaas(text: str) -> dict[str, list[LoginModule]]:
         section = reader.word("the name of a section")
         modules = list(_parse_modules(reader))
         if section in sections:
-            raise reader.refuse(f"section {section!r} is there twice")
+            raise reader.refuse(f"section {section!r} appears twice")
         sections[section] = modules
     return sections
 
@@ -96,7 +96,7 @@ def _parse_modules(reader: _TokenReader) -> Iterator[LoginModule]:
     while not reader.takes("}"):
         name = reader.word("the class of a login module")
         if reader.word("a control flag").lower() not in _FLAGS:
-            raise reader.refuse(f"no control flag ({', '.join(_FLAGS)})")
+            raise reader.refuse(f"not a control flag ({', '.join(_FLAGS)})")
         options: dict[str, str] = {}
         while not reader.takes(";"):
             option = reader.word("the name of an option")
@@ -104,7 +104,7 @@ def _parse_modules(reader: _TokenReader) -> Iterator[LoginModule]:
             options[option] = reader.word("the value of an option")
             if "${" in options[option]:
                 raise reader.refuse(
-                    f"option {option} names a system property of a JVM, which nobody has here"
+                    f"option {option} refers to a JVM's system property, unknown to bkstore"
                 )
         yield LoginModule(name, options)
     reader.sign(";")
@@ -151,7 +151,7 @@ class _TokenReader:
 
     def refuse(self, reason: str) -> InvalidArgument:
         """Return an error at the line of the last token taken."""
-        return InvalidArgument(f"line {self._line}: no JAAS configuration: {reason}")
+        return InvalidArgument(f"line {self._line}: not a JAAS configuration: {reason}")
 
 
 def _tokenize(text: str) -> Iterator[_Token]:
@@ -186,18 +186,18 @@ def digest_options(file: StrPath, section: str) -> dict[str, str]:
     modules = sections.get(as_text("section", section))
     if not modules:
         section_names = ", ".join(sorted(sections)) or "none"
-        raise InvalidArgument(f"{file}: has no section {section!r} (there are: {section_names})")
+        raise InvalidArgument(f"{file}: has no section {section!r} (existing: {section_names})")
     for module in modules:
         name = module.name.rpartition(".")[2]
         if name == "Krb5LoginModule":
             raise InvalidArgument(
-                f"{file}: section {section} asks for Kerberos ({module.name}), which is not "
-                "served: only DIGEST-MD5 is (DigestLoginModule)"
+                f"{file}: section {section} uses Kerberos ({module.name}), which is not "
+                "supported, only DIGEST-MD5 is (DigestLoginModule)"
             )
         if name != "DigestLoginModule":
             raise InvalidArgument(
                 f"{file}: section {section} has the login module {module.name}, which is not "
-                "served: only DigestLoginModule is"
+                "supported, only DigestLoginModule is"
             )
     merged: dict[str, str] = {}
     for module in modules:

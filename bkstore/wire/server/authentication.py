@@ -54,7 +54,7 @@ class Authentication:
         if not isinstance(request, v2.AuthRequest):
             return of_v2.operation_of(request).as_refusal(Status.EUA)
         if request.plugin != SASL:
-            raise CorruptionError(None, None, "authentication by another plugin than sasl")
+            raise CorruptionError(None, None, "authentication by a plugin other than sasl")
         token = self._next_token(request.payload)
         if token is None:
             return None
@@ -129,12 +129,14 @@ class Strangers:
             largest = max(
                 self._connected_at, key=lambda other: other.held + change * (other is stranger)
             )
-            _log.warning("%d bytes held before authentication: closed a client", self._held_bytes)
+            _log.warning(
+                "%d bytes held before authentication: disconnected a client", self._held_bytes
+            )
             self._loop.call_soon(largest.abort)  # later, because its code may be running now
 
     def sweep(self, now: float) -> None:
         """Close the connections that are over the time limit."""
         for stranger, connected_at in list(self._connected_at.items()):
             if now - connected_at > self._timeout:
-                _log.info("a client did not authenticate in %g s: closed", self._timeout)
+                _log.info("a client did not authenticate in %g s: disconnected", self._timeout)
                 stranger.abort()

@@ -363,10 +363,10 @@ class Connection(asyncio.Protocol):
         """
         is_unauthenticated = self._authentication is not None and not self._authentication.begun
         if self._kept_auth_steps or not is_unauthenticated or self._decoder.version == 2:
-            raise CorruptionError(None, None, "request behind START_TLS")
+            raise CorruptionError(None, None, "request after START_TLS")
         operation = self._operation_of(request)
         if not isinstance(operation, Ready) or (operation.name, operation.status) != _AUTH_STEP:
-            raise CorruptionError(None, None, "request behind START_TLS")
+            raise CorruptionError(None, None, "request after START_TLS")
         operation.started, operation.size = self._last_progress, frame_bytes
         self._kept_auth_steps.append(operation)
 
@@ -374,7 +374,7 @@ class Connection(asyncio.Protocol):
         """Answer START_TLS, the last answer in the clear, and begin the handshake."""
         self._send([operation.answer(Status.EOK)])
         if self._splitter.pending or self._ending:
-            _log.debug("a request in the clear behind START_TLS: connection closed")
+            _log.debug("an unencrypted request after START_TLS: connection closed")
             self.end()
             self._advance()
             return
@@ -432,7 +432,7 @@ class Connection(asyncio.Protocol):
         idle_seconds = now - self._last_progress
         if unsent_bytes or (self._splitter.pending and self._is_reading):
             if idle_seconds > self._options.stall_timeout:
-                _log.info("a client has stalled for %.1f s: closed", idle_seconds)
+                _log.info("a client has stalled for %.1f s: disconnected", idle_seconds)
                 self.abort()
         elif self._finished and idle_seconds > _LINGER_SECONDS:
             self.abort()

@@ -88,8 +88,7 @@ class Core:
         self.max_connections = connections_possible(options.max_connections)
         if self.max_connections < options.max_connections:
             _log.warning(
-                "at most %d clients are taken, not %d: the process may not open more files "
-                "(ulimit -n)",
+                "at most %d clients can connect, not %d: raise the limit of open files (ulimit -n)",
                 self.max_connections,
                 options.max_connections,
             )
@@ -189,7 +188,7 @@ class Core:
         self.strangers.sweep(now)
         if self.over and self._was_over_memory:
             largest = max(self.connections, key=lambda connection: connection.held)
-            _log.warning("%d bytes held: the connection with most is closed", self.held)
+            _log.warning("%d bytes held: the connection with the most was closed", self.held)
             largest.abort()
         self._was_over_memory = self.over
         self._sweep_timer = self.loop.call_later(_SWEEP_SECONDS, self._sweep)

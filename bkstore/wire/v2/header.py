@@ -60,10 +60,10 @@ class PacketHeader(NamedTuple):
         version, opcode, flags = self
         if version == 0:
             if flags or not 0 <= opcode < 2**24:
-                raise InvalidArgument(f"version 0 cannot say opcode {opcode}, flags {flags:#x}")
+                raise InvalidArgument(f"version 0 cannot encode opcode {opcode}, flags {flags:#x}")
             return _WORD.pack(opcode)
         if not (0 < version < 2**8 and 0 <= opcode < 2**8 and 0 <= flags < 2**16):
-            raise InvalidArgument(f"no packet header: version, opcode, flags {tuple(self)}")
+            raise InvalidArgument(f"not a packet header: version, opcode, flags {tuple(self)}")
         return _WORD.pack(version << 24 | opcode << 16 | flags)
 
 
@@ -80,7 +80,7 @@ def unpack(
 ) -> tuple[int, ...]:
     """Return the fields at an offset. Raises `CorruptionError` if the message is too short."""
     if len(data) < offset + layout.size:
-        reason = f"{what} of {layout.size} bytes, {max(0, len(data) - offset)} are there"
+        reason = f"{what} of {layout.size} bytes, but {max(0, len(data) - offset)} are left"
         raise CorruptionError(None, offset, reason)
     return layout.unpack_from(data, offset)
 
@@ -97,7 +97,7 @@ def ledger_number(ledger: int | LedgerId) -> int:
     """Return the signed ledger number for v2. Raises `IllegalOperation` for a ledger in a scope."""
     if isinstance(ledger, LedgerId):
         if ledger.scope:
-            raise IllegalOperation(f"ledger {ledger}: the v2 protocol cannot say a scope")
+            raise IllegalOperation(f"ledger {ledger}: the v2 protocol has no scopes")
         return ledger.ledger
     return ledger
 
@@ -116,7 +116,7 @@ def decode_auth(data: bytes | memoryview, offset: int) -> tuple[bytes, bytes]:
     try:
         message.ParseFromString(bytes(data[offset:]))
     except DecodeError as error:
-        raise CorruptionError(None, offset, f"no authentication message: {error}") from None
+        raise CorruptionError(None, offset, f"not an authentication message: {error}") from None
     if not message.IsInitialized():
         raise CorruptionError(None, offset, "authentication message without name or payload")
     return message.authPluginName, message.payload

@@ -70,7 +70,7 @@ class AddRequest(NamedTuple):
         if len(self.record) < _IDS.size:
             raise InvalidArgument(f"record of {len(self.record)} bytes has no ids")
         if self.scoped:
-            raise IllegalOperation("record of another scope, which the v2 protocol cannot say")
+            raise IllegalOperation("record of another scope, but the v2 protocol has no scopes")
         header = PacketHeader(self.version, Opcode.ADD_ENTRY, self.flags).to_bytes()
         return header + _check_key_length(self.master_key), self.record
 
@@ -166,7 +166,7 @@ def _has_key(header: PacketHeader) -> bool:
 def _encode_key(header: PacketHeader, key: bytes | None) -> bytes:
     """Return the key's bytes. Raises `InvalidArgument` unless there is one just if needed."""
     if (key is not None) != _has_key(header):
-        raise InvalidArgument("a read has a master key if it fences in version 2, and only then")
+        raise InvalidArgument("a read has a master key if and only if it fences in version 2")
     return b"" if key is None else _check_key_length(key)
 
 

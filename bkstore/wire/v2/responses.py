@@ -134,7 +134,7 @@ def _decode_records(data: bytes | memoryview, offset: int) -> tuple[bytes, ...]:
         (size,) = unpack(_SIZE, data, offset, "size of a record")
         begin = offset + _SIZE.size
         if not 0 <= size <= len(data) - begin:
-            reason = f"record of {size} bytes where {len(data) - begin} are left"
+            reason = f"record of {size} bytes, but {len(data) - begin} are left"
             raise CorruptionError(None, offset, reason)
         offset = begin + size
         records.append(bytes(data[begin:offset]))

@@ -95,7 +95,7 @@ def test_what_is_not_honored_is_said_once(tmp_path: Path) -> None:
     ("line", "said"),
     [
         ("bookieAuthProviderFactoryClass : X", "bookieAuthProviderFactoryClass"),
-        ("tlsProviderFactoryClass X", "tlsProviderFactoryClass: X is not served"),
+        ("tlsProviderFactoryClass X", "tlsProviderFactoryClass: X is not supported"),
         ("diskUsageThreshold=x", "diskUsageThreshold: 'x' is no number"),
         ("logSizeLimit=-1", "logSizeLimit: entry_log_size must be"),
     ],

@@ -153,12 +153,12 @@ def test_an_empty_key_of_db_storage(tmp_path: Path) -> None:
     ("line", "why"),
     [
         ("bookiePort=x", "bookiePort: 'x' is no whole number"),
-        ("bookiePort=0", "bookiePort: 0 takes any port"),
-        ("bookiePort=65536", "bookiePort: 65536 is no port"),
+        ("bookiePort=0", "bookiePort: 0 (any free port) needs"),
+        ("bookiePort=65536", "bookiePort: 65536 is not a port"),
         ("bookieId=a b", "bookieId: "),
         ("flushInterval=0", "flushInterval: must be above 0"),
         ("zkTimeout=-1", "zkTimeout: must be above 0"),
-        ("bookieId=${none}", "bookieId: .* has a variable that nothing defines"),
+        ("bookieId=${none}", "bookieId: .* has an undefined variable"),
         ("advertisedAddress=${sys:x}", "advertisedAddress: .*write what it is"),
         pytest.param(
             "listeningInterface=nosuch0", "listeningInterface: .*no IPv4 address.*lo", marks=LINUX
@@ -201,9 +201,12 @@ FILES = f"{TLS}\ntlsKeyStore=/key\ntlsCertificatePath=/cert"
     [
         ("authorizedRoles=a,b", "authorizedRoles: "),
         ("zkEnableSecurity=true", "zkEnableSecurity: "),
-        ("permittedStartupUsers=nobody-of-this-name", "permittedStartupUsers: .* not among them"),
+        ("permittedStartupUsers=nobody-of-this-name", "permittedStartupUsers: .* not one of them"),
         ("httpServerEnabled=true\nhttpServerTlsEnable=true", "httpServerTlsEnable: "),
-        ("tlsProviderFactoryClass org.example.Own", "tlsProviderFactoryClass: .*Own is not served"),
+        (
+            "tlsProviderFactoryClass org.example.Own",
+            "tlsProviderFactoryClass: .*Own is not supported",
+        ),
         (TLS.replace("PEM", "JKS"), "tlsKeyStoreType: "),
         (TLS, "tlsCertificatePath: it names no file"),
         (f"{FILES}\ntlsEnabledProtocols=TLSv1.3", "tlsEnabledProtocols: "),

@@ -193,7 +193,7 @@ def test_an_unknown_ledger_is_not_found(admin: AdminServer) -> None:
     for path in (READ, AVAILABILITY):
         reply = ask(admin, path, ledger_id=8)
 
-        assert (404, "ledger 8 is not known here") == (reply.status, reply.line)
+        assert (404, "ledger 8 is not on this bookie") == (reply.status, reply.line)
 
 
 # -- availability

@@ -87,7 +87,7 @@ def test_an_admin_beside_the_server(tmp_path: Path) -> None:
     assert "bookkeeper_server_BATCH_READ_ENTRY_REQUEST_count 1.0" in text
     assert ("Deleted ledger: 7", 0) == (said, process.returncode)
     assert [
-        "bkstore: read-only: an operator wants it so",
+        "bkstore: read-only: an operator requested it",
         "bkstore: writable again",
         "bkstore: stopping",
     ] == [line.partition(" (")[0] for line in err.splitlines()]

@@ -27,7 +27,7 @@ pytest.importorskip("aiohttp")
 def test_it_listens_on_loopback(bookie: Bookie) -> None:
     """By default it is on 127.0.0.1, at a port of its own, only inside its block."""
     admin = AdminServer(bookie)
-    with pytest.raises(IllegalOperation, match="does not listen"):
+    with pytest.raises(IllegalOperation, match="is not listening"):
         _ = admin.url
     with admin:
         host, port = address(admin)
@@ -233,7 +233,10 @@ def test_liveness_waits_for_nobody(bookie: Bookie) -> None:
                 client.join()
 
     assert ([200, 200], True, []) == (alive, state["running"], early)
-    assert (503, "too many requests wait for the metadata store") == (refused.status, refused.line)
+    assert (503, "too many requests are waiting for the metadata store") == (
+        refused.status,
+        refused.line,
+    )
     assert [503] * limits.waiting == statuses
 
 

@@ -98,9 +98,9 @@ def test_no_frames(name: str, protocol: str) -> None:
     [
         ("v2", b"", "packet header of 4 bytes"),
         ("v2", b"\x02\x02\x00\x00", "fields of an answer"),
-        ("v2", bytes.fromhex("02020000 000003e7") + bytes(16), "999 is no status code of v2"),
+        ("v2", bytes.fromhex("02020000 000003e7") + bytes(16), "999 is not a status code of v2"),
         ("v2", bytes.fromhex("02090000") + bytes(40), "opcode 9 has no layout"),
-        ("v2", bytes.fromhex("02030000 0a0161 1200"), "an answer to nothing under way"),
+        ("v2", bytes.fromhex("02030000 0a0161 1200"), "an answer without a request"),
         ("v3", b"", "lacks header"),
         ("v3", b"\xff" * 9, "no v3 response"),
     ],
@@ -134,26 +134,30 @@ def _read_answer(ledger: int, entry: int, found: bytes) -> bytes:
 
 
 ANSWERS: dict[str, tuple[str, Callable[[Any], bytes], str]] = {
-    "other entry": ("v2", lambda _: _read_answer(LEDGER, 4, record(4)), "nothing under way"),
-    "other ledger": ("v2", lambda _: _read_answer(8, 3, record(3)), "nothing under way"),
+    "other entry": (
+        "v2",
+        lambda _: _read_answer(LEDGER, 4, record(4)),
+        "an answer without a request",
+    ),
+    "other ledger": ("v2", lambda _: _read_answer(8, 3, record(3)), "an answer without a request"),
     "to an add": (
         "v2",
         lambda _: b"".join(v2.AddResponse(Status.EOK, LEDGER, 3).parts()),
-        "nothing under way",
+        "an answer without a request",
     ),
     "record of another": (
         "v2",
         lambda _: _read_answer(LEDGER, 3, record(4)),
-        "read of entry 3 of ledger 7: offset 0: the record that came is entry 4 of ledger 7",
+        "read of entry 3 of ledger 7: offset 0: the received record is entry 4 of ledger 7",
     ),
     "record of another ledger": (
         "v2",
         lambda _: _read_answer(LEDGER, 3, record(3, ledger=9)),
-        "the record that came is entry 3 of ledger 9",
+        "the received record is entry 3 of ledger 9",
     ),
     "no record": ("v2", lambda _: _read_answer(LEDGER, 3, b""), "entry of 0 bytes"),
-    "v3 transaction": ("v3", _other_transaction, "nothing under way"),
-    "v3 operation": ("v3", _other_operation, "nothing under way"),
+    "v3 transaction": ("v3", _other_transaction, "an answer without a request"),
+    "v3 operation": ("v3", _other_operation, "an answer without a request"),
     "v3 no body": ("v3", lambda r: v3.encode(v3.new_response(r, Status.EOK)), "without a body"),
     "v3 other ledger": (
         "v3",
@@ -168,7 +172,7 @@ ANSWERS: dict[str, tuple[str, Callable[[Any], bytes], str]] = {
     "v3 record of another": (
         "v3",
         lambda r: _v3(r, ledgerId=LEDGER, entryId=3, body=record(4)),
-        "the record that came is entry 4",
+        "the received record is entry 4",
     ),
     "v3 no record": ("v3", lambda r: _v3(r, ledgerId=LEDGER, entryId=3), "entry of 0 bytes"),
 }
@@ -203,7 +207,7 @@ def _v3_batch(*records: bytes) -> Callable[[Any], bytes]:
 
 BATCHES: dict[str, tuple[str, Callable[[Any], bytes], str]] = {
     "empty": ("v2", _batch_answer(), "0 records"),
-    "too many": ("v2", _batch_answer(*records_from(3, 3)), "3 records where 2 were asked for"),
+    "too many": ("v2", _batch_answer(*records_from(3, 3)), "3 records, 2 were requested"),
     "a gap": ("v2", _batch_answer(record(3), record(5)), "record 1 of the batch is entry 5"),
     "another start": (
         "v2",
@@ -211,13 +215,13 @@ BATCHES: dict[str, tuple[str, Callable[[Any], bytes], str]] = {
         "record 0 of the batch is entry 4",
     ),
     "another ledger": ("v2", _batch_answer(record(3, ledger=9)), "is entry 3 of ledger 9"),
-    "no entry": ("v2", _batch_answer(record(3), b"short"), "record 1 of the batch is no entry"),
+    "no entry": ("v2", _batch_answer(record(3), b"short"), "record 1 of the batch is not an entry"),
     "size beyond": ("v2", _batch_answer(record(3), tail=b"\0\0\0\x09ab"), "record 1 does not end"),
     "size negative": ("v2", _batch_answer(record(3), tail=b"\xff" * 4), "record 1 does not end"),
     "half a size": ("v2", _batch_answer(record(3), tail=b"\0\0"), "record 1 does not end"),
     "v3 empty": ("v3", _v3_batch(), "0 records"),
     "v3 a gap": ("v3", _v3_batch(record(3), record(5)), "record 1 of the batch is entry 5"),
-    "v3 too many": ("v3", _v3_batch(*records_from(3, 3)), "3 records where 2 were asked for"),
+    "v3 too many": ("v3", _v3_batch(*records_from(3, 3)), "3 records, 2 were requested"),
 }
 
 
@@ -269,8 +273,8 @@ def test_broken_off(protocol: str) -> None:
 
     assert isinstance(inside, BookieUnavailable)
     assert isinstance(at_once, BookieUnavailable)
-    assert "bytes into an answer); what was under way may have been done" in str(inside)
-    assert "(the bookie ended it); what was under way may have been done" in str(at_once)
+    assert "bytes into an answer); pending requests may have been executed" in str(inside)
+    assert "(the bookie closed it); pending requests may have been executed" in str(at_once)
 
 
 def test_nobody_listens() -> None:

@@ -97,7 +97,7 @@ def test_a_connection_lost_while_adds_are_under_way(protocol: str) -> None:
 
     batch = RecordBatch.of([record(entry) for entry in range(20)], range(20))
     with served(three_answers) as server, WireClient(server.address, protocol) as client:
-        with pytest.raises(BookieUnavailable, match="may have been done") as caught:
+        with pytest.raises(BookieUnavailable, match="may have been executed") as caught:
             client.add_batch(batch, KEY)
 
         assert caught.value.stored is not None

@@ -90,9 +90,9 @@ def test_long_time_outs(protocol: str, timeout: float) -> None:
 
 @pytest.mark.parametrize("host", ["a..b", "a\0b", "x" * 64, ""])
 def test_hosts_that_cannot_be(host: str) -> None:
-    """What cannot be looked up is no address; as a bookie's id it is no bookie."""
+    """What cannot be looked up is not an address; as a bookie's id it is no bookie."""
     for address in (f"{host}:3181", (host, 3181)):
-        with pytest.raises(InvalidArgument, match="is no address"):
+        with pytest.raises(InvalidArgument, match="is not an address"):
             WireClient(address)
     with WireClients() as bookies:
         assert f"{host}:3181" not in bookies

@@ -368,7 +368,7 @@ def test_an_answer_to_what_nobody_remembers(monkeypatch: pytest.MonkeyPatch) -> 
         for entry in range(2):
             with pytest.raises(BookieUnavailable):
                 client.read_entry(LEDGER, entry)
-        with pytest.raises(CorruptionError, match="an answer to nothing under way"):
+        with pytest.raises(CorruptionError, match="an answer without a request"):
             client.read_entry(LEDGER, 2)
 
 

@@ -345,10 +345,10 @@ def test_every_answer_is_read(file: str) -> None:
 
     assert read > {"wire_auth.json": 10}.get(file, 150)
     assert unasked <= {
-        "an answer that nobody asked for: AuthResponse",
-        "v3 has no RANGE_READ_ENTRY here",
-        "v3 has no RANGE_ADD_ENTRY here",
-        "v3 has no BATCH_READ_ENTRY here",
+        "an answer without a request: AuthResponse",
+        "this v3 schema has no RANGE_READ_ENTRY",
+        "this v3 schema has no RANGE_ADD_ENTRY",
+        "this v3 schema has no BATCH_READ_ENTRY",
     }
 
 

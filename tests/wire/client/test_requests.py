@@ -50,14 +50,14 @@ def test_what_cannot_be_sent() -> None:
                     client.add_entry(record(0, 5 << 20), KEY)
                 with pytest.raises(InvalidArgument, match="needs the master key"):
                     client.read_entry(LEDGER, 0, fence=True)
-                with pytest.raises(InvalidArgument, match="record 1 of the batch is no entry"):
+                with pytest.raises(InvalidArgument, match="record 1 of the batch is not an entry"):
                     client.add_batch(RecordBatch.of([record(0), b"x"], [0, 1]), KEY)
                 with pytest.raises(InvalidArgument, match="max_count"):
                     client.read_entries(LEDGER, 0, -1)
                 with pytest.raises(InvalidArgument, match="previous"):
                     client.wait_for_lac(LEDGER, -2)
         for address in ("here", "here:", ":1", "h:70000", ("h", "1"), 5, "h:-1"):
-            with pytest.raises(InvalidArgument, match="is no address"):
+            with pytest.raises(InvalidArgument, match="is not an address"):
                 WireClient(address)
         for options in ({"timeout": 0}, {"window": 0}, {"tls": 5}, {"bookie_id": 7}):
             with pytest.raises(InvalidArgument):

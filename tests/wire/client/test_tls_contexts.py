@@ -61,7 +61,7 @@ def test_files(tmp_path: Path) -> None:
         client_tls(CLIENT[1])
     with pytest.raises(InvalidArgument, match=r"client.pem and .*server.key: no certificate with"):
         client_tls(AUTHORITY, CLIENT[0], SERVER[1])
-    with pytest.raises(InvalidArgument, match="key needs certificate"):
+    with pytest.raises(InvalidArgument, match="a key needs a certificate"):
         client_tls(AUTHORITY, key=CLIENT[1])
 
     assert client_tls(AUTHORITY).minimum_version == ssl.TLSVersion.TLSv1_2

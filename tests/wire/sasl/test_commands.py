@@ -102,26 +102,30 @@ def test_options_without_a_conf(tmp_path: Path, jaas: Path) -> None:
         "other": (
             "bookieAuthProviderFactoryClass=com.example.Provider\n",
             ["--jaas", "JAAS"],
-            "bookieAuthProviderFactoryClass: com.example.Provider is not served, SASL is",
+            "bookieAuthProviderFactoryClass: com.example.Provider is not supported, only SASL is",
         ),
         "section": ("", ["--jaas-section", "A"], "--jaas-section and --sasl-allowed-ids need"),
         "ids": ("", ["--sasl-allowed-ids", "A"], "--jaas-section and --sasl-allowed-ids need"),
         "missing": (
             SASL + "saslJaasBookieSectionName=Server\n",
             ["--jaas", "JAAS"],
-            "has no section 'Server' (there are: Bookie,",
+            "has no section 'Server' (existing: Bookie,",
         ),
         "kerberos": (
             SASL,
             ["--jaas", "JAAS", "--jaas-section", "Kerberos"],
-            "section Kerberos asks for Kerberos",
+            "section Kerberos uses Kerberos",
         ),
         "nobody": (
             SASL + "saslJaasClientAllowedIds=x.*\n",
             ["--jaas", "JAAS"],
-            "nobody could connect",
+            "no client could connect",
         ),
-        "pattern": (SASL, ["--jaas", "JAAS", "--sasl-allowed-ids", "("], "no regular expression"),
+        "pattern": (
+            SASL,
+            ["--jaas", "JAAS", "--sasl-allowed-ids", "("],
+            "not a regular expression",
+        ),
         "gone": (SASL, ["--jaas", "JAAS.gone"], "cannot be read: No such file"),
     }.values(),
 )

@@ -81,13 +81,17 @@ def silent(peer: Peer) -> None:
     ("script", "kind", "reason"),
     {
         "gone": (lambda peer: peer.request(), BookieUnavailable, "authenticating as 'bookkeeper'"),
-        "junk": (lambda peer: step(peer, b"junk"), CorruptionError, "no directive of DIGEST-MD5"),
-        "long": (lambda peer: step(peer, b"a" * 3000), CorruptionError, "too long a challenge"),
-        "plugin": (lambda peer: step(peer, b"", b"krb"), CorruptionError, "another plugin"),
+        "junk": (
+            lambda peer: step(peer, b"junk"),
+            CorruptionError,
+            "not a directive of DIGEST-MD5",
+        ),
+        "long": (lambda peer: step(peer, b"a" * 3000), CorruptionError, "challenge is too long"),
+        "plugin": (lambda peer: step(peer, b"", b"krb"), CorruptionError, "a plugin other than"),
         "mechanism": (
             lambda peer: step(peer, CHALLENGE.replace(b"md5-sess", b"sha")),
             UnauthorizedAccess,
-            "another algorithm",
+            "an unsupported algorithm",
         ),
         "no proof": (
             lambda peer: [step(peer, CHALLENGE) for _ in "12"],
@@ -123,7 +127,7 @@ def test_a_server_that_says_nothing(protocol: Protocol) -> None:
     error = failure(silent, protocol, timeout=0.2)
 
     assert "no answer to authentication in 0.2 s" in str(error)
-    assert "a bookie gives no answer to a wrong name or password" in str(error)
+    assert "a bookie does not answer a wrong name or password" in str(error)
 
 
 def test_a_server_that_refuses() -> None:
@@ -174,4 +178,4 @@ def test_a_second_answer_to_start_tls(protocol: Protocol) -> None:
     error = failure(serve, protocol)
 
     assert type(error) is CorruptionError
-    assert "an answer to nothing under way" in str(error)
+    assert "an answer without a request" in str(error)

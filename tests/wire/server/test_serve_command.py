@@ -161,7 +161,7 @@ def test_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         "bkstore: --tls-key and --tls-client-ca need --tls-certificate\n",
         "bkstore: TMP/none.pem: No such file or directory\n",
     ] == told[:-1]
-    assert told[-1].startswith("bkstore: CA: no certificate with its key: ")
+    assert told[-1].startswith("bkstore: CA: not a certificate and its key: ")
     assert ["thesis.txt"] == [path.name for path in full.iterdir()]
     assert not (tmp_path / "none").exists()
 

@@ -42,7 +42,7 @@ class LedgerStates:
         """Return a ledger's state; `NoSuchLedger` if it is unknown."""
         state = self._states.get(name) or self.find(name)
         if state is None:
-            raise NoSuchLedger(f"ledger {name} is not known here")
+            raise NoSuchLedger(f"ledger {name} is not on this bookie")
         return state
 
     def set(self, name: LedgerId, state: LedgerState) -> None:

@@ -59,7 +59,7 @@ class AutorecoveryEndpoints:
             if (not required or required in missing) and (not excluded or excluded not in missing):
                 missing_of_ledger[str(ledger.ledger)] = missing
         if not missing_of_ledger:
-            raise Refused(404, "no such ledger is marked as underreplicated")
+            raise Refused(404, "no matching ledger is marked as underreplicated")
         if "printmissingreplica" in request.parameters:
             return json_answer(missing_of_ledger)
         return json_answer([int(ledger) for ledger in missing_of_ledger])
@@ -111,7 +111,7 @@ class AutorecoveryEndpoints:
         """Refuse, because only replication workers copy a bookie's entries to others."""
         raise Refused(
             404,
-            "bkstore does not copy entries from bookie to bookie: use a replication worker of "
+            "bkstore does not copy entries between bookies: use a replication worker of "
             "BookKeeper, and autorecovery/decommission",
         )
 
@@ -132,7 +132,7 @@ def _required_member(request: Request, name: str) -> Any:
     """Return a member of the body. Raises `Refused` with 404, as in BookKeeper, if missing."""
     body = parameters.body_object(request) or {}
     if name not in body:
-        raise Refused(404, f"the body has no {name}")
+        raise Refused(404, f"the body lacks {name}")
     return body[name]
 
 

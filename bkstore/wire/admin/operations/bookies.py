@@ -52,7 +52,7 @@ class BookieEndpoints:
             space_of_bookie = zip(bookies, results)
             spaces = {bookie: space for bookie, space in space_of_bookie if space is not None}
         if not spaces:
-            raise Refused(404, "no bookie is registered that tells its disk space")
+            raise Refused(404, "no registered bookie reports its disk space")
         rows = {
             bookie: f": {_space_text(free, total)}," for bookie, (free, total) in spaces.items()
         }
@@ -85,7 +85,7 @@ def _address(store: KnowsAddresses, bookie: str) -> tuple[str, int] | None:
     try:
         info = store.service_info(bookie)
     except CorruptionError as error:
-        LOG.warning("bookie %s is passed over: %s", bookie, error)
+        LOG.warning("bookie %s is skipped: %s", bookie, error)
         return None
     return None if info is None else info.address
 
@@ -108,7 +108,7 @@ def _disk_space(
         try:
             space = client.disk_space()
         except BkstoreError as error:
-            LOG.warning("bookie %s does not tell its disk space: %s", bookie, error)
+            LOG.warning("bookie %s does not report its disk space: %s", bookie, error)
             return None
     return space.free or 0, space.total or 0
 

@@ -43,5 +43,5 @@ class ClusterStore(MetadataStore, KnowsAddresses, Protocol):
 def cluster_of(store: MetadataStore | None) -> ClusterStore:
     """Return the store as a cluster's. Raises `Refused` with 503 if it is not one."""
     if not isinstance(store, ClusterStore):
-        raise Refused(503, "the bookie is in no cluster whose metadata are in ZooKeeper")
+        raise Refused(503, "the bookie is not in a cluster with metadata in ZooKeeper")
     return store

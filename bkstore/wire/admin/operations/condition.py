@@ -85,7 +85,7 @@ class ConditionEndpoints:
             raise Refused(400, 'the body is {"readOnly": true} or {"readOnly": false}')
         set_mode = self._controls.set_read_only
         if set_mode is None:
-            raise Refused(503, "no bookie server is known here that could be made read-only")
+            raise Refused(503, "there is no bookie server that could be made read-only")
         set_mode(wanted)
         return self.read_only(request)
 
@@ -94,11 +94,11 @@ class ConditionEndpoints:
         read-only bookie is not tested."""
         test = self._controls.check_sanity
         if test is None:
-            raise Refused(503, "no sanity test can be made: the bookie is in no cluster")
+            raise Refused(503, "no sanity test is possible: the bookie is in no cluster")
         if self._is_read_only():
             return json_answer({"passed": False, "readOnly": True})
         if not self._sanity_lock.acquire(timeout=_SANITY_WAIT_SECONDS):
-            raise Refused(500, "another sanity test has not ended in time")
+            raise Refused(500, "another sanity test did not finish in time")
         reason = None
         try:
             test()

@@ -46,7 +46,7 @@ class Decommissions:
         except BkstoreError as error:
             LOG.warning("bookie %s is not decommissioned: %s", bookie, error)
         except Exception:
-            LOG.exception("the decommission of bookie %s broke down", bookie)
+            LOG.exception("the decommission of bookie %s failed unexpectedly", bookie)
 
     def _wait_until_unused(self, store: ClusterStore, bookie: str) -> bool:
         """Return True once no metadata and no mark has the bookie, False once closed. Raises

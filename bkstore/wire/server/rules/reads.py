@@ -88,7 +88,7 @@ class Reads:
             return self._list_entries(operation)
         if isinstance(operation, BookieInfo):
             return self._bookie_info(operation)
-        raise TypeError(f"{operation.name} is not to be read")
+        raise TypeError(f"{operation.name} is not a read")
 
     def _read_run(self, reads: Sequence[Read]) -> list[Answer]:
         """Return answers to the first of these consecutive reads: those that one batch has."""
@@ -241,7 +241,7 @@ class Reads:
 
     def _fence(self, ledger_id: LedgerId, master_key: bytes | None) -> None:
         if master_key is None:
-            raise UnauthorizedAccess("a fencing read without a master key")
+            raise UnauthorizedAccess("a fencing read needs a master key")
         self._check_master_key(ledger_id, master_key)
         self.bookie.fence(ledger_id, master_key)
 

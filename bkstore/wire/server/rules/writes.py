@@ -71,7 +71,7 @@ class BookieRules(Reads):
             return self._read_batch(operation)
         if isinstance(operation, Read):
             return self._read(operation)
-        raise TypeError(f"{operation.name} changes nothing")
+        raise TypeError(f"{operation.name} is not a write")
 
     def _write_lac(self, operation: WriteLac) -> None:
         if self.read_only:
