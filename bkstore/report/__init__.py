@@ -1,10 +1,9 @@
 """One self-contained HTML page from the tables of a dump's analyses.
 
-`write_report` is the only public function. `page` assembles the page: read it first. `tiles` are
-its first screen, `sections` describe each table, `fitting` chooses the sentences that apply,
-`page_tables` and `charts` show the data; `findings` summarize the tables. None of them writes
-HTML: that, the style sheet and the script are files in the folder ``template``, which `html`
-fills. `docs/report.md` explains the page.
+`page` assembles the page: read it first. `tiles` are its first screen, `sections` describe each
+table, `fitting` chooses the sentences that apply, `page_tables` and `charts` show the data;
+`findings` summarize the tables. Templates, the style sheet and the script are files in the folder
+``template``, which `html` fills. `docs/report.md` explains the page.
 """
 
 from __future__ import annotations
@@ -31,14 +30,13 @@ def write_report(
     """Write the page about `tables` to `target` atomically: a failure keeps the old file.
 
     `tables` has tables by the names of their schemas: those of `bkstore.tables.analyses`, and
-    `findings` of the dump. The page says of an absent table that it was not asked for. `source` may
-    have `manifest` (the dump's, a dict), `metadata` (where the ledger metadata came from, None if
-    none were given), `other` (the manifest of the dump that `comparison` compares with), `engine`
-    and `made_at` (texts for the foot of the page), and `all_rows` (where all rows of a table are,
-    by table name).
+    `findings` of the dump; absent ones appear as not asked for. `source` may have `manifest` (the
+    dump's, a dict), `metadata` (where the ledger metadata came from, None if none were given),
+    `other` (the manifest of the dump that `comparison` compares with), `engine` and `made_at`
+    (texts for the foot of the page), and `all_rows` (where all rows of a table are, by table name).
 
-    The page refers to nothing outside it. The same arguments give the same bytes. Cost: a few
-    passes over the number columns of each table, and a sort for the rows that are shown. Raises
+    The page refers to nothing outside it. The same arguments give the same bytes. Cost: some passes
+    over the number columns of each table, and a sort for the rows that are shown. Raises
     `MissingDependency` without matplotlib, Jinja2 or pyarrow, `WriteFailed` if writing fails.
 
     >>> import tempfile

@@ -1,9 +1,8 @@
 """Charts of the page: inlined SVG from matplotlib, in the colors of the page.
 
-matplotlib draws in placeholder colors, which are replaced by CSS variables, so that one drawing
-serves light and dark mode. Each chart is drawn wide and narrow, because scaled text is readable
-only near one width; the style sheet shows the one that fits the screen. Ids, dates and versions
-are removed: the same numbers give the same text.
+matplotlib draws in placeholder colors, which CSS variables replace, so that one drawing serves
+light and dark mode. Each chart is drawn wide and narrow, because scaled text is readable only near
+one width. Ids, dates and versions are removed: the same numbers give the same text.
 """
 
 from __future__ import annotations
@@ -157,10 +156,7 @@ def ledgers_chart(table: pa.Table) -> Chart | None:
 
 
 def _count_ticks(highest: int) -> list[int]:
-    """Return ticks from 1 to `highest` for a logarithmic axis: decades, below 1000 also 2 and 5.
-
-    The last tick is `highest`, unless it would overlap the one before.
-    """
+    """Return ticks from 1 to `highest` for a logarithmic axis: decades, below 1000 also 2 and 5."""
     steps = (1,) if highest >= 1000 else (1, 2, 5)
     ticks = [step * 10**n for n in range(len(str(highest))) for step in steps]
     ticks = [tick for tick in ticks if tick <= highest]
@@ -194,7 +190,6 @@ def _stack(
 
 
 def _name_bars(axes: Axes, names: list[str]) -> None:
-    """Write names under the bars, slanted if they would overlap."""
     axes.set_xticks(range(1, len(names) + 1), names)
     room = axes.figure.bbox.width / 10  # characters, roughly, that fit side by side
     if max(map(len, names)) * len(names) > room:
@@ -234,11 +229,7 @@ def _draw_svg(draw: Callable[[Axes], None], size: tuple[float, float]) -> Drawin
 
 
 def _inline(svg: str) -> Drawing:
-    """Return the drawing inside matplotlib's SVG document.
-
-    Ids and clip paths are removed: the ids repeat between drawings and would clash, and nothing is
-    drawn outside its axes.
-    """
+    """Return the drawing inside matplotlib's SVG document, without clip paths and clashing ids."""
     svg_tag, _, svg = svg[svg.index("<svg") :].partition(">")
     view_box = re.findall(r'viewBox="([^"]*)"', svg_tag)[0]
     svg = svg.removesuffix("\n").removesuffix("</svg>")

@@ -1,7 +1,6 @@
 """The page: headline, tiles, and a part for each table, in one document.
 
-This module and the packages that it imports assemble the content; the files in
-`bkstore/report/template/` define the appearance: read `page.html.j2` first.
+This module assembles the content; the files in `bkstore/report/template/` define the appearance.
 """
 
 from __future__ import annotations
@@ -164,7 +163,6 @@ def _show_table(
 
 
 def _bookies_table(manifest: Mapping[str, Any]) -> pa.Table:
-    """Return the bookies of a manifest as a table."""
     import pyarrow as pa
 
     rows = [

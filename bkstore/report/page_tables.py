@@ -39,10 +39,7 @@ _SORT_KEYS = {"ledger": "id", "scope": "id", **dict.fromkeys(_TEXT_KINDS, "t")}
 
 
 class Head(NamedTuple):
-    """A header cell, which the script turns into a button that sorts by `key`.
-
-    `key` is n (numbers), id (ledgers, scopes) or t (text); `sorted` is for `aria-sort`.
-    """
+    """A header cell; sorts by `key`: n (numbers), id or t (text). `sorted` is for `aria-sort`."""
 
     heading: str
     key: str
@@ -52,8 +49,7 @@ class Head(NamedTuple):
 class Cell(NamedTuple):
     """A cell: its look, its text, the exact value as a tooltip, and the value to sort by.
 
-    Looks are text, long and ranges (which wrap), number, id, chip (with the class `tone`), empty,
-    and blank for an empty number.
+    Looks: text, long and ranges (both wrap), number, id, chip (of class `tone`), empty, and blank.
     """
 
     look: str
@@ -96,10 +92,7 @@ def _caption(section: Section, table: pa.Table, place: str) -> str:
 
 
 def first_rows(section: Section, table: pa.Table) -> list[dict[str, Any]]:
-    """Return the first rows in the section's order; ties keep the table's order.
-
-    O(n log n) in the table's rows, on number columns only.
-    """
+    """Return the first rows in the section's order; ties keep the table's order. O(n log n)."""
     keys = [_sort_values(table, name) for name in section.order]
     order = np.lexsort(keys[::-1]) if keys else np.arange(table.num_rows)
     chosen = order[:MOST_ROWS]

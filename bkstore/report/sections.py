@@ -1,7 +1,6 @@
 """The parts below the first screen: the texts of each table, and the columns it shows.
 
-These are declarations; `page_tables` makes tables from them, and `fitting` chooses the sentences
-that apply and fills in `{known}` and `{judge}`.
+`page_tables` makes tables from them, `fitting` chooses sentences and fills `{known}` and `{judge}`.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ _HEADER_FIELD_BYTES = 20
 
 
 def log_tables(piece: Piece, findings: list[Finding]) -> Iterator[Table]:
-    """Yield tables of `entry_logs` and `log_ledgers`; scans logs without map (200 ns a record)."""
+    """Yield `entry_logs` and `log_ledgers` tables; scans logs without a map (200 ns a record)."""
     for log in piece.logs:
         metadata: LogMetadata | None = None
         closed: bool | None = None

@@ -72,7 +72,6 @@ def _lost_clauses(facts: Facts) -> list[str]:
 
 
 def _at_risk_clauses(facts: Facts) -> list[str]:
-    """Return clauses about missing replicas and broken rules, the worst first."""
     clause_list = []
     if below_ack := _ledgers_of_class(facts, "below_ack_quorum"):
         clause_list.append(

@@ -1,7 +1,4 @@
-"""The few numbers of the first screen, computed from the tables.
-
-A number is None if its table was not given: "not asked" is never shown as zero.
-"""
+"""The numbers of the first screen; None if a table was not given: "not asked" is never zero."""
 
 from __future__ import annotations
 

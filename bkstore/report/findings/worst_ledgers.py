@@ -84,10 +84,7 @@ def _describe_bounds(replicas: list[dict[str, Any]]) -> str:
 def _min_missing_replicas(
     category: str, ledger_row: dict[str, Any], ledger_health: pa.Table | None
 ) -> int:
-    """Return how many replicas of an entry must be missing for the ledger to be in `category`.
-
-    Returns 1, the least, if the quorums are unknown or the category does not depend on them.
-    """
+    """Return how many replicas of an entry the category implies are missing; 1 if unknown."""
     if ledger_health is None:
         return 1
     is_this_ledger = (numbers(ledger_health, "scope_id") == ledger_row["scope_id"]) & (
@@ -104,9 +101,7 @@ def _min_missing_replicas(
 
 
 def at_least(ranges: Int64Array, level: int) -> Int64Array:
-    """Return the inclusive ranges of ids that lie in at least `level` of some ranges.
-
-    O(n log n) for n ranges.
+    """Return the inclusive id ranges that lie in at least `level` of n ranges. O(n log n).
 
     >>> at_least(np.array([[0, 9], [5, 12], [13, 13]]), 2).tolist()
     [[5, 9]]
@@ -143,10 +138,7 @@ def bare_ledgers(tables: Mapping[str, pa.Table], most: int) -> list[Risk]:
 
 
 def worst_holes(table: pa.Table, most: int) -> list[Risk]:
-    """Return the ledgers with the most holes, the nearest to losses without metadata.
-
-    Returns one for each ledger, however many bookies it is on.
-    """
+    """Return the ledgers with the most holes, each once, the nearest to losses without metadata."""
     ledgers, rows = _by_ledger(table)
     holes = numbers(table, "holes")
     sums = np.zeros(len(ledgers), np.float64)  # a sum of counts below 2^63 each

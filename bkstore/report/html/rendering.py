@@ -1,8 +1,7 @@
 """Reads the page's templates, style sheet and script, and fills them with escaped text.
 
-The files are in `bkstore/report/template/`. Every value is escaped, including unprintable
-characters (`bkstore.tables.safe_text.shown`), unless it is markup that this package made itself:
-a bookie id or a detail can never become markup.
+Every value is escaped, including unprintable characters (`bkstore.tables.safe_text.shown`), unless
+it is markup that this package made itself: a bookie id or a detail can never become markup.
 """
 
 from __future__ import annotations
@@ -60,16 +59,12 @@ def own_markup(text: str) -> str:
 
 
 def filled(name: str, **values: Any) -> str:
-    """Return a template filled with values; a missing value is an error.
-
-    Raises `MissingDependency` without Jinja2.
-    """
+    """Return a filled template; raises for a missing value, `MissingDependency` without Jinja2."""
     return _environment().get_template(name).render(**values)
 
 
 @cache
 def _environment() -> Environment:
-    """Return the template environment, which compiles each template once."""
     jinja2 = require_jinja()
     environment: Environment = jinja2.Environment(
         loader=jinja2.PackageLoader("bkstore.report", "template"),

@@ -62,9 +62,6 @@ def tiles(facts: Facts, tables: Tables) -> Tiles:
     )
 
 
-# -- how much
-
-
 def _amounts(facts: Facts, tables: Tables) -> Amounts:
     read_bookies = (facts.bookies or 0) - len(facts.unread)
     bookies = _format_count(facts.bookies)
@@ -95,9 +92,6 @@ def _format_count(value: int | None) -> str | None:
 
 def _plural(value: int | None, noun: str) -> str:
     return noun if value == 1 else f"{noun}s"
-
-
-# -- how healthy
 
 
 def _health_tile(facts: Facts, tables: Tables) -> HealthTile:

@@ -87,7 +87,6 @@ def _nothing_missing(facts: Facts) -> str:
 
 
 def _problem_counts(facts: Facts, tables: Tables) -> list[Count]:
-    """Return the counts of all other problems; None for those not asked for."""
     unjudged = facts.health.by_class.get("not_judged", 0) if facts.health else 0
     counts = [
         (unjudged, "ledger not judged", "ledgers not judged", _reasons(tables)),
