@@ -61,9 +61,8 @@ class WorkerPool(Generic[_Task, _Result]):
     ) -> Generator[tuple[_Task, _Result | TaskLost]]:
         """Yield each task with its result, as they end; a worker that ended is replaced.
 
-        A task is taken from `tasks` when a worker is free. Raises the `SystemRefused` of a worker,
-        and `RuntimeError` with the worker's traceback for its other errors. Closing the generator
-        ends all workers.
+        A task is taken from `tasks` when a worker is free. Raises a worker's `SystemRefused`, and
+        `RuntimeError` with the traceback for other errors. Closing the generator ends all workers.
         """
         task_iterator = iter(tasks)
         with scratch_directory(self._purpose) as self._scratch, closing(self):

@@ -14,8 +14,7 @@ LEDGER_LIST = schema(
     quiet="explicit_lac explicit_lac_entry master_key",
     drop="first_entry limbo last_entry explicit_lac_entry fenced entries",
 )
-"""One row per ledger (`bkstore ledgers`). `explicit_lac_entry` is null without an explicit LAC or
-if its bytes cannot be decoded."""
+"""One row per ledger (`bkstore ledgers`). `explicit_lac_entry` is null if none can be decoded."""
 
 LOCATIONS = schema(
     "locations",
@@ -151,9 +150,8 @@ DIFFERENCES = schema(
 )
 """One row per difference (`bkstore diff`). `kind` is "ledger" (only the side `only_in`, "a" or "b",
 has it), "entries" (only that side has these), or the part of the state that differs: "fenced",
-"limbo", "explicit_lac", "master_key". `a` and `b` have the value of each side, except for master
-keys. `ranges` are null above 10,000; `groups` hold the same entries, as (first, last, size,
-period)."""
+"limbo", "explicit_lac", "master_key". `a` and `b` have each side's value, except for master keys.
+`ranges` are null above 10,000; `groups` hold the same entries: (first, last, size, period)."""
 
 REWRITES = schema(
     "rewrites",
@@ -163,8 +161,7 @@ REWRITES = schema(
     record=True,
 )
 """One row: the result of a rewrite (`bkstore convert`, `bkstore rebuild-index`). `left_out` counts
-index rows of ledgers unknown to the index (convert), or unknown ledgers in the logs
-(rebuild-index)."""
+index rows of unknown ledgers (convert), or unknown ledgers in the logs (rebuild-index)."""
 
 LOSSES = schema(
     "losses",

@@ -61,9 +61,8 @@ USAGE_OF_INDEX = schema(
     quiet="table_bytes dead_rows tombstones",
     drop="files disk_bytes",
 )
-"""One row per directory of index files ("idx") or RocksDB database. `rows` are those of known
-ledgers, `row_bytes` their size before compression; the columns from `table_bytes` on come from
-RocksDB's properties."""
+"""One row per directory of index files ("idx") or RocksDB database. `rows` are of known ledgers,
+`row_bytes` their uncompressed size; the columns from `table_bytes` on are RocksDB's properties."""
 
 USAGE_OF_CACHES = schema(
     "usage_of_caches",
@@ -73,5 +72,4 @@ USAGE_OF_CACHES = schema(
     drop="default",
     cut="purpose",
 )
-"""One row per setting and its purpose, for which it must be large enough. `source` names
-BookKeeper's class."""
+"""One row per setting and purpose, which requires `value`; `source` is BookKeeper's class."""

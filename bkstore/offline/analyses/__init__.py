@@ -51,9 +51,8 @@ def run(
     """Return the table of one analysis, with the schema and in the order that it declares.
 
     `metadata` is a store, a path that `open_metadata` takes, or a `Metadata`; `other` is the later
-    of two dumps to compare. `engine` defaults to `LocalEngine()`. Raises `InvalidArgument` for an
-    unknown name or a missing input, what `open_dump` and `read_metadata` raise, and `BkstoreError`
-    if the engine fails.
+    of two dumps. `engine` defaults to `LocalEngine()`. Raises `InvalidArgument` for an unknown name
+    or a missing input, `BkstoreError` if the engine fails, and as `open_dump`, `read_metadata` do.
 
     >>> import tempfile
     >>> from bkstore.index.hierarchical import HierarchicalIndex

@@ -68,8 +68,7 @@ class LocalEngine:
     def run(self, analysis: Analysis, inputs: Inputs) -> pa.Table:
         """Return the analysis's table, with the declared schema and in the declared order.
 
-        Raises `InvalidArgument` if the analysis needs an input that is missing, `BkstoreError` if
-        DuckDB fails (a full disk, say).
+        Raises `InvalidArgument` for a missing input, `BkstoreError` if DuckDB fails (a full disk).
         """
         checked(analysis, inputs)
         sql_or_job = analysis.work(inputs)

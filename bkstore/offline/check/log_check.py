@@ -84,9 +84,8 @@ class IndexView:
 def check_log(task: LogTask, view: IndexView) -> tuple[list[CheckFinding], LogCoverage]:
     """Return the findings on a log and on the rows that point into it, and the coverage.
 
-    Damage in the log never raises. Cost: one pass over the log, some 300 ns a record, and a
-    look-up for each record without a row. Memory: a window of the log, a segment of the rows, and
-    the runs of faulty entries.
+    Damage in the log never raises. Cost: 300 ns a record, and a look-up for each record without a
+    row. Memory: a window of the log, a segment of the rows, and the runs of faulty entries.
     """
     return _LogCheck(task, view).run()
 

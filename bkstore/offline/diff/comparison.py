@@ -52,8 +52,7 @@ def diff(
     ledger, these are not compared, and the error is appended to `findings`. Limbo is compared if
     both sides store it. With `only`, just that ledger is compared. `watch` is called for each.
 
-    Memory: one ledger of each side, and what the sides need. Cost: listing both sides. Raises what
-    the sides raise.
+    Memory: one ledger of each side, and what the sides need. Cost: listing both. Raises as they do.
 
     >>> import tempfile
     >>> from bkstore import BookieDir

@@ -36,8 +36,7 @@ _MAX_LEDGERS = 1000
 class RecordLengths:
     """Lengths of the records in the given logs, and findings on unknown lengths.
 
-    Memory: a window of 4 MiB, and 64 open files. Cost: one read for records within 16 KiB of each
-    other, one each for other records.
+    Memory: a 4 MiB window, 64 open files. Cost: a read for all records within 16 KiB of each other.
     """
 
     def __init__(self, logs: Iterable[LogFile]) -> None:

@@ -1,7 +1,6 @@
 """Dump bookie directories to Parquet: all tables, many bookies in one dataset.
 
-OUT gets `manifest.json` and a folder for each table, with files for each bookie. Format and rules:
-`docs/formats/dump.md`.
+OUT gets `manifest.json` and a folder of files for each table. Format: `docs/formats/dump.md`.
 """
 
 from __future__ import annotations

@@ -58,8 +58,7 @@ def only_path(place: str | os.PathLike[str], what: str) -> None:
 def remote_file_system(place: str) -> tuple[Any, str]:
     """Return (a pyarrow file system, the path in it) of a URI.
 
-    Raises `InvalidArgument` for an invalid URI or an unknown scheme, `MissingDependency` for one
-    that needs a package.
+    Raises `InvalidArgument` for an invalid URI or scheme, `MissingDependency` for its package.
     """
     import pyarrow as pa
     from pyarrow import fs
