@@ -238,7 +238,7 @@ def host_name(name: str, value: Any) -> str:
 
     >>> host_name("host", "a..b")
     Traceback (most recent call last):
-    bkstore.errors.InvalidArgument: host must be a host's name or address, not 'a..b'
+    bkstore.errors.InvalidArgument: host must be a host name or address, not 'a..b'
     """
     try:
         if isinstance(value, str) and "\0" not in value:
@@ -246,7 +246,7 @@ def host_name(name: str, value: Any) -> str:
             return value
     except UnicodeError:
         pass
-    raise _invalid_value(name, "a host's name or address", value)
+    raise _invalid_value(name, "a host name or address", value)
 
 
 def paths(name: str, value: Any) -> list[Path]:

@@ -309,7 +309,7 @@ def category_of(replicas: int, write_quorum: int, ack_quorum: int) -> Category:
     ['no_replica', 'below_ack_quorum', 'below_write_quorum']
     """
     if not 0 <= replicas < write_quorum:
-        raise InvalidArgument(f"{replicas} of {write_quorum} replicas are no shortage")
+        raise InvalidArgument(f"{replicas} of {write_quorum} replicas is not a shortage")
     if replicas == 0:
         return "no_replica"
     return "below_ack_quorum" if replicas < ack_quorum else "below_write_quorum"

@@ -38,8 +38,8 @@ def closed(what: str) -> IllegalOperation:
     """Return the error for a call on a closed object; in a child it mentions the fork."""
     if _in_child:
         return IllegalOperation(
-            f"{what} is closed (what was open before a fork is closed in the child: "
-            "open it anew here, or after the fork)"
+            f"{what} is closed (objects opened before a fork are closed in the child "
+            "process: open it here, or after the fork)"
         )
     return IllegalOperation(f"{what} is closed")
 

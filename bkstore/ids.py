@@ -109,13 +109,13 @@ class LedgerId(_Halves):
         """Check both halves; raises `InvalidArgument` for a ledger above 2^63-1 in scope 0."""
         if ledger is None:
             raise InvalidArgument(
-                "LedgerId takes scope and ledger; for scope 0 say LedgerId(ledger=N)"
+                "LedgerId takes scope and ledger; for scope 0 use LedgerId(ledger=N)"
             )
         scope = unsigned64(check_integer(scope, "ledger scope id"), "ledger scope id")
         number = unsigned64(check_integer(ledger, "ledger id"), "ledger id")
         if scope == 0 and number >= _TWO_63:
             raise InvalidArgument(
-                f"ledger id {ledger} is outside 0..{_TWO_63 - 1}, which is all that scope 0 holds"
+                f"ledger id {ledger} is outside 0..{_TWO_63 - 1}, the range of scope 0"
             )
         return super().__new__(cls, scope, number)
 
@@ -132,7 +132,7 @@ class LedgerId(_Halves):
         if isinstance(value, cls):
             return value
         if isinstance(value, bool) or not hasattr(value, "__index__"):
-            raise InvalidArgument(f"not a ledger id: {shown(value)} (an int or a LedgerId is)")
+            raise InvalidArgument(f"not a ledger id: {shown(value)} (pass an int or a LedgerId)")
         return cls(0, check_integer(cast(Any, value), "ledger id"))
 
     @classmethod
@@ -147,7 +147,7 @@ class LedgerId(_Halves):
         """
         if not isinstance(text, str):
             raise InvalidArgument(
-                f"not the text of a ledger id: {shown(text)}; LedgerId.of takes ints"
+                f"a ledger id's text must be a string, not {shown(text)}; LedgerId.of takes ints"
             )
         text = text.strip()
         if _UUID.fullmatch(text) or _QUALIFIED.fullmatch(text):
@@ -285,7 +285,7 @@ def _expand_range(values: range, what: str) -> Int64Array:
     if not all(-_TWO_63 <= value < _TWO_63 for value in (values[0], values[-1])):
         raise InvalidArgument(f"{what} of {values} do not fit int64")
     if values[MOST_IDS:]:
-        raise InvalidArgument(f"{what} of {values} are more than {MOST_IDS}: too long for an array")
+        raise InvalidArgument(f"{what} of {values} are too many for an array (limit {MOST_IDS})")
     return np.arange(len(values), dtype=np.int64) * values.step + values.start
 
 
@@ -372,7 +372,7 @@ def make_locations(log_id: int | Int64Array, position: int | Int64Array) -> Int6
     `InvalidArgument` outside 31-bit log ids and 32-bit positions."""
     logs, offsets = np.asarray(log_id, np.int64), np.asarray(position, np.int64)
     if ((logs < 0) | (logs > MAX_LOG_ID)).any() or ((offsets < 0) | (offsets >= 1 << 32)).any():
-        raise InvalidArgument("no locations: log ids are 31 bits, positions 32")
+        raise InvalidArgument("not locations: log ids have 31 bits, positions 32")
     return np.atleast_1d(logs << np.int64(32) | offsets)
 
 

@@ -24,28 +24,28 @@ OBJECTS = (0, 1, 2, 4, 8, 16, 32, 64)
 # metric -> (count of one look-up, help)
 _COUNTS = {
     "preloads": ("preloads", "Objects loaded ahead, before the search came to them"),
-    "failed_preloads": ("failed_preloads", "Preloads that failed, which fails no look-up"),
-    "joined_loads": ("joined", "Loads that another look-up had begun already"),
-    "kept_objects_used": ("kept", "Objects that were at hand and not loaded again"),
+    "failed_preloads": ("failed_preloads", "Failed preloads, which do not fail a lookup"),
+    "joined_loads": ("joined", "Loads that another lookup had already begun"),
+    "kept_objects_used": ("kept", "Objects that were available and not loaded again"),
     "loads_without_stream": ("without_stream", "Loaded objects that did not hold the stream"),
-    "filter_refusals": ("filter_refusals", "Loads that a filter saved"),
+    "filter_refusals": ("filter_refusals", "Loads avoided by filters"),
     "filter_false_positives": (
         "filter_false_positives",
         "Loads of an object that lacks a stream its filter did not refuse",
     ),
-    "index_hits": ("index_hits", "Searches that the index gave a position"),
+    "index_hits": ("index_hits", "Searches for which the index gave a position"),
     "index_misses": ("index_misses", "Searches that began at the first object"),
-    "index_dead_entries": ("dead_entries", "Index entries dropped, their object being gone"),
+    "index_dead_entries": ("dead_entries", "Index entries dropped because their object is gone"),
     "skipped_objects": ("skipped", "Objects before the first position of a search"),
-    "jumps": ("jumps", "Moves forward after the index was asked again"),
+    "jumps": ("jumps", "Moves forward after another query of the index"),
     "searched_nodes": ("nodes", "Nodes whose list was searched"),
     "listed_objects": ("listed", "Objects in the lists of the nodes that were searched"),
 }
 
 # metric -> (name in the stats, help)
 _SIZES = {
-    "index_items": ("index_items", "Streams of nodes that the index knows"),
-    "index_entries": ("index_entries", "Start offsets that the index knows"),
+    "index_items": ("index_items", "Streams of nodes in the index"),
+    "index_entries": ("index_entries", "Start offsets in the index"),
     "filters": ("filters", "Objects that have a filter"),
     "filter_bytes": ("filter_bytes", "Bytes of the filters' bit arrays"),
 }
@@ -105,14 +105,14 @@ class LookupMetrics:
 
         counter, histogram = prometheus.Counter, prometheus.Histogram
         try:
-            self._lookups = made(counter, "lookups", "Look-ups by result", labelnames=["result"])
+            self._lookups = made(counter, "lookups", "Lookups by result", labelnames=["result"])
         except ValueError as error:
-            raise InvalidArgument(f"the registry has these metrics already: {error}") from None
-        text = "Objects loaded, by what they were loaded for"
+            raise InvalidArgument(f"the registry already has these metrics: {error}") from None
+        text = "Objects loaded, by purpose"
         self._loads = made(counter, "loads", text, labelnames=["cause"])
-        text = "Time of a look-up"
+        text = "Time of a lookup"
         self._seconds = made(histogram, "lookup_seconds", text, buckets=SECONDS)
-        text = "Waves of loads that a look-up waited for"
+        text = "Waves of loads that a lookup waited for"
         self._waves = made(histogram, "lookup_waves", text, buckets=_WAVES)
         text = "Objects of an answer"
         self._objects = made(histogram, "lookup_objects", text, buckets=OBJECTS)
@@ -138,7 +138,7 @@ class LookupMetrics:
         try:
             self._registry.register(_SizeCollector(stats))
         except ValueError as error:
-            raise InvalidArgument(f"the registry has these metrics already: {error}") from None
+            raise InvalidArgument(f"the registry already has these metrics: {error}") from None
 
 
 class _SizeCollector:
@@ -156,10 +156,10 @@ class _SizeCollector:
 
         for name, (key, text) in _SIZES.items():
             yield GaugeMetricFamily(f"{PREFIX}_{name}", text, value=sizes.get(key, 0))
-        text = "Filters that left for want of room"
+        text = "Filters evicted for lack of space"
         count = sizes.get(_FILTER_EVICTIONS, 0)
         yield CounterMetricFamily(f"{PREFIX}_filter_evictions", text, value=count)
-        text = "Items that left the index, by reason"
+        text = "Items removed from the index, by reason"
         evictions = CounterMetricFamily(f"{PREFIX}_index_evictions", text, labels=["reason"])
         for key, value in sizes.items():
             if key.startswith(_INDEX_EVICTIONS):
@@ -200,10 +200,10 @@ class AuditMetrics:
                 name: prometheus.Summary(prefix + name, "Milliseconds of an audit", **options)
                 for name in timers
             }
-            text = "Audits that were due and left out"
+            text = "Due audits that were skipped"
             self._skipped = prometheus.Counter(prefix + _AUDIT_SKIPPED, text, **options)
         except ValueError as error:
-            raise InvalidArgument(f"the registry has these metrics already: {error}") from None
+            raise InvalidArgument(f"the registry already has these metrics: {error}") from None
 
     def observe(self, stats: Mapping[str, float]) -> None:
         """Record the stats of a finished audit."""
@@ -249,12 +249,12 @@ def audit_textfile(report: AuditFigures) -> bytes:
     prometheus = _import_prometheus()
     registry = prometheus.CollectorRegistry()
     AuditMetrics(registry).observe(report.stats)
-    text = "Ledgers of the last audit, by what became of them"
+    text = "Ledgers of the last audit, by outcome"
     ledgers = prometheus.Gauge("bkstore_audit_ledgers", text, ["outcome"], registry=registry)
     for outcome, count in report.ledgers_by_outcome.items():
         ledgers.labels(outcome).set(count)
     for name, text, value in (
-        ("clean", "Whether the last audit found nothing, and left nothing out", report.clean),
+        ("clean", "Whether the last audit found nothing and was complete", report.clean),
         ("start_time_seconds", "When the last audit began", report.started_at),
         ("end_time_seconds", "When the last audit ended", report.ended_at or 0.0),
     ):

@@ -99,7 +99,7 @@ def expected(
     check_entry_id(first)
     check_entry_id(last)
     if last < first:
-        raise InvalidArgument(f"last entry {last} lies before first entry {first}")
+        raise InvalidArgument(f"last entry {last} is before first entry {first}")
     row = np.array([[first, last, bookie_index, ensemble_size, write_quorum]], np.int64)
     first_column, last_column, index_column, size_column, quorum_column = row.T
     return Availability.from_canonical(

@@ -99,7 +99,7 @@ class BookkeeperAvailability(Availability):
         total = self._total()
         if total < 0:
             raise InvalidArgument(
-                f"the stored groups add up to {counted(total, 'entry', 'entries')}: no length"
+                f"the stored groups add up to {counted(total, 'entry', 'entries')}: not a length"
             )
         return total
 
@@ -205,7 +205,9 @@ def _find_in_spans(stored: Groups, starts: Int64Array, ends: Int64Array) -> Grou
     keep = ends > starts
     stored, starts, ends, single = stored.take(keep), starts[keep], ends[keep], single[keep]
     if ((stored.first < 0) & (ends - 1 > np.minimum(stored.first, 0) + _MAX_INT64)).any():
-        raise InvalidArgument("a group from a negative id reaches over 2^63 ids: no set of entries")
+        raise InvalidArgument(
+            "a group from a negative id reaches over 2^63 ids: not a set of entries"
+        )
     period = np.where(single, 2**31, np.abs(stored.period))
     is_solid = single | (stored.size >= period)
     pattern = Pattern(is_solid, ~is_solid, stored.first, stored.size, period)

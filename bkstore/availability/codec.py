@@ -56,8 +56,8 @@ def encode(groups: Groups, encoding: Encoding = "grouped") -> bytes:
     count += sum(piece_counts) - len(piece_counts)
     if count > MOST_GROUPS:
         raise InvalidArgument(
-            f"{count} sequence groups, one {'a sequence' if ungroups else 'each'}, are above the "
-            f"{MOST_GROUPS} that an answer can hold"
+            f"{count} sequence groups, one {'a sequence' if ungroups else 'each'}, exceed the "
+            f"limit of {MOST_GROUPS}"
         )
     if not piece_counts and not ungroups:
         return write_raw(groups)
@@ -136,7 +136,9 @@ def read_raw(data: bytes | bytearray | memoryview, *, any_header: bool = False) 
     """
     view = _as_octets(data)
     if len(view) < HEADER_SIZE:
-        raise CorruptionError(None, len(view), f"header needs {HEADER_SIZE} bytes, {len(view)} are")
+        raise CorruptionError(
+            None, len(view), f"header needs {HEADER_SIZE} bytes, {len(view)} are there"
+        )
     version, count = (int(value) for value in np.frombuffer(view, ">i4", 2))
     if version > VERSION or (version < 0 and not any_header):
         raise CorruptionError(None, 0, f"unsupported header version {version}")
@@ -144,7 +146,7 @@ def read_raw(data: bytes | bytearray | memoryview, *, any_header: bool = False) 
         raise CorruptionError(None, 4, f"number of sequence groups {count} is negative")
     available = (len(view) - HEADER_SIZE) // GROUP_SIZE
     if count > available:
-        reason = f"{count} sequence groups announced, bytes for {available} are there"
+        reason = f"{count} sequence groups announced, but bytes for {available} are there"
         raise CorruptionError(None, HEADER_SIZE + available * GROUP_SIZE, reason)
     rows = np.frombuffer(view, _GROUP, max(count, 0), HEADER_SIZE)
     return Groups(*(rows[field].astype(np.int64) for field in _GROUP.names or ()))
@@ -154,7 +156,9 @@ def _as_octets(data: bytes | bytearray | memoryview) -> memoryview:
     try:
         view = memoryview(data)
     except TypeError:
-        raise InvalidArgument(f"an encoded answer is bytes, not {type(data).__name__}") from None
+        raise InvalidArgument(
+            f"an encoded answer must be bytes, not {type(data).__name__}"
+        ) from None
     try:
         return view.cast("B")
     except (TypeError, ValueError):  # not contiguous, or of elements that `cast` does not know
@@ -173,7 +177,7 @@ def checked(groups: Groups) -> Groups:
     groups = groups.take(order)
     span, multi = groups.last - groups.first, groups.last != groups.first
     _refuse_if(groups.first < 0, order, 0, "first sequence start is negative")
-    _refuse_if(groups.last < groups.first, order, 8, "last sequence start lies before the first")
+    _refuse_if(groups.last < groups.first, order, 8, "last sequence start is before the first")
     _refuse_if(groups.size < 1, order, 16, "sequence size is less than 1")
     _refuse_if(multi & (groups.period == 0), order, 20, "several sequences with period 0")
     _refuse_if(multi & (groups.period <= groups.size), order, 20, "period does not exceed the size")

@@ -209,7 +209,7 @@ class Availability:
         for more than 2^28 (2 GiB); iterating is lazy."""
         if len(self) > MOST_IDS:
             raise InvalidArgument(
-                f"{len(self)} entry ids would be written into one array, at most {MOST_IDS} are; "
+                f"{len(self)} entry ids are too many for one array, the limit is {MOST_IDS}; "
                 "iterate, or restrict the set with &"
             )
         return sequence_groups.expand(self._groups)

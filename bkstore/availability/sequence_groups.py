@@ -69,8 +69,8 @@ def refuse_above(sequences: int, advice: str = "") -> None:
     """Raise `InvalidArgument` for more sequences than one call may list, `MOST_SEQUENCES`."""
     if sequences > MOST_SEQUENCES:
         raise InvalidArgument(
-            f"{sequences} sequences would have to be written one by one, at most "
-            f"{MOST_SEQUENCES} are{advice}"
+            f"{sequences} sequences are too many to list one by one, the limit "
+            f"is {MOST_SEQUENCES}{advice}"
         )
 
 

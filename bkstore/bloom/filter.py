@@ -67,11 +67,11 @@ def filter_size(
     words = -(-bits // 64)
     request = f"{expected_insertions} insertions at fpp {fpp}"
     if words == 0:
-        raise InvalidArgument(f"{request} make a filter of no bits")
+        raise InvalidArgument(f"{request} make a filter without bits")
     if words > _MAX_WORDS:
-        raise InvalidArgument(f"{request} need {words} words, {_MAX_WORDS} are the most")
+        raise InvalidArgument(f"{request} need {words} words, the limit is {_MAX_WORDS}")
     if hash_count > _MAX_HASHES:
-        raise InvalidArgument(f"{request} need {hash_count} hashes, {_MAX_HASHES} are the most")
+        raise InvalidArgument(f"{request} need {hash_count} hashes, the limit is {_MAX_HASHES}")
     return FilterSize(words, hash_count)
 
 
@@ -163,15 +163,15 @@ class BloomFilter:
             variant = "the old 32-bit variant" if strategy == 0 else "unknown"
             raise CorruptionError(None, 0, f"bloom filter strategy {strategy} is {variant}, not 1")
         if hash_count == 0:
-            raise CorruptionError(None, 1, "bloom filter of no hashes")
+            raise CorruptionError(None, 1, "bloom filter without hashes")
         if words < 1:
             raise CorruptionError(None, 2, f"bloom filter of {words} words")
         body_bytes = len(view) - HEADER_SIZE
         if body_bytes < words * 8:
-            reason = f"bloom filter of {words} words, bytes for {body_bytes // 8} are there"
+            reason = f"bloom filter of {words} words, but bytes for {body_bytes // 8} are there"
             raise CorruptionError(None, len(view), reason)
         if body_bytes > words * 8:
-            reason = f"{body_bytes - words * 8} bytes behind a bloom filter of {words} words"
+            reason = f"{body_bytes - words * 8} bytes after a bloom filter of {words} words"
             raise CorruptionError(None, HEADER_SIZE + words * 8, reason)
         big_endian = np.frombuffer(view, ">u8", words, HEADER_SIZE)
         return cls._from_bits(big_endian.astype("<u8").view(np.uint8), hash_count)
@@ -307,7 +307,7 @@ class BloomFilter:
         own, theirs = (self._size, self._hash_count), (other._size, other._hash_count)
         if own != theirs:
             raise InvalidArgument(
-                "only filters of the same size and hash count unite, not "
+                "only filters of the same size and hash count can be united, not "
                 f"{own[0]} bits, {own[1]} hashes and {theirs[0]} bits, {theirs[1]} hashes"
             )
 

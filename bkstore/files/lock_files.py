@@ -46,7 +46,7 @@ def lock_file(path: StrPath, flags: int = os.O_CREAT) -> int:
 
 
 def _not_a_lock_error(path: StrPath) -> UnsupportedLayout:
-    return UnsupportedLayout(f"{os.fspath(path)}: is no regular file, so no lock of ours")
+    return UnsupportedLayout(f"{os.fspath(path)}: is not a regular file or lock file")
 
 
 def held_lock(path: StrPath, taken: str, wait: bool = False) -> int:

@@ -108,13 +108,13 @@ def _read_all(fd: int, path: StrPath, limit: int, text: bool) -> bytes:
         if not parts[-1]:
             return b"".join(parts)
         if text and (nul_index := parts[-1].find(b"\0")) >= 0:
-            raise CorruptionError(path, bytes_read + nul_index, "has a NUL byte, which no text has")
+            raise CorruptionError(path, bytes_read + nul_index, "has a NUL byte, so it is not text")
         bytes_read += len(parts[-1])
     raise _too_long_error(path, limit)
 
 
 def _too_long_error(path: StrPath, limit: int) -> CorruptionError:
-    return CorruptionError(path, limit, f"is longer than the {limit} bytes that it may have")
+    return CorruptionError(path, limit, f"is longer than the limit of {limit} bytes")
 
 
 def read_fully(fd: int, size: int, offset: int) -> bytes:

@@ -40,7 +40,7 @@ class SpillReader:
         with reading_back(self._path):
             data = read_fully(self._fd, size, offset)
         if len(data) < size:
-            reason = f"ends at {offset + len(data)}, where more was written"
+            reason = f"ends at {offset + len(data)}, before the end of the written data"
             raise ReadFailed(self._path, OSError(errno.EIO, reason))
         return data
 

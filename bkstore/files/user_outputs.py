@@ -140,9 +140,9 @@ def refuse_inputs(target: StrPath, inputs: Iterable[StrPath]) -> None:
         real_source = os.path.realpath(source)
         inode = _device_and_inode(real_source)
         if real_path == real_source or (inode is not None and inode == inodes[0]):
-            raise InvalidArgument(f"{path}: is what is read, {os.fspath(source)}")
+            raise InvalidArgument(f"{path}: is also an input, {os.fspath(source)}")
         if real_source in path_and_parents or (inode is not None and inode in inodes):
-            raise InvalidArgument(f"{path} lies in {os.fspath(source)}: nothing is written there")
+            raise InvalidArgument(f"{path} is inside {os.fspath(source)}, which is only read")
 
 
 def _device_and_inode(path: str) -> tuple[int, int] | None:
@@ -170,7 +170,7 @@ def _find_target(path: str) -> _Target:
             status = os.stat(path)
         except FileNotFoundError:
             if os.path.islink(path):
-                raise InvalidArgument(f"{path}: is a link to a file that is not there") from None
+                raise InvalidArgument(f"{path}: is a link to a file that does not exist") from None
             return _Target(os.path.realpath(path), None, False)
         if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -248,7 +248,7 @@ def _copy_into(target: _Target, spool: io.BufferedRandom, path: str, private: bo
         fd = os.open(target.path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with open(fd, "wb") as file:
             if not os.path.samestat(os.fstat(fd), target.status):
-                raise InvalidArgument(f"{path}: has become another file meanwhile")
+                raise InvalidArgument(f"{path}: was replaced by another file")
             if private:
                 os.fchmod(fd, 0o600)
             file.truncate(0)

@@ -61,7 +61,9 @@ def decode(data: bytes) -> Cookie:
     except UnicodeDecodeError as error:
         raise CorruptionError(None, error.start, "cookie is not UTF-8 text") from error
     if not _NUMBER.fullmatch(version_line.strip(" \r\t")):
-        raise CorruptionError(None, 0, f"cookie's first line is no version: {version_line[:40]!r}")
+        raise CorruptionError(
+            None, 0, f"cookie does not begin with a version: {version_line[:40]!r}"
+        )
     version = int(version_line.strip(" \r\t"))
     if not _OLDEST_VERSION <= version <= NEWEST_VERSION:
         raise CorruptionError(None, 0, f"cookie version {version} is outside 3..5")
@@ -94,7 +96,7 @@ def _decode_text(version: int, data: bytes, body: int) -> Cookie:
 def _decode_paths(text: str) -> tuple[str, ...]:
     count, *paths = text.split("\t")
     if not _NUMBER.fullmatch(count) or int(count) != len(paths):
-        raise CorruptionError(None, 0, f"cookie's directory list is broken: {text[:80]!r}")
+        raise CorruptionError(None, 0, f"cookie's directory list is invalid: {text[:80]!r}")
     return tuple(paths)
 
 
@@ -114,7 +116,7 @@ def encode(cookie: Cookie) -> bytes:
     (bookie_id,) = _check_names((cookie.bookie_id,))
     if cookie.version == _OLDEST_VERSION:
         if cookie.index_dirs is not None or cookie.instance_id is not None:
-            raise InvalidArgument("a cookie of version 3 has no index directories, no instance id")
+            raise InvalidArgument("a cookie of version 3 has no index directories or instance id")
         lines = ("3", bookie_id, journals, _encode_paths(cookie.ledger_dirs))
         return "".join(f"{line}\n" for line in lines).encode()
     message = _Message(

@@ -104,7 +104,7 @@ def decode_header(data: bytes | memoryview) -> LogHeader:
     if signature != _SIGNATURE:
         raise CorruptionError(None, 0, f"signature is {signature.hex()}, not 'BKLO'")
     if not VERSION_0 <= version <= VERSION_2:
-        raise UnsupportedLayout(f"entry log version {version}, known are 0 to 2")
+        raise UnsupportedLayout(f"entry log version {version}, supported are 0 to 2")
     return LogHeader(version, map_offset, ledgers)
 
 
@@ -136,7 +136,7 @@ def decode_map_batch(record: bytes | memoryview) -> list[tuple[LedgerId, int]]:
         raise CorruptionError(None, 0, f"ledgers map batch of {len(record)} bytes")
     ledger, entry, count = struct.unpack_from(">qqi", record)
     if ledger != _MAP_LEDGER or entry not in _MAP_ENTRY_OF_SCOPED.values():
-        raise CorruptionError(None, 0, f"ids ({ledger}, {entry}) are no ledgers map's")
+        raise CorruptionError(None, 0, f"ids ({ledger}, {entry}) are not those of a ledgers map")
     words_per_row = 3 if entry == _MAP_ENTRY_OF_SCOPED[True] else 2
     if count < 0 or len(record) != _BATCH_HEADER_REST + 8 * words_per_row * count:
         detail = f"ledgers map batch of {count} ledgers has {len(record)} bytes"
@@ -210,7 +210,7 @@ class LogMetadata:
             raise CorruptionError(None, 0, f"entry log metadata of {len(data)} bytes")
         version, log_id, total, remaining, count = _METADATA.unpack_from(data)
         if version != 0:
-            raise CorruptionError(None, 0, f"entry log metadata version {version}, known is 0")
+            raise CorruptionError(None, 0, f"entry log metadata version {version}, supported is 0")
         if count < 0 or len(data) != _METADATA.size + 16 * count:
             raise CorruptionError(None, 26, f"{count} ledgers in {len(data)} bytes of metadata")
         if min(log_id, total, remaining) < 0:

@@ -143,11 +143,11 @@ def header_oddities(
         yield 8, key_oddity
     hint = ""
     if 0 < len(header.master_key) < MASTER_KEY_SIZE:
-        hint = f"; is the master key cut, its length says {len(header.master_key)}?"
+        hint = f"; is the master key truncated, its length says {len(header.master_key)}?"
     if header.state_bits & ~FENCED_BIT:
         yield (
             bits_offset,
-            f"unknown state bits {header.state_bits:#x}: only {FENCED_BIT:#x} is known{hint}",
+            f"unknown state bits {header.state_bits:#x}: only {FENCED_BIT:#x} is defined{hint}",
         )
     lac_oddity = header.explicit_lac and explicit_lac_oddity(ledger, header.explicit_lac)
     if lac_oddity:
@@ -156,14 +156,14 @@ def header_oddities(
     if trailing_bytes:
         yield (
             HEADER_SIZE - len(trailing_bytes),
-            f"bytes that are not zero behind {_last_field(header)}{hint}",
+            f"nonzero bytes after {_last_field(header)}{hint}",
         )
 
 
 def _last_field(header: IdxHeader) -> str:
     if header.version == VERSION_0:
         return "the state bits, the last field of version 0"
-    return "an explicit LAC of no length" if header.explicit_lac is None else "the explicit LAC"
+    return "an explicit LAC of length zero" if header.explicit_lac is None else "the explicit LAC"
 
 
 def _int32(view: memoryview, offset: int) -> int:

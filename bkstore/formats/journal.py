@@ -115,7 +115,7 @@ def encode_header(version: int) -> bytes:
     '424b4c4700000004'
     """
     if not OLDEST_WRITABLE <= version <= NEWEST_VERSION:
-        raise InvalidArgument(f"journal version {version} is not written: 4, 5 or 6")
+        raise InvalidArgument(f"journal version {version} cannot be written, only 4, 5 or 6")
     return (_MAGIC + struct.pack(">i", version)).ljust(_header_size(version), b"\0")
 
 
@@ -188,7 +188,7 @@ def encode_special(kind: str, ledger: int | LedgerId, body: bytes = b"") -> byte
     '0000000000000007ffffffffffffe000'
     """
     if kind not in SPECIAL_IDS:
-        raise InvalidArgument(f"special record {kind!r} is none of {', '.join(SPECIAL_IDS)}")
+        raise InvalidArgument(f"special record {kind!r} is not one of {', '.join(SPECIAL_IDS)}")
     if kind == "fence" and body:
         raise InvalidArgument("a fence record has no body")
     if kind == "explicit_lac" and len(body) < _MIN_EXPLICIT_LAC_BYTES:
@@ -211,7 +211,7 @@ def decode_record(data: bytes, version: int = NEWEST_VERSION) -> JournalRecord:
     ('master_key', LedgerId(scope=0, ledger=7), -4096, b'secret')
     """
     if len(data) < _MIN_RECORD_BYTES:
-        raise CorruptionError(None, 0, f"journal record of {len(data)} bytes has no room for ids")
+        raise CorruptionError(None, 0, f"journal record of {len(data)} bytes is too short for ids")
     if not is_v2(data):
         number, entry = _IDS_V1.unpack_from(data)
         if entry < 0:
@@ -251,11 +251,11 @@ def entry_ids_among(data: Bytes, offsets: Int64Array, sizes: Int64Array) -> Int6
 
 def _decode_special_v2(data: bytes, version: int) -> JournalRecord:
     if len(data) < _IDS_V2.size:
-        reason = f"special record of {len(data)} bytes: its ids take {_IDS_V2.size}"
+        reason = f"special record of {len(data)} bytes: its ids need {_IDS_V2.size}"
         raise CorruptionError(None, 0, reason)
     _, scope, number, entry = _IDS_V2.unpack_from(data)
     if scope == 0:
-        raise CorruptionError(None, 1, "version 2 record of scope 0, which version 1 is for")
+        raise CorruptionError(None, 1, "version 2 record of scope 0, which must be version 1")
     if entry >= 0:
         raise CorruptionError(None, 17, f"special record of entry id {entry}")
     return _decode_special(LedgerId.from_signed(scope, number), entry, data, _IDS_V2.size, version)
@@ -274,7 +274,7 @@ def _decode_special(
     if kind == "fence":
         if len(data) > ids_end:
             raise CorruptionError(
-                None, ids_end, f"fence record with {len(data) - ids_end} bytes too many"
+                None, ids_end, f"fence record with {len(data) - ids_end} excess bytes"
             )
         return JournalRecord(kind, ledger, entry, b"")
     body = data[ids_end + 4 :]
@@ -294,7 +294,7 @@ def encode_mark(mark: LogMark) -> bytes:
     '00000000000000010000000000000200'
     """
     if not (0 <= mark[0] < 1 << 63 and 0 <= mark[1] < 1 << 63):
-        raise InvalidArgument(f"no place in a journal: id {mark[0]}, position {mark[1]}")
+        raise InvalidArgument(f"not a position in a journal: id {mark[0]}, position {mark[1]}")
     return _MARK_STRUCT.pack(*mark)
 
 

@@ -85,8 +85,8 @@ def decode(value: bytes) -> LedgerData:
     try:
         message.ParseFromString(value)
     except DecodeError as error:
-        raise CorruptionError(None, 0, f"row is no LedgerData message: {error}") from error
-    check_complete(message, 0, "row is no LedgerData message:")
+        raise CorruptionError(None, 0, f"row is not a LedgerData message: {error}") from error
+    check_complete(message, 0, "row is not a LedgerData message:")
     return LedgerData(
         message.masterKey,
         message.fenced,
@@ -108,4 +108,4 @@ def oddities(data: LedgerData, ledger: LedgerId) -> Iterator[str]:
     if not data.exists:
         yield "the row says that the ledger does not exist"
     if data.unknown:
-        yield f"the row has fields that are not known: {', '.join(map(str, data.unknown))}"
+        yield f"the row has unknown fields: {', '.join(map(str, data.unknown))}"

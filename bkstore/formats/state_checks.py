@@ -39,7 +39,7 @@ def master_key_oddity(key: bytes) -> str | None:
     """Return what is odd about a master key, or None; only one of more than 20 bytes (SHA-1) is."""
     if len(key) <= MASTER_KEY_SIZE:
         return None
-    return f"master key of {len(key)} bytes: a client's has {MASTER_KEY_SIZE}"
+    return f"master key of {len(key)} bytes: clients use {MASTER_KEY_SIZE}"
 
 
 def explicit_lac_oddity(ledger: LedgerId, body: bytes) -> str | None:
@@ -54,5 +54,5 @@ def explicit_lac_oddity(ledger: LedgerId, body: bytes) -> str | None:
         return f"the explicit LAC is {lac}, outside -1..{MAX_ENTRY_ID}"
     digest_size = len(body) - (_LAC_V2_BYTES if is_v2(body) else _LAC_V1_BYTES)
     if digest_size not in DIGEST_SIZES.values():
-        return f"the explicit LAC has {digest_size} bytes of digest, which no digest type has"
+        return f"the explicit LAC has {digest_size} bytes of digest, which fits no digest type"
     return None

@@ -162,7 +162,7 @@ class OffsetRangeIndex:
         if stream_numbers.shape != offsets.shape or stream_numbers.ndim != 1:
             raise InvalidArgument(f"{stream_numbers.shape} streams have {offsets.shape} starts")
         if stream_numbers.size and {stream_numbers.dtype, offsets.dtype} != {np.dtype(np.int64)}:
-            raise InvalidArgument(f"int64 wanted, not {stream_numbers.dtype} and {offsets.dtype}")
+            raise InvalidArgument(f"must be int64, not {stream_numbers.dtype} and {offsets.dtype}")
         with self._lock:
             now = self._clock()
             self._sweep(now)

@@ -153,7 +153,7 @@ class PartitionedIndex(EntryIndex):
                 home = self.dir_index(ledger)
                 if home != part_index:
                     detail = (
-                        f"ledger {ledger} lies in directory {part_index}, a bookie looks in {home}"
+                        f"ledger {ledger} is in directory {part_index}, a bookie searches {home}"
                     )
                     findings.append(Finding("oddity", detail, ledger=ledger))
         return findings

@@ -36,7 +36,7 @@ def check_marker(current: Path) -> bool:
     except UnicodeDecodeError as error:
         raise CorruptionError(path, error.start, "marker is not ASCII text") from error
     if len(lines) != 2 or lines[0] != MARKER_NAME or not lines[1].isdecimal():
-        raise CorruptionError(path, 0, f"marker does not say {MARKER_NAME} and a version")
+        raise CorruptionError(path, 0, f"marker does not state {MARKER_NAME} and a version")
     if lines[1] != str(MARKER_VERSION):
-        raise UnsupportedLayout(f"{path}: 128-bit layout version {lines[1][:40]}, known is 1")
+        raise UnsupportedLayout(f"{path}: 128-bit layout version {lines[1][:40]}, supported is 1")
     return True

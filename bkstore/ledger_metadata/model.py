@@ -101,7 +101,7 @@ class LedgerMetadata:
         set_field(self, "ledger", LedgerId.of(self.ledger))
         set_field(self, "segments", tuple(_to_segments(self.segments)))
         if self.state not in _STATES:
-            raise InvalidArgument(f"ledger state {self.state!r} is none of {', '.join(_STATES)}")
+            raise InvalidArgument(f"ledger state {self.state!r} is not one of {', '.join(_STATES)}")
         if self.digest_type is not None:
             digest_type = "HMAC" if self.digest_type == "MAC" else self.digest_type
             if digest_type not in _DIGESTS:
@@ -111,7 +111,7 @@ class LedgerMetadata:
             set_field(self, "password", data("password", self.password))
         custom_given = _check_custom("custom_metadata", self.custom_metadata)
         if not all(isinstance(key, str) for key in custom_given):
-            raise InvalidArgument("the keys of custom metadata are text")
+            raise InvalidArgument("the keys of custom metadata must be text")
         custom_bytes = {
             key: data("a value of custom metadata", value) for key, value in custom_given.items()
         }
@@ -166,7 +166,7 @@ class LedgerMetadata:
         ends are meaningless. Raises `InvalidArgument` if the ledger is not closed.
         """
         if not self.closed:
-            raise InvalidArgument(f"ledger {self.ledger} is {self.state}: its end is not known")
+            raise InvalidArgument(f"ledger {self.ledger} is {self.state}: its end is unknown")
         last_entries = [segment.first_entry - 1 for segment in self.segments[1:]] + [
             self.last_entry_id
         ]
@@ -232,7 +232,7 @@ def _to_segments(pairs: Iterable[tuple[int, Iterable[str]]]) -> Iterator[Segment
     for first, ensemble in pairs:
         bookies = () if isinstance(ensemble, str) else tuple(ensemble)
         if isinstance(ensemble, str) or not {*map(type, bookies)} <= {str}:
-            raise InvalidArgument(f"an ensemble is a list of bookie ids, not {ensemble!r}")
+            raise InvalidArgument(f"an ensemble must be a list of bookie ids, not {ensemble!r}")
         yield Segment(_check_int64(first, "first entry"), bookies)
 
 
@@ -245,20 +245,20 @@ def _size_problems(metadata: LedgerMetadata) -> Iterator[str]:
     if not 1 <= ack <= write:
         yield f"ack quorum {ack} is outside 1..{write}, the write quorum"
     if metadata.digest_type is None and metadata.password is not None:
-        yield "there is a password, but no digest type"
+        yield "a password requires a digest type"
     if not 1 <= metadata.version <= NEWEST_VERSION:
         yield f"metadata format version {metadata.version} is outside 1..{NEWEST_VERSION}"
 
 
 def _segment_problems(metadata: LedgerMetadata) -> Iterator[str]:
     if not metadata.segments:
-        yield "there is no segment"
+        yield "no segment"
     previous = None
     for first, ensemble in metadata.segments:
         if previous is None and first != 0:
             yield f"the first segment begins at entry {first}, not at 0"
         if previous is not None and first <= previous:
-            yield f"segment {first} does not begin after the one before it, {previous}"
+            yield f"segment {first} does not begin after the previous one, {previous}"
         if not 0 <= first <= MAX_ENTRY_ID + 1:
             yield f"segment {first} begins outside 0..{MAX_ENTRY_ID + 1}"
         if len(ensemble) != metadata.ensemble_size:
@@ -266,7 +266,7 @@ def _segment_problems(metadata: LedgerMetadata) -> Iterator[str]:
         if len(set(ensemble)) < len(ensemble):
             yield f"segment {first} names a bookie twice"
         if "" in ensemble:
-            yield f"segment {first} has a bookie without a name"
+            yield f"segment {first} has a bookie with an empty id"
         previous = first
 
 
@@ -284,7 +284,7 @@ def _end_problems(metadata: LedgerMetadata) -> Iterator[str]:
         yield f"length {length} without an entry"
     last_start = max((segment.first_entry for segment in metadata.segments), default=0)
     if last + 1 < last_start:  # a change of ensemble begins at most one past the last entry
-        yield f"last entry {last} lies before segment {last_start}"
+        yield f"last entry {last} is before segment {last_start}"
 
 
 def _java_order(keys: Iterable[str]) -> list[str]:

@@ -39,7 +39,7 @@ def test_a_total_is_a_long(row: Row, total: int) -> None:
     if total >= 0:
         assert total == len(built(row))
     else:
-        with pytest.raises(InvalidArgument, match=rf"add up to {total} entries: no length"):
+        with pytest.raises(InvalidArgument, match=rf"add up to {total} entries: not a length"):
             len(built(row))
 
 

@@ -400,7 +400,7 @@ def test_contradicting_metadata_are_named(made: Path, capsys: Capsys) -> None:
     code, rows, err = _run(capsys, *_words(made))
 
     assert (1, []) == (code, rows)
-    assert "ledger 9 not judged: its metadata: last entry 5 lies before segment 99" in err
+    assert "ledger 9 not judged: its metadata: last entry 5 is before segment 99" in err
     assert "0 of 1 ledger checked" in err
 
 
@@ -409,7 +409,7 @@ def test_unreadable_metadata(made: Path, capsys: Capsys) -> None:
     (made / "metadata.json").write_bytes(b'{"ledgers": [}')
     err = _fails(capsys, *_words(made))
 
-    assert "metadata.json: offset 13: metadata file is no JSON" in err
+    assert "metadata.json: offset 13: metadata file is not JSON" in err
 
 
 def test_an_unreadable_index_is_no_loss(made: Path, capsys: Capsys) -> None:

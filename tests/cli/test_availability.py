@@ -113,7 +113,7 @@ def test_unlike_stripe_without_end(
     out, err = capsys.readouterr()
 
     assert (2, "", 1) == (code, out, err.count("\n"))
-    assert "sequences would have to be written one by one, at most 1000 are" in err
+    assert "sequences are too many to list one by one, the limit is 1000" in err
 
 
 def test_folders_of_other_ledgers(

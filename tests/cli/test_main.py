@@ -235,7 +235,7 @@ BAD = {
         "--stripe=9999999999:1:0",
     ),
     "not a ledger scope id: '0b1'": ("ledgers", "{dir}", "--ledger-scope-id", "0b1"),
-    "nothing is written there": ("ledgers", "{dir}", "-o", "{dir}/current/out.csv"),
+    "which is only read": ("ledgers", "{dir}", "-o", "{dir}/current/out.csv"),
     "lies in {dir}": ("dump", "{dir}", "{dir}/current/new/out"),
     "not a stripe": ("availability", "{dir}", "--ledger-id=7", "--missing-from=0:3", "--stripe=3"),
     "give both": ("availability", "{dir}", "--ledger-id=7", "--stripe=3:2:1"),
@@ -247,7 +247,7 @@ BAD = {
         "--stripe=3:2:3",
     ),
     "No such file or directory": ("inspect", "{dir}", "-o", "{tmp}/no/where"),
-    "is what is read": ("dump", "{dir}", "{dir}"),
+    "is also an input": ("dump", "{dir}", "{dir}"),
     "2 directories, 1 --bookie-id": ("dump", "{dir}", "{dir}", "{tmp}/o", "--bookie-id=a"),
 }
 

@@ -333,7 +333,7 @@ def test_readlog_positions(tmp_path: Path, capsys: Capsys) -> None:
     ("words", "message"),
     [
         (("readlog", "D", "12"), "no entry log 12 (c.log) is here"),
-        (("readlog", "D", "0"), "entry log 0 is in directories 0, 1: say which"),
+        (("readlog", "D", "0"), "entry log 0 is in directories 0, 1: choose one"),
         (("readlog", "D", "x"), "not an entry log: 'x'"),
         (("readlog", "D", "1f"), "not an entry log: '1f'"),
         (("readlog", "D", "0x"), "not an entry log: '0x'"),
@@ -394,7 +394,7 @@ def test_writer_is_noticed(tmp_path: Path, capsys: Capsys) -> None:
         live = _rows(capsys, "readledger", tmp_path, "--ledger-id", 7, "--live")
 
     assert (2, []) == (code, rows)
-    assert "open for writing in another place" in err
+    assert "open for writing elsewhere" in err
     assert 9 == len(live)
 
 

@@ -93,7 +93,7 @@ def test_damaged_cache_of_garbage_collection(tmp_path: Path, capsys: Any) -> Non
     code, rows, err = _rows(["readlogmetadata", str(top)], capsys)
 
     assert (1, before) == (code, rows)
-    assert f"damage: {cache / 'CURRENT'}: offset 0: names no manifest" in err
+    assert f"damage: {cache / 'CURRENT'}: offset 0: does not name a manifest" in err
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
@@ -105,7 +105,7 @@ def test_in_use_is_refused_still(tmp_path: Path, words: list[str], capsys: Any) 
         fcntl.lockf(lock, fcntl.LOCK_EX)
 
         assert 2 == main(words)
-        assert "is open in another place" in capsys.readouterr().err
+        assert "is open elsewhere" in capsys.readouterr().err
         assert 0 == main([*words, "--live"])
 
 
@@ -118,9 +118,9 @@ def test_index_is_opened_when_it_is_asked_for(tmp_path: Path) -> None:
 
         assert 20 == len(found.entries)
         for _ in range(2):
-            with pytest.raises(CorruptionError, match="names no manifest"):
+            with pytest.raises(CorruptionError, match="does not name a manifest"):
                 bookie.index.ledgers()
-            with pytest.raises(CorruptionError, match="names no manifest"):
+            with pytest.raises(CorruptionError, match="does not name a manifest"):
                 bookie.read_entry(7, 0)
     with pytest.raises(IllegalOperation, match="closed"):
         bookie.index.ledgers()

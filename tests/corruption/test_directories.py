@@ -122,7 +122,7 @@ def test_folder_of_others(tmp_path: Path) -> None:
 
     (tmp_path / "current").mkdir()
     (tmp_path / "current" / "release.tar").write_text("x")
-    assert "holds nothing of a bookie's" in refusal(tmp_path)
+    assert "contains no files of a bookie" in refusal(tmp_path)
 
 
 def test_cluster_root_names_its_bookies(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_bookies_side_by_side_are_not_one(tmp_path: Path) -> None:
         make_idx(tmp_path / f"bookie-{number}", number)
         make_log(tmp_path / f"bookie-{number}", 0)
 
-    assert "are these several bookies" in refusal(tmp_path)
+    assert "if these are several bookies" in refusal(tmp_path)
 
 
 def test_cookies_that_differ(tmp_path: Path) -> None:

@@ -312,7 +312,7 @@ def test_garbage_behind_the_end(file: Path, position: int) -> None:
     found, scan = _scan(file, _with(position, b"x"))
 
     assert RECORDS == found
-    detail = f"data at {position}, behind the zero length that ends the file's records"
+    detail = f"data at {position}, after the zero length that ends the file's records"
     assert [("damage", END, detail)] == _findings(scan)
     assert END + 4 == scan.stop
 
@@ -415,7 +415,7 @@ def test_file_that_goes_or_shrinks(file: Path) -> None:
     records = iter(scan)
     next(records)
     os.truncate(file, 1 << 20)
-    with pytest.raises(DirectoryInUse, match="became shorter"):
+    with pytest.raises(DirectoryInUse, match="was truncated"):
         list(records)
     file.unlink()
     with pytest.raises(BkstoreError, match=str(file)):

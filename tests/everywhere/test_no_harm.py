@@ -356,7 +356,7 @@ def test_planted_lock_files(what: str, plant: str, tmp_path: Path) -> None:
     else:
         lock.symlink_to(tmp_path / ("victim" if plant == "link" else "none"))
     before = _snapshot(tmp_path)
-    with pytest.raises(UnsupportedLayout, match="no lock of ours"):
+    with pytest.raises(UnsupportedLayout, match="not a regular or lock file"):
         (_storage if what == "storage" else _store)(top)
 
     after = _snapshot(tmp_path)

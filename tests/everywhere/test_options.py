@@ -59,7 +59,7 @@ from bkstore.testing.workloads import LedgerShape, Workload
 from bkstore.wire.server import ServerOptions
 
 NO_NUMBER: tuple[Any, ...] = (True, False, None, "1", b"1", 1.0, 1.5, math.nan, math.inf, [1])
-"""What is no whole number, though Python calculates with some of it."""
+"""What is not an integer, though Python calculates with some of it."""
 
 POSITIVE = (*NO_NUMBER, 0, -1, 2**63)
 FROM_0 = (*NO_NUMBER, -1, 2**63)

@@ -82,7 +82,7 @@ def test_a_link_to_nothing_is_refused(call: Any, tmp_path: Path) -> None:
     """Nothing comes to be where the link points."""
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "victim")
-    with pytest.raises(InvalidArgument, match="link to a file that is not there"):
+    with pytest.raises(InvalidArgument, match="link to a file that does not exist"):
         call(link)
 
     assert ["link"] == os.listdir(tmp_path)
@@ -245,14 +245,14 @@ def test_stdout_by_name(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "reason"),
     [
-        ("input", "is what is read"),
-        ("folder/../input", "is what is read"),
-        ("link", "is what is read"),
-        ("hard", "is what is read"),
-        ("folder", "is what is read"),
-        ("folder/new", "lies in"),
-        ("to-folder/deep/new", "lies in"),
-        ("folder/deep/file", "lies in"),
+        ("input", "is also an input"),
+        ("folder/../input", "is also an input"),
+        ("link", "is also an input"),
+        ("hard", "is also an input"),
+        ("folder", "is also an input"),
+        ("folder/new", "is inside"),
+        ("to-folder/deep/new", "is inside"),
+        ("folder/deep/file", "is inside"),
     ],
 )
 def test_inputs_are_no_targets(target: str, reason: str, tmp_path: Path) -> None:

@@ -110,9 +110,9 @@ def _doubled(last: str) -> dict[str, list[str] | str]:
     ("values", "why"),
     [
         ({"v0": "${v1}", "v1": "x${v0}"}, "contains itself: v0 -> v1 -> v0"),
-        ({"v0": "${v0}y"}, "contains itself"),
-        ({f"v{n}": f"${{v{n + 1}}}" for n in range(1000)}, "too many variables"),
-        (_doubled(""), "too many variables"),
+        ({"v0": "${v0}y"}, "refers to itself"),
+        ({f"v{n}": f"${{v{n + 1}}}" for n in range(1000)}, "too many nested variables"),
+        (_doubled(""), "too many nested variables"),
         (_doubled("x" * 100_000), "more than 1048576 letters"),
     ],
     ids=["circle", "itself", "deep", "many", "long"],

@@ -110,7 +110,7 @@ def test_what_a_cookie_cannot_hold(change: dict[str, object]) -> None:
 @pytest.mark.parametrize("listed", ["1\t/a\t/b", "3\t/a\t/b", "0\t/a", "2", "\t/a"])
 def test_a_list_whose_number_is_another(listed: str) -> None:
     """A list of directories has as many paths as it says, no more and no fewer."""
-    with pytest.raises(CorruptionError, match="directory list is broken"):
+    with pytest.raises(CorruptionError, match="directory list is invalid"):
         decode(f"3\nb1:3181\n/j\n{listed}\n".encode())
 
 

@@ -257,7 +257,7 @@ def test_order_of_checks() -> None:
     flipped = record[:40] + b"\0" + record[41:]
 
     with pytest.raises(
-        CorruptionError, match="entry of 35 bytes: header and CRC32C digest take 36"
+        CorruptionError, match="entry of 35 bytes: header and CRC32C digest need 36"
     ):
         coder.decode(record[:35], 2, 1)
     with pytest.raises(CorruptionError, match="CRC32C digest of entry 0 does not match"):
@@ -296,9 +296,9 @@ def test_wrong_password_and_type() -> None:
 @pytest.mark.parametrize(
     ("record", "reason"),
     [
-        (b"", "entry of 0 bytes: its header has 32"),
-        (bytes(31), "entry of 31 bytes: its header has 32"),
-        (b"\xa3" + bytes(39), "entry of 40 bytes: its header has 41"),
+        (b"", "entry of 0 bytes: its header needs 32"),
+        (bytes(31), "entry of 31 bytes: its header needs 32"),
+        (b"\xa3" + bytes(39), "entry of 40 bytes: its header needs 41"),
         (b"\xa0" + bytes(40), "first byte 0xa0"),
         (b"\xa5" + bytes(40), "first byte 0xa5"),
         (b"\x83" + bytes(40), "first byte 0x83"),

@@ -165,8 +165,8 @@ def test_ledgers_map(count: int, scope: int) -> None:
     ("fields", "reason"),
     [
         (struct.pack(">qq", -1, -2), "16 bytes"),
-        (struct.pack(">qqi", 1, -2, 0), "no ledgers map's"),
-        (struct.pack(">qqi", -1, -4, 0), "no ledgers map's"),
+        (struct.pack(">qqi", 1, -2, 0), "not those of a ledgers map"),
+        (struct.pack(">qqi", -1, -4, 0), "not those of a ledgers map"),
         (struct.pack(">qqi", -1, -2, -1), "-1 ledgers"),
         (struct.pack(">qqiqq", -1, -2, 2, 7, 1), "2 ledgers has 36 bytes"),
         (struct.pack(">qqiqqq", -1, -2, 1, 7, 1, 0), "1 ledgers has 44 bytes"),

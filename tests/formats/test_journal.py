@@ -192,11 +192,11 @@ def test_special_records_not_written(kind: str, body: bytes) -> None:
         (IDS + MASTER_KEY + "00000002" + "6b6579", 16, "says 2 bytes of body, 3 are there"),
         (IDS + MASTER_KEY + "ffffffff" + "6b6579", 16, "says -1 bytes of body, 3 are there"),
         (IDS + MASTER_KEY + "7fffffff" + "6b6579", 16, "says 2147483647 bytes of body"),
-        (IDS + FENCE + "00", 16, "1 bytes too many"),
+        (IDS + FENCE + "00", 16, "1 excess bytes"),
         (IDS + LAC + "0000000f" + "00" * 15, 16, "explicit LAC body of 15 bytes"),
         (IDS + "0000000000000003" + "00" * 15, 0, "entry of 31 bytes"),
         (SCOPED_IDS + FENCE[:-2], 0, "its ids take 25"),
-        (SCOPED_IDS + FENCE + "00", 25, "1 bytes too many"),
+        (SCOPED_IDS + FENCE + "00", 25, "1 excess bytes"),
         (SCOPED_IDS + MASTER_KEY + "00000004" + "6b6579", 25, "3 are there"),
         (SCOPED_IDS + "0000000000000003" + "00" * 32, 17, "special record of entry id 3"),
         ("a0" + "00" * 8 + IDS + FENCE, 1, "scope 0"),
@@ -277,7 +277,7 @@ def test_marks_that_are_none() -> None:
 
         assert offset == caught.value.offset
     for mark in (LogMark(-1, 0), LogMark(0, -1), LogMark(1 << 63, 0)):
-        with pytest.raises(InvalidArgument, match="no place in a journal"):
+        with pytest.raises(InvalidArgument, match="not a position in a journal"):
             journal.encode_mark(mark)
 
 

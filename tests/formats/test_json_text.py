@@ -46,8 +46,8 @@ def test_what_json_says_is_read(value: object, ascii_only: bool, marked: bool) -
         (b'["\\ud800"]', None, "surrogate"),
         (b'{"\\uDFFF": 1}', None, "surrogate"),
         (b'{"a": 1, "b": {"a": 1, "a": 2}}', None, "key 'a' is twice"),
-        (b"NaN", None, "NaN is no number"),
-        (b"[-Infinity]", None, "-Infinity is no number"),
+        (b"NaN", None, "NaN is not a JSON number"),
+        (b"[-Infinity]", None, "-Infinity is not a JSON number"),
         (b"[1e999]", None, "1e999 is beyond"),
         (b"9" * 10_000, None, "digits"),
         (b"[" * 100_000, None, "nested too deeply"),
@@ -62,7 +62,7 @@ def test_what_is_no_json_is_corruption(data: bytes, offset: int | None, reason: 
         parse_json(data, Path("d") / "file.json", "the list")
 
     assert (str(Path("d") / "file.json"), offset) == (caught.value.file, caught.value.offset)
-    assert caught.value.reason.startswith("the list is no JSON: ")
+    assert caught.value.reason.startswith("the list is not JSON: ")
     assert "\n" not in str(caught.value)
 
 

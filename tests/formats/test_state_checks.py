@@ -43,19 +43,19 @@ ODD_LACS = [
     (_lac(8, 2), "is of ledger 8, not of ledger 7"),
     (_lac(7, -2), "is -2, outside -1..9223372036854775806"),
     (_lac(7, 2**63 - 1), "is 9223372036854775807, outside"),
-    (_lac(7, 2, digest=5), "has 5 bytes of digest, which no digest type has"),
+    (_lac(7, 2, digest=5), "has 5 bytes of digest, which fits no digest type"),
     (b"\xa1" + bytes(19), "cannot be read: explicit LAC of 20 bytes, 25 needed"),
     (encode_explicit_lac(WIDE, 2, "CRC32C"), f"is of ledger {WIDE}, not of ledger 7"),
 ]
 ODD_HEADERS = [
     *((_header(lac), 40, reason) for lac, reason in ODD_LACS),
     (_header(bits=6), 32, "unknown state bits 0x6"),
-    (_with(_header(), 8, b"\0\0\0\x10"), 28, "is the master key cut, its length says 16?"),
-    (_with(_header(version=0), 8, b"\0\0\0\x0c"), 24, "is the master key cut"),
-    (_with(_header(), 60, b"\1"), 60, "bytes that are not zero behind an explicit LAC of no leng"),
+    (_with(_header(), 8, b"\0\0\0\x10"), 28, "is the master key truncated, its length says 16?"),
+    (_with(_header(version=0), 8, b"\0\0\0\x0c"), 24, "is the master key truncated"),
+    (_with(_header(), 60, b"\1"), 60, "nonzero bytes after an explicit LAC of no leng"),
     (_with(_header(_lac(7, 2)), 1000, b"\1"), 1000, "not zero behind the explicit LAC"),
     (_with(_header(version=0), 1023, b"\1"), 1023, "not zero behind the state bits"),
-    (_header(key=b"k" * 24), 8, "master key of 24 bytes: a client's has 20"),
+    (_header(key=b"k" * 24), 8, "master key of 24 bytes: clients use 20"),
 ]
 SOUND = [
     _header(),
@@ -173,4 +173,4 @@ def test_odd_journal_records(tmp_path: Path, capsys: Any) -> None:
     assert first.startswith(f"oddity: {path}: offset ")
     assert "2 records, up to offset" in first
     assert first.endswith(": the explicit LAC is of ledger 7, not of ledger 9")
-    assert second.endswith("master key of 40 bytes: a client's has 20")
+    assert second.endswith("master key of 40 bytes: clients use 20")

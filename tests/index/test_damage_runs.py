@@ -67,7 +67,7 @@ def test_truncated_log(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPa
     assert (1, LOST) == (code, len(out.out.splitlines()))
     assert [
         f"damage: {path}: offset {end + 4}: entries {LOST}-{COUNT - 1} of ledger 7009, up to "
-        f"offset {last}: location points behind the end of the log ({end} bytes)"
+        f"offset {last}: location points past the end of the log ({end} bytes)"
     ] == _told(out.err)
     assert 20 > len(tries)
 
@@ -170,7 +170,7 @@ def test_many_ledgers_without_lengths(tmp_path: Path, monkeypatch: pytest.Monkey
     found = dump([tmp_path / "b"], tmp_path / "out", length=True).findings
 
     assert [5, 5, 5, None] == [finding.entries for finding in found]
-    assert found[-1].detail.startswith("35 entries of more ledgers, from 3 on: no length")
+    assert found[-1].detail.startswith("35 entries of more ledgers, from 3 on: not a valid length")
 
 
 def test_replay(tmp_path: Path, capsys: Any) -> None:

@@ -211,7 +211,7 @@ def test_damaged_blocks(tmp_path: Path, part: float) -> None:
 
 
 def test_rows_that_are_no_bookies(tmp_path: Path) -> None:
-    """A key of another width is the error of its own ledger; entries no bookie numbers, and rows
+    """A key of another size is the error of its own ledger; entries no bookie numbers, and rows
     of ledgers that are not listed, are in no answer."""
     with RocksIndex(tmp_path, writable=True) as index:
         for number in range(400):

@@ -64,7 +64,7 @@ class PlainScan:
         rest = looked_at.lstrip(b"\0")
         if rest:
             place = at + 4 + len(looked_at) - len(rest)
-            said = f"data at {place}, behind the zero length that ends the file's records"
+            said = f"data at {place}, after the zero length that ends the file's records"
             return self._ends(at + 4, "damage", at, said)
         self.stop = at + 4
         return self

@@ -293,7 +293,7 @@ def test_the_cookies_of_a_new_bookie(store: ZooKeeperStore, uri: str, tmp_path: 
     assert 0 == again.version
     with pytest.raises(InvalidArgument, match="needs an id"):
         RegisteredBookie.open(store, tmp_path / "new")
-    with pytest.raises(InvalidArgument, match="no bookie id"):
+    with pytest.raises(InvalidArgument, match="not a bookie id"):
         RegisteredBookie.open(store, tmp_path / "new", bookie_id="a/b")
     assert not (tmp_path / "new").exists()
 
@@ -305,7 +305,7 @@ REFUSED = {
     "one of two disks is empty": "no cookie here",
     "another id": "the cookie of bookie 'b1', not of 'b2'",
     "other directories": "the cookie says ledger_dirs",
-    "without a cluster": "made without one, not of cluster a0b1",
+    "without a cluster": "of no cluster, not of cluster a0b1",
 }
 
 

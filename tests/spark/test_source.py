@@ -282,7 +282,7 @@ def test_a_copied_conf(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(BkstoreError, match="which is not here"):
         with_ours(lambda: reading.load(str(conf)).count())
     reading = reading.option("root", str(tmp_path / "backup"))
-    with pytest.raises(InvalidArgument, match="root goes with a bk_server"):
+    with pytest.raises(InvalidArgument, match="root requires a bk_server"):
         with_ours(lambda: reading.load(str(tmp_path / "backup")).count())
     found = reading.load(f"copied={conf}")
 

@@ -345,7 +345,7 @@ def test_a_wrong_claim_behind_a_ledger_that_was_deleted(tmp_path: Path) -> None:
     with Bookie.open(tmp_path, "sorted") as bookie:
         bookie.add_entry(records[0], KEY)
         bookie.delete_ledger(LedgerId(1, 7))
-        with pytest.raises(InvalidArgument, match="lists entry 1, its record is 0") as refused:
+        with pytest.raises(InvalidArgument, match="lists entry 1, but its record is 0") as refused:
             bookie.add_batch(shaped("apart", records, [0, 1]), KEY)
 
         assert 1 == refused.value.stored

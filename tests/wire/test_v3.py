@@ -57,7 +57,7 @@ def test_a_scope_over_the_wire() -> None:
     assert data == v3.encode(plain)
     with pytest.raises(IllegalOperation, match="v3 has scopes only if it is extended"):
         v3.new_request(Operation.READ_LAC, 1, {"ledgerId": SCOPED})
-    with pytest.raises(InvalidArgument, match="all that scope 0 holds"):
+    with pytest.raises(InvalidArgument, match="the range of scope 0"):
         v3.ledger_of(v3.body_of(plain))
 
 

@@ -212,7 +212,7 @@ def add_one_by_one(sent: Sent, add: Callable[[bytes], int]) -> Outcome:
         try:
             if at == sent.wrong:
                 raise InvalidArgument(  # what only a batch can be refused for
-                    f"the batch lists entry {sent.says[at]}, its record is {_entry_of(record)}"
+                    f"the batch lists entry {sent.says[at]}, but its record is {_entry_of(record)}"
                 )
             add(record)
         except BkstoreError as error:

@@ -144,7 +144,7 @@ class Coder:
                 None, 0, f"entry has digest {digest_type}, not {self.digest.name}"
             )
         if len(data) < payload_start:
-            detail = f"header and {self.digest.name} digest take {payload_start}"
+            detail = f"header and {self.digest.name} digest need {payload_start}"
             raise CorruptionError(None, 0, f"entry of {len(data)} bytes: {detail}")
         payload = data[payload_start:]
         if self.digest.of(data[: header.size], payload) != data[header.size : payload_start]:

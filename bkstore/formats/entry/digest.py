@@ -53,7 +53,7 @@ def digest_name(digest: str | int) -> str:
     name = "HMAC" if name == "MAC" else name
     if name not in DIGEST_NUMBERS:
         known_names = ", ".join(DIGEST_NUMBERS)
-        raise InvalidArgument(f"digest type {shown(digest)} is none of {known_names}")
+        raise InvalidArgument(f"digest type {shown(digest)} is not one of {known_names}")
     return name
 
 

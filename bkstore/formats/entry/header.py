@@ -83,14 +83,18 @@ def record_header(record: bytes | memoryview) -> RecordHeader:
     if is_v2(record):
         return _record_header_v2(record)
     if len(record) < V1_HEADER:
-        raise CorruptionError(None, 0, f"entry of {len(record)} bytes: its header has {V1_HEADER}")
+        raise CorruptionError(
+            None, 0, f"entry of {len(record)} bytes: its header needs {V1_HEADER}"
+        )
     ledger, entry, lac, length = _STRUCT_V1.unpack_from(record)
     return RecordHeader(LedgerId.of(ledger), entry, lac, length, V1_HEADER, None)
 
 
 def _record_header_v2(record: bytes | memoryview) -> RecordHeader:
     if len(record) < V2_HEADER:
-        raise CorruptionError(None, 0, f"entry of {len(record)} bytes: its header has {V2_HEADER}")
+        raise CorruptionError(
+            None, 0, f"entry of {len(record)} bytes: its header needs {V2_HEADER}"
+        )
     flags, scope, ledger, entry, lac, length = _STRUCT_V2.unpack_from(record)
     digest_id = digest_number(flags)
     return RecordHeader(scoped_id(scope, ledger), entry, lac, length, V2_HEADER, digest_id)
@@ -100,14 +104,16 @@ def digest_number(flags: int) -> int:
     """Return the digest number in the first byte of a version 2 record or explicit LAC."""
     number = flags ^ FLAGS_V2
     if not 1 <= number <= 4:
-        raise CorruptionError(None, 0, f"first byte {flags:#04x} is no entry's (V2: 0xa1..0xa4)")
+        raise CorruptionError(
+            None, 0, f"first byte {flags:#04x} is not an entry's (V2: 0xa1..0xa4)"
+        )
     return number
 
 
 def scoped_id(scope: int, ledger: int) -> LedgerId:
     """Return the ledger that a version 2 record names; `CorruptionError` for scope 0."""
     if scope == 0:
-        raise CorruptionError(None, 1, "version 2 record of scope 0, which version 1 is for")
+        raise CorruptionError(None, 1, "version 2 record of scope 0, which must be version 1")
     return LedgerId.from_signed(scope, ledger)
 
 

@@ -253,5 +253,7 @@ def _check_unique(ledgers: list[LedgerId], key: str) -> None:
     seen: set[LedgerId] = set()
     for ledger in ledgers:
         if ledger in seen:
-            raise CorruptionError(None, None, f"metadata file: ledger {ledger} twice in {key}")
+            raise CorruptionError(
+                None, None, f"metadata file: ledger {ledger} appears twice in {key}"
+            )
         seen.add(ledger)

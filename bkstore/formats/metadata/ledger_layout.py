@@ -61,11 +61,11 @@ def decode_layout(data: bytes) -> LedgerLayout:
     version_line, *other_lines = data.decode("utf-8", "replace").split("\n")
     if not _NUMBER.fullmatch(version_line) or not 1 <= int(version_line) <= NEWEST_VERSION:
         raise CorruptionError(
-            None, 0, f"LAYOUT's version is {version_line[:40]!r}, known are 1 and 2"
+            None, 0, f"LAYOUT's version is {version_line[:40]!r}, supported are 1 and 2"
         )
     class_and_version = other_lines[0].split(":") if other_lines else []
     if len(class_and_version) != 2 or not _NUMBER.fullmatch(class_and_version[1]):
-        reason = "LAYOUT's second line is no class and version with a colon between"
+        reason = "LAYOUT's second line is not a class and version with a colon between"
         raise CorruptionError(None, len(version_line) + 1, reason)
     return LedgerLayout(class_and_version[0], int(class_and_version[1]), int(version_line))
 

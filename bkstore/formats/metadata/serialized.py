@@ -52,10 +52,10 @@ def header(data: bytes) -> tuple[int, int]:
             for index in range(len(HEADER))
             if data[index : index + 1] != HEADER[index : index + 1]
         )
-        raise CorruptionError(None, index, "ledger metadata header is broken")
+        raise CorruptionError(None, index, "ledger metadata header is invalid")
     digits, line_end, _ = data[len(HEADER) : len(HEADER) + _MAX_VERSION_DIGITS].partition(b"\n")
     if not line_end:
-        raise CorruptionError(None, len(HEADER), "ledger metadata version has no end")
+        raise CorruptionError(None, len(HEADER), "ledger metadata version is not terminated")
     if not re.fullmatch(rb"[+-]?[0-9]+", digits):
         raise CorruptionError(None, len(HEADER), f"ledger metadata version is {digits!r}")
     version = int(digits)
@@ -83,7 +83,7 @@ def decode(
             _parse_message(data, version, body), version, LedgerId.of(ledger), ctime
         )
     if not metadata.segments:
-        raise CorruptionError(None, body, "ledger metadata without a segment")
+        raise CorruptionError(None, body, "ledger metadata has no segment")
     problems = metadata.problems() if strict else []
     if problems:
         raise CorruptionError(None, None, f"ledger metadata: {'; '.join(problems)}")
@@ -104,7 +104,7 @@ def _parse_delimited(data: bytes, body: int, message: Any) -> None:
     try:
         size, start = decoder._DecodeVarint32(data, body)  # type: ignore[attr-defined]
     except (IndexError, DecodeError) as error:
-        raise CorruptionError(None, body, "ledger metadata length is broken") from error
+        raise CorruptionError(None, body, "ledger metadata length is invalid") from error
     if start + size != len(data):
         reason = f"ledger metadata of {size} bytes, {len(data) - start} are there"
         raise CorruptionError(None, body, reason)
@@ -128,7 +128,7 @@ def _from_message(message: Any, version: int, ledger: LedgerId, ctime: int) -> L
         )
         custom_metadata = {_as_text(item.key): item.value for item in message.customMetadata}
     except UnicodeDecodeError as error:
-        raise CorruptionError(None, None, "ledger metadata has a name not in UTF-8") from error
+        raise CorruptionError(None, None, "ledger metadata has a name that is not UTF-8") from error
     return LedgerMetadata(
         ledger,
         message.ensembleSize,
@@ -218,7 +218,7 @@ def decode_mark(data: bytes) -> Mark:
     try:
         bookies = tuple(map(_as_text, message.replica))
     except UnicodeDecodeError as error:
-        raise CorruptionError(None, None, "a mark has a name not in UTF-8") from error
+        raise CorruptionError(None, None, "a mark has a name that is not UTF-8") from error
     marked_at = message.ctime / 1000 if message.HasField("ctime") and message.ctime >= 0 else None
     return Mark(marked_at, bookies)
 

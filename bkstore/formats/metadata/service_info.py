@@ -105,7 +105,7 @@ def check_bookie_id(bookie: str) -> str:
     """
     if not _BOOKIE_ID.fullmatch(bookie) or bookie.lower() in (READ_ONLY, ".", ".."):
         raise InvalidArgument(
-            f"{bookie!r} is no bookie id: letters, digits and : ; < = > ? @ [ \\ ] ^ _ . - "
+            f"{bookie!r} is not a bookie id: letters, digits and : ; < = > ? @ [ \\ ] ^ _ . - "
             f"are allowed, and it must not be {READ_ONLY!r}"
         )
     return bookie

@@ -25,7 +25,7 @@ _INT32_MAX = 2**31 - 1
 def _check_scope_0(ledger: int | LedgerId) -> int:
     ledger_id = LedgerId.of(ledger)
     if ledger_id.scope:
-        raise InvalidArgument(f"this layout has no place for scope {ledger_id.scope:#x}")
+        raise InvalidArgument(f"this layout cannot store scope {ledger_id.scope:#x}")
     return ledger_id.ledger
 
 

@@ -60,7 +60,7 @@ def decode_check_time(data: bytes) -> int:
     except (IndexError, DecodeError):
         value, end = 0, -1
     if data[0] != _FIELD_1_TAG or end != len(data):
-        raise CorruptionError(None, 0, f"no check time: {data[:16].hex()}")
+        raise CorruptionError(None, 0, f"not a check time: {data[:16].hex()}")
     number = int(value)
     return number - 2**64 if number >= 2**63 else number
 
@@ -92,5 +92,7 @@ def encode_delay(seconds: int) -> bytes:
 def decode_delay(data: bytes) -> int:
     """Return the recovery delay in seconds; `CorruptionError` if it is not a number."""
     if not _DELAY.fullmatch(data):
-        raise CorruptionError(None, 0, f"recovery delay is no number: {data[:_MAX_QUOTED_BYTES]!r}")
+        raise CorruptionError(
+            None, 0, f"recovery delay is not a number: {data[:_MAX_QUOTED_BYTES]!r}"
+        )
     return int(data)

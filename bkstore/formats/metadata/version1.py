@@ -33,7 +33,7 @@ def decode_lines(data: bytes, start: int, ledger: LedgerId) -> LedgerMetadata:
     for line_offset, line in lines:
         first_text, *other_fields = line.rstrip("\t").split("\t")
         if not other_fields:
-            raise CorruptionError(None, line_offset, f"segment without bookies: {line[:80]!r}")
+            raise CorruptionError(None, line_offset, f"segment has no bookies: {line[:80]!r}")
         entry_id = _parse_number(first_text, line_offset, "first entry", 64)
         if other_fields[0] == _CLOSED_TAG:  # like upstream, ignore what follows it
             last_entry = entry_id

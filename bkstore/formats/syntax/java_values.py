@@ -44,10 +44,10 @@ def parse_integer(text: str, bits: int) -> int:
     if number is not None:
         return (number + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
     if not _WHOLE.fullmatch(text):
-        raise ValueError(f"{text!r} is no whole number")
+        raise ValueError(f"{text!r} is not an integer")
     number = int(text) if len(text) < 100 else 1 << bits
     if not -1 << bits - 1 <= number < 1 << bits - 1:
-        raise ValueError(f"{text!r} is no whole number of {bits} bits")
+        raise ValueError(f"{text!r} is not an integer of {bits} bits")
     return number
 
 
@@ -73,7 +73,7 @@ def parse_double(text: str) -> float:
             return float.fromhex(hexadecimal[1])
         except OverflowError:
             return math.copysign(math.inf, -1 if stripped[0] == "-" else 1)
-    raise ValueError(f"{text!r} is no number")
+    raise ValueError(f"{text!r} is not a number")
 
 
 def parse_float(text: str) -> float:
@@ -111,7 +111,7 @@ def _parse_prefixed(text: str) -> int | None:
         return None
     radix, syntax = _RADIX[text[:2]]
     if not syntax.fullmatch(text, 2):
-        raise ValueError(f"{text!r} is no number of base {radix}")
+        raise ValueError(f"{text!r} is not a number of base {radix}")
     return int(text[2:], radix)
 
 

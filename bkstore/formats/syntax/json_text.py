@@ -37,7 +37,7 @@ def parse_json(
     ...
     bkstore.errors.CorruptionError: image.json: no JSON: nested too deeply
     """
-    prefix = f"{what} is no JSON" if what else "no JSON"
+    prefix = f"{what} is not JSON" if what else "no JSON"
     try:
         text = data if isinstance(data, str) else data.decode("utf-8")
         body = text.removeprefix(_BOM)
@@ -77,19 +77,19 @@ def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(members) < len(pairs):
         seen: set[str] = set()
         duplicate = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"key {duplicate!r:.60} is twice in one object")
+        raise ValueError(f"key {duplicate!r:.60} appears twice in one object")
     return members
 
 
 def _parse_float(text: str) -> float:
     value = float(text)
     if math.isinf(value):
-        raise ValueError(f"number {text:.60} is beyond what a float holds")
+        raise ValueError(f"number {text:.60} exceeds the range of a float")
     return value
 
 
 def _refuse_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no number of JSON")
+    raise ValueError(f"{text} is not a JSON number")
 
 
 _DECODER = json.JSONDecoder(

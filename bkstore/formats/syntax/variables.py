@@ -86,10 +86,10 @@ class _Replacement:
     def _replace_one(self, written: str, enclosing: list[str]) -> str:
         name, default = _name_and_default(written[2:-1])
         if name in enclosing:
-            raise InvalidArgument("a variable contains itself: " + " -> ".join([*enclosing, name]))
+            raise InvalidArgument("a variable refers to itself: " + " -> ".join([*enclosing, name]))
         self._count += 1
         if len(enclosing) >= _MAX_DEPTH or self._count > _MAX_VARIABLES:
-            raise InvalidArgument(f"${{{name}}}: there are too many variables inside each other")
+            raise InvalidArgument(f"${{{name}}}: too many nested variables")
         resolved = self._variables.resolve(name)
         if resolved is not None and not isinstance(resolved, str):
             resolved = resolved[0] if resolved else None
@@ -98,7 +98,7 @@ class _Replacement:
             return written
         replaced = self.of(value, [*enclosing, name])
         if len(replaced) > _MAX_LETTERS:
-            raise InvalidArgument(f"${{{name}}} stands for more than {_MAX_LETTERS} letters")
+            raise InvalidArgument(f"${{{name}}} expands to more than {_MAX_LETTERS} letters")
         return replaced
 
 

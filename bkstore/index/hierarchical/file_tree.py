@@ -103,7 +103,7 @@ def _entries(path: str) -> list[os.DirEntry[str]]:
 
 
 def _not_a_folder(path: str) -> CorruptionError:
-    return CorruptionError(path, None, "is no folder: index files in it cannot be read")
+    return CorruptionError(path, None, "is not a directory: its index files cannot be read")
 
 
 def scan_trees(currents: list[Path]) -> Tree:
@@ -126,7 +126,7 @@ def scan_trees(currents: list[Path]) -> Tree:
             path = os.path.join(current, *parts)
             ledger = ledger_of_path(parts)
             if ledger is None:
-                detail = "no ledger's index file: name and place do not fit; a bookie's look-up"
+                detail = "not a ledger's index file: name and path do not match; a bookie's lookup"
                 tree.findings.append(Finding("oddity", f"{detail} cannot reach it", path))
             elif path.endswith(".rloc"):
                 leftovers.append((ledger, path))

@@ -56,7 +56,7 @@ class HierarchicalIndex(HierarchicalReader):
     def _check_writable(self) -> None:
         self._check_open()
         if not self._writable:
-            raise ReadOnlyError("this index was opened for reading")
+            raise ReadOnlyError("this index was opened read-only")
         self._changes.check()
 
     def _open_to_write(self, ledger_id: LedgerId) -> tuple[int, str]:
@@ -80,7 +80,7 @@ class HierarchicalIndex(HierarchicalReader):
         if entry_ids.size and int(entry_ids[-1]) // self._page_slots >= self._max_pages:
             raise InvalidArgument(
                 f"entry {int(entry_ids[-1])} needs page {int(entry_ids[-1]) // self._page_slots}, "
-                f"this index takes {self._max_pages} pages a file (max_pages)"
+                f"this index has at most {self._max_pages} pages per file (max_pages)"
             )
         with self._lock:
             fd, path = self._open_to_write(LedgerId.of(ledger))
@@ -96,7 +96,7 @@ class HierarchicalIndex(HierarchicalReader):
         self._check_writable()
         check_state(state)
         if state.limbo:
-            raise UnsupportedLayout("index files have no place for the limbo state")
+            raise UnsupportedLayout("index files cannot store the limbo state")
         ledger_id = LedgerId.of(ledger)
         with self._lock:
             open_file = self._open_file(ledger_id)

@@ -37,8 +37,8 @@ def check_may_write(path: Path) -> None:
     if _threads_lost:
         raise IllegalOperation(
             f"{path}: this process was forked from one that had opened a RocksDB database, so it "
-            "lacks RocksDB's threads and cannot write one: start it by spawn or forkserver, or "
-            "fork before the first database is opened"
+            "lacks RocksDB's threads and cannot write a database: use spawn or forkserver, or "
+            "fork before opening the first database"
         )
 
 

@@ -114,7 +114,7 @@ class Database:
         if edits.torn_at is not None:
             self.oddities.append((manifest, edits.torn_at, "manifest ends inside a record"))
         for table_path in manifest_file.check_complete(edits, self.path):
-            detail = "table file that no manifest names: left by a crash; RocksDB deletes it"
+            detail = "table file that no manifest lists: left by a crash; RocksDB deletes it"
             self.oddities.append((table_path, None, detail))
         torn_logs = manifest_file.check_logs(edits, self.path)
         for log_path, offset in torn_logs:
@@ -155,7 +155,7 @@ class Database:
                 return db
             db.close()  # it may lack rows of a log that was removed before it was read
             self._stack.close()
-        raise scratch_links.in_use(self.path, "changes faster than it can be read")
+        raise scratch_links.in_use(self.path, "changes too fast to be read")
 
     def _translated(self) -> AbstractContextManager[None]:
         """Return a context that translates RocksDB's textual errors to `BkstoreError`s."""
@@ -293,7 +293,7 @@ class Database:
             return rows_read, None
         first_odd = int(np.flatnonzero(is_odd)[0])
         key = rows_read["k"][first_odd : first_odd + 1].tobytes().hex()
-        detail = f"not a bookie's row: key or value of another width, at key {key}"
+        detail = f"not a bookie's row: key or value has another size, at key {key}"
         return rows_read[:first_odd], CorruptionError(self.path, None, detail)
 
     # -- widths and ends

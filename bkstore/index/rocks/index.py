@@ -70,7 +70,7 @@ class RocksIndex(RocksReader):
         if self._closed:
             raise forks.closed(f"{self._current}: this index")
         if not self._writable:
-            raise ReadOnlyError("this index was opened for reading")
+            raise ReadOnlyError("this index was opened read-only")
         for database in self._open.values():  # the failure of one ends them all
             database.check_writable()
         ledger_id = LedgerId.of(ledger)

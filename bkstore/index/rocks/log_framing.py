@@ -54,7 +54,9 @@ class FramedLogReader:
         for fragment_offset, fragment_type, payload in self._fragments():
             if (record_offset is None) != (fragment_type in (_FULL, _FIRST)):
                 raise CorruptionError(
-                    self.path, fragment_offset, f"record piece of type {fragment_type} out of order"
+                    self.path,
+                    fragment_offset,
+                    f"record fragment of type {fragment_type} out of order",
                 )
             record_offset = fragment_offset if record_offset is None else record_offset
             parts.append(payload)

@@ -164,8 +164,8 @@ def _last_write_of_batch(
         raise CorruptionError(
             path,
             offset,
-            f"begins with write {sequence}, the last known one is {last_write}: a write-ahead log "
-            "before it, or the end of the manifest, is missing",
+            f"begins with write {sequence}, the last known one is {last_write}: an earlier "
+            "write-ahead log or the manifest's end is missing",
         )
     return max(last_write, sequence + int.from_bytes(record[8:12], "little") - 1)
 
@@ -178,7 +178,7 @@ def check_complete(manifest: Manifest, directory: Path) -> list[Path]:
     tables = _numbered_files(directory, "sst")
     missing_tables = sorted(manifest.live - set(tables))
     if missing_tables:
-        reason = f"missing: {manifest.path.name} names this table file"
+        reason = f"missing: {manifest.path.name} lists this table file"
         raise CorruptionError(directory / f"{missing_tables[0]:06d}.sst", None, reason)
     unnamed = {
         table_number: tables[table_number]
@@ -191,7 +191,7 @@ def check_complete(manifest: Manifest, directory: Path) -> list[Path]:
             if table_number >= manifest.log_number and _has_footer(path):
                 end_offset = manifest.torn_at
                 end_offset = manifest.path.stat().st_size if end_offset is None else end_offset
-                reason = f"the end is missing: {path.name} is here, but no record names it"
+                reason = f"the end is missing: {path.name} is here, but no record lists it"
                 raise CorruptionError(directory / manifest.path.name, end_offset, reason)
     return list(unnamed.values())
 

@@ -408,7 +408,7 @@ class RocksReader(EntryIndex):
                 if database and kind == "ledgers":
                     findings.extend(odd_rows(database, is_scoped))
         if self._has_unfinished_creation:
-            detail = "128-bit databases that a writer began to make: they hold nothing"
+            detail = "128-bit databases whose creation was interrupted: they are empty"
             findings.append(Finding("oddity", detail, str(self._current / "locations-128")))
         known_ledgers = set(self.ledgers())
         for ledger_id in self.ledgers_with_entries():

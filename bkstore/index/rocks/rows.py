@@ -138,7 +138,7 @@ def odd_rows(database: Database, wide: bool) -> Iterator[Finding]:
 def _ledger_of(path: Path, key: bytes, is_scoped: bool) -> LedgerId:
     """Return the ledger id of a `ledgers` key; `CorruptionError` if it is not one."""
     if len(key) not in ((16,) if is_scoped else (8, 16)) or (not is_scoped and any(key[8:])):
-        raise CorruptionError(path, None, f"key of {len(key)} bytes is no ledger's: {key.hex()}")
+        raise CorruptionError(path, None, f"key of {len(key)} bytes is not a ledger's: {key.hex()}")
     first_half = int.from_bytes(key[:8], "big")
     try:
         return (
@@ -180,7 +180,7 @@ def location_of(database: Database, key: bytes, value: bytes) -> int:
     """Return the location in a value; `CorruptionError` if it is not a valid one."""
     location: int = _unpack_int64(value)[0] if len(value) == 8 else 0
     if location <= 0:
-        detail = f"row {key.hex()}: value {value[:40].hex()} is no location"
+        detail = f"row {key.hex()}: value {value[:40].hex()} is not a location"
         raise CorruptionError(database.path, None, detail)
     return location
 
@@ -226,7 +226,7 @@ def scan_rows(
                 raise
             start = _next_readable(database, last_key, rows, wide, findings)
             resumed_at = "the end" if start is None else f"row {start.hex()}"
-            detail = f"{error.reason}; rows behind {last_key.hex()} up to {resumed_at} are not read"
+            detail = f"{error.reason}; rows after {last_key.hex()} up to {resumed_at} are not read"
             findings.append(Finding("damage", detail, error.file, error.offset))
 
 
@@ -265,7 +265,7 @@ def _to_index_batch(
         row = int(np.flatnonzero(is_odd)[0])
         detail = (
             f"row {keys[row].tobytes().hex()}: ids or location {locations[row]} are out of range"
-            f" ({int(is_odd.sum())} rows here are)"
+            f" (as are {int(is_odd.sum())} rows here in all)"
         )
         if findings is None:
             raise CorruptionError(database.path, None, detail)

@@ -74,7 +74,7 @@ def manifest_path(path: Path) -> Path:
     `CorruptionError` if it is no database."""
     if not path.is_dir():
         if os.path.lexists(path):
-            raise CorruptionError(path, None, "cannot be read: is no folder")
+            raise CorruptionError(path, None, "cannot be read: is not a directory")
         raise UnsupportedLayout(f"{path}: no such RocksDB directory")
     current = path / "CURRENT"
     try:
@@ -84,11 +84,11 @@ def manifest_path(path: Path) -> Path:
     manifest_name = text.decode("ascii", "replace").rstrip("\n")
     digits = manifest_name.removeprefix("MANIFEST-")
     if not (text.endswith(b"\n") and digits != manifest_name and digits.isdecimal()):
-        raise CorruptionError(current, 0, f"names no manifest: {manifest_name[:40]!r}")
+        raise CorruptionError(current, 0, f"does not name a manifest: {manifest_name[:40]!r}")
     try:
         _check_size(path / manifest_name)
     except FileNotFoundError:
-        missing = "missing: CURRENT names this manifest"
+        missing = "missing: CURRENT refers to this manifest"
         raise CorruptionError(path / manifest_name, None, missing) from None
     return path / manifest_name
 
@@ -119,13 +119,11 @@ def _check_size(file: Path) -> os.stat_result:
     max_bytes = _MAX_BYTES_OF.get(file.name.partition("-")[0], _MAX_OTHER_BYTES)
     file_stat = check_regular(file)
     if file_stat.st_size > max_bytes:
-        raise CorruptionError(
-            file, max_bytes, f"is longer than the {max_bytes} bytes that it may have"
-        )
+        raise CorruptionError(file, max_bytes, f"is longer than the limit of {max_bytes} bytes")
     return file_stat
 
 
-def in_use(path: Path, why: str = "is open in another place") -> DirectoryInUse:
+def in_use(path: Path, why: str = "is open elsewhere") -> DirectoryInUse:
     """Return the error for a database that somebody writes."""
     return DirectoryInUse(
         f"{path} {why}: stop it, copy the directory, or read it live (live=True, --live)"

@@ -111,7 +111,7 @@ def _check_header(log: LogFile, account: LogAccount) -> Iterator[CheckFinding]:
     nonzero_bytes = block[_HEADER_FIELDS_BYTES:].lstrip(b"\0")
     if nonzero_bytes:
         offset = len(block) - len(nonzero_bytes)
-        detail = "bytes that are not zero behind the header's fields"
+        detail = "nonzero bytes after the header's fields"
         yield CheckFinding("log-header", "oddity", detail, log.path, offset)
     if account.map_at is None:
         return

@@ -258,7 +258,7 @@ def _check_rows(source: LoadSource, path: str, batch: pa.RecordBatch) -> IndexBa
     _refuse(path, f"log ids are 0..{MAX_LOG_ID}", _exceeds(log_id, MAX_LOG_ID), columns)
     _refuse(path, "positions are 32 bits", _exceeds(position, (1 << 32) - 1), columns)
     location = log_id << np.int64(32) | position
-    _refuse(path, "log 0, position 0 is no location", location == 0, columns)
+    _refuse(path, "log 0, position 0 is not a location", location == 0, columns)
     if source.layout == "rocksdb":
         home_dirs = ledger.view(np.uint64) % np.uint64(source.directories)
         reason = (

@@ -77,7 +77,7 @@ class DumpFolder:
     def _read_remote(self, name: str, limit: int) -> bytes:
         with self._system.open_input_file(f"{self._path.rstrip('/')}/{name}") as file:
             if file.size() > limit:
-                reason = f"is longer than the {limit} bytes that it may have"
+                reason = f"is longer than the limit of {limit} bytes"
                 raise CorruptionError(self.of(name), limit, reason)
             return bytes(file.read())
 

@@ -54,10 +54,10 @@ def directory_names(settings: Configuration, role: _Role) -> list[str]:
 
 def _paths(conf: Path, names: list[str]) -> list[Path]:
     if "" in names:
-        raise UnsupportedLayout(f"{conf}: names a directory without a name: {', '.join(names)}")
+        raise UnsupportedLayout(f"{conf}: lists a directory with an empty name: {', '.join(names)}")
     for name in names:
         if "\0" in name:
-            raise UnsupportedLayout(f"{conf}: names {name!r}, which is no path of a directory")
+            raise UnsupportedLayout(f"{conf}: names {name!r}, which is not a directory path")
     return [conf.parent / name for name in names]
 
 
@@ -89,7 +89,7 @@ def place_directories(
         other = owners.setdefault(actual_path.resolve(), directory)
         if other != directory:
             raise UnsupportedLayout(
-                f"{conf}: names {other} and {directory}, and for both only {actual_path} is here"
+                f"{conf}: names {other} and {directory}, but only {actual_path} was found for both"
             )
     return actual_paths
 
@@ -119,12 +119,12 @@ def _find_copy(conf: Path, directory: Path, top: Path, below: list[Path]) -> Pat
     fitting = [folder for folder in below if suffix_lengths[folder] == longest]
     if longest == 0:
         raise UnsupportedLayout(
-            f"{conf}: names {directory}, which is not here; no folder {directory.name!r} with a "
-            f"current/ is below {top}; say where they are (root=, --root)"
+            f"{conf}: names {directory}, which is not here; {top} has no folder {directory.name!r} "
+            f"with a current/; give the directories' place (root=, --root)"
         )
     if len(fitting) > 1:
         names = ", ".join(map(str, fitting))
-        raise UnsupportedLayout(f"{conf}: names {directory}, which may be any of {names}")
+        raise UnsupportedLayout(f"{conf}: names {directory}, which matches {names}")
     return fitting[0]
 
 

@@ -77,7 +77,7 @@ def find_folders(path: Path, root: Path | None = None) -> BookieFolders:
     if os.path.lexists(path) and not path.is_dir():
         return _from_conf(path, root)
     if root is not None:
-        raise InvalidArgument(f"{path}: root goes with a bk_server.conf, and this is none")
+        raise InvalidArgument(f"{path}: root requires a bk_server.conf, which this is not")
     if not path.is_dir():
         raise UnsupportedLayout(f"{path}: no such directory")
     if path.name == "current" or not (path / "current").is_dir():
@@ -92,7 +92,7 @@ def find_folders(path: Path, root: Path | None = None) -> BookieFolders:
         if kinds or not names or any(map(_OTHER_NAMES.fullmatch, names)):
             held[current] = kinds
     if not held:
-        raise UnsupportedLayout(f"{currents[0]}: holds nothing of a bookie's")
+        raise UnsupportedLayout(f"{currents[0]}: contains no files of a bookie")
     cookie = read_cookie(list(held))
     folders = _assign_roles(held, cookie)
     if cookie is not None:
@@ -110,7 +110,7 @@ def _find_currents(root: Path) -> list[Path]:
         return existing
     deeper = sorted(str(child) for child in root.iterdir() if list(child.glob("*/current")))
     examples = ", ".join(deeper[:3]) + (", ..." if len(deeper) > 3 else "")
-    hint = f"; one level down there are, give one of: {examples}" if deeper else ""
+    hint = f"; some are one level down, give one of: {examples}" if deeper else ""
     raise UnsupportedLayout(
         f"{root}: not a bookie directory: neither it nor a folder in it has a current/{hint}"
     )
@@ -121,7 +121,7 @@ def _is_directory(current: Path) -> bool:
     if current.is_dir():
         return True
     if os.path.lexists(current):
-        raise CorruptionError(current, None, "is no folder: what is in it cannot be read")
+        raise CorruptionError(current, None, "is not a directory: its content cannot be read")
     return False
 
 
@@ -277,7 +277,7 @@ def order_by_residue(names: Sequence[str], ledgers: Sequence[Iterable[int]]) -> 
             other = f" as {names[clash]} does" if clash is not None else ""
             raise UnsupportedLayout(
                 f"{names[index]} holds ledgers of positions {sorted(residues)} of {size}{other}: "
-                "directories are missing, or their order cannot be told; give a bk_server.conf"
+                "directories are missing, or their order is unknown; give a bk_server.conf"
             )
         dir_of_position[residues.pop()] = index
     free_dirs = [index for index in range(size) if index not in dir_of_position.values()]
@@ -317,6 +317,6 @@ def pick_layout(folders: BookieFolders, asked: Layout | None) -> Layout:
     if len(examples) == 2:
         raise UnsupportedLayout(
             f"both index files ({examples['idx']}) and RocksDB databases ({examples['rocksdb']}) "
-            "are here (an interrupted conversion?); say which to read (layout=, --layout)"
+            "are here (an interrupted conversion?); choose one (layout=, --layout)"
         )
     return "rocksdb" if "rocksdb" in examples else "idx"

@@ -93,7 +93,7 @@ class OwnedDirectories:
     ) -> OwnedDirectories:
         """Return these directories, in the given order."""
         if not ledger_dirs or not journal_dirs:
-            raise InvalidArgument("a bookie has a ledger directory and a journal directory")
+            raise InvalidArgument("a bookie needs a ledger directory and a journal directory")
         ledger, journal = _currents("ledger", ledger_dirs), _currents("journal", journal_dirs)
         index = _currents("index", index_dirs) if index_dirs else list(ledger)
         for role, currents in (("ledger", ledger), ("index", index), ("journal", journal)):
@@ -135,16 +135,16 @@ class OwnedDirectories:
             return
         for current in self.without_cookie() if self.holds_anything() else ():
             raise UnsupportedLayout(
-                f"{current}: no cookie here, while the others have that of bookie "
-                f"{cookie.bookie_id!r}: a disk that is not mounted, or not this bookie's?"
+                f"{current}: no cookie here, but the others have that of "
+                f"bookie {cookie.bookie_id!r}: is a disk not mounted, or another bookie's?"
             )
         if bookie_id not in (None, cookie.bookie_id):
             raise UnsupportedLayout(
-                f"{self.all[0]}: the cookie of bookie {cookie.bookie_id!r}, not of {bookie_id!r}"
+                f"{self.all[0]}: the cookie is of bookie {cookie.bookie_id!r}, not of {bookie_id!r}"
             )
         if instance_id not in (None, cookie.instance_id):
             cookie_origin = (
-                f"of cluster {cookie.instance_id}" if cookie.instance_id else "made without one"
+                f"of cluster {cookie.instance_id}" if cookie.instance_id else "of no cluster"
             )
             raise UnsupportedLayout(
                 f"{self.all[0]}: the cookie is {cookie_origin}, not of cluster {instance_id}"

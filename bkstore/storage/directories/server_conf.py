@@ -59,7 +59,7 @@ def flat_server_conf(path: Path, without: str = "") -> bytes:
 def no_conf(path: Path, why: str) -> UnsupportedLayout:
     """Return the error for a file given as a bookie that is not a `bk_server.conf`."""
     return UnsupportedLayout(
-        f"{path}: is a file, and no bk_server.conf (it {why}): a bookie's directory is wanted, or "
+        f"{path}: is a file, but not a bk_server.conf (it {why}): give a bookie's directory or "
         "its bk_server.conf"
     )
 
@@ -103,12 +103,12 @@ class _Loader:
         included = path.parent / name if name else path
         if not _file_exists(included):
             if prop.key.lower() == "include":
-                raise UnsupportedLayout(f"{path}: includes {included}, which is not there")
+                raise UnsupportedLayout(f"{path}: includes {included}, which does not exist")
             return
         # Upstream drops the first name of its stack after a file, not the last, and so refuses
         # some files that are included twice. That detects every circle, too.
         if included.resolve() in self._open_includes:
-            raise UnsupportedLayout(f"{path}: includes {included}, which is being read already")
+            raise UnsupportedLayout(f"{path}: includes {included}, which includes this file again")
         self._open_includes.append(included.resolve())
         self.load(included)
         self._open_includes.pop(0)
@@ -121,7 +121,7 @@ class _Loader:
         except InvalidArgument as error:
             raise UnsupportedLayout(f"{path}: includes {name}: {error}") from None
         if not isinstance(resolved, str) or _URL_PREFIX.match(resolved) or "\0" in resolved:
-            raise UnsupportedLayout(f"{path}: includes {name!r}, which is no path of a file")
+            raise UnsupportedLayout(f"{path}: includes {name!r}, which is not a file path")
         return resolved
 
 
@@ -164,14 +164,14 @@ _SYSTEM_PROPERTIES: Mapping[str, Callable[[], str]] = {
 def _system_property(name: str) -> str:
     if name not in _SYSTEM_PROPERTIES:
         raise InvalidArgument(
-            f"${{sys:{name}}} is of the bookie's JVM, and is not known here: write what it is"
+            f"${{sys:{name}}} is a property of the bookie's JVM: replace it by its value"
         )
     return _SYSTEM_PROPERTIES[name]()
 
 
 def _refuse_lookups(prefix: str) -> Lookup:
     def refuse(name: str) -> NoReturn:
-        raise InvalidArgument(f"${{{prefix}:{name}}} is not looked up here: write what it is")
+        raise InvalidArgument(f"${{{prefix}:{name}}} is not supported: replace it by its value")
 
     return refuse
 

@@ -46,7 +46,7 @@ def unknown_files(currents: Iterable[Path]) -> Iterator[UnknownFile]:
                 if detail is not None:
                     yield UnknownFile(current / name, detail)
             for path in stray_files(current):
-                yield UnknownFile(Path(path), "not the name of an index file: nothing reads it")
+                yield UnknownFile(Path(path), "not the name of an index file: it is never read")
 
 
 def _describe_unknown(name: str) -> str | None:
@@ -61,9 +61,9 @@ def _describe_unknown(name: str) -> str | None:
     if compacted:
         new, old = (int(part, 16) for part in compacted.groups())
         return (
-            f"compaction of log {old} to {new} had not reached the index: a bookie finishes it at "
+            f"compaction of log {old} to {new} is not in the index yet: a bookie finishes it at "
             "start"
         )
     if name.endswith(".log"):
-        return "not the name of an entry log: no location leads here"
-    return "a file that no bookie knows"
+        return "not the name of an entry log: no location can refer to it"
+    return "a file unknown to bookies"

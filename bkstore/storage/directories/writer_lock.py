@@ -89,7 +89,7 @@ class WriterLock(Closing):
 
 
 def _in_use(current: Path) -> str:
-    return f"{current.parent} is open for writing in another place"
+    return f"{current.parent} is open for writing elsewhere"
 
 
 def check_not_locked(current: Path) -> None:

@@ -37,6 +37,6 @@ def _decode_row(path: Path, key: bytes, value: bytes) -> tuple[int, LogMetadata]
         detail = f"row of key {key[:40].hex()}: {error.reason}"
         raise CorruptionError(path, None, detail) from None
     if key != metadata.log_id.to_bytes(8, "big"):
-        detail = f"row of key {key[:40].hex()} is about log {metadata.log_id}"
+        detail = f"row of key {key[:40].hex()} is of log {metadata.log_id}"
         raise CorruptionError(path, None, detail)
     return metadata.log_id, metadata

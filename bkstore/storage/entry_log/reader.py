@@ -159,7 +159,7 @@ class LogReader(Closing):
         handle.guess = _READ_SIZE  # copying four times as much is cheaper than reading twice
         bytes_left = os.fstat(handle.fd).st_size - position
         if position < PREFIX or read_size < PREFIX or bytes_left <= 0:
-            reason = f"location points behind the end of the log ({bytes_left + position} bytes)"
+            reason = f"location points past the end of the log ({bytes_left + position} bytes)"
             raise CorruptionError(handle.path, position, reason)
         if not V1_HEADER <= size <= bytes_left:
             reason = f"record of {size} bytes, {bytes_left} are left in the log"
@@ -317,7 +317,7 @@ class LogReader(Closing):
 
     def _past_end_error(self, handle: OpenFile, file_offset: int) -> CorruptionError:
         size = os.fstat(handle.fd).st_size
-        reason = f"location points behind the end of the log ({size} bytes)"
+        reason = f"location points past the end of the log ({size} bytes)"
         return CorruptionError(handle.path, file_offset + PREFIX, reason)
 
 

@@ -63,7 +63,7 @@ class LogBytes(Closing):
         with readable(self.path):
             data = read_fully(self._fd, read_size, at)
         if len(data) < read_size:
-            raise DirectoryInUse(f"{self.path}: became shorter while it was read")
+            raise DirectoryInUse(f"{self.path}: was truncated while it was read")
         return data
 
     def read(self, at: int, count: int | None = None) -> Bytes:
@@ -207,7 +207,9 @@ def _check_frame(log: LogBytes, at: int, head_bytes: bytes, size: int) -> Place:
         return Place("garbage", at, f"record of {size} bytes, too short for an entry")
     data = np.frombuffer(head_bytes, np.uint8)
     if _classify_frames(data, np.array([PREFIX]), np.array([size]), at)[3][0] == NONE:
-        return Place("garbage", at, f"record of {size} bytes that begins with no entry's ids")
+        return Place(
+            "garbage", at, f"record of {size} bytes that does not begin with an entry's ids"
+        )
     return Place("frame", at + PREFIX + size)
 
 

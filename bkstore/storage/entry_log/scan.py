@@ -203,7 +203,7 @@ class _Scan:
                 reason = (
                     next_region.reason
                     if damage_start == run.end
-                    else "a size that leads into another record"
+                    else "a size that ends inside another record"
                 )
                 offset = self._report_skipped(damage_start, next_offset, reason)
             elif region.kind == "garbage":
@@ -228,7 +228,7 @@ class _Scan:
         try:
             header = decode_header(self._log.peek(0, _HEADER_FIELDS_SIZE))
             if self._log.size < HEADER_SIZE:
-                reason = f"header is cut off: {HEADER_SIZE} bytes needed"
+                reason = f"header is cut off: {HEADER_SIZE} bytes are needed"
                 raise CorruptionError(None, self._log.size, reason)
         except CorruptionError as error:
             self._report(error.within(self._log.path))
@@ -259,14 +259,12 @@ class _Scan:
     def _check_end(self, start: int, tail: Place, header: LogHeader) -> None:
         """Report a missing ledgers map, or zeros at the end that only a crash leaves."""
         if header.map_offset and not self._has_seen_map and not self._has_damage:
-            reason = f"the ledgers map is not at {header.map_offset}, where the header says it is"
+            reason = f"the ledgers map is not at {header.map_offset}, where the header places it"
             self._report(
                 CorruptionError(self._log.path, start, f"{reason}: records may be missing")
             )
         elif tail.kind == "zeros" and not self._is_direct_io and self._findings is not None:
-            detail = (
-                f"{counted(tail.end - start, 'zero byte')} to the end, which only a crash leaves"
-            )
+            detail = f"{counted(tail.end - start, 'zero byte')} at the end, left by a crash"
             self._findings.append(Finding("oddity", detail, str(self._log.path), start))
 
     def _report(self, error: BkstoreError) -> None:
@@ -300,7 +298,7 @@ def read_log_metadata(
             ):  # a read failed, though perhaps only once
                 findings.append(Finding.of(error))
             elif error.offset is not None and error.offset >= HEADER_SIZE and findings is not None:
-                detail = f"ledgers map is broken, records were counted instead: {error.reason}"
+                detail = f"ledgers map is invalid, records were counted instead: {error.reason}"
                 findings.append(Finding("oddity", detail, str(Path(path)), error.offset))
         except UnsupportedLayout:
             pass  # left to the scan, too
@@ -335,6 +333,6 @@ def _read_ledgers_map(log: LogBytes, log_id: int, header: LogHeader) -> LogMetad
         raise CorruptionError(None, max(header.map_offset, HEADER_SIZE), reason)
     room = header.map_offset - HEADER_SIZE
     if metadata.total_size > room:
-        reason = f"ledgers map counts {counted(metadata.total_size, 'byte')}, {room} are before it"
+        reason = f"ledgers map counts {counted(metadata.total_size, 'byte')}, {room} precede it"
         raise CorruptionError(None, header.map_offset, reason)
     return metadata

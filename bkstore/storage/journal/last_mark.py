@@ -47,7 +47,7 @@ def journal_files(current: Path) -> list[tuple[int, Path]]:
             continue
         match = _FILE_NAME_PATTERN.fullmatch(name)
         if match is None:
-            problem = "no journal file's name (lower-case hex without padding)"
+            problem = "not a journal file's name (lower-case hex without padding)"
             raise UnsupportedLayout(f"{current / name}: {problem}")
         ids_and_paths.append((int(match[1], 16), current / name))
     return sorted(ids_and_paths)
@@ -122,7 +122,7 @@ def delete_journals_before(
     a file that reappears after a crash does no harm. After `WriteFailed` the following files stay.
     """
     if keep < 0:
-        raise InvalidArgument(f"{keep} journal files cannot be kept")
+        raise InvalidArgument(f"cannot keep {keep} journal files")
     older_files = [
         path for journal_id, path in journal_files(current) if journal_id < mark.journal_id
     ]

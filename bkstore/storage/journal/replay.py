@@ -77,7 +77,7 @@ class Replay:
         if mark.journal_id > 0 and (not files or files[0][0] != mark.journal_id):
             missing_name = journal_name(mark.journal_id)
             raise CorruptionError(
-                journal / missing_name, None, "lastMark names this file; it is missing"
+                journal / missing_name, None, "lastMark refers to this file; it is missing"
             )
         for journal_id, path in files:
             start = mark.position if journal_id == mark.journal_id else 0

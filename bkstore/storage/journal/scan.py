@@ -74,7 +74,7 @@ class _Window:
                 self.data = read_fully(self.fd, max(count, CHUNK), offset)
             self.base, start = offset, 0
             if len(self.data) < count:
-                raise DirectoryInUse(f"{self.path}: became shorter while it was read")
+                raise DirectoryInUse(f"{self.path}: was truncated while it was read")
         return start
 
 
@@ -108,7 +108,7 @@ class JournalScan:
         skip_torn: bool = False,
     ) -> None:
         if start < 0:
-            raise InvalidArgument(f"a scan does not start at position {start}")
+            raise InvalidArgument(f"a scan cannot start at position {start}")
         self.path = Path(path)
         self.skip_invalid = skip_invalid
         self.skip_torn = skip_torn
@@ -279,7 +279,7 @@ class JournalScan:
             if np.frombuffer(chunk, np.uint8).max():
                 data_offset = chunk_start + len(chunk) - len(chunk.lstrip(b"\0"))
                 detail = (
-                    f"data at {data_offset}, behind the zero length that ends the file's records"
+                    f"data at {data_offset}, after the zero length that ends the file's records"
                 )
                 self.findings.append(Finding("damage", detail, str(self.path), position - 4))
                 return

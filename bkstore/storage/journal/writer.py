@@ -225,7 +225,7 @@ class JournalWriter(Closing):
                 if is_leader:
                     self._flush(sync=True)
             if self._commit.durable < position:
-                raise InvalidArgument(f"{self.current}: nothing was appended up to {position}")
+                raise InvalidArgument(f"{self.current}: no append ended at {position}")
         return self._commit.durable
 
     def flush(self, sync: bool = True) -> LogMark:
@@ -318,8 +318,8 @@ class JournalWriter(Closing):
             raise forks.closed(f"{self.current}: the journal")
         if self._failure is not None:
             raise IllegalOperation(
-                f"{self._path}: writing failed before ({self._failure}), and the file may end in "
-                "half a record: nothing is appended behind it; open the bookie anew"
+                f"{self._path}: an earlier write failed ({self._failure}) and may have left "
+                "a partial record: no more appends; reopen the bookie"
             ) from self._failure
 
     @contextmanager

@@ -167,7 +167,7 @@ class Adds(KnownLedgers):
         """Return (ledger id, entry id, LAC) of a record; raise `InvalidArgument` if unfit."""
         if len(record) > self.options.max_entry_size:
             limit = self.options.max_entry_size
-            raise InvalidArgument(f"record of {len(record)} bytes, at most {limit} are taken")
+            raise InvalidArgument(f"record of {len(record)} bytes, the limit is {limit}")
         if len(record) >= V1_HEADER and record[0] < 0x80:
             ledger_number, entry_id, lac = _unpack_v1_header(record)
             ledger_id = LedgerId.of(ledger_number)
@@ -175,7 +175,7 @@ class Adds(KnownLedgers):
             try:
                 ledger_id, entry_id, lac = record_header(record)[:3]
             except CorruptionError as error:
-                raise InvalidArgument(f"no entry: {error.reason}") from error
+                raise InvalidArgument(f"not an entry: {error.reason}") from error
         if not 0 <= entry_id <= self._last_id:
             raise InvalidArgument(f"entry id {entry_id} is outside 0..{self._last_id}")
         return ledger_id, entry_id, lac
@@ -195,7 +195,9 @@ class Adds(KnownLedgers):
         except BkstoreError as error:
             return error
         listed_entry = int(batch.entries[number])
-        return InvalidArgument(f"the batch lists entry {listed_entry}, its record is {entry_id}")
+        return InvalidArgument(
+            f"the batch lists entry {listed_entry}, but its record is {entry_id}"
+        )
 
     # -- adding a batch
 

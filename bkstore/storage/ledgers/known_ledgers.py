@@ -197,7 +197,7 @@ class KnownLedgers(EntrySource):
         try:
             body_ledger_id, lac = decode_explicit_lac(body)
         except CorruptionError as error:
-            raise InvalidArgument(f"no explicit LAC: {error.reason}") from error
+            raise InvalidArgument(f"not an explicit LAC: {error.reason}") from error
         if body_ledger_id != ledger_id:
             raise InvalidArgument(f"explicit LAC of ledger {body_ledger_id}, not {ledger_id}")
         with path.lock:

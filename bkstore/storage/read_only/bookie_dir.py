@@ -135,7 +135,7 @@ class BookieDir(Closing):
             if log.log_id in paths:
                 raise UnsupportedLayout(
                     f"{log.path} and {paths[log.log_id]} have the same id, which one bookie does "
-                    "not give twice: are these several bookies? give one, or a bk_server.conf"
+                    "not assign twice: if these are several bookies, give one, or a bk_server.conf"
                 )
             paths[log.log_id] = log.path
 
@@ -363,7 +363,7 @@ class BookieDir(Closing):
             raise InvalidArgument(f"no entry log {log_id} ({log_id:x}.log) is here")
         if len(matches) > 1:
             dir_indexes = ", ".join(str(log.dir_index) for log in matches)
-            raise InvalidArgument(f"entry log {log_id} is in directories {dir_indexes}: say which")
+            raise InvalidArgument(f"entry log {log_id} is in directories {dir_indexes}: choose one")
         return matches[0]
 
     def scan_log(

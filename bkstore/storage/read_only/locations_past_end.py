@@ -102,9 +102,7 @@ def _check_reach(reach: _Reach, log: LogFile | None, log_id: int) -> Finding | N
     except BkstoreError as error:
         return Finding.of(error)
     if reach.position >= size:  # compares the present size, as the log may have grown
-        detail = (
-            f"the log ends at {size}, but {lost_text} behind that, the last one {entry_text} at"
-        )
+        detail = f"the log ends at {size}, but {lost_text} past that, the last one {entry_text} at"
         return Finding("damage", f"{detail} {reach.position}", log.path, size)
     if end > size:
         detail = f"the log ends at {size}, inside the record of {entry_text}, which begins here"

@@ -40,7 +40,7 @@ def _put_in_order(path: Path, folders: BookieFolders, parts: list[RocksIndex]) -
     if folders.cookie and len(folders.cookie.ledger_dirs) != len(parts):
         raise UnsupportedLayout(
             f"{path}: the cookie names {len(folders.cookie.ledger_dirs)} ledger "
-            f"directories, {len(parts)} are here; db storage needs all of them, or one alone"
+            f"directories, {len(parts)} are here; db storage needs all of them or a single one"
         )
     ledgers_by_dir = [[ledger_id.ledger for ledger_id in part.ledgers()] for part in parts]
     names = [str(current.parent) for current in folders.index]

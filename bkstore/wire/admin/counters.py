@@ -60,7 +60,7 @@ class OperationCounters:
             request_labels = ("operation", "protocol", "status")
             self._request_count = metric(counter, "bkstore_server_requests", text, *request_labels)
         except ValueError as error:  # if another `OperationCounters` has this registry
-            raise InvalidArgument(f"the registry has these metrics already: {error}") from None
+            raise InvalidArgument(f"the registry already has these metrics: {error}") from None
         text = "Time from a whole request to its answer"
         self._request_seconds = metric(
             histogram, "bkstore_server_seconds", text, *request_labels[:2], buckets=SECONDS

@@ -35,8 +35,8 @@ def test_a_file_is_no_bookie(data: bytes, why: str, tmp_path: Path, capsys: Caps
     path.write_bytes(data)
 
     assert (
-        f"bkstore: {path}: is a file, and no bk_server.conf (it {why}): a bookie's directory is "
-        "wanted, or its bk_server.conf"
+        f"bkstore: {path}: is a file, but not a bk_server.conf (it {why}): give a bookie's "
+        "directory or its bk_server.conf"
     ) == _line(capsys, "inspect", path)
 
 

@@ -107,7 +107,7 @@ def test_output_file(small: Path, tmp_path: Path, capsys: Capsys) -> None:
     assert 0 == main([*words, "-o", str(tmp_path / "row.json")])
     assert 6 == json.loads((tmp_path / "row.json").read_text())[0]["entries"]
     assert before == tree_bytes(small)
-    assert "lies in" in capsys.readouterr().err
+    assert "is inside" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["convert", "rebuild-index", "salvage"])

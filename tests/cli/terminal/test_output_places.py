@@ -69,7 +69,7 @@ def test_no_output_in_an_input(name: str, written: str, read: str, tmp_path: Pat
         value = [word] if many else word
         for output in (source, source / "x", tmp_path / "link" / "y"):
             args = argparse.Namespace(**{read: value, written: output})
-            with pytest.raises(InvalidArgument, match=r"is what is read|lies in"):
+            with pytest.raises(InvalidArgument, match=r"is also an input|is inside"):
                 refuse_outputs_in_inputs(parser, args)
         args = argparse.Namespace(**{read: value, written: tmp_path / "beside"})
         refuse_outputs_in_inputs(parser, args)

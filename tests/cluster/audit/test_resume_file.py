@@ -222,7 +222,7 @@ DAMAGED = {
     "time is true": (HEAD.replace("5.0", "true"), 0),
     "time is no time": (HEAD.replace("5.0", "NaN"), 0),
     "head is too deep": (HEAD.replace('{"what": "it"}', DEEP), 0),
-    "head is no JSON": (HEAD.replace('{"what"', "{{"), 0),
+    "head is not JSON": (HEAD.replace('{"what"', "{{"), 0),
     "line of text": (HEAD + "hello\n" + STEP, len(HEAD)),
     "empty line": (HEAD + "\n", len(HEAD)),
     "line of zeros": (HEAD + "\0" * 600 + "\n", len(HEAD)),
@@ -363,7 +363,7 @@ def test_an_empty_metadata_file_is_not_taken(
         for name in ("metadata", "hard"):
             words = [str(tmp_path / "metadata"), f"b1={tmp_path / 'b1'}"]
             assert 2 == main(["audit", *words, option, str(tmp_path / name)])
-            assert "is what is read" in capsys.readouterr().err
+            assert "is also an input" in capsys.readouterr().err
     both = ["--resume", str(tmp_path / "new"), "-o", str(tmp_path / "new")]
     assert 2 == main(["audit", *words, *both])
 

@@ -375,8 +375,8 @@ def test_contradictions_are_not_judged() -> None:
     reasons = {name.ledger: why for name, why in report.unreadable}
 
     assert {1, 2, 3} == set(reasons)
-    assert "does not begin after the one before it" in reasons[1]
-    assert "last entry 5 lies before segment 9" in reasons[2]
+    assert "does not begin after the previous one" in reasons[1]
+    assert "last entry 5 is before segment 9" in reasons[2]
     assert "write quorum 3 is outside 1..2" in reasons[3]
     assert [("below_write_quorum", 4)] == categories(report)
     assert (1, False) == (report.checked, report.clean)

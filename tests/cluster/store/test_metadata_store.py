@@ -249,7 +249,7 @@ def test_bookies(make: MakeStore) -> None:
     assert names - {"b1"} == make().registered_bookies() == make().writable_bookies()
     assert names - {"a@b"} == make().unavailable_bookies()
     for name in ("", "readonly", "\udc80"):
-        with pytest.raises(InvalidArgument, match="no bookie id"):
+        with pytest.raises(InvalidArgument, match="not a bookie id"):
             make().register_bookie(name)
 
 

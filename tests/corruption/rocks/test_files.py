@@ -161,7 +161,7 @@ def test_manifest_refusal_says_where(flushed: tuple[Path, Answers]) -> None:
     file = only_file(top / "current" / "locations", "MANIFEST-*")
     with (
         changed(file, file.read_bytes()[:130]),
-        pytest.raises(CorruptionError, match=r"\d+\.sst is here, but no record names it") as caught,
+        pytest.raises(CorruptionError, match=r"\d+\.sst is here, but no record lists it") as caught,
     ):
         RocksIndex(top)
 

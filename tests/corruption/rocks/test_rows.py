@@ -67,7 +67,7 @@ ODD_KEYS = {
 @pytest.mark.parametrize("flush", [True, False], ids=["table", "log"])
 @pytest.mark.parametrize("key", ODD_KEYS.values(), ids=ODD_KEYS)
 def test_key_of_another_width(tmp_path: Path, key: bytes, flush: bool) -> None:
-    """A key of another width in the middle is refused; numpy would cut or pad it in silence."""
+    """A key of another size in the middle is refused; numpy would cut or pad it in silence."""
     _with_rows(tmp_path, "locations", [(key, b"\0" * 7 + b"\1")], flush)
     with RocksIndex(tmp_path) as index:
         for ask in (index.entries, index.availability, index.items):

@@ -96,7 +96,7 @@ def test_what_is_not_honored_is_said_once(tmp_path: Path) -> None:
     [
         ("bookieAuthProviderFactoryClass : X", "bookieAuthProviderFactoryClass"),
         ("tlsProviderFactoryClass X", "tlsProviderFactoryClass: X is not supported"),
-        ("diskUsageThreshold=x", "diskUsageThreshold: 'x' is no number"),
+        ("diskUsageThreshold=x", "diskUsageThreshold: 'x' is not a number"),
         ("logSizeLimit=-1", "logSizeLimit: entry_log_size must be"),
     ],
 )

@@ -152,14 +152,14 @@ def test_an_empty_key_of_db_storage(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("bookiePort=x", "bookiePort: 'x' is no whole number"),
+        ("bookiePort=x", "bookiePort: 'x' is not an integer"),
         ("bookiePort=0", "bookiePort: 0 (any free port) needs"),
         ("bookiePort=65536", "bookiePort: 65536 is not a port"),
         ("bookieId=a b", "bookieId: "),
         ("flushInterval=0", "flushInterval: must be above 0"),
         ("zkTimeout=-1", "zkTimeout: must be above 0"),
         ("bookieId=${none}", "bookieId: .* has an undefined variable"),
-        ("advertisedAddress=${sys:x}", "advertisedAddress: .*write what it is"),
+        ("advertisedAddress=${sys:x}", "advertisedAddress: .*replace it by its value"),
         pytest.param(
             "listeningInterface=nosuch0", "listeningInterface: .*no IPv4 address.*lo", marks=LINUX
         ),

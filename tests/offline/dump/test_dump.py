@@ -312,7 +312,7 @@ def test_strays_are_left_out(tmp_path: Path) -> None:
     assert [0, 1, 2] == listed
     assert dict.fromkeys(range(6), 3) == entries
     assert 18 == result.rows["entries"]
-    assert ["lies in directory 1" in str(found) for found in result.findings] == [True]
+    assert ["is in directory 1" in str(found) for found in result.findings] == [True]
 
 
 def test_row_groups_of_groups_are_small(tmp_path: Path) -> None:

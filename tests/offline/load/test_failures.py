@@ -125,7 +125,7 @@ BAD_ROWS = [
     (("b", 0, 1, 1, 2**63 - 1, 1, 9, None), "entry ids are"),
     (("b", 0, 1, 1, 0, 2**31, 9, None), "log ids are"),
     (("b", 0, 1, 1, 0, 1, 2**32, None), "positions are 32 bits"),
-    (("b", 0, 1, 1, 0, 0, 0, None), "log 0, position 0 is no location"),
+    (("b", 0, 1, 1, 0, 0, 0, None), "log 0, position 0 is not a location"),
 ]
 
 

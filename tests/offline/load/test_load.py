@@ -427,7 +427,7 @@ def test_command(three: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
         (["nowhere", "out"], "nowhere: no such directory"),
         (["dump", "out"], "which bookie"),
         (["dump", "out", "--bookie=idx", "--directories=0"], "--directories 0: 1 or more"),
-        (["dump", "dump/x", "--bookie=idx"], "nothing is written there"),
+        (["dump", "dump/x", "--bookie=idx"], "which is only read"),
         (["dump", "out", "--bookie=rocks3", "--to=idx"], "entry logs of the same ids"),
     ],
 )

@@ -83,17 +83,21 @@ def test_root(tmp_path: Path) -> None:
         assert [1] == [ledger.ledger for ledger in index.ledgers()]
     with open_index(original, root=tmp_path / "backup") as index:
         assert [7] == [ledger.ledger for ledger in index.ledgers()]
-    with pytest.raises(InvalidArgument, match="root goes with a bk_server"):
+    with pytest.raises(InvalidArgument, match="root requires a bk_server"):
         BookieDir(tmp_path / "copy" / "nowhere" / "d1", root=tmp_path)
 
 
 @pytest.mark.parametrize(
     ("places", "conf", "said"),
     [
-        (("a/ledgers", "b/ledgers"), CONF, "/nowhere/d1/bk/ledgers, which may be any of "),
-        (("d1/bk/ledgers",), CONF, "for both only {top}/d1/bk/ledgers is here"),
-        (("d1/bk/ledgers", "d2/bk/other"), CONF, "for both only {top}/d1/bk/ledgers is here"),
-        (("x",), CONF, "/nowhere/d1/bk/ledgers, which is not here; no folder 'ledgers' with a "),
+        (("a/ledgers", "b/ledgers"), CONF, "/nowhere/d1/bk/ledgers, which matches "),
+        (("d1/bk/ledgers",), CONF, "only {top}/d1/bk/ledgers was found for both"),
+        (("d1/bk/ledgers", "d2/bk/other"), CONF, "only {top}/d1/bk/ledgers was found for both"),
+        (
+            ("x",),
+            CONF,
+            "/nowhere/d1/bk/ledgers, which is not here; {top} has no folder 'ledgers' with a ",
+        ),
         (("l1",), "ledgerDirectories={top}/l1,{top}/l2\n", "names {top}/l2, which has no current/"),
     ],
     ids=["ambiguous", "one of two", "one renamed", "none", "one missing in place"],

@@ -34,7 +34,7 @@ def test_a_new_bookie_of_a_cluster(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("made", "said"),
-    [("another", "of cluster another, not"), (None, "made without one, not")],
+    [("another", "of cluster another, not"), (None, "of no cluster, not")],
 )
 def test_another_cluster(made: str | None, said: str, tmp_path: Path) -> None:
     """Directories of another cluster, or of none, are refused as they are; nothing changes."""

@@ -79,15 +79,15 @@ def test_names_of_journals(tmp_path: Path, names: str, found: list[str]) -> None
 @pytest.mark.parametrize(
     ("texts", "why"),
     [
-        ({"a": "include=none.conf"}, r"a\.conf: includes .*none\.conf, which is not there"),
-        ({"a": "include="}, "which is being read already"),
-        ({"a": "include=a.conf"}, "which is being read already"),
-        ({"a": "include=b.conf", "b": "include=a.conf"}, "which is being read already"),
+        ({"a": "include=none.conf"}, r"a\.conf: includes .*none\.conf, which does not exist"),
+        ({"a": "include="}, "which includes this file again"),
+        ({"a": "include=a.conf"}, "which includes this file again"),
+        ({"a": "include=b.conf", "b": "include=a.conf"}, "which includes this file again"),
         ({"a": "includeOptional=b.conf", "b": "include=none.conf"}, r"b\.conf: includes"),
-        ({"a": "include=https://example/b.conf"}, "which is no path of a file"),
-        ({"a": "x=${x}\ninclude=${x}.conf"}, "contains itself"),
-        ({"a": "include=a\\u0000"}, "which is no path of a file"),
-        ({"a": "x=\0"}, r"no bk_server\.conf"),
+        ({"a": "include=https://example/b.conf"}, "which is not a file path"),
+        ({"a": "x=${x}\ninclude=${x}.conf"}, "refers to itself"),
+        ({"a": "include=a\\u0000"}, "which is not a file path"),
+        ({"a": "x=\0"}, r"not a bk_server\.conf"),
     ],
 )
 def test_refused_files(tmp_path: Path, texts: dict[str, str], why: str) -> None:
@@ -127,7 +127,7 @@ def test_looked_up_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     )
     assert ("/here/x", os.getcwd()) == (conf.string("a", None), conf.string("b", None))
     for key in ("c", "d"):
-        with pytest.raises(InvalidArgument, match=f"{key}: .*write what it is"):
+        with pytest.raises(InvalidArgument, match=f"{key}: .*replace it by its value"):
             conf.string(key, None)
 
 
@@ -162,10 +162,10 @@ def test_directories_in_every_syntax(tmp_path: Path, form: str) -> None:
 @pytest.mark.parametrize(
     ("names", "why"),
     [
-        ("/a,", "a directory without a name"),  # would be where the bookie was started
-        ("/a\\u0000b", "which is no path of a directory"),
-        ("${ledgerDirectories}", "ledgerDirectories: a variable contains itself"),
-        ("${sys:data}", "write what it is"),
+        ("/a,", "a directory with an empty name"),  # would be where the bookie was started
+        ("/a\\u0000b", "which is not a directory path"),
+        ("${ledgerDirectories}", "ledgerDirectories: a variable refers to itself"),
+        ("${sys:data}", "replace it by its value"),
     ],
 )
 def test_names_that_are_no_directories(tmp_path: Path, names: str, why: str) -> None:

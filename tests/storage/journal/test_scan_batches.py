@@ -124,7 +124,7 @@ def test_a_file_that_becomes_shorter(tmp_path: Path, monkeypatch: pytest.MonkeyP
     found = scan_journal(path).batches()
     next(found)
     path.write_bytes(path.read_bytes()[:1500])
-    with pytest.raises(DirectoryInUse, match="became shorter"):
+    with pytest.raises(DirectoryInUse, match="was truncated"):
         list(found)
 
 

@@ -95,7 +95,7 @@ def test_a_place_that_nothing_was_appended_up_to(tmp_path: Path) -> None:
     """`sync` does not say that something is durable that was never appended."""
     with JournalWriter(tmp_path, preallocate=0) as writer:
         place = writer.append(record_of(1))
-        with pytest.raises(InvalidArgument, match="nothing was appended"):
+        with pytest.raises(InvalidArgument, match="no append ended"):
             writer.sync(place._replace(position=place.position + 512))
 
 
@@ -294,7 +294,7 @@ def test_a_failure_ends_the_writer(tmp_path: Path, skipped: int, error: type[Wri
         writer.flush,
     ]
     for call in refused:
-        with pytest.raises(IllegalOperation, match="writing failed before"):
+        with pytest.raises(IllegalOperation, match="an earlier write failed"):
             call()
 
     assert writer.failed

@@ -278,7 +278,7 @@ def test_states_that_no_header_takes(storage: Any, tmp_path: Path) -> None:
     with Bookie.open(tmp_path, storage) as bookie:
         with pytest.raises(InvalidArgument, match="2000"):
             bookie.add_entries(records(7, range(1)), b"k" * 2000)
-        with pytest.raises(InvalidArgument, match="no explicit LAC"):
+        with pytest.raises(InvalidArgument, match="not an explicit LAC"):
             bookie.set_explicit_lac(8, b"short", KEY)
         bookie.checkpoint()
 

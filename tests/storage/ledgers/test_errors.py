@@ -292,7 +292,7 @@ def test_bookie_after_a_failed_journal(
         getattr(plan, what)()
     with pytest.raises(SyncFailed if what == "fail_sync" else WriteFailed):
         bookie.add_entry(record(7, 3, bytes(6000)), KEY)
-    with pytest.raises(IllegalOperation, match="open the bookie anew"):
+    with pytest.raises(IllegalOperation, match="reopen the bookie"):
         bookie.add_entry(record(7, 4), KEY)
 
     assert [record(7, entry) for entry in range(3)] == bookie.read_entries(7, 0, 3).records()

@@ -74,7 +74,7 @@ def test_a_broken_map(tmp_path: Path) -> None:
         assert {} == ids_by_log(bookie.find_logs(9))
 
     assert ["oddity"] == [found.severity for found in findings]
-    assert "ledgers map is broken" in findings[0].detail
+    assert "ledgers map is invalid" in findings[0].detail
 
 
 def test_a_map_that_is_not_there(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_cut_log(bookie: Path, capsys: Any) -> None:
     assert len(places) == rows
     assert [("damage", str(path), end)] == [(f.severity, f.file, f.offset) for f in findings]
     assert (
-        f"the log ends at {end}, but {len(lost)} locations of {len(ledgers)} ledgers are behind "
+        f"the log ends at {end}, but {len(lost)} locations of {len(ledgers)} ledgers are past "
         f"that, the last one entry {last[1]} of ledger {last[0]} at {places[last] & 0xFFFFFFFF}"
     ) == findings[0].detail
     assert (1, f"damage: {findings[0]}\n") == (code, err)

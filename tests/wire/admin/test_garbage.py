@@ -353,9 +353,9 @@ def test_places_are_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     [
         (b"", "empty"),
         (b"  ", "empty"),
-        (b"{", "is no JSON"),
-        (b"\xff\xfe", "is no JSON"),
-        (b"[" * 8000, "is no JSON"),
+        (b"{", "is not JSON"),
+        (b"\xff\xfe", "is not JSON"),
+        (b"[" * 8000, "is not JSON"),
         (b"[1]", "not a JSON object"),
         (b'{"entryLocationRocksDBCompact": "yes"}', "boolean"),
         (b'{"entryLocationRocksDBCompact": true, "entryLocations": 7}', "text"),

@@ -159,7 +159,7 @@ def test_an_admin_beyond_loopback(tmp_path: Path) -> None:
         (["--http", "1:2:3"], "--http '1:2:3' is no [HOST:]PORT"),
         (["--http-token-file", "token"], "--http-token-file is for the admin: give --http too"),
         (["--http-name", "bookie.example.org"], "--http-name is for the admin: give --http too"),
-        (["--http", "0", "--http-name", "a..b"], "--http-name must be a host's name or address"),
+        (["--http", "0", "--http-name", "a..b"], "--http-name must be a host name or address"),
         (["--http", "0", "--http-token-file", "none"], "none: No such file or directory"),
         (["--http", "0", "--http-token-file", "short"], "short: a token has 16 to 1024"),
         (["--http", "0", "--http-token-file", "binary"], "binary: a token has 16 to 1024"),

@@ -301,7 +301,7 @@ def test_fewer_descriptors_than_connections(
 
     assert 3 == server.max_connections
     assert [
-        "at most 3 clients are taken, not 4096: the process may not open more files (ulimit -n)"
+        "at most 3 clients can connect, not 4096: raise the limit of open files (ulimit -n)"
     ] == _messages(caplog)
     with ExitStack() as stack:
         for _ in range(3):

@@ -156,7 +156,7 @@ def test_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         "bkstore: TMP/full: is not empty, and no bookie's directory\n",
         "bkstore: TMP/other/ledgers/current: the index here is rocksdb, not of sorted storage\n",
         "bkstore: --port must be a whole number, 0 to 65535, not 99999\n",
-        "bkstore: host must be a host's name or address, not 'a..b'\n",
+        "bkstore: host must be a host name or address, not 'a..b'\n",
         "bkstore: --checkpoint-interval must be a number above 0 up to 2592000, not 0.0\n",
         "bkstore: --tls-key and --tls-client-ca need --tls-certificate\n",
         "bkstore: TMP/none.pem: No such file or directory\n",

@@ -59,7 +59,7 @@ class CachedPath(WritePath):
         if self.fits(size):
             return
         if size + ENTRY_OVERHEAD > self._limit:
-            raise InvalidArgument(f"record of {size} bytes, the write cache takes {self._limit}")
+            raise InvalidArgument(f"record of {size} bytes, the write cache has {self._limit}")
         if not self.options.auto_flush:
             raise TooManyRequests(f"the write cache of {self._limit} bytes is full: flush first")
         self.drain()

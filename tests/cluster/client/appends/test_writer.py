@@ -167,7 +167,7 @@ class TestFailure:
                 append(bytes(1000))
 
         assert 0 == ledger.append(b"still fine")
-        with pytest.raises(InvalidArgument, match="at most 500 are taken"):
+        with pytest.raises(InvalidArgument, match="the limit is 500"):
             ledger.append(bytes(600))
         with pytest.raises(IllegalOperation, match="ended with InvalidArgument"):
             ledger.append(b"x")

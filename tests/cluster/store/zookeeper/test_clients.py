@@ -205,7 +205,7 @@ def test_ids_and_infos_that_harm_real_clients(
     """Names that real clients refuse, and registrations that they cannot read, are not made."""
     one, other = stores
     for name in ("a b", "", "ReadOnly", "a/b", "..", "a%lo:1"):
-        with pytest.raises(InvalidArgument, match="no bookie id"):
+        with pytest.raises(InvalidArgument, match="not a bookie id"):
             one.register(name, HERE)
     for info in (ServiceInfo(), ServiceInfo((Endpoint("b", 70000, "h", "bookie-rpc"),))):
         with pytest.raises(InvalidArgument):
