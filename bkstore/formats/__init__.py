@@ -1,10 +1,9 @@
 """Byte formats of a bookie's files: a module and a page in docs/formats/ for each.
 
-Pure functions from bytes to values and back; no module here opens a file. `entry` is the record
-that all of them contain: read it first. `journal` and `entrylog` are the logs, `idxfile` and
-`ledgerdata` the index data of a ledger, `cookie` the file that identifies a bookie;
-`state_checks` finds contradictions in a ledger's state. Ledger metadata is in `metadata`, syntaxes
-that several formats share (frames, JSON, protobuf's text) in `syntax`.
+Pure functions from bytes to values and back, without I/O. `entry` is the record that all of them
+contain: read it first. `journal` and `entrylog` are the logs, `idxfile` and `ledgerdata` the index
+data of a ledger, `cookie` identifies a bookie, `state_checks` checks a ledger's state. Ledger
+metadata is in `metadata`, shared syntaxes (frames, JSON, protobuf's text) in `syntax`.
 """
 
 __all__ = [

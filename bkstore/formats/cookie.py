@@ -1,10 +1,9 @@
 """The cookie: text file ``current/VERSION`` in every directory of a bookie.
 
-First line: layout version in decimal. Version 3: three more lines (bookie id, journal
-directories, ledger directories). From version 4 on: protobuf text format of `CookieFormat`
-(bookieHost 1, journalDir 2, ledgerDirs 3, instanceId 4, indexDirs 5). A list of directories is
-its length in decimal, then a TAB and the path for each, in the configured order. Source:
-`bookie/Cookie`; `docs/formats/cookie.md`.
+First line: layout version in decimal. Version 3: three more lines (bookie id, journal directories,
+ledger directories). From 4 on: protobuf text of `CookieFormat` (bookieHost 1, journalDir 2,
+ledgerDirs 3, instanceId 4, indexDirs 5). A list of directories is its length in decimal, then a TAB
+and a path for each, in order. Source: `bookie/Cookie`; `docs/formats/cookie.md`.
 """
 
 from __future__ import annotations
@@ -103,9 +102,9 @@ def _decode_paths(text: str) -> tuple[str, ...]:
 def encode(cookie: Cookie) -> bytes:
     r"""Return the file's bytes, as `Cookie.toString` writes them; `decode` gives the cookie back.
 
-    Raises `InvalidArgument` for a version outside 3..5, for an instance id or index directories
-    in version 3, which has no fields for them, and for names that the file cannot hold: empty,
-    with a TAB or line break, not encodable in UTF-8, or journal directories with a comma.
+    Raises `InvalidArgument` for a version outside 3..5, an instance id or index directories in
+    version 3, which has no fields for them, and names that the file cannot hold: empty, not UTF-8,
+    with a TAB or line break, or journal directories with a comma.
 
     >>> encode(Cookie(5, "b1:3181", ("/j",), ("/a", "/b"), instance_id="x")).decode().split("\n")[3]
     'ledgerDirs: "2\\t/a\\t/b"'

@@ -9,11 +9,11 @@
 
     entry, from 1024 on: i32 size of the record, then the record (`bkstore.formats.entry`)
 
-Offset and count are 0 until the log is closed. Logs of the direct-IO logger have a header of
-4096 bytes (an entry of ledger -1 fills it up) and 0xF0 after each flush, up to a multiple of
-4096. Version 2 is written if the log has a ledger of a scope other than 0. Big-endian
-throughout. Persisted format: do not renumber. Sources: `DefaultEntryLogger`, `EntryLogMetadata`,
-`directentrylogger/Header`, `directentrylogger/LogMetadata`.
+Offset and count are 0 until the log is closed. Logs of the direct-IO logger have a header of 4096
+bytes (an entry of ledger -1 fills it up) and 0xF0 after each flush, up to a multiple of 4096.
+Version 2: some ledger's scope is not 0. Big-endian. Persisted format: do not renumber. Sources:
+`DefaultEntryLogger`, `EntryLogMetadata`, `directentrylogger/Header`,
+`directentrylogger/LogMetadata`.
 """
 
 from __future__ import annotations
@@ -93,11 +93,8 @@ def encode_map_fields(map_offset: int, ledgers: int) -> bytes:
 
 
 def decode_header(data: bytes | memoryview) -> LogHeader:
-    """Return the header in the first bytes of a log.
-
-    Raises `CorruptionError` for fewer than 20 bytes or a wrong signature, and
-    `UnsupportedLayout` for a version above 2 (upstream logs that and reads on).
-    """
+    """Return the header in the first bytes of a log. Raises `CorruptionError` for fewer than 20
+    bytes or a wrong signature, `UnsupportedLayout` above version 2 (upstream reads on)."""
     if len(data) < _HEADER.size:
         raise CorruptionError(None, len(data), f"entry log header needs {HEADER_SIZE} bytes")
     signature, version, map_offset, ledgers = _HEADER.unpack_from(data)
@@ -158,10 +155,8 @@ def decode_map_batch(record: bytes | memoryview) -> list[tuple[LedgerId, int]]:
 
 @dataclass
 class LogMetadata:
-    """The bytes of each ledger in a log, from which garbage collection decides.
-
-    Sizes are 4 + record. `total_size` is what was added, `remaining_size` what is left after
-    `remove_ledger` (`EntryLogMetadata`).
+    """The bytes of each ledger in a log (4 + record), from which garbage collection decides.
+    `total_size` is what was added, `remaining_size` what `remove_ledger` left (`EntryLogMetadata`).
 
     >>> metadata = LogMetadata(5)
     >>> metadata.add(LedgerId(ledger=1), 300); metadata.add(LedgerId(ledger=2), 100)

@@ -96,9 +96,8 @@ def decode_header(
 ) -> IdxHeader:
     """Return the header in the first bytes of an index file.
 
-    Raises `CorruptionError` with the offset of the field at fault. Like upstream, refuses a
-    version above 1, negative lengths and fields that run past the block; also refuses negative
-    versions, which ``compat="bookkeeper"`` reads as version 0.
+    Raises `CorruptionError` with the offset of the field at fault: a version above 1, a length that
+    is negative or too large; a negative version, which ``compat="bookkeeper"`` reads as 0.
     """
     if compat is not None:
         check_compat("compat", compat)
@@ -129,11 +128,8 @@ def decode_header(
 def header_oddities(
     data: bytes | memoryview, header: IdxHeader, ledger: LedgerId
 ) -> Iterator[tuple[int, str]]:
-    """Yield (offset, description) of each oddity in a header that `decode_header` accepted.
-
-    A bookie accepts them silently: unknown state bits, bytes after the fields, a master key or
-    an explicit LAC that cannot be this ledger's.
-    """
+    """Yield (offset, description) of each oddity that a bookie accepts silently: unknown state
+    bits, bytes after the fields, a master key or an explicit LAC that cannot be this ledger's."""
     bits_offset = 12 + len(header.master_key)
     fields_end = bits_offset + 4
     if header.version == VERSION_1:
@@ -200,11 +196,8 @@ def index_path(ledger: LedgerId) -> str:
 
 
 def ledger_of_path(parts: tuple[str, ...]) -> LedgerId | None:
-    """Return the ledger whose index file is at the path `parts` below ``current/``.
-
-    The last part may end in .idx or .idx.rloc. None if the name is not a ledger's, or the file
-    is not in the directory for its name: a bookie would not find it either.
-    """
+    """Return the ledger whose index file is at the path `parts` below ``current/``; it may end in
+    .idx or .idx.rloc. None for other names, and in another directory than a bookie looks for it."""
     stem = parts[-1].removesuffix(".rloc").removesuffix(".idx")
     if len(parts) == 3 and _HEX.fullmatch(stem) and int(stem, 16) < 2**63:
         ledger = LedgerId(0, int(stem, 16))

@@ -88,9 +88,8 @@ class JournalRecord(NamedTuple):
     """One record. The meaning of `body` depends on `kind`.
 
     add: the whole record, which is the entry. master_key: the key. explicit_lac: the LAC body
-    (ledger, LAC, digest). fence: empty. unknown (another negative entry id): the bytes
-    after the ids. `lac` and `length` are those of an entry, None in special records. The repr
-    does not show a key.
+    (ledger, LAC, digest). fence: empty. unknown (another negative entry id): the bytes after the
+    ids. `lac` and `length` are None in special records. The repr does not show a key.
     """
 
     kind: RecordKind
@@ -162,10 +161,8 @@ def check_size(size: int) -> None:
 
 
 def padding(position: int, alignment: int = ALIGNMENT) -> bytes:
-    """Return the padding record that brings `position` to a multiple of `alignment`.
-
-    Empty if it is one already. A gap too small for the eight bytes before the zeros is extended
-    by one alignment unit.
+    """Return the padding record from `position` to a multiple of `alignment`, empty if it is one. A
+    gap too small for the eight bytes before the zeros is extended by one alignment unit.
 
     >>> len(padding(1000)), len(padding(1020)), len(padding(1024))
     (24, 516, 0)
@@ -225,10 +222,8 @@ def decode_record(data: bytes, version: int = NEWEST_VERSION) -> JournalRecord:
 
 
 def entry_ids_among(data: Bytes, offsets: Int64Array, sizes: Int64Array) -> Int64Array:
-    """Return the entry ids of the records that are entries, int64[n]; -1 for other records.
-
-    The records at these offsets must be complete in `data`. Entries are the records for which
-    `decode_record` returns kind "add". About 15 ns a record.
+    """Return the entry ids of the records that are entries (`decode_record` kind "add"), int64[n];
+    -1 for others. The records must be complete in `data`. About 15 ns a record.
 
     >>> data = bytes(32) + encode_special("fence", 7)
     >>> entry_ids_among(np.frombuffer(data, np.uint8), np.array([0, 32]), np.array([32, 16]))

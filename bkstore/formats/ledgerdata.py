@@ -1,8 +1,8 @@
 """Rows of the `ledgers` RocksDB database: `docs/formats/rocksdb.md`.
 
-Ledger rows: key i64 ledger id, value a protobuf `LedgerData`. One more row holds the storage
-flags: key i64 -0xeefd, value i64. The message is upstream's DbLedgerStorageDataFormats.proto
-(proto2); it is declared here through the protobuf library, without generated code.
+Ledger rows: key i64 ledger id, value a protobuf `LedgerData`. One more row holds the storage flags:
+key i64 -0xeefd, value i64. The message (upstream's DbLedgerStorageDataFormats.proto, proto2) is
+declared in code. Persisted format: do not renumber.
 
     field         number  type   label
     exists        1       bool   required
@@ -10,8 +10,6 @@ flags: key i64 -0xeefd, value i64. The message is upstream's DbLedgerStorageData
     masterKey     3       bytes  required
     explicitLac   4       bytes  optional; ledger, LAC, digest
     limbo         5       bool   optional
-
-Persisted format: do not renumber.
 """
 
 from __future__ import annotations
@@ -53,8 +51,7 @@ _Message = declare(
 
 @dataclass(frozen=True, slots=True)
 class LedgerData:
-    """One ledger row. `limbo` None means that the field is absent. `unknown` has the numbers of
-    fields of the message that are not declared."""
+    """One ledger row. `limbo` None: absent. `unknown` has the numbers of undeclared fields."""
 
     master_key: bytes = field(default=b"", repr=False)
     fenced: bool = False

@@ -1,8 +1,7 @@
 """Entries: the record that travels from wire to journal to entry log: `docs/formats/entry.md`.
 
 `coder` encodes and verifies entries: read it first. `header` has the fields before the digest,
-in both versions, `digest` the four digests, `explicit_lac` the body of an explicit LAC; `batches`
-has `RecordBatch`, many records in one buffer.
+`digest` the digests, `explicit_lac` the body of an explicit LAC, `batches` many records at once.
 """
 
 from bkstore.formats.entry.batches.coding import DecodedBatch, Payloads

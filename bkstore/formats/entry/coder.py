@@ -58,11 +58,10 @@ class Coder:
         lac: int = NO_ENTRY,
         length: int = 0,
     ) -> list[bytes]:
-        """Return the records of a writer that sends `entries` in this order.
+        """Return the same records as `encode_batch`, as single bytes objects.
 
         `lac` and `length` are the ledger's before the first entry. Each entry carries as LAC the
         highest id sent before it, and as length the payload bytes up to and including its own.
-        Returns the same records as `encode_batch`, as single bytes objects.
         """
         payload_bytes, entry_ids = payload_list(payloads), list(each("entries", entries))
         if len(payload_bytes) >= _MIN_BATCH_SIZE:
@@ -91,9 +90,9 @@ class Coder:
         """Return the records of a writer that sends `entries` in this order, as one buffer.
 
         `entries` are n ids; `payloads` is a list of n, rows of equal length (uint8[n, size]), or a
-        buffer with offsets. `lac` and `length` are as in `encode_many`; or `lac` is int64[n], the
-        LAC of each entry, for a writer that sends many before any is confirmed. Raises
-        `InvalidArgument` for invalid ids, numbers or payloads, or if they are not equally many.
+        buffer with offsets. `lac` and `length` are as in `encode_many`; or `lac` has the LAC of
+        each entry, int64[n]. Raises `InvalidArgument` for invalid ids, numbers or payloads, or if
+        they are not equally many.
 
         >>> batch = Coder("CRC32C", "pw").encode_batch(7, range(3), [b"a", b"bc", b"def"])
         >>> batch.sizes.tolist(), bytes(batch[1]) == Coder("CRC32C", "pw").encode(
@@ -106,10 +105,8 @@ class Coder:
     def decode_batch(
         self, batch: RecordBatch, ledger: int | LedgerId | None = None
     ) -> DecodedBatch:
-        """Return the verified entries of a batch, and the error of each record that fails.
-
-        Each record is checked as by `decode`, against `ledger` and the entry id that the batch
-        gives it, and gets the same error. Nothing is raised for a record that fails.
+        """Return the verified entries of a batch, and the error of each record that fails. Each is
+        checked as by `decode`, against `ledger` and its entry id; nothing is raised.
 
         >>> coder = Coder("CRC32C", "pw")
         >>> batch = coder.encode_batch(7, range(3), [b"a", b"bc", b"def"])
@@ -171,11 +168,8 @@ def decode(
     digest_type: str | int | None = None,
     password: bytes | str | None = None,
 ) -> Entry:
-    """Return the entry in a record; `CorruptionError` if its digest does not match.
-
-    Without a digest type nothing is verified, and the payload of a version 1 record includes the
-    digest: such a record does not tell the size of its digest.
-    """
+    """Return the entry in a record; `CorruptionError` if its digest does not match. Without a
+    digest type nothing is verified, and a version 1 payload includes the digest."""
     if digest_type is not None:
         return Coder(digest_type, password).decode(record)
     record = as_data("record", record)

@@ -1,8 +1,7 @@
 """Digests of entries and explicit LACs: CRC32, HMAC, CRC32C and DUMMY.
 
-Each covers the fixed header and the payload, never itself. Numbers are those of ledger metadata
-(`LedgerMetadataFormat.DigestType`); sizes as stored. Source: `proto/checksum/DigestManager` and
-its subclasses. `docs/formats/entry.md` has worked examples.
+Each covers the fixed header and the payload. Numbers are those of ledger metadata (`DigestType`).
+Source: `proto/checksum/DigestManager` and subclasses. Worked examples: `docs/formats/entry.md`.
 """
 
 from __future__ import annotations
@@ -27,8 +26,7 @@ _NAME_OF_NUMBER = {number: name for name, number in DIGEST_NUMBERS.items()}
 
 
 class Digest(NamedTuple):
-    """One digest type, ready to use: its name, number, size, and the function itself. `of(header,
-    payload)` returns the stored bytes."""
+    """A digest type: name, number, size; `of(header, payload)` returns the stored bytes."""
 
     name: str
     number: int

@@ -10,10 +10,9 @@
                                            41   u8[x]   digest
                                            41+x u8[]    payload
 
-Big-endian throughout. The digest covers the header and the payload. Version 1 has no
-field for its digest type; version 2 has it in the low half of its first byte. Persisted format: do
-not renumber. Sources: `proto/checksum/DigestManager`, BP-35 (the version 2 header: the proposal's
-"1 byte of flags, 9 bytes more").
+Big-endian. The digest covers header and payload. Only version 2 has its digest type, in the low
+half of its first byte. Persisted format: do not renumber. Sources: `proto/checksum/DigestManager`,
+BP-35 (the version 2 header: the proposal's "1 byte of flags, 9 bytes more").
 """
 
 from __future__ import annotations
@@ -74,8 +73,8 @@ def is_v2(record: bytes | memoryview) -> bool:
 def record_header(record: bytes | memoryview) -> RecordHeader:
     """Return the fixed fields of a record, from its first 32 or 41 bytes; verifies no digest.
 
-    The entry id may be negative (special records of a journal have such ids). Raises
-    `CorruptionError` for a record that is too short or names an impossible ledger.
+    The entry id may be negative, as in a journal's special records. Raises `CorruptionError` if too
+    short, or for an impossible ledger.
 
     >>> record_header(encode_header(Entry(7, 3, 2, 40, b"hello"), 3))[:4]
     (LedgerId(scope=0, ledger=7), 3, 2, 40)
@@ -122,8 +121,8 @@ def record_ids(
 ) -> tuple[Int64Array, Int64Array, Int64Array]:
     """Return (scope_id, ledger_id, entry_id) of the records that begin at `offsets` of `data`.
 
-    int64[n] each, ids in two's complement. About 15 ns a record. The records must have at
-    least 16 bytes (25 in version 2), which is not checked.
+    int64[n] each, ids in two's complement. About 15 ns a record. The records must have at least 16
+    bytes (25 in version 2), which is not checked.
     """
     ledger, entry = words(data, offsets), words(data, offsets, 8)
     scope = np.zeros(offsets.size, np.int64)

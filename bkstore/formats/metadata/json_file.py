@@ -1,8 +1,7 @@
 """The ledger metadata file: a JSON document for `audit` and `analyze`.
 
-An object with ``ledgers`` and, each of them optional, ``registered_bookies``,
-``unavailable_bookies`` and ``underreplicated``; what is absent is not checked. Page:
-`docs/formats/ledgermetadata.md`.
+An object with ``ledgers`` and, if they are to be checked, ``registered_bookies``,
+``unavailable_bookies`` and ``underreplicated``. Page: `docs/formats/ledgermetadata.md`.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ class ClusterMetadata:
 def decode_file(data: bytes) -> ClusterMetadata:
     """Return the contents of a metadata file; contradictions in a ledger's metadata are kept.
 
-    Raises `CorruptionError` if it is not a JSON object of this form (the reason has the path of
-    the value, such as ``ledgers[3].state``), or if a ledger is in it twice.
+    Raises `CorruptionError` for another form, with the path of the value at fault (such as
+    ``ledgers[3].state``), and for a ledger that is in it twice.
     """
     document = _as_object(parse_json(data, what="metadata file"), "the document")
     ledgers = [

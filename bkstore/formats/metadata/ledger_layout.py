@@ -1,8 +1,7 @@
 r"""LAYOUT: which ledger manager a cluster has, in two lines of text without a last line feed.
 
-The layout's own version, then the manager's factory class and version with a colon between.
-Version 1 has a short name where version 2 has the class. Page: `docs/formats/zookeeper.md`.
-Source: `meta/LedgerLayout`.
+The layout's own version, then the manager's factory class (version 1: a short name), a colon and
+its version. Page: `docs/formats/zookeeper.md`. Source: `meta/LedgerLayout`.
 """
 
 from __future__ import annotations

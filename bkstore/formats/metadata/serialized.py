@@ -70,10 +70,9 @@ def decode(
 ) -> LedgerMetadata:
     """Return the metadata of `ledger`, whose id is not in the bytes.
 
-    `ctime` is the creation time in the store, in milliseconds; it is used if bytes of version 2
-    or 3 have none. Contradictions are kept (see `LedgerMetadata.problems`) unless `strict`.
-    Raises `CorruptionError` for bytes that are not metadata, for metadata without segments, and
-    with `strict` for any problem. O(bytes).
+    `ctime` is the creation time in the store, in milliseconds, for bytes of version 2 or 3 without
+    one. Contradictions are kept (see `LedgerMetadata.problems`) unless `strict`. Raises
+    `CorruptionError` for other bytes or no segments, if `strict` for any problem. O(bytes).
     """
     version, body = header(data)
     if version == 1:
@@ -158,11 +157,11 @@ def encode(
 ) -> bytes:
     """Return the bytes that the real `LedgerMetadataSerDe` writes; `version` overrides.
 
-    Raises `InvalidArgument` for a version outside 1..3, and in versions 2 and 3 for metadata
-    without digest type or password (upstream throws there; with `incomplete` they are left out,
-    which upstream can read), and for values that the format cannot hold: sizes beyond 32 bits, in
-    version 1 a bookie id with white space, names that cannot be encoded in UTF-8. Version 1 has no
-    ack quorum, digest type, password, custom metadata and ctime, and only 3 has the c token.
+    Raises `InvalidArgument` for a version outside 1..3, in versions 2 and 3 for metadata without
+    digest type or password (upstream throws there; with `incomplete` they are left out, which
+    upstream can read), and for values that do not fit: sizes beyond 32 bits, names that are not
+    UTF-8, in version 1 a bookie id with white space. Version 1 has no ack quorum, digest type,
+    password, custom metadata and ctime, and only 3 has the c token.
     """
     version = metadata.version if version is None else version
     if not 1 <= version <= NEWEST_VERSION:

@@ -1,9 +1,8 @@
 """The service info in a bookie's registration: `BookieServiceInfoFormat`, in protobuf.
 
-Clients take a bookie's address only from there, and one registration that cannot be parsed makes
-every upstream client wait forever. Page: `docs/formats/zookeeper.md`. Source:
-`discover/ZKRegistrationManager`, `discover/ZKRegistrationClient`, `discover/BookieServiceInfo`,
-`net/BookieId`.
+Clients take a bookie's address only from there; one that cannot be parsed makes every upstream
+client wait forever. Page: `docs/formats/zookeeper.md`. Source: `discover/BookieServiceInfo`,
+`discover/ZKRegistrationManager`, `discover/ZKRegistrationClient`, `net/BookieId`.
 """
 
 from __future__ import annotations
@@ -114,8 +113,8 @@ def check_bookie_id(bookie: str) -> str:
 def decode_service_info(data: bytes, bookie: str) -> ServiceInfo:
     """Return the contents of a registration; `CorruptionError` for invalid bytes.
 
-    An empty registration is an old bookie's: its id is its host and port. If the id is not an
-    address, there is no endpoint (an upstream client hangs there).
+    An empty registration is an old bookie's: its id is its address; if it is none, there is no
+    endpoint (an upstream client hangs there).
 
     >>> decode_service_info(b"", "10.0.0.1:3181").address
     ('10.0.0.1', 3181)
@@ -144,10 +143,8 @@ def _address_from_id(bookie: str) -> ServiceInfo:
 
 
 def encode_service_info(info: ServiceInfo) -> bytes:
-    """Return the bytes of a registration, fields in the order of their numbers.
-
-    `InvalidArgument` for a port outside 0..65535, and for empty info: a client takes an empty
-    registration to mean that the id is the address.
+    """Return the bytes of a registration. Raises `InvalidArgument` for a port outside 0..65535 and
+    for empty info: a client takes an empty registration to mean that the id is the address.
 
     >>> encode_service_info(ServiceInfo.at("127.0.0.1", 3181))[:8].hex()
     '32220a06626f6f6b'

@@ -1,10 +1,9 @@
-"""Paths of ledgers in the metadata store, below the ledgers root (``/ledgers``).
+"""Paths of ledgers and of underreplicated marks in the metadata store, below ``/ledgers``.
 
-Flat, short and long hierarchical paths are BookKeeper's own and exist for scope 0 only. Other
-scopes have a hexadecimal layout of bkstore's. The key/value form uses the UUID of a ledger of any
-scope, as upstream's etcd driver does (there always with scope 0). Underreplicated marks
-have paths of their own. Page: `docs/formats/ledgermetadata.md`. Source: `util/StringUtils`,
-`meta/FlatLedgerManager`, `metadata/etcd/EtcdUtils`, `meta/ZkLedgerUnderreplicationManager`.
+Flat, short and long hierarchical paths are BookKeeper's and for scope 0 only. Other scopes have a
+hexadecimal layout of bkstore's. Keys in a key/value store are UUIDs, as in upstream's etcd driver.
+Page: `docs/formats/ledgermetadata.md`. Source: `util/StringUtils`, `meta/FlatLedgerManager`,
+`metadata/etcd/EtcdUtils`, `meta/ZkLedgerUnderreplicationManager`.
 """
 
 from __future__ import annotations
@@ -72,10 +71,8 @@ def hierarchical_path(ledger: int | LedgerId) -> str:
 
 
 def tree_path(ledger: int | LedgerId) -> str:
-    """Return the path of a ledger of any scope; in each scope paths sort as ids do.
-
-    Scope 0: the long hierarchical path. Others (bkstore's own layout): the scope in sixteen hex
-    digits behind an ``S``, then the ledger's sixteen, 4-4-4-4.
+    """Return the path of a ledger of any scope; in each scope paths sort as ids do. Scope 0: the
+    long hierarchical path. Others: ``S``, scope, ledger in sixteen hex digits each.
 
     >>> tree_path(LedgerId(1, 4660))
     '/S0000000000000001/0000/0000/0000/L1234'

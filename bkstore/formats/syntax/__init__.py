@@ -1,10 +1,9 @@
 """Syntaxes that several formats share, none of them BookKeeper's own.
 
 `framing` finds whole frames by their size fields; `json_text` parses untrusted JSON;
-`proto_messages` declares protobuf messages without generated code; `proto_text` is protobuf's text
-format, as Java writes it. `properties_text` parses properties files of commons-configuration,
-`variables` replaces variables in their values, `java_values` parses numbers and booleans as Java
-does, and `configuration` combines these.
+`proto_messages` declares protobuf messages; `proto_text` is protobuf's text format, as Java writes
+it. `properties_text` parses commons-configuration's properties files, `variables` replaces
+variables in values, `java_values` parses numbers and booleans, `configuration` combines these.
 """
 
 __all__ = [

@@ -31,13 +31,10 @@ def value_of(items: list[str]) -> Value:
 class Configuration:
     r"""The properties of a `bk_server.conf`, as `ServerConfiguration` has them once it is loaded.
 
-    `loaded` has the values of each key as the file and those that it includes have them, one
-    each time that the key is there. Every value is split twice, where BookKeeper's configuration
-    takes it over and where that keeps it, so that one backslash does not keep a comma: ``a\\,b``
-    are two items.
-
-    Each read method returns `default` for an absent key. It raises `InvalidArgument` for a value
-    that is not of its type, or whose variables contain themselves.
+    `loaded` has a key's values, one each time that the file or an included one has the key. Every
+    value is split twice, where BookKeeper's configuration takes it over and where that keeps it, so
+    that one backslash does not keep a comma: ``a\\,b`` are two items. Read methods return `default`
+    for an absent key. They raise `InvalidArgument` for another type and circular variables.
 
     >>> conf = Configuration({"base": ["/d"], "ledgerDirectories": ["${base}/1", "/2"]})
     >>> conf.strings("ledgerDirectories"), conf.string("ledgerDirectories", None)

@@ -1,8 +1,7 @@
 """Finding whole frames in a buffer: a chain of sizes (i32), each followed by so many bytes.
 
 Entry logs are such chains; so are journals, with padding in between. A size gives the offset of the
-next one, so a chain is followed frame by frame; only frames of equal size can be checked thousands
-at a time. The contents of frames are not read here. Source of the framing: `DefaultEntryLogger`.
+next: only frames of equal size can be checked thousands at a time. Source: `DefaultEntryLogger`.
 """
 
 from __future__ import annotations
@@ -26,11 +25,8 @@ _MAX_FRAMES_AT_ONCE = 4096
 
 
 class Frames(NamedTuple):
-    """Whole frames: the offset of each record (after its size field), and its size.
-
-    `end` is the offset where no whole frame begins: the end of the buffer, a frame cut by it, or
-    a size below the smallest.
-    """
+    """Whole frames: the offset of each record (after its size field), and its size. At `end` no
+    whole frame begins: the end of the buffer, a frame cut by it, or a size below the smallest."""
 
     offsets: Int64Array
     sizes: Int64Array

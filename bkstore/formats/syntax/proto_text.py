@@ -1,9 +1,8 @@
 r"""Protobuf's text format between bytes and messages, as Java's `TextFormat` reads and writes it.
 
-The grammar is the protobuf library's; the escapes in its strings are read here. The library reads
-them as Python's: it knows no ``\?``, takes ``\N{name}`` and, with a warning, any other letter,
-and reads what ``\u005c`` and its neighbours give once more. Source: `TextFormat.unescapeBytes`,
-`TextFormatEscaper.escapeBytes`.
+The grammar is the protobuf library's; the escapes in its strings are read here. The library knows
+no ``\?``, takes ``\N{name}`` and, with a warning, any other letter, and reads what ``\u005c`` and
+its neighbors give once more. Source: `TextFormat.unescapeBytes`, `TextFormatEscaper.escapeBytes`.
 """
 
 from __future__ import annotations
@@ -37,9 +36,8 @@ _JAVA_LETTERS = {"007": "a", "010": "b", "013": "v", "014": "f"}
 def merge(data: bytes, start: int, message: Any, what: str) -> None:
     """Parse text format from `start` on into the message; the last of repeated fields wins.
 
-    Raises `CorruptionError`, its reason starting with `what`, for bytes that are not UTF-8, for
-    unknown or invalid escapes, and for text that does not parse. The caller checks required
-    fields. O(bytes).
+    Raises `CorruptionError`, its reason starting with `what`, for bytes that are not UTF-8, invalid
+    escapes, and text that does not parse. The caller checks required fields. O(bytes).
     """
     body = data[start:]
     try:

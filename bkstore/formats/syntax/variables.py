@@ -1,8 +1,7 @@
 """Variables in values, as commons-configuration 2 replaces them: ``${name}``, ``${name:-else}``.
 
 A variable is another key, or a prefix and a name to look up: ``${env:HOME}``. An undefined one
-stays as it is written. ``$${name}`` is a literal ``${name}``. No I/O of its own: the caller
-passes the look-ups.
+stays as written. ``$${name}`` is a literal ``${name}``. The caller passes the look-ups.
 """
 
 from __future__ import annotations
@@ -43,9 +42,9 @@ class Variables:
     def replace(self, value: Value) -> Value:
         """Return a value with its variables replaced; a list is returned as it is.
 
-        A text that is one variable, of a key with several items, is that list; elsewhere such a
-        key gives its first item. Raises `InvalidArgument` for a variable that contains itself,
-        and for what nests deeper than 100, has more than 10,000 or becomes longer than a MiB.
+        A text that is one variable, of a key with several items, is that list; elsewhere such a key
+        gives its first item. Raises `InvalidArgument` for a variable that contains itself, for
+        nesting deeper than 100, more than 10,000 variables, and a result above a MiB.
 
         >>> variables = Variables({"base": "/data", "dirs": ["${base}/1", "/b"]})
         >>> variables.replace("${base}/${index:-0}, $${base}, ${unknown}")

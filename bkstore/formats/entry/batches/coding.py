@@ -38,8 +38,7 @@ class DecodedBatch(NamedTuple):
     """The fields of a batch's records, int64[n] each, and where their payloads are in the buffer.
 
     `failed` maps the index of each record that does not verify, ascending, to its
-    `CorruptionError`; the other columns have such a record's fields as stored, or zeros if it is
-    too short for a header.
+    `CorruptionError`; the columns have its fields as stored, zeros if it is too short.
     """
 
     batch: RecordBatch

@@ -1,8 +1,8 @@
 """Digests of many records at once: the headers by array operations, the payloads one call each.
 
 A CRC is affine: among messages of one length, a byte at a position flips the same bits of the sum
-whatever the other bytes are. So the sum of a header is a table look-up and an XOR for each byte
-that differs among the headers, and the checksum library is called for the payloads only.
+whatever the others are. So a header's sum is a table look-up and an XOR for each byte that differs
+among the headers, and the checksum library is called for the payloads only.
 """
 
 from __future__ import annotations

@@ -16,11 +16,8 @@ _check_batch = instance(RecordBatch)
 
 
 class BatchIds(NamedTuple):
-    """The header fields of a batch's first n records, int64[n] each; ids in two's complement.
-
-    n is the batch's length, or the index of the first invalid record: one that is too short, or of
-    version 2 with an impossible first byte or scope.
-    """
+    """The header fields of a batch's first n records, int64[n] each; ids in two's complement. They
+    end before the first invalid record: too short, or with a wrong first byte or scope."""
 
     scopes: Int64Array
     ledgers: Int64Array
@@ -85,8 +82,7 @@ class BatchLedgers:
 
     @classmethod
     def of(cls, scopes: Int64Array, ledgers: Int64Array) -> BatchLedgers:
-        """Return the ledgers of records from their ids, int64[n] in two's complement. A few ns a
-        record if all are of one ledger, otherwise a sort."""
+        """Return the ledgers of records from signed ids, int64[n]. O(n), or a sort."""
         if not ledgers.size:
             return cls([])
         first = LedgerId.from_signed(int(scopes[0]), int(ledgers[0]))

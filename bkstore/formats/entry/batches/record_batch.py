@@ -25,9 +25,8 @@ class RecordBatch(Sequence[memoryview]):
     """Records as one buffer: record i is ``buffer[offsets[i]:][:sizes[i]]``.
 
     `entries`, `offsets` and `sizes` are int64[n]. Other bytes may lie between the records; in a
-    `framed` batch only each record's size lies before it, as in journals and entry logs.
-    `stopped` is the damage that ended the batch early, None if it ended for another reason.
-    As a sequence it gives a memoryview of each record, without a copy.
+    `framed` batch only each record's size lies before it. `stopped` is the damage that ended the
+    batch early, or None. As a sequence it gives a memoryview of each record, without a copy.
 
     >>> batch = RecordBatch.of([b"first", b"second"], [0, 1])
     >>> len(batch), bytes(batch[1])
@@ -40,8 +39,7 @@ class RecordBatch(Sequence[memoryview]):
     sizes: Int64Array
     stopped: CorruptionError | None = None
     _chained: bool = field(default=False, repr=False, compare=False)
-    """Whether the records are known to be consecutive frames, in a buffer that nobody else changes,
-    so that `framed` need not check."""
+    """Whether the records are consecutive frames in a buffer that nobody else changes."""
 
     @classmethod
     def of_frames(
@@ -51,8 +49,8 @@ class RecordBatch(Sequence[memoryview]):
         offsets: Int64Array,
         sizes: Int64Array,
     ) -> RecordBatch:
-        """Return a batch of records that are consecutive frames, as a scan or an encoder knows.
-        Does not check that; its `framed` is a slice."""
+        """Return a batch of records that are consecutive frames, unchecked; its `framed` is a
+        slice."""
         return cls(entries, buffer, offsets, sizes, None, True)
 
     @classmethod
@@ -102,10 +100,10 @@ class RecordBatch(Sequence[memoryview]):
     def framed(self) -> RecordBatch:
         """Return the same records in a buffer that consists of their frames, consecutively.
 
-        A frame is the record's size (i32) and the record, as in journals and entry logs. Does not
-        copy records that lie so already, which takes 10 ns a record to check, nothing for batches
-        of `Coder.encode_batch`, a scan or `framed`. Otherwise a copy takes some 30 ns a record if
-        all are of one size, 200 if not.
+        A frame is the record's size (i32) and the record, as in journals and entry logs. Records
+        that lie so already are not copied: checking takes 10 ns a record, nothing for batches of
+        `Coder.encode_batch`, a scan or `framed`. A copy takes 30 ns a record, 200 if their sizes
+        differ.
 
         >>> batch = RecordBatch.of([b"first", b"second"], [0, 1]).framed()
         >>> batch.buffer.hex(" ", 5), batch.offsets.tolist()
