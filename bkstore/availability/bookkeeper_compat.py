@@ -1,10 +1,10 @@
-"""The answers of BookKeeper's own `AvailabilityOfEntriesOfLedger`, defects included.
+"""The answers of BookKeeper's own `AvailabilityOfEntriesOfLedger`, for ``compat="bookkeeper"``.
 
 Differences from `Availability`, observed by running that class (`docs/parity.md`): the encoder
 never joins two sequences; ids out of order give overlapping or replaced groups; a look-up consults
 only the group at or below the id; `getUnavailableEntries` stops looking after a hole of two or more
-ids and reports every later expected id. Used only with ``compat="bookkeeper"``. Sums are 64-bit and
-wrap, and remainders have the sign of the dividend, as in Java. Costs are in stored groups.
+ids and reports every later expected id. Sums are 64-bit and wrap, and remainders have the sign of
+the dividend, as in Java. Costs are in stored groups.
 """
 
 from __future__ import annotations
@@ -162,10 +162,10 @@ class BookkeeperAvailability(Availability):
         return in_range - Availability.from_canonical(present)
 
     def _spans(self, lo: int, hi: int) -> Iterator[tuple[int, int, int]]:
-        """Yield (group index, start, end): the group that upstream looks ids start..end-1 up in.
+        """Yield (group index, start, end): the group in which upstream looks up ids start..end-1.
 
-        Upstream reports every expected id that is in none of these spans: those below the first
-        group, and those from the first id that is past the limit of the group below it.
+        It reports every expected id in none of these spans: those below the first group, and those
+        from the first id on that is past the limit of the group below it.
         """
         starts, limits = self._stored.first, _limits(self._stored)
         index, entry_id = int(np.searchsorted(starts, lo, "right")) - 1, lo

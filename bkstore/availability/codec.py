@@ -41,11 +41,10 @@ _GROUP = np.dtype([("first", ">i8"), ("last", ">i8"), ("size", ">i4"), ("period"
 
 
 def encode(groups: Groups, encoding: Encoding = "grouped") -> bytes:
-    """Return the bytes of canonical groups.
+    """Return the bytes of canonical groups. O(groups), or O(sequences).
 
     "grouped" is BP-34 as designed; "bookkeeper" writes one group per sequence, as every released
-    encoder does, which never joins two sequences. O(groups), or O(sequences). Raises
-    `InvalidArgument`, before it allocates, for more than `MOST_GROUPS`.
+    encoder does. Raises `InvalidArgument`, before it allocates, for more than `MOST_GROUPS`.
     """
     if encoding not in ("grouped", "bookkeeper"):
         raise InvalidArgument(f"unknown encoding {shown(encoding)}: 'grouped' or 'bookkeeper'")
@@ -129,11 +128,8 @@ def _pack_rows(groups: Groups) -> bytes:
 
 
 def read_raw(data: bytes | bytearray | memoryview, *, any_header: bool = False) -> Groups:
-    """Return the groups as stored; checks only the header and the number of bytes.
-
-    `any_header` accepts negative versions and counts, as the real decoder does. Raises
-    `CorruptionError` with the offset of the field at fault.
-    """
+    """Return the groups as stored; checks only the header and the number of bytes. `any_header`
+    accepts negative versions and counts. Raises `CorruptionError` (offset, reason)."""
     view = _as_octets(data)
     if len(view) < HEADER_SIZE:
         raise CorruptionError(

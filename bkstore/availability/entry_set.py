@@ -1,5 +1,4 @@
-"""Availability: an immutable set of entry ids, stored as sequence groups, and its queries. Bytes,
-groups and set operations are in the other modules of this package."""
+"""Availability: an immutable set of entry ids, stored as sequence groups, and its queries."""
 
 from __future__ import annotations
 
@@ -41,8 +40,7 @@ class Availability:
     Constructors: `from_entries`, `from_ranges`, `from_groups`, `from_bytes`. Conversions: `ranges`,
     `entries`, `groups`, `to_bytes`. Queries: ``len``, ``in``, `contains_many`, ``& | -``,
     `missing`, `first_entry`, `last_entry`, `range_count`; iteration is lazy. 88 bytes can encode
-    2^61 sequences: calls that would list more of them than stated raise `InvalidArgument` before
-    they allocate.
+    2^61 sequences: calls that would list too many raise `InvalidArgument`.
 
     >>> here = Availability.from_entries([1, 2, 4, 5, 7, 8, 10, 11])
     >>> here.groups.tolist()  # BP-34's first example: first, last, size, period
@@ -71,8 +69,7 @@ class Availability:
 
         ``compat="bookkeeper"`` adds them in the given order as `AvailabilityOfEntriesOfLedger`
         does, whose answers are wrong for unsorted input. O(n); O(1) for a `range` without compat.
-        Raises `InvalidArgument` for values that are not integers, and for ids outside 0..2^63-2
-        (with compat: outside int64).
+        Raises `InvalidArgument` unless they are integers of 0..2^63-2 (with compat: of int64).
         """
         if compat is not None:
             return cls._compat(compat).from_insertions(entries)
@@ -146,10 +143,9 @@ class Availability:
     ) -> Availability:
         """Return the set from its encoded bytes, in either encoding. O(groups).
 
-        Raises `CorruptionError` (offset, reason) for a short header, another version,
-        truncated or negative counts, sizes below 1, impossible periods and overlaps.
-        ``compat="bookkeeper"`` accepts what the real decoder accepts, and answers as it does.
-        Raises `InvalidArgument` if `data` is not bytes.
+        Raises `CorruptionError` (offset, reason) for a short header, another version, truncated or
+        negative counts, sizes below 1, impossible periods and overlaps. ``compat="bookkeeper"``
+        accepts and answers as the real decoder. Raises `InvalidArgument` if it is not bytes.
         """
         if compat is not None:
             return cls._compat(compat).from_stored(codec.read_raw(data, any_header=True))
@@ -159,9 +155,9 @@ class Availability:
     def to_bytes(self, encoding: Encoding = "grouped") -> bytes:
         """Return the encoded set: 64 bytes and 24 for each group.
 
-        "grouped" is BP-34 as designed, and real clients read it; "bookkeeper" writes one group
-        per sequence, byte-identical with a real bookie's answer. Raises `InvalidArgument` for more
-        than 89,478,482 groups, which no bookie could send.
+        "grouped" is BP-34 as designed, and real clients read it; "bookkeeper" writes one group per
+        sequence, byte-identical with a real bookie's answer. Raises `InvalidArgument` for more than
+        89,478,482 groups, which no bookie could send.
         """
         return codec.encode(self._groups, encoding)
 
@@ -183,9 +179,8 @@ class Availability:
     def ranges(self, limit: int | None = None) -> Int64Array:
         """Return the maximal runs as inclusive (first, last) pairs, int64 of shape (n, 2).
 
-        With `limit` the lowest ones only. O(groups + runs): every run of a stripe is listed. Raises
-        `InvalidArgument` for a stripe of more than 2^24 runs, unless the limit is below that;
-        `iter_ranges` is lazy, and `groups` has all in few rows.
+        With `limit` the lowest ones only. O(groups + runs); `iter_ranges` is lazy. Raises
+        `InvalidArgument` for a stripe of more than 2^24 runs, unless the limit is below that.
         """
         groups = self._groups
         if limit is not None:
@@ -267,9 +262,9 @@ class Availability:
         """Return the expected entries that are not in this set: the true set difference.
 
         `first` and `last` restrict the answer to an inclusive range. O(groups) on stripes.
-        ``compat="bookkeeper"`` gives the answer of `getUnavailableEntries`, which walks that range
-        (default: all of `expected`) and after a hole of two ids reports the rest; it lists the
-        sequences of this set, and raises `InvalidArgument` for more than 2^24.
+        ``compat="bookkeeper"`` gives the answer of `getUnavailableEntries`, which reports the rest
+        of that range (default: all of `expected`) after a hole of two ids; it lists the sequences
+        of this set, and raises `InvalidArgument` for more than 2^24.
         """
         if not isinstance(expected, Availability):
             raise InvalidArgument(f"expected is an Availability, not {type(expected).__name__}")

@@ -24,7 +24,7 @@ def from_ids(ids: Int64Array) -> Groups:
     """Return canonical groups for entry ids, sorted or not, duplicates allowed.
 
     One pass over sorted ids; sorts others first. Works in blocks that fit the processor's cache:
-    new memory for temporaries of the whole array costs more than the work.
+    temporaries of the whole array cost more than the work.
     """
     stripe = _match_stripe(ids) if ids.size > BLOCK else None
     if stripe is not None:

@@ -2,9 +2,8 @@
 
 The rule: visit the sequences in order; a group of one sequence takes the next if the sizes are
 equal, and the distance becomes the period; a longer group takes it only if size and distance both
-match; otherwise the group closes and the sequence opens the next one. `fold` applies the rule to
-ordered, disjoint groups without visiting the sequences inside them, so the cost is in groups, not
-in entries, as long as the input is striped.
+match; otherwise the sequence opens the next group. `fold` applies the rule to ordered, disjoint
+groups without visiting the sequences inside them: the cost of striped input is in groups.
 """
 
 from __future__ import annotations
@@ -26,11 +25,9 @@ def from_runs(starts: Int64Array, ends: Int64Array) -> Groups:
 def from_runs_of_many(
     starts: Int64Array, ends: Int64Array, owner: Int64Array
 ) -> tuple[Groups, Int64Array]:
-    """Return the canonical groups of several sets, and the owner of each group. O(runs).
-
-    Run i belongs to set ``owner[i]``; the runs of a set are adjacent rows, half-open, ordered and
-    not touching. No group extends from one set into the next.
-    """
+    """Return the canonical groups of several sets, and the owner of each group. O(runs). Run i
+    belongs to set ``owner[i]``; a set's runs are adjacent rows, half-open, ordered, not
+    touching."""
     rows = Groups(starts, starts, ends - starts, np.zeros_like(starts))
     if starts.size < 2:
         return rows, owner
@@ -48,11 +45,8 @@ def join(parts: list[Groups]) -> Groups:
 
 
 def fold(groups: Groups) -> Groups:
-    """Return the canonical (greedy) form of ordered, disjoint, possibly touching groups.
-
-    The result is that of BP-34's rule for the maximal sequences of the same set, so equal sets
-    have equal groups. O(groups).
-    """
+    """Return the canonical (greedy) form of ordered, disjoint, possibly touching groups. O(groups).
+    Equal sets have equal groups: those of BP-34's rule for their maximal sequences."""
     if groups.first.size == 0 or (groups.first.size == 1 and _is_canonical(groups)):
         return groups
     groups = _merge_touching(_flatten_dense(groups))
@@ -196,8 +190,8 @@ def _find_closing(slots: _Transitions) -> BoolArray:
 
     The slots are split into stretches of equal (joins, distance). Inside a stretch that joins,
     groups take all steps, except a first step that is the border after the previous group. One bit
-    per stretch tells whether the next first step is such a border: a stretch that does not join
-    clears it, one of two steps or more sets it, one of a single step flips it.
+    tells whether the next first step is such a border: a stretch that does not join clears it, one
+    of two steps or more sets it, one of a single step flips it.
     """
     # Find the first slot of each stretch, and what the stretch does to the bit.
     changes = slots.joins[1:] != slots.joins[:-1]

@@ -1,8 +1,5 @@
-"""Patterns of a set on a stretch of ids: empty, solid or periodic; their combination and groups.
-
-`set_operations` splits two sets into such stretches. A combination is not always a single pattern:
-`answer_of` reports where it is not.
-"""
+"""Patterns of a set on a stretch of ids: empty, solid or periodic; their combination and groups. A
+combination is not always a single pattern: `answer_of` reports where it is not."""
 
 from __future__ import annotations
 

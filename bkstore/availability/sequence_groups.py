@@ -1,10 +1,8 @@
 """Sets of entry ids as sequence groups: the representation of `Availability`, and its queries.
 
 A *sequence* is a maximal run of consecutive ids. A *sequence group* is a row of equally long
-sequences at equal distances: first sequence start, last sequence start, sequence size,
-sequence period (0 when the group is one sequence). `Groups` has the four as int64 columns.
-`grouping` makes the canonical form, `from_entries` groups of ids and masks, `set_operations`
-combines two sets, `codec` encodes.
+sequences at equal distances: first sequence start, last sequence start, sequence size, sequence
+period (0 when the group is one sequence). `Groups` has the four as int64 columns.
 """
 
 from __future__ import annotations
@@ -169,11 +167,8 @@ def contains(groups: Groups, ids: Int64Array) -> BoolArray:
 
 
 def clip(groups: Groups, lo: Int64Array, hi: Int64Array) -> Groups:
-    """Return group i restricted to [lo[i], hi[i]), as disjoint ascending pieces. O(groups).
-
-    `lo` and `hi` must be inside the extent of the group. A group gives at most three pieces: a cut
-    first sequence, whole sequences, a cut last sequence.
-    """
+    """Return group i restricted to [lo[i], hi[i]), as disjoint ascending pieces. O(groups). They
+    must be inside the group's extent. At most three: cut, whole and cut sequences."""
     return clip_rows(groups, lo, hi)[0]
 
 

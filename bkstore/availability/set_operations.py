@@ -38,9 +38,8 @@ _CHUNK_SEQUENCES = 1 << 18
 def combine(a: Groups, b: Groups, operation: Operation) -> Groups:
     """Return the canonical groups of ``a & b``, ``a | b`` or ``a - b``.
 
-    O(groups x log groups); on stretches where the result is not one pattern, O(sequences) of the
-    operand with fewer, or of the result. Raises `InvalidArgument`, before it allocates, if these
-    are more than `MOST_SEQUENCES`.
+    O(groups x log groups); where the result is not one pattern, O(sequences) of the operand with
+    fewer, or of the result. Raises `InvalidArgument`, before it allocates, above `MOST_SEQUENCES`.
     """
     trivial = _combine_empty(a, b, operation)
     return fold(pieces(a, b, operation)) if trivial is None else trivial
@@ -49,8 +48,8 @@ def combine(a: Groups, b: Groups, operation: Operation) -> Groups:
 def pieces(a: Groups, b: Groups, operation: Operation) -> Groups:
     """Return the result as ordered, disjoint groups that `fold` would make canonical.
 
-    If neither operand is empty, no piece crosses the start or the end of any of their groups: sets
-    placed one after another on one axis stay separate.
+    If neither operand is empty, no piece crosses an end of their groups: sets placed one after
+    another on one axis stay separate.
     """
     trivial = _combine_empty(a, b, operation)
     if trivial is not None:

@@ -1,7 +1,7 @@
 """BloomFilter: a set of 64-bit ids with false positives, but without false negatives.
 
-Sizes, bytes and answers are Guava's, bit for bit (`BloomFilter.create(Funnels.longFunnel(), n,
-fpp)`, strategy MURMUR128_MITZ_64):
+Sizes, bytes and answers are Guava's, bit for bit
+(`BloomFilter.create(Funnels.longFunnel(), n, fpp)`, strategy MURMUR128_MITZ_64):
 
     offset  type     field
     0       u8       strategy, 1
@@ -9,8 +9,7 @@ fpp)`, strategy MURMUR128_MITZ_64):
     2       i32      number of words, at least 1
     6       u64 x n  words; bit i is bit i mod 64, from the low end, of word i div 64
 
-All integers are big-endian. Persisted format: do not renumber. Derivation and worked example:
-`docs/formats/bloom.md`.
+Big-endian. Persisted format: do not renumber. Derivation, worked example: `docs/formats/bloom.md`.
 """
 
 from __future__ import annotations
@@ -53,8 +52,8 @@ def filter_size(
 
     The hash count is that of Guava 33.6; ``compat="guava-31.1"`` uses the rule of that version,
     which differs for a few insertions. Raises `InvalidArgument` where Guava refuses: negative
-    insertions, fpp outside 0..1 (both exclusive), a filter of no bits (1 insertion at 0.9), more
-    than 2^31-1 words, more than 255 hashes (fpp below 2^-255.5).
+    insertions, fpp outside 0..1 (exclusive), no bits (1 insertion at 0.9), more than 2^31-1 words
+    or 255 hashes (fpp below 2^-255.5).
 
     >>> filter_size(9000), filter_size(9000).words * 8
     (FilterSize(words=1348, hash_count=7), 10784)
@@ -235,9 +234,7 @@ class BloomFilter:
 
     def contains_hash(self, h1: int, h2: int) -> bool:
         """Return whether the id whose `hash_key` is (h1, h2) may be present; no is certain. O(k).
-
-        The hash does not depend on the filter's size, so one hash serves all filters of a look-up.
-        """
+        One hash serves all filters of a look-up."""
         if type(h1) is not int or type(h2) is not int:
             h1, h2 = check_integer(h1, "h1"), check_integer(h2, "h2")
         data, size = self._data, self._size

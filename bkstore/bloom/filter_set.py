@@ -50,11 +50,8 @@ class FilterSet:
         self._evictions = 0
 
     def build(self, key: Hashable, ids: Int64Array) -> None:
-        """Store the filter of an object, built from its distinct ids. O(ids); O(1) if it exists.
-
-        Filters are static: an existing one stays as it is. The filter of an object without ids has
-        the size of one insertion and refuses every id.
-        """
+        """Store the filter of an object, built from its distinct ids, unless one exists. O(ids).
+        That of an object without ids has the size of one insertion and refuses every id."""
         if key in self:
             return
         bloom = BloomFilter.of(ids, self.fpp)

@@ -1,9 +1,8 @@
 """MurmurHash3 x64 128, seed 0, of 8-byte little-endian keys: one key, or arrays.
 
-This is the hash of Guava's long funnel (`Hashing.murmur3_128().hashLong`); mmh3 has Murmur3 of
-other lengths and seeds. A key of 8 bytes is all tail to this hash, which leaves one
-multiply-rotate-multiply and the finalizer. Steps and constants: `docs/formats/bloom.md`; source:
-`MurmurHash3_x64_128` (public domain).
+This is the hash of Guava's long funnel (`Hashing.murmur3_128().hashLong`). A key of 8 bytes is all
+tail, which leaves one multiply-rotate-multiply and the finalizer. Steps and constants:
+`docs/formats/bloom.md`; source: `MurmurHash3_x64_128` (public domain).
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Files: the calls by which writers change the disk, as one object.
 
 Everything that bkstore writes below a bookie's directories goes through a `Files`, except the
-inside of RocksDB databases. So tests can replace it without changing a writer: by a layer that
-drops whatever was not synced (crash tests), or one that injects faults (a full disk, a failing n-th
-write); both are in `bkstore.testing`. Reading needs no layer.
+inside of RocksDB databases. Tests replace it by a layer that drops whatever was not synced, or one
+that injects faults (a full disk, a failing n-th write); both are in `bkstore.testing`.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ class Files:
     def fresh(self, path: StrPath, mode: int = 0o644) -> int:
         """Return a descriptor of a new, empty file at a path that only this writer uses.
 
-        Removes a file that a crash left there; of a link only the link, not its target. Raises
-        `FileExistsError` if another process creates the path at the same moment.
+        Removes a file, or a link, that a crash left there. Raises `FileExistsError` if another
+        process creates the path at the same moment.
         """
         if os.path.lexists(path):
             self.unlink(path)
@@ -82,11 +81,8 @@ class Files:
             os.close(fd)
 
     def makedirs(self, path: StrPath) -> None:
-        """Create a directory and its missing parents, durably, unless it exists.
-
-        The lowest existing one may have been created by a call that ended before its sync, so its
-        name is synced too; the ones above it were synced before it was created.
-        """
+        """Create a directory and its missing parents, durably, unless it exists. Syncs the name of
+        the lowest existing one too: it may be of a call that ended before its sync."""
         missing: list[Path] = []
         directory = Path(path)
         while not directory.is_dir():

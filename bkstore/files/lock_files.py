@@ -28,10 +28,7 @@ _OPEN_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLO
 
 def lock_file(path: StrPath, flags: int = os.O_CREAT) -> int:
     """Return a descriptor of the lock file, not locked yet; `flags` are added to those of `open`.
-
-    Raises `UnsupportedLayout` if it is a link or no regular file, `WriteFailed` if the system
-    refuses.
-    """
+    Raises `UnsupportedLayout` if it is no regular file, `WriteFailed` if the system refuses."""
     with writing(path):
         try:
             fd = os.open(path, _OPEN_FLAGS | flags, 0o644)

@@ -1,8 +1,7 @@
 """Opening regular files: all readers do it here.
 
-A pipe, a device or a socket in an input tree would block a reader or react to being opened, and
-a supposedly small file could fill the memory: both are refused by name. So is a dangling link,
-which does not count as absent.
+A pipe, a device or a socket in an input could block a reader or react to being opened, and a
+supposedly small file fill the memory: they are refused. So is a dangling link: it is not absent.
 """
 
 from __future__ import annotations
@@ -59,8 +58,7 @@ def open_regular(path: StrPath, flags: int = os.O_RDONLY) -> int:
     """Return a descriptor of a regular file, open for reading; never waits for a writer.
 
     Links are followed. Raises `CorruptionError` for a dangling link and for what is no regular
-    file, without opening it; `OSError` as the system does. `flags` are for lock files: with
-    `O_CREAT`, a missing one is created.
+    file, without opening it; `OSError` as the system does. `flags` are for lock files (`O_CREAT`).
     """
     try:
         check_regular(path)
@@ -129,10 +127,7 @@ def read_fully(fd: int, size: int, offset: int) -> bytes:
 
 def past_hole(fd: int, offset: int) -> int | None:
     """Return the offset of the first data at or after `offset`, behind a hole; None if none follow.
-
-    Returns `offset` if the file system cannot report holes. Keeps the descriptor's position,
-    because a Python file object may share the descriptor.
-    """
+    Returns `offset` if the file system cannot report holes. Keeps the descriptor's position."""
     saved_position = os.lseek(fd, 0, os.SEEK_CUR)
     try:
         return os.lseek(fd, offset, os.SEEK_DATA)

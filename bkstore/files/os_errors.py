@@ -3,8 +3,7 @@
 This module alone decides what is damage and what a shortage. An input's failing medium (EIO) and a
 path that is no regular file are facts about the data: `CorruptionError`, which may become a
 finding. Missing space, permission, descriptors or memory are facts about the machine:
-`SystemRefused`, which never does. A failing medium of files that bkstore wrote itself, such as a
-spill, says nothing about the data: `ReadFailed`.
+`SystemRefused`, never a finding; so is a failing medium of bkstore's own files (`ReadFailed`).
 """
 
 from __future__ import annotations

@@ -33,9 +33,9 @@ _swept: set[str] = set()
 def scratch_directory(purpose: str, parent: StrPath | None = None) -> Iterator[Path]:
     """Yield a new directory for this user only, ``bkstore-PURPOSE-...``, and remove it afterwards.
 
-    It lies in `parent`, by default the system's directory for temporary files. The first call for
-    a parent removes the abandoned directories there. In a forked child the block's end removes
-    nothing. Raises `WriteFailed` if the directory cannot be created.
+    It lies in `parent`, by default the system's directory for temporary files; the first call for a
+    parent removes the abandoned ones there. In a forked child the block's end removes nothing.
+    Raises `WriteFailed` if the directory cannot be created.
     """
     with writing(tempfile.tempdir or "the directory for temporary files"):
         base_dir = os.path.abspath(tempfile.gettempdir() if parent is None else parent)
@@ -104,8 +104,7 @@ def _remove_if_abandoned(path: str) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Remove a directory, the marker last, so that a sweep can finish an interrupted removal. Links
-    are removed, never followed."""
+    """Remove a directory, the marker last, so that a sweep can finish. Links are not followed."""
     with suppress(OSError), os.scandir(path) as entries:
         for entry in entries:
             if entry.name == MARKER:

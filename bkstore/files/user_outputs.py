@@ -77,7 +77,7 @@ class _Target(NamedTuple):
 def output_file(path: StrPath, *, private: bool = False) -> Iterator[OutputFile]:
     """Yield a file that durably becomes the content of `path` when the block ends without error.
 
-    A new file has the mode that the umask leaves; a `private` one is for its owner alone, whatever
+    A new file has the mode that the umask leaves, a `private` one is for its owner alone, whatever
     an old file's mode. Raises `InvalidArgument` for a dangling link, `WriteFailed` if the system
     refuses, `BrokenPipeError` for a pipe without readers.
     """
@@ -112,8 +112,7 @@ def write_output(path: StrPath, data: bytes, *, private: bool = False) -> None:
 
 
 def check_output(path: StrPath) -> None:
-    """Raise what `output_file` would raise at its start, for commands that write at their end.
-    Creates and opens nothing."""
+    """Raise what `output_file` would raise at its start; create and open nothing."""
     given_path = os.fspath(path)
     target = _find_target(given_path)
     parent = os.path.dirname(target.path)
@@ -126,9 +125,8 @@ def check_output(path: StrPath) -> None:
 def refuse_inputs(target: StrPath, inputs: Iterable[StrPath]) -> None:
     """Raise `InvalidArgument` if `target` is one of the inputs, by any name, or lies in one.
 
-    Links are followed, and folders compared by inode, so that a second mount of an input, or
-    another case of its name on a case-insensitive file system, is refused too. Accepts pipes,
-    devices and descriptors.
+    Links are followed, and folders compared by inode: a second mount, or another case of the name
+    where case is ignored, is refused too. Accepts pipes, devices and descriptors.
     """
     path = os.fspath(target)
     if _is_stream(path):
