@@ -1,18 +1,16 @@
 """bkstore: Apache BookKeeper bookie storage, outside the JVM.
 
 Reads, writes, models and analyzes how bookies store and index ledgers. Start with `open_index` to
-find which entries of a ledger a bookie has, `BookieDir` for whole directories, `LedgerStorage` and
-`Bookie` to write such directories.
+find the entries of a ledger, `BookieDir` for whole directories, `LedgerStorage` and `Bookie` to
+write them.
 
 The packages, each with a docstring that names what to read first: `availability`, `ledger_metadata`
 and `tables` are values; `formats` encodes and decodes bytes; `files` accesses the disk; `index`
 locates entries, `bloom` and `streams` the object with a stream's offsets; `storage` is one bookie,
 `cluster` several, `wire` their network protocols; `offline`, `spark` and `report` work on stopped
-bookies; `testing` is for tests, `cli` the command line. Modules that all of them use: `ids`,
-`errors`, `arguments` (checks of arguments), `schedule` (which bookies get which entries),
-`metrics`, `forks`; `version`, `lazy_faces` and `former_names` are about imports.
-`docs/architecture.md` has the whole map.
-
+bookies; `testing` is for tests, `cli` the command line. Modules for all of them: `ids`, `errors`,
+`arguments` (checks of arguments), `schedule` (which bookies get which entries), `metrics`, `forks`;
+`version`, `lazy_faces` and `former_names` are about imports. The whole map: `docs/architecture.md`.
 Names and packages are loaded on first use, and numpy with the first that needs it.
 
 >>> from bkstore import Availability

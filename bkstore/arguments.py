@@ -2,11 +2,10 @@
 
 A check is built from the allowed values, and called with the argument's name and value; it returns
 the value, or raises an `InvalidArgument` that names both. `check_fields` runs a table of checks
-over the fields of an options class, so that an invalid setting is refused when the options are
-created. A check costs some 0.3 us: too much for the path of single entries.
+over the fields of an options class. A check costs some 0.3 us: too much for single entries.
 
-Messages show invalid numbers, text and paths, but only the type of other values: bytes, and objects
-that may contain bytes, may be payloads, keys or passwords. `data` and `password` never show values.
+Messages show invalid numbers, text and paths, of other values only the type: bytes, and objects
+with bytes, may be payloads, keys or passwords. `data` and `password` never show values.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Durability: which replicas are missing, and which violations that means; for audits and analyses.
 
 The kernel is set algebra on the sequence groups of many ledgers at once. Ledgers are placed one
-after another on one axis of entry ids, each at an offset of its own. The entries due at a bookie
-and those it holds are then two sets of groups, and one set difference is the result for all
-ledgers. Entries are never enumerated. Rule: `client/RoundRobinDistributionSchedule`, and BP-34's
-durability contract.
+after another on one axis of entry ids. The entries due at a bookie and those it holds are then two
+sets of groups, and one set difference is the result for all ledgers, without enumerating entries.
+Rule: `client/RoundRobinDistributionSchedule`, and BP-34's durability contract.
 """
 
 from __future__ import annotations
@@ -30,9 +29,8 @@ _MAX_AXIS_LENGTH = 2**62
 class Due(NamedTuple):
     """The entries that one bookie should hold: a row for each segment it is in, int64 columns.
 
-    `ledger` is the ledger's number in the batch, ascending; `first` and `last` are the
-    segment's ends, ascending within a ledger; then the bookie's index in the segment's
-    ensemble, ensemble size and write quorum.
+    `ledger` is the ledger's number in the batch, ascending; `first` and `last` are the segment's
+    ends, ascending within a ledger; `bookie_index` is the bookie's in the segment's ensemble.
     """
 
     ledger: Int64Array
@@ -95,8 +93,8 @@ def has_due(first: int, last: int, index: int, ensemble_size: int, write_quorum:
 def due_places(
     segments: Iterable[tuple[int, int, Sequence[str]]], ensemble_size: int, write_quorum: int
 ) -> Iterator[tuple[str, int, int, int]]:
-    """Yield (bookie, first, last, bookie index) for each bookie of a segment that should hold
-    entries. Segments are (first, last, ensemble); empty ones yield nothing. O(segments x E).
+    """Yield (bookie, first, last, bookie index) for each bookie with entries in a segment. Segments
+    are (first, last, ensemble); empty ones yield nothing. O(segments x E).
 
     >>> list(due_places([(0, 0, ["b1", "b2"]), (1, 0, ["b1", "b3"])], 2, 1))
     [('b1', 0, 0, 0)]
@@ -251,10 +249,9 @@ MOST_RANGES = 10_000
 class Violation(NamedTuple):
     """One violation.
 
-    `first_entry` is the segment's first entry, `bookie` the bookie of the replica; both are None if
-    the violation is of the whole ledger. `ledger` is None if it is of a bookie, not of one ledger.
-    `missing` are the segment's entries that the bookie should hold and does not: empty for
-    violations that are not about entries, None if it is unknown which entries the bookie has.
+    `first_entry` is the segment's first entry, `bookie` the replica's; both are None if it is of
+    the whole ledger. `ledger` is None if it is of a bookie. `missing` are the segment's entries
+    that the bookie lacks: empty for violations that are not about entries, None if unknown.
     """
 
     category: Category

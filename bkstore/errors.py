@@ -119,9 +119,9 @@ class DirectoryInUse(BkstoreError):
 class SystemRefused(BkstoreError):
     """The machine lacks what a call needs: space, permission, descriptors, memory.
 
-    It says nothing about stored data, so it is never reported as a finding: work stops, nothing is
-    published, and the same call succeeds once the machine has what it lacked. `file` is the path
-    that was refused, `errno` the system's error number, or None.
+    It says nothing about stored data, so it is never a finding: work stops, nothing is published,
+    and the same call succeeds once the machine has what it lacked. `file` is the path that was
+    refused, `errno` the system's error number, or None.
 
     >>> str(ReadFailed("/b/current/0.log", OSError(13, "Permission denied")))
     '/b/current/0.log: cannot be read: Permission denied'
@@ -152,11 +152,8 @@ class WriteFailed(SystemRefused):
 
 
 class SyncFailed(WriteFailed):
-    """The system could not make written data durable, and may have dropped it.
-
-    A second fsync proves nothing, because it succeeds after pages were lost. So the writer accepts
-    no more writes: open it again to replay the journal.
-    """
+    """The system could not make written data durable, and may have dropped it. A second fsync
+    proves nothing: it succeeds after pages were lost. Reopen the writer to replay the journal."""
 
 
 class LoadFailed(BkstoreError):
@@ -164,10 +161,8 @@ class LoadFailed(BkstoreError):
 
 
 class MissingDependency(BkstoreError, ImportError):
-    """An optional package is missing; the message has the command that installs it.
-
-    The command names packages of a public index, not bkstore, so it works for an installation from
-    a clone and from a wheel.
+    """An optional package is missing; the message has the command that installs it. The command
+    names packages of a public index, not bkstore, so it works for a clone and for a wheel.
 
     >>> str(MissingDependency.of("pyarrow", "arrow", "Parquet output"))
     "Parquet output needs pyarrow: pip install 'pyarrow>=18'"
@@ -186,10 +181,8 @@ class MissingDependency(BkstoreError, ImportError):
 
 
 def pip_install(missing: Sequence[tuple[str, str]]) -> str:
-    """Return the command that installs packages, and everything else of their extras.
-
-    `missing` are (package, extra of bkstore) pairs. The versions are those of bkstore's metadata;
-    without metadata (a source tree on the path), any.
+    """Return the command that installs packages, and everything else of their extras. `missing` are
+    (package, extra of bkstore) pairs. Versions are those of bkstore's metadata, if it has any.
 
     >>> pip_install([("duckdb", "local"), ("pyarrow", "arrow")])
     "pip install 'duckdb>=1.4' 'pyarrow>=18'"

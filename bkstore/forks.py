@@ -1,10 +1,9 @@
 """Open objects in a forked child: they register here, and are closed in the child.
 
 A fork copies memory and descriptors, not threads. In the child, a lock that another thread held
-stays locked forever, a pool has no workers, and both processes would write to the same file. So
-objects that cannot be shared register here, and their `_forked` runs in the child before anything
-else: mostly it marks the object as closed, and only the parent goes on. It flushes and removes
-nothing.
+stays locked forever, a pool has no workers, and both processes would write to the same file. So the
+`_forked` of registered objects runs in the child before anything else: mostly it marks the object
+as closed, and only the parent goes on. It flushes and removes nothing.
 """
 
 from __future__ import annotations
@@ -50,11 +49,8 @@ def leak(value: object) -> None:
 
 
 def drop_descriptors(descriptors: Iterable[int]) -> None:
-    """Close the parent's sockets in the child, but keep their descriptor numbers in use.
-
-    While the child has them open, a peer does not see that the parent has closed a connection. Each
-    number refers to /dev/null until the object that owns it closes it.
-    """
+    """Close the parent's sockets in the child, which would hide from peers that the parent closed
+    them. Their numbers refer to /dev/null until the objects that own them close them."""
     dev_null = os.open(os.devnull, os.O_RDWR)
     for descriptor in descriptors:
         os.dup2(dev_null, descriptor, inheritable=False)

@@ -1,8 +1,5 @@
-"""Former names of documented modules, which redirect to the present ones.
-
-Each is a module that looks up its attributes in the present one when they are used, so that nothing
-is loaded before. New code uses the present names.
-"""
+"""Former names of documented modules: each looks up its attributes in the present one when used, so
+that nothing is loaded before. New code uses the present names."""
 
 from __future__ import annotations
 

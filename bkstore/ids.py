@@ -1,5 +1,4 @@
-"""Ledger ids (128 bits: scope and ledger), entry ids and locations. The checks, arithmetic and text
-forms of the three numbers that all other modules use; file formats are in `bkstore.formats`.
+"""Ledger ids (128 bits: scope and ledger), entry ids and locations: checks, arithmetic, text forms.
 
 Ledger ids are unsigned and in unsigned order everywhere, as in RocksDB keys and file names. In
 numpy and Arrow they are int64 in two's complement, so sorting such columns needs `unsigned_order`.
@@ -91,9 +90,9 @@ class _Halves(NamedTuple):
 class LedgerId(_Halves):
     """A 128-bit ledger id: two unsigned 64-bit integers, ordered by scope, then ledger.
 
-    Negative integers, which are Java's form of ids with the top bit set, are taken modulo 2^64.
-    Scope 0 has ledgers 0 .. 2^63-1 only: a real bookie refuses to start on others, and the row of
-    storage flags in the `ledgers` database has such an id.
+    Negative integers, Java's form of ids with the top bit set, are taken modulo 2^64. Scope 0 has
+    ledgers 0 .. 2^63-1 only: a real bookie refuses to start on others, and the row of storage flags
+    in the `ledgers` database has such an id.
 
     >>> LedgerId(ledger=7)
     LedgerId(scope=0, ledger=7)
@@ -137,10 +136,8 @@ class LedgerId(_Halves):
 
     @classmethod
     def parse(cls, text: str, scope: int = 0) -> LedgerId:
-        """Return the id in `text`: decimal, 0x hex, 32-digit qualified name or UUID.
-
-        Decimal and 0x hex are ledgers of `scope`; the other two include their scope. Raises
-        `InvalidArgument` for any other text.
+        """Return the id in `text`: decimal or 0x hex (of `scope`), 32-digit qualified name or UUID.
+        Raises `InvalidArgument` for any other text.
 
         >>> LedgerId.parse("00000000-0000-0001-0000-00000000000a")
         LedgerId(scope=1, ledger=10)
@@ -205,8 +202,7 @@ def sort_ledgers(names: list[LedgerId]) -> None:
 
 
 def unsigned_order(scope_ids: Int64Array, ledger_ids: Int64Array) -> npt.NDArray[np.intp]:
-    """Return the permutation that sorts int64 id columns by unsigned scope, then ledger. Stable;
-    O(n log n).
+    """Return the stable permutation that sorts int64 id columns as unsigned ids. O(n log n).
 
     >>> unsigned_order(np.array([0, -1, 1]), np.array([5, 0, 9])).tolist()
     [0, 2, 1]
@@ -216,10 +212,8 @@ def unsigned_order(scope_ids: Int64Array, ledger_ids: Int64Array) -> npt.NDArray
 
 
 def check_bounds(first: int, last: int | None) -> tuple[int, int]:
-    """Return the bounds of a range of entries, integers of any size, clamped to int64.
-
-    `first` is returned as 0 .. 2^63-1, `last` as -1 .. 2^63-1 (None, no end, as 2^63-1): the range
-    has the same entries. Raises `InvalidArgument` for values that are not integers.
+    """Return the bounds of a range of entries, integers of any size, clamped to int64: `first` to 0
+    .. 2^63-1, `last` to -1 .. 2^63-1 (None: 2^63-1). Raises `InvalidArgument` for other values.
 
     >>> check_bounds(-5, 5), check_bounds(2**70, -5) == (2**63 - 1, -1)
     ((0, 5), True)
@@ -345,8 +339,8 @@ def as_locations(locations: IntArrayLike) -> Int64Array:
 
 
 def make_location(log_id: int, position: int) -> int:
-    """Return ``log_id << 32 | position``, where position is the offset of the entry's bytes. The 4
-    bytes before the position are the entry's length prefix (`DefaultEntryLogger`).
+    """Return ``log_id << 32 | position``. The position is the offset of the entry's bytes, after
+    the 4 of its length prefix (`DefaultEntryLogger`).
 
     >>> hex(make_location(2, 1028))
     '0x200000404'

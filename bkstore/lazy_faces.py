@@ -12,9 +12,9 @@ def lazy_names(
 ) -> Callable[[str], object]:
     """Return the ``__getattr__`` of a package, which loads public names from their modules.
 
-    `homes` maps each name to the full name of its module; `rooms` are submodules that are loaded
-    when they are used as attributes. Any other name raises `AttributeError`. Costs one look-up per
-    use: values are not cached, so that patches of the module by tests take effect.
+    `homes` maps each name to its module's full name; `rooms` are submodules loaded when used as
+    attributes. Other names raise `AttributeError`. Costs one look-up per use: values are not
+    cached, so that tests can patch the module.
 
     >>> lazy_names("bkstore", {"LedgerId": "bkstore.ids"})("LedgerId").__module__
     'bkstore.ids'

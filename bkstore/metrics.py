@@ -1,8 +1,5 @@
-"""Prometheus metrics of look-ups and audits.
-
-Observers for `StreamLookup` and `Auditor` that know neither streams nor ledgers. For a server use
-that of `prometheus_client`, which comes with the extra "serve".
-"""
+"""Prometheus metrics of look-ups and audits: observers for `StreamLookup` and `Auditor`. A server
+for them comes with `prometheus_client`, in the extra "serve"."""
 
 from __future__ import annotations
 
@@ -80,9 +77,8 @@ class LookupMetrics:
 
     `registry` None is that of `prometheus_client`. Metrics are named ``bkstore_stream_...``:
     look-ups by result, histograms of seconds, waves and objects, loads by cause, and the counts of
-    `QueryStats`. A registry can have one instance: share it among look-ups. Raises
-    `MissingDependency` without `prometheus_client`, `InvalidArgument` if the registry has one
-    already. Threads: safe, 20 us per look-up.
+    `QueryStats`. Raises `MissingDependency` without `prometheus_client`, `InvalidArgument` if the
+    registry has an instance already: share it among look-ups. Threads: safe, 20 us per look-up.
 
     >>> from types import SimpleNamespace
     >>> from prometheus_client import CollectorRegistry
@@ -130,11 +126,8 @@ class LookupMetrics:
             counter.inc(getattr(stats, name))
 
     def watch(self, stats: Callable[[], Mapping[str, float]]) -> None:
-        """Export the sizes that `stats` returns at each scrape (``lambda: lookup.stats``).
-
-        Sizes of index and filters are gauges, their evictions counters. Raises `InvalidArgument` if
-        the registry has such metrics already.
-        """
+        """Export the sizes that `stats` returns at each scrape (``lambda: lookup.stats``): gauges,
+        and counters of evictions. Raises `InvalidArgument` if the registry has them."""
         try:
             self._registry.register(_SizeCollector(stats))
         except ValueError as error:
@@ -170,10 +163,10 @@ class _SizeCollector:
 class AuditMetrics:
     """Exports the stats of the last audit as gauges; give it to `Auditor` as its metrics.
 
-    Names are ``replication_auditor_`` and upstream's (`AuditorStats`): a gauge for each number of
-    ledgers, a summary in milliseconds for each timer, a counter of skipped runs. Raises
-    `MissingDependency` without `prometheus_client`, `InvalidArgument` if the registry has these
-    already. Threads: safe.
+    Names: ``replication_auditor_`` and upstream's (`AuditorStats`). A gauge for each number of
+    ledgers, a summary in milliseconds for each timer, a counter of skips. Raises
+    `MissingDependency` without `prometheus_client`, `InvalidArgument` if the registry has these.
+    Threads: safe.
 
     >>> from prometheus_client import CollectorRegistry
     >>> registry = CollectorRegistry()
@@ -243,8 +236,7 @@ def audit_textfile(report: AuditFigures) -> bytes:
     """Return an audit's metrics for the textfile collector of Prometheus' node exporter.
 
     They are those of `AuditMetrics`, ``bkstore_audit_ledgers`` by outcome, ``bkstore_audit_clean``
-    (1 or 0), and when the audit started and ended, in unix seconds. Raises `MissingDependency`
-    without `prometheus_client`.
+    (1 or 0), and the audit's start and end in unix seconds. Raises `MissingDependency`.
     """
     prometheus = _import_prometheus()
     registry = prometheus.CollectorRegistry()

@@ -1,9 +1,8 @@
 """Round-robin distribution: which bookies of an ensemble get which entries.
 
-The write set of entry e is the bookie indexes ``(e + w) mod E`` for w = 0 .. W-1. Source:
-`RoundRobinDistributionSchedule`, whose single-index forms cast to 32 bits before the modulo
-and so go wrong from entry 2^31 on; that form is here behind ``compat="bookkeeper"``.
-E is the ensemble size, W the write quorum, A the ack quorum.
+The write set of entry e is the bookie indexes ``(e + w) mod E`` for w = 0 .. W-1 (E: ensemble size,
+W: write quorum, A: ack quorum). Source: `RoundRobinDistributionSchedule`, whose single-index forms
+cast to 32 bits first and go wrong from entry 2^31 on; ``compat="bookkeeper"`` gives those.
 """
 
 from __future__ import annotations
@@ -86,9 +85,8 @@ def expected(
 ) -> Availability:
     """Return the entries of first..last (inclusive) that bookie `bookie_index` must hold.
 
-    At most three sequence groups, whatever the length of the range: O(1). Source:
-    `getEntriesStripedToTheBookie`, which takes a bit per entry. Raises `InvalidArgument` for
-    negative or reversed ranges and an index outside the ensemble.
+    O(1): at most three sequence groups. Source: `getEntriesStripedToTheBookie`, which takes a bit
+    per entry. Raises `InvalidArgument` for a negative or reversed range and an invalid index.
 
     >>> expected(0, 999_997, 1, 3, 2).groups.tolist()
     [[0, 999996, 2, 3]]
@@ -117,8 +115,8 @@ def expected_many(
 ) -> Groups:
     """Return the groups of `expected` for many rows, each row shifted up by `shift`; not folded.
 
-    Rows are int64 columns of equal length; shifted, they must be ascending and disjoint. Checks
-    nothing. At most three groups per row, all inside its range. O(rows).
+    Rows are int64 columns of equal length; shifted, they must be ascending and disjoint
+    (unchecked). At most three groups per row, all inside its range. O(rows).
     """
     shifts = np.zeros_like(first) if shift is None else shift
     range_start, range_end = first + shifts, last + 1 + shifts

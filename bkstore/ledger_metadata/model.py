@@ -1,8 +1,5 @@
-"""LedgerMetadata: an immutable value, with the queries of readers and checkers.
-
-Its serialized forms are in `bkstore.formats.metadata`.
-Source: `client/LedgerMetadataImpl`, `client/LedgerMetadataBuilder`.
-"""
+"""LedgerMetadata: an immutable value, with the queries of readers and checkers. Source:
+`client/LedgerMetadataImpl`, `client/LedgerMetadataBuilder`."""
 
 from __future__ import annotations
 
@@ -60,12 +57,12 @@ class SegmentRange(NamedTuple):
 class LedgerMetadata:
     """The metadata of one ledger. Immutable, hashable, can be pickled.
 
-    `ledger` is an int (scope 0) or a `LedgerId`. `segments` are (first entry, bookies) pairs.
-    A ledger that is not closed has last entry -1 and length 0; the decoders ensure that, as
-    BookKeeper's does. `ctime` is in milliseconds, -1 if not known; it is written only with
-    `store_ctime`, because old readers do not know the field. A store has both `digest_type` and
-    `password` or neither; metadata files contain no passwords. "MAC" is accepted for "HMAC".
-    `c_token` exists only in version 3.
+    `ledger` is an int (scope 0) or a `LedgerId`. `segments` are (first entry, bookies) pairs. A
+    ledger that is not closed has last entry -1 and length 0; the decoders ensure that, as
+    BookKeeper's. `ctime` is in milliseconds, -1 if unknown; it is written only with `store_ctime`,
+    because old readers do not know the field. A store has both `digest_type` and `password` or
+    neither; metadata files contain no passwords. "MAC" is accepted for "HMAC". Only version 3 has
+    `c_token`.
 
     Raises `InvalidArgument` for invalid values (an unknown state, an id that is not an integer).
     Values that contradict each other are accepted, and reported by `problems` and `checked`.
@@ -147,11 +144,8 @@ class LedgerMetadata:
         return frozenset(bookie for segment in self.segments for bookie in segment.ensemble)
 
     def ensemble_at(self, entry: int) -> tuple[str, ...]:
-        """Return the ensemble of `entry`: that of the greatest first entry <= `entry`.
-
-        Raises `InvalidArgument` if the entry is before all segments. O(segments). Source:
-        `getEnsembleAt`.
-        """
+        """Return the ensemble of `entry` (`getEnsembleAt`): that of the greatest first entry <=
+        `entry`. Raises `InvalidArgument` if the entry is before all segments. O(segments)."""
         ordered = sorted(self.segments, key=lambda segment: segment.first_entry)
         following = bisect_right(ordered, entry, key=lambda segment: segment.first_entry)
         if following == 0:
@@ -162,8 +156,8 @@ class LedgerMetadata:
         """Return each segment of a closed ledger with its last entry, in the stored order.
 
         A segment ends before the next one begins, and at the ledger's last entry at the latest.
-        Empty segments are included, with an end before the start. For metadata with `problems` the
-        ends are meaningless. Raises `InvalidArgument` if the ledger is not closed.
+        Empty segments end before they start. For metadata with `problems` the ends are meaningless.
+        Raises `InvalidArgument` if the ledger is not closed.
         """
         if not self.closed:
             raise InvalidArgument(f"ledger {self.ledger} is {self.state}: its end is unknown")
@@ -176,11 +170,11 @@ class LedgerMetadata:
         ]
 
     def problems(self) -> list[str]:
-        """Return the inconsistencies, a sentence each; empty if the metadata is sound.
+        """Return the inconsistencies, a sentence each: of sizes, then of segments, then of the end.
 
-        Those of sizes first, then of segments, then of the end. O(segments x E). Source: the checks
-        of `client/LedgerMetadataBuilder`, of `client/LedgerMetadataImpl` and of the client when it
-        creates a ledger, and how segments are created (`docs/formats/ledgermetadata.md`).
+        O(segments x E). Source: the checks of `client/LedgerMetadataBuilder`, of
+        `client/LedgerMetadataImpl` and of the client when it creates a ledger, and how segments are
+        created (`docs/formats/ledgermetadata.md`).
 
         >>> LedgerMetadata(7, 2, 3, 2, [(0, ["b1", "b2"])]).problems()
         ['write quorum 3 is outside 1..2, the ensemble size']
