@@ -74,16 +74,15 @@ class CrashFiles(Files):
     `calls` counts the calls that change something, syncs included. From the call set by
     `stop_after` on, each raises `PowerLoss`; `close` still works, so writers can be closed, which
     raises `PowerLoss` again. `crash` builds what is left of one directory tree in another
-    directory, any number of times, also in the middle of a run. Start with directories at rest,
-    and use a new `CrashFiles` after each crash: it takes everything it finds for durable.
+    directory, any number of times, also in the middle of a run. Start with directories at rest, and
+    use a new `CrashFiles` after each crash: it takes everything it finds for durable.
 
     RocksDB flushes when it is closed: call `crash` before that, or after `PowerLoss`, which first
     copies each database to a scratch directory.
 
     `sync_sites` are the callers of syncs, as "module:function:call" (the call is "fsync",
     "sync_dir", "database_synced", or "write_file.fsync" and the like for syncs inside a wrapper of
-    `Files`). `ignore_site` disables the syncs of one of them: a crash test that still passes does
-    not test that sync.
+    `Files`). `ignore_site` disables those of one: a crash test that still passes does not test it.
 
     Threads: safe. Memory: the unsynced bytes, twice where they replace durable ones; an open
     descriptor for each file that lost its last name in a directory not synced since.

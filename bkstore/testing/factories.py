@@ -42,8 +42,7 @@ class _Instance(NamedTuple, Generic[_T]):
 class _Factory(Generic[_T]):
     """Base of the factories: numbers directories, and closes what it opened.
 
-    `kind` is the storage if a call names none; `files` the layer that everything is written
-    through, a `FaultPlan` for example.
+    `kind` is the default storage; `files` the layer for all writes, such as a `FaultPlan`.
     """
 
     def __init__(self, top: Path, kind: Storage = "sorted", files: Files = OS_FILES) -> None:
@@ -130,8 +129,7 @@ class StorageFactory(_Factory[LedgerStorage]):
     ) -> LedgerStorage:
         """Return a storage in a new directory, or in `path`, which may have one already.
 
-        `options` are those of `StorageOptions`; `directories` is the number of ledger directories
-        below the path.
+        `options` are those of `StorageOptions`; `directories` is the number of ledger directories.
         """
         kind = storage or self.kind
         settings = StorageOptions(**options)

@@ -1,8 +1,7 @@
 """Entry ids in the shapes that real ledgers have, made from a seed.
 
 The functions return int64 arrays for tests, the demo and the tools, the same for the same
-arguments. They make no records (see `workloads`). Stripes are computed without `bkstore.schedule`,
-so that tests can compare the two.
+arguments. They make no records (see `workloads`). Stripes are computed without `bkstore.schedule`.
 """
 
 from __future__ import annotations

@@ -65,8 +65,7 @@ def _descriptor_path(fd: int) -> str:
 def assert_no_leaks(directory: str | os.PathLike[str]) -> None:
     """Raise `AssertionError` with every file below `directory` that is still open.
 
-    Call it after closing the storage, the bookie or the index. Raises `UnsupportedLayout` if the
-    system cannot list open files.
+    Call it after closing the storage, the bookie or the index. Raises as `open_files`.
     """
     leaked = open_files(directory)
     if leaked:

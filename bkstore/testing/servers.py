@@ -1,5 +1,4 @@
-"""A factory of loopback servers over bookies in temporary directories: for the pytest fixture.
-Usable without pytest, too."""
+"""A factory of loopback servers over bookies in temporary directories; needs no pytest."""
 
 from __future__ import annotations
 
@@ -14,8 +13,7 @@ from bkstore.wire.server import BookieServer
 
 
 class ServerFactory:
-    """Makes `BookieServer`s on loopback, each with a bookie of its own: a call returns a new one.
-    `bookies` makes and closes the bookies.
+    """Makes `BookieServer`s on loopback, each with a bookie of its own, made by `bookies`.
 
     >>> import tempfile
     >>> from pathlib import Path

@@ -76,9 +76,8 @@ class Workload:
 
     `writers` is how ledgers take turns: one after the other ("in turn"), entry by entry ("round
     robin"), or at random. A share of `late` arrives up to `window` records after its turn, a share
-    of `duplicate` arrives a second time within `window` records, with the same bytes. Payloads
-    have `payload[0]`..`payload[1]` bytes. A writer has `in_flight` unconfirmed entries: its LAC is
-    that far behind.
+    of `duplicate` arrives a second time within `window` records, with the same bytes. Payloads have
+    `payload[0]`..`payload[1]` bytes. A writer's LAC is `in_flight` entries behind.
 
     >>> load = Workload(ledgers=(LedgerShape(LedgerId(ledger=7), 3),), payload=(5, 5))
     >>> [len(record) for record in load.records()], load.expected
@@ -322,8 +321,7 @@ _CHECKS = {
 def late_and_duplicate(
     workload: Workload, late: float = 0.05, duplicate: float = 0.05, window: int = 64
 ) -> Workload:
-    """Return the same workload with shares of its records arriving late and twice. The entries that
-    must be stored at the end are the same.
+    """Return the same workload with shares of its records arriving late and twice.
 
     >>> load = late_and_duplicate(interleaved(1, 100), duplicate=1.0)
     >>> sum(1 for record in load.records()), len(load.expected[LedgerId(ledger=1)])

@@ -1,5 +1,4 @@
-"""Ensemble: a real ZooKeeper and bookies on loopback, each a process of its own. Page:
-`docs/ensemble.md`."""
+"""Ensemble: a real ZooKeeper and bookies on loopback, as processes. Page: `docs/ensemble.md`."""
 
 from __future__ import annotations
 
@@ -57,9 +56,8 @@ class Ensemble(Closing):
     `port` is ZooKeeper's; 0 chooses the last one or a free one. `manager` is the ledger manager,
     hierarchical by default. A bookie's registration expires after `session` seconds without a
     heartbeat; a killed bookie cannot register again before that. With `sync` ZooKeeper waits for
-    the disk; `gc_wait` is the number of seconds between two garbage collections, `timeout` that
-    for a start. ``with`` starts and closes it. `command` is set by `bkstore ensemble`, which may
-    stop it then.
+    the disk; `gc_wait` is the number of seconds between two garbage collections, `timeout` for a
+    start. ``with`` starts and closes it. `command` is set by `bkstore ensemble`, which may stop it.
 
     All processes end with this one, however it ends; killed, if `close` was not called. Raises
     `MissingDependency` without kazoo, pyspark's jars or Java; `DirectoryInUse` if the directory's
@@ -168,8 +166,7 @@ class Ensemble(Closing):
     def stop(self, bookie: str | BookieProcess | None = None) -> None:
         """Stop one bookie by SIGTERM, or all of them and then ZooKeeper.
 
-        A bookie is killed if it does not end within 30 seconds, or 2 if ZooKeeper is not running,
-        so that it cannot deregister.
+        A bookie is killed after 30 seconds, or 2 if it cannot deregister without ZooKeeper.
         """
         self._check_open()
         patience = _LOST_PATIENCE if self._zookeeper.pid is None else PATIENCE

@@ -128,8 +128,7 @@ class StateFile:
 def process_namespace() -> str:
     """Return an id of the namespace in which this process's id is valid.
 
-    It has the machine's boot id and the PID namespace (of a container), or the machine's name if
-    the system has no such namespaces.
+    It has the machine's boot id and the PID namespace (of a container), or else the machine's name.
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

@@ -1,4 +1,3 @@
-"""Contracts as tests: the index in `index`, ledger storage in `storage`, clients of a bookie in
-`bookie_client`."""
+"""Contracts as tests: `index`, ledger `storage`, clients of a bookie (`bookie_client`)."""
 
 __all__ = ["bookie_client", "index", "storage"]

@@ -1,7 +1,6 @@
 """Shared by the parts of `EntryIndexSuite`: fixtures, examples, functions to read a whole index.
 
-The parts are `entries`, `ledgers`, `listings` and `durability`; `suite` combines them. There are
-no tests here.
+The parts are `entries`, `ledgers`, `listings` and `durability`; `suite` combines them.
 """
 
 from __future__ import annotations

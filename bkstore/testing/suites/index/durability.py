@@ -1,5 +1,4 @@
-"""Rules about durability: reopening, read-only indexes, flush and close. One part of
-`bkstore.testing.EntryIndexSuite`."""
+"""Rules of `EntryIndexSuite` about durability: reopening, read-only indexes, flush and close."""
 
 from __future__ import annotations
 

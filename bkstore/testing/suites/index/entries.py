@@ -1,5 +1,4 @@
-"""Rules for entries: missing ones, writing, reading, ranges, boundaries. One part of
-`bkstore.testing.EntryIndexSuite`."""
+"""Rules of `EntryIndexSuite` for entries: missing ones, writing, reading, ranges, boundaries."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Rules for ledgers: state, deletion, unsigned order, scopes, scans. One part of
-`bkstore.testing.EntryIndexSuite`."""
+"""Rules of `EntryIndexSuite` for ledgers: state, deletion, unsigned order, scopes, scans."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Rules about listing many ledgers in one call: equal to single calls, in order, each once. One
-part of `bkstore.testing.EntryIndexSuite`."""
+"""Rules of `EntryIndexSuite` for listing many ledgers: equal to single calls, in order, once."""
 
 from __future__ import annotations
 

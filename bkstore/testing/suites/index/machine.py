@@ -1,11 +1,10 @@
 """A hypothesis state machine over the index contract, checked against dicts.
 
-It runs random sequences of puts, deletes, state changes, flushes and reopens; after each step
-index and model must list the same ledgers and entries. It does not test the listed rules one by
-one; `bkstore.testing.suites.index.suite` does.
+It runs random sequences of puts, deletes, state changes, flushes and reopens; after each step index
+and model must list the same ledgers and entries. It does not test the listed rules one by one;
+`bkstore.testing.suites.index.suite` does.
 
-The model is a dict of dicts of ints. Expected values come from it and from the few lines of
-Python below, never from the library.
+The model is a dict of dicts of ints. Expected values never come from the library.
 """
 
 from __future__ import annotations
@@ -61,8 +60,7 @@ def _find_runs(entries: list[int]) -> list[list[int]]:
 
 
 class DirectoryMachine(RuleBasedStateMachine):
-    """A state machine over the object that `open_at` opens in a directory. Each run has its own
-    directory, which is removed at its end."""
+    """A state machine over the object that `open_at` opens in a run's own directory."""
 
     open_at: ClassVar[Callable[[Path], Any]]
 

@@ -1,5 +1,4 @@
-"""Rules about adding many records in one call: what is stored, and what a refusal reports. One part
-of `bkstore.testing.StorageSuite`."""
+"""Rules of `StorageSuite` about adding many records in one call: what is stored, and refusals."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Rules about batch reads (BP-62): which records they return, how many, and what ends a batch. One
-part of `bkstore.testing.StorageSuite`."""
+"""Rules of `StorageSuite` about batch reads (BP-62): their records, size and end."""
 
 from __future__ import annotations
 

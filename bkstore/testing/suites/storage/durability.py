@@ -1,5 +1,4 @@
-"""Rules about durability: flush, checkpoint, close, reopen, one writer at a time. One part of
-`bkstore.testing.StorageSuite`."""
+"""Rules of `StorageSuite` about durability: flush, checkpoint, close, reopen, a single writer."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Rules about entries of a storage: adds, single reads, copies, listings. One part of
-`bkstore.testing.StorageSuite`."""
+"""Rules of `StorageSuite` about entries of a storage: adds, single reads, copies, listings."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Rules about bad input: each case raises its error, and stored records stay as they are. One part
-of `bkstore.testing.StorageSuite`."""
+"""Rules of `StorageSuite` about bad input: each case raises its error, stored records stay."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Rules about garbage: the space of deleted ledgers is freed, and nothing else is lost. One part of
-`bkstore.testing.StorageSuite`."""
+"""Rules of `StorageSuite` about garbage: deleted ledgers' space is freed, nothing else is lost."""
 
 from __future__ import annotations
 
@@ -29,8 +28,8 @@ class StorageGarbageRules(StorageSuiteBase):
     def _fill_logs(self, home: Home, every: int = 1) -> tuple[LedgerStorage, Content, Content]:
         """Return a storage with many logs, its live records, and those of ledgers to delete.
 
-        For each live ledger two are to be deleted, interleaved with it; `every` is the step
-        between the entries of live ones.
+        For each live ledger two are to be deleted, interleaved with it; `every` is the step between
+        the entries of live ones.
         """
         storage = home.open(entry_log_size=LOG_SIZE)
         ids = [LedgerId.of(ledger)._replace(ledger=40 + i) for i, ledger in enumerate(LEDGERS)]

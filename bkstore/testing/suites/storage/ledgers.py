@@ -1,5 +1,4 @@
-"""Rules about ledgers of a storage: master keys, fences, LACs, limbo, deletion. One part of
-`bkstore.testing.StorageSuite`."""
+"""Rules of `StorageSuite` about ledgers: master keys, fences, LACs, limbo, deletion."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """StorageSuite: the contract of `LedgerStorage` as tests that any ledger storage can run.
 
-Subclass it in a test module and define how a storage is made and of which kind it is; pytest
-collects the tests:
+Subclass it in a test module, define kind and `make_storage`; pytest collects the tests:
 
     class TestMine(StorageSuite):
         duplicates = "last"
