@@ -47,8 +47,7 @@ Words = npt.NDArray[np.uint64]
 class KeyOrder(NamedTuple):
     """The words of a key in order (0 scope, 1 ledger, 2 entry), and the kind of the scopes.
 
-    `prefix` is the number of leading words that identify a ledger, or 0 if the rows of a ledger are
-    scattered.
+    `prefix` is the number of leading words that identify a ledger, or 0 if its rows are scattered.
     """
 
     words: tuple[int, ...]

@@ -39,8 +39,7 @@ def make_ledgers(shape: str, entry_count: int, seed: int) -> Ledgers:
     """Return the entry ids of each ledger: about `entry_count` entries in total for "short".
 
     "short" has ledgers of 60 entries; "long" has three ledgers with ten times as many in total;
-    "scattered" has three with one entry in 1,000, as on a bookie that was in the ensembles of
-    single fragments only.
+    "scattered" has three with one entry in 1,000, as on a bookie of single fragments.
     """
     if shape == "short":
         return {

@@ -4,8 +4,7 @@
 `pytest --part N`, an option of `tests/conftest.py`, runs the tests of one part. The last part runs
 the core of the tests on other Python versions, by `tools.pythons`. A part that passes on a
 committed tree is recorded in `RECORD` with the time, the commit and the skipped tests; one that
-fails or is interrupted leaves the file unchanged. `--list` prints the parts and when each last
-passed.
+fails or is interrupted leaves the file unchanged. `--list` prints the parts and their records.
 """
 
 from __future__ import annotations

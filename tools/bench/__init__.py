@@ -5,6 +5,5 @@ an experiment of `tools.lab` and asserts nothing: the exit status is 0 if it ran
 `tools.performance` has the ratios that must hold, and builds the pages about them.
 
 `cli` has the command: read it first. `measure` defines rows and cases, `rows` has them, `inputs`
-their data. This module imports nothing, so that the processes that rows start load only what they
-measure.
+their data. This module imports nothing, so that processes of rows load only what they measure.
 """

@@ -1,8 +1,7 @@
 """Rows of the benchmark: sides to compare, their ratio, and the verdict.
 
 A *row* has one or more *cases*; a case has *sides*: ours, and one or more baselines, of which the
-fastest counts. The verdict depends on the ratio of median CPU times; wall times are recorded too.
-`tools.lab.sides` takes the samples.
+fastest counts. The verdict depends on the ratio of median CPU times.
 """
 
 from __future__ import annotations
@@ -78,8 +77,7 @@ class Figures:
 class Row:
     """A row of the benchmark: its name, title, method, and a function that yields its cases.
 
-    Cases are consumed one at a time, so that the function can build a large data set for each. A
-    `long` row runs only on request.
+    Cases are consumed one at a time, each with its data set. `long` rows run only on request.
     """
 
     name: str

@@ -35,8 +35,7 @@ _DATA_OPTIONS = {
 def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> int:
     """Run an experiment's command line and return the exit code.
 
-    It is 2 if an option is refused or a file cannot be read or written, 1 if a row has an `error`
-    in place of figures, and 0 otherwise.
+    It is 2 for a refused option or file, 1 if a row has an `error` in place of figures, else 0.
     """
     given_arguments = sys.argv[1:] if arguments is None else list(arguments)
     parser = _build_parser(experiment)

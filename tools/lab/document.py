@@ -112,8 +112,7 @@ def _raise_if_faulty(source: Path, fault: str | None) -> None:
 def read_folder(experiment: Experiment, folder: Path) -> Iterator[tuple[Path, Document]]:
     """Yield the path and document of each result of an experiment in a folder, oldest first.
 
-    Raises `InvalidArgument` if any JSON file in the folder, of this experiment or another, is not
-    a valid result.
+    Raises `InvalidArgument` if any JSON file in the folder is not a valid result.
     """
     documents = [(path, _load_document(path)) for path in sorted(folder.glob("*.json"))]
     own_documents = [
@@ -129,9 +128,8 @@ def read_folder(experiment: Experiment, folder: Path) -> Iterator[tuple[Path, Do
 def add_to_folder(experiment: Experiment, document: Document, folder: Path) -> Path:
     """Add a result to an existing folder, in place of the older rows that it measured again.
 
-    Returns the path of the new file. Rows that were measured together stay together: older rows
-    of the same `unit` and scale are removed from their files as a whole, and files without any
-    rows left are deleted.
+    Returns the path of the new file. Older rows of the same `unit` and scale are removed from their
+    files as a whole, and files without rows are deleted.
     """
     new_units = {_unit_key(experiment, row) for row in document["rows"]}
     for path, old_document in list(read_folder(experiment, folder)):

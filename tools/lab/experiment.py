@@ -20,8 +20,7 @@ DataSource = Literal["dump", "trace"]
 
 Kind = Literal["given", "count", "measured", "told", "kept"]
 """The kind of a column: `given` identifies the row, `count` is reproducible from the seed,
-`measured` varies from run to run, `told` is shown in tables but not compared, `kept` is stored in
-the JSON only."""
+`measured` varies from run to run, `told` is only shown in tables, `kept` only in the JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +45,7 @@ class Panel:
 
     Numbers in `x` are drawn as lines, text as bars. `where` selects rows by column values; a tuple
     lists the values allowed. `high` is a column whose values are ticks above the bars. `log` names
-    the logarithmic axes, which omit values that are not above 0. `label` replaces the column's
-    title at the x axis.
+    the logarithmic axes, which omit values that are not above 0. `label` is the x axis's title.
     """
 
     title: str

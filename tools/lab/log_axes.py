@@ -12,8 +12,7 @@ _MIN_TICKS, MAX_TICKS = 3, 7
 def choose_ticks(low: float, high: float) -> list[float]:
     """Return at least three round numbers from `low` to `high`, both above 0.
 
-    They are powers of ten if the range has three, else multiples by 1, 2 and 5 of powers of ten,
-    else numbers in equal steps.
+    Powers of ten if the range has three, else also twice and five times these, else equal steps.
 
     >>> choose_ticks(0.5, 20_000), choose_ticks(8, 60), choose_ticks(1.1, 1.9)
     ([1.0, 10.0, 100.0, 1000.0, 10000.0], [10.0, 20.0, 50.0], [1.2, 1.4, 1.6, 1.8])

@@ -172,8 +172,7 @@ class FileSizes(NamedTuple):
 def measure_files(top: Path, endings: tuple[str, ...] = ("",)) -> FileSizes:
     """Return number and sizes of the files below a directory whose names have these endings.
 
-    A file that is deleted between listing and `stat`, as RocksDB's compactions do with table files,
-    is not counted.
+    Files deleted between listing and `stat`, as by RocksDB's compactions, are not counted.
     """
     stats = []
     for directory, _, names in os.walk(top):

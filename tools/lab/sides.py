@@ -27,8 +27,7 @@ _MAX_REPEATS = 1000
 class Side:
     """One implementation of the work. `run` is timed; `fresh`, if set, makes its argument, untimed.
 
-    A side with `fresh` runs once per sample, because it uses its argument up. `done` disposes of
-    the argument afterwards, untimed.
+    A side with `fresh` runs once per sample. `done` disposes of the argument, untimed.
     """
 
     name: str

@@ -9,6 +9,6 @@ engines, `other_programs` those of other programs over the same files. `measure`
 process of its own and measures seconds (the first round separately, because libraries and Spark's
 workers start in it; the start of Python and of a Spark session is not counted), CPU seconds of the
 process and its descendants, and the sum of their peak resident sizes. Engines "one executor" and
-"two executors" are Spark's executors of one core each. This module imports nothing, so that those
-processes load only what they measure.
+"two executors" are Spark's executors of one core each. This module imports nothing: their memory
+counts.
 """

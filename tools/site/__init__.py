@@ -3,8 +3,7 @@
 `python -m tools.site` writes plain Markdown into a folder, renders it with Zensical, and checks the
 result. `public` finds the public names, `docstrings` and `signatures` format them, `reference`
 writes their pages, `sources` copies the pages of docs/ and rewrites the links between all pages,
-and `check` finds faults in a built site. The renderer gets only Markdown and a configuration; no
-module is listed by hand.
+and `check` finds faults in a built site. The renderer gets only Markdown and a configuration.
 """
 
 __all__ = ["check", "docstrings", "public", "reference", "signatures", "sources"]

@@ -67,8 +67,7 @@ class _DrawnLedgers:
 
 
 class Cluster:
-    """The arrays of a cluster, which depend on its shape alone. They take about 200 bytes of memory
-    per ledger and ensemble slot."""
+    """The arrays of a cluster, which depend on its shape alone. 200 bytes per ledger and slot."""
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape

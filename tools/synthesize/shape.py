@@ -17,12 +17,11 @@ FAULTS = ("below_write", "below_ack", "no_replica", "homeless", "leftovers", "or
 class Shape:
     """Size and faults of a cluster. The same shape yields the same cluster.
 
-    `entries` is the approximate number that each bookie stores; `ledgers` are spread over all
-    bookies. `changed` is the share of them with an ensemble change, `scoped` the share outside
-    scope 0. The faults are numbers of ledgers: `below_write` and `below_ack` lack replicas of some
-    entries, `no_replica` all replicas of some; `homeless` ones have lost all entries. `leftovers`
-    have entries at a bookie that an ensemble change replaced, `orphans` are not in the metadata,
-    `unclosed` ones are open.
+    `entries` is the approximate number per bookie; `ledgers` are spread over all bookies. `changed`
+    is the share of them with an ensemble change, `scoped` the share outside scope 0. The faults are
+    numbers of ledgers: `below_write` and `below_ack` lack replicas of some entries, `no_replica`
+    all replicas of some; `homeless` ones have lost all entries. `leftovers` have entries at a
+    bookie that an ensemble change replaced, `orphans` have no metadata, `unclosed` ones are open.
     """
 
     bookies: int = 1000

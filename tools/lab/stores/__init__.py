@@ -2,6 +2,5 @@
 
 `index_sides` are indexes that hold the same rows: index files, RocksDB, memory, a memtable over
 RocksDB. `tuned_rocks` is RocksDB with other options, `shrinking_rocks` a database whose ledgers are
-deleted. `read_cache` caches records of a storage. `peers` wraps lmdb and LevelDB in the interface
-that experiments use of RocksDB.
+deleted. `read_cache` caches records of a storage. `peers` wraps lmdb and LevelDB.
 """
