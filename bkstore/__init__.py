@@ -1,8 +1,7 @@
 """bkstore: Apache BookKeeper bookie storage, outside the JVM.
 
 Reads, writes, models and analyzes how bookies store and index ledgers. Start with `open_index` to
-find the entries of a ledger, `BookieDir` for whole directories, `LedgerStorage` and `Bookie` to
-write them.
+find the entries of a ledger, `BookieDir` for directories, `LedgerStorage` and `Bookie` to write.
 
 The packages, each with a docstring that names what to read first: `availability`, `ledger_metadata`
 and `tables` are values; `formats` encodes and decodes bytes; `files` accesses the disk; `index`

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 
 def counted(number: int, one: str, many: str | None = None, *, grouped: bool = False) -> str:
-    """Return a number (`grouped`: by thousands) and its noun, in the plural `many` or `one` with an
-    s.
+    """Return a number (`grouped`: by thousands) and its noun, in the plural `many` or with an s.
 
     >>> counted(1, "ledger"), counted(0, "ledger"), counted(1200, "entry", "entries")
     ('1 ledger', '0 ledgers', '1200 entries')

@@ -164,9 +164,8 @@ class AuditMetrics:
     """Exports the stats of the last audit as gauges; give it to `Auditor` as its metrics.
 
     Names: ``replication_auditor_`` and upstream's (`AuditorStats`). A gauge for each number of
-    ledgers, a summary in milliseconds for each timer, a counter of skips. Raises
-    `MissingDependency` without `prometheus_client`, `InvalidArgument` if the registry has these.
-    Threads: safe.
+    ledgers, a summary in milliseconds for each timer, and skips. Raises `MissingDependency` without
+    `prometheus_client`, `InvalidArgument` if the registry has these. Threads: safe.
 
     >>> from prometheus_client import CollectorRegistry
     >>> registry = CollectorRegistry()
