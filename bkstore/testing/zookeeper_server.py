@@ -1,5 +1,7 @@
-"""ZooKeeperServer: a real ZooKeeper on loopback, from the jars that come with pyspark. For tests
-and trials: one server, one directory, Java 17 or newer. Page: `docs/zookeeper.md`."""
+"""ZooKeeperServer: a real ZooKeeper on loopback, from the jars that come with pyspark.
+
+For tests and trials: one server, one directory, Java 17 or newer. Page: `docs/zookeeper.md`.
+"""
 
 from __future__ import annotations
 
