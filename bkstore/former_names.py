@@ -1,5 +1,7 @@
-"""Former names of documented modules: each looks up its attributes in the present one when used, so
-that nothing is loaded before. New code uses the present names."""
+"""Former names of documented modules, which redirect to the present ones.
+
+Each looks up its attributes when they are used, so that nothing is loaded before.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Prometheus metrics of look-ups and audits: observers for `StreamLookup` and `Auditor`. A server
-for them comes with `prometheus_client`, in the extra "serve"."""
+"""Prometheus metrics of look-ups and audits.
+
+Observers for `StreamLookup` and `Auditor`; a server comes with `prometheus_client`, extra "serve".
+"""
 
 from __future__ import annotations
 
