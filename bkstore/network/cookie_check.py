@@ -66,7 +66,7 @@ def _check_same_cookies(dirs: OwnedDirectories, local: Cookie, stored: Cookie) -
     for current in dirs.without_cookie():
         raise UnsupportedLayout(
             f"{current}: no cookie here, but the cluster has one of bookie "
-            "{stored.bookie_id!r}: is a disk not mounted?"
+            f"{stored.bookie_id!r}: is a disk not mounted?"
         )
     for field in ("bookie_id", "journal_dirs", "ledger_dirs", "index_dirs", "instance_id"):
         local_value, stored_value = getattr(local, field), getattr(stored, field)

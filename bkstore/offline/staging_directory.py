@@ -83,7 +83,7 @@ class StagingDirectory:
         try:
             self._files.replace(self.out, self.data)
         except OSError:
-            reason = f"{error.strerror}; it is there and whole, but a crash may take its name away"
+            reason = f"{error.strerror}; it is complete, but its name may be lost in a crash"
             raise WriteFailed(self.out, OSError(error.errno, reason)) from error
 
     def __exit__(
@@ -115,9 +115,9 @@ def partial_path(out: Path) -> Path:
 def check_target(out: Path) -> None:
     """Raise `InvalidArgument` unless `out` does not exist or is an empty folder."""
     if os.path.lexists(out) and (out.is_symlink() or not out.is_dir() or any(out.iterdir())):
-        raise InvalidArgument(f"{out}: is there and not an empty folder")
+        raise InvalidArgument(f"{out}: already exists and is not an empty folder")
     if os.path.ismount(out):  # a mount cannot be renamed over
-        raise InvalidArgument(f"{out}: is a mount point; name a folder in it")
+        raise InvalidArgument(f"{out}: is a mount point; choose a folder in it")
 
 
 # -- the lock
@@ -134,7 +134,7 @@ def acquire_staging_lock(top: Path, kind: str, files: Files) -> ExitStack:
         fd = _open_lock_file(top, kind, files)
         with ExitStack() as stack:
             stack.callback(let_go, fd)
-            take_lock(fd, path, f"{top}: another {kind} is being made here")
+            take_lock(fd, path, f"{top}: another {kind} is running here")
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(fd), os.lstat(path)):
                     try:
@@ -149,7 +149,7 @@ def _open_lock_file(top: Path, kind: str, files: Files) -> int:
     """Open the lock file, which is created only if `top` is new or empty."""
     files.makedirs(top.parent)
     if top.is_symlink():
-        raise InvalidArgument(f"{top}: is a link, where no {kind} of ours can have begun")
+        raise InvalidArgument(f"{top}: is a link; an interrupted {kind} leaves a folder")
     files.makedirs(top)
     file_names = os.listdir(top)
     if file_names and LOCK not in file_names:
@@ -173,8 +173,7 @@ def _stamp_lock_file(fd: int, top: Path, kind: str) -> None:
 
 def _not_ours_error(top: Path, kind: str) -> InvalidArgument:
     return InvalidArgument(
-        f"{top}: is there and not the folder of a {kind} that was interrupted: "
-        "nothing is written or removed in it"
+        f"{top}: exists, but is not the folder of an interrupted {kind}; it is left unchanged"
     )
 
 

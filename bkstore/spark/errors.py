@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from bkstore import errors
 from bkstore.errors import BkstoreError, CorruptionError, WriteFailed
 
-RAISED = "no row of an index: "
+RAISED = "not a row of an index: "
 """Start of the message that a query raises for a row that cannot be in an index."""
 
 _TASK_ERROR_PATTERN = re.compile(r"^(?:\S*\s)?bkstore\.errors\.(\w+): (.*)$", re.MULTILINE)

@@ -164,7 +164,7 @@ def check_files(spark: SparkSession, dump: Dump, tables: Iterable[str]) -> None:
             continue
         cores = spark.sparkContext.defaultParallelism
         partition_count = min(-(-len(files) // _MAX_DRIVER_FILES), _TASKS_PER_CORE * cores)
-        with spark_errors(f"looking at the files of {table}"):
+        with spark_errors(f"examining the files of {table}"):
             spark.sparkContext.parallelize(files, partition_count).foreach(check_file)
 
 

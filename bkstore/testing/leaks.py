@@ -35,7 +35,7 @@ def open_files(directory: str | os.PathLike[str]) -> list[str]:
     if not CAN_CHECK:
         from bkstore.errors import UnsupportedLayout
 
-        raise UnsupportedLayout(f"open files cannot be told on {sys.platform}")
+        raise UnsupportedLayout(f"open files cannot be listed on {sys.platform}")
     top = os.path.realpath(directory)
     paths = _list_open_files(top)
     if paths:

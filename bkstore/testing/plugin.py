@@ -62,7 +62,7 @@ def _expand(words: list[str], origin: str) -> list[str]:
     unknown = [kind for kind in kinds if kind not in KINDS]
     if unknown or not kinds:
         raise pytest.UsageError(
-            f"{origin}: {', '.join(unknown) or 'nothing'} is none of {', '.join(KINDS)}, all"
+            f"{origin}: {', '.join(unknown) or 'nothing'} is not one of {', '.join(KINDS)}, all"
         )
     return kinds
 
@@ -109,8 +109,8 @@ def bkstore_faults(request: pytest.FixtureRequest) -> FaultPlan:
     for name, factory in request.node.stash.get(_DIRECT_FACTORIES, {}).items():
         if factory.has_made:
             pytest.fail(
-                f"bkstore_faults is asked for after {name} has made something, which writes past "
-                "it: let bkstore_faults be an argument of the test",
+                f"bkstore_faults is requested after {name} created something, which it cannot "
+                "intercept: make bkstore_faults an argument of the test",
                 pytrace=False,
             )
         factory.files = plan

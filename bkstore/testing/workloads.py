@@ -98,7 +98,7 @@ class Workload:
     def __post_init__(self) -> None:
         check_fields(self, _CHECKS)
         if len({shape.ledger for shape in self.ledgers}) != len(self.ledgers):
-            raise InvalidArgument("a ledger has one writer, not two")
+            raise InvalidArgument("a ledger has only one writer")
 
     @property
     def master_key(self) -> bytes:

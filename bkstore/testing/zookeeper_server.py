@@ -95,7 +95,7 @@ class ZooKeeperServer:
                 self.port, self._has_served = port, True
                 return self
             if self._process is not process:  # another thread ended it
-                raise MetadataUnavailable(f"ZooKeeper in {self.path} was ended while it started")
+                raise MetadataUnavailable(f"ZooKeeper in {self.path} was stopped while it started")
             self.kill()
             if time.monotonic() > deadline or not retries_left:
                 break

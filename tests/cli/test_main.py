@@ -236,7 +236,7 @@ BAD = {
     ),
     "not a ledger scope id: '0b1'": ("ledgers", "{dir}", "--ledger-scope-id", "0b1"),
     "which is only read": ("ledgers", "{dir}", "-o", "{dir}/current/out.csv"),
-    "lies in {dir}": ("dump", "{dir}", "{dir}/current/new/out"),
+    "is inside {dir}": ("dump", "{dir}", "{dir}/current/new/out"),
     "not a stripe": ("availability", "{dir}", "--ledger-id=7", "--missing-from=0:3", "--stripe=3"),
     "give both": ("availability", "{dir}", "--ledger-id=7", "--stripe=3:2:1"),
     "bookie index 3 is outside 0..2": (

@@ -348,8 +348,8 @@ def test_readlog_positions(tmp_path: Path, capsys: Capsys) -> None:
         (("readledger", "D", "--ledger-id", "2", "--max-count", "-1"), "0 or more"),
         (("readledger", "D", "--ledger-id", "9", "--max-count", "1"), "ledger 9"),
         (("readledger", "D", "--ledger-id", "2", "--first", "1", "--max-count", "1"), "entry 1"),
-        (("listfiles", "D", "-o", "D/a/current/out"), "nothing is written"),
-        (("readlog", "D/a/current/0.log", "-o", "D/a/current/out"), "nothing is written"),
+        (("listfiles", "D", "-o", "D/a/current/out"), "which is only read"),
+        (("readlog", "D/a/current/0.log", "-o", "D/a/current/out"), "which is only read"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

@@ -203,7 +203,7 @@ def test_damage(tmp_path: Path, capsys: Capsys) -> None:
         (("D", "7", "5"), "not a range of entry ids: '5'"),
         (("D", "--ledger-id", "x"), "not a ledger id"),
         (("D/nothing", "--ledger-id", "7"), "no such directory"),
-        (("D", "--ledger-id", "7", "-o", "D/current/out"), "nothing is written"),
+        (("D", "--ledger-id", "7", "-o", "D/current/out"), "which is only read"),
     ],
 )
 def test_wrong_usage(tmp_path: Path, capsys: Capsys, words: tuple[str, ...], message: str) -> None:

@@ -150,7 +150,9 @@ def test_dump_with_lengths(tmp_path: Path) -> None:
     (row,) = pq.read_table(file).to_pylist()
 
     assert f"entries {LOST}-{COUNT - 1} of ledger 7009, up to offset" in finding.detail
-    assert finding.detail.endswith(f"no length: location points out of the log ({end} bytes)")
+    assert finding.detail.endswith(
+        f"no length: location points past the end of the log ({end} bytes)"
+    )
     assert (LOST, COUNT - 1, COUNT - LOST) == tuple(
         row[name] for name in ("first_entry", "last_entry", "entries")
     )
@@ -304,6 +306,6 @@ def test_states_that_were_not_dumped(tmp_path: Path) -> None:
 
     assert 20 == len(states)
     assert [
-        "10 ledgers: the state of ledger 5 is not in the dump: it gets an empty one "
+        "10 ledgers: the state of ledger 5 is not in the dump: an empty state is stored "
         "(the first; the others are alike)"
     ] == [finding.detail for finding in findings]

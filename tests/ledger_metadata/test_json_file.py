@@ -126,8 +126,11 @@ def test_file_of_another_form(change: dict[str, Any], place: str) -> None:
         ("[]", "the document is no object"),
         ("{}", "ledgers is no list"),
         ('{"ledgers": [7]}', r"ledgers\[0\] is no object"),
-        ('{"ledgers": [], "registered_bookies": "b1"}', "registered_bookies is no list"),
-        ('{"ledgers": [], "unavailable_bookies": [1]}', "unavailable_bookies is no list of texts"),
+        ('{"ledgers": [], "registered_bookies": "b1"}', "registered_bookies is not a list"),
+        (
+            '{"ledgers": [], "unavailable_bookies": [1]}',
+            "unavailable_bookies is not a list of texts",
+        ),
         ('{"ledgers": [], "underreplicated": [{}]}', r"underreplicated\[0\]\.ledger_id"),
         (
             '{"ledgers": [], "underreplicated": [{"ledger_id": 1, "marked_at": -1}]}',

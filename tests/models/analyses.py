@@ -285,7 +285,7 @@ class Judged:
             return (*ids, None, None, None, None, None, self.skip)
         why = [f"bookies not in the dump: {' '.join(sorted(self.absent))}"] if self.absent else []
         if self.unread:
-            why.append(f"could not be read at: {' '.join(sorted(self.unread))}")
+            why.append(f"could not be read on: {' '.join(sorted(self.unread))}")
         most = max(self.lacking.values(), default=0)
         fewest = said.write_quorum_size - most if self.due else None
         missing = sum(map(len, self.gone.values()))

@@ -32,8 +32,8 @@ def test_no_tables(tmp_path: Path) -> None:
     found = written(tmp_path, {})
 
     assert "Not judged" == verdict(found)[0]
-    assert "every replica" not in found.by_class("tiles").text
-    assert 4 == tile(found, "how-much").count("not asked")
+    assert "all replicas" not in found.by_class("tiles").text
+    assert 4 == tile(found, "how-much").count("not requested")
     assert "Not judged: no ledger metadata were given." in tile(found, "how-healthy")
     assert "Not judged: no ledger metadata were given." in tile(found, "at-risk")
     for name in SCHEMAS:

@@ -269,7 +269,7 @@ def test_bulk_load_refuses_odd_rows(spark: Any, tmp_path: Path, row: tuple[Any, 
     world: World = {name: ({0: 9}, LedgerState(b"k"))}
     plain_dump(tmp_path / "dump", world, [entry_row(name, 0, 9)], 1)
     write_table(tmp_path / "dump/entries/x.parquet", ENTRIES, [row])
-    with pytest.raises(CorruptionError, match=rf"no row of an index: .*entry_id {row[4]} ") as e:
+    with pytest.raises(CorruptionError, match=rf"not a row of an index: .*entry_id {row[4]} ") as e:
         load(spark, tmp_path / "dump", tmp_path / "out")
 
     assert 1 == len(str(e.value).splitlines())

@@ -252,6 +252,6 @@ def test_command_fails_in_one_line(
 
     assert (2, "") == (done.returncode, done.stdout), done.stderr
     assert 1 == len(lines), done.stderr
-    assert ("File too large" if what == "disk" else "no row of an index") in lines[0]
+    assert ("File too large" if what == "disk" else "not a row of an index") in lines[0]
     assert not (tmp_path / "out").exists()
     assert not (tmp_path / "out.partial").exists()

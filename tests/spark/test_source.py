@@ -133,7 +133,7 @@ def test_names(spark: Any, bookies: tuple[list[Path], Path]) -> None:
     """NAME=DIR names a bookie; equal names are refused."""
     idx, rocks = map(str, bookies[0][:2])
     frame = spark.read.format("bookie").load([f"x:1={idx}", rocks])
-    with pytest.raises(BkstoreError, match="two bookies are called 'idx'"):
+    with pytest.raises(BkstoreError, match="two bookies have the id 'idx'"):
         with_ours(lambda: spark.read.format("bookie").load([idx, f"idx={rocks}"]).count())
 
     assert {"x:1", "rocks"} == {row.bookie for row in frame.select("bookie").distinct().collect()}
@@ -254,7 +254,7 @@ def test_findings_of_a_bookie_that_cannot_be_listed(tmp_path: Path) -> None:
     [
         ({"path": "x", "tabel": "entries"}, "unknown option 'tabel'"),
         ({"path": "x", "table": "rows"}, "no table 'rows'"),
-        ({}, "which bookies"),
+        ({}, "no bookies: give"),
         ({"path": "x", "live": "maybe"}, "live is true or false"),
         ({"path": "x", "layout": "rocks"}, "unknown layout"),
         ({"path": "x", "partitionrows": "0"}, "1 or more"),

@@ -80,7 +80,7 @@ def test_names_and_patterns(top: Path) -> None:
     """NAME=PATTERN names one bookie; a NAME may have a pattern's characters, as IPv6 has."""
     assert [("n", "c1")] == found(top, "n=TOP/c*")
     assert [("[::1]:3181", "c1")] == found(top, "[::1]:3181=TOP/c1")
-    with pytest.raises(InvalidArgument, match=r"n=.*/b\?: one name for 2 paths that match$"):
+    with pytest.raises(InvalidArgument, match=r"n=.*/b\?: one name for 2 matching paths$"):
         found(top, "n=TOP/b?")
 
 

@@ -115,7 +115,7 @@ def test_a_name_that_cannot_be_taken_back(tmp_path: Path) -> None:
     counting, plan = FaultPlan(), _NoRenames()
     convert(made.root, tmp_path / "sound", "rocksdb", files=counting)
     plan.fail_sync(counting.syncs)
-    with pytest.raises(WriteFailed, match=r"out: .*Input/output error; it is there and whole"):
+    with pytest.raises(WriteFailed, match=r"out: .*Input/output error; it is complete, but"):
         convert(made.root, tmp_path / "out", "rocksdb", files=plan)
     with BookieDir(tmp_path / "out") as bookie:
         assert made.ledgers[0] in bookie.index.ledgers()

@@ -47,14 +47,14 @@ FIRST = {"range_index": 0, "epoch": 0, "start": 0, "end": 9, "node_id": 1}
         (_set("streams", 0, "stream_id", to=-7), r"streams\[0\]: stream_id .* not -7"),
         (_set("streams", 0, "end_offset", to=2**63), "end_offset must be a number"),
         (_set("streams", 0, "end_offset", to=1.5), "end_offset must be a number"),
-        (_set("streams", 0, "start_offset", to=31), r"offsets 31\.\.30 cannot be"),
-        (_set("streams", 1, "stream_id", to=S), r"streams\[1\]: stream 7 is there twice"),
+        (_set("streams", 0, "start_offset", to=31), r"offsets 31\.\.30 are invalid"),
+        (_set("streams", 1, "stream_id", to=S), r"streams\[1\]: stream 7 appears twice"),
         (_set("streams", 0, "ranges", to=[FIRST, RANGE]), "ranges 0 and 1 are out of order"),
         (_set("streams", 0, "ranges", to=[RANGE, FIRST]), "ranges 1 and 0 are out of order"),
         (_set("streams", 0, "ranges", 0, "start", to=-1), r"ranges\[0\]: start must be"),
         (_set("nodes", 0, "node_id", to="1"), "node_id must be a number"),
-        (_set(*OBJECT, "object_id", to=1), r"nodes\[0\]: object 1 is there twice"),
-        (_set(*OBJECT, "order_id", to=3), "objects 2 and 3 have one order id, 3"),
+        (_set(*OBJECT, "object_id", to=1), r"nodes\[0\]: object 1 appears twice"),
+        (_set(*OBJECT, "order_id", to=3), "objects 2 and 3 share order id 3"),
         (_set(*OBJECT, "order_id", to=9), "do not rise with the order ids"),
         (_set(*OBJECT, "ranges", to=[[S, 5, 15]]), "stream 7: slices .* of object 1 .* overlap"),
         (_set(*OBJECT, "ranges", to=[[S, 10, 15], [S, 14, 20]]), "object 2: stream 7: .* overlap"),
@@ -67,11 +67,11 @@ FIRST = {"range_index": 0, "epoch": 0, "start": 0, "end": 9, "node_id": 1}
         (_set(*OBJECT, "ranges", to=[[S, 1, 2**63]]), r"ranges must be \[stream, start, end\]"),
         (
             _set("stream_objects", to=[{"object_id": 2, "stream_id": S, "start": 30, "end": 40}]),
-            r"stream_objects\[0\]: object 2 is there twice",
+            r"stream_objects\[0\]: object 2 appears twice",
         ),
         (
             _set("stream_objects", to=[{"object_id": 9, "stream_id": S, "start": 30, "end": 20}]),
-            "has its start behind its end",
+            "has its start after its end",
         ),
         (
             _set("stream_objects", to=[{"object_id": 9, "stream_id": S, "start": 29, "end": 40}]),
@@ -164,7 +164,7 @@ def test_ranges_fold() -> None:
                 "node_id": 1,
                 "object": {"object_id": 1, "order_id": 9, "ranges": []},
             },
-            "event add_object: object 1 is there already",
+            "event add_object: object 1 already exists",
         ),
         (
             {
@@ -187,7 +187,7 @@ def test_ranges_fold() -> None:
                 "op": "add_stream_object",
                 "object": {"object_id": 3, "stream_id": S, "start": 30, "end": 40},
             },
-            "object 3 is there already",
+            "object 3 already exists",
         ),
         (
             {

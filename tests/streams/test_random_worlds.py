@@ -327,14 +327,14 @@ def test_nothing_is_left() -> None:
 
 @pytest.mark.parametrize("ids", [(), (1, 3), (3, 2), (9,), (2, 3, 4)], ids=str)
 def test_plans_out_of_date(ids: tuple[int, ...]) -> None:
-    """Objects that are no neighbours of the node any more are refused."""
+    """Objects that are no longer neighbors on the node are refused."""
     image = _small()
-    with pytest.raises(InvalidArgument, match="are no neighbours on node 1"):
+    with pytest.raises(InvalidArgument, match="are no longer neighbors on node 1"):
         compact_event(image, CompactionPlan(1, ids), image.objects, int)
 
 
 def test_objects_not_loaded() -> None:
     """An object that was not loaded is refused by name."""
     image = _small()
-    with pytest.raises(InvalidArgument, match="object 2 is to be compacted, and was not loaded"):
+    with pytest.raises(InvalidArgument, match="object 2 is to be compacted, but was not loaded"):
         compact_event(image, CompactionPlan(1, (1, 2)), {1: image.objects[1]}, int)

@@ -285,7 +285,7 @@ def test_too_late(request, name):
         result.assert_outcomes(passed=4, failed=3)
         for name in ("storage", "bookie", "cluster"):
             result.stdout.fnmatch_lines(
-                [f"*bkstore_faults is asked for after bkstore_{name} has made something*"]
+                [f"*bkstore_faults is requested after bkstore_{name} created something*"]
             )
 
     def test_leaks_are_errors(self, pytester: pytest.Pytester) -> None:

@@ -152,7 +152,7 @@ class Analysis:
         numeric = [c.name for c in self.schema.columns if c.kind in ("int64", "float64")]
         numeric = [each for each in numeric if each not in ("scope_id", "ledger_id")]
         if column not in numeric:
-            raise InvalidArgument(f"{self.name} has no column {column!r} to go by: {numeric}")
+            raise InvalidArgument(f"{self.name} has no column {column!r} to sort by: {numeric}")
         return column
 
 

@@ -78,13 +78,13 @@ class Coverage:
     def lines(self) -> list[str]:
         """Return lines of text that say what was checked and what was not."""
         if self.nothing:
-            return ["nothing was checked: no index row, no ledger and no record is here"]
+            return ["nothing was checked: there are no index rows, ledgers or records"]
         shares = (
             ("in the index", "indexed"),
             ("older copies", "copies"),
             ("not in the index", "unindexed"),
-            ("of ledgers it does not know", "garbage"),
-            ("of ledgers not asked for", "others"),
+            ("of unknown ledgers", "garbage"),
+            ("of ledgers not requested", "others"),
             ("not judged", "unjudged"),
         )
         record_counts = [

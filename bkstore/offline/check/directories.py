@@ -37,7 +37,7 @@ def _check_cookies(bookie: BookieDir, currents: list[Path]) -> Iterator[CheckFin
         return
     for current in currents:
         if not os.path.lexists(current / _COOKIE):
-            detail = "no cookie here, and one in other directories: a bookie does not start"
+            detail = "no cookie here, but one in other directories: a bookie does not start"
             yield CheckFinding("cookie", "oddity", detail, str(current / _COOKIE))
 
 
@@ -57,7 +57,9 @@ def _check_last_ids(bookie: BookieDir) -> Iterator[CheckFinding]:
             (log.log_id for log in bookie.entry_logs if log.dir_index == log_id), default=-1
         )
         if highest > ids[path]:
-            detail = f"says {ids[path]:x}, but {highest:x}.log is here: a bookie counts on from it"
+            detail = (
+                f"says {ids[path]:x}, but {highest:x}.log is here: a bookie continues from that"
+            )
             yield CheckFinding("last-id", "oddity", detail, str(path))
     if bookie.layout == "idx" and len(set(ids.values())) > 1:  # one sequence over all
         id_list = ", ".join(f"{path} {log_id:x}" for path, log_id in ids.items())
@@ -68,5 +70,5 @@ def _read_last_id(path: Path) -> int:
     """Return the log id in a `lastId` file; raise `CorruptionError` if it is not one in hex."""
     text = read_whole(path, _MAX_LAST_ID_BYTES).strip()
     if not re.fullmatch(rb"[0-9a-fA-F]{1,16}", text):
-        raise CorruptionError(path, 0, f"is no log id in hex: {text[:20]!r}")
+        raise CorruptionError(path, 0, f"is not a hexadecimal log id: {text[:20]!r}")
     return int(text, 16)

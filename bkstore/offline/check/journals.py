@@ -133,7 +133,7 @@ def _check_marks(
             continue
         if mark is None:
             if path.exists():
-                detail = "shorter than a mark: the directory counts as without one"
+                detail = "too short for a mark: the directory counts as having none"
                 yield CheckFinding("last-mark", "oddity", detail, str(path))
             continue
         marks.append(mark)
@@ -144,7 +144,7 @@ def _check_marks(
             detail = f"points to journal {mark.journal_id:x}.txn, which is not here"
             yield CheckFinding("last-mark", "damage", detail, str(path))
         elif journal.is_file() and mark.position > journal.stat().st_size:
-            detail = f"points to {mark.position}, behind the end of {journal}"
+            detail = f"points to {mark.position}, past the end of {journal}"
             yield CheckFinding("last-mark", "damage", detail, str(path))
     if len(set(marks)) > 1:
         lowest, highest = min(marks), max(marks)
@@ -184,7 +184,7 @@ def check_against_journals(index: EntryIndex, facts: JournalFacts) -> Iterator[C
             scope, signed_ledger = ledger.signed
             zeros = np.zeros(ids.size, np.int64)
             lost.add(zeros + scope, zeros + signed_ledger, ids, zeros)
-    detail = "in a journal before the last mark, and not in the index"
+    detail = "in a journal before the last mark, but not in the index"
     yield from lost.findings("journal-entry", "damage", detail, None)
 
 
@@ -195,8 +195,8 @@ def _compare_state(
         detail = f"the master key of ledger {ledger} is not the one in the journal"
         yield CheckFinding("state", "damage", detail, ledger=ledger)
     if ledger_facts.fenced and not state.fenced:
-        detail = f"ledger {ledger} was fenced before the last mark, and is not in the index"
+        detail = f"ledger {ledger} was fenced before the last mark, but not in the index"
         yield CheckFinding("state", "damage", detail, ledger=ledger)
     if lacs and state.explicit_lac not in lacs:
-        detail = f"the explicit LAC of ledger {ledger} is none that the journal has"
+        detail = f"the explicit LAC of ledger {ledger} is not one of those in the journal"
         yield CheckFinding("state", "oddity", detail, ledger=ledger)

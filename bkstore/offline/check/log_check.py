@@ -38,16 +38,16 @@ _MAX_GARBAGE_FINDINGS = 64
 """The number of unknown ledgers of a log that get a finding each."""
 
 _NO_RECORD = "no record begins where the row points"
-_WRONG_RECORD = "the row points at the record of another entry"
-_UNINDEXED = "in the log, and in no row of the index"
+_WRONG_RECORD = "the row points to the record of another entry"
+_UNINDEXED = "in the log, but in no row of the index"
 _EARLIER = (
-    "in the log, older than all that the index has of the ledger: from before it was deleted and "
-    "made again, or lost"
+    "in the log, before all rows of the ledger: lost, or from before it was deleted "
+    "and created again"
 )
-_TAIL = "at the end of an open log and in no row of the index: a flush had not come to them"
-_REPLAYED = "in no row of the index, and in a journal behind the last mark: a replay brings them"
-_UNKNOWN_LEDGER = "not known to the index: garbage of a deleted ledger, or the ledger is lost"
-_LIVE_LEDGER = "which ledger metadata have, and the index does not"
+_TAIL = "at the end of an open log and in no row of the index: not flushed yet"
+_REPLAYED = "in no row of the index, but in a journal after the last mark: a replay adds them"
+_UNKNOWN_LEDGER = "not in the index: garbage of a deleted ledger, or the ledger is lost"
+_LIVE_LEDGER = "of a ledger in the metadata, but not in the index"
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,9 @@ def size_findings(
         findings += _compare_sizes("metadata-cache", log, None, cached.ledgers, sizes_found)
         total_size = sum(sizes.of.values())
         if cached.total_size != total_size:
-            detail = f"the cache counts {cached.total_size} bytes of records, {total_size} are here"
+            detail = (
+                f"the cache counts {cached.total_size} bytes of records, there are {total_size}"
+            )
             findings.append(CheckFinding("metadata-cache", "oddity", detail, log.path))
     return findings
 
@@ -90,12 +92,12 @@ def _compare_sizes(
     for ledger_id in different_ledgers[:_MAX_FINDINGS]:
         detail = (
             f"ledger {ledger_id} has {actual.get(ledger_id, 0)} bytes of records here, "
-            f"{stated.get(ledger_id, 0)} are stated"
+            f"{stated.get(ledger_id, 0)} are stated there"
         )
         yield CheckFinding(kind, "oddity", detail, log.path, offset, ledger_id)
     if different_ledgers[_MAX_FINDINGS:]:
         more_ledgers = counted(len(different_ledgers) - _MAX_FINDINGS, "more ledger")
-        yield CheckFinding(kind, "oddity", f"so it is with {more_ledgers}", log.path, offset)
+        yield CheckFinding(kind, "oddity", f"the same for {more_ledgers}", log.path, offset)
 
 
 def _check_header(log: LogFile, account: LogAccount) -> Iterator[CheckFinding]:

@@ -34,5 +34,5 @@ class RecordDigests:
     def findings(self, file: str) -> Iterator[CheckFinding]:
         """Yield findings on the entries that have failed since the last call."""
         failed, self._failed = self._failed, EntryRuns()
-        detail = f"the {self._coder.digest.name} digest does not fit"
+        detail = f"the {self._coder.digest.name} digest does not match"
         yield from failed.findings("bad-digest", "damage", detail, file)

@@ -305,13 +305,13 @@ class Check:
     def _note_left_out(self, is_partial: bool) -> None:
         left_out = self.coverage.left_out
         if is_partial:
-            left_out.append("directories, journals, other ledgers and logs: a part was asked for")
+            left_out.append("directories, journals, other ledgers and logs: a part was requested")
         elif not self.bookie.folders.journal:
-            left_out.append("journals: none is here")
+            left_out.append("journals: there are none")
         if self._secret is None:
             left_out.append("digests of records: no digest type was given")
         if self._index is not None and self.coverage.states:
-            left_out.append("fences, and limbo, of which there is no second copy")
+            left_out.append("fences and limbo: there is no second copy to compare")
         garbage = self.coverage.total("garbage")
         if garbage:
             left_out.append(f"{garbage} records of ledgers that the index does not know")

@@ -45,7 +45,9 @@ def _check_with_secret(
     """Yield findings where a state differs from what a client with this password sends."""
     if password is not None and state.master_key != master_key(password):
         is_set = bool(state.master_key.strip(b"\0"))
-        problem = "is not the password's: another's, or damaged" if is_set else "is missing"
+        problem = (
+            "does not match the password: of another one, or damaged" if is_set else "is missing"
+        )
         detail = f"the master key of ledger {ledger} {problem}"
         yield CheckFinding("state", "oddity", detail, ledger=ledger)
     if state.explicit_lac is None:
@@ -56,7 +58,7 @@ def _check_with_secret(
     except (CorruptionError, InvalidArgument):  # `checked_state` has reported it
         return
     if state.explicit_lac != expected:
-        detail = f"the digest of the explicit LAC of ledger {ledger} does not fit"
+        detail = f"the digest of the explicit LAC of ledger {ledger} does not match"
         yield CheckFinding("state", "damage", detail, ledger=ledger)
 
 

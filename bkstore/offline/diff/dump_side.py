@@ -117,7 +117,7 @@ def _choose_bookie(dump: Dump, bookie: str | None) -> str:
     if bookie is None:
         if len(dump.bookies) == 1:
             return dump.bookies[0]
-        raise InvalidArgument(f"{dump.path}: which bookie is meant? it has {known_bookies}")
+        raise InvalidArgument(f"{dump.path}: choose a bookie; it has {known_bookies}")
     if bookie in dump.unread:
         raise InvalidArgument(f"{dump.path}: {dump.unread[bookie]}")
     if bookie not in dump.bookies:
@@ -140,7 +140,7 @@ def _verify_order(file: DumpFile, rows: Iterable[_Row]) -> Iterator[_Row]:
     previous: LedgerId | None = None
     for row in rows:
         if previous is not None and row[0] < previous:
-            reason = f"ledger {row[0]} stands behind ledger {previous}"
+            reason = f"ledger {row[0]} comes after ledger {previous}"
             raise CorruptionError(file.path, None, reason)
         previous = row[0]
         yield row

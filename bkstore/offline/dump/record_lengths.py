@@ -126,14 +126,14 @@ class RecordLengths:
             is_inside = (starts >= HEADER_SIZE + PREFIX) & (starts + V1_HEADER <= log_size)
             if not is_inside.all():
                 codes[~is_inside] = self._code_of(
-                    path, f"location points out of the log ({counted(log_size, 'byte')})"
+                    path, f"location points past the end of the log ({counted(log_size, 'byte')})"
                 )
             inside_rows = np.flatnonzero(is_inside)
             for chunk, data, offsets in _read_records(file.fd, starts, inside_rows):
                 batch = IndexBatch(*(column[chunk] for column in rows))
                 lengths[chunk] = sizes = _read_sizes(data, offsets, batch, log_size - starts[chunk])
                 if not sizes.all():
-                    code = self._code_of(path, "the record is not the entry, or is cut")
+                    code = self._code_of(path, "the record is of another entry, or truncated")
                     codes[chunk[sizes == 0]] = code
         except OSError as error:
             finding = Finding.of(unreadable(error, path))

@@ -160,8 +160,8 @@ def _check_out(out: Path) -> None:
             raise
         how = "" if manifest.get("complete") else ", without the bookies that could not be read"
         raise InvalidArgument(
-            f"{out}: this dump is finished (at {manifest['made_at']}{how}), there is nothing to go "
-            "on with: to dump again, name another folder or remove this one"
+            f"{out}: this dump is already complete (at {manifest['made_at']}{how}): to "
+            "dump again, choose another folder or remove this one"
         ) from None
 
 
@@ -272,8 +272,8 @@ class _DumpRun:
         if self._lost:
             more = f" (and {len(self._lost) - 1} more)" if len(self._lost) > 1 else ""
             raise BkstoreError(
-                f"{self._lost[0]}{more}; {partial.out} was not made, what is done is kept in "
-                f"{partial.top}: the same dump again goes on from there"
+                f"{self._lost[0]}{more}; {partial.out} was not created; run the same "
+                f"dump again to resume from {partial.top}"
             )
         for plan in self.plans:
             self._check_unchanged(plan)

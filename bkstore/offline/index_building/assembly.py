@@ -69,7 +69,7 @@ def _check_table_file(to: str, table_file: TableFile) -> None:
     exists = path.is_dir() if to == "idx" else path.is_file()
     if not exists or (to != "idx" and path.stat().st_size != table_file.bytes):
         raise BkstoreError(
-            f"{path}: is not here as its writer left it: the target must lie on storage that "
+            f"{path}: does not exist as its writer left it: the target must be on storage that "
             "the driver and all executors share"
         )
 

@@ -16,8 +16,7 @@ def check_states(states: Mapping[LedgerId, LedgerState], to: str, what: str = "l
     if to == "idx" and limbo:
         more = f" and {len(limbo) - 1} more are" if len(limbo) > 1 else " is"
         raise UnsupportedLayout(
-            f"ledger {limbo[0]}{more} in limbo, which index files have no place for: "
-            f"{what} to rocksdb"
+            f"ledger {limbo[0]}{more} in limbo, which index files cannot store: {what} to rocksdb"
         )
 
 

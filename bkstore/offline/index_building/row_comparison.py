@@ -55,10 +55,10 @@ def _align_batches(
         )
     if expected_rows is not None:
         raise CorruptionError(
-            out, None, f"{_describe(expected_rows, 0)} is in {origin}, and not here"
+            out, None, f"{_describe(expected_rows, 0)} is in {origin}, but not here"
         )
     if found_rows is not None:
-        raise CorruptionError(out, None, f"{_describe(found_rows, 0)} is here, and not in {origin}")
+        raise CorruptionError(out, None, f"{_describe(found_rows, 0)} is here, but not in {origin}")
 
 
 def _slice_rows(rows: IndexBatch, start: int, stop: int | None = None) -> IndexBatch:

@@ -65,6 +65,6 @@ def task_rows(source: LoadSource, home: int, task: Task) -> Iterator[IndexBatch]
         for rows in read_part(source, read):
             home_dirs = rows.ledger_id.view(np.uint64) % np.uint64(source.directories)
             if source.directories > 1 and (home_dirs != home).any():
-                reason = f"has ledgers of directory {home} and of others, as none of a dump"
+                reason = f"mixes ledgers of directory {home} and others, unlike a dump's files"
                 raise CorruptionError(read.path, None, reason)
             yield rows

@@ -95,10 +95,10 @@ def open_dump(
     folder = DumpFolder(dump)
     if folder.has(MANIFEST):
         if directories is not None:
-            raise InvalidArgument(f"{folder}: its manifest says how many directories there are")
+            raise InvalidArgument(f"{folder}: the manifest states the number of directories")
         return _open_with_manifest(folder, bookie)
     if folder.is_remote:
-        raise folder.lacking(f"{MANIFEST}, without which only folders of this machine are loaded")
+        raise folder.lacking(f"{MANIFEST}; without it only local folders can be loaded")
     return _open_folder(Path(folder.place), bookie, directories or 1)
 
 
@@ -166,9 +166,9 @@ def _choose_bookie(dump: Path | DumpFolder, bookie_ids: Sequence[str], wanted: s
         return bookie_ids[0]
     choices = ", ".join(bookie_ids) or "none"
     if wanted is None:
-        raise InvalidArgument(f"{dump}: which bookie? say --bookie NAME; it has {choices}")
+        raise InvalidArgument(f"{dump}: choose a bookie by --bookie NAME; it has {choices}")
     if wanted not in bookie_ids:
-        raise InvalidArgument(f"{dump}: no bookie {wanted!r} is in it; it has {choices}")
+        raise InvalidArgument(f"{dump}: has no bookie {wanted!r}; it has {choices}")
     return wanted
 
 
@@ -253,7 +253,7 @@ def _check_rows(source: LoadSource, path: str, batch: pa.RecordBatch) -> IndexBa
             raise CorruptionError(path, None, f"null in column {column_name}")
         columns[column_name] = column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
     dir_index, scope, ledger, entry, log_id, position = columns.values()
-    _refuse(path, "scope 0 has ledgers up to 2^63-1 only", (scope == 0) & (ledger < 0), columns)
+    _refuse(path, "ledger ids in scope 0 are at most 2^63-1", (scope == 0) & (ledger < 0), columns)
     _refuse(path, f"entry ids are 0..{MAX_ENTRY_ID}", _exceeds(entry, MAX_ENTRY_ID), columns)
     _refuse(path, f"log ids are 0..{MAX_LOG_ID}", _exceeds(log_id, MAX_LOG_ID), columns)
     _refuse(path, "positions are 32 bits", _exceeds(position, (1 << 32) - 1), columns)
@@ -262,8 +262,8 @@ def _check_rows(source: LoadSource, path: str, batch: pa.RecordBatch) -> IndexBa
     if source.layout == "rocksdb":
         home_dirs = ledger.view(np.uint64) % np.uint64(source.directories)
         reason = (
-            f"with {counted(source.directories, 'directory', 'directories')} a ledger's place is "
-            "its id modulo that (--directories says how many there are)"
+            f"with {counted(source.directories, 'directory', 'directories')} a ledger belongs to "
+            "the one at its id modulo that (--directories sets their number)"
         )
         _refuse(path, reason, home_dirs != dir_index.view(np.uint64), columns)
     return IndexBatch(dir_index, scope, ledger, entry, location)
@@ -277,4 +277,4 @@ def _refuse(path: str, rule: str, is_bad: Any, columns: dict[str, Int64Array]) -
     if is_bad.any():
         row = int(np.flatnonzero(is_bad)[0])
         description = ", ".join(f"{name} {int(values[row])}" for name, values in columns.items())
-        raise CorruptionError(path, None, f"no row of an index ({rule}): {description}")
+        raise CorruptionError(path, None, f"not a row of an index ({rule}): {description}")

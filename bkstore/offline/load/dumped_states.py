@@ -25,7 +25,7 @@ def read_states(source: LoadSource, findings: list[Finding]) -> dict[LedgerId, L
     for row in read_ledgers(source):
         ledger = row["name"]
         if row["fenced"] is None:
-            detail = f"the state of ledger {ledger} is not in the dump: it gets an empty one"
+            detail = f"the state of ledger {ledger} is not in the dump: an empty state is stored"
             runs.add(Finding("damage", detail, None, None, ledger))
         else:
             runs.end()

@@ -190,7 +190,7 @@ def _check_target(source: LoadSource, out: Path, to: To) -> None:
     if to == "idx" and source.directories > 1:
         raise UnsupportedLayout(
             f"bookie {source.bookie} has {source.directories} directories, each with entry logs "
-            "of the same ids, which index files cannot tell apart: load to rocksdb"
+            "of the same ids, which index files cannot distinguish: load to rocksdb"
         )
 
 

@@ -51,7 +51,7 @@ def described(path: str | os.PathLike[str], said: Mapping[str, Any], table: str)
     try:
         ledgers = LedgerRange.from_json(said, table)
     except InvalidArgument as error:
-        raise CorruptionError(path, None, f"the manifest says: {error}") from None
+        raise CorruptionError(path, None, f"the manifest is invalid: {error}") from None
     return DumpFile(os.fspath(path), table, said["bookie"], said["rows"], True, ledgers)
 
 

@@ -44,13 +44,15 @@ class DumpFolder:
         """
         parts = said.split("/") if isinstance(said, str) else []
         if not parts or "\0" in said or any(part in ("", ".", "..") for part in parts):
-            raise CorruptionError(self.of(manifest), None, f"{said!r:.80} is no path in the dump")
+            raise CorruptionError(
+                self.of(manifest), None, f"{said!r:.80} is not a path in the dump"
+            )
         if self.is_remote:
             return self.of(said)
         path = Path(self.absolute(), *parts)
         real_path, real_folder = os.path.realpath(path), os.path.realpath(self.place)
         if os.path.commonpath([real_path, real_folder]) != real_folder:
-            reason = f"{said!r:.80} leaves the dump: to {real_path}"
+            reason = f"{said!r:.80} leads outside the dump: to {real_path}"
             raise CorruptionError(self.of(manifest), None, reason)
         return str(path)
 
@@ -89,7 +91,7 @@ class DumpFolder:
         if file_type == "NotFound":
             return InvalidArgument(f"{self.place}: no such directory")
         if file_type == "File":
-            return InvalidArgument(f"{self.place}: is no directory, as a dump is")
+            return InvalidArgument(f"{self.place}: is not a directory, as a dump must be")
         return InvalidArgument(f"{self.place}: not a dump: it has no {name}")
 
     def _file_type(self, path: str) -> str:
@@ -106,5 +108,5 @@ def no_dump(path: str | os.PathLike[str], lacks: str) -> InvalidArgument:
     if not os.path.lexists(path):
         return InvalidArgument(f"{path}: no such directory")
     if not os.path.isdir(path):
-        return InvalidArgument(f"{path}: is no directory, as a dump is")
+        return InvalidArgument(f"{path}: is not a directory, as a dump must be")
     return InvalidArgument(f"{path}: not a dump: it has no {lacks}")

@@ -58,14 +58,14 @@ class LedgerRange(NamedTuple):
         )
         if ledger_range.last < ledger_range.first:
             raise InvalidArgument(
-                f"ledgers from {ledger_range.first} to {ledger_range.last} are no range"
+                f"ledgers from {ledger_range.first} to {ledger_range.last} are not a range"
             )
         return ledger_range
 
 
 def _parse_qualified_name(text: Any) -> LedgerId:
     if not isinstance(text, str) or len(text) != 32:
-        raise InvalidArgument(f"{text!r:.60} is no ledger of 32 hex digits")
+        raise InvalidArgument(f"{text!r:.60} is not a ledger id of 32 hex digits")
     return LedgerId.parse(text)
 
 

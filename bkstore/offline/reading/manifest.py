@@ -70,7 +70,7 @@ def read_manifest(dump: str | os.PathLike[str] | DumpFolder) -> dict[str, Any]:
         raise InvalidArgument(f"{path}: not the manifest of a dump")
     if document.get("format") not in FORMATS:
         known = " and ".join(map(str, FORMATS))
-        raise UnsupportedLayout(f"{path}: format {document.get('format')}, known are {known}")
+        raise UnsupportedLayout(f"{path}: format {document.get('format')}, supported are {known}")
     return document
 
 

@@ -149,5 +149,5 @@ def _parse_files(folder: DumpFolder, manifest: Mapping[str, Any], table: str) ->
 
 def _parse_row_count(rows: Any) -> int:
     if type(rows) is not int or rows < 0:
-        raise TypeError(f"a number of rows: {rows!r:.40} is none")
+        raise TypeError(f"not a number of rows: {rows!r:.40}")
     return rows

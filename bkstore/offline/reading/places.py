@@ -52,7 +52,7 @@ def only_path(place: str | os.PathLike[str], what: str) -> None:
     """Raise `InvalidArgument`, with the content `what`, for a URI where a local path is needed."""
     text = os.fspath(place)
     if _SCHEME.match(text):
-        raise InvalidArgument(f"{text}: is a URI; {what} goes to a path of this machine")
+        raise InvalidArgument(f"{text}: is a URI; {what} can be written to a local path only")
 
 
 def remote_file_system(place: str) -> tuple[Any, str]:
@@ -76,7 +76,7 @@ def remote_file_system(place: str) -> tuple[Any, str]:
     try:
         core = import_module("fsspec.core")
     except ImportError as error:
-        reason = f"files of {scheme}:, which pyarrow does not know,"
+        reason = f"files of {scheme}:, which pyarrow does not support,"
         raise MissingDependency(f"{reason} need fsspec: pip install fsspec") from error
     try:
         system, path = core.url_to_fs(place)

@@ -53,9 +53,7 @@ def copy_file(
         with syncing(target):
             files.fsync(fd)
     if copied_bytes != expected_bytes:
-        raise DirectoryInUse(
-            f"{source}: had {expected_bytes} bytes, {copied_bytes} when it was read"
-        )
+        raise DirectoryInUse(f"{source}: had {expected_bytes} bytes, but {copied_bytes} when read")
     return copied_bytes
 
 

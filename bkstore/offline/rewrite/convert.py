@@ -137,9 +137,7 @@ def _report_left_out(result: RewriteResult, rows: _SourceRows) -> None:
     if rows.left_out:
         left_out = counted(rows.left_out, "row is", "rows are")
         ledgers = counted(len(rows.orphans), "ledger")
-        detail = (
-            f"{left_out} of {ledgers} that the index does not know (a delete cut short): left out"
-        )
+        detail = f"{left_out} of {ledgers} not in the index (an interrupted delete): left out"
         first_ledger: LedgerId = min(rows.orphans)
         result.findings.append(Finding("oddity", detail, str(result.source), ledger=first_ledger))
     if rows.lost_logs:

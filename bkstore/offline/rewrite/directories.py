@@ -118,7 +118,7 @@ def other_files(
             detail = "not in the target: index files, of the index that was not read"
             findings.append(Finding("oddity", detail, str(current)))
         for stray_path in stray_files(current):
-            detail = "not in the target: is under no name of an index file"
+            detail = "not in the target: its name is not that of an index file"
             findings.append(Finding("oddity", detail, stray_path))
 
 
@@ -130,12 +130,12 @@ def _reason_left_behind(bookie: BookieDir, name: str, is_folder: bool) -> str | 
     if name in (MARKER_NAME, METADATA_CACHE):
         return ""
     if _LOG_NAME.fullmatch(name):
-        return "" if name.endswith(".log") else "of a compaction that was cut short"
+        return "" if name.endswith(".log") else "of an interrupted compaction"
     if name in DATABASES:
-        return "" if bookie.layout == "rocksdb" else "is of the index that was not read"
+        return "" if bookie.layout == "rocksdb" else "belongs to the index that was not read"
     if not is_folder:
         return None
-    return "" if is_level(name) else "a folder that no bookie knows"
+    return "" if is_level(name) else "a folder unknown to bookies"
 
 
 def _is_changed_cookie(name: str, target: TargetDirectories) -> bool:

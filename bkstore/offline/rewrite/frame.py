@@ -109,7 +109,7 @@ class Rewrite:
             check_layout("to", to)
         self._link = truth("link", link)
         if link and opening.live:
-            raise InvalidArgument("link: a bookie that runs may still write into its newest log")
+            raise InvalidArgument("link: a running bookie may still write to its newest log")
         self._kind = what
         self._needs_index = needs_index
         self._opening = opening
@@ -146,8 +146,8 @@ class Rewrite:
 
     def _report_moved_index(self) -> None:
         detail = (
-            "db storage has an index directory for each ledger directory: the databases stand in "
-            "the ledger directories, and the cookie and the conf name no index directories"
+            "db storage has an index directory for each ledger directory: the databases are in "
+            "the ledger directories; the cookie and the conf name no index directories"
         )
         self.result.findings.append(Finding("oddity", detail, str(self.target)))
 
@@ -229,9 +229,7 @@ class Rewrite:
         )
         self.result.ledgers = len(states)
         if flags and self.to == "idx":
-            detail = (
-                f"storage flags {flags:#x} of the databases: index files have no place for them"
-            )
+            detail = f"storage flags {flags:#x} of the databases: index files cannot store them"
             self.result.findings.append(Finding("oddity", detail))
 
     def carry_logs(self, names: LogNames, logs: Sequence[LogFile]) -> None:
@@ -319,7 +317,7 @@ class Rewrite:
             expected_dirs = [self.data / path for path in self.folders.ledger]
             opened_dirs = [Path(os.path.abspath(current)) for current in target.folders.ledger]
             if opened_dirs != expected_dirs:
-                raise BkstoreError(f"{self.target}: its directories come in another order")
+                raise BkstoreError(f"{self.target}: its directories are in another order")
             count = compare_index(target.index, rows, states, self.data, self._report_rows)
         if count != self.result.entries:
             raise BkstoreError(f"{self.target}: {self.result.entries} rows written, {count} read")

@@ -160,9 +160,7 @@ def _drop_excess_entry_ids(
     if not excess.size:
         return batch
     records = counted(excess.size, "record of an entry", "records of entries")
-    detail = (
-        f"{records} beyond id {max_entry_id}, the highest that the index has a place for: left out"
-    )
+    detail = f"{records} above id {max_entry_id}, the highest that the index can store: left out"
     findings.append(Finding("damage", detail, log.path, int(batch.position[excess[0]])))
     return batch.where(np.flatnonzero(batch.entry_id <= max_entry_id))
 
@@ -194,7 +192,7 @@ def tell_ledgers(result: RewriteResult, choice: Choice) -> None:
     known, source = choice.known, str(result.source)
     lost = sorted(ledger_id for ledger_id in choice.taken if ledger_id not in known.indexed)
     if choice.every and not known.told and lost:
-        detail = "no index says which ledgers there are: all that the entry logs hold are made"
+        detail = "no index lists the ledgers: all ledgers in the entry logs are rebuilt"
         result.findings.append(Finding("oddity", detail, source))
     keyless = [ledger_id for ledger_id in lost if not known.state(ledger_id).master_key]
     if lost:
@@ -204,6 +202,6 @@ def tell_ledgers(result: RewriteResult, choice: Choice) -> None:
     if choice.astray:
         ledgers = counted(len(choice.astray), "ledger has", "ledgers have")
         detail = (
-            f"{ledgers} records in a directory where no bookie looks for them: passed over there"
+            f"{ledgers} records in a directory where no bookie searches for them: skipped there"
         )
         result.findings.append(Finding("oddity", detail, source, ledger=min(choice.astray)))

@@ -43,7 +43,7 @@ def leave_out_unfit(
             is_unfit[record_indexes] = False
             findings.append(_other_digest_type_finding(log, ledger_id, record_indexes.size, coder))
     if is_unfit.any():
-        reason = f"the {coder.digest.name} digest of its record does not fit"
+        reason = f"the {coder.digest.name} digest of its record does not match"
         _drop_records(log, found, is_unfit, reason)
     return findings
 
@@ -81,8 +81,8 @@ def _other_digest_type_finding(
 ) -> Finding:
     records = counted(record_count, "record")
     detail = (
-        f"ledger {ledger_id}: no digest of {records} fits {coder.digest.name} and the password: "
-        "taken as they are"
+        f"ledger {ledger_id}: no digest of {records} matches {coder.digest.name} and the "
+        "password: taken unverified"
     )
     return Finding("damage", detail, log.path, None, ledger_id)
 

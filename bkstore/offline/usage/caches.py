@@ -75,11 +75,11 @@ def _page_cache_needs(parts: Sequence[IndexPart]) -> list[CacheNeed]:
         ),
         CacheNeed(
             "pageLimit",
-            "each ledger written to at once",
+            "all ledgers written at the same time",
             files,
             "pages",
             default,
-            "one page a ledger: that of its last entries",
+            "one page per ledger: that of its last entries",
             source,
         ),
         CacheNeed(
@@ -88,7 +88,7 @@ def _page_cache_needs(parts: Sequence[IndexPart]) -> list[CacheNeed]:
             files,
             "files",
             "20000",
-            "one a ledger",
+            "one per ledger",
             "IndexPersistenceMgr",
         ),
     ]
@@ -111,7 +111,7 @@ def _block_cache_needs(parts: Sequence[IndexPart]) -> list[CacheNeed]:
     return [
         CacheNeed(
             setting,
-            "no look-up reads a filter or an index block again",
+            "no lookup rereads a filter or index block",
             max(overhead_bytes.values(), default=0),
             "bytes",
             default,
@@ -125,8 +125,7 @@ def _block_cache_needs(parts: Sequence[IndexPart]) -> list[CacheNeed]:
             max(total_bytes.values(), default=0),
             "bytes",
             default,
-            "the same, and keys and values of all rows as they are uncompressed, 8 bytes a key "
-            "added",
+            "the same, and uncompressed keys and values of all rows, plus 8 bytes per key",
             source,
         ),
     ]
@@ -141,7 +140,7 @@ def _read_ahead_need(
         mebibytes = -(-int(2 * directories * readers * read_ahead * entry_bytes) // _MIB)
     return CacheNeed(
         "dbStorage_readAheadCacheMaxSizeMb",
-        "what was read ahead for each reader stays until it is read",
+        "entries read ahead for each reader stay until they are read",
         mebibytes,
         "MiB",
         "a quarter of direct memory",

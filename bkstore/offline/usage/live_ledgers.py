@@ -32,11 +32,11 @@ def read_live_list(path: str | os.PathLike[str]) -> set[LedgerId]:
                     ledger_ids.add(LedgerId.parse(text))
             except InvalidArgument as error:
                 raise CorruptionError(
-                    path, line_offset, f"is no list of ledgers: {error}"
+                    path, line_offset, f"is not a list of ledgers: {error}"
                 ) from None
             line_offset += len(line)
     if not ledger_ids:
-        raise InvalidArgument(f"{path}: lists no ledger")
+        raise InvalidArgument(f"{path}: lists no ledgers")
     return ledger_ids
 
 

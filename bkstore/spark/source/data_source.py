@@ -121,7 +121,7 @@ class BookieReader(DataSourceReader):
             with closing(source.open()) as bookie:
                 bookie_id = bookie.bookie_id
                 if bookie_id in seen:
-                    raise InvalidArgument(f"two bookies are called {bookie_id!r}: give NAME=DIR")
+                    raise InvalidArgument(f"two bookies have the id {bookie_id!r}: give NAME=DIR")
                 seen.add(bookie_id)
                 if self.bounds.wants(bookie_id):
                     length = options.length and options.table in (ENTRIES, BOOKIE_FINDINGS)

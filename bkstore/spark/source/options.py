@@ -81,7 +81,7 @@ def parse_options(options: Mapping[str, str], paths: bool = True) -> SourceOptio
         raise InvalidArgument(f"no table {table_name!r}; there are {', '.join(tables)}")
     arguments = _path_arguments(options)
     if paths and not arguments:
-        raise InvalidArgument("which bookies? give paths to load(), or the option path")
+        raise InvalidArgument("no bookies: give paths to load(), or the option path")
     layout = options.get("layout")
     if layout not in (None, "idx", "rocksdb"):
         raise InvalidArgument(f"unknown layout {layout!r}: 'idx' or 'rocksdb'")
@@ -96,10 +96,10 @@ def parse_options(options: Mapping[str, str], paths: bool = True) -> SourceOptio
     sources = [DumpSource(path, name, *source_options) for name, path in bookies]
     damage = options.get("damage", "fail")
     if damage not in ("fail", "skip"):
-        raise InvalidArgument(f"option damage is 'fail' or 'skip', not {damage!r}")
+        raise InvalidArgument(f"option damage must be 'fail' or 'skip', not {damage!r}")
     partition_rows = options.get("partitionrows", str(PARTITION_ROWS))
     if not partition_rows.isdecimal() or not int(partition_rows):
-        raise InvalidArgument(f"option partitionRows is 1 or more, not {partition_rows!r}")
+        raise InvalidArgument(f"option partitionRows must be 1 or more, not {partition_rows!r}")
     length = _parse_flag(options, "length")
     return SourceOptions(
         tuple(sources), tables[table_name], length, damage == "skip", int(partition_rows)
@@ -117,7 +117,9 @@ def _path_arguments(options: Mapping[str, str]) -> list[str]:
         if not isinstance(listed_paths, list) or not all(
             isinstance(argument, str) for argument in listed_paths
         ):
-            raise InvalidArgument(f"option paths is a JSON list of texts: {options['paths'][:60]}")
+            raise InvalidArgument(
+                f"option paths must be a JSON list of strings: {options['paths'][:60]}"
+            )
         arguments += listed_paths
     return arguments
 
@@ -125,7 +127,7 @@ def _path_arguments(options: Mapping[str, str]) -> list[str]:
 def _parse_flag(options: Mapping[str, str], name: str) -> bool:
     value = options.get(name, "false").lower()
     if value not in ("true", "false"):
-        raise InvalidArgument(f"option {name} is true or false, not {value!r}")
+        raise InvalidArgument(f"option {name} must be true or false, not {value!r}")
     return value == "true"
 
 
@@ -137,7 +139,7 @@ def _expand_argument(argument: str) -> list[tuple[str | None, str]]:
             return [(name, path)]
         matches = _matching_paths(path)
         if name is not None and len(matches) > 1:
-            raise InvalidArgument(f"{argument}: one name for {len(matches)} paths that match")
+            raise InvalidArgument(f"{argument}: one name for {len(matches)} matching paths")
         if matches:
             return [(name, match) for match in matches]
     raise InvalidArgument(f"{argument}: nothing matches this pattern")

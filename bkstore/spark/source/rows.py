@@ -81,7 +81,7 @@ def _check_damage(findings: list[Finding], table: Schema, skip_damage: bool) -> 
         return
     for finding in findings:
         if finding.severity == "damage":
-            hint = "; option damage=skip reads the rest, table findings says what it lacks"
+            hint = "; option damage=skip reads the rest, the table findings lists what is missing"
             raise CorruptionError(finding.file, finding.offset, finding.detail + hint)
 
 

@@ -137,7 +137,7 @@ def _read_content(path: Path) -> bytes:
     with opened(path) as file:
         data = file.read(_MAX_FILE_BYTES + 1)
     if len(data) > _MAX_FILE_BYTES or b"\0" in data:
-        raise no_conf(path, "is longer" if len(data) > _MAX_FILE_BYTES else "is no text")
+        raise no_conf(path, "is longer" if len(data) > _MAX_FILE_BYTES else "is not text")
     return data
 
 

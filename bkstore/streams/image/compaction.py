@@ -134,11 +134,11 @@ def _check_plan(
     current_ids = node.object_ids[first_position : first_position + len(plan.object_ids)]
     if not plan.object_ids or plan.object_ids != current_ids:
         raise InvalidArgument(
-            f"objects {plan.object_ids} are no neighbours on node {plan.node_id} any more"
+            f"objects {plan.object_ids} are no longer neighbors on node {plan.node_id}"
         )
     missing = [object_id for object_id in plan.object_ids if object_id not in loaded]
     if missing:
-        raise InvalidArgument(f"object {missing[0]} is to be compacted, and was not loaded")
+        raise InvalidArgument(f"object {missing[0]} is to be compacted, but was not loaded")
 
 
 def _end_of_run(

@@ -85,7 +85,7 @@ def _check_new(parts: ImageParts, object_ids: list[int]) -> None:
     }
     for object_id in object_ids:
         if object_id in known_ids or object_id in parts.objects:
-            raise InvalidArgument(f"object {object_id} is there already")
+            raise InvalidArgument(f"object {object_id} already exists")
         known_ids.add(object_id)
 
 
@@ -167,7 +167,7 @@ def _trim(parts: ImageParts, event: Mapping[str, Any]) -> tuple[ImageParts, _Add
     stream = _get_stream(parts, number(event, "stream_id"))
     start = number(event, "start_offset")
     if start < stream.start_offset:
-        raise InvalidArgument(f"stream {stream.stream_id} begins at {stream.start_offset} already")
+        raise InvalidArgument(f"stream {stream.stream_id} already begins at {stream.start_offset}")
     removed = set(numbers(event, "removed_stream_objects"))
     stream_objects = parts.stream_objects.get(stream.stream_id, ())
     missing = removed - {stream_object.object_id for stream_object in stream_objects}

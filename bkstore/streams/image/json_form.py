@@ -35,7 +35,7 @@ def number(row: Any, key: str, lowest: int = 0) -> int:
         raise InvalidArgument(f"must be an object, not {type(row).__name__}")
     value = row.get(key)
     if type(value) is not int or not lowest <= value <= _MAX_NUMBER:
-        raise InvalidArgument(f"{key} must be a number from {lowest} on, not {value!r:.60}")
+        raise InvalidArgument(f"{key} must be a number of at least {lowest}, not {value!r:.60}")
     return value
 
 
@@ -82,7 +82,7 @@ def stream_object_from_json(row: Any) -> tuple[int, StreamObject]:
     stream_object = StreamObject(*(number(row, key) for key in StreamObject._fields))
     if stream_object.start > stream_object.end:
         raise InvalidArgument(
-            f"stream object {stream_object.object_id} has its start behind its end"
+            f"stream object {stream_object.object_id} has its start after its end"
         )
     return number(row, "stream_id"), stream_object
 
@@ -136,7 +136,7 @@ def _stream_objects(
 
 def _check_unique(known: Mapping[int, object], key: int, noun: str) -> None:
     if key in known:
-        raise InvalidArgument(f"{noun} {key} is there twice")
+        raise InvalidArgument(f"{noun} {key} appears twice")
 
 
 def parts_to_json(parts: ImageParts) -> dict[str, Any]:

@@ -94,6 +94,6 @@ def _checked_rows(ranges: list[Iterable[int]]) -> Int64Array:
     invalid_rows = np.flatnonzero((rows < 0).any(axis=1) | (rows[:, 1] > rows[:, 2]))
     if invalid_rows.size:
         row = rows[invalid_rows[0]]
-        problem = "a negative number" if (row < 0).any() else "its start behind its end"
+        problem = "a negative number" if (row < 0).any() else "its start after its end"
         raise InvalidArgument(f"range [{row[0]}, {row[1]}, {row[2]}] has {problem}")
     return rows[rows[:, 1] < rows[:, 2]]

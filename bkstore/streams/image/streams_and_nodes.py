@@ -53,7 +53,7 @@ class Stream:
         name = f"stream {self.stream_id}"
         if self.stream_id < 0 or not 0 <= self.start_offset <= self.end_offset:
             raise InvalidArgument(
-                f"{name}: id and offsets {self.start_offset}..{self.end_offset} cannot be"
+                f"{name}: id and offsets {self.start_offset}..{self.end_offset} are invalid"
             )
         for before, after in zip(self.ranges, self.ranges[1:]):
             if before.range_index >= after.range_index or before.end > after.start:
@@ -67,7 +67,7 @@ class Stream:
                 )
             if stream_range.start > stream_range.end and stream_range is not self.ranges[-1]:
                 raise InvalidArgument(
-                    f"{name}: range {stream_range.range_index} has a start behind its end"
+                    f"{name}: range {stream_range.range_index} has its start after its end"
                 )
 
     @cached_property
@@ -98,7 +98,7 @@ class Node:
         for (before, one), (after, other) in zip(self.ordered, self.ordered[1:]):
             if before == after:
                 raise InvalidArgument(
-                    f"node {self.node_id}: objects {one} and {other} have one order id, {before}"
+                    f"node {self.node_id}: objects {one} and {other} share order id {before}"
                 )
 
     @classmethod

@@ -100,6 +100,6 @@ def check_answer(objects: Sequence[AnswerObject], start: int, limit: int) -> Non
                 None,
                 None,
                 f"object {answer_object.object_id} with [{answer_object.start}, "
-                f"{answer_object.end}) does not go on at {next_offset}",
+                f"{answer_object.end}) does not continue at {next_offset}",
             )
         next_offset = answer_object.end

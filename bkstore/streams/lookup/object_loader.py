@@ -70,7 +70,7 @@ class Loader(Closing):
     def check_open(self) -> None:
         """Raise `IllegalOperation` if the loader is closed."""
         if self._closed:
-            raise forks.closed("this stream look-up")
+            raise forks.closed("this stream lookup")
 
     def kept(self, object_id: int) -> ObjectRanges | None:
         """Return a cached object, None if it has to be loaded."""

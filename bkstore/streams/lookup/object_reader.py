@@ -53,7 +53,7 @@ class ImageReader:
         if not callable(failures) and not isinstance(failures, Container):
             failures = number(0, 1)("failures", failures)
         elif isinstance(failures, (str, bytes)):
-            raise InvalidArgument(f"failures are object ids, not {shown(failures)}")
+            raise InvalidArgument(f"failures must be object ids, not {shown(failures)}")
         self._image = image
         self._latency = latency
         self._failures = failures

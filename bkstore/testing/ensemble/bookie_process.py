@@ -102,7 +102,7 @@ class BookieProcess:
                 self._port = int(match[1])
                 return
             if code is not None or time.monotonic() > until:
-                cause = "is not registered in time" if code is None else f"ended ({code})"
+                cause = "did not register in time" if code is None else f"ended ({code})"
                 raise BookieUnavailable(
                     f"bookie {self.id} {cause}: {last_lines(self.log, self._log_base)} ({self.log})"
                 )

@@ -213,7 +213,7 @@ class Ensemble(Closing):
         with self._lock:
             id_ = _next_bookie_id(self._bookies) if bookie is None else bookie
             if not isinstance(id_, str) or not ID.fullmatch(id_) or id_ in self._bookies:
-                raise InvalidArgument(f"{id_!r:.60} is no id for a new bookie")
+                raise InvalidArgument(f"{id_!r:.60} is not valid as a new bookie's id")
             kind = storage or self._kinds[len(self._bookies) % len(self._kinds)]
             state = BookieState(id_, check_storage("storage", kind))
             new = self._bookies[id_] = BookieProcess(state, self.path, self._group, self._options)
@@ -326,7 +326,7 @@ def _acquire_directory(path: StrPath | None, undo: ExitStack) -> tuple[Path, int
     directory = Path(os.path.abspath(path))
     _check_usable(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    message = f"{directory}: its ensemble is running (bkstore ensemble status --dir tells of it)"
+    message = f"{directory}: its ensemble is running (see bkstore ensemble status --dir)"
     fd = held_lock(directory / LOCK_NAME, message)
     undo.callback(os.close, fd)
     _check_usable(directory)
@@ -338,13 +338,13 @@ def _check_usable(directory: Path) -> None:
     if not directory.exists() and not directory.is_symlink():
         return
     if not directory.is_dir():
-        raise InvalidArgument(f"{directory}: is no directory")
+        raise InvalidArgument(f"{directory}: is not a directory")
     if StateFile.read(directory) is not None:
         return
     allowed = (LOCK_NAME, STATE_NAME)  # left by a start that goes on, or was killed
     names = [path.name for path in directory.iterdir()]
     if any(name not in allowed and not CUT_OFF.fullmatch(name) for name in names):
-        raise InvalidArgument(f"{directory}: is not empty, and no ensemble's directory")
+        raise InvalidArgument(f"{directory}: is not empty and not an ensemble's directory")
 
 
 def _choose_port(requested: int, last_port: int) -> int:

@@ -46,7 +46,7 @@ def look(path: StrPath) -> Seen:
     directory = Path(os.path.abspath(path))
     contents = StateFile.read(directory) if directory.is_dir() else None
     if contents is None:
-        raise InvalidArgument(f"{directory}: no ensemble's directory (it has no {STATE_NAME})")
+        raise InvalidArgument(f"{directory}: not an ensemble's directory (it has no {STATE_NAME})")
     return Seen(directory, *contents)
 
 
@@ -59,15 +59,15 @@ def stop(path: StrPath, timeout: float) -> bool:
     seen = look(path)
     if not seen.running:
         if _is_lock_held(seen.path):
-            raise DirectoryInUse(f"{seen.path}: its ensemble is starting, or used: try again")
+            raise DirectoryInUse(f"{seen.path}: its ensemble is starting or in use; try again")
         return False
     pid = seen.state.pid
     if not seen.state.command or pid is None:
-        raise IllegalOperation(f"{seen.path}: its ensemble is run by process {pid}: end that")
+        raise IllegalOperation(f"{seen.path}: its ensemble is run by process {pid}; stop it")
     if seen.state.namespace != process_namespace():
         raise IllegalOperation(
             f"{seen.path}: its ensemble runs in another container (PID namespace) or on another "
-            f"machine, as process {pid} there: end it there"
+            f"machine, as process {pid} there; stop it there"
         )
     _send_sigterm(pid, seen)
     deadline = time.monotonic() + timeout

@@ -154,10 +154,10 @@ def _is_current(path: Path, fd: int) -> bool:
 def _decode_state(data: bytes, path: Path) -> EnsembleState:
     fields = parse_json(data, path)
     if not isinstance(fields, dict) or fields.get("format") != _FORMAT_VERSION:
-        raise CorruptionError(path, None, f"no state of an ensemble, format {_FORMAT_VERSION}")
+        raise CorruptionError(path, None, f"not an ensemble's state in format {_FORMAT_VERSION}")
     rows = fields.get("bookies")
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise CorruptionError(path, None, "bookies is no list of objects")
+        raise CorruptionError(path, None, "bookies is not a list of objects")
     state = EnsembleState(
         port=_decode_number(fields, "port", path) or 0,
         manager=_decode_choice(fields, "manager", _MANAGERS, path),
@@ -176,7 +176,7 @@ def _decode_state(data: bytes, path: Path) -> EnsembleState:
 def _decode_bookie(row: dict[str, Any], path: Path) -> BookieState:
     bookie_id = row.get("id")
     if not isinstance(bookie_id, str) or not ID.fullmatch(bookie_id):
-        raise CorruptionError(path, None, f"{bookie_id!r:.60} is no id of a bookie")
+        raise CorruptionError(path, None, f"{bookie_id!r:.60} is not a bookie id")
     storage: Any = _decode_choice(row, "storage", get_args(Storage), path)
     return BookieState(
         bookie_id, storage, _decode_number(row, "port", path) or 0, _decode_number(row, "pid", path)
@@ -186,7 +186,7 @@ def _decode_bookie(row: dict[str, Any], path: Path) -> BookieState:
 def _decode_namespace(fields: dict[str, Any], path: Path) -> str | None:
     value = fields.get("namespace")
     if value is not None and not isinstance(value, str):
-        raise CorruptionError(path, None, f"namespace {value!r:.60} is no text")
+        raise CorruptionError(path, None, f"namespace {value!r:.60} is not a string")
     return value
 
 
@@ -194,12 +194,14 @@ def _decode_number(row: dict[str, Any], field: str, path: Path) -> int | None:
     value = row.get(field)
     highest = 65535 if field == "port" else 2**31 - 1
     if value is not None and (type(value) is not int or not 0 <= value <= highest):
-        raise CorruptionError(path, None, f"{field} {value!r:.60} is no number of one")
+        raise CorruptionError(path, None, f"{field} {value!r:.60} is not a valid number")
     return value
 
 
 def _decode_choice(row: dict[str, Any], field: str, choices: tuple[str, ...], path: Path) -> str:
     value = row.get(field)
     if value not in choices:
-        raise CorruptionError(path, None, f"{field} {value!r:.60} is none of {', '.join(choices)}")
+        raise CorruptionError(
+            path, None, f"{field} {value!r:.60} is not one of {', '.join(choices)}"
+        )
     return str(value)

@@ -24,7 +24,7 @@ def _line(capsys: Capsys, *words: object, code: int = 2) -> str:
     ("data", "why"),
     [
         (b"just a text\n", "names no ledgerDirectories"),
-        (b"a\0b", "is no text"),
+        (b"a\0b", "is not text"),
         (b"x" * (1 << 20) + b"x", "is longer"),
     ],
     ids=["text", "bytes", "long"],

@@ -103,7 +103,7 @@ def test_dumps(top: Path, capsys: Capsys) -> None:
 
     assert rows == _run(capsys, top / "a", top / "b")[0]
     assert rows == _run(capsys, out, out, "--bookie-a", "a", "--bookie-b", "b")[0]
-    assert "which bookie is meant" in _run(capsys, out, top / "b", code=2)[1]
+    assert "choose a bookie" in _run(capsys, out, top / "b", code=2)[1]
     assert "no dump" in _run(capsys, top / "a", top / "b", "--bookie-a", "a", code=2)[1]
     assert 2 == main(
         ["diff", str(out), str(top / "b"), "--bookie-a", "a", "-o", str(out / "x.csv")]

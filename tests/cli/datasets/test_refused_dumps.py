@@ -36,8 +36,8 @@ def test_a_finished_dump_says_so(bookie: Path, tmp_path: Path, capsys: Capsys) -
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     line = _line(capsys, "dump", bookie, out)
 
-    assert line.startswith(f"bkstore: {out}: this dump is finished (at 2")
-    assert line.endswith("to dump again, name another folder or remove this one")
+    assert line.startswith(f"bkstore: {out}: this dump is already complete (at 2")
+    assert line.endswith("to dump again, choose another folder or remove this one")
     assert "could not be read" not in line
     assert before == {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
 
@@ -60,7 +60,7 @@ def test_another_folder_is_no_dump(bookie: Path, tmp_path: Path, capsys: Capsys)
         (tmp_path / "out" / name).write_text(text)
 
         assert _line(capsys, "dump", bookie, tmp_path / "out").endswith(
-            "/out: is there and not an empty folder"
+            "/out: already exists and is not an empty folder"
         )
 
 
@@ -77,5 +77,5 @@ def test_no_dump(command: list[str], tmp_path: Path, capsys: Capsys) -> None:
     }
 
     assert said["none"].endswith("/none: no such directory")
-    assert said["file"].endswith("/file: is no directory, as a dump is")
+    assert said["file"].endswith("/file: is not a directory, as a dump must be")
     assert "/folder: not a dump: it has no manifest.json" in said["folder"]

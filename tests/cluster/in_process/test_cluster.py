@@ -72,7 +72,7 @@ class TestClusterItself:
                 cluster.add_bookie(name)
         with pytest.raises(InvalidArgument, match="no bookie 'up'; there are left, right"):
             cluster.stop("up")
-        with pytest.raises(InvalidArgument, match="no storage"):
+        with pytest.raises(InvalidArgument, match="empty list"):
             Cluster.open(tmp_path, 1, [])
 
     def test_bookies_are_clients(self, bkstore_cluster: ClusterFactory) -> None:

@@ -154,5 +154,5 @@ def test_dumps_that_are_refused(tmp_path: Path) -> None:
         open_metadata(trees)
     with pytest.raises(BkstoreError, match="cannot be read"):
         open_metadata(tmp_path / "missing")
-    with pytest.raises(InvalidArgument, match="no folder"):
+    with pytest.raises(InvalidArgument, match="not a directory"):
         DumpStore(tmp_path / "missing")

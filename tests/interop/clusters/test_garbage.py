@@ -143,7 +143,7 @@ def test_a_listing_that_fails(
         assert before == bookie.bookie.ledgers()
         store.close()
         raw(direct).delete(cluster.root, recursive=True)
-        with pytest.raises(UnsupportedLayout, match="is not there"):
+        with pytest.raises(UnsupportedLayout, match="does not exist"):
             bookie.bookie.collect_garbage(direct.ledgers)
         assert 6 == len(before)
         assert before == bookie.bookie.ledgers()

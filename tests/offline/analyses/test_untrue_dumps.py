@@ -280,7 +280,9 @@ def test_groups_that_are_none(
     if column == "sequence_period" and value is not None:
         spoiled(dump, "groups", "last_sequence_start", 2**33)
     spoiled(dump, "groups", column, value)
-    said = f"null in column {column}" if value is None else f"no sequence group .*{column} {value}"
+    said = (
+        f"null in column {column}" if value is None else f"not a sequence group .*{column} {value}"
+    )
     inputs = analyses.open_inputs(dump, world.store(), dump)
     with pytest.raises(CorruptionError, match=said) as raised:
         ENGINE.run(ANALYSES[name], inputs)

@@ -74,7 +74,7 @@ def test_one_ledger(tmp_path: Path, kind: Kind) -> None:
     assert (40, 40, 1) == (seen.rows, seen.rows_checked, seen.states)
     assert (40, 1) == (seen.total("indexed"), seen.total("copies"))
     assert seen.total("others") == seen.total("records") - 41
-    assert any("a part was asked for" in part for part in seen.left_out)
+    assert any("a part was requested" in part for part in seen.left_out)
 
 
 def test_one_log(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_log_that_is_not_here(tmp_path: Path) -> None:
 
     assert [] == found
     assert seen.nothing
-    assert ["nothing was checked: no index row, no ledger and no record is here"] == seen.lines()
+    assert ["nothing was checked: there are no index rows, ledgers or records"] == seen.lines()
 
 
 def test_nothing(tmp_path: Path) -> None:

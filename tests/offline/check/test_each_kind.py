@@ -286,7 +286,7 @@ def test_ledgers_map(top: Path) -> None:
     found = _only(top, "ledgers-map")
 
     assert (at, LedgerId.of(ledger)) == (found.offset, found.ledger)
-    assert f"{size} bytes of records here, {size - 5} are stated" in found.detail
+    assert f"{size} bytes of records here, {size - 5} are stated there" in found.detail
 
 
 def test_metadata_cache(idx: Path) -> None:
@@ -455,7 +455,7 @@ def test_replayed(bookie: Path) -> None:
     found = _only(bookie, "unflushed")
 
     assert (0, 4) == (found.first_entry, found.last_entry)
-    assert "a replay brings them" in found.detail
+    assert "a replay adds them" in found.detail
 
 
 def test_last_mark(bookie: Path) -> None:
@@ -468,7 +468,7 @@ def test_last_mark(bookie: Path) -> None:
     behind = _only(bookie, "last-mark")
 
     assert ["points to journal 5.txn, which is not here"] == [each.detail for each in gone]
-    assert "behind the end" in behind.detail
+    assert "past the end" in behind.detail
 
 
 def test_journal(bookie: Path) -> None:

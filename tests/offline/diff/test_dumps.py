@@ -107,7 +107,7 @@ def test_rows_out_of_order_are_refused(tmp_path: Path) -> None:
     table = pq.read_table(path)
     pq.write_table(table.take([1, 0]), path)
 
-    with pytest.raises(CorruptionError, match="ledger 1 stands behind ledger 2"):
+    with pytest.raises(CorruptionError, match="ledger 1 comes after ledger 2"):
         list(DumpSide(tmp_path / "out").ledgers())
 
 

@@ -275,7 +275,7 @@ def test_names_that_would_share_a_file(tmp_path: Path, ids: tuple[str, str]) -> 
 def test_output_inside_a_bookie(bookie: Path) -> None:
     """A dump into a directory that is being read is refused: nothing is ever written there."""
     (current, *_) = sorted(bookie.glob("*/current"))
-    with BookieDir(bookie) as opened, pytest.raises(InvalidArgument, match="nothing is written"):
+    with BookieDir(bookie) as opened, pytest.raises(InvalidArgument, match="which is only read"):
         dump([opened], current / "out" / "deep")
 
     assert not (current / "out").exists()

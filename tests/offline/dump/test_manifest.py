@@ -57,7 +57,7 @@ def test_no_manifest(whole: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="not the manifest of a dump"):
         read_manifest(tmp_path)
     path.write_text(json.dumps({**read_manifest(whole), "format": 99}))
-    with pytest.raises(UnsupportedLayout, match="format 99, known are 1 and 2"):
+    with pytest.raises(UnsupportedLayout, match="format 99, supported are 1 and 2"):
         read_manifest(tmp_path)
 
 

@@ -120,7 +120,7 @@ def test_parquet_that_is_no_dumps(
 
 
 BAD_ROWS = [
-    (("b", 0, 0, -5, 0, 1, 9, None), r"scope 0 has ledgers up to 2\^63-1"),
+    (("b", 0, 0, -5, 0, 1, 9, None), r"ledger ids in scope 0 are at most 2\^63-1"),
     (("b", 0, 1, 1, -1, 1, 9, None), "entry ids are"),
     (("b", 0, 1, 1, 2**63 - 1, 1, 9, None), "entry ids are"),
     (("b", 0, 1, 1, 0, 2**31, 9, None), "log ids are"),
@@ -149,7 +149,7 @@ def test_rows_that_no_index_has(tmp_path: Path, row: tuple[Any, ...], rule: str)
     """A row outside the rules of ids and locations is an error that shows it."""
     plain_dump(tmp_path / "dump", ONE, [entry_row(NAME, 0, 9)], 1)
     write_table(tmp_path / "dump/entries/x.parquet", ENTRIES, [row])
-    with pytest.raises(CorruptionError, match=rf"x\.parquet: no row of an index .{rule}"):
+    with pytest.raises(CorruptionError, match=rf"x\.parquet: not a row of an index .{rule}"):
         load(tmp_path / "dump", tmp_path / "out")
 
     assert ["dump"] == [path.name for path in tmp_path.iterdir()]
@@ -383,5 +383,5 @@ def test_manifest_of_a_later_format(tmp_path: Path) -> None:
     dump([tmp_path / "b"], tmp_path / "dump")
     path = tmp_path / "dump/manifest.json"
     path.write_text(path.read_text().replace('"format": 2', '"format": 3'))
-    with pytest.raises(UnsupportedLayout, match="format 3, known are 1 and 2"):
+    with pytest.raises(UnsupportedLayout, match="format 3, supported are 1 and 2"):
         load(tmp_path / "dump", tmp_path / "out")

@@ -254,14 +254,14 @@ def test_what_the_dump_lacks(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "what bookie b could not read is not loaded" in told
 
 
-# -- which bookie
+# -- choose a bookie
 
 
 def test_which_bookie(three: Path, tmp_path: Path) -> None:
     """Of several bookies one must be named, by a name that is there."""
-    with pytest.raises(InvalidArgument, match=r"which bookie.*idx, rocks, rocks3"):
+    with pytest.raises(InvalidArgument, match=r"choose a bookie.*idx, rocks, rocks3"):
         load(three, tmp_path / "out")
-    with pytest.raises(InvalidArgument, match="no bookie 'x' is in it; it has idx, rocks, rocks3"):
+    with pytest.raises(InvalidArgument, match="has no bookie 'x'; it has idx, rocks, rocks3"):
         load(three, tmp_path / "out", bookie="x")
 
     assert [] == list(tmp_path.iterdir())
@@ -274,7 +274,7 @@ def test_one_bookie_of_a_folder(tmp_path: Path) -> None:
     other = [entry_row(LedgerId.of(8), n, 77, "other") for n in range(50)]
     plain_dump(tmp_path / "dump", world, given[:200] + other + given[200:], 2)
     load(tmp_path / "dump", tmp_path / "out", "rocksdb", bookie="b")
-    with pytest.raises(InvalidArgument, match=r"which bookie.* b, other"):
+    with pytest.raises(InvalidArgument, match=r"choose a bookie.* b, other"):
         load(tmp_path / "dump", tmp_path / "out2", "rocksdb")
     with open_index(tmp_path / "out") as index:
         assert expected == read_world(index)
@@ -293,12 +293,14 @@ def test_directories_of_a_folder(three: Path, tmp_path: Path) -> None:
     (tmp_path / "dump").mkdir()
     for table in ("entries", "ledgers"):
         (tmp_path / "dump" / table).symlink_to(three / table)
-    with pytest.raises(CorruptionError, match=r"no row of an index .with 1 directory.*dir_index 1"):
+    with pytest.raises(
+        CorruptionError, match=r"not a row of an index .with 1 directory.*dir_index 1"
+    ):
         load(tmp_path / "dump", tmp_path / "out", bookie="rocks3")
     with pytest.raises(CorruptionError, match="with 2 directories"):
         load(tmp_path / "dump", tmp_path / "out", bookie="rocks3", directories=2)
     result = load(tmp_path / "dump", tmp_path / "out", bookie="rocks3", directories=3)
-    with pytest.raises(InvalidArgument, match="its manifest says how many"):
+    with pytest.raises(InvalidArgument, match="the manifest states the number"):
         load(three, tmp_path / "out2", bookie="rocks3", directories=3)
 
     assert (9050, 3) == (result.rows, result.directories)
@@ -425,7 +427,7 @@ def test_command(three: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ("words", "line"),
     [
         (["nowhere", "out"], "nowhere: no such directory"),
-        (["dump", "out"], "which bookie"),
+        (["dump", "out"], "choose a bookie"),
         (["dump", "out", "--bookie=idx", "--directories=0"], "--directories 0: 1 or more"),
         (["dump", "dump/x", "--bookie=idx"], "which is only read"),
         (["dump", "out", "--bookie=rocks3", "--to=idx"], "entry logs of the same ids"),

@@ -220,9 +220,9 @@ def test_loose_tasks_have_every_row_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("said", "reason"),
     [
-        ({"last_ledger": "0" * 32}, "from 1 to 0 are no range"),
+        ({"last_ledger": "0" * 32}, "from 1 to 0 are not a range"),
         ({"last_ledger": "x" * 32}, "ledger"),
-        ({"last_ledger": None}, "None is no ledger of 32 hex digits"),
+        ({"last_ledger": None}, "None is not a ledger id of 32 hex digits"),
         ({"first_ledger": 7}, "7 is no ledger"),
     ],
 )

@@ -129,7 +129,7 @@ def test_places_that_are_no_dumps(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             InvalidArgument,
             r"folder: not a dump: it has no manifest\.json",
         ),
-        (uri(tmp_path / "file"), InvalidArgument, "file: is no directory, as a dump is"),
+        (uri(tmp_path / "file"), InvalidArgument, "file: is not a directory, as a dump must be"),
         (f"memory://{tmp_path}/none", InvalidArgument, "none: no such directory"),
         ("oci://bucket/dump", MissingDependency, "files of oci: .*ocifs"),
     )
@@ -152,7 +152,7 @@ def test_a_manifest_that_is_too_long_or_leaves(
     with pytest.raises(CorruptionError, match="longer than the 10 bytes"):
         folder.read("manifest.json", 10)
     for said in ("../x", "/x", "a//b", 7):
-        with pytest.raises(CorruptionError, match="is no path in the dump"):
+        with pytest.raises(CorruptionError, match="is not a path in the dump"):
             folder.file(said, "manifest.json")
     for name in ("dump?region=x", "dump"):
         place = DumpFolder.__new__(DumpFolder)

@@ -222,7 +222,7 @@ def test_rows_of_unknown_ledgers(tmp_path: Path) -> None:
     result = convert(tmp_path / "b", tmp_path / "one", "idx")
 
     assert (6, 2, 3) == (result.entries, result.ledgers, result.left_out)
-    assert any("does not know" in finding.detail for finding in result.findings)
+    assert any("not in the index" in finding.detail for finding in result.findings)
     with open_index(tmp_path / "one") as made:
         assert [3, 5] == [name.ledger for name in made.ledgers()]
 

@@ -41,7 +41,7 @@ def test_entries_that_index_files_have_no_place_for(tmp_path: Path, beyond: int,
     them in the log is named by its place, wherever they stand among the others."""
     entries = [5, LAST, *range(LAST + 1, LAST + 1 + beyond), 3, LAST - 1]
     found, told = _rebuilt(tmp_path, entries, "idx")
-    detail = f"{said} beyond id {LAST}, the highest that the index has a place for: left out"
+    detail = f"{said} above id {LAST}, the highest that the index can store: left out"
 
     assert [3, 5, LAST - 1, LAST] == found
     assert [(detail, _position(2))] == told

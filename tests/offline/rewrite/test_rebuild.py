@@ -85,7 +85,7 @@ def test_without_any_index(shape: str, made: Callable[[str], Made], tmp_path: Pa
     assert all(state.fenced for state, _ in found.values())
     keys = {name: state.master_key for name, (state, _) in expected.items()}
     assert keys == {name: found[name][0].master_key for name in expected}
-    assert any("no index says" in finding.detail for finding in result.findings)
+    assert any("no index lists" in finding.detail for finding in result.findings)
 
 
 def test_states_of_ledgers_alone(made: Callable[[str], Made], tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_records_astray(tmp_path: Path) -> None:
     result = rebuild_index(made.root, tmp_path / "one", "rocksdb")
 
     assert directory_answers(made.root) == directory_answers(tmp_path / "one")
-    assert any("where no bookie looks" in finding.detail for finding in result.findings)
+    assert any("where no bookie searches" in finding.detail for finding in result.findings)
 
 
 def test_a_fence_in_the_journal(tmp_path: Path) -> None:

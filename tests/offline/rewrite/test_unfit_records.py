@@ -77,7 +77,7 @@ def test_a_payload(tmp_path: Path) -> None:
 
     assert [] == blind.losses
     assert {7: list(range(6)), 8: list(range(6))} == _entries(tmp_path / "blind")
-    why = "the CRC32C digest of its record does not fit"
+    why = "the CRC32C digest of its record does not match"
     assert [
         ("bytes", place - 4, FRAME, None, None, why),
         ("entries", place, None, 2, 2, "its record is damaged"),

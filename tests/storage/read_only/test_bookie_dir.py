@@ -19,7 +19,7 @@ def test_nothing_is_written_beside_journals(tmp_path: Path) -> None:
         pass
     with BookieDir(tmp_path / "b") as bookie:
         for folder in (*bookie.folders.journal, *bookie.folders.ledger):
-            with pytest.raises(InvalidArgument, match="nothing is written"):
+            with pytest.raises(InvalidArgument, match="which is only read"):
                 bookie.refuse_output(folder / "out")
 
 

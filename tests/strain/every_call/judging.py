@@ -129,7 +129,7 @@ class Judge:
             return "not one line"
         if str(self._machine.top / group) not in last:
             return f"a place that is not {group}"
-        if _published(self._machine) and "it is there and whole" not in done.stderr:
+        if _published(self._machine) and "it is complete, but" not in done.stderr:
             return "something is published"
         return None
 

@@ -123,7 +123,7 @@ def test_only_what_it_made_is_removed(made: Path, tmp_path: Path, capsys: Capsys
         capsys, 0, "down", "--dir", made, "--remove"
     )
     assert ["thesis.txt"] == [path.name for path in mine.iterdir()]
-    assert "no ensemble's directory" in _says(capsys, 2, "down", "--dir", made, "--remove")
+    assert "not an ensemble's directory" in _says(capsys, 2, "down", "--dir", made, "--remove")
     Ensemble(tmp_path / "other").close()
     assert "did not run" in _says(capsys, 0, "down", "--dir", tmp_path / "other", "--remove")
     assert not (tmp_path / "other").exists()
@@ -133,7 +133,7 @@ def test_another_program_is_not_stopped(made: Path, capsys: Capsys) -> None:
     """An ensemble that a Python program has is not `down`'s to stop, nor to remove."""
     ensemble = Ensemble(made)
     try:
-        assert f"is run by process {os.getpid()}: end that" in _says(
+        assert f"is run by process {os.getpid()}; stop it" in _says(
             capsys, 2, "down", "--dir", made, "--remove"
         )
         assert "its ensemble is running" in _says(capsys, 2, "up", "--dir", made)
@@ -163,14 +163,17 @@ def test_a_process_of_another_namespace(tmp_path: Path, capsys: Capsys) -> None:
     ("text", "why"),
     [
         ("not json", "no JSON"),
-        ('{"format": 2}', "no state of an ensemble, format 1"),
-        ('{"format": 1, "bookies": 3}', "bookies is no list"),
+        ('{"format": 2}', "not an ensemble's state in format 1"),
+        ('{"format": 1, "bookies": 3}', "bookies is not a list"),
         ('{"format": 1, "bookies": [], "manager": "ms"}', "manager 'ms' is none of"),
-        ('{"format": 1, "bookies": [{"id": "../x"}], "manager": "flat"}', "is no id of a bookie"),
-        ('{"format": 1, "bookies": [], "manager": "flat", "pid": true}', "pid True is no number"),
+        ('{"format": 1, "bookies": [{"id": "../x"}], "manager": "flat"}', "is not a bookie id"),
+        (
+            '{"format": 1, "bookies": [], "manager": "flat", "pid": true}',
+            "pid True is not a valid number",
+        ),
         (
             '{"format": 1, "bookies": [], "manager": "flat", "namespace": 1}',
-            "namespace 1 is no text",
+            "namespace 1 is not a string",
         ),
     ],
     ids=["text", "format", "bookies", "manager", "id", "pid", "namespace"],
@@ -196,7 +199,7 @@ def test_refusals(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatc
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         wrong = {
-            "is not empty, and no ensemble's": ["up", "--dir", mine],
+            "is not empty and not an ensemble's": ["up", "--dir", mine],
             "no ensemble's directory (it has no ensemble.json)": ["status", "--dir", mine],
             "bookies must be a whole number, 1 to 100, not 0": ["up", "0"],
             f"port {port} is taken": ["up", "--port", port],
@@ -204,7 +207,7 @@ def test_refusals(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatc
         }
         for why, words in wrong.items():
             assert why in _says(capsys, 2, *words)
-    assert "no ensemble's directory" in _says(capsys, 2, "down", "--dir", new)
+    assert "not an ensemble's directory" in _says(capsys, 2, "down", "--dir", new)
     with pytest.raises(SystemExit, match="2"):
         main(["ensemble", "up", "--storage", "sorted,tape"])
     assert "there is no storage 'tape'" in capsys.readouterr().err

@@ -226,7 +226,7 @@ def test_a_start_that_fails_half_way(ensemble: Ensemble) -> None:
 
 
 def test_a_bookie_that_hangs(ensemble: Ensemble) -> None:
-    """A bookie that does not end in time is killed; one that is not registered in time is told."""
+    """A bookie that does not end in time is killed; one that did not register in time is told."""
     bookie = ensemble.bookies["bookie-1"]
     assert bookie.pid is not None
     os.kill(bookie.pid, signal.SIGSTOP)
@@ -234,7 +234,7 @@ def test_a_bookie_that_hangs(ensemble: Ensemble) -> None:
 
     assert (None, -signal.SIGKILL) == (bookie.pid, bookie.exit_code)
     bookie.launch(ensemble.uri)
-    with pytest.raises(BookieUnavailable, match="bookie-1 is not registered in time: "):
+    with pytest.raises(BookieUnavailable, match="bookie-1 did not register in time: "):
         bookie.ready(0.0)
     ensemble.kill(bookie)
 
@@ -260,9 +260,9 @@ def test_what_is_refused(tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis.txt").write_text("mine")
-    with pytest.raises(InvalidArgument, match="mine: is not empty, and no ensemble's directory"):
+    with pytest.raises(InvalidArgument, match="mine: is not empty and not an ensemble's directory"):
         Ensemble(mine)
-    with pytest.raises(InvalidArgument, match="is no directory"):
+    with pytest.raises(InvalidArgument, match="is not a directory"):
         Ensemble(mine / "thesis.txt")
     assert ["thesis.txt"] == [path.name for path in mine.iterdir()]
 
@@ -276,7 +276,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     ensemble = Ensemble(tmp_path / "trial", manager="longhierarchical")
     try:
         for name in ("bookie-1", "../up", "a/b", ""):
-            with pytest.raises(InvalidArgument, match="is no id for a new bookie"):
+            with pytest.raises(InvalidArgument, match="is not valid as a new bookie's id"):
                 ensemble.add_bookie(name)
         with pytest.raises(InvalidArgument, match="no bookie 'bookie-9'"):
             ensemble.kill("bookie-9")

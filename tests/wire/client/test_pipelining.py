@@ -449,5 +449,5 @@ def test_lists_of_many_ledgers() -> None:
         assert [LedgerId(0, 3)] == list(errors)
         with pytest.raises(LookupError, match="list of entries of ledger 3"):
             list(client.availability_many([3, 4]))
-        with pytest.raises(IllegalOperation, match="no list of ledgers"):
+        with pytest.raises(IllegalOperation, match="cannot list ledgers"):
             next(iter(client.availability_many()))

@@ -69,7 +69,7 @@ def groups_of(batch: pa.RecordBatch, rows: Int64Array | None = None) -> Groups:
         columns_text = ", ".join(
             f"{name} {column[first_invalid]}" for name, column in zip(_GROUP_COLUMNS, groups)
         )
-        raise CorruptionError(None, None, f"no sequence group of entries: {columns_text}")
+        raise CorruptionError(None, None, f"not a sequence group of entries: {columns_text}")
     return groups._replace(period=np.where(has_period, period, 0))
 
 

@@ -61,7 +61,7 @@ def _unjudged_reason(subject: Subject) -> str | None:
     if subject.absent:
         reasons.append(f"bookies not in the dump: {' '.join(sorted(subject.absent))}")
     if subject.unread:
-        reasons.append(f"could not be read at: {' '.join(sorted(subject.unread))}")
+        reasons.append(f"could not be read on: {' '.join(sorted(subject.unread))}")
     return "; ".join(reasons) or None
 
 

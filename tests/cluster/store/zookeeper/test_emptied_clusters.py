@@ -44,7 +44,7 @@ def test_emptied(zookeeper: ZooKeeperServer, manager: str) -> None:
                 assert first == emptied.next_id()
             emptied.create(metadata_of(LedgerId(1, 5)))
             assert [LedgerId(1, 5)] == emptied.ledgers()
-    with pytest.raises(IllegalOperation, match="is there already"):
+    with pytest.raises(IllegalOperation, match="already exists"):
         ZooKeeperStore.format(uri)
 
 

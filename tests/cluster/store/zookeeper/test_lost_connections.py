@@ -293,5 +293,5 @@ def test_new_cluster(proxy: Proxy, uri: str, answer: bool) -> None:
     made = f"zk+flat://127.0.0.1:{proxy.port}/{root}/below"
     with ZooKeeperStore.format(made, instance_id="one") as store:
         assert ("one", 1) == (store.instance_id(), proxy.lost)
-    with pytest.raises(IllegalOperation, match="is there already"):
+    with pytest.raises(IllegalOperation, match="already exists"):
         ZooKeeperStore.format(made, instance_id="one")

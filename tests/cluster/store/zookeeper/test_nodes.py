@@ -273,7 +273,7 @@ def test_a_root_that_goes(stores: tuple[ZooKeeperStore, ZooKeeperStore]) -> None
     raw.delete(root, recursive=True)
     for store in stores:
         for ask in (store.ledgers, lambda store=store: store.ledgers(0)):
-            with pytest.raises(UnsupportedLayout, match="is not there"):
+            with pytest.raises(UnsupportedLayout, match="does not exist"):
                 ask()
     raw.create(root)
 

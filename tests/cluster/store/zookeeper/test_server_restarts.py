@@ -314,7 +314,7 @@ def test_ended_while_it_starts(tmp_path: Path) -> None:
             time.sleep(0.01)
         server.kill()
         with server.start():
-            with pytest.raises(MetadataUnavailable, match="was ended while it started"):
+            with pytest.raises(MetadataUnavailable, match="was stopped while it started"):
                 start.result(20)
             assert spawned[1].pid == server.pid
     assert 2 == len(spawned)

@@ -110,7 +110,7 @@ def test_no_cluster(bookie: Bookie, metadata: MemoryStore | None) -> None:
         for path, method in IN_A_CLUSTER:
             reply = write(admin, path, method)
 
-            assert (503, "the bookie is in no cluster") == (reply.status, reply.line[:27])
+            assert (503, "the bookie is not in a cluster") == (reply.status, reply.line[:30])
 
 
 # -- settings
