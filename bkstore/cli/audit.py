@@ -1,4 +1,4 @@
-"""bkstore audit: what bookies hold against ledger metadata, by the rules of BP-34."""
+"""bkstore audit: bookies' entries compared with ledger metadata, by the rules of BP-34."""
 
 from __future__ import annotations
 
@@ -61,19 +61,19 @@ def add_arguments(parser: Parser) -> None:
         "bookies",
         metavar="BOOKIE=DIR",
         nargs="*",
-        help="a bookie's id, as ensembles name it, and its directory (DIR alone: the cookie's id); "
-        "with a service URI the others are asked where they are registered",
+        help="a bookie's id, as in ensembles, and its directory (DIR alone: the id in its cookie); "
+        "with a service URI the other bookies are queried at their registered addresses",
     )
     add_rules(parser)
     add_live(parser)
     parser.add_argument(
-        "--resume", metavar="FILE", type=Path, help="keep what is done in FILE, or go on from it"
+        "--resume", metavar="FILE", type=Path, help="keep progress in FILE, and resume from it"
     )
     parser.add_argument(
         "--textfile",
         metavar="FILE",
         type=Path,
-        help="the figures for Prometheus' textfile collector; its name ends in .prom",
+        help="write metrics for Prometheus' textfile collector; the name must end in .prom",
     )
     add_opening(parser)
     add_output(parser, VIOLATIONS)
@@ -136,7 +136,7 @@ def _announcing_sleep(look_delay: float) -> Callable[[float], None]:
 
     def wait(seconds: float) -> None:
         if seconds == look_delay:
-            tell(f"some bookies gave no answer: they are asked again in {seconds:g} s")
+            tell(f"some bookies did not answer: retrying in {seconds:g} s")
         time.sleep(seconds)
 
     return wait
@@ -201,9 +201,9 @@ def _checked_bookie_id(given_id: str, bookie: BookieDir, word: str) -> str:
     cookie = bookie.folders.cookie
     cookie_id = "" if cookie is None else cookie.bookie_id
     if not given_id and not cookie_id:
-        raise InvalidArgument(f"{word}: no cookie tells whose it is: say BOOKIE={word}")
+        raise InvalidArgument(f"{word}: no cookie identifies the bookie: give BOOKIE={word}")
     if given_id and cookie_id and given_id != cookie_id:
-        raise InvalidArgument(f"{word}: by its cookie this is bookie {cookie_id}")
+        raise InvalidArgument(f"{word}: according to its cookie this is bookie {cookie_id}")
     return given_id or cookie_id
 
 
@@ -237,7 +237,7 @@ def _print_unnamed_bookies(store: MetadataStore, bookie_dirs: dict[str, BookieDi
             registration = (
                 ", but it is registered" if bookie_id in registered else ", nor is it registered"
             )
-        tell(f"{bookie_id}: no ensemble names it{registration}")
+        tell(f"{bookie_id}: it is in no ensemble{registration}")
 
 
 def on_screen(violations: Sequence[Violation]) -> tuple[Schema, Iterator[Table]]:

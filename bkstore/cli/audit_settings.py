@@ -27,31 +27,31 @@ def add_rules(parser: Parser) -> None:
         "--grace-period",
         metavar="SECONDS",
         type=float,
-        help="underreplicated marks that are older are violations (default: not judged)",
+        help="report underreplicated marks older than this (default: not judged)",
     )
     parser.add_argument(
         "--placement",
         choices=("default", "rack", "region"),
         default="default",
-        help="the policy that ensembles should keep to (default: any distinct bookies)",
+        help="placement policy of the ensembles (default: any distinct bookies)",
     )
     parser.add_argument(
         "--places",
         metavar="FILE",
         type=Path,
-        help="where bookies are: lines of a bookie id and /rack or /region/rack",
+        help="locations of bookies: lines with a bookie id and /rack or /region/rack",
     )
     parser.add_argument(
         "--spread",
         metavar="N",
         type=int,
         default=2,
-        help="racks or regions that a write set needs at least (default 2)",
+        help="minimum of racks or regions per write set (default 2)",
     )
     parser.add_argument(
         "--enforce-places",
         action="store_true",
-        help="a bookie in /default-rack or /default-region breaks the policy",
+        help="report bookies in /default-rack or /default-region as violations",
     )
     parser.add_argument(
         "--compat",
@@ -62,51 +62,53 @@ def add_rules(parser: Parser) -> None:
 
 def add_live(parser: Parser) -> None:
     """Add the options for audits of running bookies, and for the pace."""
-    live = parser.add_argument_group("bookies that are asked where they are registered")
+    live = parser.add_argument_group("bookies queried at their registered addresses")
     live.add_argument(
-        "--offline", action="store_true", help="ask nobody: only the directories that are given"
+        "--offline", action="store_true", help="query no bookie; read only the given directories"
     )
     live.add_argument(
         "--timeout",
         metavar="SECONDS",
         type=float,
         default=_DEFAULT_TIMEOUT,
-        help=f"how long connecting and each answer may take ({_DEFAULT_TIMEOUT:g})",
+        help=f"timeout of connecting and of each answer ({_DEFAULT_TIMEOUT:g})",
     )
     live.add_argument(
         "--looks",
         metavar="N",
         type=int,
-        help="how often a bookie that gives no answer is asked again (1, and 0 offline)",
+        help="retries for a bookie that does not answer (1, and 0 offline)",
     )
     live.add_argument(
         "--look-delay",
         metavar="SECONDS",
         type=float,
         default=_DEFAULT_RECHECK_DELAY,
-        help=f"how long after the look before ({_DEFAULT_RECHECK_DELAY:g})",
+        help=f"delay before each retry ({_DEFAULT_RECHECK_DELAY:g})",
     )
-    live.add_argument("--tls", action="store_true", help="encrypt; bookies must show certificates")
+    live.add_argument(
+        "--tls", action="store_true", help="use TLS; bookies must present certificates"
+    )
     live.add_argument(
         "--tls-ca",
         metavar="FILE",
         type=Path,
-        help="PEM: whom to trust (what the system trusts)",
+        help="PEM file of trusted certificates (the system's)",
     )
     live.add_argument(
         "--tls-any-host",
         action="store_true",
-        help="take certificates that name another host",
+        help="accept certificates for other hosts",
     )
     live.add_argument(
-        "--tls-certificate", metavar="FILE", type=Path, help="PEM, for bookies that ask for one"
+        "--tls-certificate", metavar="FILE", type=Path, help="PEM, for bookies that require one"
     )
     live.add_argument(
         "--tls-key", metavar="FILE", type=Path, help="PEM, without a password (the same file)"
     )
     add_sasl_user(live)
     parser.add_argument(
-        "--rate", metavar="N", type=float, help="ledgers a second at most (default: no limit)"
+        "--rate", metavar="N", type=float, help="maximum of ledgers per second (default: no limit)"
     )
 
 
@@ -125,7 +127,7 @@ def check_bookies(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
         return
     if args.offline:
         parser.error("--offline needs directories: BOOKIE=DIR")
-    parser.error(f"{args.metadata}: only a service URI tells where bookies are; give BOOKIE=DIR")
+    parser.error(f"{args.metadata}: only a service URI has bookies' addresses; give BOOKIE=DIR")
 
 
 def tls_of(args: argparse.Namespace) -> ssl.SSLContext | None:
@@ -163,7 +165,7 @@ def placement_of(args: argparse.Namespace) -> PlacementPolicy:
 
     if args.placement == "default":
         if args.places is not None or args.enforce_places:
-            raise InvalidArgument("--places goes with --placement rack or region")
+            raise InvalidArgument("--places requires --placement rack or region")
         return DefaultPlacement()
     if args.places is None:
         raise InvalidArgument(f"--placement {args.placement} needs --places FILE")

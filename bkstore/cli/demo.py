@@ -1,4 +1,4 @@
-"""bkstore demo: the whole road on data it makes: cluster, faults, audit, dump, analyses, report.
+"""bkstore demo: a tour with generated data: cluster, faults, audit, dump, analyses, report.
 
 Three bookies with three kinds of storage hold striped ledgers; entries are deleted on purpose, and
 the audit and the analyses have to find exactly those. The analyses run on Spark, or on DuckDB if
@@ -63,13 +63,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--engine",
         choices=("auto", "local", "spark"),
         default="auto",
-        help="what runs the analyses (auto: Spark, or DuckDB where Spark is not there)",
+        help="engine of the analyses (auto: Spark, or DuckDB without Spark)",
     )
     parser.add_argument(
         "--report",
         metavar="FILE",
         type=Path,
-        help="where the report goes (default: bkstore-demo.html, with --bookie "
+        help="path of the report (default: bkstore-demo.html, with --bookie "
         "bkstore-demo-NAME.html, named after the bookie)",
     )
 
@@ -169,7 +169,7 @@ def _make_cluster(top: Path) -> DemoCluster:
     ]
     _print_table(_LOST_SCHEMA, [Table.from_rows(_LOST_SCHEMA, rows)])
     print_text(
-        f"Ledger {cluster.orphan} was deleted: its metadata are gone, its entries are not.\n"
+        f"Ledger {cluster.orphan} was deleted: its metadata are gone, but its entries remain.\n"
     )
     return cluster
 

@@ -32,7 +32,7 @@ _SHOWN_COLUMNS = ["bookie", "address", "pid", "storage", "log"]
 def add_arguments(parser: Parser) -> None:
     """Declare the three subcommands and their arguments."""
     commands = parser.add_subparsers(metavar="COMMAND", required=True, dest="ensemble_command")
-    what = "start them, print the service URI, and run until Ctrl-C or SIGTERM, then stop all"
+    what = "start an ensemble, print its service URI, and run until Ctrl-C or SIGTERM; then stop it"
     up = commands.add_parser("up", help=what, description=what)
     up.intermixed = True
     up.add_argument(
@@ -40,38 +40,39 @@ def add_arguments(parser: Parser) -> None:
         metavar="N",
         nargs="?",
         type=int,
-        help="how many bookies (3 in a new DIR, else those that it has; more are added)",
+        help="number of bookies (3 in a new DIR, else as before; more are added)",
     )
-    _add_dir(up, "what is new, empty, or an ensemble's from before (default: a temporary one)")
+    _add_dir(up, "a new or empty directory, or an earlier ensemble's (default: a temporary one)")
     up.add_argument(
         "--storage",
         metavar="KIND[,KIND]",
         type=_storages,
         default="sorted",
-        help=f"of new bookies, several in turns: {', '.join(_STORAGES)} (sorted)",
+        help=f"storage of new bookies, several in turn: {', '.join(_STORAGES)} (sorted)",
     )
     up.add_argument(
-        "--port", type=int, default=0, help="ZooKeeper's (default: the last one, or a free one)"
+        "--port",
+        type=int,
+        default=0,
+        help="ZooKeeper's port (default: the last one, or a free one)",
     )
     up.add_argument(
         "--gc-wait",
         metavar="SECONDS",
         type=float,
-        help="how long after a pass of garbage collection a bookie begins the next (600)",
+        help="time between two passes of garbage collection of a bookie (600)",
     )
-    up.add_argument(
-        "--detach", action="store_true", help="return when all are up; needs --dir, as down does"
-    )
+    up.add_argument("--detach", action="store_true", help="return when all are up; requires --dir")
     up.add_argument("--detached", action="store_true", help=argparse.SUPPRESS)
-    what = "the bookies of an ensemble, a row each; exit code 1 unless all are writable"
+    what = "the bookies of an ensemble, one row each; exit code 1 unless all are writable"
     status = commands.add_parser("status", help=what, description=what)
     _add_dir(status, "an ensemble's directory", required=True)
     add_output(status, ENSEMBLE_BOOKIES)
-    what = "stop an ensemble that up runs, in the background or not"
+    what = "stop a running ensemble"
     down = commands.add_parser("down", help=what, description=what)
     _add_dir(down, "an ensemble's directory", required=True)
     down.add_argument(
-        "--remove", action="store_true", help="then remove what is the ensemble's in DIR, and DIR"
+        "--remove", action="store_true", help="then remove the ensemble's files in DIR, and DIR"
     )
 
 
@@ -85,7 +86,7 @@ def _storages(text: str) -> list[str]:
     for storage in storages:
         if storage not in _STORAGES:
             raise argparse.ArgumentTypeError(
-                f"there is no storage {storage[:60]!r}: there are {', '.join(_STORAGES)}"
+                f"unknown storage {storage[:60]!r}; known are {', '.join(_STORAGES)}"
             )
     return storages
 
@@ -123,7 +124,7 @@ def _up(args: argparse.Namespace) -> int:
             if args.detached:
                 let_go(ensemble.path / LOG_NAME)
             else:
-                end = "its data stay" if is_permanent else "its data go"
+                end = "its data are kept" if is_permanent else "its data are removed"
                 tell(f"bkstore: the ensemble runs in {ensemble.path} until Ctrl-C, then {end}")
             _watch_processes(ensemble)
         except (KeyboardInterrupt, SystemExit):
@@ -218,11 +219,11 @@ def _watch_processes(ensemble: Ensemble) -> None:
         for bookie in ensemble.bookies.values():
             if running[bookie.id] and not bookie.running:
                 running[bookie.id] = False
-                end = f"ended ({bookie.exit_code}); {bookie.log} may say why"
+                end = f"ended ({bookie.exit_code}); see {bookie.log}"
                 tell(f"bkstore: bookie {bookie.id} {end}")
         if zookeeper_runs and ensemble.zookeeper_pid is None:
             zookeeper_runs = False
-            tell(f"bkstore: ZooKeeper ended; {ensemble.zookeeper_log} may say why")
+            tell(f"bkstore: ZooKeeper ended; see {ensemble.zookeeper_log}")
         ensemble.note()
 
 
@@ -251,7 +252,7 @@ def _registered_bookies(ensemble: Seen) -> dict[str, tuple[str, tuple[str, int]]
     If the ensemble does not run or ZooKeeper cannot be asked, prints that and returns nothing.
     """
     if not ensemble.running:
-        tell(f"bkstore: the ensemble in {ensemble.path} does not run")
+        tell(f"bkstore: the ensemble in {ensemble.path} is not running")
         return {}
     from bkstore.cluster.store.zookeeper.store import ZooKeeperStore
 
@@ -281,11 +282,9 @@ def _down(args: argparse.Namespace) -> int:
 
     path = look(args.dir).path
     stopped = stop(path, _STOP_TIMEOUT)
-    tell(f"bkstore: the ensemble in {path} {'is stopped' if stopped else 'did not run'}")
+    tell(f"bkstore: the ensemble in {path} {'is stopped' if stopped else 'was not running'}")
     if args.remove:
         other_files = remove(path)
         if other_files:
-            tell(
-                f"bkstore: {path} stays, with what is not the ensemble's: {', '.join(other_files)}"
-            )
+            tell(f"bkstore: {path} is kept, as it has other files: {', '.join(other_files)}")
     return 0

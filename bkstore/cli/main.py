@@ -33,8 +33,8 @@ COMMANDS = {
     "inspect": Command(
         "bookie.inspect", "layout, directories, counts, bytes and oddities of a bookie directory"
     ),
-    "ledgers": Command("bookie.ledgers", "the ledgers of a bookie directory, a row each"),
-    "ledger": Command("bookie.ledger", "the entries of one ledger and where they lie"),
+    "ledgers": Command("bookie.ledgers", "the ledgers of a bookie directory, one row each"),
+    "ledger": Command("bookie.ledger", "the entries of one ledger and their locations"),
     "availability": Command(
         "bookie.availability", "which entries of a ledger are here, condensed as in BP-34"
     ),
@@ -48,15 +48,17 @@ COMMANDS = {
     ),
     "readjournal": Command("bookie.readjournal", "the records of journal files"),
     "lastmark": Command(
-        "bookie.lastmark", "for each journal, the place from which a replay would begin"
+        "bookie.lastmark", "for each journal, the position at which a replay would begin"
     ),
     "listfiles": Command("bookie.listfiles", "the files of a bookie, by what they are"),
-    "audit": Command("audit", "what bookies hold against ledger metadata, by the rules of BP-34"),
+    "audit": Command(
+        "audit", "bookies' entries compared with ledger metadata, by the rules of BP-34"
+    ),
     "metadata": Command(
         "metadata", "the ledger metadata of a cluster: listed, one ledger's, or as a file"
     ),
     "streams": Command(
-        "streams", "which objects hold a stream's offsets, and what finding them costs"
+        "streams", "the objects that hold a stream's offsets, and the cost of finding them"
     ),
     "dump": Command(
         "datasets.dump", "the tables of bookie directories as Parquet, many bookies in one dataset"
@@ -65,34 +67,34 @@ COMMANDS = {
         "datasets.load", "a new index, RocksDB or index files, from a bookie's part of a dump"
     ),
     "analyze": Command(
-        "datasets.analyze", "what a dump tells: losses, garbage, growth, as tables and a report"
+        "datasets.analyze", "analyses of a dump: losses, garbage, growth, as tables and a report"
     ),
     "check": Command(
         "care.check",
-        "index against entry logs in both directions, and all else that must agree",
+        "consistency of index, entry logs, journals and states",
     ),
     "usage": Command(
         "care.usage", "what fills the disk: live bytes, garbage, pinned logs, the index, caches"
     ),
     "diff": Command(
-        "care.diff", "what two bookies do not have alike: ledgers, entries as ranges, states"
+        "care.diff", "differences between two bookies: ledgers, entries as ranges, states"
     ),
     "convert": Command(
         "care.convert", "a bookie's directory with its index as RocksDB, or as index files"
     ),
     "rebuild-index": Command(
-        "care.rebuild_index", "a bookie's directory with an index made of its entry logs"
+        "care.rebuild_index", "a bookie's directory with an index rebuilt from its entry logs"
     ),
     "salvage": Command(
         "care.salvage",
-        "what can be read out of damaged entry logs, as a new bookie's directory",
+        "all readable records of damaged entry logs, as a new bookie's directory",
     ),
-    "serve": Command("serve", "a bookie's directory on a port, for clients of BookKeeper"),
+    "serve": Command("serve", "serve a bookie's directory on a port, for clients of BookKeeper"),
     "ensemble": Command(
         "ensemble", "a ZooKeeper and bookies on loopback, for trials and tests: up, status, down"
     ),
     "demo": Command(
-        "demo", "the whole road on data it makes: cluster, faults, audit, dump, analyses, report"
+        "demo", "a tour with generated data: cluster, faults, audit, dump, analyses, report"
     ),
     "completion": Command(
         "completion", "a script that lets a shell complete commands, options and files"
@@ -110,7 +112,7 @@ def make_parser(*, declared: bool = False) -> Parser:
         prog="bkstore",
         description="Apache BookKeeper bookie storage, outside the JVM.",
         epilog="DIR is a ledger directory, a folder of ledger directories, or a bk_server.conf. "
-        "Nothing is ever written there, but by serve.",
+        "Only serve writes there.",
     )
     parser.add_argument("--version", action="version", version=f"bkstore {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)

@@ -28,19 +28,19 @@ _ROWS_PER_TABLE = 1000
 def add_arguments(parser: Parser) -> None:
     """Declare the three subcommands and their arguments."""
     commands = parser.add_subparsers(metavar="COMMAND", required=True, dest="metadata_command")
-    what = "the ledgers of a cluster, a row each"
+    what = "the ledgers of a cluster, one row each"
     listing = commands.add_parser("list", help=what, description=what)
     _add_metadata(listing)
     scope = listing.add_mutually_exclusive_group()
     scope.add_argument("--ledger-scope-id", metavar="S", help="only this scope (default 0)")
     scope.add_argument("--all-scopes", action="store_true", help="ledgers of every scope")
     add_output(listing, METADATA_LEDGERS)
-    what = "the segments of one ledger, a row each; the rest of its metadata go to stderr"
+    what = "the segments of one ledger, one row each; its other metadata go to stderr"
     show = commands.add_parser("show", help=what, description=what)
     _add_metadata(show)
     add_ledger(show)
     add_output(show, METADATA_SEGMENTS)
-    what = "all of it as the JSON file that audit, analyze and check take"
+    what = "all metadata as a JSON file for audit, analyze and check"
     export = commands.add_parser("export", help=what, description=what)
     _add_metadata(export)
     export.add_argument(
@@ -49,7 +49,7 @@ def add_arguments(parser: Parser) -> None:
     export.add_argument(
         "--show-passwords",
         action="store_true",
-        help="with the passwords, with which ledgers can be read and written",
+        help="include the passwords, which allow reading and writing ledgers",
     )
 
 

@@ -1,4 +1,4 @@
-"""bkstore serve: a bookie's directory on a port, for clients of BookKeeper."""
+"""bkstore serve: serve a bookie's directory on a port, for clients of BookKeeper."""
 
 from __future__ import annotations
 
@@ -50,42 +50,42 @@ def add_arguments(parser: Parser) -> None:
         "directory",
         metavar="DIR",
         type=Path,
-        help="a bookie's directory, or its bk_server.conf; unlike elsewhere it is written to",
+        help="a bookie's directory, or its bk_server.conf; is written to",
     )
     parser.add_argument(
-        "--create", action="store_true", help="make a new bookie where DIR is missing or empty"
+        "--create", action="store_true", help="create a bookie if DIR is missing or empty"
     )
     parser.add_argument(
         "--storage",
         choices=_STORAGES,
-        help="how to write (default: db where the index is RocksDB, else sorted)",
+        help="the storage (default: db if the index is RocksDB, else sorted)",
     )
     parser.add_argument("--host", help="where to listen (127.0.0.1)")
-    parser.add_argument("--port", type=int, help="0 takes a free one (3181)")
+    parser.add_argument("--port", type=int, help="0 for a free one (3181)")
     parser.add_argument(
         "--extended",
         action="store_true",
-        help="let v3 have scopes and batch reads, which real bookies and clients do not know",
+        help="add scopes and batch reads to v3, which real bookies and clients do not support",
     )
     _add_security(parser)
     parser.add_argument(
         "--metadata",
         metavar="URI",
-        help="service URI of a cluster in ZooKeeper: the bookie is registered there; none = in "
-        "none, whatever the bk_server.conf says",
+        help="service URI of a cluster in ZooKeeper: register the bookie there; none = no "
+        "cluster, whatever the bk_server.conf says",
     )
     parser.add_argument(
         "--bookie-id", metavar="ID", help="with --metadata (default: the cookie's, else HOST:PORT)"
     )
     parser.add_argument(
-        "--advertise", metavar="HOST", help="with --metadata: where clients find it (--host)"
+        "--advertise", metavar="HOST", help="with --metadata: the address for clients (--host)"
     )
     parser.add_argument(
         "--session-timeout",
         metavar="SECONDS",
         type=float,
-        help="with --metadata: how long the bookie stays registered after it was killed (10; the "
-        "ZooKeeper has limits of its own)",
+        help="with --metadata: how long a killed bookie stays registered (10; ZooKeeper "
+        "has its own limits)",
     )
     add_upkeep(parser)
     add_admin(parser)
@@ -94,7 +94,7 @@ def add_arguments(parser: Parser) -> None:
 def _add_security(parser: Parser) -> None:
     """Add the options for TLS and authentication."""
     parser.add_argument(
-        "--tls-certificate", metavar="FILE", type=Path, help="PEM; lets clients START_TLS"
+        "--tls-certificate", metavar="FILE", type=Path, help="PEM; enables START_TLS"
     )
     parser.add_argument(
         "--tls-key", metavar="FILE", type=Path, help="PEM, without a password (the same file)"
@@ -103,7 +103,7 @@ def _add_security(parser: Parser) -> None:
         "--tls-client-ca",
         metavar="FILE",
         type=Path,
-        help="PEM; clients that START_TLS must show a certificate of it",
+        help="PEM; TLS clients must present a certificate signed by it",
     )
     add_sasl_users(parser)
 
@@ -172,20 +172,20 @@ def _print_warnings(
 
     if server.max_connections < server.options.max_connections:
         tell(
-            f"bkstore: at most {server.max_connections} clients are taken, not "
-            f"{server.options.max_connections}: raise the limit of open files (ulimit -n) for more"
+            f"bkstore: at most {server.max_connections} clients can connect, not "
+            f"{server.options.max_connections}: raise the limit of open files (ulimit -n)"
         )
     if admin is not None:
         tell(f"bkstore: HTTP admin on {admin.url}")
         if not admin.is_on_loopback:
             tell(
-                "bkstore: the HTTP admin is not on loopback: whoever reaches it can read all "
-                "payloads, in the clear"
+                "bkstore: the HTTP admin is not on loopback: anyone who reaches it can "
+                "read all payloads, unencrypted"
             )
     if means_any(args.host):
         tell(
-            f"bkstore: {args.host} is every address of this machine: whoever reaches one of them "
-            "can read and write" + ("" if args.jaas is None else ", once it has authenticated")
+            f"bkstore: {args.host} means all addresses of this machine: anyone who reaches one "
+            "can read and write" + ("" if args.jaas is None else " after authenticating")
         )
 
 
@@ -273,13 +273,13 @@ def _open_bookie(
     exists = any(current.is_dir() for current in directories.ledger)
     if not exists and not args.create and path.is_file():
         raise InvalidArgument(
-            f"{path}: none of its directories is here, as {directories.ledger[0].parent}; --create "
-            "makes a new bookie there"
+            f"{path}: none of its directories exists, such as {directories.ledger[0].parent}; "
+            "--create makes a new bookie"
         )
     if not exists and not args.create:
-        raise InvalidArgument(f"{path}: no bookie's directory; --create makes a new one")
+        raise InvalidArgument(f"{path}: not a bookie's directory; --create makes a new one")
     if not exists and path.is_dir() and any(path.iterdir()):
-        raise InvalidArgument(f"{path}: is not empty, and no bookie's directory")
+        raise InvalidArgument(f"{path}: is not empty and not a bookie's directory")
     options, journal = conf.storage_options(directories.storage(args.storage)), conf.journal
     if store is None:
         bookie_id = conf.bookie_id

@@ -38,22 +38,21 @@ def add_admin(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--http",
         metavar="[HOST:]PORT",
-        help="also serve the HTTP admin here, on 127.0.0.1 unless told otherwise; 0 takes a free "
-        "port",
+        help="also serve the HTTP admin here (default host 127.0.0.1); port 0 for a free one",
     )
     parser.add_argument(
         "--http-token-file",
         metavar="FILE",
         type=Path,
-        help="the admin deletes ledgers and collects garbage for whoever sends the token in FILE "
-        "(without it, for nobody)",
+        help="let the admin delete ledgers and collect garbage for requests with the token "
+        "in FILE (default: never)",
     )
     parser.add_argument(
         "--http-name",
         metavar="NAME",
         action="append",
-        help="a name by which the admin is reached where it listens beyond loopback, beside "
-        "addresses and the machine's own name; may be given several times",
+        help="a further host name of the admin if it does not listen on "
+        "loopback, besides addresses and the machine's name; may be repeated",
     )
 
 
@@ -67,7 +66,7 @@ def chosen_admin(args: argparse.Namespace) -> AdminSettings | None:
         for option in ("http_token_file", "http_name"):
             if getattr(args, option) is not None:
                 name = f"--{option.replace('_', '-')}"
-                raise InvalidArgument(f"{name} is for the admin: give --http too")
+                raise InvalidArgument(f"{name} requires --http")
         return None
     from bkstore.arguments import host_name
     from bkstore.cli.terminal.needed_packages import require_packages
@@ -75,7 +74,7 @@ def chosen_admin(args: argparse.Namespace) -> AdminSettings | None:
     require_packages("serve --http", "aiohttp", "prometheus_client")
     match = _HOST_PORT_PATTERN.fullmatch(args.http)
     if match is None or int(match[3]) > 65535:
-        raise InvalidArgument(f"--http {args.http[:60]!r} is no [HOST:]PORT")
+        raise InvalidArgument(f"--http {args.http[:60]!r} is not [HOST:]PORT")
     host = match[1] or match[2] or "127.0.0.1"
     names = [host_name("--http-name", name) for name in args.http_name or ()]
     return AdminSettings(host, int(match[3]), _read_token(args.http_token_file), tuple(names))

@@ -1,4 +1,4 @@
-"""bkstore streams: which objects hold a stream's offsets, and what finding them costs."""
+"""bkstore streams: the objects that hold a stream's offsets, and the cost of finding them."""
 
 from __future__ import annotations
 
@@ -34,32 +34,32 @@ _MAX_IMAGE_BYTES = 1 << 30
 def add_arguments(parser: Parser) -> None:
     """Declare both subcommands and their arguments."""
     commands = parser.add_subparsers(metavar="COMMAND", required=True, dest="streams_command")
-    what = "the objects that hold a range of a stream; what they cost goes to stderr"
+    what = "the objects that hold a range of a stream; the cost goes to stderr"
     lookup = commands.add_parser("lookup", help=what, description=what)
     _add_image(lookup)
     lookup.add_argument("--stream", metavar="S", type=int, required=True, help="stream id")
     lookup.add_argument("--start", metavar="A", type=int, required=True, help="first offset")
     lookup.add_argument(
-        "--end", metavar="B", type=int, default=-1, help="offset behind the last; -1: no end"
+        "--end", metavar="B", type=int, default=-1, help="offset after the last; -1: no end"
     )
     lookup.add_argument("--limit", metavar="N", type=int, default=10, help="at most (10)")
     lookup.add_argument(
         "--strategy", choices=_STRATEGIES, default="bloom", help="how to search (bloom)"
     )
-    what = "loads and waves of every strategy; 1 if answers are not the expected or differ"
+    what = "loads and waves of every strategy; exit code 1 if answers differ or are not as expected"
     compare = commands.add_parser("compare", help=what, description=what)
     _add_image(compare)
     compare.add_argument(
-        "--strategy", choices=_STRATEGIES, action="append", help="only this one; repeatable"
+        "--strategy", choices=_STRATEGIES, action="append", help="only this one; may be repeated"
     )
     compare.add_argument(
         "--queries",
         metavar="N",
         type=int,
-        help=f"random ones; those of the file, else {_DEFAULT_QUERIES}",
+        help=f"number of random queries (those of the file, else {_DEFAULT_QUERIES})",
     )
-    compare.add_argument("--seed", type=int, default=0, help="of the random ones (0)")
-    compare.add_argument("--totals", action="store_true", help="only the rows of sums")
+    compare.add_argument("--seed", type=int, default=0, help="seed of the random ones (0)")
+    compare.add_argument("--totals", action="store_true", help="print only the totals")
     for command, schema in ((lookup, ANSWERS), (compare, LOOKUPS)):
         _add_options(command)
         add_output(command, schema)
@@ -69,11 +69,13 @@ def _add_image(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "image", metavar="IMAGE", type=Path, help='JSON: a world, or several under "worlds"'
     )
-    parser.add_argument("--world", metavar="NAME", help="which of several")
+    parser.add_argument("--world", metavar="NAME", help="world to use, if there are several")
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--batch", metavar="N", type=int, default=5, help="loads of a wave (5)")
+    parser.add_argument(
+        "--batch", metavar="N", type=int, default=5, help="maximum loads per wave (5)"
+    )
     parser.add_argument(
         "--growth", choices=("fixed", "growing", "doubling"), default="fixed", help="of the batch"
     )
@@ -109,7 +111,7 @@ def _read_worlds(path: Path, name: str | None) -> list[_World]:
     worlds: list[Any] = world_list if isinstance(world_list, list) else [document]
     names = [world.get("name") if isinstance(world, dict) else None for world in worlds]
     if name is not None and name not in names:
-        raise InvalidArgument(f"{path}: no world {name!r}: {', '.join(map(str, names))}")
+        raise InvalidArgument(f"{path}: no world {name!r}, known are: {', '.join(map(str, names))}")
     selected = [world for world, world_name in zip(worlds, names) if name in (None, world_name)]
     if not selected:
         raise InvalidArgument(f"{path}: has no world")
@@ -151,7 +153,7 @@ def _lookup(args: argparse.Namespace) -> int:
     worlds = _read_worlds(args.image, args.world)
     if len(worlds) != 1:
         names = ", ".join(str(world.name) for world in worlds)
-        raise InvalidArgument(f"{args.image}: --world must say which of {names}")
+        raise InvalidArgument(f"{args.image}: choose one by --world: {names}")
     with _open(args, worlds[0].image, args.strategy) as lookup:
         result = lookup.get_objects(args.stream, args.start, args.end, args.limit)
     if result.status == "invalid":
@@ -168,7 +170,7 @@ def _why_invalid(image: StreamImage, args: argparse.Namespace) -> str:
         return f"{args.image}: no stream {args.stream}"
     if args.start < stream.start_offset:
         return f"--start {args.start}: stream {args.stream} begins at {stream.start_offset}"
-    return f"--start {args.start} --end {args.end} --limit {args.limit} is no range to ask for"
+    return f"--start {args.start} --end {args.end} --limit {args.limit} is not a valid range"
 
 
 def _summarize(result: LookupResult) -> str:

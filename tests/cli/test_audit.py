@@ -254,7 +254,7 @@ def test_words_that_name_no_directory(word: str, reason: str, made: Path, capsys
 
 def test_a_directory_alone_needs_a_cookie(made: Path, capsys: Capsys) -> None:
     """DIR alone takes the cookie's id; without a cookie nothing says whose it is."""
-    assert "no cookie tells whose it is" in _fails(
+    assert "no cookie identifies the bookie" in _fails(
         capsys, "audit", made / "metadata.json", made / "b1"
     )
     place = str(made / "b1")
@@ -282,12 +282,12 @@ def test_strangers_are_named(made: Path, capsys: Capsys, told: bool) -> None:
     for name in ("b5", "b7", "b8", "b9"):
         HierarchicalIndex(made / name, writable=True).close()
     _, _, err = _run(capsys, *_words(made, *ENSEMBLE, "b9", "b8", "b7", "b5"))
-    named = [line for line in err.splitlines() if "no ensemble names it" in line]
+    named = [line for line in err.splitlines() if "it is in no ensemble" in line]
     more = [", but it is registered", ", nor is it registered"] if told else ["", ""]
 
     assert [
-        f"b8: no ensemble names it{more[0]}",
-        f"b9: no ensemble names it{more[1]}",
+        f"b8: it is in no ensemble{more[0]}",
+        f"b9: it is in no ensemble{more[1]}",
     ] == named
 
 
@@ -428,7 +428,7 @@ def test_an_unreadable_index_is_no_loss(made: Path, capsys: Capsys) -> None:
     ("words", "reason"),
     [
         (["--placement", "rack"], "needs --places FILE"),
-        (["--places", "x"], "goes with --placement"),
+        (["--places", "x"], "requires --placement"),
         (["--placement", "rack", "--places", "places", "--spread", "0"], "1 or more, not 0"),
         (["--placement", "region", "--places", "places"], "not /region/rack"),
         (["--placement", "rack", "--places", "wrong"], "wrong: offset 7: not a line"),

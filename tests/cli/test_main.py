@@ -218,7 +218,7 @@ BAD = {
     "does not fit 64 bits": ("ledger", "{dir}", "--ledger-id", "9" * 20),
     "not a qualified name": ("ledger", "{dir}", "--ledger-qualified-name", "12"),
     "not a ledger scope id": ("ledgers", "{dir}", "--ledger-scope-id", "zz"),
-    "says otherwise": ("ledger", "{dir}", "--ledger-id", "0" * 32, "--ledger-scope-id", "3"),
+    "differs": ("ledger", "{dir}", "--ledger-id", "0" * 32, "--ledger-scope-id", "3"),
     "not a range of entry ids": ("availability", "{dir}", "--ledger-id=7", "--missing-from=5"),
     "is empty or beyond": ("availability", "{dir}", "--ledger-id=7", "--missing-from=5:3"),
     "not a range of entry ids: '0:99": (
@@ -306,7 +306,7 @@ def test_parquet_refuses_a_terminal(bookie: str) -> None:
     os.close(child)
     os.close(parent)
 
-    assert (2, "bkstore: parquet is not for a terminal: give -o FILE\n") == (
+    assert (2, "bkstore: parquet cannot be printed to a terminal: give -o FILE\n") == (
         done.returncode,
         done.stderr,
     )

@@ -68,7 +68,10 @@ def test_a_suffix_that_says_no_format(
     said = capsys.readouterr().err.splitlines()[-1]
 
     assert 2 == stopped.value.code
-    assert "suffix .foo says no format: .txt, .json, .jsonl, .csv, .parquet, or --format" in said
+    assert (
+        "suffix .foo selects no format: use .txt, .json, .jsonl, .csv, .parquet, or --format"
+        in said
+    )
     assert not target.exists()
     assert 0 == main([command, str(bookie), "-o", str(target), "--format", "csv"])
     assert target.exists()

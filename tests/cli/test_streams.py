@@ -71,8 +71,8 @@ def test_lookup_transcript(image: Path, capsys: pytest.CaptureFixture[str]) -> N
     [
         (["--stream", "5", "--start", "0"], "no stream 5"),
         (["--stream", "7", "--start", "-1"], "stream 7 begins at 0"),
-        (["--stream", "7", "--start", "9", "--end", "5"], "is no range to ask for"),
-        (["--stream", "7", "--start", "9", "--limit", "-1"], "is no range to ask for"),
+        (["--stream", "7", "--start", "9", "--end", "5"], "is not a valid range"),
+        (["--stream", "7", "--start", "9", "--limit", "-1"], "is not a valid range"),
         (["--stream", "7", "--start", "9", "--batch", "0"], "batch must be a whole number"),
         (["--stream", "7", "--start", "9", "--world", "x"], "no world 'x'"),
     ],

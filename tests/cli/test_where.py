@@ -164,7 +164,7 @@ def test_nothing_found(tmp_path: Path, capsys: Capsys) -> None:
         code, rows, err = _run(capsys, "where", tmp_path, *words)
 
         assert (expected, []) == (code, rows)
-        assert f"no entry log here holds such an entry of ledger {words[0]}\n" == err
+        assert f"no entry log here has a matching entry of ledger {words[0]}\n" == err
 
         assert expected == main(["where", str(tmp_path), *map(str, words)])
         assert "log_id   file   entries" in capsys.readouterr().out

@@ -104,7 +104,7 @@ def test_bookies_that_are_not_there(
     absent, *others = silent
 
     assert (1, 6) == (code, len(silent))
-    assert err.startswith("some bookies gave no answer: they are asked again in 0.125 s\n")
+    assert err.startswith("some bookies did not answer: retrying in 0.125 s\n")
     assert (None, "b3") == (absent["ledger_id"], absent["bookie"])
     assert "it is not registered" in absent["detail"]
     assert {"b2"} == {row["bookie"] for row in others}

@@ -158,7 +158,7 @@ def test_a_textfile_without_prometheus_client(
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["PLACE"], "only a service URI tells where bookies are; give BOOKIE=DIR"),
+        (["PLACE"], "only a service URI has bookies' addresses; give BOOKIE=DIR"),
         (["URI", "--offline"], "--offline needs directories: BOOKIE=DIR"),
         (["URI", "--rate", "0"], "rate must be a number of 1e-05 or more"),
         (["URI", "--looks", "-1"], "looks must be"),

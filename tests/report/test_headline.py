@@ -37,7 +37,7 @@ def test_no_tables(tmp_path: Path) -> None:
     assert "Not judged: no ledger metadata were given." in tile(found, "how-healthy")
     assert "Not judged: no ledger metadata were given." in tile(found, "at-risk")
     for name in SCHEMAS:
-        assert re.search(r"Not (judged|asked)", found.by_id(name).text), name
+        assert re.search(r"Not (judged|requested)", found.by_id(name).text), name
 
 
 def test_empty_tables(tmp_path: Path) -> None:

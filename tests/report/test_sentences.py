@@ -142,7 +142,7 @@ def test_holes_are_told_by_ledger(tmp_path: Path) -> None:
 
 
 def test_worst_are_distinct() -> None:
-    """No ledger is named twice among the worst, though each lacks entries on three bookies."""
+    """No ledger is given twice among the worst, though each lacks entries on three bookies."""
     page = sample_page("thousand")
     (worst,) = (each for each in page.all("ol") if _is(each, "risks"))
     names = [next(item.all("code")).text for item in worst.all("li")]

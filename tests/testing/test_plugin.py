@@ -231,7 +231,7 @@ def test_marked(bkstore_storage):
         result = run(pytester, self.BODY, "--bkstore-storage=rocksdb,db")
 
         assert pytest.ExitCode.USAGE_ERROR == result.ret
-        result.stderr.fnmatch_lines(["*rocksdb is none of sorted, interleaved, db, all*"])
+        result.stderr.fnmatch_lines(["*rocksdb is not one of sorted, interleaved, db, all*"])
 
 
 @NEEDS_CHECK

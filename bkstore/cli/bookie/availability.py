@@ -30,16 +30,18 @@ def add_arguments(parser: Parser) -> None:
         "--encoding",
         choices=("grouped", "bookkeeper"),
         default="grouped",
-        help="of `bytes`: as BP-34 designed it (default), or as a real bookie writes it",
+        help="of `bytes`: as designed in BP-34 (default), or as a real bookie writes it",
     )
     parser.add_argument(
-        "--missing-from", metavar="A:B", help="also which entries of A..B (inclusive) are not here"
+        "--missing-from",
+        metavar="A:B",
+        help="also list the entries of A..B (inclusive) that are missing",
     )
     parser.add_argument(
         "--stripe",
         metavar="E:W:INDEX",
-        help="of A..B ask only for what the bookie at INDEX of an ensemble of E with write "
-        "quorum W should hold",
+        help="of A..B, expect only the entries due on the bookie at INDEX of an ensemble of E "
+        "with write quorum W",
     )
     add_output(parser, AVAILABILITY)
 
@@ -66,7 +68,7 @@ def expected_entries(span: str | None, stripe: str | None) -> Availability | Non
     if span is None:
         if stripe is not None:
             raise InvalidArgument(
-                "--stripe says which entries of --missing-from are due: give both"
+                "--stripe selects the entries of --missing-from that are due: give both"
             )
         return None
     first, last = parse_range(span)

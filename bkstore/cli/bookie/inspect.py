@@ -27,7 +27,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="leave out the pass over the index that finds entry logs which lost their end",
+        help="skip the pass over the index that finds truncated entry logs",
     )
     add_output(parser, INSPECT)
 
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the properties, with --format json as one object; findings go to stderr."""
     as_object = chosen_output(args) == "json"
     if as_object and args.columns is not None:
-        raise InvalidArgument("--columns: the JSON of inspect is one object, it has no columns")
+        raise InvalidArgument("--columns: the JSON of inspect is one object without columns")
     with open_bookie(args) as bookie:
         findings = [*bookie.findings(), *bookie.unknown_files()]
         values = _read_properties(bookie, findings)
@@ -118,10 +118,10 @@ def properties(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "entry log bytes", str(found["entry_log_bytes"])
     yield "journal files", str(len(found["journal_files"]))
     if found["dirty"]:
-        yield "shut down cleanly", "no (DIRTY is there)"
+        yield "shut down cleanly", "no (DIRTY exists)"
     if found["entry_logs"]:
         entries = found["index_entries"]
-        checked = f"{entries}, held against the ends of the logs"
+        checked = f"{entries}, compared with the ends of the logs"
         yield "index entries", "not read (--quick)" if entries is None else checked
     yield "findings", str(len(found["findings"]))
 

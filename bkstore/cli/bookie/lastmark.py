@@ -1,4 +1,4 @@
-"""bkstore lastmark: for each journal, the place from which a replay would begin."""
+"""bkstore lastmark: for each journal, the position at which a replay would begin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""bkstore ledger: the entries of one ledger and where they lie."""
+"""bkstore ledger: the entries of one ledger and their locations."""
 
 from __future__ import annotations
 

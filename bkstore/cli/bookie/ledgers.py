@@ -1,4 +1,4 @@
-"""bkstore ledgers: the ledgers of a bookie directory, a row each."""
+"""bkstore ledgers: the ledgers of a bookie directory, one row each."""
 
 from __future__ import annotations
 

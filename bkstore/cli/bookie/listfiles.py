@@ -80,7 +80,7 @@ def _indexes(folders: BookieFolders) -> Iterator[Row]:
 
 
 def _others(folders: BookieFolders) -> Iterator[Row]:
-    """Yield files whose names no bookie gives, except logs, which `_entry_logs` yields."""
+    """Yield files with names that no bookie uses, except logs, which `_entry_logs` yields."""
     directories = list(dict.fromkeys([*folders.ledger, *folders.index, *folders.journal]))
     for dir_index, directory in enumerate(directories):
         for unknown_file in unknown_files([directory]):
@@ -92,5 +92,5 @@ _KINDS: dict[str, tuple[str, Callable[[BookieFolders], Iterator[Row]]]] = {
     "journal": ("journal files", _journals),
     "entrylog": ("entry logs", _entry_logs),
     "index": ("index files, or files of RocksDB databases", _indexes),
-    "other": ("files whose names no bookie gives", _others),
+    "other": ("files with names that no bookie uses", _others),
 }

@@ -52,9 +52,9 @@ def open_logs(args: argparse.Namespace) -> Iterator[tuple[BookieDir | None, list
 def _single_log(path: Path, args: argparse.Namespace) -> LogFile:
     log_id = log_id_of(path.name)
     if log_id is None:
-        raise InvalidArgument(f"{path}: not named as an entry log (<hex id>.log)")
+        raise InvalidArgument(f"{path}: not an entry log's name (<hex id>.log)")
     if args.log is not None or args.dir_index is not None:
-        raise InvalidArgument(f"{path} is an entry log: LOG and --dir-index say no more")
+        raise InvalidArgument(f"{path} is an entry log: omit LOG and --dir-index")
     if args.output is not None:
         refuse_inputs(args.output, [path.resolve().parent])
     return LogFile(0, log_id, str(path), path.stat().st_size)

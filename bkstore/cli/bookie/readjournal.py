@@ -51,7 +51,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--journal-dir", metavar="N", type=int, help="number of the journal directory, from 0"
     )
-    parser.add_argument("-m", "--msg", action="store_true", help="give the payloads too")
+    parser.add_argument("-m", "--msg", action="store_true", help="include the payloads")
     add_show_keys(parser)
     add_output(parser, JOURNAL_RECORDS)
 
@@ -70,7 +70,7 @@ def _run_file(args: argparse.Namespace) -> int:
     """Print the records of one journal file, given instead of a directory; return the exit code."""
     path: Path = args.directory
     if args.journal is not None or args.journal_dir is not None:
-        raise InvalidArgument(f"{path} is a journal file: JOURNAL and --journal-dir say no more")
+        raise InvalidArgument(f"{path} is a journal file: omit JOURNAL and --journal-dir")
     if args.output is not None:
         refuse_inputs(args.output, [path.resolve().parent])
     return report_findings(_write_records([_JournalFile(0, _journal_id(path.name), path)], args))
@@ -166,7 +166,10 @@ def _problem_of(
 ) -> tuple[Literal["damage", "oddity"], str] | None:
     """Return (severity, message) of a readable record that is wrong, None if it is fine."""
     if version < SPECIAL_VERSIONS.get(record.kind, 1):
-        return "damage", f"{record.kind} record in a file of version {version}: no bookie reads it"
+        return (
+            "damage",
+            f"{record.kind} record in a file of version {version}: no bookie can read it",
+        )
     if record.kind == "explicit_lac":
         oddity = explicit_lac_oddity(record.ledger, record.body)
     elif record.kind == "master_key":

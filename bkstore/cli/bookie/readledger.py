@@ -39,10 +39,10 @@ def add_arguments(parser: Parser) -> None:
         "--max-count",
         metavar="N",
         type=int,
-        help="what one batch read from --first on gives: at most N entries, up to a gap",
+        help="return one batch read from --first: at most N entries, up to a gap",
     )
     parser.add_argument(
-        "--max-size", metavar="BYTES", type=int, help="likewise: at most so many bytes of frame"
+        "--max-size", metavar="BYTES", type=int, help="the same: at most so many bytes of frame"
     )
     parser.add_argument(
         "--digest-type", choices=[*DIGEST_NUMBERS, "MAC"], help="verify the digests, of this type"
@@ -56,12 +56,12 @@ def run(args: argparse.Namespace) -> int:
     ledger = chosen_ledger(args)
     first, last = check_entry_id(args.first), args.last
     if last is not None and last < first:
-        raise InvalidArgument(f"--last {last} is below --first {first}")
+        raise InvalidArgument(f"--last {last} is less than --first {first}")
     password, coder = chosen_password(args), None
     if args.digest_type is not None:
         coder = Coder(args.digest_type, password)
     elif password is not None:
-        raise InvalidArgument("a password verifies digests of --digest-type, which is not given")
+        raise InvalidArgument("a password requires --digest-type")
     findings: list[Finding] = []
     with open_bookie(args) as bookie:
         batches = _batches(bookie, ledger, args, findings)

@@ -35,9 +35,9 @@ def add_arguments(parser: Parser) -> None:
         "--start-pos", metavar="P", type=int, help="only records that reach to this offset"
     )
     parser.add_argument(
-        "--end-pos", metavar="P", type=int, help="only records that begin up to this offset"
+        "--end-pos", metavar="P", type=int, help="only records that begin at or before this offset"
     )
-    parser.add_argument("-m", "--msg", action="store_true", help="give the payloads too")
+    parser.add_argument("-m", "--msg", action="store_true", help="include the payloads")
     add_output(parser, LOG_RECORDS)
 
 
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     code = report_findings(findings)
     if ledger is None or met_ledgers:
         return code
-    tell(f"no entry log that was read holds a record of ledger {ledger}")
+    tell(f"no entry log read here has a record of ledger {ledger}")
     return code if ledger_known else 1
 
 

@@ -33,12 +33,12 @@ def add_arguments(parser: Parser) -> None:
     add_directory(parser)
     add_ledger(parser, ranged=True)
     parser.add_argument(
-        "--ranges", action="store_true", help="a row for each run of entries, not one a log"
+        "--ranges", action="store_true", help="one row per run of entries instead of one per log"
     )
     parser.add_argument(
         "--copies",
         action="store_true",
-        help="every log that holds a copy, not the newest of them alone",
+        help="all logs with a copy instead of only the newest",
     )
     add_output(parser, LOG_ENTRIES)
 
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         write_output(args, LOG_ENTRIES, tables)
     if found_logs or findings:
         return report_findings(findings)
-    tell(f"no entry log here holds such an entry of ledger {ledger}")
+    tell(f"no entry log here has a matching entry of ledger {ledger}")
     return 0 if ledger_known else 1
 
 

@@ -1,4 +1,4 @@
-"""bkstore check: index against entry logs in both directions, and all else that must agree."""
+"""bkstore check: consistency of index, entry logs, journals and states."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ def add_arguments(parser: Parser) -> None:
         "--metadata",
         metavar="METADATA",
         type=metadata_word,
-        help="ledger metadata, as audit takes them: records of a ledger that they have, and the "
-        "index does not, are damage and no garbage",
+        help="ledger metadata, as for audit: records of a ledger in them, but not in "
+        "the index, are damage instead of garbage",
     )
     parser.add_argument(
         "--jobs",
         metavar="N",
         type=int,
-        help="processes that read logs (default: one a CPU, for few bytes one)",
+        help="processes that read logs (default: one per CPU; one for few bytes)",
     )
     parser.add_argument(
         "--coverage",
         action="store_true",
-        help="answer with what was looked at, a row an entry log; findings go to stderr",
+        help="print the coverage, one row per entry log; findings go to stderr",
     )
     add_output(parser, CHECK_FINDINGS)
 
@@ -145,7 +145,7 @@ def _report(coverage: Coverage, severity_counts: Counter[str]) -> int:
         if severity_counts[severity]
     )
     if problem_count or not coverage.nothing:
-        tell(f"found: {counts}" if counts else "nothing is wrong in what was checked")
+        tell(f"found: {counts}" if counts else "no problems in what was checked")
     return verdict(findings=bool(problem_count), checked=not coverage.nothing)
 
 

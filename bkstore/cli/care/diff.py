@@ -1,4 +1,4 @@
-"""bkstore diff: what two bookies do not have alike: ledgers, entries as ranges, states."""
+"""bkstore diff: differences between two bookies: ledgers, entries as ranges, states."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def add_arguments(parser: Parser) -> None:
         what = "a ledger directory, a folder of several, a bk_server.conf, or a dump"
         parser.add_argument(name, metavar=name.upper(), type=Path, help=what)
     for name in "ab":
-        what = f"which bookie of {name.upper()}, where that is a dump of several"
+        what = f"bookie of {name.upper()} to compare, if that is a dump of several"
         parser.add_argument(f"--bookie-{name}", metavar="NAME", help=what)
     add_opening(parser)
     add_ledger_options(parser, "only this ledger")
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
         write_output(args, DIFFERENCES, until_unchanged(tables, *bookies))
     code = report_findings(findings)
     if only_ledger is not None and not counts["ledgers"]:
-        tell(f"ledger {only_ledger} is not known in either")
+        tell(f"ledger {only_ledger} is on neither bookie")
         return 1
     tell(f"{counted(counts['ledgers'], 'ledger')} compared, {counts['differ']} differ")
     return verdict(findings=bool(counts["differ"] or code), checked=bool(counts["ledgers"]))
@@ -108,7 +108,7 @@ def _open_side(
         require_packages("reading a dump", "pyarrow")
         return DumpSide(path, bookie_name)
     if bookie_name is not None:
-        raise InvalidArgument(f"--bookie-{letter}: {path} is no dump")
+        raise InvalidArgument(f"--bookie-{letter}: {path} is not a dump")
     bookie_dir = stack.enter_context(open_bookie(args, path))
     bookies.append(bookie_dir)
     return DirectorySide(bookie_dir)

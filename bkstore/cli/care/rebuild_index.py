@@ -1,4 +1,4 @@
-"""bkstore rebuild-index: a bookie's directory with an index made of its entry logs."""
+"""bkstore rebuild-index: a bookie's directory with an index rebuilt from its entry logs."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--all-ledgers",
         action=argparse.BooleanOptionalAction,
-        help="make every ledger that the entry logs hold, deleted ones too (default: those that "
-        "the bookie knows; all, where the old index cannot say which these are)",
+        help="rebuild every ledger in the entry logs, deleted ones too (default: those known "
+        "to the bookie; all if the old index cannot list them)",
     )
 
 
@@ -39,5 +39,5 @@ def run(args: argparse.Namespace) -> int:
         )
     if result.left_out:
         ledgers = counted(result.left_out, "ledger")
-        tell(f"not made: {ledgers} in the logs that the bookie does not know (--all-ledgers)")
+        tell(f"not rebuilt: {ledgers} in the logs that are unknown to the bookie (--all-ledgers)")
     return report(args, result)

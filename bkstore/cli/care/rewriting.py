@@ -25,7 +25,7 @@ def add_rewriting(parser: Parser, schema: Schema, *, needs_to: bool = True) -> N
         "source",
         metavar="SRC",
         type=Path,
-        help="a ledger directory, a folder of several, or a bk_server.conf; stays as it is",
+        help="a ledger directory, a folder of several, or a bk_server.conf; not modified",
     )
     parser.add_argument("target", metavar="DST", type=Path, help="a new or empty folder")
     parser.add_argument(
@@ -37,7 +37,7 @@ def add_rewriting(parser: Parser, schema: Schema, *, needs_to: bool = True) -> N
     parser.add_argument(
         "--link",
         action="store_true",
-        help="make hard links of the entry logs instead of copies, where the file system can",
+        help="hard-link the entry logs instead of copying them, where possible",
     )
     add_opening(parser)
     add_output(parser, schema)

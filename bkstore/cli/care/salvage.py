@@ -1,4 +1,4 @@
-"""bkstore salvage: what can be read out of damaged entry logs, as a new bookie's directory."""
+"""bkstore salvage: all readable records of damaged entry logs, as a new bookie's directory."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--known-only",
         action="store_true",
-        help="leave out ledgers that the bookie does not know: deleted ones, or ones that a "
-        "damaged index has lost",
+        help="leave out ledgers unknown to the bookie: deleted ones, or ones lost from "
+        "a damaged index",
     )
     parser.add_argument(
         "--digest-type",
         choices=[*DIGEST_NUMBERS, "MAC"],
-        help="leave out records whose digest, of this type, does not fit",
+        help="leave out records whose digest of this type does not match",
     )
     add_password(parser)
 
@@ -70,9 +70,9 @@ def _summary(result: SalvageResult) -> str:
     saved = (
         f"{counted(rewrite.entries, 'entry', 'entries')} of {counted(rewrite.ledgers, 'ledger')}"
     )
-    logs = f"{counted(rewrite.logs, 'entry log')}, {result.fresh} written anew"
+    logs = f"{counted(rewrite.logs, 'entry log')}, {result.fresh} rewritten"
     lost = (
-        f"lost: {counted(result.lost_entries, 'entry', 'entries')} that the old index knew, "
+        f"lost: {counted(result.lost_entries, 'entry', 'entries')} that the old index had, "
         f"{counted(result.lost_bytes, 'byte')} of entry logs"
     )
     return f"{rewrite.target}: {saved} ({rewrite.layout}) in {logs}; {lost}"

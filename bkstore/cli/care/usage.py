@@ -41,27 +41,27 @@ def add_arguments(parser: Parser) -> None:
         metavar="DIR",
         nargs="+",
         type=Path,
-        help="a ledger directory, a folder of several, or a bk_server.conf, one a bookie",
+        help="a ledger directory, a folder of several, or a bk_server.conf; one per bookie",
     )
     parser.add_argument(
         "--by",
         choices=_ROW_KINDS,
         default="bookie",
-        help="what to answer with a row for each of (default: bookie)",
+        help="what each row stands for (default: bookie)",
     )
     parser.add_argument(
         "--live-ledgers",
         metavar="FILE",
         type=Path,
-        help="the ledgers that are still wanted, an id a line; all others are garbage "
-        "(default: what the index knows is wanted)",
+        help="file of the ledgers to keep, one id per line; all others are garbage "
+        "(default: keep the ledgers in the index)",
     )
     parser.add_argument(
         "--threshold",
         metavar="PART",
         type=float,
         default=_MAJOR_THRESHOLD,
-        help="logs of which less is live would be compacted "
+        help="logs with a smaller live part would be compacted "
         f"(default {_MAJOR_THRESHOLD:g}, a bookie's major compaction)",
     )
     parser.add_argument(
@@ -69,7 +69,7 @@ def add_arguments(parser: Parser) -> None:
         metavar="PART",
         type=float,
         default=_MINOR_THRESHOLD,
-        help=f"a log of which less is live counts as pinned (default {_MINOR_THRESHOLD:g})",
+        help=f"a log with a smaller live part counts as pinned (default {_MINOR_THRESHOLD:g})",
     )
     _add_readers(parser)
     add_opening(parser)
@@ -83,14 +83,14 @@ def _add_readers(parser: Parser) -> None:
         metavar="N",
         type=int,
         default=1,
-        help="with --by cache: how many read ledgers from end to end at once (default 1)",
+        help="with --by cache: number of readers that read whole ledgers at once (default 1)",
     )
     parser.add_argument(
         "--read-ahead",
         metavar="N",
         type=int,
         default=_READ_AHEAD,
-        help=f"with --by cache: entries that are read ahead (default {_READ_AHEAD})",
+        help=f"with --by cache: number of entries read ahead (default {_READ_AHEAD})",
     )
 
 

@@ -1,4 +1,4 @@
-"""bkstore analyze: what a dump tells: losses, garbage, growth, as tables and a report."""
+"""bkstore analyze: analyses of a dump: losses, garbage, growth, as tables and a report."""
 
 from __future__ import annotations
 
@@ -40,20 +40,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"ledger metadata: {METADATA_HELP}",
     )
     parser.add_argument(
-        "--other", metavar="DUMP2", type=dump_place, help="a later dump, to compare DUMP with"
+        "--other", metavar="DUMP2", type=dump_place, help="a later dump to compare with DUMP"
     )
     parser.add_argument(
         "--engine",
         choices=("auto", "local", "spark"),
         default="auto",
-        help="what runs the analyses (default: DuckDB on this machine if it is installed)",
+        help="engine of the analyses (default: DuckDB on this machine if it is installed)",
     )
     parser.add_argument("--master", metavar="URL", help="where Spark runs (default: here)")
     parser.add_argument(
-        "--only", metavar="NAME[,NAME]", help=f"these analyses: {', '.join(_ANALYSES)}"
+        "--only", metavar="NAME[,NAME]", help=f"only these analyses: {', '.join(_ANALYSES)}"
     )
-    parser.add_argument("--top", metavar="N", type=int, help="only N rows a table, most first")
-    parser.add_argument("--by", metavar="COLUMN", help="what --top goes by, with one --only")
+    parser.add_argument("--top", metavar="N", type=int, help="only the N top rows per table")
+    parser.add_argument(
+        "--by", metavar="COLUMN", help="column for --top to sort by, with one --only"
+    )
     parser.add_argument(
         "--pinned",
         metavar="PART",

@@ -24,14 +24,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "directories",
         metavar="[NAME=]DIR",
         nargs="+",
-        help="bookie directories, one a bookie, each with a name if it shall have another",
+        help="bookie directories, one per bookie, optionally with another id",
     )
     parser.add_argument("out", metavar="OUT", type=Path, help="a new or empty folder")
     parser.add_argument(
         "--bookie-id",
         metavar="ID",
         action="append",
-        help="name of a bookie, once for each DIR (default: the cookie's, else the folder's)",
+        help="id of a bookie, once for each DIR (default: the cookie's, else the folder name)",
     )
     parser.add_argument(
         "--length", action="store_true", help="read the length of each record from the entry logs"
@@ -40,13 +40,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--jobs",
         metavar="N",
         type=int,
-        help="processes beside each other (default: one a CPU, fewer for few rows)",
+        help="parallel processes (default: one per CPU, fewer for few rows)",
     )
     parser.add_argument(
         "--resume",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="go on where an interrupted dump to OUT ended (default), or begin anew",
+        help="resume an interrupted dump to OUT (default), or start over",
     )
     add_opening(parser)
 
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             staging = partial_path(args.out)
             if staging.is_dir():
-                tell(f"interrupted; what is done is kept in {staging}, the same dump goes on")
+                tell(f"interrupted; run the same dump again to resume from {staging}")
             raise
     _print_counts(args.out, result)
     return report_findings(result.findings)
@@ -91,7 +91,7 @@ def _sources(args: argparse.Namespace) -> list[DumpSource]:
             f"{len(bookie_ids)} --bookie-id"
         )
     if args.bookie_id and any(bookie_id is not None for bookie_id, _ in names_and_paths):
-        raise InvalidArgument("names by NAME=DIR and by --bookie-id: give one of them")
+        raise InvalidArgument("ids by both NAME=DIR and --bookie-id: use one of them")
     return [
         DumpSource(path, bookie_id, args.live, args.layout, args.root)
         for bookie_id, (_, path) in zip(bookie_ids, names_and_paths)
@@ -112,5 +112,5 @@ def _print_counts(out: Path, result: DumpResult) -> None:
         for table, count in result.rows.items()
     )
     if result.kept:
-        counts += f"; {result.kept} of {result.pieces} pieces were there already"
+        counts += f"; {result.kept} of {result.pieces} pieces were already done"
     tell(f"{out}: {counts}")

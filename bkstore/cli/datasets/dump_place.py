@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bkstore.errors import BkstoreError
 
-DUMP_HELP = "what `bkstore dump` made: a path, or a URI such as s3://bucket/dump"
+DUMP_HELP = "a dump by `bkstore dump`: a path, or a URI such as s3://bucket/dump"
 
 
 def dump_place(text: str) -> str | Path:

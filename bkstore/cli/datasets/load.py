@@ -28,12 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dump", metavar="DUMP", type=dump_place, help=DUMP_HELP)
     parser.add_argument("out", metavar="DST", type=Path, help="a new or empty folder")
     parser.add_argument("--to", choices=("rocksdb", "idx"), required=True, help="the layout")
-    parser.add_argument("--bookie", metavar="NAME", help="which one, where DUMP has several")
+    parser.add_argument("--bookie", metavar="NAME", help="bookie to load, if DUMP has several")
     parser.add_argument(
         "--directories",
         metavar="N",
         type=int,
-        help="ledger directories of the bookie, where DUMP has no manifest (default 1)",
+        help="number of the bookie's ledger directories, if DUMP has no manifest (default 1)",
     )
     parser.add_argument(
         "--compare",
@@ -50,18 +50,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--master", metavar="URL", default="local[*]", help="where Spark runs (default: here)"
     )
-    parser.add_argument("--partitions", metavar="N", type=int, help="pieces that Spark writes")
+    parser.add_argument(
+        "--partitions", metavar="N", type=int, help="number of pieces that Spark writes"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Load and print the row counts; the exit code is 1 if the dump lacks unreadable data."""
     if args.directories is not None and args.directories < 1:
-        raise InvalidArgument(f"--directories {args.directories}: 1 or more")
+        raise InvalidArgument(f"--directories {args.directories}: must be 1 or more")
     result = _load_with_spark(args) if _wants_spark(args) else _load_locally(args)
     comparison = "each row and state compared" if result.compared else "not compared"
-    duplicates = (
-        f", {counted(result.duplicates, 'duplicate')} passed over" if result.duplicates else ""
-    )
+    duplicates = f", {counted(result.duplicates, 'duplicate')} skipped" if result.duplicates else ""
     tell(
         f"{args.out}: {counted(result.rows, 'entry', 'entries')} of "
         f"{counted(result.ledgers, 'ledger')} of bookie "

@@ -102,7 +102,7 @@ def run_analyses(args: argparse.Namespace) -> int:
     _check_targets(args)
     engine_name = _engine_name(args.engine, report=args.report is not None)
     if engine_name == "local" and args.master is not None:
-        raise InvalidArgument("--master goes with --engine spark")
+        raise InvalidArgument("--master requires --engine spark")
     inputs = open_inputs(args.dump, args.metadata, args.other, Options(pinned=args.pinned))
     chosen = _select_possible(chosen, inputs, asked=args.only is not None)
     for analysis in chosen if args.top is not None else ():
@@ -126,7 +126,7 @@ def run_analyses(args: argparse.Namespace) -> int:
     for bookie, reason in inputs.dump.unread.items():
         tell(f"{bookie} counts as not dumped: {reason}")
     if not has_checked_any:
-        tell("nothing was checked: no entry is here that could be missing")
+        tell("nothing was checked: there are no entries that could be missing")
     return verdict(findings=has_findings, checked=has_checked_any)
 
 
@@ -134,11 +134,11 @@ def _chosen_analyses(args: argparse.Namespace) -> list[Analysis]:
     """Return the analyses of --only, else all; raises `InvalidArgument` for misused options."""
     if args.only is None:
         if args.by is not None:
-            raise InvalidArgument("--by goes with --top and one --only")
+            raise InvalidArgument("--by requires --top and one --only")
         return list(ANALYSES.values())
     analyses = [find(name.strip()) for name in args.only.split(",")]
     if args.by is not None and (len(analyses) != 1 or args.top is None):
-        raise InvalidArgument("--by goes with --top and one --only")
+        raise InvalidArgument("--by requires --top and one --only")
     if args.format == "parquet" and args.out is None:
         raise InvalidArgument("--format parquet writes files: give --out DIR")
     return analyses
@@ -148,7 +148,7 @@ def _check_columns(columns: list[str] | None, chosen: list[Analysis]) -> None:
     if columns is None:
         return
     if len(chosen) != 1:
-        raise InvalidArgument("--columns goes with one --only")
+        raise InvalidArgument("--columns requires one --only")
     problem = unknown_column(columns, chosen[0].schema.names)
     if problem is not None:
         raise InvalidArgument(f"--columns: {problem}")
@@ -207,7 +207,7 @@ def _check_targets(args: argparse.Namespace) -> None:
     if args.report is None:
         return
     if args.out is not None and os.path.realpath(args.out) == os.path.realpath(args.report):
-        raise InvalidArgument(f"{args.report}: is --out, a folder")
+        raise InvalidArgument(f"{args.report}: is the folder of --out")
     if args.report.parent != args.out:
         check_output(args.report)
 

@@ -19,28 +19,27 @@ def add_upkeep(parser: argparse.ArgumentParser) -> None:
         "--checkpoint-interval",
         metavar="SECONDS",
         type=float,
-        help="how often the storage is made durable and old journals go (60)",
+        help="interval of checkpoints, after which old journals are removed (60)",
     )
     parser.add_argument(
         "--gc-wait",
         metavar="SECONDS",
         type=float,
-        help="with --metadata: how long after a pass of garbage collection the next begins; 0 = "
-        "none by itself (600)",
+        help="with --metadata: time between passes of garbage collection; 0 = only "
+        "on request (600)",
     )
     for kind, default in (("minor", "0.2:3600"), ("major", "0.8:86400")):
         parser.add_argument(
             f"--{kind}-compaction",
             metavar="SHARE:SECONDS",
-            help=f"with --metadata: a pass at least so long after the last {kind} compaction "
-            "copies what lives out of entry logs of which less than SHARE does; 0:0 = never "
-            f"({default})",
+            help="with --metadata: compact entry logs with a live part below SHARE, at least "
+            f"SECONDS after the last {kind} compaction; 0:0 = never ({default})",
         )
     parser.add_argument(
         "--compaction-rate",
         metavar="ENTRIES",
         type=int,
-        help="with --metadata: how many entries a second a compaction copies (1000)",
+        help="with --metadata: entries per second that a compaction copies (1000)",
     )
 
 
@@ -59,7 +58,7 @@ def chosen_garbage(args: argparse.Namespace, settings: ServerSettings) -> Garbag
     if found and args.metadata is None:
         raise InvalidArgument(
             "--gc-wait, --minor-compaction, --major-compaction and --compaction-rate need "
-            "--metadata: without it no garbage is collected"
+            "--metadata: without it garbage is not collected"
         )
     return replace(settings.garbage, **found)
 
@@ -70,5 +69,5 @@ def _share_and_seconds(kind: str, text: str | None) -> tuple[float | None, float
     try:
         share, seconds = map(float, text.split(":"))
     except ValueError:
-        raise InvalidArgument(f"--{kind}-compaction {text[:60]!r} is no SHARE:SECONDS") from None
+        raise InvalidArgument(f"--{kind}-compaction {text[:60]!r} is not SHARE:SECONDS") from None
     return share, seconds

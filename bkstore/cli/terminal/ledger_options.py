@@ -90,7 +90,7 @@ def chosen_ledger(args: argparse.Namespace) -> LedgerId:
         raise InvalidArgument(f"not a qualified name: {qualified_name!r} (32 hex digits)")
     if args.ledger_scope_id is not None and ledger.scope != chosen_scope(args):
         raise InvalidArgument(
-            f"ledger {ledger} is of scope {ledger.scope}, --ledger-scope-id says otherwise"
+            f"ledger {ledger} is of scope {ledger.scope}, but --ledger-scope-id differs"
         )
     return ledger
 

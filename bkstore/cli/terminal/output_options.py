@@ -21,16 +21,14 @@ def add_output(parser: Parser, schema: Schema | None) -> None:
 
     Pass None if the schema depends on other arguments; the command must check the columns then.
     """
-    parser.add_argument(
-        "--format", choices=FORMATS, help="default: what FILE's suffix says, else table"
-    )
+    parser.add_argument("--format", choices=FORMATS, help="default: by FILE's suffix, else table")
     parser.add_argument(
         "-o",
         "--output",
         metavar="FILE",
         type=Path,
-        help="write there instead of to stdout; .csv, .json, .jsonl and .parquet say the format, "
-        ".txt and none are a table",
+        help="write there instead of to stdout; .csv, .json, .jsonl and .parquet select the "
+        "format, .txt and none a table",
     )
     add_columns(parser, None if schema is None else schema.names)
     parser.checks += (_check_form,)
@@ -61,8 +59,8 @@ def add_columns(parser: argparse.ArgumentParser, names: list[str] | None = None)
     parser.add_argument(
         "--wide",
         action="store_true",
-        help="in a table, every column and all of each; without it, what fits the terminal "
-        "(the other formats have every column)",
+        help="show all columns of a table in full, instead of what fits the terminal "
+        "(other formats have every column)",
     )
 
 
@@ -90,9 +88,9 @@ def unknown_column(names: list[str], known: list[str]) -> str | None:
     """
     for index, name in enumerate(names):
         if name not in known:
-            return f"there is no column {name[:60]!r}: there are {', '.join(known)}"
+            return f"unknown column {name[:60]!r}; known are {', '.join(known)}"
         if name in names[:index]:
-            return f"column {name!r} is named twice"
+            return f"column {name!r} is given twice"
     return None
 
 
@@ -111,7 +109,9 @@ def chosen_form(form: str | None, target: Path | None) -> str:
     suffix = "" if target is None else target.suffix.lower().removesuffix(".")
     if suffix not in _FORMAT_OF_SUFFIX:
         known = ", ".join(filter(None, _FORMAT_OF_SUFFIX))
-        raise InvalidArgument(f"{target}: suffix {suffix} says no format: {known}, or --format")
+        raise InvalidArgument(
+            f"{target}: suffix {suffix} selects no format: use {known}, or --format"
+        )
     return _FORMAT_OF_SUFFIX[suffix]
 
 

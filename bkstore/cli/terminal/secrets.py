@@ -33,11 +33,11 @@ def add_password(parser: argparse.ArgumentParser) -> None:
         "--password-file",
         metavar="FILE",
         type=Path,
-        help="the ledger's password, which HMAC digests need, is in FILE (a line's end behind it "
-        f"is not part of it); without any of these options, in the variable {PASSWORD_VARIABLE}",
+        help="read the ledger's password, needed for HMAC digests, from FILE (without "
+        f"its line end); without these options, from the variable {PASSWORD_VARIABLE}",
     )
     exclusive_options.add_argument(
-        "--ask-password", action="store_true", help="ask for it at the terminal"
+        "--ask-password", action="store_true", help="prompt for the password"
     )
     exclusive_options.add_argument(
         "--password", help="the password itself, which other users of the machine can see"
@@ -128,7 +128,7 @@ def add_sasl_users(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sasl-allowed-ids",
         metavar="REGEX",
-        help="which of the users may connect, as saslJaasClientAllowedIds (.*bookkeeper.*)",
+        help="pattern of the users that may connect, as saslJaasClientAllowedIds (.*bookkeeper.*)",
     )
 
 
@@ -141,8 +141,8 @@ def chosen_sasl_users(args: argparse.Namespace, settings: ServerSettings) -> Sas
     if args.jaas is None:
         if settings.sasl:
             raise InvalidArgument(
-                f"{args.directory}: bookieAuthProviderFactoryClass asks for SASL: name the file "
-                "that java.security.auth.login.config names in the JVM: --jaas FILE"
+                f"{args.directory}: bookieAuthProviderFactoryClass asks for SASL: give the "
+                "file of the JVM's java.security.auth.login.config: --jaas FILE"
             )
         if args.jaas_section is not None or args.sasl_allowed_ids is not None:
             raise InvalidArgument("--jaas-section and --sasl-allowed-ids need --jaas")
@@ -165,8 +165,8 @@ def add_show_keys(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--show-keys",
         action="store_true",
-        help="give the master keys, with which ledgers can be written and fenced; "
-        "master_key is null without it",
+        help="include the master keys, which allow writing and fencing ledgers; "
+        "otherwise master_key is null",
     )
 
 

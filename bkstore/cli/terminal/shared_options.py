@@ -38,7 +38,7 @@ def add_opening(parser: argparse.ArgumentParser) -> None:
         "--root",
         metavar="DIR",
         type=Path,
-        help="where the directories of a bk_server.conf were copied to (default: beside it)",
+        help="folder with the copied directories of a bk_server.conf (default: next to it)",
     )
 
 

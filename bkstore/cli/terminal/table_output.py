@@ -204,7 +204,7 @@ class _ScreenWriter(_TextWriter):
 class _ParquetWriter(_TableWriter):
     def __init__(self, target: OutputFile | None) -> None:
         if target is None and sys.stdout.isatty():
-            raise InvalidArgument("parquet is not for a terminal: give -o FILE")
+            raise InvalidArgument("parquet cannot be printed to a terminal: give -o FILE")
         self.target: Any = sys.stdout.buffer if target is None else target
 
     def start(self, schema: Schema) -> None:

@@ -190,7 +190,9 @@ def _read_storage(conf: Configuration) -> Storage | None:
     class_name = ledger_storage_class(conf)
     if class_name not in _STORAGE_OF_CLASS:
         known = ", ".join(class_path.rpartition(".")[2] for class_path in _STORAGE_OF_CLASS)
-        raise InvalidArgument(f"ledgerStorageClass: {class_name or 'nothing'} is none of {known}")
+        raise InvalidArgument(
+            f"ledgerStorageClass: {class_name or 'nothing'} is not one of {known}"
+        )
     return _STORAGE_OF_CLASS[class_name]
 
 

@@ -95,7 +95,7 @@ class Check:
             Coder(self.digest_type, self.password)  # raises if there is no such type
             self._secret = (self.digest_type, self.password)
         elif self.password is not None:
-            raise InvalidArgument("a password verifies digests of digest_type, which is not given")
+            raise InvalidArgument("a password requires digest_type")
         self._ledger_id = None if self.ledger is None else LedgerId.of(self.ledger)
         self.jobs = optional(whole(1, 1 << 12))("jobs", self.jobs)
         optional(whole(0, (1 << 31) - 1))("log_id", self.log_id)

@@ -139,7 +139,7 @@ def salvage(
     truth("known_only", known_only)
     coder = None if digest_type is None else Coder(digest_type, password)
     if coder is None and password is not None:
-        raise InvalidArgument("a password verifies digests of digest_type, which is not given")
+        raise InvalidArgument("a password requires digest_type")
     with Rewrite(
         "salvage",
         source,

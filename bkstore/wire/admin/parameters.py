@@ -60,7 +60,7 @@ def choice(request: Request, name: str, words: Sequence[str]) -> str | None:
     """Return a parameter that must be one of `words`, or None if it is missing."""
     word = request.parameters.get(name)
     if word is not None and word not in words:
-        raise Refused(400, f"{name}={word[:60]!r} is none of {', '.join(words)}")
+        raise Refused(400, f"{name}={word[:60]!r} is not one of {', '.join(words)}")
     return word
 
 

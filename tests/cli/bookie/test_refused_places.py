@@ -61,7 +61,7 @@ def test_readlog_of_an_unknown_ledger(logged: Path, capsys: Capsys) -> None:
     for place in (logged, log):
         line = _line(capsys, "readlog", place, "--ledger-id", 99, code=1)
 
-        assert "no entry log that was read holds a record of ledger 99" == line
+        assert "no entry log read here has a record of ledger 99" == line
     assert 1 == main(["readlog", str(log), "--ledger-id", "8"])  # a log alone knows no more
 
 
@@ -69,7 +69,7 @@ def test_readlog_of_a_ledger_that_is_known(logged: Path, capsys: Capsys) -> None
     """One that the index knows is 0, with the line; one of the log is 0 whatever is left of it."""
     line = _line(capsys, "readlog", logged, "--ledger-id", 8, code=0)
 
-    assert "no entry log that was read holds a record of ledger 8" == line
+    assert "no entry log read here has a record of ledger 8" == line
     for more in ([], ["--entry-id", "99"], ["--end-pos", "0"]):
         assert 0 == main(["readlog", str(logged), "--ledger-id", "7", *more])
         assert "" == capsys.readouterr().err

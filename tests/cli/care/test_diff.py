@@ -88,7 +88,7 @@ def test_one_ledger(top: Path, capsys: Capsys) -> None:
     assert [9] == [row["ledger_id"] for row in rows]
     assert "1 ledger compared, 1 differ" in err
     assert [] == _run(capsys, *words, 2, code=0)[0]
-    assert "ledger 77 is not known in either" in _run(capsys, *words, 77)[1]
+    assert "ledger 77 is on neither bookie" in _run(capsys, *words, 77)[1]
     assert 2 == main(["diff", str(top / "a"), str(top / "b"), "--ledger-scope-id", "3"])
 
 
@@ -104,7 +104,7 @@ def test_dumps(top: Path, capsys: Capsys) -> None:
     assert rows == _run(capsys, top / "a", top / "b")[0]
     assert rows == _run(capsys, out, out, "--bookie-a", "a", "--bookie-b", "b")[0]
     assert "choose a bookie" in _run(capsys, out, top / "b", code=2)[1]
-    assert "no dump" in _run(capsys, top / "a", top / "b", "--bookie-a", "a", code=2)[1]
+    assert "not a dump" in _run(capsys, top / "a", top / "b", "--bookie-a", "a", code=2)[1]
     assert 2 == main(
         ["diff", str(out), str(top / "b"), "--bookie-a", "a", "-o", str(out / "x.csv")]
     )

@@ -43,7 +43,7 @@ def _run(capsys: Capsys, *words: object) -> tuple[int, list[dict[str, Any]], str
 def test_row_of_a_rewrite(command: str, small: Path, tmp_path: Path, capsys: Capsys) -> None:
     """One row says what was made, that it was compared, and which columns there are."""
     code, (row,), err = _run(capsys, command, small, tmp_path / "out", "--to", "rocksdb")
-    told = "not made: 1 ledger in the logs that the bookie does not know (--all-ledgers)\n"
+    told = "not rebuilt: 1 ledger in the logs that are unknown to the bookie (--all-ledgers)\n"
 
     assert (0, "" if command == "convert" else told) == (code, err)
     assert REWRITES.names == list(row)
@@ -84,7 +84,7 @@ def test_losses(small: Path, tmp_path: Path, capsys: Capsys) -> None:
     assert [("bytes", 1224, 100, None), ("entries", 1228, None, 2)] == [
         (row["kind"], row["offset"], row["bytes"], row["first_entry"]) for row in rows
     ]
-    assert "5 entries of 1 ledger (idx) in 1 entry log, 1 written anew; lost: 1 entry" in err
+    assert "5 entries of 1 ledger (idx) in 1 entry log, 1 rewritten; lost: 1 entry" in err
     assert "damage: " in err
 
 
@@ -94,7 +94,7 @@ def test_nothing_lost(tmp_path: Path, capsys: Capsys) -> None:
     code, rows, err = _run(capsys, "salvage", tmp_path / "b", tmp_path / "out", "--known-only")
 
     assert (0, []) == (code, rows)
-    assert "0 written anew" in err
+    assert "0 rewritten" in err
 
 
 def test_output_file(small: Path, tmp_path: Path, capsys: Capsys) -> None:

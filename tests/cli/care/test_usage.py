@@ -209,7 +209,7 @@ def test_columns_are_those_of_the_answer(tmp_path: Path, capsys: Capsys) -> None
     with pytest.raises(SystemExit, match="2"):
         main(["usage", str(top), "--columns", "occupancy"])
 
-    assert "there is no column 'occupancy'" in capsys.readouterr().err
+    assert "unknown column 'occupancy'" in capsys.readouterr().err
     assert 0 == main(["usage", str(top), "--by", "log", "--columns", "log_id,occupancy"])
     assert capsys.readouterr().out.split()[:2] == ["log_id", "occupancy"]
 

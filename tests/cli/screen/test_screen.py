@@ -274,9 +274,9 @@ def test_columns(bookie: Path, form: str, tmp_path: Path, capsys: Capsys) -> Non
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ("entries,name", "there is no column 'name': there are bookie, scope_id, ledger_id, "),
-        ("entries,entries", "column 'entries' is named twice"),
-        ("", "there is no column ''"),
+        ("entries,name", "unknown column 'name'; known are bookie, scope_id, ledger_id, "),
+        ("entries,entries", "column 'entries' is given twice"),
+        ("", "unknown column ''"),
     ],
 )
 def test_unknown_columns(asked: str, message: str, capsys: Capsys) -> None:
@@ -456,8 +456,8 @@ def test_analyze_columns(audited: Path, capsys: Capsys) -> None:
 
     assert ["replicas", "qualified_name"] == _said(capsys, *only)[0].split()
     for words, message in (
-        (_analyze(audited, "--columns", "rows"), "--columns goes with one --only"),
-        (_analyze(audited, "--only", "holes", "--columns", "x"), "there is no column 'x'"),
+        (_analyze(audited, "--columns", "rows"), "--columns requires one --only"),
+        (_analyze(audited, "--only", "holes", "--columns", "x"), "unknown column 'x'"),
     ):
         assert 2 == main(words)
         assert message in capsys.readouterr().err

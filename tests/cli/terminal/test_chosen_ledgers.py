@@ -60,7 +60,7 @@ def test_names_and_scopes() -> None:
     assert LedgerId(5, 7) == chosen_ledger(_args(name=name, scope="0x5"))
     assert LedgerId(5, 7) == chosen_ledger(_args(name, "5"))
     for args in (_args(name=name, scope="6"), _args(name, "6"), _args(name=name, scope="0")):
-        with pytest.raises(InvalidArgument, match="of scope 5, --ledger-scope-id says otherwise"):
+        with pytest.raises(InvalidArgument, match="of scope 5, but --ledger-scope-id differs"):
             chosen_ledger(args)
     for wrong in (name[1:], name + "0", "7"):
         with pytest.raises(InvalidArgument, match="32 hex digits"):

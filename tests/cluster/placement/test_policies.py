@@ -170,7 +170,7 @@ def test_too_few_bookies() -> None:
 @pytest.mark.parametrize("sizes", [(3, 4, 2), (3, 2, 3), (0, 0, 0), (2, 2, 0)])
 def test_sizes_that_contradict_each_other(sizes: tuple[int, int, int]) -> None:
     """E >= W >= A >= 1, else there is nothing to choose."""
-    with pytest.raises(InvalidArgument, match=r"each is at least|must be a whole number, 1"):
+    with pytest.raises(InvalidArgument, match=r"each must be at least|must be a whole number, 1"):
         DefaultPlacement().new_ensemble(*sizes, ["b1", "b2", "b3", "b4"])
 
 

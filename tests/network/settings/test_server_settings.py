@@ -163,7 +163,7 @@ def test_an_empty_key_of_db_storage(tmp_path: Path) -> None:
         pytest.param(
             "listeningInterface=nosuch0", "listeningInterface: .*no IPv4 address.*lo", marks=LINUX
         ),
-        ("ledgerStorageClass=org.example.Own", "ledgerStorageClass: .*Own is none of Sorted"),
+        ("ledgerStorageClass=org.example.Own", "ledgerStorageClass: .*Own is not one of Sorted"),
         ("ledgerManagerFactoryClass=org.example.Own", "ledgerManagerFactoryClass: .*Own"),
         ("httpServerEnabled=maybe", "httpServerEnabled: 'maybe' is neither"),
         ("httpServerEnabled=true\nhttpServerPort=70000", "httpServerPort: 70000"),

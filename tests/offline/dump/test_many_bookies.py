@@ -92,7 +92,7 @@ def test_names_twice(three: list[Path], tmp_path: Path, capsys: pytest.CaptureFi
     code = main(["dump", f"a={three[0]}", str(tmp_path / "out"), "--bookie-id=b"])
 
     assert 2 == code
-    assert "give one of them" in capsys.readouterr().err
+    assert "use one of them" in capsys.readouterr().err
     assert [] == list(tmp_path.iterdir())
 
 

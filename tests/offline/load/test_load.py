@@ -428,7 +428,7 @@ def test_command(three: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     [
         (["nowhere", "out"], "nowhere: no such directory"),
         (["dump", "out"], "choose a bookie"),
-        (["dump", "out", "--bookie=idx", "--directories=0"], "--directories 0: 1 or more"),
+        (["dump", "out", "--bookie=idx", "--directories=0"], "--directories 0: must be 1 or more"),
         (["dump", "dump/x", "--bookie=idx"], "which is only read"),
         (["dump", "out", "--bookie=rocks3", "--to=idx"], "entry logs of the same ids"),
     ],

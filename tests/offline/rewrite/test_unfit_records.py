@@ -144,7 +144,7 @@ def test_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_no_type(tmp_path: Path) -> None:
     """A type that is none, and a password without a type, are refused before anything is made."""
     _make(tmp_path / "b")
-    with pytest.raises(InvalidArgument, match="which is not given"):
+    with pytest.raises(InvalidArgument, match="requires digest_type"):
         salvage(tmp_path / "b", tmp_path / "one", password="pw")
     with pytest.raises(InvalidArgument, match="CRC99"):
         salvage(tmp_path / "b", tmp_path / "one", digest_type="CRC99")
@@ -163,4 +163,4 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert 1 == main([*words, "--digest-type", "CRC32C", "--format", "jsonl"])
     out, err = capsys.readouterr()
     assert 2 == len(out.splitlines())
-    assert "lost: 1 entry that the old index knew, 100 bytes of entry logs" in err
+    assert "lost: 1 entry that the old index had, 100 bytes of entry logs" in err

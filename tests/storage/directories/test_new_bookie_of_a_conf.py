@@ -50,7 +50,7 @@ def test_nothing_is_made_unasked(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
     assert main(["serve", str(conf), "--port", "0"]) == 2
     said = capsys.readouterr().err
-    assert f"none of its directories is here, as {tmp_path / 'disks' / 'l1'}; --create" in said
+    assert f"none of its directories exists, such as {tmp_path / 'disks' / 'l1'}; --create" in said
     assert [] == _currents(tmp_path)
 
 
@@ -73,7 +73,7 @@ def test_copies_are_not_written_to(tmp_path: Path, capsys: pytest.CaptureFixture
     (tmp_path / "disks").rename(tmp_path / "conf" / "copied")
 
     assert main(["serve", str(conf), "--port", "0"]) == 2
-    assert "none of its directories is here" in capsys.readouterr().err
+    assert "none of its directories exists" in capsys.readouterr().err
     Bookie.open(conf).close()
     assert ["disks/j", "disks/l1", "disks/l2"] == _currents(tmp_path)[-3:]
 

@@ -47,7 +47,7 @@ def test_whole_logs(bookie: Path, capsys: Any) -> None:
     code, out, err = _inspected(bookie, capsys)
 
     assert (0, "") == (code, err)
-    assert 'index entries,"120, held against the ends of the logs"' in out
+    assert 'index entries,"120, compared with the ends of the logs"' in out
 
 
 def test_cut_log(bookie: Path, capsys: Any) -> None:

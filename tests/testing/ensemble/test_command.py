@@ -86,7 +86,7 @@ def test_up_and_down(made: Path, capsys: Capsys) -> None:
         try:
             state["pid"] = other.pid
             (made / "ensemble.json").write_text(json.dumps(state))
-            assert "did not run" in _says(capsys, 0, "down", "--dir", place)
+            assert "was not running" in _says(capsys, 0, "down", "--dir", place)
             assert other.poll() is None
         finally:
             other.kill()
@@ -119,13 +119,13 @@ def test_only_what_it_made_is_removed(made: Path, tmp_path: Path, capsys: Capsys
     (made / "bookie-1").symlink_to(mine)
     (made / "zookeeper.log").write_text("said")
 
-    assert "trial stays, with what is not the ensemble's: bookie-1\n" in _says(
+    assert "trial is kept, as it has other files: bookie-1\n" in _says(
         capsys, 0, "down", "--dir", made, "--remove"
     )
     assert ["thesis.txt"] == [path.name for path in mine.iterdir()]
     assert "not an ensemble's directory" in _says(capsys, 2, "down", "--dir", made, "--remove")
     Ensemble(tmp_path / "other").close()
-    assert "did not run" in _says(capsys, 0, "down", "--dir", tmp_path / "other", "--remove")
+    assert "was not running" in _says(capsys, 0, "down", "--dir", tmp_path / "other", "--remove")
     assert not (tmp_path / "other").exists()
 
 
@@ -165,7 +165,7 @@ def test_a_process_of_another_namespace(tmp_path: Path, capsys: Capsys) -> None:
         ("not json", "no JSON"),
         ('{"format": 2}', "not an ensemble's state in format 1"),
         ('{"format": 1, "bookies": 3}', "bookies is not a list"),
-        ('{"format": 1, "bookies": [], "manager": "ms"}', "manager 'ms' is none of"),
+        ('{"format": 1, "bookies": [], "manager": "ms"}', "manager 'ms' is not one of"),
         ('{"format": 1, "bookies": [{"id": "../x"}], "manager": "flat"}', "is not a bookie id"),
         (
             '{"format": 1, "bookies": [], "manager": "flat", "pid": true}',
@@ -210,7 +210,7 @@ def test_refusals(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatc
     assert "not an ensemble's directory" in _says(capsys, 2, "down", "--dir", new)
     with pytest.raises(SystemExit, match="2"):
         main(["ensemble", "up", "--storage", "sorted,tape"])
-    assert "there is no storage 'tape'" in capsys.readouterr().err
+    assert "unknown storage 'tape'" in capsys.readouterr().err
     assert ["thesis.txt"] == [path.name for path in mine.iterdir()]
     assert not new.exists()
 
@@ -237,7 +237,7 @@ def test_a_start_that_fails(made: Path, capsys: Capsys) -> None:
 
     assert "bookie bookie-1 ended (2): " in line
     assert f"({made / 'bookie-1.log'})\n" in line
-    assert "did not run" in _says(capsys, 0, "down", "--dir", made)
+    assert "was not running" in _says(capsys, 0, "down", "--dir", made)
 
 
 def test_an_end_while_it_is_printed(

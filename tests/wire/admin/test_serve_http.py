@@ -146,19 +146,19 @@ def test_an_admin_beyond_loopback(tmp_path: Path) -> None:
                 with error:
                     statuses[host] = error.code
 
-    assert "the HTTP admin is not on loopback: whoever reaches it can read all payloads" in line
+    assert "the HTTP admin is not on loopback: anyone who reaches it can read all payloads" in line
     assert {"bookie.test": 200, "other.test": 403} == statuses
 
 
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["--http", "x"], "--http 'x' is no [HOST:]PORT"),
-        (["--http", "70000"], "--http '70000' is no [HOST:]PORT"),
-        (["--http", "::1:80"], "--http '::1:80' is no [HOST:]PORT"),
-        (["--http", "1:2:3"], "--http '1:2:3' is no [HOST:]PORT"),
-        (["--http-token-file", "token"], "--http-token-file is for the admin: give --http too"),
-        (["--http-name", "bookie.example.org"], "--http-name is for the admin: give --http too"),
+        (["--http", "x"], "--http 'x' is not [HOST:]PORT"),
+        (["--http", "70000"], "--http '70000' is not [HOST:]PORT"),
+        (["--http", "::1:80"], "--http '::1:80' is not [HOST:]PORT"),
+        (["--http", "1:2:3"], "--http '1:2:3' is not [HOST:]PORT"),
+        (["--http-token-file", "token"], "--http-token-file requires --http"),
+        (["--http-name", "bookie.example.org"], "--http-name requires --http"),
         (["--http", "0", "--http-name", "a..b"], "--http-name must be a host name or address"),
         (["--http", "0", "--http-token-file", "none"], "none: No such file or directory"),
         (["--http", "0", "--http-token-file", "short"], "short: a token has 16 to 1024"),

@@ -98,7 +98,11 @@ def test_options_without_a_conf(tmp_path: Path, jaas: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "options", "reason"),
     {
-        "no file": (SASL, [], "asks for SASL: name the file that java.security.auth.login.config"),
+        "no file": (
+            SASL,
+            [],
+            "asks for SASL: give the file of the JVM's java.security.auth.login.config",
+        ),
         "other": (
             "bookieAuthProviderFactoryClass=com.example.Provider\n",
             ["--jaas", "JAAS"],

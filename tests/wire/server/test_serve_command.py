@@ -151,9 +151,9 @@ def test_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 
         assert (out, 1) == ("", err.count("\n"))
     assert [
-        "bkstore: TMP/none: no bookie's directory; --create makes a new one\n",
-        "bkstore: TMP/full: no bookie's directory; --create makes a new one\n",
-        "bkstore: TMP/full: is not empty, and no bookie's directory\n",
+        "bkstore: TMP/none: not a bookie's directory; --create makes a new one\n",
+        "bkstore: TMP/full: not a bookie's directory; --create makes a new one\n",
+        "bkstore: TMP/full: is not empty and not a bookie's directory\n",
         "bkstore: TMP/other/ledgers/current: the index here is rocksdb, not of sorted storage\n",
         "bkstore: --port must be a whole number, 0 to 65535, not 99999\n",
         "bkstore: host must be a host name or address, not 'a..b'\n",
