@@ -1,9 +1,8 @@
 """Auditor: checks the durability contract of a cluster, and repairs nothing (BP-34).
 
-A run checks all ledgers in batches (`batch_check` has the rules), checks those again, later, of
-which a bookie gave no answer, and returns a report. Upstream's counterparts are
-`AuditorReplicasCheckTask` and `AuditorPlacementPolicyCheckTask`, which lack several of BP-34's
-rules (`docs/parity.md`).
+A run checks all ledgers in batches (`batch_check` has the rules), later rechecks those of which a
+bookie gave no answer, and returns a report. Upstream: `AuditorReplicasCheckTask` and
+`AuditorPlacementPolicyCheckTask`, which lack several of BP-34's rules (`docs/parity.md`).
 """
 
 from __future__ import annotations
@@ -54,10 +53,9 @@ class Auditor:
     `bookies` maps bookie ids to objects that list their entries: clients of a running cluster,
     `DirectoryBookie`s, indexes. It is read during the run; a bookie that it lacks counts as
     unreachable. `placement` judges ensembles, `clock` returns unix seconds, `wait` sleeps between
-    rounds, and between ledgers to keep the rate, which is measured by `monotonic`.
-
+    rounds, and between ledgers to keep the rate (by `monotonic`). `metrics` get each run's stats.
     Memory: a batch of ledgers with their sequence groups, and the findings. Threads: one run at a
-    time; bookies are queried from `options.concurrency` threads.
+    time, with `options.concurrency` threads that query bookies.
 
     >>> from bkstore.cluster import MemoryStore
     >>> from bkstore.index.memtable import MemtableIndex
@@ -84,7 +82,6 @@ class Auditor:
         monotonic: Callable[[], float] = time.monotonic,
         metrics: AuditMetrics | None = None,
     ) -> None:
-        """Take the store, the bookies, and the metrics that get the stats of each run."""
         self.store = store
         self.bookies = bookies
         self.placement = placement or DefaultPlacement()
@@ -106,12 +103,11 @@ class Auditor:
         """Check every ledger once and return the report.
 
         With `resume`, a path, the run can be interrupted: the next call with the same file
-        continues after the last batch that was checked; the file is removed when the run ends.
-        `what` describes the audited cluster: a file with another description or other options is
-        refused, because its verdicts are not this cluster's. Also refused are any other file, a
-        link, a path inside the audited directories, and a file that another run has open
-        (`DirectoryInUse`). Raises what the metadata store raises; damaged metadata of a ledger
-        are in the report.
+        continues after the last checked batch; the file is removed when the run ends. `what`
+        describes the audited cluster: a file with another description or other options is refused,
+        because its verdicts are not this cluster's. So are any other file, a link, a path inside
+        the audited directories, and a file that another run has open (`DirectoryInUse`). Raises
+        what the metadata store raises; damaged metadata of a ledger are in the report.
         """
         return self._run(progress or _no_progress, resume, self._wait, what)
 
@@ -122,7 +118,6 @@ class Auditor:
         wait: Callable[[float], object],
         what: str = "",
     ) -> AuditReport:
-        """Run with an optional resume file, which is removed if the run ends."""
         if resume is None:
             return self._run_audit(progress, None, wait)
         # Not `values`: a running bookie may be unregistered while they are listed.
@@ -139,7 +134,6 @@ class Auditor:
     def _run_audit(
         self, progress: Progress, run_file: RunFile | None, wait: Callable[[float], object]
     ) -> AuditReport:
-        """Check all ledgers, recheck some, and return the finished report."""
         started_at = self._clock()
         report = AuditReport(started_at if run_file is None else run_file.started_at)
         ledgers = self.store.ledgers()
@@ -160,10 +154,7 @@ class Auditor:
         return report
 
     def _open_pool(self, stack: ExitStack) -> ThreadPoolExecutor | None:
-        """Return the threads that query bookies, None for the calling thread.
-
-        They end with `stack`; queries that have not started are canceled then.
-        """
+        """Return the threads that query bookies until `stack` ends, None for the calling thread."""
         if self.options.concurrency == 1:
             return None
         pool = stack.enter_context(ThreadPoolExecutor(self.options.concurrency))
@@ -225,7 +216,6 @@ class Auditor:
             outcomes.take(f"look {look}", merged)
 
     def _rules_not_checked(self, report: AuditReport, tells_marks: bool) -> list[str]:
-        """Return which rules were not checked, for lack of an option or of data in the store."""
         rules = []
         if not tells_marks:
             rules.append("underreplicated marks, as the store keeps none")
@@ -255,15 +245,13 @@ class Auditor:
         may_run: Callable[[], bool] = lambda: True,
         resume: StrPath | None = None,
     ) -> None:
-        """Run every `interval` seconds (at most a century) until `stop` is set; store the time of
-        each run.
+        """Run every `interval` seconds (at most a century) until `stop` is set; store run times.
 
-        The first run starts at once if there was none before, otherwise when the interval since
-        the last one is over (`checked_at` of the store). A run that is due while `may_run` returns
-        false (a bookie check is pending, replication is disabled) is skipped and counted. A run
-        that fails is logged, its time is not stored, and the next one starts an interval later.
-        `stop` also ends the current run, without a report; with `resume` the next one continues
-        there.
+        The first run starts at once if there was none before, otherwise when the interval since the
+        last one (`checked_at` of the store) is over. A run that is due while `may_run` returns
+        false (a bookie check is pending, replication is disabled) is skipped and counted. A failed
+        run is logged, its time is not stored, and the next one starts an interval later. `stop`
+        also ends the current run, without a report; with `resume` the next one continues there.
         """
         number(0, _MAX_INTERVAL_SECONDS, above=True)("interval", interval)
         while not stop.wait(self._seconds_until_due(interval)):
@@ -286,15 +274,12 @@ class Auditor:
                 return
 
     def _seconds_until_due(self, interval: float) -> float:
-        """Return the seconds until the next run is due."""
         last = self.store.checked_at()
         return 0.0 if last is None else max(0.0, last + interval - self._clock())
 
 
 @runtime_checkable
 class _RefusesOutput(Protocol):
-    """A store or bookie that refuses output files inside its own directories."""
-
     def refuse_output(self, target: Path) -> None: ...
 
 
@@ -318,7 +303,6 @@ class _Outcomes:
         self._add_outcome(step, outcome)
 
     def _add_outcome(self, step: str, outcome: Outcome) -> None:
-        """Add a step's outcome to the report, and set the position of the run."""
         step_kind, _, position = step.partition(" ")
         if step_kind == "ledger":
             self.judged_up_to = LedgerId.parse(position)

@@ -1,8 +1,5 @@
-"""Ask bookies which entries they have, several bookies at a time.
-
-Running bookies get one request for each ledger; directories, indexes and tables are asked for all
-ledgers of a batch at once.
-"""
+"""Ask bookies which entries they have, several bookies at a time: running ones ledger by ledger,
+directories, indexes and tables for all ledgers of a batch at once."""
 
 from __future__ import annotations
 
@@ -56,8 +53,8 @@ class Questions:
 class Answers:
     """One bookie's entries, ascending by ledger number; `silent` has the reason if unknown.
 
-    `unlisted` has the reason if the bookie responds but cannot list entries. `absent`: the bookie
-    is not in the audit's mapping, so it was not asked.
+    `unlisted` has the reason if the bookie responds but cannot list entries. `absent`: it is not in
+    the audit's mapping, so it was not asked.
     """
 
     held: list[tuple[int, Availability]] = field(default_factory=list)
@@ -84,10 +81,7 @@ def ask_bookies(
     ledgers: Sequence[LedgerId],
     pool: ThreadPoolExecutor | None,
 ) -> dict[str, Answers]:
-    """Query bookies and return each one's answers; one that is not in `bookies` is `absent`.
-
-    Without a pool the calling thread does it.
-    """
+    """Query bookies, in this thread without a pool; one that is not in `bookies` is `absent`."""
     # Split each bookie's ledgers into tasks; with a pool they start at once.
     tasks: list[tuple[str, Callable[[], Answers]]] = []
     answers = {bookie_id: Answers() for bookie_id in asked}
@@ -171,7 +165,6 @@ class _BatchedAnswers:
             self._errors = dict.fromkeys(ledger_ids, error)
 
     def answer(self, ledger: LedgerId) -> Availability:
-        """Return the entries of a ledger, or raise the ledger's error."""
         availability = self._availabilities.get(ledger)
         if availability is None:
             raise self._errors[ledger]

@@ -1,9 +1,8 @@
 """Check a batch of ledgers between two reads of their metadata.
 
-First the mark and the metadata are read. Then the placement of each segment is judged, and each
-bookie is asked which entries it has of each ledger. Ledgers with a problem are read once more: the
-verdict is void if a mark has appeared or the metadata have changed (`looks`). Source: BP-34, "High
-Level Logic".
+The mark and the metadata are read, the placement of each segment is judged, and each bookie is
+asked which entries it has of each ledger. Ledgers with a problem are read again: the verdict is
+void if a mark has appeared or the metadata changed (`looks`). Source: BP-34, "High Level Logic".
 """
 
 from __future__ import annotations
@@ -39,10 +38,7 @@ _NO_ABSENCE = Absence(0, 0, "")
 
 
 class Checker:
-    """Checks ledgers for an audit; it has the rules, while `Auditor` chooses the batches.
-
-    Threads: one `check` at a time; bookies are queried from the pool's threads.
-    """
+    """Checks ledgers for an audit. Threads: one `check` at a time; `pool` queries bookies."""
 
     def __init__(
         self,
@@ -53,7 +49,6 @@ class Checker:
         clock: Callable[[], float],
         pool: ThreadPoolExecutor | None,
     ) -> None:
-        """Take the store, the bookies, the rules' parameters, and the threads for queries."""
         self._store = store
         self._bookies = bookies
         self._options = options
@@ -63,10 +58,8 @@ class Checker:
         self._judge_placement = lru_cache(1 << 16)(placement.judge)
 
     def check(self, ledgers: Sequence[LedgerId], *, final: bool) -> Outcome:
-        """Check some ledgers; those that change meanwhile are checked again (`redo_limit`).
-
-        Unless `final`, those with a bookie that did not answer go to `again`, without a verdict.
-        """
+        """Check some ledgers; those that change meanwhile are checked again (`redo_limit`). Unless
+        `final`, those with a bookie that did not answer go to `again`, without a verdict."""
         outcome = Outcome()
         changed = self._check_once(ledgers, final, outcome)
         for _ in range(self._options.redo_limit):
@@ -111,7 +104,6 @@ class Checker:
             )
 
     def _check_replicas(self, subjects: list[Subject], outcome: Outcome) -> None:
-        """Ask each bookie for the ledgers that it should hold entries of; record what it lacks."""
         queries: dict[str, Questions] = {}
         for number, subject in enumerate(subjects):
             if self._is_compat and subject.marked:
@@ -128,7 +120,6 @@ class Checker:
     def _record_answers(
         self, subjects: list[Subject], bookie: str, query: Questions, answers: Answers
     ) -> None:
-        """Record missing entries, and absence of an answer, of one bookie in the subjects."""
         missing_by_row = (
             _compat_missing(query, answers) if self._is_compat else answers.lacks(query)
         )
@@ -177,7 +168,6 @@ class Checker:
         return changed
 
     def _add_verdict(self, subject: Subject, lists: BookieLists, outcome: Outcome) -> None:
-        """Add the verdict on a ledger with a problem to the outcome."""
         unreachable = list(self._unavailability_violations(subject, lists, outcome))
         violations = [*subject.placement, *_durability_violations(subject), *unreachable]
         if violations:
@@ -203,11 +193,9 @@ class Checker:
     def _unavailability_violations(
         self, subject: Subject, lists: BookieLists, outcome: Outcome
     ) -> Iterator[Violation]:
-        """Yield violations for bookies that did not answer in the last round either.
-
-        That is a violation unless the bookie is not registered and is known to be unavailable. If
-        the store has too little information to decide, the ledger counts as unanswered.
-        """
+        """Yield violations for bookies that did not answer in the last round either: each is one
+        unless the bookie is not registered and is known to be unavailable. If the store has too
+        little information to decide, the ledger counts as unanswered."""
         if not subject.silent:
             return
         registered, unavailable = lists.registered, lists.unavailable
@@ -249,7 +237,7 @@ class Checker:
 
 @contextmanager
 def _timed(seconds: Counter[str], timer: str) -> Iterator[None]:
-    """Add the time that the block takes to a timer; nothing is added if it raises."""
+    """Add the time that the block takes to a timer, unless it raises."""
     started = perf_counter()
     yield
     seconds[timer] += perf_counter() - started  # type: ignore[assignment]
@@ -265,7 +253,6 @@ def _due_rows(ledger_number: int, subject: Subject) -> Iterator[tuple[str, DueRo
 
 
 def _segment_of(subject: Subject, row: DueRow) -> SegmentRange:
-    """Return the segment of a row."""
     index = bisect_left(subject.segments, row[1], key=lambda segment: segment.first_entry)
     return subject.segments[index]
 
@@ -281,7 +268,6 @@ def _compat_missing(query: Questions, answers: Answers) -> Iterator[tuple[DueRow
 
 
 def _durability_violations(subject: Subject) -> Iterator[Violation]:
-    """Return the violations for the missing replicas of a ledger."""
     worst = shortage(replicas.missing for replicas in subject.missing)
     if worst is None:
         return iter(())

@@ -48,11 +48,8 @@ class Outcome(AuditCounts):
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> Outcome:
-        """Return the outcome of values that `to_json` returned.
-
-        Raises `KeyError`, `TypeError`, `AttributeError` or `ValueError` (base class of
-        `InvalidArgument` and `CorruptionError`) for any other values.
-        """
+        """Return the outcome of values from `to_json`; others raise `KeyError`, `TypeError`,
+        `AttributeError` or `ValueError` (as `InvalidArgument` and `CorruptionError` are)."""
         counts: dict[str, Any] = {name: int(_check_number(plain[name])) for name in NUMBERS}
         outcome = cls(**counts)
         for name in COUNTERS:
@@ -86,7 +83,6 @@ class Outcome(AuditCounts):
 
 
 def _violation_to_json(violation: Violation) -> list[Any]:
-    """Return a violation as plain values."""
     groups = None if violation.missing is None else violation.missing.groups.tolist()
     ledger_name = None if violation.ledger is None else violation.ledger.qualified_name
     return [

@@ -1,8 +1,8 @@
 """The replicas check as BookKeeper implements it, with its errors (reference 9.2).
 
-Used with ``compat="bookkeeper"`` only. A bookie's answer is encoded as BookKeeper's bookie does,
-and compared as `getUnavailableEntries` does: after a gap of two ids that reports every further
-entry as missing. Source: `replication/AuditorReplicasCheckTask`.
+Used with ``compat="bookkeeper"`` only. A bookie's answer is encoded as by BookKeeper's bookie and
+compared as by `getUnavailableEntries`: after a gap of two ids every further entry is missing.
+Source: `replication/AuditorReplicasCheckTask`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ def missing_as_built(
 ) -> Availability:
     """Return the due entries that BookKeeper's auditor reports as missing; `sizes` are (E, W).
 
-    In the example the bookie has all of its entries, and three are reported: there are gaps of two
-    ids between them.
+    The bookie in the example has all of its entries; the gaps between them are of two ids.
 
     >>> missing_as_built(Availability.from_entries([0, 3, 6, 9]), 0, 9, 0, (3, 1)).ranges().tolist()
     [[3, 3], [6, 6], [9, 9]]
@@ -34,10 +33,8 @@ def missing_as_built(
 
 
 def ledger_ranges(ledgers: Iterable[LedgerId]) -> Iterator[list[LedgerId]]:
-    """Yield ledgers grouped by leaf folder of the metadata store (all but the last four digits).
-
-    BookKeeper's auditor resets its counters before each of these groups.
-    """
+    """Yield ledgers grouped by leaf folder of the metadata store (all but the last four digits),
+    before each of which BookKeeper's auditor resets its counters."""
     for _, leaf_ledgers in groupby(
         ledgers, key=lambda ledger_id: (ledger_id.scope, ledger_id.ledger // _LEDGERS_PER_LEAF)
     ):

@@ -1,8 +1,8 @@
 """The two reads of a batch's marks and metadata: before the check, and again before a verdict.
 
-Marks are listed once a run, without being read. A listed mark is read with its ledger's batch, and
-ignored if it is gone by then. The second read, of ledgers with a problem only, reads the mark of
-each of them, and so detects marks that were set later. Source: BP-34, "High Level Logic".
+Marks are listed once a run; each is read with its ledger's batch, and ignored if it is gone by
+then. The second read, of ledgers with a problem only, reads their marks, and so detects marks that
+were set later. Source: BP-34, "High Level Logic".
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ _UnknownEntries = dict[str, tuple[str, list[SegmentRange]]]
 class Subject:
     """A closed ledger that is being checked: its metadata as first read, and its problems so far.
 
-    `silent` are bookies that did not answer; those in `absent` are not in the audit's mapping of
-    bookies at all. `unlisted` are bookies that respond, but cannot list their entries. `due` is
-    whether any bookie should hold entries of it.
+    `silent` are bookies that did not answer (those in `absent` are not in the audit's mapping),
+    `unlisted` those that respond, but cannot list entries. `due`: any bookie should hold entries.
     """
 
     versioned: Versioned
@@ -59,7 +58,6 @@ class BookieLists:
     """The registered and the unavailable bookies; each set is read once, at its first use."""
 
     def __init__(self, store: MetadataStore) -> None:
-        """Take the store; reads nothing yet."""
         self._store = store
 
     @cached_property
@@ -74,15 +72,11 @@ class BookieLists:
 
 
 class Looks:
-    """Reads the marks and metadata of a run, one batch at a time.
-
-    `tells_marks`: whether the store has underreplicated marks at all.
-    """
+    """Reads a run's marks (if the store `tells_marks`) and metadata, one batch at a time."""
 
     def __init__(
         self, store: MetadataStore, options: AuditOptions, clock: Callable[[], float]
     ) -> None:
-        """List the marks."""
         self._store = store
         self._grace_period = options.grace_period
         self._is_compat = options.compat is not None
@@ -162,10 +156,7 @@ class Looks:
         self, ledger: LedgerId, mark: Mark | CorruptionError, outcome: Outcome
     ) -> bool:
         """Count a marked ledger as skipped, as it is being repaired; a mark past the grace period
-        is a violation.
-
-        Returns False if the mark cannot be read; the ledger counts as unreadable then.
-        """
+        is a violation. Returns False, and counts it as unreadable, if the mark cannot be read."""
         if isinstance(mark, CorruptionError):
             outcome.unreadable.append((ledger, f"its mark: {mark}"))
             return False

@@ -20,15 +20,13 @@ from bkstore.storage.read_only.bookie_dir import BookieDir
 
 
 class DirectoryBookie:
-    """A bookie's directories (`BookieDir`), of any layout. Reads index data only.
+    """A bookie's `BookieDir`, of any layout, which the caller closes. Reads index data only.
 
-    With ``compat="bookkeeper"`` a bookie with db storage raises `BookieUnavailable` for the ledgers
-    that it has, as in BookKeeper: `DbLedgerStorage.getListOfEntriesOfLedger` throws, and the
-    client's request times out.
+    With ``compat="bookkeeper"`` a bookie with db storage raises `BookieUnavailable` for ledgers it
+    has: `DbLedgerStorage.getListOfEntriesOfLedger` throws, and the client's request times out.
     """
 
     def __init__(self, bookie: BookieDir, compat: Literal["bookkeeper"] | None = None) -> None:
-        """Take open directories; the caller closes them."""
         check_compat("compat", compat)
         self.bookie = bookie
         throws = compat is not None and bookie.layout == "rocksdb"
@@ -58,7 +56,7 @@ class DirectoryBookie:
 class GroupsBookie:
     """A bookie whose sequence groups are given as columns, like the `groups` table of a dump.
 
-    Rows may come in any order, and overlap where several directories have a ledger.
+    Rows may have any order, and overlap if several directories have a ledger. O(rows log rows).
 
     >>> rows = [np.array([each]) for each in (0, 7, 0, 9, 2, 3)]
     >>> GroupsBookie(rows[0], rows[1], Groups(*rows[2:])).availability(7).ranges().tolist()
@@ -66,7 +64,6 @@ class GroupsBookie:
     """
 
     def __init__(self, scope_id: Int64Array, ledger_id: Int64Array, groups: Groups) -> None:
-        """Sort the rows by ledger, then by first sequence. O(rows log rows)."""
         order = np.lexsort((groups.first, ledger_id, scope_id))
         scopes, ledgers = scope_id[order], ledger_id[order]
         self._groups = groups.take(order)

@@ -13,15 +13,12 @@ from bkstore.index.api import LedgerLike
 
 @runtime_checkable
 class EntriesOfLedger(Protocol):
-    """The interface that an audit needs of a bookie: a `BookieClient`, an index, a
-    `DirectoryBookie`.
+    """What an audit needs of a bookie: a `BookieClient`, an index, a `DirectoryBookie`.
 
     A `BkstoreError` other than `NoSuchLedger` means that the entries are unknown: the bookie did
-    not respond, or could not read its index. Called from several threads.
-
-    If it has `availability_many` (`ListsMany`), that is called for a whole batch, except with a
-    `BookieClient`: a running bookie is asked ledger by ledger, and no more after some failures in
-    a row.
+    not respond, or could not read its index. If it has `availability_many` (`ListsMany`), that is
+    called for a whole batch, except with a `BookieClient`: a running bookie is asked ledger by
+    ledger, and no more after some failures in a row. Called from several threads.
     """
 
     def availability(self, ledger: LedgerLike) -> Availability:
@@ -35,16 +32,16 @@ _MAX_DELAY_SECONDS, _MIN_RATE = 86400.0, 1e-5
 
 @dataclass(frozen=True, slots=True)
 class AuditOptions:
-    """Settings of an audit.
+    """Settings of an audit; invalid ones raise `InvalidArgument`.
 
     `grace_period`: seconds after which an underreplicated mark is overdue (upstream
-    `underreplicatedLedgerRecoveryGracePeriod`); None = the age of marks is not checked.
-    `looks`: how often ledgers with an unreachable bookie are checked again, each time after
-    `look_delay` seconds (at most a day). `redo_limit`: how often the check of a ledger is repeated
-    because its metadata changed meanwhile. `concurrency`: number of threads that query bookies (1 =
-    the calling thread does it); `batch`: ledgers checked together. `rate`: maximum number of
-    ledgers a second, in each round; None = no limit. ``compat="bookkeeper"``: the checks as
-    upstream implements them, false alarms included (`docs/parity.md`); it cannot have a rate.
+    `underreplicatedLedgerRecoveryGracePeriod`); None = the age of marks is not checked. `looks`:
+    how often ledgers with an unreachable bookie are rechecked, each time after `look_delay` seconds
+    (at most a day). `redo_limit`: how often a check is repeated because the ledger's metadata
+    changed meanwhile. `concurrency`: threads that query bookies (1 = the calling thread does it);
+    `batch`: ledgers checked together. `rate`: maximum ledgers a second, in each round; None = no
+    limit. ``compat="bookkeeper"``: the checks as upstream implements them, false alarms included
+    (`docs/parity.md`); it cannot have a rate.
     """
 
     grace_period: float | None = None
@@ -57,7 +54,6 @@ class AuditOptions:
     compat: Literal["bookkeeper"] | None = None
 
     def __post_init__(self) -> None:
-        """Validate the options; raises `InvalidArgument`."""
         check_fields(self, _FIELD_CHECKS)
         if self.rate is not None and self.compat is not None:  # its counters are per whole range
             raise InvalidArgument("rate cannot be used with compat")

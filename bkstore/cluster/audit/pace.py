@@ -15,7 +15,7 @@ class Pace:
     """Yields ledgers in groups, and waits before each until the rate allows it.
 
     `rate` is in ledgers a second, None = no limit. `now` returns the time in seconds; `wait` sleeps
-    for some, and returns true to stop. A delay between groups is not made up for by a higher rate.
+    for some, and returns true to stop. A higher rate never makes up for a delay.
 
     >>> waits = []
     >>> pace = Pace(20.0, lambda: sum(waits), waits.append)
@@ -26,7 +26,6 @@ class Pace:
     def __init__(
         self, rate: float | None, now: Callable[[], float], wait: Callable[[float], object]
     ) -> None:
-        """Take the rate, and functions for the time."""
         self._rate = rate
         self._now = now
         self._wait = wait
@@ -34,10 +33,7 @@ class Pace:
         self.stopped = False
 
     def stretches(self, ledgers: list[_T]) -> Iterator[list[_T]]:
-        """Yield ledgers in groups, each when its time has come.
-
-        Sets `stopped` and ends early if `wait` returns true.
-        """
+        """Yield ledgers in groups, each in its time; set `stopped` and end if `wait` says so."""
         rate = self._rate
         if rate is None:
             yield ledgers

@@ -1,7 +1,6 @@
 """The report of an audit: violations, counts by category, and the ledgers that were skipped.
 
-Categories and stats: BP-34; names of stats: `replication/AuditorStats` (reference page of the
-`audit` command: `docs/auditing.md`).
+Categories and stats: BP-34; names of stats: `replication/AuditorStats`. Page: `docs/auditing.md`.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ class Absence(NamedTuple):
     reason: str
 
     def __add__(self, other: object) -> Absence:
-        """Return the sum of two absences of one bookie, for different ledgers."""
         if not isinstance(other, Absence):
             return NotImplemented
         return Absence(self.ledgers + other.ledgers, self.segments + other.segments, other.reason)
@@ -50,14 +48,13 @@ class AuditCounts:
 
     Each ledger is in `skipped` by reason, in `unreadable` (its metadata cannot be read or are
     inconsistent), in `unsettled` (its metadata changed during each attempt), or was `checked`. Of
-    the checked ledgers `empty` have no entries. Those in `unanswered` have replicas that are
-    unknown: a bookie did not answer, and the store does not show whether that is a violation.
-    `excused` counts, by bookie, the ledgers on a bookie that is known to be unavailable. `absent`
-    are bookies that are not in the audit's mapping: how many ledgers and segments were checked
-    without each, and why that is a violation; `without` counts the ledgers for which such bookies
-    are the only ones without an answer. `unlisted` are bookies that respond but cannot list
-    entries. `replicas` counts answers of bookies, `redone` checks repeated because a ledger
-    changed, `undated` marks without a time.
+    the checked, `empty` have no entries, and `unanswered` have unknown replicas: a bookie did not
+    answer, and the store does not show whether that is a violation. `excused` counts, by bookie,
+    ledgers on a bookie that is known to be unavailable. `absent` are bookies that are not in the
+    audit's mapping: how many ledgers and segments were checked without each, and why that is a
+    violation; `without` counts ledgers for which only such bookies gave no answer. `unlisted` are
+    bookies that respond but cannot list entries. `replicas` counts answers of bookies, `redone`
+    checks repeated because a ledger changed, `undated` marks without a time.
     """
 
     checked: int = 0
@@ -122,10 +119,8 @@ class AuditReport(AuditCounts):
 
     @property
     def nothing(self) -> bool:
-        """Whether no ledger was checked, or no bookie answered for any ledger with entries.
-
-        Such an audit has not passed, even if it is `clean`.
-        """
+        """Whether no ledger was checked, or no bookie answered for any ledger with entries: such an
+        audit has not passed, even if it is `clean`."""
         return not self.checked or (self.checked > self.empty and not self.replicas)
 
     @property
@@ -147,10 +142,8 @@ class AuditReport(AuditCounts):
         return values
 
     def add(self, violations: list[Violation]) -> None:
-        """Add all violations of one ledger, and count the ledger once in each category.
-
-        If a segment fails the placement policy, the ledger is not counted in `placement_soft`.
-        """
+        """Add all violations of one ledger, and count it once in each category; if a segment fails
+        the placement policy, not in `placement_soft`."""
         categories = {violation.category for violation in violations}
         if "placement" in categories:
             categories.discard("placement_soft")

@@ -1,8 +1,7 @@
 """The file from which an interrupted audit resumes: a line of JSON for each batch it has checked.
 
 The first line describes the run; each other line has the run's position and the outcome of the
-batch before it. An incomplete last line is ignored. Only an empty file, or one with such a first
-line, is ever written or removed.
+batch before it; an incomplete last line is ignored. No other file, unless empty, is ever changed.
 """
 
 from __future__ import annotations
@@ -43,13 +42,12 @@ class RunFile(Closing):
     """The steps of one run, each written when it is done; the file is locked until `close`.
 
     `run` describes the run (its parameters, not its time). Raises `InvalidArgument` if the file is
-    of another run, is a link, or is neither empty nor an audit's file; `CorruptionError` if it is a
-    damaged file of an audit, or no regular file; `DirectoryInUse` if another audit has it open;
+    of another run, is a link, or is neither empty nor an audit's; `CorruptionError` if it is an
+    audit's but damaged, or no regular file; `DirectoryInUse` if another audit has it open;
     `WriteFailed`. A file that is refused is not changed.
     """
 
     def __init__(self, path: StrPath, run: dict[str, Any], started_at: float) -> None:
-        """Open or create the file, lock it, and read its steps."""
         self.path = Path(os.path.abspath(path))
         self.started_at = started_at
         self.steps: list[tuple[str, Outcome]] = []
@@ -174,7 +172,6 @@ class RunFile(Closing):
 
 
 def _open_and_lock(path: Path) -> int:
-    """Open the file or create it, and lock it; return its descriptor. Nothing is written yet."""
     while True:
         with writing(path):
             fd = _open_or_create(path)
@@ -205,7 +202,6 @@ def _open_or_create(path: Path) -> int | None:
 
 
 def _is_named(fd: int, path: Path) -> bool:
-    """Return whether `path` still names the open file."""
     try:
         return os.path.samestat(os.fstat(fd), os.lstat(path))
     except FileNotFoundError:

@@ -1,7 +1,4 @@
-"""BackgroundCollector: collects a bookie's garbage in the background.
-
-Source: `bookie/GarbageCollectorThread`.
-"""
+"""BackgroundCollector: collects a bookie's garbage (`bookie/GarbageCollectorThread`)."""
 
 from __future__ import annotations
 
@@ -44,16 +41,14 @@ _check_options = optional(instance(GarbageOptions))
 class BackgroundCollector(Closing):
     """Runs passes of garbage collection over a bookie, in a thread of its own.
 
-    `store` decides which ledgers are deleted (`deleted_ledgers`); without a store none is. If the
-    store's answers are incomplete, the pass deletes no ledger, and reports that in the log, in
-    `problem` and in `figures`; it still removes entry logs without live ledgers, and compacts. The
-    current entry log is closed if it has garbage that the pass is to collect.
+    `store` decides which ledgers are deleted (`deleted_ledgers`); without a store none is. If its
+    answers are incomplete, a pass deletes no ledger, which the log, `problem` and `figures` report;
+    it still removes logs without live ledgers, and compacts. The current log is closed if it has
+    garbage to collect.
 
     `start` starts the schedule; `force` requests a pass at once, `run_pass` runs one and waits.
-    `suspend` stops a running compaction, and prevents others until `resume`. `close` stops a
-    running compaction; call it before the bookie is closed. Records that were copied by then are
-    moved, the rest of the log stays.
-
+    `suspend` stops a running compaction, and prevents others until `resume`; so does `close`, to be
+    called before the bookie is closed: records copied by then are moved, the rest of the log stays.
     Threads: all calls are safe; one pass runs at a time. Fork: closed in the child.
     """
 
@@ -104,11 +99,8 @@ class BackgroundCollector(Closing):
                 self._condition.notify_all()
 
     def force(self, *, major: bool | None = None, minor: bool | None = None) -> bool:
-        """Request a pass at once; return False, and do nothing, if one is requested already.
-
-        It compacts without regard to the intervals. With False a kind is not compacted; with True
-        it is even while suspended.
-        """
+        """Request a pass at once; return False, and do nothing, if one is requested already. It
+        ignores the intervals. False: that kind is not compacted; True: it is even if suspended."""
         wishes: list[tuple[Kind, bool | None]] = [("major", major), ("minor", minor)]
         with self._condition:
             self._check_open()
@@ -150,10 +142,8 @@ class BackgroundCollector(Closing):
         return bool(self._suspended[kind])
 
     def note_space(self, is_full: bool) -> None:
-        """Suspend compactions while the disks are full, and resume them afterwards.
-
-        With `is_force_gc_allow_when_no_space` full disks force a pass instead.
-        """
+        """Suspend compactions while a disk is full, and resume them afterwards; with
+        `is_force_gc_allow_when_no_space` force a pass instead."""
         if self.options.is_force_gc_allow_when_no_space:
             if is_full:
                 self.force()
@@ -178,7 +168,6 @@ class BackgroundCollector(Closing):
         self._condition, self._thread = threading.Condition(), None  # the parent may hold a lock
 
     def __repr__(self) -> str:
-        """Return the bookie and the interval."""
         return f"<BackgroundCollector of {self.bookie!r} every {self.options.gc_wait_time:g} s>"
 
     # -- its thread
@@ -219,11 +208,9 @@ class BackgroundCollector(Closing):
     # -- a pass
 
     def run_pass(self, forced: Collection[Kind] | None = None) -> GarbageReport:
-        """Run a pass now, after one that is running, and return its report.
-
-        `forced` are the kinds of which one is compacted without regard to the intervals; None = by
-        the schedule. Raises as `LedgerStorage.collect_garbage`, except for errors of the store.
-        """
+        """Run a pass now, after one that is running, and return its report. It compacts one of the
+        kinds in `forced` whatever the intervals; None = by the schedule. Raises as
+        `LedgerStorage.collect_garbage`, except for errors of the store."""
         with self._pass_lock:
             self._check_open()
             started, succeeded, self._store_problem = self._clock(), False, None
@@ -297,7 +284,6 @@ class BackgroundCollector(Closing):
         )
 
     def _wait_until(self, is_over: Callable[[], bool], seconds: float) -> bool:
-        """Wait for some seconds, or until `is_over` returns true; return whether it does."""
         with self._condition:
             return self._condition.wait_for(is_over, seconds)
 

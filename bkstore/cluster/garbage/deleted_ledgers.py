@@ -1,10 +1,9 @@
 """Find the deleted ledgers of a bookie: those that the metadata store lacks in two checks.
 
 The rule of `ScanAndCompareGarbageCollector` with `verifyMetadataOnGC`: the store's ledgers are
-listed after the bookie's, so that a ledger created meanwhile does not count as deleted. Each ledger
-that is not listed is then read, and counts as deleted if the store does not have it. Upstream does
-the second check only if it is configured; here it is always done. No ledger counts as deleted if
-the store fails, has lost its session meanwhile, or belongs to another cluster.
+listed after the bookie's, so that a ledger created meanwhile does not count as deleted. Then each
+ledger that is not listed is read (upstream only if so configured), and counts as deleted if the
+store lacks it. None does if the store fails, has lost its session, or is another cluster's.
 """
 
 from __future__ import annotations
@@ -24,9 +23,8 @@ _BATCH_LEDGERS = 256
 class DeletedLedgers:
     """Finds the deleted ledgers among those of a bookie, for a pass of garbage collection.
 
-    `instance_id` is from the bookie's cookie: a store with another one is not used. `pause` is
-    called with seconds after each batch, so that at most `rate` ledgers a second are read; it
-    returns whether to stop.
+    `instance_id` is from the bookie's cookie: a store with another one is not used. `pause` sleeps
+    for some seconds, to read at most `rate` ledgers a second, and returns whether to stop.
     """
 
     def __init__(
@@ -48,8 +46,7 @@ class DeletedLedgers:
         """Yield batches of the ledgers of `here` that are deleted.
 
         Calls `suspect` with each batch of candidates before it is read. Raises the store's errors,
-        `MetadataUnavailable` if its session was lost meanwhile, `IllegalOperation` if it belongs to
-        another cluster; no further ledger is deleted then.
+        `MetadataUnavailable` for a lost session, `IllegalOperation` for another cluster's store.
         """
         # First check: the store's list, taken within one session.
         self._check_cluster()
@@ -85,7 +82,7 @@ class DeletedLedgers:
             )
 
     def _session(self) -> object:
-        """Return the store's session to compare; a store without sessions stands for itself."""
+        """Return the store's session; a store without sessions stands for itself."""
         session = getattr(self._store, "session", self._store)
         if session is None:
             raise MetadataUnavailable("the session with the metadata store is interrupted")

@@ -1,7 +1,4 @@
-"""GarbageFigures: counters over all passes of a collector.
-
-Upstream's counterpart is `GarbageCollectorStats`; each figure has its name there.
-"""
+"""GarbageFigures: counters over all passes of a collector, with `GarbageCollectorStats`' names."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The figures of a garbage collector as Prometheus metrics, under upstream's names.
 
-Source: `bookie/stats/GarbageCollectorStats`, which a bookie exports as ``bookie_gc_...``. Metrics
-without a counterpart there are ``bkstore_gc_...``.
+Source: `bookie/stats/GarbageCollectorStats` (``bookie_gc_...``); others: ``bkstore_gc_...``.
 """
 
 from __future__ import annotations

@@ -16,24 +16,22 @@ _MAX_SECONDS = 100 * 366 * 86400.0
 class GarbageOptions:
     """Settings of garbage collection (`ServerConfiguration`). Times in seconds, sizes in bytes.
 
-    A pass starts `gc_wait_time` after the last one ended; with 0 only forced passes run. Each pass
-    deletes the ledgers that the cluster no longer has, removes entry logs without live ledgers, and
-    may compact others: those with a live part below `major_compaction_threshold`, if the last major
-    compaction is longer ago than `major_compaction_interval`; otherwise the same for minor ones. A
-    threshold or an interval of 0 or less disables that kind. A compaction starts no further log
-    after its `..._max_time`.
+    A pass starts `gc_wait_time` after the last one ended; with 0 only forced passes run. It deletes
+    ledgers that the cluster no longer has, removes entry logs without live ledgers, and may compact
+    others: those with a live part below `major_compaction_threshold`, if the last major compaction
+    is longer ago than `major_compaction_interval`; otherwise the same for minor ones. 0 or less
+    disables a kind. A compaction starts no further log after its `..._max_time`.
 
     Compactions copy at most `compaction_rate_by_entries` entries a second, or
-    `compaction_rate_by_bytes` bytes with `is_throttle_by_bytes`. The index is updated after each
-    `compaction_max_outstanding_requests` copied entries. With `use_transactional_compaction` the
-    copies go to a log of their own. With `use_target_entry_log_size_for_gc` the live part of a log
-    is relative to the size of a full log, if the log is smaller. At most
-    `gc_metadata_op_rate_limit` ledgers a second are read from the metadata store.
+    `compaction_rate_by_bytes` bytes with `is_throttle_by_bytes`; the index is updated after each
+    `compaction_max_outstanding_requests` copied entries. `use_transactional_compaction`: the copies
+    go to a log of their own. `use_target_entry_log_size_for_gc`: the live part of a smaller log is
+    relative to a full one. The store is asked for `gc_metadata_op_rate_limit` ledgers a second.
 
-    While all disks are full nothing is compacted; with `is_force_gc_allow_when_no_space` a pass
-    is forced instead. A forced pass compacts without regard to the intervals, but only an enabled
-    kind; with `force_allow_compaction` also one whose interval is 0 or less. Database files of db
-    storage are compacted every `entry_location_compaction_interval`, if it is above 0.
+    While the disk of any ledger directory is full, compaction of entry logs is suspended; with
+    `is_force_gc_allow_when_no_space` a pass is forced instead. A forced pass ignores the intervals,
+    but only an enabled kind runs; with `force_allow_compaction` also one whose interval is 0 or
+    less. Databases of db storage are compacted each `entry_location_compaction_interval` above 0.
 
     Raises `InvalidArgument` for settings with which BookKeeper's bookie does not start: a threshold
     above 1, an interval below `gc_wait_time`, minor settings that are not below the major ones.

@@ -1,8 +1,4 @@
-"""CompactionSchedule: decides whether a pass compacts, and which kind, by the rules of
-`GarbageCollectorThread`.
-
-It reads no clock: callers pass the time.
-"""
+"""CompactionSchedule: decides which kind of compaction a pass runs (`GarbageCollectorThread`)."""
 
 from __future__ import annotations
 
@@ -18,7 +14,7 @@ _KINDS: tuple[Kind, ...] = ("major", "minor")
 class CompactionSchedule:
     """Remembers the last compactions, and decides which one is due.
 
-    Times are seconds of one clock; creating the object counts as a compaction of each kind.
+    Callers pass the time, in seconds of one clock; creation counts as a compaction of each kind.
 
     >>> schedule = CompactionSchedule(GarbageOptions(), 0.0)
     >>> [schedule.due(now) for now in (3600.0, 3601.0, 86401.0)]
@@ -33,10 +29,8 @@ class CompactionSchedule:
     def due(
         self, now: float, *, force: bool = False, suspended: Container[Kind] = ()
     ) -> Kind | None:
-        """Return the kind of compaction that a pass at `now` runs, None if none.
-
-        Major has priority over minor, unless it is suspended. With `force` intervals are ignored.
-        """
+        """Return the kind of compaction that a pass at `now` runs, None if none: major before
+        minor, unless it is suspended. With `force` intervals are ignored."""
         for kind in _KINDS:
             if kind in suspended:
                 continue

@@ -1,7 +1,6 @@
 """LocalBookie: a real bookie in this process, with faults injected between it and its clients.
 
-The bookie is a `bkstore.Bookie` in a directory of its own. It can be down, partitioned, slow or
-too old for batch reads, and its files can be damaged. Its client is in `bookie_client`.
+It can be down, partitioned, slow or too old for batch reads, and its files can be damaged.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ _T = TypeVar("_T")
 class LocalBookie:
     """One bookie of a cluster: its directory, whether it runs, and its injected faults.
 
-    `open_at(path)` opens the bookie there. A client waits `timeout` seconds for an answer, by
-    `sleep`. Threads: all calls may be concurrent; stopping waits for running calls to end.
+    `open_at(path)` opens it. A client waits `timeout` seconds for an answer, by `sleep`. Threads:
+    all calls may be concurrent; stopping waits for running calls to end.
     """
 
     def __init__(
@@ -98,10 +97,7 @@ class LocalBookie:
             bookie.close(checkpoint=checkpoint)
 
     def crash(self) -> None:
-        """End the bookie as if its process were killed: its files stay as they are now.
-
-        Raises `IllegalOperation` if it does not run.
-        """
+        """End the bookie as if killed: its files stay as they are; `IllegalOperation` if down."""
         bookie = self._detach()
         if bookie is None:
             raise IllegalOperation(f"{self.bookie_id} does not run")
@@ -157,7 +153,7 @@ class LocalBookie:
 
     @contextmanager
     def _while_open(self) -> Iterator[Bookie]:
-        """Yield the bookie; if it is down, it is open for the duration of the block only."""
+        """Yield the bookie; if it is down, it is open during the block only."""
         was_running = self.running
         self.start()
         try:
@@ -169,11 +165,8 @@ class LocalBookie:
     # -- calls
 
     def call(self, client: str, work: Callable[[Bookie], _T]) -> _T:
-        """Call `work` with the bookie on behalf of `client`, and return its result.
-
-        Raises `BookieUnavailable` if the answer takes too long. The operation may have been done
-        all the same: an entry whose add is answered too late is stored.
-        """
+        """Call `work` with the bookie on behalf of `client`, and return its result. Raises
+        `BookieUnavailable` if that takes too long; an entry that is added too late is stored."""
         try:
             with self._client_call(client) as bookie:
                 return work(bookie)
@@ -195,7 +188,6 @@ class LocalBookie:
                 self._idle.notify_all()
 
     def _delay_answer(self) -> None:
-        """Delay the answer; raises `BookieUnavailable` if that takes the timeout."""
         delay = self.delay
         if delay > 0:
             self._sleep(min(delay, self._timeout))

@@ -1,7 +1,6 @@
 """LocalClient: a `BookieClient` of a bookie in this process.
 
-It returns what `bkstore.storage` returns. Upstream's counterparts are `PerChannelBookieClient` and
-the request processors behind it (`proto/ReadEntryProcessor` and others), without a network.
+Upstream: `PerChannelBookieClient`, and request processors such as `proto/ReadEntryProcessor`.
 """
 
 from __future__ import annotations
@@ -35,7 +34,6 @@ class LocalClient:
         self.client = client
 
     def __repr__(self) -> str:
-        """Return the bookie's id."""
         return f"<LocalClient {self.bookie_id}>"
 
     @property
@@ -165,25 +163,20 @@ class LocalClient:
     def availability_many(
         self, ledgers: Iterable[LedgerLike] | None = None, errors: Errors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
-        """As `EntrySource.availability_many`, with a request for each ledger, as over a network; an
-        unknown ledger gives `NoSuchLedger`."""
+        """As `EntrySource.availability_many`, by single requests; may give `NoSuchLedger`."""
         if ledgers is None:
             ledgers = self.server.call(self.client, lambda bookie: bookie.ledgers())
         return one_by_one(self.availability, asked_for(ledgers), errors)
 
 
 def _fencing_key(fence: bool, master_key: bytes | None) -> bytes | None:
-    """Return the key to fence with, None for a read without fencing."""
     if fence and master_key is None:
         raise InvalidArgument("a fencing read needs the master key")
     return master_key if fence else None
 
 
 class LocalClients(Mapping[str, LocalClient]):
-    """One client's `LocalClient`s by bookie id, also of bookies that are added later.
-
-    `view` is the class of the bookie clients.
-    """
+    """One client's `LocalClient`s by bookie id, also of later bookies; `view` is their class."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """Cluster: real bookies in one process, for tests: no JVM, no ZooKeeper, faults on demand.
 
-Each bookie is a `bkstore.Bookie` in a directory of its own, which can be inspected and audited
-afterwards like any bookie's. Page: `docs/testing.md`.
+Each is a `bkstore.Bookie` in its own directory, which can be inspected and audited afterwards like
+any bookie's. Page: `docs/testing.md`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,6 @@ class Cluster(Client, Closing):
         timeout: float,
         sleep: Callable[[float], None],
     ) -> None:
-        """Take the settings; `open` adds the bookies."""
         self.path = as_path("path", path)
         self.store = check_store("store", store)
         kinds = [storage] if isinstance(storage, str) else storage
@@ -97,11 +96,11 @@ class Cluster(Client, Closing):
         """Open bookies in new or existing directories below `path`, and register them.
 
         `bookies` is their number (``bookie-1``, ...) or their ids; `storage` is one for all, or a
-        list whose values are used in turn. Metadata are in a new `MemoryStore` unless a `store` is
-        given. `placement` chooses ensembles; the default is random with a fixed seed. All bookies
-        share `options`, `journal` and `files`, the layer that they write through; journals reserve
-        64 KiB each. A client waits `timeout` seconds for a slow bookie, by `sleep`. Cost: some 5 ms
-        a bookie, 50 with db storage.
+        list whose values are used in turn. Metadata are in `store`, by default a new `MemoryStore`.
+        `placement` chooses ensembles; the default is random with a fixed seed. All bookies share
+        `options`, `journal` and `files`, the layer that they write through; journals reserve 64 KiB
+        each. A client waits `timeout` seconds for a slow bookie, by `sleep`. Cost: some 5 ms a
+        bookie, 50 with db storage.
         """
 
         check_files("files", files)
@@ -140,16 +139,13 @@ class Cluster(Client, Closing):
         return cluster
 
     def close(self, checkpoint: bool = True) -> None:
-        """Close all bookies; they stay registered. Idempotent.
-
-        Without `checkpoint` their journals are replayed at the next start.
-        """
+        """Close all bookies; they stay registered. Idempotent. Without `checkpoint` their journals
+        are replayed at the next start."""
         with ExitStack() as closing:  # closes each bookie, even if closing another raises
             for server in self._servers.values():
                 closing.callback(server.stop, checkpoint)
 
     def __repr__(self) -> str:
-        """Return the path and the bookies that run."""
         running = ", ".join(name for name, server in self._servers.items() if server.running)
         return f"<Cluster {self.path}: {running or 'no bookie runs'}>"
 
@@ -241,10 +237,8 @@ class Cluster(Client, Closing):
             cut.discard(client)
 
     def slow(self, bookie: str, seconds: float) -> None:
-        """Delay each answer of a bookie by some seconds; 0 ends that.
-
-        From the timeout on the client ignores the answer, but the operation is done.
-        """
+        """Delay each answer of a bookie by some seconds; 0 ends that. From the timeout on the
+        client ignores the answer, but the operation is done."""
         self._server(bookie).delay = number()("seconds", seconds)
 
     def set_batch_reads(self, bookie: str, known: bool) -> None:
@@ -254,11 +248,8 @@ class Cluster(Client, Closing):
     # -- damage
 
     def lose(self, bookie: str, ledger: LedgerLike, entries: Entries) -> Int64Array:
-        """Delete entries from a bookie's index, durably; return those it had, int64[n].
-
-        Their records stay in the entry logs, unreferenced. A bookie that runs is closed for that
-        and opened again.
-        """
+        """Delete entries from a bookie's index, durably; return those it had, int64[n]. Their
+        records stay in the entry logs. A bookie that runs is closed for that and opened again."""
         return self._server(bookie).lose(ledger, entries)
 
     def lose_ledger(self, bookie: str, ledger: LedgerLike) -> bool:
@@ -271,8 +262,7 @@ class Cluster(Client, Closing):
         """Change one byte of a stored record; return (entry log, offset).
 
         "payload": the bookie serves it, and the client's digest check fails (not with DUMMY);
-        "header": the bookie itself raises `CorruptionError`. Raises `NoSuchEntry` if the entry is
-        not there.
+        "header": the bookie raises `CorruptionError`. Raises `NoSuchEntry` for a missing entry.
         """
         return self._server(bookie).corrupt(ledger, entry, part)
 

@@ -1,8 +1,7 @@
 """Damage the files of a closed bookie: delete index rows, change records in entry logs.
 
-Used by `Cluster.lose` and `Cluster.corrupt`. Index rows are deleted in the same way as in the tests
-with BookKeeper's auditor: an index file's slot is set to 0, a key of `locations` is deleted.
-Formats: `docs/formats/idxfile.md`, `docs/formats/rocksdb.md`.
+Index rows are deleted as in the tests with BookKeeper's auditor: an index file's slot is set to 0,
+a key of `locations` is deleted. Formats: `docs/formats/idxfile.md`, `docs/formats/rocksdb.md`.
 """
 
 from __future__ import annotations
@@ -48,8 +47,8 @@ def entry_ids(entries: Entries) -> Int64Array:
 def drop_index_rows(indexes: Sequence[Path], ledger: LedgerId, entries: Int64Array) -> Int64Array:
     """Delete entries from a bookie's index, durably; return those that were in it.
 
-    `indexes` are the ``current/`` directories with the index; the bookie must be closed. Records
-    stay in their entry logs. About 2 us a row, plus the time to open a database.
+    `indexes` are the ``current/`` directories with the index; the bookie must be closed. Entry logs
+    keep the records. About 2 us a row, plus the time to open a database.
     """
     lost = [_NO_ENTRIES]
     for current in indexes:
@@ -79,7 +78,6 @@ def _clear_slots(path: Path, entries: Int64Array) -> Int64Array:
 
 
 def _delete_rows(path: Path, ledger: LedgerId, entries: Int64Array) -> Int64Array:
-    """Delete the entries' keys from a database; return the entries that it had."""
     # Imported here, because RocksDB is optional.
     from bkstore.index.rocks.database import Database
     from bkstore.index.rocks.keys import entry_keys
@@ -102,8 +100,7 @@ def corrupt_record(bookie: Bookie, ledger: LedgerId, entry: int, part: Part) -> 
     """Change one byte of a stored record in its entry log; return (log, offset).
 
     "payload" changes the last byte: the bookie serves it, and the digest does not match. "header"
-    changes the entry id: the bookie itself reports damage. The bookie is checkpointed first. Raises
-    `NoSuchEntry` if the entry is not there.
+    changes the entry id: the bookie reports damage. Checkpoints first. Raises `NoSuchEntry`.
     """
     _check_part("part", part)
     record = bookie.read_entry(ledger, entry)
@@ -120,7 +117,6 @@ def corrupt_record(bookie: Bookie, ledger: LedgerId, entry: int, part: Part) -> 
 
 
 def _entry_id_end(record: bytes) -> int:
-    """Return the offset of the entry id's lowest byte in a record."""
     return 24 if record_header(record).size == V2_HEADER else 15
 
 
