@@ -1,7 +1,7 @@
 """Batch reads of a client, as BP-62 defines them; `docs/batch-reads.md` lists the fallbacks.
 
-One bookie is asked for consecutive entries, and the next replica if it lacks the first of them. The
-result may be shorter than requested, but it is never wrong and never empty. Source:
+A bookie is asked for consecutive entries, then the next replica if it lacks the first of them. The
+result may be shorter than requested, but never wrong or empty. Source:
 `client/LedgerHandle.batchReadEntries*`, `client/BatchedReadOp`.
 """
 
@@ -23,10 +23,8 @@ from bkstore.storage.batch_limits import FRAME_OVERHEAD, RECORD_OVERHEAD, check_
 
 
 class BatchReader:
-    """Batch reads of one handle; it remembers when a bookie does not support them.
-
-    `last` is the highest entry that may be read, None for no bound. Thread-safe.
-    """
+    """Batch reads of one handle; it remembers when a bookie does not support them. `last` is the
+    highest entry that may be read, None for no bound. Thread-safe."""
 
     def __init__(self, access: LedgerAccess) -> None:
         self.access = access
@@ -134,11 +132,8 @@ class BatchReader:
         return entries
 
     def _batch_error(self, start: int, answers: list[Answer[list[Entry]]]) -> BkstoreError:
-        """Return the error to raise if no bookie returned entries.
-
-        Sets `unsupported` if a bookie has no batch reads. Upstream's client cannot tell such a
-        bookie from one that is down, so with `compat` both set it.
-        """
+        """Return the error to raise if no bookie returned entries. Sets `unsupported` if one has no
+        batch reads, with `compat` also if it is down, as upstream's client cannot distinguish."""
         request = f"batch from entry {start} of ledger {self.access.ledger}"
         error_types: tuple[type[BkstoreError], ...] = (IllegalOperation,)
         if self.access.context.options.compat is not None:
@@ -153,10 +148,7 @@ class BatchReader:
     def _read_singly(
         self, start: int, max_count: int, max_size: int, last: int | None, fence: bool
     ) -> list[Entry]:
-        """Return by single reads what a batch would: up to a gap, damage, the count or the size.
-
-        A record counts with its framed size in a response.
-        """
+        """Return what a batch would: up to a gap, damage, the count, or the size in a response."""
         entries = [self.access.read(start, fence=fence)]
         frame_size = FRAME_OVERHEAD + self._framed_size(entries[0])
         count = _limit_count(start, max_count, last)

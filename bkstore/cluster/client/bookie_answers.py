@@ -1,7 +1,7 @@
 """The responses of several bookies to one request, and the error that they add up to.
 
-One rule matters most: the combined result is "no such entry" only if every bookie returned that.
-A bookie that cannot be reached, or whose data is damaged, may have the entry.
+It is "no such entry" only if every bookie returned that: an unreachable one may have the entry, and
+so may one with damaged data.
 """
 
 from __future__ import annotations
@@ -55,10 +55,8 @@ class Doubting(Protocol):
 def ask(
     bookies: Mapping[str, BookieClient], name: str, work: Callable[[BookieClient], _T]
 ) -> Answer[_T]:
-    """Call `work` with the client of the bookie `name`; return its result or its error.
-
-    If the bookie cannot be reached and has a new address by now, `work` is called once more there.
-    """
+    """Call `work` with the client of the bookie `name`; return its result or its error. It is
+    called once more if the bookie cannot be reached and has a new address by now."""
     answer, client = _call(bookies, name, work)
     if isinstance(answer.error, BookieUnavailable) and isinstance(bookies, Doubting):
         bookies.doubt(name)
@@ -70,7 +68,6 @@ def ask(
 def _call(
     bookies: Mapping[str, BookieClient], bookie_id: str, work: Callable[[BookieClient], _T]
 ) -> tuple[Answer[_T], BookieClient | None]:
-    """Return the answer of a bookie and the client that was used, None if there is none."""
     client = None
     try:
         client = bookies.get(bookie_id)
@@ -98,12 +95,9 @@ def told(answers: Sequence[Answer[_T]]) -> str:
 
 
 def verdict(what: str, answers: Sequence[Answer[_T]]) -> BkstoreError:
-    """Return the error to raise if no bookie returned a value.
-
-    `NoSuchEntry` if every bookie stated that it has nothing. Otherwise the first of these that
-    occurs: `UnauthorizedAccess`, `BookieUnavailable` (it may come back), `CorruptionError`,
-    `DataUnknown`. Any other error counts as `BookieUnavailable`.
-    """
+    """Return the error to raise if no bookie returned a value: `NoSuchEntry` if every bookie stated
+    that it has nothing, else the first of these that occurs: `UnauthorizedAccess`,
+    `BookieUnavailable` (or any other error: it may come back), `CorruptionError`, `DataUnknown`."""
     message = f"{what}: {told(answers)}"
     if answers and all(answer.negative for answer in answers):
         return NoSuchEntry(message)

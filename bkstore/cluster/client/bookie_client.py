@@ -1,9 +1,7 @@
 """BookieClient: one bookie as clients and the auditor see it, wherever it runs.
 
-This is a structural protocol: `bkstore.cluster.in_process.bookie_client` implements it without a
-network, and any network client with these methods fits. Records are whole entries as bookies store
-them (`bkstore.formats.entry`); the caller computes and verifies digests. Source:
-`proto/BookieClient`.
+Any client with these methods fits. Records are whole entries as bookies store them
+(`bkstore.formats.entry`); the caller computes and verifies digests. Source: `proto/BookieClient`.
 """
 
 from __future__ import annotations
@@ -28,11 +26,11 @@ class LastConfirmed(NamedTuple):
 
 @runtime_checkable
 class BookieClient(Protocol):
-    """One bookie: adds, reads, fencing, and which entries it has.
+    """One bookie: adds, reads, fencing, and which entries it has. Thread-safe.
 
     Every call raises `BookieUnavailable` if no response came, or the error that the bookie
     returned: `NoSuchLedger`, `NoSuchEntry`, `LedgerFenced`, `UnauthorizedAccess`,
-    `CorruptionError`, `ReadOnlyError`, `TooManyRequests`, `DataUnknown`. Thread-safe.
+    `CorruptionError`, `ReadOnlyError`, `TooManyRequests`, `DataUnknown`.
     """
 
     @property
@@ -42,8 +40,7 @@ class BookieClient(Protocol):
 
     @property
     def batch_reads(self) -> bool:
-        """Whether batch reads may be sent to it; if it turns out not to support them,
-        `read_entries` raises `IllegalOperation`."""
+        """Whether to send it batch reads; `read_entries` may still raise `IllegalOperation`."""
         ...
 
     def add_entry(
@@ -74,10 +71,8 @@ class BookieClient(Protocol):
         fence: bool = False,
         master_key: bytes | None = None,
     ) -> RecordBatch:
-        """Return records of consecutive entries from `start` on, as BP-62 defines it.
-
-        Raises `IllegalOperation` if the bookie does not support batch reads.
-        """
+        """Return records of consecutive entries from `start` on, as BP-62 defines it; raises
+        `IllegalOperation` if the bookie does not support batch reads."""
         ...
 
     def read_lac(self, ledger: LedgerLike) -> LastConfirmed:
@@ -104,8 +99,8 @@ class TakesMany(Protocol):
     def add_batch(self, batch: RecordBatch, master_key: bytes, *, recovery: bool = False) -> None:
         """Store the records of a batch in order, all durable at return; raises as `add_entry`.
 
-        After an error some of them may be stored. If the bookie was restarted during the call,
-        it must raise: records from before the restart may be lost.
+        After an error some may be stored. If the bookie was restarted during the call, it must
+        raise: records from before the restart may be lost.
         """
         ...
 
@@ -123,9 +118,6 @@ class ReadsMany(Protocol):
         fence: bool = False,
         master_key: bytes | None = None,
     ) -> RecordBatch:
-        """Return the records of these entries, in their order, each read as by `read_entry`.
-
-        Raises the error of the first entry that fails; if `errors` is given, the errors are put
-        there by entry id instead, and those entries are left out.
-        """
+        """Return the records of these entries, in their order, as by `read_entry`. The first error
+        is raised; with `errors` all go there, by entry id, and those entries are left out."""
         ...

@@ -1,7 +1,6 @@
 """Client: creates, opens and deletes ledgers of a cluster.
 
-It needs a metadata store and a `BookieClient` for each bookie. Source:
-`client/BookKeeper`, `client/LedgerCreateOp`, `client/LedgerOpenOp`, `client/LedgerDeleteOp`.
+Source: `client/BookKeeper`; `LedgerCreateOp`, `LedgerOpenOp` and `LedgerDeleteOp` beside it.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ _check_options = optional(instance(ClientOptions))
 class Client:
     """One client of a cluster. It has no state but its settings; threads may share it.
 
-    The mapping `bookies` may change; a bookie that is not in it counts as unreachable. With
-    `workers` requests to several bookies are concurrent, and appends are pipelined. `writable`
-    returns the bookies that may take ledgers of a scope; without it the registered ones may.
+    `bookies` has a `BookieClient` for each bookie and may change; one that is not in it counts as
+    unreachable. With `workers` requests to several bookies are concurrent, and appends pipelined.
+    `writable` returns the bookies that may take ledgers of a scope (default: registered ones).
     """
 
     def __init__(
@@ -72,7 +71,7 @@ class Client:
 
         Without `ledger` it gets the next id of the scope's counter; an int is a ledger id in
         `scope`. Raises `NotEnoughBookies` if fewer than E bookies are registered, `LedgerExists`,
-        or `InvalidArgument` if the quorum sizes or the digest type are not valid.
+        or `InvalidArgument` for quorum sizes or a digest type that are not valid.
         """
         store, quorum_sizes = self.context.store, (ensemble_size, write_quorum, ack_quorum)
         check_sizes(*quorum_sizes)
@@ -106,10 +105,10 @@ class Client:
     ) -> LedgerHandle:
         """Close the ledger, whoever writes it, and return a handle that reads it.
 
-        An open ledger is recovered (`cluster.client.recovery`): its writer is fenced, and no
-        append of it succeeds any more. Raises `NoSuchLedger`, `UnauthorizedAccess` if the
-        password differs, `InvalidArgument` if the metadata have another digest type (None
-        accepts any), `NotEnoughBookies` if too few bookies answer for a recovery.
+        An open ledger is recovered (`cluster.client.recovery`): its writer is fenced, and no append
+        of it succeeds any more. Raises `NoSuchLedger`, `UnauthorizedAccess` for another password,
+        `InvalidArgument` if the metadata have another digest type (None accepts any),
+        `NotEnoughBookies` if too few bookies answer for a recovery.
         """
         access = self._open_access(ledger, digest_type, password, scope)
         metadata = recover(access)
@@ -123,23 +122,18 @@ class Client:
         *,
         scope: int = 0,
     ) -> LedgerHandle:
-        """Return a handle that reads up to the LAC; `read_last_confirmed` advances it.
-
-        The writer is not affected. Raises as `open_ledger`.
-        """
+        """Return a handle that reads up to the LAC; `read_last_confirmed` advances it. The writer
+        is not affected. Raises as `open_ledger`."""
         return LedgerHandle(self._open_access(ledger, digest_type, password, scope))
 
     def delete_ledger(self, ledger: int | LedgerId, *, scope: int = 0) -> None:
-        """Delete the ledger from the metadata store; raises `NoSuchLedger` if it is not there.
-
-        Its bookies delete their entries at their next garbage collection.
-        """
+        """Delete the ledger from the metadata store; raises `NoSuchLedger` if it is not there. Its
+        bookies delete their entries at their next garbage collection."""
         self.context.store.delete(_require_ledger_id(ledger, scope))
 
     def _open_access(
         self, ledger: int | LedgerId, digest_type: str | None, password: bytes, scope: int
     ) -> LedgerAccess:
-        """Read a ledger's metadata and return access to it; checks password and digest type."""
         password = data("password", password)
         versioned = self.context.store.read(_require_ledger_id(ledger, scope))
         metadata = versioned.metadata

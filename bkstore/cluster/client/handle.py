@@ -26,10 +26,9 @@ class LedgerHandle:
     """One open ledger. `Client.create_ledger` returns a handle that writes; other handles read.
 
     Every call raises `NoSuchLedger` if it finds that the ledger was deleted meanwhile. A ``with``
-    block closes the ledger at its end unless an exception leaves it: then the ledger stays open,
-    and the next `open_ledger` recovers it. Threads: appends run one at a time in one process, and
-    overlap over a network; reads are concurrent with them and with each other. Fork: in the child
-    a handle that writes is closed; the ledger is not.
+    block closes the ledger at its end, unless by an exception: then it stays open, and the next
+    `open_ledger` recovers it. Threads: appends run one at a time in one process, and overlap over a
+    network; reads are concurrent with all. Fork: the child's handle is closed if it writes.
 
     >>> import tempfile
     >>> from bkstore.cluster import Cluster
@@ -46,7 +45,6 @@ class LedgerHandle:
         writer: LedgerWriter | None = None,
         confirmed: ConfirmedRead | None = None,
     ) -> None:
-        """Create a handle; called by `Client`."""
         self._access = access
         self._writer = writer
         self._batches = BatchReader(access)
@@ -58,7 +56,6 @@ class LedgerHandle:
             self._follow(confirmed or read_confirmed(access))
 
     def __repr__(self) -> str:
-        """Return the ledger's id, its state and its LAC."""
         role = "reader" if self._writer is None else "writer"
         return f"<LedgerHandle {self.ledger} {self.metadata.state} {role} {self._known_lac()}>"
 
@@ -134,14 +131,13 @@ class LedgerHandle:
     def append(self, data: bytes, *, sync: bool = True) -> int:
         """Add an entry; return its id once A of the W bookies of its write set have it.
 
-        A bookie that fails is replaced, from the first unconfirmed entry on; if no other bookie
-        is available, A acknowledgements are enough. Raises `NotEnoughBookies` if there are fewer,
-        `LedgerFenced` if another client closes or has closed the ledger, `IllegalOperation` if
-        the handle is closed or failed before, and `InvalidArgument` if the entry is too large;
-        then nothing is sent. An append that failed is never acknowledged later.
-
-        Without `sync` the bookies have the entry in memory only, and the LAC does not advance
-        until `force`. If a bookie fails before that, the writer has failed. Cost: W syncs.
+        A bookie that fails is replaced, from the first unconfirmed entry on; if no other bookie is
+        available, A acknowledgements are enough. Raises `NotEnoughBookies` if there are fewer,
+        `LedgerFenced` if another client closes or has closed the ledger, `IllegalOperation` if the
+        handle is closed or failed before, and `InvalidArgument` if the entry is too large; then
+        nothing is sent. A failed append is never acknowledged later. Without `sync` the bookies
+        have the entry in memory only, and the LAC does not advance until `force`; if a bookie fails
+        before that, the writer has failed. Cost: W syncs.
         """
         return self._require_writer().append(as_data("data", data), sync)
 
@@ -151,9 +147,8 @@ class LedgerHandle:
         Over a network, entries are batched while others are in flight: the first is sent at once,
         the next ones when responses arrive, and all of them by a call that waits. This call blocks
         only while about `ClientOptions.window` entries, or 16 MiB, are in flight. In one process
-        the entry is appended at return. Raises as `append`, here or at `result`; if one entry
-        fails, all entries in flight fail with it, and none of them is acknowledged later. A bookie
-        that fails is replaced by the next call that appends or waits.
+        the entry is appended at return. Raises as `append`, here or at `result`; if an entry fails,
+        so do all in flight, for good. A failed bookie is replaced at the next append or wait.
 
         >>> import tempfile
         >>> from bkstore.cluster import Cluster
@@ -166,41 +161,33 @@ class LedgerHandle:
         return self._require_writer().append_later(data)
 
     def flush(self) -> int:
-        """Wait until every appended entry has A acknowledgements; return the LAC.
-
-        Raises as `append`. Entries added without sync are not made durable: `force` does that.
-        """
+        """Wait until every appended entry has A acknowledgements; return the LAC. Raises as
+        `append`. Entries added without sync are not made durable: `force` does that."""
         return self._require_writer().flush()
 
     def append_many(self, payloads: Iterable[bytes]) -> Int64Array:
         """Add entries in order and return their ids, int64[n]; syncs once for each 256 of them.
-
-        Raises as `append`; `last_add_confirmed` is then the last entry that was appended. About
-        30 us an entry.
-        """
+        Raises as `append`, `last_add_confirmed` being the last appended. About 30 us an entry."""
         return self._require_writer().append_many(each("payloads", payloads))
 
     def force(self) -> int:
         """Make entries durable that were added without sync; return the LAC, which covers them.
 
         Raises `NotEnoughBookies` unless every bookie of the ensemble synced; the writer has failed
-        then. (A bookie that restarted in between, and so lost entries, is not detected.)
+        then. Entries lost by a bookie that restarted in between are not detected.
         """
         return self._require_writer().force()
 
     def write_explicit_lac(self) -> int:
-        """Send the LAC to the write set of the last entry, for tailing readers; return it.
-
-        Raises `NotEnoughBookies` if fewer than A bookies stored it.
-        """
+        """Send the LAC to the write set of the last entry, for tailing readers; return it. Raises
+        `NotEnoughBookies` if fewer than A bookies stored it."""
         return self._require_writer().write_explicit_lac()
 
     def close(self) -> None:
         """Set state, last entry (the LAC) and length in the metadata. Idempotent.
 
         Does nothing on a handle that reads. Raises `LedgerFenced` if another client closes or has
-        closed the ledger, unless with the same last entry and length. A writer that failed may be
-        closed.
+        closed the ledger, unless with the same values. A writer that failed may be closed.
         """
         if self._writer is not None:
             self._writer.close()
@@ -210,10 +197,9 @@ class LedgerHandle:
     def read(self, first: int, last: int) -> list[Entry]:
         """Return the entries first..last (inclusive), verified, from whichever replica has them.
 
-        Raises `InvalidArgument` if the range is reversed or goes beyond the LAC. If no replica
-        returns an entry, raises `NoSuchEntry` if all of the write set state that they lack it,
-        otherwise `BookieUnavailable` or `CorruptionError`; the message has each bookie's answer.
-        Cost: many entries are requested concurrently (`scan`).
+        Raises `InvalidArgument` if the range is reversed or goes beyond the LAC; for an entry that
+        no replica returns, `NoSuchEntry` if all of the write set state that they lack it, else
+        `BookieUnavailable` or `CorruptionError`, with each bookie's answer. Cost: as `scan`.
         """
         return list(self.scan(first, last))
 
@@ -222,10 +208,9 @@ class LedgerHandle:
 
         All bookies of the range are asked at once, each for up to 512 entries or about 1 MiB, and
         for as many again while these are yielded: by batch reads if every bookie has every entry,
-        otherwise by concurrent single reads. An entry that a bookie lacks is read from the next
-        one of the write set; a bookie that did not respond is asked last from then on. An invalid
-        range raises at once, an unreadable entry when its turn comes. Threads: use each iterator
-        in one thread. Fork: only the parent may use it.
+        otherwise by concurrent single reads. An entry that a bookie lacks is read from the next one
+        of the write set; unresponsive bookies are asked last from then on. Only an invalid range
+        raises at once. Use the iterator in one thread, and not in a forked child.
 
         >>> import tempfile
         >>> from bkstore.cluster import Cluster
@@ -265,20 +250,16 @@ class LedgerHandle:
     def read_last_confirmed(self) -> int:
         """Ask the bookies for the LAC and return it; updates a reader's `last_add_confirmed`.
 
-        It is the highest LAC that the last ensemble's bookies return, explicit LACs included, or
-        the last entry of a closed ledger. A writer's handle returns its own without a request.
-        Raises `NotEnoughBookies` if too few bookies answered.
+        It is the highest of the last ensemble's bookies, explicit LACs included, a closed ledger's
+        last entry, or a writer's own. Raises `NotEnoughBookies` if too few bookies answered.
         """
         if self._writer is None:
             self._follow(read_confirmed(self._access))
         return self._known_lac()
 
     def read_explicit_lac(self) -> int:
-        """Return the highest explicit LAC of the last ensemble's bookies, -1 if there is none.
-
-        For a closed ledger returns -1 without a request. Raises `NotEnoughBookies` if too few
-        bookies answered.
-        """
+        """Return the highest explicit LAC of the last ensemble's bookies, -1 if there is none or
+        the ledger is closed. Raises `NotEnoughBookies` if too few bookies answered."""
         return read_confirmed(self._access).explicit
 
     def _follow(self, confirmed: ConfirmedRead) -> None:
@@ -294,16 +275,13 @@ class LedgerHandle:
     def read_batch(
         self, start: int, max_count: int = 0, max_size: int = 0, *, fence: bool = False
     ) -> list[Entry]:
-        """Return entries from `start` on by one request: at least one, none beyond the LAC.
+        """Return entries from `start` to at most the LAC by one request (`docs/batch-reads.md`).
 
         Returns at most `max_count` entries (0 = any number) and about `max_size` bytes (0 = the
-        frame limit), as BP-62 counts them; the first entry is always returned. Damage or a gap
-        after it ends the batch; if the first entry itself is damaged or missing, the next replica
-        is asked. With `fence` the bookie that answers fences the ledger.
-
-        Raises `IllegalOperation` if the ledger is striped, batch reads are disabled, or the
-        bookies do not support them (which the handle remembers), and otherwise as `read`.
-        `docs/batch-reads.md` has the details in tables.
+        frame limit), as BP-62 counts them, and at least one. Damage or a gap ends the batch; if the
+        first entry is damaged or missing, the next replica is asked. With `fence` the bookie that
+        answers fences the ledger. Raises `IllegalOperation` if the ledger is striped, or batch
+        reads are disabled or not supported (which the handle remembers), and otherwise as `read`.
         """
         return self._batches.read(start, max_count, max_size, self._known_lac(), fence=fence)
 

@@ -1,9 +1,8 @@
 """Read the LAC of a ledger from its bookies, for a client that does not write it.
 
-Each bookie of the last ensemble returns the record of its last entry, which carries the LAC that
-the writer knew, and the explicit LAC. The result is the highest of them, once so many bookies have
-answered that one of them has every acknowledged entry (`is_covered`). Source:
-`client/ReadLastConfirmedOp`, `client/PendingReadLacOp`.
+Each bookie of the last ensemble returns its last entry, with the LAC that the writer knew, and the
+explicit LAC. The result is the highest, once so many have answered that one has every acknowledged
+entry (`is_covered`). Source: `client/ReadLastConfirmedOp`, `client/PendingReadLacOp`.
 """
 
 from __future__ import annotations
@@ -27,11 +26,8 @@ class ConfirmedRead(NamedTuple):
 
 
 def read_confirmed(access: LedgerAccess) -> ConfirmedRead:
-    """Read the metadata again, then ask the bookies of the last ensemble for the LAC.
-
-    The LAC is no lower than the entry before the last segment. Raises `NotEnoughBookies` if too
-    few bookies answered.
-    """
+    """Read the metadata again, then ask the bookies of the last ensemble for the LAC: no lower than
+    the entry before the last segment. Raises `NotEnoughBookies` if too few bookies answered."""
     metadata = access.refresh()
     if metadata.closed:
         return ConfirmedRead(metadata.last_entry_id, NO_ENTRY, [])

@@ -16,10 +16,8 @@ _FIRST_CALL_ENTRIES, _MAX_CALL_ENTRIES = 16, 256
 
 
 class ManyEntries(NamedTuple):
-    """One bookie's entries by id, verified, and an error for each entry that failed.
-
-    An entry that is in neither was not requested: the byte limit was reached before.
-    """
+    """One bookie's entries by id, verified, and an error for each entry that failed; one in neither
+    was not requested, because the byte limit was reached before."""
 
     found: dict[int, Entry]
     errors: dict[int, BkstoreError]
@@ -31,8 +29,8 @@ def ask_for_entries(
     """Read entries from one bookie, by concurrent single reads.
 
     Stops when another record as large as the largest so far would exceed `enough` bytes. Each call
-    requests as many entries as should fit: 16 in the first one, and 256 at most. Raises nothing:
-    if the bookie stops responding, every entry not received by then gets that error.
+    requests as many entries as should fit: 16 first, 256 at most. Raises nothing: if the bookie
+    stops responding, every entry not received by then gets that error.
     """
     answers = ManyEntries({}, {})
     answer = access.ask(
@@ -79,7 +77,6 @@ def _read_records(
     errors: dict[int, BkstoreError],
     fence: bool,
 ) -> RecordBatch:
-    """Return the records of those entries that can be read; put the others' errors in `errors`."""
     key = access.key if fence else None
     if isinstance(client, ReadsMany):
         return client.read_many(access.ledger, entries, errors, fence=fence, master_key=key)
@@ -99,10 +96,7 @@ def _read_records(
 
 
 def take(access: LedgerAccess, batch: RecordBatch, answers: ManyEntries) -> None:
-    """Verify a batch and add its entries to `answers`, with an error for each bad record.
-
-    About 2 us an entry, because digests are verified together.
-    """
+    """Verify a batch, its digests together: 2 us an entry; add entries and errors to `answers`."""
     decoded = access.coder.decode_batch(batch, access.ledger)
     buffer = bytes(batch.buffer)
     starts, ends = decoded.offsets.tolist(), (decoded.offsets + decoded.sizes).tolist()

@@ -1,7 +1,6 @@
 """LedgerAccess: one open ledger of a client: its metadata, its keys, its bookies.
 
-Shared by reading, writing and recovery: it sends requests to bookies, and changes metadata by
-compare-and-set. Source: `client/LedgerHandle`, `client/MetadataUpdateLoop`.
+Shared by reading, writing and recovery. Source: `client/LedgerHandle`, `client/MetadataUpdateLoop`.
 """
 
 from __future__ import annotations
@@ -39,11 +38,10 @@ _T = TypeVar("_T")
 class ClientOptions:
     """Settings of a client, with upstream's defaults (`ClientConfiguration`).
 
-    `batch_reads` is `batchReadEnabled`; `max_frame` is `nettyMaxFrameSizeBytes`: no record and
-    no batch is larger. With `delay_ensemble_change` a bookie that fails is replaced only if fewer
-    than A others stored the entry (`delayEnsembleChange`). A writer over a network has at most
-    about `window` entries in flight. ``compat="bookkeeper"`` switches on the deviations that
-    `docs/parity.md` lists.
+    `batch_reads` is `batchReadEnabled`; `max_frame` is `nettyMaxFrameSizeBytes`: no record and no
+    batch is larger. With `delay_ensemble_change` (`delayEnsembleChange`) a failed bookie is
+    replaced only if fewer than A others stored the entry. A writer over a network has at most about
+    `window` entries in flight. ``compat="bookkeeper"``: deviations as in `docs/parity.md`.
     """
 
     batch_reads: bool = True
@@ -69,9 +67,8 @@ _FIELD_CHECKS = {
 class ClientContext:
     """Shared by all ledgers of one client: metadata store, bookies by id, policy, settings.
 
-    With `workers` several bookies are asked at the same time, without them one after another.
-    `writable`, if given, returns the bookies that may take ledgers of a scope, in place of the
-    store's registrations.
+    With `workers` several bookies are asked at the same time. `writable`, if given, returns the
+    bookies that may take ledgers of a scope, in place of the store's registrations.
     """
 
     store: MetadataStore
@@ -90,10 +87,9 @@ class ClientContext:
 
 
 class LedgerAccess:
-    """A ledger that a client has open.
+    """A ledger that a client has open. Thread-safe; never goes back to older metadata.
 
-    `coder` encodes and verifies its entries, `key` is its master key. Thread-safe; the metadata
-    are never replaced by an older version.
+    `coder` encodes and verifies entries (by `digest_type` if the metadata have none) with `key`.
     """
 
     def __init__(
@@ -103,7 +99,6 @@ class LedgerAccess:
         password: bytes,
         digest_type: str | None = None,
     ) -> None:
-        """Take the metadata, and the digest type to use if the metadata have none."""
         metadata = versioned.metadata
         self.context = context
         self.ledger: LedgerId = metadata.ledger
@@ -126,8 +121,7 @@ class LedgerAccess:
         return self._versioned.metadata
 
     def _keep_newer(self, fresh: Versioned) -> Versioned:
-        """Keep the newer of the known and the given metadata, and return it."""
-        # An older version that another thread read must not bring back a replaced ensemble.
+        # A version that another thread read must not bring back a replaced ensemble.
         with self._lock:
             if fresh.version > self._versioned.version:
                 self._versioned = fresh
@@ -138,11 +132,9 @@ class LedgerAccess:
         return self._keep_newer(self.context.store.read(self.ledger)).metadata
 
     def update(self, change: Callable[[LedgerMetadata], LedgerMetadata | None]) -> LedgerMetadata:
-        """Change the metadata by compare-and-set; return the metadata in the store after that.
-
-        `change` is called with the newest metadata, and again after each lost race. It returns
-        the new metadata, None if there is nothing to change, or raises.
-        """
+        """Change the metadata by compare-and-set; return what is in the store after that. `change`
+        is called with the newest metadata, and again after each lost race; it returns the new
+        metadata, None if there is nothing to change, or raises."""
         versioned = self._versioned
         while True:
             new_metadata = change(versioned.metadata)
@@ -199,21 +191,16 @@ class LedgerAccess:
         return encode_explicit_lac(self.ledger, lac, self.coder.digest.number, self._password)
 
     def lac_in(self, body: bytes) -> int:
-        """Return the LAC in the body of an explicit LAC.
-
-        Raises `CorruptionError` if digest or ledger do not match.
-        """
+        """Return the LAC in an explicit LAC's body; raises `CorruptionError` if it is damaged."""
         ledger, lac = decode_explicit_lac(body, self.coder.digest.number, self._password)
         if ledger != self.ledger:
             raise CorruptionError(None, 0, f"explicit LAC of ledger {ledger}, not {self.ledger}")
         return lac
 
     def with_replicas(self, entry: int, work: Callable[[list[str]], _T]) -> _T:
-        """Call `work` with the replicas of an entry and return its result.
-
-        If it fails, the metadata is read again. `work` is called once more if the ensemble has
-        changed (by the writer or a re-replication) or a bookie has a new address.
-        """
+        """Call `work` with the replicas of an entry and return its result. If it fails, read the
+        metadata again, and call it once more if the ensemble has changed (by the writer or a
+        re-replication) or a bookie has a new address."""
         replicas = self.replicas(entry, self.metadata.ensemble_at(entry))
         try:
             return work(replicas)
@@ -227,10 +214,8 @@ class LedgerAccess:
         return work(new_replicas)
 
     def read(self, entry: int, *, fence: bool = False) -> Entry:
-        """Return a verified entry from the first replica that has it, in write set order.
-
-        Raises the error that `bkstore.cluster.client.bookie_answers.verdict` returns.
-        """
+        """Return a verified entry from the first replica that has it, in write set order. Raises
+        the error that `bookie_answers.verdict` returns."""
 
         def read_from_first(replicas: list[str]) -> Entry:
             answers = []
@@ -244,10 +229,8 @@ class LedgerAccess:
         return self.with_replicas(entry, read_from_first)
 
     def length_at(self, entry: int, seen: Sequence[Entry] = ()) -> int:
-        """Return the payload bytes up to and including an entry; 0 for entry -1.
-
-        Taken from `seen` entries if the entry itself or the next one is among them, else read.
-        """
+        """Return the payload bytes up to and including an entry; 0 for entry -1. Taken from `seen`
+        entries if the entry itself or the next one is among them, else read."""
         if entry < 0:
             return 0
         for seen_entry in seen:

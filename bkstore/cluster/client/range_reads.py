@@ -1,10 +1,9 @@
 """Read consecutive entries from all their bookies at once, in order, with bounded memory.
 
-A range is cut into chunks, and a chunk into shares: a share is read from one bookie, and entries
-that it lacks from the next of the write set. The shares of a chunk are requested together, and the
-next chunk is in flight while one is yielded. If every bookie has every entry (E = W), a share is
-read by batch reads. Upstream sends a single read for each entry of the range at once, whatever
-their number: `client/LedgerHandle.asyncReadEntriesInternal`, `client/PendingReadOp`.
+A range is cut into chunks, a chunk into shares: a share is read from one bookie, and entries that
+it lacks from the next of the write set. A chunk's shares are requested together, while the one
+before is yielded; if every bookie has every entry (E = W), by batch reads. Upstream sends all reads
+at once, singly: `client/LedgerHandle.asyncReadEntriesInternal`, `client/PendingReadOp`.
 """
 
 from __future__ import annotations
@@ -34,8 +33,7 @@ _RECORD_OVERHEAD = 64
 
 _MAX_CHUNKS_AHEAD = 2
 _SINGLE_READ_SECONDS = 30.0
-"""How long a bookie that did not respond to a batch read gets single reads only: it may be one
-that closes the connection because it does not support batch reads."""
+"""How long single reads are sent after no response to a batch read: support may be missing."""
 
 
 class _Share(NamedTuple):
@@ -54,11 +52,8 @@ class _Chunk(NamedTuple):
 
 
 class RangeReader:
-    """Reads ranges of one handle's ledger. Threads: use each `scan` in one thread.
-
-    Memory: for each bookie two shares of about 1 MiB, or of 16 entries if those are larger. After
-    small entries one share may have 256 large ones, as sizes are not known in advance.
-    """
+    """Reads ranges of one handle's ledger. Threads: use each `scan` in one thread. Memory: two
+    shares a bookie, of about 1 MiB or 16 larger entries, or 256 if small ones came before."""
 
     def __init__(self, access: LedgerAccess, batches: BatchReader) -> None:
         self._access = access
@@ -87,7 +82,6 @@ class RangeReader:
             share_entries = max(1, min(_MAX_SHARE_ENTRIES, SHARE_BYTES // record_bytes))
 
     def _yield_chunk(self, chunk: _Chunk, silent: set[str]) -> Iterator[Entry]:
-        """Yield the entries of a chunk; waits for its shares, and reads again what they lack."""
         entries_by_id: dict[int, Entry] = {}
         failed: set[int] = set()
         for answers in chunk.answers:
@@ -161,11 +155,8 @@ class RangeReader:
         return not single_reads_only and self._batches.cannot() is None
 
     def _read_in_batches(self, bookie: str, entries: range, answers: ManyEntries) -> Sequence[int]:
-        """Read entries into `answers` by batch reads; return those to request by single reads.
-
-        After a gap, damage or `IllegalOperation` those are the unread entries; after the byte
-        limit or a bookie that does not respond there are none.
-        """
+        """Read entries into `answers` by batch reads; return those to request by single reads: the
+        unread ones, but none after the byte limit or if the bookie does not respond."""
         next_entry = entries.start
 
         def read(client: BookieClient) -> None:

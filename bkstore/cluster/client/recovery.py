@@ -2,10 +2,9 @@
 
 The steps: set the state IN_RECOVERY in the metadata; fence the last ensemble's bookies, until no
 write set is left that could acknowledge an entry; read the entries after the highest LAC that they
-return, and write them again to their whole write sets; set last entry, length and state CLOSED in
-the metadata. Entries are read and rewritten several at a time, as upstream does with a
-`recoveryReadBatchSize` above 1. Several clients may do each step at once, and repeat it after any
-failure: one of them closes the ledger, and the others return its metadata. Source:
+return, and write them again to their whole write sets, several at a time (`recoveryReadBatchSize`);
+set last entry, length and state CLOSED. Several clients may do each step at once, and repeat it
+after any failure: one closes the ledger, and the others return its metadata. Source:
 `client/LedgerRecoveryOp`, `client/ReadLastConfirmedOp`, `client/ReadOnlyLedgerHandle`.
 """
 
@@ -46,10 +45,9 @@ _BACKOFF_FACTOR = 10
 def recover(access: LedgerAccess) -> LedgerMetadata:
     """Close a ledger and return its metadata; a closed ledger is left as it is.
 
-    Raises `NotEnoughBookies` if the answers do not show whether an entry was acknowledged, or if
-    fewer than A bookies store an entry. The ledger stays IN_RECOVERY then, and the next attempt
-    starts over. Cost: a read and W writes for each entry after the LAC, for up to 256 entries
-    concurrently.
+    Raises `NotEnoughBookies` if it stays unknown whether an entry was acknowledged, or if fewer
+    than A bookies store an entry; the ledger stays IN_RECOVERY then, and the next attempt starts
+    over. Cost: a read and W writes for each entry after the LAC, up to 256 concurrently.
     """
     metadata = access.update(_set_in_recovery)
     return metadata if metadata.closed else _Recovery(access, metadata).run()
@@ -60,22 +58,17 @@ def _set_in_recovery(metadata: LedgerMetadata) -> LedgerMetadata | None:
 
 
 class _WindowRead(NamedTuple):
-    """The entries of a window that were read so far.
-
-    `answers` has the errors of bookies without an entry; `passed_over` are entries that some bookie
-    was not asked for, as its other entries reached the byte limit.
-    """
+    """The entries of a window that were read so far. `answers` has the errors of bookies without an
+    entry; `passed_over` are entries not asked for somewhere because of the byte limit."""
 
     found: dict[int, Entry]
     answers: dict[int, list[Answer[Entry]]]
     passed_over: set[int]
 
     def needs_next_replica(self, entry: int) -> bool:
-        """Return whether the next replica is to be asked for an entry."""
         return entry not in self.found and entry not in self.passed_over
 
     def record_result(self, bookie: str, entries: Sequence[int], result: ManyEntries) -> None:
-        """Record what one bookie returned for these entries."""
         self.found.update(result.found)
         for entry in entries:
             error = result.errors.get(entry)
@@ -87,10 +80,8 @@ class _WindowRead(NamedTuple):
 
 class _Recovery:
     """One recovery. `begun` is the metadata at its start: entries are read from its last ensemble.
-
-    Ensemble changes are kept in `changed` until the ledger is closed: another recovery may be
-    running, and must see the writer's ensemble in the metadata store.
-    """
+    Ensemble changes stay in `changed` until the ledger is closed: another recovery may be running,
+    and must see the writer's ensemble in the metadata store."""
 
     def __init__(self, access: LedgerAccess, begun: LedgerMetadata) -> None:
         self.access = access
@@ -103,7 +94,6 @@ class _Recovery:
         """Bookies that did not respond to a write: the answer, and until when they are skipped."""
 
     def run(self) -> LedgerMetadata:
-        """Fence, rewrite the entries after the LAC, and close; return the closed metadata."""
         last, window = self._fence(), _FIRST_WINDOW
         is_end = False
         while not is_end:
@@ -116,10 +106,8 @@ class _Recovery:
         return self._close(last, length)
 
     def _fence(self) -> int:
-        """Fence the last ensemble; return the highest entry that is known to be confirmed.
-
-        Entries before the last segment were confirmed when the segment was added.
-        """
+        """Fence the last ensemble; return the highest entry that is known to be confirmed: those
+        before the last segment were when it was added."""
         segment_start, ensemble = self.begun.segments[-1]
         answers = list(self.access.ask_each((bookie, self._fence_at) for bookie in ensemble))
         self._add_silent(answers)
@@ -138,10 +126,8 @@ class _Recovery:
         }
 
     def _fence_at(self, client: BookieClient) -> list[Entry]:
-        """Fence the ledger at a bookie; return its last entry, none if its digest is wrong.
-
-        With a wrong digest the bookie counts as fenced, but contributes no LAC.
-        """
+        """Fence the ledger at a bookie; return its last entry, none if its digest is wrong: such a
+        bookie counts as fenced, but contributes no LAC."""
         access = self.access
         record = client.read_entry(access.ledger, LAST_ENTRY, fence=True, master_key=access.key)
         try:
@@ -150,12 +136,10 @@ class _Recovery:
             return []
 
     def _read_window(self, window: range) -> tuple[list[Entry], bool]:
-        """Return the entries of a window before the first missing one, and whether the ledger ends
-        there.
+        """Return the entries before a window's first missing one, and whether the ledger ends.
 
-        It ends at an entry that cannot have been acknowledged: more than W - A bookies state that
-        they lack it, so fewer than A can have it. Every read fences: a bookie that lacks an entry
-        will not accept it from the writer any more.
+        It does if more than W - A bookies state that they lack that entry: it cannot have been
+        acknowledged, and, as reads fence, those bookies will not accept it any more.
         """
         window_read = self._read_replicas(window)
         entries: list[Entry] = []
@@ -177,8 +161,7 @@ class _Recovery:
         return entries, False
 
     def _read_replicas(self, window: range) -> _WindowRead:
-        """Read a window's entries, each from its first replica that has it; replicas that did not
-        respond before are asked last."""
+        """Read entries, each from its first replica that has it, unresponsive ones asked last."""
         ensemble = self.begun.segments[-1].ensemble
         window_read = _WindowRead({}, {entry: [] for entry in window}, set())
         replica_order = {
@@ -204,12 +187,10 @@ class _Recovery:
     def _rewrite(self, entries: Sequence[Entry]) -> None:
         """Write entries to their whole write sets: the writer may have reached one bookie only.
 
-        All at once first, then one by one if a bookie fails, which replaces it. A bookie that does
-        not respond and cannot be replaced delays this twice. It is then skipped for ten times as
-        long as that took, unless its acknowledgement is needed.
+        All at once; if a bookie fails, one by one, which replaces it. One that does not respond and
+        cannot be replaced delays this twice; unless needed, it is then skipped ten times as long.
         """
-        # All entries at once, unless a bookie is being skipped. Each entry's LAC is the one before
-        # it, as the writer would have had it.
+        # All at once, unless a bookie is skipped. Each LAC is the entry before, as the writer's.
         coder = self.access.coder
         records = [coder.encode(entry._replace(lac=entry.entry_id - 1)) for entry in entries]
         batch = RecordBatch.of(records, [entry.entry_id for entry in entries])

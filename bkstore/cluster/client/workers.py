@@ -1,7 +1,6 @@
 """Workers: threads that send requests to several bookies at the same time.
 
-A bookie of this process answers at once, so the caller's own thread is enough. Over sockets that
-would be one round trip after another, and an unresponsive bookie would delay the others.
+In one process the caller's own thread is enough; over sockets it would wait for each in turn.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ _check_threads = whole(1, 4096)
 
 
 class Workers(Closing):
-    """Two pools of at most `threads` threads each, started as they are needed.
+    """Two pools of at most `threads` threads each, started as needed; excess work queues.
 
-    Work queues if no thread is free. Work of `start` may wait for a caller that waits for `each`,
-    so each of the two has its own pool. Thread-safe. Fork: the child starts its own threads.
+    Work of `start` may wait for a caller that waits for `each`, so each of the two has its own
+    pool. Thread-safe. Fork: the child starts its own threads.
 
     >>> with Workers(2) as workers:
     ...     list(workers.each(abs, [-1, 2, -3]))
@@ -42,10 +41,8 @@ class Workers(Closing):
         self._start_pool = ThreadPoolExecutor(self._threads, "bkstore-send")
 
     def each(self, work: Callable[[_A], _B], items: Iterable[_A]) -> Iterator[_B]:
-        """Start `work` on all items at once; yield the results in order, or raise its error.
-
-        For a single item `work` runs in the caller's thread.
-        """
+        """Start `work` on all items at once; yield the results in order, or raise its error. For a
+        single item `work` runs in the caller's thread."""
         work_items = list(items)
         if len(work_items) == 1:
             return map(work, work_items)
@@ -78,7 +75,6 @@ class Workers(Closing):
 
 
 def _submit(pool: ThreadPoolExecutor, work: Callable[..., _B], *arguments: Any) -> Future[_B]:
-    """Submit work to a pool; raises the error of a closed client if the pool is shut down."""
     try:
         return pool.submit(work, *arguments)
     except RuntimeError:

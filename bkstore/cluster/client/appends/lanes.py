@@ -13,10 +13,8 @@ _MAX_SEND_ENTRIES = 1024
 
 
 class Stretch:
-    """Consecutive entries that are sent together; `indexes` are positions in the ensemble.
-
-    `acks` and `waiting` are the indexes of bookies that stored it, and that have not answered yet.
-    """
+    """Consecutive entries that are sent together; `indexes` are positions in the ensemble, those in
+    `acks` of bookies that stored it, in `waiting` of those that have not answered yet."""
 
     def __init__(self, batch: RecordBatch, length: int, size: int, quorum: int) -> None:
         self.batch = batch

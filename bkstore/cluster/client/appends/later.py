@@ -10,8 +10,6 @@ _check_seconds = optional(number(0))
 
 
 class _Writer(Protocol):
-    """The part of a writer that a `PendingAppend` uses."""
-
     confirmed: int
     broken: BaseException | None
 
@@ -19,18 +17,14 @@ class _Writer(Protocol):
 
 
 class PendingAppend:
-    """The result of `LedgerHandle.append_later`; `entry` is the id that the entry gets.
-
-    Waiting also replaces bookies that failed, in the waiting thread. Thread-safe.
-    """
+    """The result of `LedgerHandle.append_later`; `entry` is the id that the entry gets. Waiting
+    also replaces bookies that failed, in the waiting thread. Thread-safe."""
 
     def __init__(self, entry: int, writer: _Writer | None) -> None:
-        """Take an entry id, and its writer unless the entry is appended already."""
         self.entry = entry
         self._writer = writer
 
     def __repr__(self) -> str:
-        """Return the entry id, and whether the append is done."""
         return f"<PendingAppend {self.entry}{' (done)' if self.done else ''}>"
 
     @property
@@ -40,11 +34,9 @@ class PendingAppend:
         return writer is None or self.entry <= writer.confirmed or writer.broken is not None
 
     def result(self, seconds: float | None = None) -> int:
-        """Wait until A bookies have the entry, as `LedgerHandle.append` does; return its id.
-
-        Raises as `append`; then the entry is never acknowledged. Raises `TimeoutError` after
-        `seconds`; the append goes on then, and may be waited for again.
-        """
+        """Wait until A bookies have the entry, as `LedgerHandle.append` does; return its id. Raises
+        as `append`; then the entry is never acknowledged. Raises `TimeoutError` after `seconds`;
+        the append goes on then, and may be waited for again."""
         _check_seconds("seconds", seconds)
         if self._writer is not None and self.entry > self._writer.confirmed:
             self._writer.wait_for(self.entry, seconds)

@@ -1,9 +1,9 @@
 """PipelinedWriter: a writer with many entries in flight at once.
 
-Entries are sent in stretches. Each bookie of the ensemble has a lane, which sends its stretches in
-order, concurrently with the other lanes. A stretch is confirmed when each of its entries has A
-acknowledgements and all stretches before it are confirmed; until its other bookies have answered,
-it still counts against the window. Source: `client/LedgerHandle`, `client/PendingAddOp`.
+Entries are sent in stretches, by a lane for each bookie of the ensemble: in order, concurrently
+with the other lanes. A stretch is confirmed when each of its entries has A acknowledgements and all
+stretches before it are confirmed; until its other bookies have answered, it counts against the
+window. Source: `client/LedgerHandle`, `client/PendingAddOp`.
 """
 
 from __future__ import annotations
@@ -43,11 +43,10 @@ _WINDOW_BYTES = 16 << 20
 class PipelinedWriter(LedgerWriter):
     """A `LedgerWriter` whose appends overlap, with about `ClientOptions.window` in flight.
 
-    Failed bookies are replaced by a thread that waits, from the first unconfirmed entry on; the new
-    ones get every unconfirmed entry. Entries of `append_later` are batched while others are in
-    flight, and sent when responses arrive or at the next call that waits. An append without sync
-    is sent alone, and so are those after it until `force`. Threads: appends of several threads
-    overlap; each returns when its entries are confirmed.
+    A waiting thread replaces failed bookies, from the first unconfirmed entry on; new ones get
+    every unconfirmed entry. Entries of `append_later` are batched while others are in flight, and
+    sent when responses arrive or at the next call that waits. An append without sync is sent alone,
+    and so are those after it until `force`. Threads: an append returns when it is confirmed.
     """
 
     def __init__(self, access: LedgerAccess, workers: Workers) -> None:
@@ -78,10 +77,8 @@ class PipelinedWriter(LedgerWriter):
             return stretch.first
 
     def append_later(self, data: bytes) -> PendingAppend:
-        """Add an entry without waiting for it; see `LedgerHandle.append_later`.
-
-        Blocks while the window is full. After an append without sync it adds the entry at once.
-        """
+        """Add an entry without waiting for it; see `LedgerHandle.append_later`. Blocks while the
+        window is full. After an append without sync it adds the entry at once."""
         payload = self._payload(data)
         with self._lock:
             self._check_open()
@@ -121,7 +118,6 @@ class PipelinedWriter(LedgerWriter):
         return self.confirmed >= entry or self.broken is not None
 
     def _lost_entry_error(self, entry: int) -> BkstoreError:
-        """Return the error for an entry that was in flight when the writer failed."""
         error_types = (NotEnoughBookies, LedgerFenced, UnauthorizedAccess)
         error_type = type(self.broken) if isinstance(self.broken, error_types) else IllegalOperation
         subject = f"entry {entry} of ledger {self.access.ledger}"
@@ -187,7 +183,6 @@ class PipelinedWriter(LedgerWriter):
             self._workers.start(self._run_lane, lane)
 
     def _window_has_room(self) -> bool:
-        """Return whether the window has room for more entries."""
         in_flight = (*self._unconfirmed, *self._awaiting_answers)
         entry_count = sum(stretch.count for stretch in in_flight) + len(self._batch)
         byte_count = sum(stretch.size for stretch in in_flight) + self._batch_bytes
@@ -215,7 +210,6 @@ class PipelinedWriter(LedgerWriter):
                 self._answered.notify_all()
 
     def _records_for(self, index: int, stretches: Sequence[Stretch]) -> RecordBatch:
-        """Return the records of these stretches that belong to the bookie at `index`."""
         metadata = self.access.metadata
         batch = RecordBatch.joined([stretch.batch for stretch in stretches])
         return part_of(batch, index, metadata.ensemble_size, metadata.write_quorum_size)
@@ -241,10 +235,8 @@ class PipelinedWriter(LedgerWriter):
         self._answered.notify_all()
 
     def _all_lanes_healthy(self) -> bool:
-        """Return whether no lane has failed and the writer is intact.
-
-        Failed bookies are replaced in callers' threads only (`_replace_failed_bookies`).
-        """
+        """Return whether no lane has failed and the writer is intact. Failed bookies are replaced
+        in callers' threads only (`_replace_failed_bookies`)."""
         return self.broken is None and all(lane.failed is None for lane in self._lanes.values())
 
     def _confirm_acknowledged(self) -> None:
@@ -284,11 +276,8 @@ class PipelinedWriter(LedgerWriter):
         self._wait_until(lambda: not self._unconfirmed)
 
     def _replace_failed_bookies(self) -> None:
-        """Replace the bookies whose lanes have failed.
-
-        Raises the error of a lane that crashed, a fatal error of a bookie, or `NotEnoughBookies` if
-        the first unconfirmed entry cannot get A acknowledgements.
-        """
+        """Replace the bookies of failed lanes. Raises the error of a crashed lane, a bookie's fatal
+        one, or `NotEnoughBookies` if the first unconfirmed entry cannot get A acknowledgements."""
         if self._lane_error is not None:
             raise self._lane_error
         # Drop the failed lanes: none of their stretches gets an answer any more.
@@ -308,7 +297,6 @@ class PipelinedWriter(LedgerWriter):
         self._check_quorum()
 
     def _quorums_reachable(self) -> bool:
-        """Return whether every unconfirmed entry can get A acknowledgements as things are."""
         ack_quorum = self.access.metadata.ack_quorum_size
         return all(
             stretch.has(stretch.acks | stretch.waiting, ack_quorum) for stretch in self._unconfirmed
@@ -396,7 +384,6 @@ class PipelinedWriter(LedgerWriter):
 
 
 def _next_payloads(source: Iterator[bytes]) -> list[bytes]:
-    """Return the next payloads for one stretch: limited in number and in bytes."""
     payloads: list[bytes] = []
     byte_count = 0
     for data in islice(source, _MAX_STRETCH_ENTRIES):

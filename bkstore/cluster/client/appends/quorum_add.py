@@ -1,8 +1,7 @@
 """Add entries to their write sets; `QuorumAdd` adds one entry and replaces bookies that fail.
 
-Used by writers and by recoveries, which record an ensemble change in different ways. Source:
-`client/PendingAddOp`, `client/EnsembleUtils`. Upstream acts on each response as it arrives; here
-all responses of a round are received before anything is decided.
+Writers and recoveries use it. All responses of a round are received before anything is decided,
+while upstream acts on each. Source: `client/PendingAddOp`, `client/EnsembleUtils`.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ _Replace = Callable[[Sequence[int], Collection[str]], tuple[str, ...] | None]
 class QuorumAdd:
     """The add of one entry to its W bookies.
 
-    `replace` is called with the indexes of failed bookies; it chooses the new ensemble and records
-    it in the metadata. Bookies in `silent` did not respond to an earlier entry: they count as
-    failed, and are asked only if fewer than A others store this one. `run` adds new ones to it.
+    `replace` gets the indexes of failed bookies, chooses the new ensemble and records it in the
+    metadata. Bookies in `silent`, which `run` adds to, did not respond to an earlier entry: they
+    count as failed, and are asked only if fewer than A others store this one.
     """
 
     access: LedgerAccess
@@ -61,8 +60,8 @@ class QuorumAdd:
     def run(self) -> None:
         """Send the entry until W bookies have it, or at least A if no replacements are left.
 
-        Raises `NotEnoughBookies` with every bookie's answer if fewer than A bookies have it.
-        Raises `LedgerFenced`, `UnauthorizedAccess` or `InvalidArgument` as soon as a bookie does.
+        Raises `NotEnoughBookies` with every bookie's answer if fewer than A have it, and
+        `LedgerFenced`, `UnauthorizedAccess` or `InvalidArgument` as soon as a bookie does.
         """
         metadata = self.access.metadata
         write_set_indexes = write_set(
@@ -130,8 +129,7 @@ class QuorumAdd:
 def all_took(
     access: LedgerAccess, batch: RecordBatch, ensemble: Sequence[str], *, recovery: bool = False
 ) -> bool:
-    """Send entries to their write sets, with one call for each bookie; return whether every
-    bookie stored all of its entries durably."""
+    """Send entries to their write sets, one call a bookie; return whether all are durable there."""
     quorum = access.metadata.write_quorum_size
     batches = (part_of(batch, index, len(ensemble), quorum) for index in range(len(ensemble)))
     requests = (
@@ -194,10 +192,8 @@ def replacement(
 def with_ensemble(
     metadata: LedgerMetadata, first_entry: int, ensemble: Sequence[str]
 ) -> LedgerMetadata:
-    """Return the metadata with a new segment, which replaces one that begins at the same entry.
-
-    Raises `IllegalOperation` if it would begin before the last segment.
-    """
+    """Return the metadata with a new segment, which replaces one that begins at the same entry;
+    raises `IllegalOperation` if it would begin before the last segment."""
     last = metadata.segments[-1]
     if first_entry < last.first_entry:
         raise IllegalOperation(

@@ -1,8 +1,7 @@
 """LedgerWriter: appends entries to one ledger, and closes it.
 
-One entry is in flight at a time; `append_many` sends many entries and then syncs once. An entry
-counts as appended when A bookies have it durably. Source: `client/LedgerHandle`,
-`client/PendingAddOp`.
+One entry is in flight at a time; `append_many` sends many and then syncs once. An entry is appended
+when A bookies have it durably. Source: `client/LedgerHandle`, `client/PendingAddOp`.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ _ENTRIES_PER_SYNC = 256
 class LedgerWriter:
     """The only writer of an open ledger.
 
-    `pushed` is the highest entry that was sent, `confirmed` the highest entry up to which all are
-    stored, and `length` the payload bytes up to that one. If an append fails, it is unknown which
-    bookies have the entry: `broken` is set to the error, and the writer accepts no more appends.
-    Threads: calls run one at a time. Fork: the writer is closed in the child, the ledger is not.
+    `pushed` is the highest entry that was sent, `confirmed` the highest up to which all are stored,
+    and `length` the payload bytes up to that one. If an append fails, it is unknown which bookies
+    have the entry: `broken` is set to the error, and the writer accepts no more appends. Threads:
+    calls run one at a time. Fork: the writer is closed in the child, the ledger is not.
     """
 
     def __init__(self, access: LedgerAccess) -> None:
@@ -87,7 +86,6 @@ class LedgerWriter:
             return self.confirmed
 
     def _payload(self, data: bytes) -> bytes:
-        """Return data as bytes; raises `InvalidArgument` if it is not bytes-like or too large."""
         payload = data if type(data) is bytes else as_data("data", data)
         header = V2_HEADER if self.access.ledger.scope else V1_HEADER
         size = header + self.access.coder.digest.size + len(payload)
@@ -121,7 +119,6 @@ class LedgerWriter:
         return list(range(first_entry, first_entry + len(batch)))
 
     def _records(self, first: int, payloads: Sequence[bytes]) -> RecordBatch:
-        """Return records of consecutive entries, each with the current LAC."""
         access, entries = self.access, np.arange(first, first + len(payloads))
         batch = access.coder.encode_batch(
             access.ledger,
@@ -141,7 +138,6 @@ class LedgerWriter:
         return record
 
     def _push(self, size: int) -> None:
-        """Count one more entry, with a payload of `size` bytes, as sent."""
         self.pushed += 1
         self._pushed_length += size
 
@@ -160,11 +156,9 @@ class LedgerWriter:
         QuorumAdd(self.access, entry, record, ensemble, self._replace, sync=sync).run()
 
     def _replace(self, failed: Sequence[int], refused: Collection[str]) -> tuple[str, ...] | None:
-        """Change the ensemble from the first unconfirmed entry on, and return it.
-
-        Returns None if there are no other bookies. Raises `NotEnoughBookies` if entries were added
-        without sync, and `LedgerFenced` or `IllegalOperation` if another client took the ledger.
-        """
+        """Change the ensemble from the first unconfirmed entry on and return it, None for lack of
+        bookies. Raises `NotEnoughBookies` if entries were added without sync, and `LedgerFenced` or
+        `IllegalOperation` if another client took the ledger."""
         if self._unsynced:  # a new bookie would not get the unsynced entries of the failed one
             raise NotEnoughBookies(
                 f"ledger {self.access.ledger}: {', '.join(sorted(refused))} failed; with unsynced "
@@ -257,7 +251,6 @@ class LedgerWriter:
     # -- state
 
     def _check_open(self) -> None:
-        """Raise if this writer was closed, has failed, or belongs to the parent process."""
         if self._left:
             raise forks.closed(f"the writer of ledger {self.access.ledger}")
         if self.closed:
