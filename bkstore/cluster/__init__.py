@@ -1,17 +1,14 @@
 """Several bookies: their metadata, and what is asked of them together.
 
-`MetadataStore` is the contract of metadata stores; `MemoryStore`, `DirectoryStore` and
-`DumpStore` are those that are here, `ZooKeeperStore` is that of a real cluster, `KeyValueStore`
-makes one of anything that has versioned values. `open_metadata` opens whatever lies at a path or
-a service URI, for reading; `open_store` opens what is to be changed.
+`MetadataStore` is the contract of metadata stores: `MemoryStore`, `DirectoryStore`, `DumpStore`,
+`ZooKeeperStore` for a real cluster, and `KeyValueStore` over any versioned values. `open_metadata`
+opens a path or a service URI for reading, `open_store` for changes.
 
-`Cluster` runs real bookies in this process, with faults; `Client` creates and opens ledgers on
-any bookies that have a `BookieClient`; a `LedgerHandle` is a ledger that is open. `Auditor` holds
-what bookies have against the metadata (`bkstore.cluster.audit`). They load the storage when they
-are asked for.
+`Cluster` runs real bookies in this process, with faults. `Client` creates and opens ledgers on
+bookies that have a `BookieClient`; a `LedgerHandle` is an open ledger. `Auditor` checks what
+bookies have against the metadata. The storage is imported at the first use of these.
 
-The rooms: `store` (metadata), `client`, `placement`, `audit`, and `in_process`, bookies that need
-no network.
+The rooms: `store` (metadata), `client`, `placement`, `audit`, `garbage`, and `in_process`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Ask bookies which entries they have, several bookies at a time: running ones ledger by ledger,
-directories, indexes and tables for all ledgers of a batch at once."""
+"""Ask bookies which entries they have, several bookies at a time.
+
+Running bookies are asked ledger by ledger, others for all ledgers of a batch at once.
+"""
 
 from __future__ import annotations
 

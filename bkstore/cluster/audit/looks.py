@@ -134,8 +134,8 @@ class Looks:
     def second(
         self, subjects: Sequence[Subject], outcome: Outcome
     ) -> Iterator[tuple[Subject, bool | None]]:
-        """Read marks and metadata again; yield with each ledger True if it is unchanged, False if
-        it changed, None if it is skipped."""
+        """Read marks and metadata again; yield each ledger, and whether it is unchanged, None if it
+        is skipped."""
         ledger_ids = [subject.metadata.ledger for subject in subjects]
         marks = dict(self._store.marks_of(ledger_ids))
         current_metadata = dict(

@@ -43,8 +43,7 @@ class BackgroundCollector(Closing):
 
     `store` decides which ledgers are deleted (`deleted_ledgers`); without a store none is. If its
     answers are incomplete, a pass deletes no ledger, which the log, `problem` and `figures` report;
-    it still removes logs without live ledgers, and compacts. The current log is closed if it has
-    garbage to collect.
+    it still removes logs without live ledgers, and compacts. It closes a current log with garbage.
 
     `start` starts the schedule; `force` requests a pass at once, `run_pass` runs one and waits.
     `suspend` stops a running compaction, and prevents others until `resume`; so does `close`, to be

@@ -1,11 +1,9 @@
-"""Placement policies: judge ensembles, and choose bookies for them.
+"""Placement policies: judge ensembles, and choose bookies for new ones and for replacements.
 
-A policy judges an ensemble (`MEETS_STRICT`, `MEETS_SOFT`, `FAIL`) and chooses bookies for a new
-ensemble or for a replacement. `DefaultPlacement` accepts any; `RackPlacement` spreads each write
-set over racks, `RegionPlacement` over regions, then over racks inside them. Upstream:
-`client/EnsemblePlacementPolicy` and `DefaultEnsemblePlacementPolicy`,
-`RackawareEnsemblePlacementPolicy`, `RegionAwareEnsemblePlacementPolicy` (which does not
-implement judging; the soft verdict is from `ZoneawareEnsemblePlacementPolicy`).
+`DefaultPlacement` accepts any; `RackPlacement` spreads each write set over racks, `RegionPlacement`
+over regions, then racks. Upstream: `client/EnsemblePlacementPolicy`; `Default...`, `Rackaware...`
+and `RegionAwareEnsemblePlacementPolicy`, which does not implement judging; the soft verdict is from
+`ZoneawareEnsemblePlacementPolicy`.
 """
 
 from __future__ import annotations
@@ -62,16 +60,13 @@ class PlacementPolicy(Protocol):
 
 
 class DefaultPlacement:
-    """Accepts any distinct bookies, in random order: its verdict is always strict.
-
-    `seed` makes the choices repeatable.
+    """Accepts any distinct bookies, in random order, which `seed` makes repeatable.
 
     >>> DefaultPlacement(seed=1).judge(["b1", "b2"], 2, 2)[0].name
     'MEETS_STRICT'
     """
 
     def __init__(self, *, seed: int | None = None) -> None:
-        """Take the seed of the random choices."""
         self._random = random.Random(seed)  # noqa: S311  (no secret: a choice of bookies)
 
     def judge(
@@ -102,11 +97,8 @@ class DefaultPlacement:
     def _choose_best(
         self, ensemble: list[str], gaps: Iterable[int], write_quorum: int, bookies: Collection[str]
     ) -> tuple[str, ...]:
-        """Fill the gaps one by one, each with the bookie of the lowest crowding.
-
-        Such a greedy choice may be poor, so several random orders are tried and the best is used.
-        Raises `NotEnoughBookies` if there are too few bookies, or if the policy refuses the result.
-        """
+        """Fill the gaps one by one, each with the bookie of the lowest crowding; return the best of
+        several random orders. Raises `NotEnoughBookies`, also if the policy refuses the result."""
         indexes, available = list(gaps), sorted(bookies)
         if len(available) < len(indexes):
             raise NotEnoughBookies(
@@ -151,10 +143,9 @@ class RackPlacement(DefaultPlacement):
     """Each write set is on at least `min_racks` racks (W, if that is less).
 
     `racks` maps bookies to racks, paths such as ``/rack-1``. When an ensemble is judged, a bookie
-    without a rack counts for none, like an unknown bookie upstream. With `enforce` a bookie in
-    `DEFAULT_RACK` fails, and `new_ensemble` and `replace` raise `NotEnoughBookies` if they find no
-    good choice. An ensemble with at least `min_racks` but fewer than `desired_racks` meets the
-    policy only softly.
+    without a rack counts for none, as upstream. With `enforce` a bookie in `DEFAULT_RACK` fails,
+    and `new_ensemble` and `replace` raise `NotEnoughBookies` if they find no good choice. From
+    `min_racks` to below `desired_racks` an ensemble meets the policy only softly.
 
     >>> policy = RackPlacement({"b1": "/r1", "b2": "/r1", "b3": "/r2"})
     >>> policy.judge(["b1", "b2", "b3"], 2, 2)
@@ -218,9 +209,8 @@ class RegionPlacement(RackPlacement):
     """Each write set is in at least `min_regions` regions, if possible in `desired_regions`.
 
     `places` maps bookies to locations, ``/region/rack``. Fewer regions than `min_regions` (or W)
-    fail; with fewer than `desired_regions` (default: all regions in `places`), or two bookies of a
-    write set on one rack, an ensemble meets the policy only softly.
-    Source of the minimum: `reppMinimumRegionsForDurability`.
+    fail (`reppMinimumRegionsForDurability`); with fewer than `desired_regions` (default: all in
+    `places`), or two bookies of a write set on one rack, an ensemble meets the policy only softly.
 
     >>> policy = RegionPlacement({"b1": "/eu/r1", "b2": "/eu/r2", "b3": "/us/r1"})
     >>> [policy.judge(pair, 2, 2)[0].name for pair in (["b1", "b2"], ["b1", "b3"])]
@@ -295,7 +285,6 @@ def _check_spread(minimum: int, desired: int | None, unit: str) -> tuple[int, in
 
 
 def _list_write_sets(ensemble: Sequence[str], write_quorum: int) -> Iterable[list[str]]:
-    """Yield the bookies of each of the ensemble's E write sets."""
     size = len(ensemble)
     for start in range(size):
         yield [ensemble[(start + offset) % size] for offset in range(min(write_quorum, size))]

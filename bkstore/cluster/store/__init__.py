@@ -2,9 +2,8 @@
 
 Read `api` first: it has the protocols `MetadataStore` and `KeyValues`. `key_value_store` implements
 the former on any `KeyValues`; `memory_values` and `directory_values` implement the latter.
-`dump_store` reads a folder that was dumped from another store. `opening` has `open_metadata`, which
-opens the metadata at a path or a service URI. The package `zookeeper` has the store of a real
-cluster.
+`dump_store` reads a folder that was dumped from another store. `opening` opens a path or a service
+URI. The package `zookeeper` has the store of a real cluster.
 """
 
 __all__ = [

@@ -1,7 +1,7 @@
 """The protocols of metadata stores, and of the versioned values that they are built on.
 
-`MetadataStore` is used by clusters, clients and the auditor. `key_value_store.KeyValueStore`
-implements it on any `KeyValues`: five calls over versioned values, as etcd and ZooKeeper have them.
+`key_value_store.KeyValueStore` implements `MetadataStore`, which clusters, clients and the auditor
+use, on any `KeyValues`: five calls over versioned values, as etcd and ZooKeeper have them.
 """
 
 from __future__ import annotations
@@ -23,11 +23,8 @@ Watcher = Callable[[LedgerId], None]
 
 
 class Versioned(NamedTuple):
-    """Metadata and its version in the store.
-
-    Compare both parts to find out whether a ledger has changed: if a ledger is deleted and created
-    again, its version starts from 0 again.
-    """
+    """Metadata and its version in the store. Compare both to find out whether a ledger has changed:
+    if it is deleted and created again, its version starts from 0 again."""
 
     metadata: LedgerMetadata
     version: int
@@ -35,11 +32,10 @@ class Versioned(NamedTuple):
 
 @runtime_checkable
 class MetadataStore(Protocol):
-    """Ledger metadata over (scope, ledger), bookies and underreplicated marks.
+    """Ledger metadata over (scope, ledger), bookies and underreplicated marks. Thread-safe.
 
-    Ledgers are ints (scope 0) or `LedgerId`. Thread-safe. Calls raise
-    `CorruptionError` for values that cannot be read, `ReadOnlyError` for changes of a read-only
-    store, and the errors that each call documents.
+    Ledgers are ints (scope 0) or `LedgerId`. All calls may raise `CorruptionError` for values that
+    cannot be read, changes `ReadOnlyError`.
     """
 
     def create(self, metadata: LedgerMetadata) -> int:
@@ -53,17 +49,11 @@ class MetadataStore(Protocol):
     def read_many(
         self, ledgers: Iterable[int | LedgerId]
     ) -> Iterator[tuple[LedgerId, Versioned | CorruptionError]]:
-        """Yield (ledger, metadata and version) in order, or an error for damaged metadata.
-
-        Ledgers that are not there are left out.
-        """
+        """Yield (ledger, metadata and version, or an error) of those that are there, in order."""
         ...
 
     def write(self, metadata: LedgerMetadata, version: int) -> int:
-        """Replace the metadata and return the new version.
-
-        Raises `BadVersion` if the stored version is not `version`, or `NoSuchLedger`.
-        """
+        """Replace metadata; return the new version. Raises `BadVersion`, `NoSuchLedger`."""
         ...
 
     def delete(self, ledger: int | LedgerId, version: int | None = None) -> None:
@@ -142,10 +132,8 @@ class MetadataStore(Protocol):
 
 
 class Value(NamedTuple):
-    """A value, its version, and its location: the file and the offset of `data` in it.
-
-    `ctime` is when the value was created, in milliseconds; -1 if the store does not record it.
-    """
+    """A value, its version, and its location: the file and the offset of `data` in it. `ctime` is
+    when it was created, in milliseconds; -1 if the store does not record it."""
 
     data: bytes
     version: int
@@ -156,27 +144,21 @@ class Value(NamedTuple):
 
 @runtime_checkable
 class KeyValues(Protocol):
-    """Versioned values under keys, which are ASCII paths beginning with a slash.
-
-    Versions start from 0 and grow by one with each `put`. Thread-safe.
-    """
+    """Versioned values under keys, which are ASCII paths beginning with a slash. Versions start
+    from 0 and grow by one with each `put`. Thread-safe."""
 
     def get(self, key: str) -> Value | None:
         """Return the value of a key, None if there is none."""
         ...
 
     def put(self, key: str, data: bytes, expected: int | None) -> int:
-        """Write a value and return its version; `expected` None = the key must be absent.
-
-        Raises `BadVersion`, and writes nothing, if the stored version differs. Atomic.
-        """
+        """Write a value and return its version; `expected` None = the key must be absent. Atomic:
+        raises `BadVersion`, and writes nothing, if the stored version differs."""
         ...
 
     def delete(self, key: str, expected: int | None) -> bool:
-        """Remove a key (`expected` None = any version); return whether it was there.
-
-        Raises `BadVersion`, and removes nothing, if the stored version differs.
-        """
+        """Remove a key (`expected` None = any version); return whether it was there. Raises
+        `BadVersion`, and removes nothing, if the stored version differs."""
         ...
 
     def keys(self, prefix: str) -> list[str]:

@@ -1,10 +1,9 @@
 """Versioned values in a directory: one file for each key, replaced atomically.
 
 A file starts with a line of ``BKSTORE-VALUE``, format version, value version and a CRC32, separated
-by TABs; the value follows. The CRC32 covers key, value version and value, so it detects a flipped
-bit, a truncated file and a file under a wrong name. The file ``BKSTORE-METADATA`` marks the
-directory as a store; ``lock`` is held while a value is changed. Page:
-`docs/formats/ledgermetadata.md`.
+by TABs; the value follows. The CRC32 covers key, value version and value: it detects a flipped bit,
+a truncated file and a wrong name. ``BKSTORE-METADATA`` marks the directory as a store; ``lock`` is
+held while a value is changed. Page: `docs/formats/ledgermetadata.md`.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ class DirectoryValues:
     """`KeyValues` in a directory. Threads and processes may share it; it keeps no file open.
 
     A call reads or writes one file; `keys` reads the directories below its prefix. `kind` is the
-    name of the layout of the keys, from the directory's marker.
+    layout of the keys, from the directory's marker.
     """
 
     def __init__(
@@ -191,10 +190,7 @@ class DirectoryValues:
 
 
 def walk(top: str) -> Iterator[str]:
-    """Yield the relative paths of files below `top`, and of empty folders (nodes of a dump).
-
-    Yields nothing if `top` does not exist.
-    """
+    """Yield relative paths of files below `top`, if it exists, and of empty folders (as nodes)."""
     with readable(top):
         try:
             entries = list(os.scandir(top))

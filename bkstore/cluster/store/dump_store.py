@@ -1,8 +1,8 @@
 """Read-only metadata: a folder dumped from ZooKeeper or etcd, the content of a JSON file.
 
-A dump is a folder in which a file's path is a node's path and its content is the node's value.
-Ledger paths of every form are recognized (flat, short and long hierarchical, UUID, bkstore's own
-for other scopes), whatever folders are above the ledgers root. Nothing is written.
+In a dump, a file's path is a node's path and its content the node's value. All forms of ledger
+paths are recognized (flat, short and long hierarchical, UUID, bkstore's own for other scopes),
+whatever folders are above the ledgers root.
 """
 
 from __future__ import annotations
@@ -77,10 +77,9 @@ class DumpStore(KeyValueStore):
     """A read-only `MetadataStore` over a dumped folder; every version is 0.
 
     It has registered bookies if there is an ``available`` folder beside the ledgers, marks if there
-    is ``underreplication/ledgers``, and never unavailable bookies. `other_files` lists the files
-    that are no ledger's. The folder is walked once, at the start. Raises `UnsupportedLayout` if
-    there is no ledger, `InvalidArgument` if there are several trees of ledgers, `CorruptionError`
-    if a ledger appears twice.
+    is ``underreplication/ledgers``, and never unavailable bookies. `other_files` are no ledger's.
+    The folder is walked once, at the start. Raises `UnsupportedLayout` without any ledger,
+    `InvalidArgument` for several trees of them, `CorruptionError` if one appears twice.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -148,8 +147,8 @@ def _parse_file_path(file_path: str) -> tuple[str, LedgerId | None]:
 def store_of(metadata: ClusterMetadata) -> MemoryStore:
     """Return a store in memory with this content; lists that are None are None in the store.
 
-    Each ledger is stored in its own format version, which may not hold all of its fields. Raises
-    `InvalidArgument` for values that no version can hold, `LedgerExists` for a duplicate ledger.
+    Each ledger keeps its format version, which may not hold all fields. Raises `InvalidArgument`
+    for values that no version can hold, `LedgerExists` for a duplicate ledger.
     """
     store = MemoryStore(tells=frozenset())
     for ledger in metadata.ledgers:
@@ -170,10 +169,8 @@ def store_of(metadata: ClusterMetadata) -> MemoryStore:
 
 
 def snapshot(store: MetadataStore) -> ClusterMetadata:
-    """Return the whole content of a store, ledgers in unsigned order. Raises as `read` does.
-
-    Not atomic if others change the store meanwhile; ledgers deleted meanwhile are left out.
-    """
+    """Return the whole content of a store, ledgers in unsigned order. Raises as `read` does. Not
+    atomic: ledgers deleted meanwhile are left out."""
     return ClusterMetadata(
         tuple(_all_metadata(store)),
         store.registered_bookies(),

@@ -1,9 +1,7 @@
 """The metadata store: serialized ledger metadata, bookies and marks under keys.
 
-`KeyValueStore` keeps them in any `KeyValues`; `MemoryStore` and `DirectoryStore` are stores in
-memory and in a directory. Two layouts: "tree" (the long hierarchical paths
-for scope 0, bkstore's hexadecimal ones for others) and "keys" (a ledger's UUID, as proposal
-BP-35 defines it for etcd). Page: `docs/formats/ledgermetadata.md`.
+Two layouts: "tree" (the long hierarchical paths for scope 0, bkstore's hexadecimal ones for others)
+and "keys" (a ledger's UUID, as BP-35 defines it for etcd). Page: `docs/formats/ledgermetadata.md`.
 """
 
 from __future__ import annotations
@@ -68,9 +66,8 @@ def uuid_ledger_id() -> LedgerId:
 class KeyValueStore:
     """A `MetadataStore` over versioned values.
 
-    `tells` are the lists that the store has besides ledgers ("registered", "unavailable",
-    "underreplicated"); another list is None until it is first set. Watchers are called for changes
-    through this object, after the change, in the thread that made it.
+    `tells` are the lists that the store has besides ledgers; another is None until it is first set.
+    Watchers are called for changes through this object, after the change, in the same thread.
     """
 
     def __init__(
@@ -278,7 +275,6 @@ class KeyValueStore:
         return tree_path(ledger) if self._layout == "tree" else f"/ledgers{uuid_path(ledger)}"
 
     def _parse_key(self, key: str) -> LedgerId | None:
-        """Return the ledger that has this key, None if it is no ledger's key."""
         ledger_id = parse_path(key if self._layout == "tree" else key.removeprefix("/ledgers"))
         return ledger_id if ledger_id is not None and self._key(ledger_id) == key else None
 
@@ -360,9 +356,9 @@ class MemoryStore(KeyValueStore):
 class DirectoryStore(KeyValueStore):
     """A metadata store in a directory, with a file for each ledger; processes may share it.
 
-    Changes are atomic, and durable at return unless `sync` is off. An empty or missing directory
-    becomes a new store, unless `read_only`. Raises `UnsupportedLayout` if the directory is no store
-    or has another layout (`layout` None = any, "tree" for a new one).
+    Changes are atomic, and durable at return if `sync`. An empty or missing directory becomes a new
+    store, unless `read_only`. Raises `UnsupportedLayout` if the directory is no store or has
+    another layout (`layout` None = any, "tree" for a new one).
     """
 
     def __init__(

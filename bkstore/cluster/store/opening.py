@@ -25,10 +25,8 @@ _FILE_URI = re.compile(r"file:(?://(?:localhost)?(?=/))?(?!//)(.+)", re.DOTALL)
 
 
 def metadata_place(text: str | os.PathLike[str]) -> str | Path:
-    """Return a service URI unchanged, anything else as a path, without a ``file:`` prefix.
-
-    Raises what `parse_service_uri` raises for a string with ``://`` that is not a valid ZooKeeper
-    service URI.
+    """Return a service URI unchanged, anything else as a path, without a ``file:`` prefix; raises
+    as `parse_service_uri` for another string with ``://``.
 
     >>> metadata_place("zk://localhost:2181/ledgers"), metadata_place("file:/a").as_posix()
     ('zk://localhost:2181/ledgers', '/a')
@@ -47,10 +45,10 @@ def metadata_place(text: str | os.PathLike[str]) -> str | Path:
 def open_metadata(place: str | os.PathLike[str]) -> MetadataStore:
     """Open the metadata at a service URI, or at the path of a file or directory, for reading.
 
-    A path may be of a JSON file, a store's directory or a dumped folder. A JSON file is read
-    whole into a `MemoryStore`. A `ZooKeeperStore` holds a connection and must be closed; opening it
-    writes no LAYOUT. Raises `CorruptionError` if a file is not a metadata file, `BkstoreError` if
-    it cannot be read, and the errors of `DirectoryStore`, `DumpStore` and `ZooKeeperStore`.
+    A path may be of a JSON file, which is read whole into a `MemoryStore`, a store's directory or a
+    dumped folder. A `ZooKeeperStore` holds a connection and must be closed; opening it writes no
+    LAYOUT. Raises `CorruptionError` if a file is not a metadata file, `BkstoreError` if it cannot
+    be read, and the errors of `DirectoryStore`, `DumpStore` and `ZooKeeperStore`.
     """
     path = metadata_place(place)
     if isinstance(path, str):
@@ -69,9 +67,7 @@ def open_metadata(place: str | os.PathLike[str]) -> MetadataStore:
 
 def open_store(place: str | os.PathLike[str]) -> MetadataStore:
     """Open a writable store at a service URI or in a directory, which is created if necessary.
-
-    Raises as `ZooKeeperStore` and `DirectoryStore`, and `InvalidArgument` for a file.
-    """
+    Raises as `ZooKeeperStore` and `DirectoryStore`, and `InvalidArgument` for a file."""
     path = metadata_place(place)
     if isinstance(path, str):
         return _open_zookeeper(path, make_layout=True)

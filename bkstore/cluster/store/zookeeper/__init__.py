@@ -3,10 +3,9 @@
 Read `store` (`ZooKeeperStore`) first; `bkstore.cluster.open_metadata` opens it by a service URI,
 which `service_uri` parses. It is built on `kazoo_client`, the only module that imports kazoo,
 `connection`, which retries requests until they have an answer, and `nodes`, versioned values in
-znodes; `ledger_tree` and `id_generator` have the differences of the ledger managers. Others are
-`registration`, which keeps bookies registered; `watches` and `events`, the thread that reports
-changes; `underreplication`, marks and locks for auditors and workers; `formatting`, which creates
-clusters. Page: `docs/zookeeper.md`.
+znodes; `ledger_tree` and `id_generator` have the differences of the ledger managers. `registration`
+keeps bookies registered; `watches` and `events` report changes; `underreplication` has marks and
+locks for auditors and workers; `formatting` creates clusters. Page: `docs/zookeeper.md`.
 """
 
 __all__ = [

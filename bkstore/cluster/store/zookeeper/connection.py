@@ -1,8 +1,8 @@
 """A connection to ZooKeeper that retries requests until they have an answer.
 
-A request in flight when the connection broke may or may not have been executed. It is sent again,
-and `Request.repeated` is set: the caller must then distinguish its own first success from another
-client's. Without an answer in time it raises `MetadataUnavailable`, which leaves that open.
+A request in flight when the connection broke may have been executed. It is sent again, and
+`Request.repeated` is set: the caller must distinguish its own first success from another client's.
+`MetadataUnavailable`, raised without an answer in time, leaves that open.
 """
 
 from __future__ import annotations
@@ -37,11 +37,8 @@ _RETRY_SETTINGS = {"max_tries": -1, "delay": 0.05, "max_delay": 1.0}
 
 
 class Connection:
-    """A session with ZooKeeper that is replaced when it expires. Thread-safe.
-
-    `timeout` is how long a request is retried, in seconds; `session_timeout` is requested from the
-    server. In a forked child the connection is closed.
-    """
+    """A session with ZooKeeper that is replaced when it expires. Thread-safe; closed in a forked
+    child. `timeout` is how long a request is retried; the server grants `session_timeout`."""
 
     def __init__(self, servers: Iterable[str], *, timeout: float, session_timeout: float) -> None:
         self.timeout = timeout
@@ -76,10 +73,8 @@ class Connection:
         return None if client_id is None else int(client_id[0])
 
     def on_connected(self, call: Callable[[], None]) -> Callable[[], None]:
-        """Call `call` after each connect, on kazoo's thread: it must not send requests.
-
-        Returns a function that ends this.
-        """
+        """Call `call` after each connect, on kazoo's thread, so it must not send requests; returns
+        a function that ends this."""
 
         def listen(state: Any) -> None:
             if state == KazooState.CONNECTED:
@@ -93,10 +88,8 @@ class Connection:
         return Request(self, path)(call, *arguments, **settings)
 
     def ask_many(self, paths: Iterable[str], call: str) -> Iterator[tuple[str, Any]]:
-        """Send many requests concurrently; yield (path, answer) in order.
-
-        An answer may be an error that the server returned. Raises as `ask` without an answer.
-        """
+        """Send many requests concurrently; yield (path, answer) in order; an answer may be an error
+        of the server. Raises as `ask` without an answer."""
         remaining = iter(paths)
         while chunk_paths := list(islice(remaining, _MAX_IN_FLIGHT)):
             self.check_open()
@@ -178,11 +171,9 @@ class Request:
         self._until = time.monotonic() + connection.timeout
 
     def __call__(self, call: str, *arguments: Any, **settings: Any) -> Any:
-        """Send the request until there is an answer, and return it; raises the server's errors.
-
-        Raises `MetadataUnavailable` without an answer in time, `UnauthorizedAccess` if an access
-        control list forbids it, `IllegalOperation` if the store is closed.
-        """
+        """Send the request until there is an answer, and return it; raises the server's errors,
+        `MetadataUnavailable` without an answer in time, `UnauthorizedAccess` if an access control
+        list forbids it, `IllegalOperation` if the store is closed."""
         while True:
             self._connection.check_open()
             send = getattr(self._connection.client, f"{call}_async")

@@ -1,6 +1,6 @@
 """A thread that runs the reactions to ZooKeeper's events.
 
-kazoo calls listeners and watches on threads of its own, one after another; a listener that sends a
+kazoo calls listeners and watches one after another on its own threads; a listener that sends a
 request there would wait forever. So listeners only queue a call here.
 """
 
@@ -19,10 +19,8 @@ _log = logging.getLogger(__name__)
 
 
 class Events:
-    """Runs queued calls one by one in a thread, which starts with the first of them.
-
-    A slow call delays the others. An exception of a call is logged, and the others go on.
-    """
+    """Runs queued calls one by one in a thread, which starts with the first. A slow call delays the
+    others. An exception of a call is logged, and the others go on."""
 
     def __init__(self, name: str) -> None:
         self._name = name

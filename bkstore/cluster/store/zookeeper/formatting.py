@@ -1,8 +1,7 @@
 """Create clusters, with the nodes of `initnewcluster`, in one transaction; and empty clusters.
 
 Source: `meta/zk/ZKMetadataDriverBase`, `meta/AbstractZkLedgerManagerFactory`,
-`discover/ZKRegistrationManager.initNewCluster`, and for `empty_cluster` the observed
-effect of `metaformat -force`.
+`discover/ZKRegistrationManager.initNewCluster`; for `empty_cluster` what `metaformat -force` does.
 """
 
 from __future__ import annotations
@@ -35,11 +34,8 @@ _MARKS_AND_LOCKS = ("underreplication/ledgers", "underreplication/locks")
 def make_cluster(
     connection: Connection, root: str, manager: Manager, instance_id: str | None = None
 ) -> str:
-    """Create the nodes of a new cluster and the folders above; return its instance id.
-
-    Raises `IllegalOperation` if the root exists. After a broken connection it tries again; an
-    existing cluster with this instance id is then the one created before.
-    """
+    """Create the nodes of a new cluster and the folders above; return its instance id. Raises
+    `IllegalOperation` if the root exists, unless made by this call before a broken connection."""
     instance = str(uuid.uuid4()) if instance_id is None else instance_id
     _create_parents(connection, root)
     deadline = time.monotonic() + connection.timeout
@@ -65,11 +61,9 @@ def make_cluster(
 
 
 def add_layout(nodes: Nodes, manager: Manager) -> Value | None:
-    """Write LAYOUT into a cluster that has none, and return the value that is there then.
-
-    Returns None, and writes nothing, if there is no folder for registrations: that is no cluster.
-    Raises `UnsupportedLayout` if there are ledgers of another manager, which this one cannot find.
-    """
+    """Write LAYOUT into a cluster that has none, and return the value that is there then. Returns
+    None, and writes nothing, if there is no folder for registrations: that is no cluster. Raises
+    `UnsupportedLayout` for ledgers of another manager, which this one cannot find."""
     try:
         names = nodes.connection.ask(nodes.root, "get_children")
     except NoNodeError:
@@ -123,11 +117,10 @@ def _read_instance_id(connection: Connection, root: str) -> str | None:
 
 
 def empty_cluster(nodes: Nodes, manager: Manager, instance_id: str | None = None) -> str:
-    """Remove ledgers, ids, cookies, marks and locks of a cluster, and its scopes.
+    """Remove a cluster's ledgers, ids, cookies, marks, locks and scopes; return its new id.
 
-    Returns the new instance id. If it is interrupted, call it again. Registered bookies stay, and
-    so do the auditors' settings, check times and votes. Raises `CorruptionError`, and removes
-    nothing, if the folder beside the root is no folder of scopes.
+    If interrupted, call it again. Registered bookies stay, and so do the auditors' settings, check
+    times and votes. Raises `CorruptionError`, and removes nothing, as `Nodes.check_beside`.
     """
     instance = str(uuid.uuid4()) if instance_id is None else instance_id
     connection, root = nodes.connection, nodes.root

@@ -1,9 +1,8 @@
 """Generate ids of new ledgers from the numbers of ZooKeeper's sequential nodes.
 
 Short ids are numbers of ``idgen/ID-`` nodes. Once ``idgen-long`` exists, or short ids are used up,
-an id has a folder's number (``HOB-``) as high bits and that of a node in it as low bits. A number
-is never used twice; a lost request leaves a gap. Source:
-`meta/ZkLedgerIdGenerator`, `meta/LongZkLedgerIdGenerator`.
+an id has a folder's number (``HOB-``) as high bits and that of a node in it as low bits. No number
+is used twice; a lost request leaves a gap. Source: `meta/[Long]ZkLedgerIdGenerator`.
 """
 
 from __future__ import annotations

@@ -93,11 +93,8 @@ class Nodes:
             raise BadVersion(f"{path} has another version, expected {expected}") from None
 
     def create(self, key: str, data: bytes, *, unique: bool = True) -> None:
-        """Create a node and the folders above it; raises `BadVersion` if it exists.
-
-        After a broken connection an existing node with the same bytes counts as created by this
-        call, if they are `unique`.
-        """
+        """Create a node and the folders above it; raises `BadVersion` if it exists. After a broken
+        connection one with the same bytes counts as created by this call, if they are `unique`."""
         path = self._check_path(key, data)
         request = Request(self.connection, path)
         while True:
@@ -142,7 +139,7 @@ class Nodes:
         """Yield the keys below `top` in the root that are no folders, level by level.
 
         `enter` returns whether a key is a folder to descend into; an empty one is yielded. Raises
-        `UnsupportedLayout` if the root does not exist, as that is not an empty cluster.
+        `UnsupportedLayout` if there is no root, as that is not an empty cluster.
         """
         return self._leaves(self.root, top, enter, must_exist=True)
 
@@ -225,10 +222,8 @@ class Nodes:
         return path
 
     def check_beside(self, *, of_any_cluster: bool = False) -> None:
-        """Raise `CorruptionError` if the folder beside the root is no folder of scopes.
-
-        Raises `UnsupportedLayout` if it is another cluster's. A missing folder is accepted.
-        """
+        """Raise `CorruptionError` if the folder beside the root exists but is no folder of scopes,
+        `UnsupportedLayout` if it is another cluster's."""
         try:
             data, _ = self.connection.ask(self.beside, "get")
         except NoNodeError:
@@ -246,7 +241,6 @@ class Nodes:
         self._beside_is_checked = True
 
     def _marker(self) -> bytes:
-        """Return the value of the folder beside the root: it has the cluster's instance id."""
         value = self.get("/INSTANCEID")
         instance = b"" if value is None else value.data
         return b"%s\n%d\n%s\n" % (_MARKER.encode(), _MARKER_VERSION, instance)

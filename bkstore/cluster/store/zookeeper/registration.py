@@ -24,10 +24,8 @@ _RETRY_SECONDS = 0.2
 
 
 class Registration:
-    """One bookie's registration, which is kept alive until `close`.
-
-    `problem` is why the bookie is not registered now, None if it is, as far as is known.
-    """
+    """One bookie's registration, which is kept alive until `close`. `problem` is why the bookie is
+    not registered now, None if it is, as far as is known."""
 
     def __init__(
         self, nodes: Nodes, events: Events, bookie: str, info: ServiceInfo, read_only: bool
@@ -59,9 +57,7 @@ class Registration:
 
     def set_read_only(self, read_only: bool) -> None:
         """Register as read only or as writable: create the new node, then remove the old one.
-
-        Raises `problem` if that fails; it is retried in the background until it succeeds.
-        """
+        Raises `problem` if that fails; it is retried in the background until it succeeds."""
         with self._lock:
             self._read_only = read_only
             self._register_or_retry()
@@ -123,7 +119,6 @@ class Registration:
             return True
 
     def _remove_own_node(self, path: str) -> None:
-        """Remove a node if it is this session's."""
         connection = self._nodes.connection
         stat = connection.ask(path, "exists")
         if stat is not None and stat.ephemeralOwner == connection.session:

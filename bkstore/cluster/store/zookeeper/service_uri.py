@@ -1,8 +1,7 @@
 """Service URIs: the location of a cluster's metadata, in upstream's syntax.
 
-``zk+hierarchical://host:port;host:port/ledgers``: the ledger manager after the plus, servers
-separated by semicolons, the ledgers root as path. Source: `meta/zk/ZKMetadataDriverBase`,
-`meta/MetadataDrivers`.
+``zk+hierarchical://host:port;host:port/ledgers``: the ledger manager, servers, the ledgers root.
+Source: `meta/zk/ZKMetadataDriverBase`, `meta/MetadataDrivers`.
 """
 
 from __future__ import annotations
@@ -53,8 +52,7 @@ def is_service_uri(text: object) -> bool:
 def parse_service_uri(text: str) -> ServiceUri:
     """Parse a service URI; the default port is 2181.
 
-    Raises `InvalidArgument` if it is not a ZooKeeper service URI, `UnsupportedLayout` for ledger
-    managers that upstream has and bkstore does not.
+    Raises `InvalidArgument` if it is not ZooKeeper's, `UnsupportedLayout` if bkstore lacks its manager.
 
     >>> parse_service_uri("zk+flat://a:2181;b/bk/ledgers")
     ServiceUri(manager='flat', servers=('a:2181', 'b:2181'), root='/bk/ledgers')

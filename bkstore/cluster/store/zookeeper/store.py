@@ -73,13 +73,12 @@ class ZooKeeperStore(KeyValueStore):
     """A `MetadataStore` in ZooKeeper, by service URI. Threads may share it; close it.
 
     `timeout` is how long each call waits for an answer. Registrations and locks end
-    `session_timeout` seconds after the connection is lost (the server has limits of its own).
-    Opening writes LAYOUT, for the URI's ledger manager (hierarchical by default), if the cluster
-    has none but has a folder for registrations, as every BookKeeper process does. Without
-    `make_layout` it writes nothing. Raises `InvalidArgument` if the URI is not ZooKeeper's,
-    `UnsupportedLayout` if there is no cluster or one with another ledger manager,
-    `MetadataUnavailable` without an answer, `UnauthorizedAccess` if an access control list forbids
-    a request, and `MissingDependency` without kazoo.
+    `session_timeout` seconds after the connection is lost (the server has limits of its own). If
+    the cluster has no LAYOUT but a folder for registrations, opening writes it, for the URI's
+    ledger manager (hierarchical by default), as every BookKeeper process does, unless `make_layout`
+    is off. Raises `InvalidArgument` if the URI is not ZooKeeper's, `UnsupportedLayout` if there is
+    no cluster or one with another manager, `MetadataUnavailable` without an answer,
+    `UnauthorizedAccess` by access control lists, and `MissingDependency` without kazoo.
 
     Metadata have the node's creation time and token, which `create` writes and the next `write`
     sets to 0, as BookKeeper's clients do. Only bkstore records bookies known to be unavailable.
@@ -126,10 +125,9 @@ class ZooKeeperStore(KeyValueStore):
         """Create a new cluster at a URI, with the folders above its root, and open it.
 
         The ledger manager is the URI's, hierarchical by default. Raises `IllegalOperation` if the
-        root exists, and as opening does. With `force` an existing cluster is emptied instead, as
-        by ``metaformat -force``: **all its ledgers, ids, cookies and marks are deleted**, in all
-        scopes, and it gets a new instance id, so that its bookies refuse to start with their old
-        data.
+        root exists, and as opening does. With `force` an existing cluster is emptied instead, as by
+        ``metaformat -force``: **all its ledgers, ids, cookies and marks are deleted**, in all
+        scopes; with its new instance id bookies refuse to start with their old data.
         """
         service_uri = parse_service_uri(uri) if isinstance(uri, str) else uri
         connection = Connection(
@@ -172,8 +170,8 @@ class ZooKeeperStore(KeyValueStore):
     def finish_within(self, seconds: float) -> None:
         """Limit the wait of all calls for ZooKeeper to `seconds` from now, also of running ones.
 
-        After that they raise `MetadataUnavailable`. To be called before `close`, which then does
-        not wait for a stalled ZooKeeper: registrations end when the session expires. Thread-safe.
+        After that they raise `MetadataUnavailable`. Call it before `close`, which then does not
+        wait for a stalled ZooKeeper: registrations end when the session expires. Thread-safe.
         """
         self._connection.finish_within(_check_seconds("seconds", seconds))
 
@@ -208,11 +206,8 @@ class ZooKeeperStore(KeyValueStore):
         return self._tree.manager
 
     def create(self, metadata: LedgerMetadata) -> int:
-        """As `MetadataStore.create`; format 3 gets a random token, unless it has one.
-
-        After a broken connection the token shows whether this call created the node. The older
-        formats have none: then `LedgerExists` is raised, as by BookKeeper's client.
-        """
+        """As `MetadataStore.create`; format 3 gets a random token, unless it has one: after
+        a broken connection it shows who created the node; else `LedgerExists`, as upstream."""
         if metadata.version >= NEWEST_VERSION and not metadata.c_token:
             metadata = replace(metadata, c_token=secrets.randbelow(_MAX_TOKEN - 1) + 1)
         key = self._key(metadata.ledger)
@@ -229,11 +224,8 @@ class ZooKeeperStore(KeyValueStore):
         return super().write(replace(metadata, c_token=0), version)
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
-        """As `MetadataStore.ledgers`; sends one request for each folder, many concurrently.
-
-        Raises `UnsupportedLayout` if the ledgers root does not exist, because garbage collection
-        would treat all ledgers as deleted.
-        """
+        """As `MetadataStore.ledgers`; sends one request for each folder, many concurrently. Raises
+        `UnsupportedLayout` without a ledgers root: garbage collection would delete all ledgers."""
         scope = check_scope(scope)
         ledger_ids: list[LedgerId | None] = []
         if scope in (None, 0):
@@ -278,7 +270,7 @@ class ZooKeeperStore(KeyValueStore):
         """Call `tell` with a ledger's metadata, now and after each change; None = deleted.
 
         Changes by all clients are seen. Calls are made one by one in a thread of the store, with
-        growing versions; several changes may cause one call. Returns a function that ends it.
+        growing versions, perhaps one for several changes. Returns a function that ends it.
         """
         ledger_id = LedgerId.of(ledger)
 
@@ -291,12 +283,9 @@ class ZooKeeperStore(KeyValueStore):
     # -- bookies
 
     def register(self, bookie: str, info: ServiceInfo, *, read_only: bool = False) -> Registration:
-        """Register a bookie, and keep it registered until the store or the result is closed.
-
-        If the session expires, the bookie is registered again with a new one. Raises
-        `InvalidArgument` for an id that BookKeeper's clients refuse, and `IllegalOperation` if
-        another session keeps it registered for longer than the session timeout.
-        """
+        """Register a bookie, and keep it registered until the store or the result is closed, also
+        when the session expires. Raises `InvalidArgument` for an id that BookKeeper's clients
+        refuse, `IllegalOperation` if another session keeps it for over the session timeout."""
         current = self._registrations.get(check_bookie_id(bookie))
         if current is not None and not current.closed:
             raise IllegalOperation(f"bookie {bookie} is already registered through this store")
@@ -305,11 +294,8 @@ class ZooKeeperStore(KeyValueStore):
         return registration
 
     def register_bookie(self, bookie: str) -> None:
-        """As `MetadataStore.register_bookie`, with the address in the bookie id.
-
-        If the id has none, the registration has no address: clients list the bookie, but cannot
-        reach it. Raises as `register`.
-        """
+        """As `MetadataStore.register_bookie`, with the address in the bookie id; without one,
+        clients list the bookie, but cannot reach it. Raises as `register`."""
         current = self._registrations.get(bookie)
         if current is None or current.closed:
             address = decode_service_info(b"", check_bookie_id(bookie)).address
@@ -344,10 +330,8 @@ class ZooKeeperStore(KeyValueStore):
         return super().unavailable_bookies() or None
 
     def service_info(self, bookie: str) -> ServiceInfo | None:
-        """Return the service info of a bookie's registration, None if it is not registered.
-
-        Raises `CorruptionError` if it cannot be read (BookKeeper's clients then wait forever).
-        """
+        """Return the service info of a bookie's registration, None if it is not registered. Raises
+        `CorruptionError` if it cannot be read (BookKeeper's clients then wait forever)."""
         for key in (f"/available/{bookie}", f"/available/{READ_ONLY}/{bookie}"):
             value = self._nodes.get(key)
             if value is not None:
@@ -358,10 +342,8 @@ class ZooKeeperStore(KeyValueStore):
         return None
 
     def watch_bookies(self, tell: BookiesWatcher) -> Callable[[], None]:
-        """Call `tell` with (writable, read only), now and when either changes.
-
-        Calls are made in a thread of the store. Returns a function that ends it.
-        """
+        """Call `tell` with (writable, read only), now and at each change, in a thread of the store;
+        returns a function that ends it."""
         return BookieWatch(self._nodes, self._events, tell).end
 
     def instance_id(self) -> str | None:
@@ -385,10 +367,8 @@ class ZooKeeperStore(KeyValueStore):
             raise error.within(self._nodes.where(key)) from None
 
     def write_cookie(self, bookie: str, made: Cookie, version: int | None = None) -> int:
-        """Write a cookie and return its version; `version` None = there must be none.
-
-        Raises `BadVersion` if the stored version differs.
-        """
+        """Write a cookie and return its version; `version` None = there must be none. Raises
+        `BadVersion` if the stored version differs."""
         key = f"/cookies/{check_bookie_id(bookie)}"
         return self._nodes.put(key, cookies.encode(made), version)
 

@@ -60,10 +60,8 @@ class Vote(NamedTuple):
 
 
 class Underreplication:
-    """The folder ``underreplication`` of a cluster. `now` returns unix seconds.
-
-    Raises `UnsupportedLayout` at the first change if the folder has another layout.
-    """
+    """The folder ``underreplication`` of a cluster. `now` returns unix seconds. The first change
+    raises `UnsupportedLayout` if the folder has another layout."""
 
     def __init__(self, nodes: Nodes, now: Callable[[], float] = time.time) -> None:
         self._nodes = nodes
@@ -76,10 +74,8 @@ class Underreplication:
     def mark(
         self, ledger: int | LedgerId, bookies: Iterable[str] = (), *, timed: bool = True
     ) -> bool:
-        """Mark a ledger, or add bookies to its mark; return whether anything was written.
-
-        The mark's time is when the last bookie was added; without `timed` it is not set.
-        """
+        """Mark a ledger, or add bookies to its mark; return whether anything was written. The
+        mark's time is when the last bookie was added; without `timed` it is not set."""
         self.prepare()
         key, new_bookies = mark_path(ledger), list(dict.fromkeys(bookies))
         while True:
@@ -155,7 +151,7 @@ class Underreplication:
     def done(self, lock: Lock) -> bool:
         """Remove the mark of a ledger that was copied, then its lock; return whether it had one.
 
-        Returns False, and leaves the mark, if the mark has changed since it was locked. Raises
+        Returns False, and leaves the mark, if it has changed since the lock. Raises
         `IllegalOperation` if the lock ended with its session: another worker may have the ledger.
         """
         self._check_held(lock)
@@ -298,18 +294,15 @@ class Underreplication:
         return vote
 
     def elected(self, vote: Vote) -> bool:
-        """Return whether the vote is the oldest; then also write the winner to the election's node.
-
-        That node is written once for each winning vote, also of the same bookie, as upstream.
-        Raises `IllegalOperation` if the vote ended with its session, or was withdrawn.
-        """
+        """Return whether the vote is the oldest; then also write the winner to the election's node:
+        once for each winning vote, also of the same bookie, as upstream. Raises `IllegalOperation`
+        if the vote ended with its session, or was withdrawn."""
         won = self._has_won(vote)
         if won is None:
             raise IllegalOperation(f"{vote.path}: the vote has disappeared")
         return won
 
     def _has_won(self, vote: Vote) -> bool | None:
-        """Return whether a vote has won, None if it does not exist any more."""
         folder, name = vote.path.rsplit("/", 1)
         try:
             winner, winner_stat = self._ask(folder, "get")
@@ -339,7 +332,6 @@ class Underreplication:
         return next((holder for holder in holders if holder is not None), None)
 
     def _list_votes(self) -> list[str]:
-        """Return the names of the votes, the oldest first."""
         try:
             names = self._ask(self._nodes.where(_ELECTION_KEY), "get_children")
         except NoNodeError:

@@ -35,7 +35,6 @@ class _Watch(ABC):
         self.ended = False
 
     def begin(self) -> None:
-        """Queue the first read."""
         self.events.call(self._look_or_retry)
 
     def end(self) -> None:
