@@ -114,11 +114,11 @@ def test_of_equal_first_starts_the_last_counts() -> None:
     [
         ([-3, -2, 5], [[-3, -3, 2, 0], [5, 5, 1, 0]]),  # of negative ids only -1 opens no sequence
         ([-2, -1, 0], [[-2, -2, 3, 0]]),
-        ([0, 1, 2, 0, 7], [[0, 0, 3, 0], [7, 7, 1, 0]]),  # an id of the sequence is passed over
+        ([0, 1, 2, 0, 7], [[0, 0, 3, 0], [7, 7, 1, 0]]),  # an id of the sequence is skipped
         ([0, 1, 2, 2, 3], [[0, 0, 4, 0]]),
     ],
 )
 def test_ids_in_the_order_they_came(ids: list[int], groups: list[list[int]]) -> None:
-    """An id inside the open sequence is passed over, the next one lengthens it, any other opens
+    """An id inside the open sequence is skipped, the next one lengthens it, any other opens
     one."""
     assert groups == Availability.from_entries(ids, compat="bookkeeper").groups.tolist()

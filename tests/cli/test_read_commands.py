@@ -260,7 +260,7 @@ def test_readlog_damage(tmp_path: Path, capsys: Capsys) -> None:
     assert 1 == code
     assert [0, 1, 2, 3, 6, 7, 8, 9] == [row["entry_id"] for row in rows]
     assert f"damage: {log}: offset {start}: " in err
-    assert f"{4 + len(records[4])} bytes up to {start + 4 + len(records[4])} are passed" in err
+    assert f"{4 + len(records[4])} bytes up to {start + 4 + len(records[4])} are skipped" in err
 
 
 def test_readlog_choices(tmp_path: Path, capsys: Capsys) -> None:

@@ -254,7 +254,7 @@ def _differences(found: ClusterMetadata) -> list[str]:
 
 def test_file_cut_or_flipped() -> None:
     """A metadata file that is cut is refused; flipped, it is refused or says one thing less or
-    otherwise: a key that nobody knows is passed over."""
+    otherwise: a key that nobody knows is skipped."""
     for size, data in _cuts(FILE.rstrip()):
         assert _answer(decode_file, data) is None, size
     refused = 0

@@ -198,7 +198,7 @@ def test_replay(tmp_path: Path, capsys: Any) -> None:
         finding.ledger,
     )
     assert (
-        f"500 records, up to offset {end + 499 * 20}: record of unknown kind -77 is passed over"
+        f"500 records, up to offset {end + 499 * 20}: record of unknown kind -77 is skipped"
     ) == finding.detail
 
 

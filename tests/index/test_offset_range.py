@@ -217,7 +217,7 @@ def test_an_object_whose_items_are_due_is_taken_in_again() -> None:
 
 
 def test_eviction_of_other_streams_keeps_the_mark() -> None:
-    """An object none of whose streams was evicted is still passed over."""
+    """An object none of whose streams was evicted is still skipped."""
     index = OffsetRangeIndex(max_items=3)
     index.put_object(4, 13, ids(5, 6), ids(0, 0))
     index.put_object(4, 14, ids(1, 2), ids(10, 20))

@@ -50,14 +50,14 @@ class PlainReplay:
         blank = blank_sectors(offset, record)
         why = why_torn(record, self.storage) if blank and is_unwritten(path, blank) else None
         if why is not None:
-            detail = f"record is torn, it ends in zeros ({why}): passed over"
+            detail = f"record is torn, it ends in zeros ({why}): skipped"
             self.runs.add(Finding("damage", detail, str(path), offset, record.ledger))
         return why is not None
 
     def apply(self, record: JournalRecord, path: Path, offset: int) -> None:
         """Do what the record says."""
         if record.kind == "unknown":
-            detail = f"record of unknown kind {record.entry_id} is passed over"
+            detail = f"record of unknown kind {record.entry_id} is skipped"
             self.runs.add(Finding("oddity", detail, str(path), offset, record.ledger))
             return
         self.runs.end()

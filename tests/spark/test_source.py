@@ -156,7 +156,7 @@ def torn(bookies: tuple[list[Path], Path], tmp_path: Path) -> list[str]:
 
 
 def test_damage_ends_a_query(spark: Any, torn: list[str]) -> None:
-    """Unreadable bytes are an error that names file and reason, unless they may be passed over."""
+    """Unreadable bytes are an error that names file and reason, unless they may be skipped."""
     reading = spark.read.format("bookie")
     with pytest.raises(CorruptionError, match=r"1\.idx: offset 4: .*option damage=skip"):
         with_ours(lambda: reading.load(torn[:1]).count())

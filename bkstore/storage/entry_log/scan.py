@@ -252,7 +252,7 @@ class _Scan:
         self._account.passed_over.append((start, stop))
         range_end = "to the end of the log" if stop == self._log.size else f"up to {stop}"
         skipped_bytes = counted(stop - start, f"byte {range_end} is", f"bytes {range_end} are")
-        detail = f"{reason}; {skipped_bytes} passed over"
+        detail = f"{reason}; {skipped_bytes} skipped"
         self._report(CorruptionError(self._log.path, start, detail))
         return stop
 

@@ -185,7 +185,7 @@ class Replay:
             return False
         reason = why_torn(record, self._storage)
         if reason is not None:
-            detail = f"record is torn, it ends in zeros ({reason}): passed over"
+            detail = f"record is torn, it ends in zeros ({reason}): skipped"
             self._finding_runs.add(Finding("damage", detail, str(path), offset, record.ledger))
         return reason is not None
 
@@ -193,7 +193,7 @@ class Replay:
         """Replay a master key, fence or explicit LAC; skip unknown kinds with a finding."""
         storage, ledger = self._storage, record.ledger
         if record.kind == "unknown":
-            detail = f"record of unknown kind {record.entry_id} is passed over"
+            detail = f"record of unknown kind {record.entry_id} is skipped"
             self._finding_runs.add(Finding("oddity", detail, str(path), offset, ledger))
             return
         self._finding_runs.end()

@@ -157,7 +157,7 @@ class JournalScan:
             return decode_record(data, self.version)
         except CorruptionError as error:
             if self.skip_torn and lacks_ids(self.path, offset, data):
-                detail = f"record is torn, its ids end in zeros ({error.reason}): passed over"
+                detail = f"record is torn, its ids end in zeros ({error.reason}): skipped"
                 self.findings.append(Finding("damage", detail, str(self.path), offset))
                 return None
             raise error.within(self.path, offset + PREFIX) from None

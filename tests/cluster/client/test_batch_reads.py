@@ -181,7 +181,7 @@ class TestReplicas:
     @both_calls
     @pytest.mark.parametrize("fault", ["stop", "partition", "lose", "corrupt", "header", "slow"])
     def test_the_next_one(self, bkstore_cluster: ClusterFactory, read: Any, fault: str) -> None:
-        """A bookie that fails at the first entry is passed over; that is no lack of support."""
+        """A bookie that fails at the first entry is skipped; that is no lack of support."""
         cluster = bkstore_cluster()
         ledger = written(cluster)
         first = ledger.metadata.segments[0].ensemble[1]
@@ -342,7 +342,7 @@ class TestFallback:
             ledger.read_batch(4)
 
     def test_some_support_is_enough(self, bkstore_cluster: ClusterFactory) -> None:
-        """An old server among new ones is passed over like one that failed."""
+        """An old server among new ones is skipped like one that failed."""
         cluster = bkstore_cluster()
         ledger = written(cluster)
         first = ledger.metadata.segments[0].ensemble[0]

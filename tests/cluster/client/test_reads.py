@@ -113,7 +113,7 @@ class TestReading:
             cluster.open_ledger_no_recovery(ledger.ledger, password=b"pw")
 
     def test_lac_needs_coverage(self, bkstore_cluster: ClusterFactory) -> None:
-        """With W = A = 2 of 3 one silent bookie is passed over, two are not; a writer knows."""
+        """With W = A = 2 of 3 one silent bookie is skipped, two are not; a writer knows."""
         cluster = bkstore_cluster()
         ledger = cluster.create_ledger()
         ledger.append_many([b"x"] * 4)

@@ -242,7 +242,7 @@ def test_foreign_comparator(tmp_path: Path) -> None:
 
 
 def test_wide_databases_without_marker(tmp_path: Path) -> None:
-    """128-bit databases whose marker is gone are not passed over."""
+    """128-bit databases whose marker is gone are not skipped."""
     with RocksIndex(tmp_path, writable=True) as index:
         index.put_many(LedgerId(1, 7), [0], [1])
     (tmp_path / "current" / "BKSTORE-128").unlink()

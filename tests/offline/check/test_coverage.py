@@ -46,7 +46,7 @@ def test_processes_find_the_same(tmp_path: Path, kind: Kind) -> None:
 
 
 def test_bytes_that_are_not_accounted_for(tmp_path: Path) -> None:
-    """Bytes passed over are named as ranges; with all others they make up the file."""
+    """Bytes skipped are named as ranges; with all others they make up the file."""
     make_tree(tmp_path, "interleaved")
     _harm(tmp_path)
     _, seen = _checked(tmp_path)

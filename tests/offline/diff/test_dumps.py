@@ -112,7 +112,7 @@ def test_rows_out_of_order_are_refused(tmp_path: Path) -> None:
 
 
 def test_rows_of_no_known_ledger(tmp_path: Path) -> None:
-    """Groups of a ledger that is in no row of `ledgers` are passed over, as an index does."""
+    """Groups of a ledger that is in no row of `ledgers` are skipped, as an index does."""
     import pyarrow.parquet as pq
 
     with LAYOUTS["rocks"](tmp_path / "b") as index:

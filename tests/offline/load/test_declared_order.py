@@ -58,7 +58,7 @@ def test_files_that_are_not_declared_apart(
 
 def test_ledgers_of_another_directory(three: Path, tmp_path: Path) -> None:
     """A file with rows of several directories, where the manifest says that it is sorted, is
-    damage: none is passed over.
+    damage: none is skipped.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

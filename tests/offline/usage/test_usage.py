@@ -202,7 +202,7 @@ def test_a_damaged_ledger_is_a_finding(tmp_path: Path) -> None:
 
 
 def test_lists_of_live_ledgers(tmp_path: Path) -> None:
-    """Every text form of an id is taken, blank lines are passed over."""
+    """Every text form of an id is taken, blank lines are skipped."""
     path = tmp_path / "live"
     path.write_text(f"1\n\n 0x10 \r\n{WIDE.qualified_name}\n{LedgerId.of(7).uuid}")
 

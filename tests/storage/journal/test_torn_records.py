@@ -60,7 +60,7 @@ def _crashed(top: Path, storage: str, digest: str, ledger: int | LedgerId = 7) -
 @pytest.mark.parametrize("digest", ["CRC32", "CRC32C"])
 @pytest.mark.parametrize("storage", ["sorted", "interleaved", "db"])
 def test_torn_entry(storage: str, digest: str, ledger: Any, tmp_path: Path) -> None:
-    """An entry whose CRC does not fit, and that ends in zeros, is passed over with a finding."""
+    """An entry whose CRC does not fit, and that ends in zeros, is skipped with a finding."""
     _crashed(tmp_path, storage, digest, ledger)
     with _open(tmp_path, storage) as bookie:
         assert [0] == bookie.entries(ledger).tolist()

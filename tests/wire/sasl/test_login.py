@@ -144,7 +144,7 @@ def test_a_server_that_refuses() -> None:
 @PROTOCOLS
 @pytest.mark.parametrize("last", [None, b"", b"anything"], ids=["none", "empty", "words"])
 def test_the_last_answer_does_not_matter(protocol: Protocol, last: bytes | None) -> None:
-    """Requests go behind the last step at once; its answer is passed over, or never comes."""
+    """Requests go behind the last step at once; its answer is skipped, or never comes."""
 
     def serve(peer: Peer) -> None:
         shaken(peer, last)
@@ -164,7 +164,7 @@ def test_the_last_answer_does_not_matter(protocol: Protocol, last: bytes | None)
 @PROTOCOLS
 def test_a_second_answer_to_start_tls(protocol: Protocol) -> None:
     """A real bookie says in TLS that START_TLS failed where nobody had authenticated before it: it
-    is passed over once, and the connection goes on."""
+    is skipped once, and the connection goes on."""
     asked = v3.new_request(v3.Operation.START_TLS, 0, {})
     refusal = frame(v3.encode(v3.new_response(asked, Status.EIO)))
 
