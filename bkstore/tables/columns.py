@@ -63,8 +63,8 @@ COLUMNS: Mapping[str, Description] = MappingProxyType(
         "ledger_id": Description("int64", "ledger", "the id, in two's complement", "Ledger"),
         "qualified_name": _text("scope and ledger as 32 hex digits, whose order is the id order"),
         "ledgers": _number("ledgers"),
-        "live": _flag("the index knows the ledger"),
-        "live_ledgers": _number("ledgers that the index knows"),
+        "live": _flag("the index has the ledger"),
+        "live_ledgers": _number("ledgers in the index"),
         "fenced": _flag("closed for adds, except those of a recovery"),
         "limbo": _flag("entries may be lost: an entry absent here may exist", idle=0),
         "master_key": _binary("digest of the ledger's password"),
@@ -176,8 +176,8 @@ COLUMNS: Mapping[str, Description] = MappingProxyType(
         "indexed": _number("records that an index row points to"),
         "copies": _number("records of entries whose row points elsewhere"),
         "unindexed": _number("records of known ledgers that are in no row"),
-        "garbage": _number("records of ledgers that are not known"),
-        "others": _number("records of ledgers that were not asked for"),
+        "garbage": _number("records of ledgers not in the index"),
+        "others": _number("records of ledgers that were not requested"),
         "unjudged": _number("records that could not be looked up"),
         "digests": _number("digests that were verified"),
         # -- replicas
@@ -190,7 +190,7 @@ COLUMNS: Mapping[str, Description] = MappingProxyType(
         "replicas_missing": _number("due replicas that are missing", "Missing"),
         "replicas_surplus": _number("replicas beyond those due", "Surplus"),
         "fewest_replicas": _number("replicas of the entry that has the fewest", "Fewest"),
-        "not_judged": _long("why a ledger is not judged, or which bookies were not asked"),
+        "not_judged": _long("why a ledger is not judged, or which bookies were not read"),
         "surplus_entries": _number("entries that the bookie holds without being due to"),
         "surplus_groups": Description(
             "rows", "groups", "surplus entries as sequence groups", "Groups"
@@ -210,7 +210,7 @@ COLUMNS: Mapping[str, Description] = MappingProxyType(
         "b": _text("what the second side has"),
         # -- rewrites
         "duplicates": _number("further copies of entries in the logs"),
-        "left_out": _number("rows or ledgers that were left out, as the bookie does not know them"),
+        "left_out": _number("rows or ledgers left out as unknown to the bookie"),
         "log_bytes": _bytes("bytes of entry logs"),
         "linked": _flag("the entry logs are hard links"),
         "renamed_logs": _number("logs that have other ids than in the source"),

@@ -123,13 +123,13 @@ def test_file_of_another_form(change: dict[str, Any], place: str) -> None:
     ("text", "reason"),
     [
         ("", "no JSON"),
-        ("[]", "the document is no object"),
-        ("{}", "ledgers is no list"),
-        ('{"ledgers": [7]}', r"ledgers\[0\] is no object"),
+        ("[]", "the document is not a valid object"),
+        ("{}", "ledgers is not a valid list"),
+        ('{"ledgers": [7]}', r"ledgers\[0\] is not a valid object"),
         ('{"ledgers": [], "registered_bookies": "b1"}', "registered_bookies is not a list"),
         (
             '{"ledgers": [], "unavailable_bookies": [1]}',
-            "unavailable_bookies is not a list of texts",
+            "unavailable_bookies is not a list of strings",
         ),
         ('{"ledgers": [], "underreplicated": [{}]}', r"underreplicated\[0\]\.ledger_id"),
         (

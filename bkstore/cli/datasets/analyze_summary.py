@@ -102,7 +102,7 @@ def _surplus(table: pa.Table, _: Inputs) -> tuple[bool, str]:
     ledgers = _counted(_count_distinct(table, "qualified_name"), "ledger")
     return (
         False,
-        f"{_counted(_sum(table, 'surplus_entries'), 'replica')} of {ledgers} not asked for",
+        f"{_counted(_sum(table, 'surplus_entries'), 'replica')} of {ledgers} beyond those due",
     )
 
 

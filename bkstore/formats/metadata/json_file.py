@@ -118,7 +118,7 @@ def _mark_fields(ledger: LedgerId, mark: Mark) -> dict[str, Any]:
 
 def _wrong_type(json_path: str, expected: str, value: object) -> CorruptionError:
     return CorruptionError(
-        None, None, f"metadata file: {json_path} is no {expected}: {value!r:.80}"
+        None, None, f"metadata file: {json_path} is not a valid {expected}: {value!r:.80}"
     )
 
 
@@ -143,7 +143,7 @@ def _read_texts(fields: dict[str, Any], key: str, json_path: str) -> list[str]:
     values = _read_list(fields, key, json_path)
     for value in values:
         if not isinstance(value, str):
-            raise _wrong_type(f"{json_path}{key}", "list of texts", values)
+            raise _wrong_type(f"{json_path}{key}", "list of strings", values)
     return values
 
 

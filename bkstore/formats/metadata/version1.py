@@ -75,7 +75,9 @@ def _next_number(
 
 def _parse_number(text: str, offset: int, field_name: str, bits: int) -> int:
     if not _NUMBER.fullmatch(text) or not -(2 ** (bits - 1)) <= int(text) < 2 ** (bits - 1):
-        raise CorruptionError(None, offset, f"{field_name} is no {bits}-bit number: {text[:40]!r}")
+        raise CorruptionError(
+            None, offset, f"{field_name} is not a {bits}-bit number: {text[:40]!r}"
+        )
     return int(text)
 
 

@@ -141,7 +141,7 @@ def check_logs(manifest: Manifest, directory: Path) -> list[tuple[Path, int]]:
         for offset, record in reader.records():
             if torn_tails:
                 raise CorruptionError(
-                    *torn_tails[-1], f"ends inside a record, but {path.name} goes on"
+                    *torn_tails[-1], f"ends inside a record, but {path.name} follows"
                 )
             last_write = _last_write_of_batch(
                 path, offset, record, last_write, has_begun or not manifest.understood

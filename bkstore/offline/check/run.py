@@ -314,4 +314,4 @@ class Check:
             left_out.append("fences and limbo: there is no second copy to compare")
         garbage = self.coverage.total("garbage")
         if garbage:
-            left_out.append(f"{garbage} records of ledgers that the index does not know")
+            left_out.append(f"{garbage} records of ledgers not in the index")

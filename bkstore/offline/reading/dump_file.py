@@ -155,7 +155,7 @@ def check_row_groups(
             reason = (
                 f"row group {after} begins with ledger {first}, row group {before} ends with {last}"
             )
-            raise CorruptionError(place, None, f"the manifest says that it is sorted, and {reason}")
+            raise CorruptionError(place, None, f"the manifest says that it is sorted, but {reason}")
     for _, first, last in known_ends:
         if ledgers is not None and not ledgers.first <= first <= last <= ledgers.last:
             ledger = first if first < ledgers.first else last

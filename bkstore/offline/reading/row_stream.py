@@ -110,7 +110,7 @@ def _verify_order(read: Read, watch: OrderWatch, keys: Sequence[Int64Array]) -> 
     first_unsorted = watch.add(keys)
     if first_unsorted is not None:
         key_text = ", ".join(str(int(column[first_unsorted])) for column in keys)
-        reason = f"the manifest says that it is sorted, and ({key_text}) comes after a later row"
+        reason = f"the manifest says that it is sorted, but ({key_text}) comes after a later row"
         raise CorruptionError(read.path, None, reason)
     for row in (0, -1):
         ledger, ledger_range = ledger_at(keys[0], keys[1], row), read.ledgers

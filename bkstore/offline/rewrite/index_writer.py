@@ -153,7 +153,7 @@ def compare_index(
             yield batch
             report(batch.entry_id.size)
 
-    origin = "what it is made of"
+    origin = "the source"
     row_count = compare_rows(reported_rows(), in_key_order(index), place, origin)
     compare_states(index, states, place, origin)
     indexed_ledgers = set(index.ledgers())

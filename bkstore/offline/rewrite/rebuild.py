@@ -197,7 +197,9 @@ def tell_ledgers(result: RewriteResult, choice: Choice) -> None:
     keyless = [ledger_id for ledger_id in lost if not known.state(ledger_id).master_key]
     if lost:
         ledgers = f"{counted(len(lost), 'ledger has', 'ledgers have')} no state in the old index"
-        detail = f"{ledgers}: fenced, or as the journals say; {len(keyless)} without a master key"
+        detail = (
+            f"{ledgers}: from the journals, or else fenced; {len(keyless)} without a master key"
+        )
         result.findings.append(Finding("oddity", detail, source, ledger=lost[0]))
     if choice.astray:
         ledgers = counted(len(choice.astray), "ledger has", "ledgers have")

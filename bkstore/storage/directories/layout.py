@@ -181,7 +181,7 @@ def _from_conf(path: Path, root: Path | None) -> BookieFolders:
     }
     for role, role_dirs in currents.items():
         if len({current.resolve() for current in role_dirs}) < len(role_dirs):
-            raise UnsupportedLayout(f"{path}: names a {role} directory twice")
+            raise UnsupportedLayout(f"{path}: lists a {role} directory twice")
     folders = BookieFolders(
         currents["ledger"],
         currents["index"] or list(currents["ledger"]),

@@ -235,7 +235,7 @@ def why_torn(record: JournalRecord, storage: LedgerStorage) -> str | None:
     if _ledger_has_crcs(storage, record.ledger):
         return "digest"
     if record.kind == "add" and _is_stored(storage, record):
-        return "entry that is there"
+        return "entry already stored"
     return None
 
 

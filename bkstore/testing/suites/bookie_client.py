@@ -76,7 +76,7 @@ class BookieClientSuite:
 
     def serve(self, path: Path) -> ServedBookie:
         """Return a new, served bookie with its files below `path`, and a client of it."""
-        pytest.fail(f"{type(self).__name__} does not say how its bookie is served (serve)")
+        pytest.fail(f"{type(self).__name__} does not define serve()")
 
     @pytest.fixture
     def served(self, tmp_path: Path) -> Iterator[ServedBookie]:

@@ -186,7 +186,7 @@ def test_rows_that_are_not_as_declared(batch: int, tmp_path: Path) -> None:
     rows = [(LedgerId(0, n), e) for n in range(3) for e in range(4)]
     for wrong in ([*rows[1:], rows[0]], [*rows[:4], *rows[3:]], [*rows[:2], rows[3], rows[2]]):
         (task,) = sorted_tasks([[written(tmp_path / "f", wrong, 50)]], 100)
-        with pytest.raises(CorruptionError, match=r"says that it is sorted, and \(0, "):
+        with pytest.raises(CorruptionError, match=r"says that it is sorted, but \(0, "):
             read(task, batch=batch)
         (task,) = loose_tasks([written(tmp_path / "f", wrong, 50, ordered=False)], 100)
 

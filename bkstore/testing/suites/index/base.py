@@ -67,7 +67,7 @@ class SuiteBase:
     def make_index(self, path: Path) -> EntryIndex:
         """Return a writable index kept in directory `path`. Called with a path that does not exist,
         and after a close with the same path again, where a durable backend finds its data."""
-        pytest.fail(f"{type(self).__name__} does not say how its index is made (make_index)")
+        pytest.fail(f"{type(self).__name__} does not define make_index()")
 
     def reopen(self, path: Path) -> EntryIndex | None:
         """Return a read-only index of the data in `path`, or None if the backend keeps none."""

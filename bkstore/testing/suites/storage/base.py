@@ -119,7 +119,7 @@ class StorageSuiteBase:
 
     def make_storage(self, path: Path, options: StorageOptions) -> LedgerStorage:
         """Return a storage in directory `path`, which does not exist or holds a closed one."""
-        pytest.fail(f"{type(self).__name__} does not say how its storage is made (make_storage)")
+        pytest.fail(f"{type(self).__name__} does not define make_storage()")
 
     @pytest.fixture
     def home(self, tmp_path: Path) -> Iterator[Home]:
