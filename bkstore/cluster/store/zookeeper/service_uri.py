@@ -52,7 +52,7 @@ def is_service_uri(text: object) -> bool:
 def parse_service_uri(text: str) -> ServiceUri:
     """Parse a service URI; the default port is 2181.
 
-    Raises `InvalidArgument` if it is not ZooKeeper's, `UnsupportedLayout` for another manager.
+    Raises `InvalidArgument` if not ZooKeeper's, `UnsupportedLayout` for upstream-only managers.
 
     >>> parse_service_uri("zk+flat://a:2181;b/bk/ledgers")
     ServiceUri(manager='flat', servers=('a:2181', 'b:2181'), root='/bk/ledgers')
