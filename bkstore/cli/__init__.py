@@ -5,8 +5,7 @@
 analyze dumps, `care` those that check or rewrite directories; `audit` (with `audit_settings`),
 `metadata`, `streams`, `serve` (with `serve_admin`, `serving`), `ensemble`, `completion` and `demo`
 (with `demo_data`) are single commands. `server_conf` applies a `bk_server.conf` to `serve`.
-`terminal` has what commands share (options, formats, progress, secrets), `screen` the tables for
-people.
+`terminal` has options, formats, progress and secrets for all, `screen` the tables for people.
 """
 
 __all__ = ["main"]

@@ -80,10 +80,8 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the violations, and the counts to stderr.
-
-    The exit code is 1 unless the audit is clean, 3 if no ledger was judged by a bookie's answer.
-    """
+    """Print the violations, and the counts to stderr; return 1 unless the audit is clean, 3 if no
+    ledger was judged by a bookie's answer."""
     from bkstore.cluster.audit import Auditor, DirectoryBookie
     from bkstore.cluster.store.opening import opened_metadata
 
@@ -132,7 +130,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _announcing_sleep(look_delay: float) -> Callable[[float], None]:
-    """Return a sleep function that announces the pause before bookies are asked again."""
 
     def wait(seconds: float) -> None:
         if seconds == look_delay:
@@ -145,7 +142,7 @@ def _announcing_sleep(look_delay: float) -> Callable[[float], None]:
 def _describe_audit(
     args: argparse.Namespace, store: MetadataStore, bookie_dirs: dict[str, BookieDir], live: bool
 ) -> str:
-    """Return a text of what is audited and by which policy; a resumed run must have the same."""
+    """Return what is audited and by which policy: a resumed run must have the same."""
     directories = [
         f"{bookie_id}={os.path.realpath(bookie.path)}" for bookie_id, bookie in bookie_dirs.items()
     ]
@@ -208,7 +205,6 @@ def _checked_bookie_id(given_id: str, bookie: BookieDir, word: str) -> str:
 
 
 def _refuse_output(args: argparse.Namespace, bookies: Iterable[BookieDir]) -> None:
-    """Raise `InvalidArgument` if an output lies in an input or two outputs are one file."""
     inputs = paths_only(args.metadata, args.places)
     targets = [path for path in (args.output, args.resume, args.textfile) if path is not None]
     for target in targets:
@@ -223,7 +219,6 @@ def _refuse_output(args: argparse.Namespace, bookies: Iterable[BookieDir]) -> No
 
 
 def _print_unnamed_bookies(store: MetadataStore, bookie_dirs: dict[str, BookieDir]) -> None:
-    """Print which of the given bookies appear in no ensemble of any ledger."""
     unnamed = set(bookie_dirs)
     for _, versioned in store.read_many(store.ledgers()) if unnamed else ():
         if not isinstance(versioned, CorruptionError):  # the audit reports damaged metadata

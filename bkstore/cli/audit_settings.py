@@ -156,10 +156,7 @@ def options_of(args: argparse.Namespace, live: bool) -> AuditOptions:
 
 
 def placement_of(args: argparse.Namespace) -> PlacementPolicy:
-    """Return the placement policy that ensembles are judged by.
-
-    Raises `InvalidArgument` if --places is missing or without effect.
-    """
+    """Return the policy that judges ensembles; raises `InvalidArgument` for misuse of --places."""
     from bkstore.cluster.placement.network_locations import read_places
     from bkstore.cluster.placement.policies import DefaultPlacement, RackPlacement, RegionPlacement
 

@@ -114,7 +114,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _report_name(bookies: Sequence[BookieDir]) -> str:
-    """Return the report's default file name, which has the bookie's id with safe characters."""
     if not bookies:
         return "bkstore-demo.html"
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", bookies[0].bookie_id)[:100].strip("-.")
@@ -122,8 +121,6 @@ def _report_name(bookies: Sequence[BookieDir]) -> str:
 
 
 class _EngineChoice(NamedTuple):
-    """The engine of the analyses, "Spark" or "DuckDB", and its description for the output."""
-
     name: str
     description: str
 
@@ -143,7 +140,6 @@ def _choose_engine(requested: str) -> _EngineChoice:
 
 
 def _spark_problem() -> str | None:
-    """Return a text of what Spark lacks to run, None if it can run."""
     missing = missing_packages("pyspark", "pandas")
     if missing:
         return f"{in_words(missing)} {'is' if len(missing) == 1 else 'are'} not installed"
@@ -159,7 +155,6 @@ def _print_paragraph(text: str) -> None:
 
 
 def _make_cluster(top: Path) -> DemoCluster:
-    """Write the demo cluster below `top`, and print what was lost."""
     from bkstore.cli.demo_data import make_cluster
 
     _print_paragraph("1. Three bookies of three storages, ledgers striped over them, and faults")
@@ -183,7 +178,6 @@ def _print_table(table_schema: Schema, tables: Iterable[Table]) -> None:
 
 
 def _print_availability(bookie: BookieDir) -> None:
-    """Print the entry counts, groups and encoded sizes of the bookie's first ledgers."""
     ledgers = bookie.index.ledgers()
     rows = []
     for ledger in ledgers[:_MAX_ROWS]:
@@ -201,11 +195,7 @@ def _print_availability(bookie: BookieDir) -> None:
     _print_table(_AVAILABILITY_SCHEMA, [Table.from_rows(_AVAILABILITY_SCHEMA, rows)])
 
 
-# -- audit
-
-
 def _print_audit(cluster: DemoCluster, bookies: Sequence[BookieDir]) -> int:
-    """Print what the audit finds; return 1 if it differs from what was lost, else 0."""
     from bkstore.cluster.audit import AuditOptions, Auditor, DirectoryBookie
     from bkstore.cluster.store.opening import open_metadata
 
@@ -219,7 +209,6 @@ def _print_audit(cluster: DemoCluster, bookies: Sequence[BookieDir]) -> int:
 
 
 def _violation_row(violation: Violation) -> tuple[Any, ...]:
-    """Return the row of a violation; of many missing ranges it shows the first."""
     scope, ledger = (None, None) if violation.ledger is None else violation.ledger.signed
     missing_entries = violation.missing or Availability()
     ranges = missing_entries.ranges(limit=_MAX_RANGES).tolist()
@@ -266,9 +255,6 @@ def _check_orphan(finder: str, orphans: pa.Table, cluster: DemoCluster) -> int:
     return 1
 
 
-# -- dump, analyses, report
-
-
 def _print_dump_counts(out: Path, result: DumpResult) -> None:
     size = sum(path.stat().st_size for path in out.rglob("*.parquet"))
     counts = ", ".join(f"{count:,} {table}" for table, count in result.rows.items())
@@ -277,7 +263,6 @@ def _print_dump_counts(out: Path, result: DumpResult) -> None:
 
 
 def _run_analyses(engine: str, dump_path: Path, metadata: Path | None) -> dict[str, pa.Table]:
-    """Run every analysis that the inputs allow; return their tables by name."""
     from bkstore.offline.analyses import ANALYSES, open_inputs
 
     inputs = open_inputs(dump_path, metadata)

@@ -1,7 +1,7 @@
-"""The data of `bkstore demo`: three bookies of three storages, striped ledgers, and faults.
+"""The data of `bkstore demo`: three bookies, striped ledgers, and faults.
 
 An in-process cluster writes it: one bookie each with sorted, interleaved and db storage. Then
-entries are lost as disks and bugs lose them, and the losses are recorded.
+entries are lost as disks and bugs lose them, which is recorded.
 """
 
 from __future__ import annotations
@@ -25,11 +25,8 @@ Lost = dict[tuple[LedgerId, str], set[int]]
 
 
 class DemoCluster(NamedTuple):
-    """The paths and faults of the demo cluster.
-
-    `lost` has the missing replicas by ledger and bookie; `orphan` is a ledger whose metadata were
-    deleted.
-    """
+    """The paths and faults of the demo cluster: `lost` has the missing replicas by ledger and
+    bookie, `orphan` is a ledger whose metadata were deleted."""
 
     metadata: Path
     bookies: dict[str, Path]
@@ -68,11 +65,8 @@ def _write_ledgers(cluster: Cluster) -> Iterator[LedgerHandle]:
 def _lose_replicas(
     cluster: Cluster, ledger_ids: list[LedgerId]
 ) -> Iterator[tuple[tuple[LedgerId, str], set[int]]]:
-    """Delete replicas; yield ((ledger id, bookie id), lost entries) for each fault.
-
-    The faults: a range at one bookie, one entry at all its bookies, a whole ledger at one bookie,
-    and every hundredth entry of a ledger with a scope.
-    """
+    """Delete replicas; yield ((ledger id, bookie id), lost entries) for each fault: a range and a
+    whole ledger at one bookie, an entry at all, every hundredth entry of a ledger with a scope."""
     bookies = sorted(cluster.bookies)
     lost_range = cluster.lose(bookies[0], ledger_ids[2], range(1000, 1200))
     yield (ledger_ids[2], bookies[0]), set(lost_range.tolist())

@@ -81,7 +81,6 @@ def _add_dir(parser: Parser, help_text: str, **options: Any) -> None:
 
 
 def _storages(text: str) -> list[str]:
-    """Return the storages of a comma-separated list; raises `ArgumentTypeError` for others."""
     storages = [word.strip() for word in text.split(",")]
     for storage in storages:
         if storage not in _STORAGES:
@@ -95,9 +94,6 @@ def run(args: argparse.Namespace) -> int:
     """Run the subcommand that was named."""
     commands = {"up": _up, "status": _status, "down": _down}
     return commands[args.ensemble_command](args)
-
-
-# -- up
 
 
 def _up(args: argparse.Namespace) -> int:
@@ -227,9 +223,6 @@ def _watch_processes(ensemble: Ensemble) -> None:
         ensemble.note()
 
 
-# -- from outside
-
-
 def _status(args: argparse.Namespace) -> int:
     """Print a row for each bookie; return 0 if all are writable, else 1."""
     require_packages("ensemble status", "kazoo")
@@ -247,10 +240,8 @@ def _status(args: argparse.Namespace) -> int:
 
 
 def _registered_bookies(ensemble: Seen) -> dict[str, tuple[str, tuple[str, int]]]:
-    """Return (state, address) of each bookie from ZooKeeper, by bookie id.
-
-    If the ensemble does not run or ZooKeeper cannot be asked, prints that and returns nothing.
-    """
+    """Return (state, address) of each bookie from ZooKeeper, by bookie id; if the ensemble does not
+    run or ZooKeeper cannot be asked, prints that and returns nothing."""
     if not ensemble.running:
         tell(f"bkstore: the ensemble in {ensemble.path} is not running")
         return {}

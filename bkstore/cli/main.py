@@ -1,7 +1,7 @@
 """`bkstore COMMAND ...`: parses arguments and turns errors into one line and an exit code.
 
-Exit codes are defined in `bkstore.cli.terminal.exit_codes`. Data go to stdout, messages to stderr.
-A command's module is imported when the command is chosen: `bkstore --help` imports none.
+Exit codes: `bkstore.cli.terminal.exit_codes`. Data go to stdout, messages to stderr. A command's
+module is imported when the command is chosen: `bkstore --help` imports none.
 """
 
 from __future__ import annotations
@@ -20,10 +20,8 @@ from bkstore.version import __version__
 
 
 class Command(NamedTuple):
-    """A command's module and its summary, which `bkstore --help` prints without importing it.
-
-    `module` is relative to `bkstore.cli`; `summary` is the first line of the module's docstring.
-    """
+    """A command's module, relative to `bkstore.cli`, and its summary, the first line of the
+    module's docstring, which `bkstore --help` prints without importing it."""
 
     module: str
     summary: str
@@ -104,10 +102,8 @@ COMMANDS = {
 
 
 def make_parser(*, declared: bool = False) -> Parser:
-    """Return the parser of the command line.
-
-    A command's module is imported when its parser is first used; with `declared`, all are now.
-    """
+    """Return the parser of the command line. A command's module is imported when its parser is
+    first used; with `declared`, all are now."""
     parser = Parser(
         prog="bkstore",
         description="Apache BookKeeper bookie storage, outside the JVM.",
@@ -125,7 +121,6 @@ def make_parser(*, declared: bool = False) -> Parser:
 
 
 def _declare(command: Command, parser: Parser) -> None:
-    """Import a command's module and declare its arguments."""
     module = import_module(f"bkstore.cli.{command.module}")
     module.add_arguments(parser)
     parser.set_defaults(run=module.run)
@@ -133,15 +128,13 @@ def _declare(command: Command, parser: Parser) -> None:
 
 @cache
 def _parser() -> Parser:
-    """Return the parser, which is built once even if this process runs several commands."""
+    """Return the parser, built once for all commands that this process runs."""
     return make_parser()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code.
-
-    An interrupt returns 130; SIGTERM and SIGHUP raise `SystemExit` with 128 + the signal number.
-    """
+    """Run one command and return its exit code. An interrupt returns 130; SIGTERM and SIGHUP raise
+    `SystemExit` with 128 + the signal number."""
     usable_streams()
     try:
         with terminable():
@@ -158,7 +151,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run_command(argv: Sequence[str] | None) -> int:
-    """Parse the arguments and run the command; return its exit code, `FAILED` on an error."""
     try:
         args = _parser().parse_args(argv)
         code: int = args.run(args)
@@ -176,7 +168,6 @@ def _run_command(argv: Sequence[str] | None) -> int:
 
 
 def _flush_output(code: int) -> int:
-    """Flush standard output; return `code`, or `FAILED` if that fails."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:

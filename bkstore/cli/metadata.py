@@ -69,9 +69,6 @@ def run(args: argparse.Namespace) -> int:
         return commands[args.metadata_command](args, store)
 
 
-# -- list
-
-
 def _list(args: argparse.Namespace, store: MetadataStore) -> int:
     damaged: list[str] = []
     scope = None if args.all_scopes else chosen_scope(args)
@@ -96,10 +93,8 @@ def _readable_ledgers(
 def _underreplicated_ledgers(
     store: MetadataStore, damaged: list[str]
 ) -> frozenset[LedgerId] | None:
-    """Return the ledgers marked as underreplicated, None if the store has no marks.
-
-    Unreadable marks are appended to `damaged`.
-    """
+    """Return the ledgers marked as underreplicated, None if the store has no marks; append
+    unreadable marks to `damaged`."""
     try:
         marks = store.underreplicated()
     except CorruptionError as error:
@@ -141,9 +136,6 @@ def _print_damage(damaged: list[str]) -> int:
     return 1 if damaged else 0
 
 
-# -- show
-
-
 def _show(args: argparse.Namespace, store: MetadataStore) -> int:
     ledger_id = chosen_ledger(args)
     try:
@@ -166,9 +158,6 @@ def _show(args: argparse.Namespace, store: MetadataStore) -> int:
     for problem in problems:
         tell(problem)
     return 1 if problems else 0
-
-
-# -- export
 
 
 def _export(args: argparse.Namespace, store: MetadataStore) -> int:

@@ -167,7 +167,6 @@ def run(args: argparse.Namespace) -> int:
 def _print_warnings(
     args: argparse.Namespace, server: BookieServer, admin: AdminServer | None
 ) -> None:
-    """Print warnings about the connection limit and about addresses open to others."""
     from bkstore.network.advertised import means_any
 
     if server.max_connections < server.options.max_connections:
@@ -222,10 +221,8 @@ def _registered(
     conf: ServerSettings,
     state_changes: StateChanges,
 ) -> Iterator[RegisteredBookie | LoneBookie]:
-    """Register the bookie while the block runs, if it has a `store`.
-
-    The bookie is read-only while its checkpoints fail or the conf forces it.
-    """
+    """Register the bookie while the block runs, if it has a `store`; it is read-only while its
+    checkpoints fail or the conf forces it."""
 
     def problem() -> str | None:
         return FORCED if conf.read_only else checkpoints.problem
@@ -260,11 +257,8 @@ def _registered(
 def _open_bookie(
     args: argparse.Namespace, store: ZooKeeperStore | None, conf: ServerSettings
 ) -> Bookie:
-    """Open the bookie in DIR, or create one with --create.
-
-    Raises `InvalidArgument` if there is none without --create, or if the directory holds other
-    files.
-    """
+    """Open the bookie in DIR, or create one with --create. Raises `InvalidArgument` if there is
+    none without --create, or if the directory holds other files."""
     from bkstore.storage.bookie import Bookie
     from bkstore.storage.directories.ownership import OwnedDirectories
 
@@ -301,7 +295,6 @@ def _open_bookie(
 
 
 def _server_tls_context(args: argparse.Namespace) -> ssl.SSLContext | None:
-    """Return the server's TLS context, None without --tls-certificate."""
     from bkstore.wire.server import server_tls
 
     if args.tls_certificate is None:

@@ -57,11 +57,8 @@ def add_admin(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen_admin(args: argparse.Namespace) -> AdminSettings | None:
-    """Return the admin's settings, None without --http.
-
-    Raises `InvalidArgument`, `MissingDependency`, and `OSError` for a token file that cannot be
-    read, all before anything is opened.
-    """
+    """Return the admin's settings, None without --http. Raises `InvalidArgument`,
+    `MissingDependency`, and `OSError` for an unreadable token file, before anything is opened."""
     if args.http is None:
         for option in ("http_token_file", "http_name"):
             if getattr(args, option) is not None:
@@ -99,9 +96,7 @@ def admin_of(
     collector: BackgroundCollector | None = None,
 ) -> AbstractContextManager[AdminServer | None]:
     """Return a context manager that runs the bookie's admin and yields it, None without `settings`.
-
-    `metadata` is the bookie's cluster, which determines the garbage that `collector` removes.
-    """
+    `metadata` is the bookie's cluster, which determines the garbage that `collector` removes."""
     if settings is None:
         return nullcontext()
     from bkstore.wire.admin import AdminServer
@@ -130,8 +125,8 @@ def show_server(
 ) -> None:
     """Let the admin report on and control a running server; no-op if `admin` is None.
 
-    `store` with its `uri` is the cluster that the server is registered in, `asked` has the
-    settings of its conf, `users` are the SASL users that the cluster's bookies accept.
+    `store` with its `uri` is the cluster that the server is registered in, `asked` are its
+    settings, `users` the SASL users that the cluster's bookies accept.
     """
     if admin is None:
         return

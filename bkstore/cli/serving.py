@@ -33,10 +33,8 @@ def until_stopped(
     admin: AdminServer | None,
     interval: float,
 ) -> None:
-    """Make a checkpoint every `interval` seconds until the server has ended.
-
-    `ended` waits the given seconds for the end and returns whether it came.
-    """
+    """Make a checkpoint every `interval` seconds until the server has ended. `ended` waits the
+    given seconds for that and returns whether it came."""
     while not ended(
         interval if checkpoints.problem is None else min(interval, _CHECKPOINT_RETRY_SECONDS)
     ):
@@ -57,10 +55,8 @@ def tell_garbage(problem: str | None) -> None:
 
 
 class StateChanges:
-    """A callback for when the bookie becomes read-only or writable; it prints a message.
-
-    If the settings do not allow read-only bookies, it then sets `stops`, and the command ends.
-    """
+    """A callback for when the bookie becomes read-only or writable; it prints a message. If the
+    settings forbid read-only bookies, it then sets `stops`, and the command ends."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self._stop_when_full = settings.stop_when_full
@@ -88,10 +84,8 @@ class StateChanges:
 
 
 class LoneBookie:
-    """A bookie outside any cluster: read-only while there is a problem, or on request.
-
-    With disk `limits`, a thread checks the disks regularly; None turns that off.
-    """
+    """A bookie outside any cluster: read-only while there is a problem, or on request; a thread
+    checks the disks regularly, if it has `limits`."""
 
     def __init__(
         self,
@@ -147,11 +141,8 @@ class LoneBookie:
 
 
 def waited(server: BookieServer, changes: StateChanges, seconds: float) -> bool:
-    """Wait at most `seconds`; return whether the server has ended or has to stop.
-
-    Waits in steps of a second: a signal delivered to another thread does not wake the main
-    thread, which handles it only when it runs again.
-    """
+    """Wait at most `seconds`; return whether the server has ended or has to stop. In steps of a
+    second: a signal delivered to another thread does not wake the main thread, which handles it."""
     deadline = time.monotonic() + seconds
     while (remaining := deadline - time.monotonic()) > 0:
         if changes.stops or server.wait(min(remaining, 1.0)):
@@ -161,10 +152,8 @@ def waited(server: BookieServer, changes: StateChanges, seconds: float) -> bool:
 
 @contextmanager
 def ending_at_once() -> Iterator[Callable[[], None]]:
-    """Yield a function to call when stopping begins: from then on a signal kills the process.
-
-    No acknowledged entry is lost: it is in the journals, which the next start replays.
-    """
+    """Yield a function to call when stopping begins: from then on a signal kills the process. The
+    next start replays all acknowledged entries from the journals."""
     is_main_thread = threading.current_thread() is threading.main_thread()
     previous_handlers = (
         {signal_number: signal.getsignal(signal_number) for signal_number in _STOP_SIGNALS}

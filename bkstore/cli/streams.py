@@ -92,9 +92,6 @@ def run(args: argparse.Namespace) -> int:
     return command(args)
 
 
-# -- reading the image file
-
-
 class _World(NamedTuple):
     name: str | None
     image: StreamImage
@@ -102,10 +99,7 @@ class _World(NamedTuple):
 
 
 def _read_worlds(path: Path, name: str | None) -> list[_World]:
-    """Return the worlds in a file, only the named one if `name` is given.
-
-    Raises `InvalidArgument` if there is none.
-    """
+    """Return the worlds in a file, only the one of a given `name`; `InvalidArgument` if none."""
     document = parse_json(read_whole(path, _MAX_IMAGE_BYTES, text=True), path)
     world_list = document.get("worlds") if isinstance(document, dict) else None
     worlds: list[Any] = world_list if isinstance(world_list, list) else [document]
@@ -145,9 +139,6 @@ def _open(args: argparse.Namespace, image: StreamImage, strategy: Any) -> Stream
     return StreamLookup(image, ImageReader(image), strategy, options=options)
 
 
-# -- one lookup
-
-
 def _lookup(args: argparse.Namespace) -> int:
     """Print a row for each object of the answer, and a summary to stderr."""
     worlds = _read_worlds(args.image, args.world)
@@ -164,7 +155,6 @@ def _lookup(args: argparse.Namespace) -> int:
 
 
 def _why_invalid(image: StreamImage, args: argparse.Namespace) -> str:
-    """Return a message of what is wrong with the arguments of an invalid lookup."""
     stream = image.streams.get(args.stream)
     if stream is None:
         return f"{args.image}: no stream {args.stream}"
@@ -174,7 +164,6 @@ def _why_invalid(image: StreamImage, args: argparse.Namespace) -> str:
 
 
 def _summarize(result: LookupResult) -> str:
-    """Return a one-line summary of a lookup's answer and costs."""
     stats = result.stats
     covered = "" if result.covered_to is None else f", covered to {result.covered_to}"
     trace = "".join(f" {wave}" for wave in stats.trace)
@@ -183,9 +172,6 @@ def _summarize(result: LookupResult) -> str:
         f"{counted(stats.loads, 'load')} in {counted(stats.waves, 'wave')}{trace}; "
         f"{stats.filter_refusals} refused by filters"
     )
-
-
-# -- all strategies
 
 
 def _compare(args: argparse.Namespace) -> int:
@@ -200,11 +186,8 @@ def _compare(args: argparse.Namespace) -> int:
 
 
 def _compare_world(args: argparse.Namespace, world: _World, wrong: list[str]) -> Table:
-    """Return the table of a world; append wrong answers to `wrong`.
-
-    An answer is wrong if it differs from the file's, or else from the first strategy's. A strategy
-    keeps its index and filters over all queries.
-    """
+    """Return the table of a world; append to `wrong` answers unlike the file's, or else the first
+    strategy's. A strategy keeps its index and filters over all queries."""
     from bkstore.testing.stream_worlds import random_queries
 
     queries = world.queries
@@ -238,7 +221,6 @@ _Answer: TypeAlias = "tuple[Any, list[AnswerObject]] | None"
 
 
 def _expected(query: Mapping[str, Any]) -> _Answer:
-    """Return the answer that the file gives for a query, None if it gives none."""
     from bkstore.streams.lookup.answer_chain import AnswerObject
 
     if "objects" not in query:

@@ -61,10 +61,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def expected_entries(span: str | None, stripe: str | None) -> Availability | None:
-    """Return the entries that --missing-from and --stripe select, None without --missing-from.
-
-    Raises `InvalidArgument` for --stripe alone or if either is malformed.
-    """
+    """Return the entries that --missing-from and --stripe select, None without --missing-from;
+    raises `InvalidArgument` for --stripe alone or if either is malformed."""
     if span is None:
         if stripe is not None:
             raise InvalidArgument(
@@ -89,10 +87,7 @@ def availability_table(
     shown: bool = False,
 ) -> Table:
     """Return the one-row `availability` table; `asked` are the entries that should be present.
-
-    Above `MOST_RANGES` ranges the column is null; if the table is `shown` on a screen, it has the
-    first ranges only.
-    """
+    Above `MOST_RANGES` ranges the column is null, or has the first only if `shown` on a screen."""
     missing = None if asked is None else here.missing(asked)
     row = (
         *ledger.signed,

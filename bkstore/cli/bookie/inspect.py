@@ -55,11 +55,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _read_properties(bookie: BookieDir, findings: list[Finding]) -> dict[str, Any]:
-    """Return the properties of the bookie as a JSON object.
-
-    Reads file names, file sizes and every ledger's state, but no entries. Appends to `findings`
-    the states that cannot be read.
-    """
+    """Return the bookie's properties as a JSON object. Reads file names, file sizes and every
+    ledger's state, but no entries. Appends to `findings` the states that cannot be read."""
     folders, ledgers = bookie.folders, bookie.index.ledgers()
     cookie = folders.cookie
     return {
@@ -93,7 +90,7 @@ def _read_properties(bookie: BookieDir, findings: list[Finding]) -> dict[str, An
 
 
 def properties(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield (property, value) texts for a table from the JSON object that `run` builds."""
+    """Yield (property, value) texts for a table from the JSON object."""
     yield "bookie", found["bookie"]
     yield "layout", found["layout"]
     if found["cookie"] is not None:
@@ -127,7 +124,6 @@ def properties(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _count_fenced(bookie: BookieDir, findings: list[Finding]) -> int:
-    """Return the number of fenced ledgers; appends damaged and odd states to `findings`."""
     fenced = 0
     for ledger_id in bookie.index.ledgers():
         try:

@@ -35,11 +35,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _rows(ledger_dirs: list[Path], journal_dir_count: int) -> Iterator[Row]:
-    """Yield the greatest mark of each journal, and the file that contains it.
-
-    The number of journals is that of the journal directories, or greater if a numbered mark file
-    requires it.
-    """
+    """Yield the greatest mark of each journal, and the file that contains it. There are as many
+    journals as journal directories, or more if a numbered mark file requires it."""
     file_names = [file_name for current in ledger_dirs for file_name in os.listdir(current)]
     mark_numbers = [
         int(match[1]) for match in map(_NUMBERED_MARK_FILE.fullmatch, file_names) if match
@@ -55,7 +52,6 @@ def _rows(ledger_dirs: list[Path], journal_dir_count: int) -> Iterator[Row]:
 
 
 def _greatest_mark(ledger_dirs: list[Path], journal_number: int, file_name: str) -> Row:
-    """Return the row of the greatest mark among the files `file_name`, `NO_MARK` if none exists."""
     marks = [
         (mark_of_file(current / file_name), str(current / file_name)) for current in ledger_dirs
     ]

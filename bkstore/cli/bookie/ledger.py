@@ -34,7 +34,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _location_tables(bookie: BookieDir, ledger: LedgerId) -> Iterator[Table]:
-    """Yield `locations` tables of at most `ROWS_PER_TABLE` rows; an empty one if there are none."""
     entries, dir_indexes, locations = bookie.locate(ledger)
     for start in range(0, max(entries.size, 1), ROWS_PER_TABLE):
         rows = slice(start, start + ROWS_PER_TABLE)

@@ -31,10 +31,8 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the `ledgers` table; a damaged ledger gets nulls and a line on stderr.
-
-    Master keys are null without --show-keys.
-    """
+    """Print the `ledgers` table. A damaged ledger gets nulls and a line on stderr; master keys are
+    null without --show-keys."""
     findings: list[Finding] = []
     with open_bookie(args) as bookie:
         scope = None if args.all_scopes else chosen_scope(args)

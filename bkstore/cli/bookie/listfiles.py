@@ -43,7 +43,6 @@ def run(args: argparse.Namespace) -> int:
 def _rows_of_dirs(
     kind: str, directories: list[Path], is_wanted: Callable[[str], bool]
 ) -> Iterator[Row]:
-    """Yield the files directly in `directories` whose names are wanted, shorter names first."""
     for dir_index, directory in enumerate(directories):
         names = sorted(filter(is_wanted, os.listdir(directory)), key=lambda name: (len(name), name))
         yield from (_row(kind, dir_index, directory / name) for name in names)
@@ -69,7 +68,6 @@ def _entry_logs(folders: BookieFolders) -> Iterator[Row]:
 
 
 def _indexes(folders: BookieFolders) -> Iterator[Row]:
-    """Yield the index files, or the files of the RocksDB databases."""
     for dir_index, directory in enumerate(folders.index):
         index_paths = []
         for path in files_below(directory):
@@ -80,7 +78,7 @@ def _indexes(folders: BookieFolders) -> Iterator[Row]:
 
 
 def _others(folders: BookieFolders) -> Iterator[Row]:
-    """Yield files with names that no bookie uses, except logs, which `_entry_logs` yields."""
+    """Yield files with names that no bookie uses, except logs."""
     directories = list(dict.fromkeys([*folders.ledger, *folders.index, *folders.journal]))
     for dir_index, directory in enumerate(directories):
         for unknown_file in unknown_files([directory]):

@@ -37,10 +37,8 @@ def add_logs(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def open_logs(args: argparse.Namespace) -> Iterator[tuple[BookieDir | None, list[LogFile]]]:
-    """Yield (the bookie, the logs that the arguments name); the bookie is None for a single file.
-
-    Raises `InvalidArgument` if the arguments name no log or contradict each other.
-    """
+    """Yield (the bookie, None for a single file; the logs that the arguments name). Raises
+    `InvalidArgument` if they name no log or contradict each other."""
     path: Path = args.directory
     if path.is_file() and path.suffix == ".log":
         yield None, [_single_log(path, args)]
@@ -74,11 +72,8 @@ def _chosen_logs(
 
 
 def log_id_in(text: str) -> int:
-    """Return the log id of a number, decimal or hex with ``0x``, or of a file name.
-
-    A bare number is decimal for every command; the bookie shell's `readlogmetadata` reads hex.
-    Raises `InvalidArgument` for any other text.
-    """
+    """Return the log id of a number, decimal or hex with ``0x``, or of a file name; else raise
+    `InvalidArgument`. (The bookie shell's `readlogmetadata` reads a bare number as hex.)"""
     file_name = _FILE_NAME_PATTERN.fullmatch(text)
     if file_name:
         return int(file_name[1], 16)

@@ -67,7 +67,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run_file(args: argparse.Namespace) -> int:
-    """Print the records of one journal file, given instead of a directory; return the exit code."""
     path: Path = args.directory
     if args.journal is not None or args.journal_dir is not None:
         raise InvalidArgument(f"{path} is a journal file: omit JOURNAL and --journal-dir")
@@ -91,10 +90,7 @@ def _write_records(
 def _chosen_files(
     journal_dirs: list[Path], journal: str | None, dir_index: int | None
 ) -> list[_JournalFile]:
-    """Return the files that the arguments name; raises `InvalidArgument` if none or several match.
-
-    Without JOURNAL, returns all files.
-    """
+    """Return the chosen files, all without JOURNAL; `InvalidArgument` if none or several match."""
     if dir_index is not None and not 0 <= dir_index < len(journal_dirs):
         raise InvalidArgument(
             f"--journal-dir {dir_index}: {counted(len(journal_dirs), 'is', 'are')} here, from 0 on"
@@ -127,7 +123,6 @@ def _journal_id(text: str) -> int:
 
 
 def _tables(files: list[_JournalFile], payloads: bool, findings: list[Finding]) -> Iterator[Table]:
-    """Yield the rows of all files in tables of limited size; appends to `findings` as it reads."""
     for file in files:
         scan = scan_journal(file.path, skip_invalid=True)
         rows: list[tuple[Any, ...]] = []
@@ -144,7 +139,6 @@ def _tables(files: list[_JournalFile], payloads: bool, findings: list[Finding]) 
 def _rows(
     file: _JournalFile, scan: JournalScan, payloads: bool, findings: list[Finding]
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of the readable records of one file; appends damage to `findings`."""
     file_cells = (file.path.name, file.dir_index, file.journal_id, scan.version)
     runs = DamageRuns(findings)
     for offset, record_bytes in scan:
@@ -180,7 +174,6 @@ def _problem_of(
 
 
 def _record_cells(record: JournalRecord, size: int, payloads: bool) -> tuple[Any, ...]:
-    """Return the cells of a row that depend on the kind of record."""
     payload = master_key = explicit_lac = None
     if record.kind == "add" and payloads:
         payload = record.body[record_header(record.body).size :]

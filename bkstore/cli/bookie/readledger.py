@@ -75,10 +75,8 @@ def run(args: argparse.Namespace) -> int:
 def _batches(
     bookie: BookieDir, ledger: LedgerId, args: argparse.Namespace, findings: list[Finding]
 ) -> Iterator[RecordBatch]:
-    """Yield the records asked for; appends to `findings` what could not be read.
-
-    With --max-count or --max-size, yields the one batch that a batch read would return.
-    """
+    """Yield the records asked for, with --max-count or --max-size the one batch that a batch read
+    returns; append to `findings` what cannot be read."""
     if args.max_count is None and args.max_size is None:
         yield from bookie.scan_ledger(ledger, args.first, args.last, findings)
         return
@@ -100,7 +98,6 @@ def _tables(
     coder: Coder | None,
     findings: list[Finding],
 ) -> Iterator[Table]:
-    """Yield a table for each batch that has records; appends failed digests to `findings`."""
     runs = DamageRuns(findings)
     for batch in batches:
         if len(batch):
@@ -121,7 +118,7 @@ def _row(
     coder: Coder | None,
     runs: DamageRuns,
 ) -> tuple[Any, ...]:
-    """Return the row of a record; with a `coder`, verify its digest and report damage to `runs`."""
+    """Return the row of a record; a `coder` verifies its digest, damage goes to `runs`."""
     entry_id, dir_index, location = entry_place
     log_id, position = split_location(location)
     header = record_header(record)

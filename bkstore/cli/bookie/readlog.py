@@ -42,11 +42,8 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print a row for each record; damage is reported on stderr.
-
-    The exit code is 1 if the logs have no record of the chosen ledger and the index does not have
-    it either.
-    """
+    """Print a row for each record, damage to stderr; the exit code is 1 if neither the logs nor the
+    index have the chosen ledger."""
     ledger = None
     if args.ledger_id is not None or args.ledger_qualified_name is not None:
         ledger = chosen_ledger(args)
@@ -74,10 +71,7 @@ def _tables(
     findings: list[Finding],
     met_ledgers: list[LedgerId],
 ) -> Iterator[Table]:
-    """Yield the rows of all logs in tables of limited size.
-
-    Appends to `findings` as it reads, and the ledger to `met_ledgers` at its first record.
-    """
+    """Yield the rows of all logs; append to `findings`, and the ledger once to `met_ledgers`."""
     accept = None if ledger is None else ledger.__eq__
     for log in logs:
         for batch in scan_log(log.path, findings, accept):
@@ -90,10 +84,7 @@ def _tables(
 
 
 def _select_records(batch: LogBatch, args: argparse.Namespace) -> LogBatch:
-    """Return the records of --entry-id that overlap the range --start-pos..--end-pos.
-
-    A record reaches from its size field to its last byte.
-    """
+    """Return records of --entry-id that, with size field, overlap --start-pos..--end-pos."""
     keep = np.ones(len(batch), np.bool_)
     if args.entry_id is not None:
         keep &= batch.entry_id == args.entry_id

@@ -54,10 +54,7 @@ def _metadata_of_logs(logs: list[LogFile], findings: list[Finding]) -> Iterator[
 def _cached_metadata(
     bookie: BookieDir, logs: list[LogFile], args: argparse.Namespace, findings: list[Finding]
 ) -> Iterator[_FileMetadata]:
-    """Yield the metadata that garbage collection caches for these logs.
-
-    Without LOG, includes logs that are gone.
-    """
+    """Yield the metadata cached by garbage collection; without LOG, includes logs that are gone."""
     chosen_logs = {(log.dir_index, log.log_id) for log in logs}
     for dir_index in range(len(bookie.folders.ledger)):
         if args.dir_index not in (None, dir_index):

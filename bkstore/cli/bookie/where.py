@@ -44,10 +44,8 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print a row for each log that holds any of the entries; damage is reported on stderr.
-
-    The exit code is 1 if no log does and the index does not have the ledger either.
-    """
+    """Print a row for each log that holds any of the entries, damage to stderr; the exit code is 1
+    if no log does and the index does not have the ledger either."""
     ledger = chosen_ledger(args)
     first, last = (0, None) if args.entries is None else parse_range(args.entries)
     findings: list[Finding] = []
@@ -63,7 +61,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _tables(found_logs: list[FoundLog], by_range: bool) -> Iterator[Table]:
-    """Yield the rows in tables of limited size; an empty table if there are none."""
     rows, yielded_any = _log_rows(found_logs, by_range), False
     while (table_rows := list(islice(rows, ROWS_PER_TABLE))) or not yielded_any:
         yield Table.from_rows(LOG_ENTRIES, table_rows)

@@ -63,10 +63,8 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print a row for each finding, and to stderr what was checked and what was not.
-
-    The exit code is 1 for damage and oddities, 0 without any, 3 if nothing was checked.
-    """
+    """Print each finding, and to stderr what was checked and what was not; the exit code is 1 for
+    damage and oddities, 0 without any, 3 if nothing was checked."""
     severity_counts: Counter[str] = Counter()
     with open_bookie(args, needs_index=False) as bookie, work_progress("records") as show_progress:
         check = _make_check(args, bookie)
@@ -100,7 +98,6 @@ def _make_check(args: argparse.Namespace, bookie: BookieDir) -> Check:
 
 
 def _tables(check: Check, severity_counts: Counter[str]) -> Iterator[Table]:
-    """Yield tables of findings as they arrive; counts them by severity in `severity_counts`."""
     rows: list[tuple[Any, ...]] = []
     for finding in check:
         severity_counts[finding.severity] += 1
@@ -120,7 +117,6 @@ def _row(finding: CheckFinding) -> tuple[Any, ...]:
 
 
 def _coverage_table(coverage: Coverage) -> Table:
-    """Return the table of what was checked, one row per entry log."""
     schema: Schema = CHECK_COVERAGE
     rows = [
         tuple(
@@ -135,7 +131,6 @@ def _coverage_table(coverage: Coverage) -> Table:
 
 
 def _report(coverage: Coverage, severity_counts: Counter[str]) -> int:
-    """Print what was checked and the counts of findings; return the exit code."""
     for line in coverage.lines():
         tell(line)
     problem_count = severity_counts["damage"] + severity_counts["oddity"]

@@ -55,10 +55,8 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print a row for each difference.
-
-    The exit code is 1 for differences and for unreadable data, 3 if no ledger was compared.
-    """
+    """Print a row for each difference; the exit code is 1 for differences and for unreadable data,
+    3 if no ledger was compared."""
     from bkstore.offline.diff import diff
 
     only_ledger = _only_ledger(args)
@@ -115,7 +113,6 @@ def _open_side(
 
 
 def _tables(differences: Iterable[Difference], shown: bool) -> Iterator[Table]:
-    """Yield tables of differences as they arrive; `shown` on a screen."""
     rows: list[tuple[Any, ...]] = []
     for difference in differences:
         rows.append(_row(difference, shown))

@@ -51,7 +51,7 @@ def opening(args: argparse.Namespace) -> Opening:
 
 
 def check_output(args: argparse.Namespace) -> None:
-    """Raise `InvalidArgument` if -o lies in SRC or DST, before any work is done."""
+    """Raise `InvalidArgument` if -o lies in SRC or DST."""
     if args.output is None:
         return
     refuse_inputs(args.output, [args.target])

@@ -65,7 +65,6 @@ def _row(loss: Loss) -> tuple[Any, ...]:
 
 
 def _summary(result: SalvageResult) -> str:
-    """Return one line about the entries saved and lost."""
     rewrite = result.made
     saved = (
         f"{counted(rewrite.entries, 'entry', 'entries')} of {counted(rewrite.ledgers, 'ledger')}"

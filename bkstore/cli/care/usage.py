@@ -107,11 +107,8 @@ def _answer(args: argparse.Namespace) -> Answer:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the rows asked for by --by for each DIR.
-
-    The exit code is 1 if some of a directory could not be read, 2 if a whole one could not: it is
-    then left out, with a message.
-    """
+    """Print the rows asked for by --by for each DIR; the exit code is 1 if part of a directory
+    could not be read, 2 if a whole one could not: it is left out, with a message."""
     from bkstore.offline.usage import read_live_list
 
     live_ledgers = None if args.live_ledgers is None else read_live_list(args.live_ledgers)
@@ -132,7 +129,6 @@ def _tables(
     left_out: list[Path],
     show_progress: Progress | None,
 ) -> Iterator[Table]:
-    """Yield the tables of all directories; appends to `findings` and `left_out` as it reads."""
     from bkstore.offline.usage import Usage
 
     for directory in args.directories:

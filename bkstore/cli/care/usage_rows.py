@@ -145,7 +145,6 @@ def _of_index(_by_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) ->
 
 
 def _rocksdb_cells(part: IndexPart) -> tuple[int | None, ...]:
-    """Return the cells that RocksDB reports about itself, nulls for index files."""
     sizes = part.sizes
     if sizes is None:
         return (None,) * 6

@@ -29,10 +29,8 @@ class Line(NamedTuple):
 
 
 def summarise(name: str, table: pa.Table, inputs: Inputs) -> Line:
-    """Return the summary line of one analysis; `table` has all its rows.
-
-    With only the top rows, `finding` is still right, except for `JUDGED_BY_ALL_ROWS`.
-    """
+    """Return the summary line of one analysis, whose `table` has all its rows. With only the top
+    rows, `finding` is still right, except for `JUDGED_BY_ALL_ROWS`."""
     finding, says = _SUMMARIZERS[name](table, inputs)
     return Line(name, table.num_rows, finding, says)
 

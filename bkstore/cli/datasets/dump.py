@@ -80,7 +80,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _sources(args: argparse.Namespace) -> list[DumpSource]:
-    """Return the bookies to dump; raises `InvalidArgument` if names are given in two ways."""
     from bkstore.offline.dump import DumpSource
 
     names_and_paths = list(map(_split_name, args.directories))

@@ -11,9 +11,8 @@ DUMP_HELP = "a dump by `bkstore dump`: a path, or a URI such as s3://bucket/dump
 
 
 def dump_place(text: str) -> str | Path:
-    """Return the path or remote URI of a dump, for use as argparse's `type`.
-
-    Raises `ArgumentTypeError` for a ``file:`` URI without a path.
+    """Return the path or remote URI of a dump, for use as argparse's `type`; raises
+    `ArgumentTypeError` for a ``file:`` URI without a path.
 
     >>> dump_place("s3://bucket/dump"), str(dump_place("file:///data/dump"))
     ('s3://bucket/dump', '/data/dump')

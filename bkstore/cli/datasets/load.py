@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from bkstore.offline.load import LoadProgress, LoadResult
 
 SPARK_ROWS = 1 << 28
-"""Rows from which --engine auto uses Spark, if pyspark is installed: some minutes of work for one
-process."""
+"""Rows from which --engine auto uses Spark, if installed: some minutes of one process."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,7 +70,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _wants_spark(args: argparse.Namespace) -> bool:
-    """Return whether to use Spark; opens the dump to count its rows with --engine auto."""
     if args.engine != "auto" or find_spec("pyspark") is None:
         return bool(args.engine == "spark")
     from bkstore.offline.load.dump_rows import open_dump

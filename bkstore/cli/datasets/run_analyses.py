@@ -65,10 +65,9 @@ _HOLE_ANALYSES = frozenset({"holes"})
 def has_checked(tables: Mapping[str, pa.Table], inputs: Inputs, engine: Engine) -> bool:
     """Return whether an analysis that looks for losses had an entry to check.
 
-    True if none of them was asked for: the others only count. With metadata the rule is the
-    audit's: at least one ledger was judged, and if any judged ledger has entries, entries of one
-    were due at a bookie that was read. `tables` must have all rows of `ledger_health`; if it is
-    missing, this runs the analysis.
+    True if none of them was asked for. With metadata the rule is the audit's: at least one ledger
+    was judged, and if any judged one has entries, some were due at a bookie that was read. `tables`
+    must have all rows of `ledger_health`, or else this runs that analysis.
     """
     if inputs.metadata is None:
         has_groups = any(file.rows for file in inputs.dump.files["groups"])
@@ -91,10 +90,8 @@ def has_checked(tables: Mapping[str, pa.Table], inputs: Inputs, engine: Engine) 
 
 
 def run_analyses(args: argparse.Namespace) -> int:
-    """Print the summary, or the tables of --only, and write --out and --report.
-
-    The exit code is 1 for findings, 3 if losses were looked for but there was nothing to check.
-    """
+    """Print the summary, or the tables of --only, and write --out and --report; return 1 for
+    findings, 3 if losses were looked for but there was nothing to check."""
     # Validate the arguments, and open the dumps.
     options = Options(args.top, args.by, args.pinned)
     chosen = _chosen_analyses(args)
@@ -155,10 +152,8 @@ def _check_columns(columns: list[str] | None, chosen: list[Analysis]) -> None:
 
 
 def _select_possible(chosen: list[Analysis], inputs: Inputs, *, asked: bool) -> list[Analysis]:
-    """Return the analyses that the inputs allow, and print which are left out.
-
-    Raises `InvalidArgument` instead if the analyses were `asked` for by name.
-    """
+    """Return the analyses that the inputs allow, and print which are left out, or raise
+    `InvalidArgument` if they were `asked` for by name."""
     missing_inputs = {analysis.name: analysis.lacks(inputs) for analysis in chosen}
     for name, missing_input in missing_inputs.items():
         if missing_input is not None and asked:
@@ -177,10 +172,8 @@ def _select_possible(chosen: list[Analysis], inputs: Inputs, *, asked: bool) -> 
 def _limit_rows(
     args: argparse.Namespace, chosen: list[Analysis], inputs: Inputs, options: Options
 ) -> list[tuple[Analysis, Inputs]]:
-    """Return each analysis with inputs whose options limit it to the top rows where possible.
-
-    A summary, and a finding of `JUDGED_BY_ALL_ROWS`, needs all rows.
-    """
+    """Return each analysis with inputs that limit it to the top rows, if possible: a summary and a
+    finding of `JUDGED_BY_ALL_ROWS` need all."""
     top_inputs = inputs if _has_summary(args) else replace(inputs, options=options)
     return [
         (analysis, inputs if analysis.name in JUDGED_BY_ALL_ROWS else top_inputs)
@@ -189,7 +182,6 @@ def _limit_rows(
 
 
 def _has_summary(args: argparse.Namespace) -> bool:
-    """Return whether to print one line per analysis instead of the tables."""
     return args.only is None or args.out is not None
 
 
@@ -217,7 +209,6 @@ def _suffix(form: str) -> str:
 
 
 def _engine_name(requested: str, *, report: bool) -> str:
-    """Return "local" or "spark", preferring local; raises `MissingDependency` for it at once."""
     needed = ["pyarrow", "matplotlib", "jinja2"] if report else ["pyarrow"]
     use_local = requested == "local" or (
         requested == "auto" and not (missing_packages("duckdb") and not missing_packages("pyspark"))
@@ -258,7 +249,6 @@ def _run_each(engine: Engine, runs: list[tuple[Analysis, Inputs]]) -> dict[str, 
 def _print_results(
     args: argparse.Namespace, tables: Mapping[str, pa.Table], lines: list[Line]
 ) -> None:
-    """Print the summary, lines with a finding first, or the tables of --only."""
     if _has_summary(args):
         rows = sorted(lines, key=lambda line: not line.finding)
         form = args.format if args.format not in (None, "parquet") else "table"

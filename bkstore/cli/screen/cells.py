@@ -52,9 +52,8 @@ def cell(value: Any) -> str:
 
 
 def payload_cell(value: bytes | None) -> str:
-    r"""Return a payload as text with other bytes escaped, or as hex with 0x if most are not text.
-
-    Bytes beyond the longest cell are ignored.
+    r"""Return a payload as text with other bytes escaped, or as hex with 0x if most are not text;
+    bytes beyond the longest cell are ignored.
 
     >>> print(payload_cell(b"entry 7"), payload_cell(b"\xfc\x1bentry"), payload_cell(b"\0\x01a"))
     entry 7 \xfc\x1bentry 0x000161
@@ -89,8 +88,7 @@ def _is_text(byte: int) -> bool:
 def short_ledger(scope: int, ledger: int, gap: str = "…") -> str:
     """Return a ledger id in decimal in scope 0, else the ends of scope and ledger in hex.
 
-    A half of up to 8 hex digits is complete, without leading zeros. `scope` and `ledger` are
-    signed, as tables have them.
+    A half of up to 8 hex digits is complete, without leading zeros. Both are signed, as in tables.
 
     >>> short_ledger(0, 7), short_ledger(1, 255)
     ('7', '1…ff')
@@ -132,11 +130,8 @@ def _format_row(row: list[int]) -> str:
 def ranges_cell(
     some: Availability, shown: bool, on_screen: int, beginning: int
 ) -> list[list[int]] | None:
-    """Return the ranges of entries as a cell.
-
-    In a table that is `shown`, more than `on_screen` ranges are reduced to the first `beginning`;
-    in other outputs, more than `MOST_RANGES` give None.
-    """
+    """Return the ranges of entries as a cell: in a table that is `shown`, more than `on_screen` are
+    reduced to the first `beginning`; in other outputs, more than `MOST_RANGES` give None."""
     if some.range_count <= (on_screen if shown else MOST_RANGES):
         ranges: list[list[int]] = some.ranges().tolist()
         return ranges
@@ -183,9 +178,8 @@ def padded(cells: list[str], room: int, right: bool) -> list[str]:
 
 
 def cut(text: str, room: int, mark: str = "…", *, end: bool = False) -> str:
-    """Return the text cut to at most `room` cells, with `mark` in place of what was cut off.
-
-    Keeps the beginning, or with `end` the end, which distinguishes paths.
+    """Return the text cut to at most `room` cells, with `mark` in place of what was cut off: the
+    end, or with `end` the beginning, as ends distinguish paths.
 
     >>> cut("bookie-1/current/0.log", 8), cut("bookie-1/current/0.log", 8, end=True)
     ('bookie-…', '…t/0.log')
@@ -205,7 +199,6 @@ def cut(text: str, room: int, mark: str = "…", *, end: bool = False) -> str:
 
 
 def _prefix_of_width(text: str, room: int) -> str:
-    """Return the longest prefix that takes at most `room` cells."""
     for length, character in enumerate(text):
         room -= width(character)
         if room < 0:

@@ -28,11 +28,8 @@ class Shown(NamedTuple):
 
 
 def screen_columns(schema: Schema) -> ScreenColumns:
-    """Return how a table of this schema is shown by default.
-
-    A schema without its own choice gets all columns except those that `ledger_id` represents.
-    Texts, bytes and lists may be cut; rows with lists are shown as records.
-    """
+    """Return how a table of this schema is shown by default: by its own choice, or all columns but
+    those in `ledger_id`, where texts, bytes and lists may be cut; rows with lists as records."""
     if schema.screen is not None:
         return schema.screen
     represented = {"qualified_name", "scope_id"} if "ledger_id" in schema.names else set()
@@ -59,12 +56,9 @@ def idle_values(schema: Schema) -> dict[str, int | None]:
 
 
 class ColumnChoice:
-    """The columns of a table on a screen, as far as its rows are known.
-
-    They are the columns that the user asked for, else the schema's default ones without idle
-    columns and without those that had one value in all rows so far: `said` has that value for the
-    caption. Once shown, a column stays.
-    """
+    """The columns of a table on a screen, as far as its rows are known: those that the user asked
+    for, else the schema's default ones without idle columns and without those that had one value in
+    all rows so far (`said` has it, for the caption). Once shown, a column stays."""
 
     def __init__(self, schema: Schema, shown: Shown) -> None:
         self.screen = _requested_columns(screen_columns(schema), schema, shown)
@@ -110,7 +104,6 @@ def _requested_columns(default: ScreenColumns, schema: Schema, shown: Shown) -> 
 
 
 def _single_value(table: Table, name: str) -> str | None:
-    """Return the text of a column's only value, None if it has several."""
     values = table.columns[name]
     if isinstance(values, Repeated):
         return cell(values.value)
@@ -129,7 +122,6 @@ def _value_list(values: Any) -> list[Any]:
 
 
 def _has_other_than(values: Any, idle: int | None) -> bool:
-    """Return whether any value is neither null nor `idle`."""
     if isinstance(values, Repeated):
         return bool(values.value is not None and values.value != idle)
     return any(value is not None and value != idle for value in plain_values(values))
@@ -152,7 +144,6 @@ def total(widths: Iterable[int]) -> int:
 
 def fitting(natural: Mapping[str, int], screen: ScreenColumns, room: int) -> list[str]:
     """Return the columns that fit into `room` characters, after cutting those that may be cut.
-
     Columns of `screen.drop` are left out first, then from the last; the first column stays.
 
     >>> screen = ScreenColumns(("a", "b", "c"), drop=("b",))

@@ -1,7 +1,7 @@
 """Tables for people: aligned columns under one header, or records with one field per line.
 
-The style is that of rich's `SIMPLE_HEAD` box. rich itself measures and wraps each cell, which takes
-eight times as long as the listing; here a column of a batch is padded at once.
+The style is rich's `SIMPLE_HEAD`. rich itself measures and wraps each cell, which takes eight times
+as long as the listing; here a column of a batch is padded at once.
 """
 
 from __future__ import annotations
@@ -50,11 +50,10 @@ _CELL_FORMATS: dict[str, Callable[[Any], str]] = {
 
 
 class ScreenStream:
-    """A text stream; `terminal` is true if it is a terminal.
+    """A text stream; `terminal` is whether it is a terminal (width from COLUMNS or the system).
 
-    A terminal's width comes from COLUMNS or the system. Headers are bold and rules dim there,
-    except with NO_COLOR (https://no-color.org) or if TERM is dumb. `rule`, `mark` (for cut text)
-    and `gap` (for the middle of an id) are characters that the encoding supports.
+    Headers are bold and rules dim there, except with NO_COLOR (https://no-color.org) or if TERM is
+    dumb. The encoding supports `rule`, `mark` (for cut text) and `gap` (for the middle of an id).
     """
 
     def __init__(self, stream: IO[str]) -> None:
@@ -79,10 +78,10 @@ class ScreenStream:
 class Screen:
     """Writes the batches of a table as columns below one header, or as records.
 
-    By default (`Shown`), as many of the schema's default columns as fit the terminal are shown, or
-    as fit 100 characters if the stream is not one. On a terminal texts are cut to fit, elsewhere
-    only bytes are. The first batch decides; a wider cell in a later one widens its column for
-    good. If a later batch needs a column that was left out, a new header follows an empty line.
+    By default (`Shown`), the schema's default columns are shown, as many as fit the terminal, or
+    100 characters elsewhere. On a terminal texts are cut to fit, elsewhere only bytes. The first
+    batch decides; a wider cell in a later one widens its column for good. If a later batch needs a
+    column that was left out, a new header follows an empty line.
     """
 
     def __init__(self, stream: IO[str], schema: Schema, shown: Shown = _DEFAULT_COLUMNS) -> None:
@@ -137,10 +136,7 @@ class Screen:
     # -- tables
 
     def _begin_table(self, wanted: list[str], texts: Mapping[str, list[str]]) -> None:
-        """Choose the columns that fit, and write the caption and the header.
-
-        `wanted` are the columns to fit, `texts` their cells, which determine the widths.
-        """
+        """Choose the `wanted` columns that fit with cells `texts`; write caption and header."""
         if self._wanted_columns is not None:
             self._out.stream.write("\n")
         self._wanted_columns = wanted
@@ -199,7 +195,6 @@ class Screen:
     # -- records
 
     def _write_record(self, row: Mapping[str, Any]) -> None:
-        """Write one row as a record: a line per field, folded ones with more lines."""
         names = list(self._columns.columns)
         if self._shown.by_default:
             names = [name for name in names if row[name] is not None]
@@ -228,7 +223,6 @@ class Screen:
 
 
 def _folded_rows(texts: dict[str, list[str]], name: str, room: int) -> dict[str, list[str]]:
-    """Return the cells with the column `name` folded, and empty cells beside its added lines."""
     fold_width = room - total(widest([other, *texts[other]]) for other in texts if other != name)
     lines = [folded(text, max(fold_width - len(GAP), 1)) for text in texts[name]]
     return {

@@ -12,17 +12,15 @@ if TYPE_CHECKING:
     from bkstore.network.settings import ServerSettings
 
 _DEFAULTS = {"host": "127.0.0.1", "port": 3181, "checkpoint_interval": 60.0}
-"""Of the command, where neither it nor a file says anything."""
+"""The command's defaults."""
 _NONE = "none"
 _WIDTH = 80
 
 
 def complete(args: argparse.Namespace) -> ServerSettings:
-    """Set the arguments that were not given as the conf says, else to the command's defaults.
-
-    Returns all that the conf says; nothing for a directory. ``none`` for the metadata or the HTTP
-    admin means without them, whatever the conf says. Raises as `ServerSettings.read`.
-    """
+    """Set the arguments that were not given from the conf, else to the command's defaults; return
+    the conf's settings, none for a directory. The argument ``none`` turns off the conf's metadata
+    or HTTP admin. Raises as `ServerSettings.read`."""
     from bkstore.network.settings import ServerSettings
 
     settings = ServerSettings()
@@ -54,7 +52,7 @@ def _set(args: argparse.Namespace, name: str, value: Any) -> None:
 
 
 def tell_not_honored(args: argparse.Namespace, settings: ServerSettings) -> None:
-    """Say once which keys of the conf would change what the bookie does, and do not."""
+    """Print which keys of the conf would change what the bookie does, but are not honored."""
     if settings.not_honored:
         keys = ", ".join(settings.not_honored)
         text = f"bkstore: {args.directory.name}: not honored: {keys}"

@@ -44,8 +44,8 @@ def add_upkeep(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen_garbage(args: argparse.Namespace, settings: ServerSettings) -> GarbageOptions:
-    """Return the settings given, else those of the conf; `InvalidArgument` for what is none, or
-    where none are meant."""
+    """Return the settings given, else the conf's; raises `InvalidArgument` for invalid settings, or
+    for any without --metadata."""
     given: dict[str, Any] = {
         "gc_wait_time": args.gc_wait,
         "compaction_rate_by_entries": args.compaction_rate,

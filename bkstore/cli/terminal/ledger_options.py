@@ -42,10 +42,8 @@ def add_ledger_options(parser: argparse.ArgumentParser, what: str = _LEDGER_ID_F
 
 
 def _check_named_once(parser: Parser, args: argparse.Namespace) -> None:
-    """Exit with a usage error unless exactly one ledger is named.
-
-    If LEDGER looks like A:B, it is taken as the range, and an option must name the ledger.
-    """
+    """Exit with a usage error unless exactly one ledger is named. If LEDGER looks like A:B, it is
+    taken as the range, and an option must name the ledger."""
     if getattr(args, "entries", "") is None and ":" in (args.ledger or ""):
         args.ledger, args.entries = None, args.ledger
     options = {
@@ -60,10 +58,7 @@ def _check_named_once(parser: Parser, args: argparse.Namespace) -> None:
 
 
 def chosen_scope(args: argparse.Namespace) -> int:
-    """Return --ledger-scope-id as an unsigned number, 0 if it was not given.
-
-    Raises `InvalidArgument` if it is not a number.
-    """
+    """Return --ledger-scope-id, unsigned, by default 0; raises `InvalidArgument`."""
     scope_text = args.ledger_scope_id
     if scope_text is None:
         return 0
@@ -75,10 +70,8 @@ def chosen_scope(args: argparse.Namespace) -> int:
 
 
 def chosen_ledger(args: argparse.Namespace) -> LedgerId:
-    """Return the ledger id that the arguments name.
-
-    Raises `InvalidArgument` if it cannot be parsed or --ledger-scope-id contradicts it.
-    """
+    """Return the ledger id that the arguments name; raises `InvalidArgument` if it cannot be parsed
+    or --ledger-scope-id contradicts it."""
     qualified_name, ledger_argument = args.ledger_qualified_name, getattr(args, "ledger", None)
     if qualified_name is None:
         ledger = LedgerId.parse(

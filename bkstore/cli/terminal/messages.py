@@ -1,12 +1,12 @@
 """Text on the standard streams other than tables, and orderly termination by signals.
 
-Messages go to standard error in whole lines with control characters escaped. Printing one never
-fails: if standard error is closed, broken or full, the exit code still says how the command ended.
-Text that is the command's result goes to standard output, and a failed write raises `WriteFailed`.
+Messages go to standard error in whole lines with control characters escaped, and never fail: if it
+is closed, broken or full, the exit code still says how the command ended. Results go to standard
+output, and a failed write raises `WriteFailed`.
 
-`terminable` lets signals end a command with its cleanup. A signal handler can run anywhere in the
-main thread. If it raises inside a weakref callback or a `__del__`, Python only reports the
-exception and drops it; the signal is then sent once more, a moment later.
+`terminable` lets signals end a command with its cleanup. A handler can run anywhere in the main
+thread; if it raises inside a weakref callback or a `__del__`, Python only reports and drops the
+exception, and the signal is sent once more, a moment later.
 """
 
 from __future__ import annotations
@@ -39,10 +39,8 @@ def tell(text: str) -> None:
 
 
 def print_text(text: str) -> None:
-    """Write a text to standard output and flush it; raises `WriteFailed` if that fails.
-
-    A pipe without a reader raises `BrokenPipeError`, on which a command ends silently.
-    """
+    """Write a text to standard output and flush it; raises `WriteFailed` if that fails, but for a
+    pipe without a reader `BrokenPipeError`, on which a command ends silently."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -65,9 +63,9 @@ def silence(stream: TextIO) -> None:
 def usable_streams() -> None:
     """Make sure that all three standard streams exist and accept any text.
 
-    The next file opened would get the descriptor of a closed stream, and with it everything
-    printed later. A closed standard output is replaced by one that refuses writes, so that output
-    is not lost silently. Characters that an encoding lacks are escaped.
+    The next file opened would get the descriptor of a closed stream, and with it all later output.
+    A closed standard output is replaced by one that refuses writes, so that no output is lost
+    silently. Characters that an encoding lacks are escaped.
     """
     for descriptor in range(3):
         try:
@@ -88,8 +86,8 @@ def usable_streams() -> None:
 def terminable() -> Iterator[None]:
     """Let SIGTERM and SIGHUP end the block by an exception, as an interrupt does, with cleanup.
 
-    A second signal ends the process at once. Handlers that the caller has set are kept. If Python
-    drops the exception of a signal or an interrupt, the signal is sent again.
+    A second signal ends the process at once. Handlers set by the caller are kept. If Python drops
+    the exception of a signal or an interrupt, the signal is sent again.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -152,10 +150,8 @@ class _SignalHandlers:
             self._in_hook = False
 
     def _resend(self, signal_number: int) -> None:
-        """Send a signal again once the main thread has left the code that drops exceptions.
-
-        Uses a bare thread, because the interrupted code may hold locks of the `threading` module.
-        """
+        """Send a signal again once the main thread has left the code that drops exceptions, by a
+        bare thread: the interrupted code may hold locks of the `threading` module."""
         _thread.start_new_thread(self._resend_after_pause, (signal_number,))
 
     def _resend_after_pause(self, signal_number: int) -> None:

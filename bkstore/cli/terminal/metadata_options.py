@@ -14,9 +14,8 @@ METADATA_HELP = (
 
 
 def metadata_word(text: str) -> str | Path:
-    """Return the path or service URI that an argument names, for use as argparse's `type`.
-
-    Raises `ArgumentTypeError` for an invalid service URI.
+    """Return the path or service URI that an argument names, for use as argparse's `type`; raises
+    `ArgumentTypeError` for an invalid service URI.
 
     >>> metadata_word("zk://host/ledgers")
     'zk://host/ledgers'

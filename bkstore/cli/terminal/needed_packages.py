@@ -1,7 +1,6 @@
 """Checks for the optional packages that a command needs.
 
-A command with long work reports all missing packages before it begins and in one message, so
-that nobody installs one package only to learn of the next.
+Before long work, a command reports all missing packages in one message.
 """
 
 from __future__ import annotations

@@ -17,10 +17,8 @@ _FORMAT_OF_SUFFIX = {"": "table", ".txt": "table", **{f".{form}": form for form 
 
 
 def add_output(parser: Parser, schema: Schema | None) -> None:
-    """Add --format, -o, --columns and --wide, for a command that writes tables of `schema`.
-
-    Pass None if the schema depends on other arguments; the command must check the columns then.
-    """
+    """Add --format, -o, --columns and --wide, for a command that writes tables of `schema`: None if
+    that depends on other arguments, in which case the command must check the columns."""
     parser.add_argument("--format", choices=FORMATS, help="default: by FILE's suffix, else table")
     parser.add_argument(
         "-o",
@@ -35,10 +33,8 @@ def add_output(parser: Parser, schema: Schema | None) -> None:
 
 
 def _check_form(parser: Parser, args: argparse.Namespace) -> None:
-    """Exit with a usage error if the output format cannot be determined, before any work is done.
-
-    Raises `MissingDependency` if the format needs a package that is not installed.
-    """
+    """Exit with a usage error if the output format cannot be determined, before any work; raises
+    `MissingDependency` if the format needs a package that is not installed."""
     try:
         form = chosen_output(args)
     except InvalidArgument as error:
@@ -65,10 +61,8 @@ def add_columns(parser: argparse.ArgumentParser, names: list[str] | None = None)
 
 
 def _column_names_parser(known: list[str] | None) -> Callable[[str], list[str]]:
-    """Return a parser of comma-separated column names, which must be `known` unless that is None.
-
-    It raises `ArgumentTypeError` for an unknown or repeated name.
-    """
+    """Return a parser of comma-separated column names, `known` ones unless that is None; it raises
+    `ArgumentTypeError` for an unknown or repeated name."""
 
     def parse_names(text: str) -> list[str]:
         names = [name.strip() for name in text.split(",")]
@@ -95,9 +89,8 @@ def unknown_column(names: list[str], known: list[str]) -> str | None:
 
 
 def chosen_form(form: str | None, target: Path | None) -> str:
-    """Return the output format: `form` if it was given, else the one of the file's suffix.
-
-    A file without a suffix gets the format "table". Raises `InvalidArgument` for an unknown suffix.
+    """Return the output format: `form` if it was given, else the one of the file's suffix, "table"
+    without one. Raises `InvalidArgument` for an unknown suffix.
 
     >>> chosen_form(None, Path("x.CSV")), chosen_form("json", Path("x.csv"))
     ('csv', 'json')

@@ -27,8 +27,7 @@ _NAME_DIR_ARGUMENTS = frozenset({"bookies", "directories"})
 def refuse_outputs_in_inputs(_parser: object, args: argparse.Namespace) -> None:
     """Raise `InvalidArgument` if an output is one of the inputs or lies in one, links resolved.
 
-    Runs before any work is done and does not need the inputs to be readable. Directories named in
-    a `bk_server.conf` are not known yet; `BookieDir.refuse_output` checks them later.
+    Inputs need not be readable. `BookieDir.refuse_output` later checks a conf's directories.
     """
     values = vars(args)
     outputs = [values[name] for name in sorted(OUTPUTS) if isinstance(values.get(name), Path)]
@@ -61,12 +60,11 @@ class Parser(argparse.ArgumentParser):
     """An `ArgumentParser` that reports errors with its own usage and escapes what it prints.
 
     `declare` is called with the parser before its first use to declare the arguments, so that
-    nothing is imported for a command that is not chosen. With `intermixed`, an optional
-    positional may follow options; argparse before Python 3.12.7 drops it at the first option.
-    `checks` are called with the parser and the parsed arguments, for rules that argparse cannot
-    express; every command has the check that no output lies in an input.
-    An unknown option is reported before any other error that argparse derives from it. Errors
-    about an unknown option or a wrong choice name the nearest valid one.
+    nothing is imported for a command that is not chosen. With `intermixed`, an optional positional
+    may follow options; argparse before Python 3.12.7 drops it at the first option. `checks` are
+    called with the parser and the parsed arguments, for other rules; every command checks that no
+    output lies in an input. An unknown option is reported before errors that argparse derives from
+    it. Errors about an unknown option or a wrong choice name the nearest valid one.
     """
 
     declare: Callable[[Parser], None] | None = None
@@ -96,10 +94,8 @@ class Parser(argparse.ArgumentParser):
         return parsed, leftover
 
     def _unknown_options(self, words: Sequence[str]) -> Iterator[str]:
-        """Yield the words that look like options to argparse but are not options of this parser.
-
-        Words after a command's name belong to the command's parser and are skipped.
-        """
+        """Yield the words that look like options but are not options of this parser. Words after a
+        command's name belong to the command's parser and are skipped."""
         for word in takewhile("--".__ne__, words):
             if not word.startswith("-") or word == "-" or " " in word:
                 if self._subparsers is not None:
@@ -136,10 +132,7 @@ class Parser(argparse.ArgumentParser):
         super().error(shown(message))
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        """Print help, usage or version.
-
-        Unlike argparse, raises `WriteFailed` if writing to standard output fails.
-        """
+        """Print help, usage or version; unlike argparse, raises `WriteFailed` if stdout fails."""
         if file is sys.stdout:
             print_text(message)
         else:

@@ -16,10 +16,8 @@ _PLAIN_STYLES = dict.fromkeys(
 
 @contextmanager
 def work_progress(what: str) -> Iterator[Callable[[str, int, int, int], None] | None]:
-    """Yield a function (label, done, total, count of `what` so far) that updates a progress bar.
-
-    Yields None if stderr is not a terminal.
-    """
+    """Yield a function (label, done, total, count of `what` so far) that updates a progress bar,
+    None if stderr is not a terminal."""
     if not sys.stderr.isatty():
         yield None
         return

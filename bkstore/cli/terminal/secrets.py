@@ -1,7 +1,7 @@
 """Options for passwords, SASL users and master keys.
 
-Other users of a machine can see the arguments of a running command, so passwords are better read
-from a file, a terminal or the environment. Master keys are printed only with --show-keys.
+Other users of a machine can see the arguments of a running command: a file, a terminal or the
+environment is better for passwords. Master keys are printed only with --show-keys.
 """
 
 from __future__ import annotations
@@ -45,12 +45,9 @@ def add_password(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen_password(args: argparse.Namespace) -> bytes | None:
-    """Return the password from the options or the environment, None if there is none.
-
-    May prompt for it at the terminal. The environment variable is used only with --digest-type.
-    Raises `InvalidArgument` if the prompt gets no answer or the file is too long, `OSError` if the
-    file cannot be read.
-    """
+    """Return the password from the options, a prompt, or with --digest-type the environment, None
+    if there is none. Raises `InvalidArgument` if the prompt gets no answer or the file is too long,
+    `OSError` if it cannot be read."""
     if args.password is not None:
         return os.fsencode(args.password)
     if args.password_file is not None:
@@ -62,10 +59,8 @@ def chosen_password(args: argparse.Namespace) -> bytes | None:
 
 
 def secret_in(path: Path) -> bytes:
-    """Return the bytes of a file or pipe without one trailing LF, CRLF or CR.
-
-    Raises `InvalidArgument` if it is too long, `OSError` if it cannot be read.
-    """
+    """Return the bytes of a file or pipe without one trailing LF, CRLF or CR; raises
+    `InvalidArgument` if it is too long, `OSError` if it cannot be read."""
     with path.open("rb") as file:  # may be a pipe, such as the shell's <(...)
         data = file.read(_MAX_SECRET_BYTES + 1)
     if len(data) > _MAX_SECRET_BYTES:
@@ -99,10 +94,8 @@ def add_sasl_user(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> 
 
 
 def chosen_sasl_user(args: argparse.Namespace) -> SaslUser | None:
-    """Return the SASL user to authenticate as, None without --jaas.
-
-    Raises `InvalidArgument` for --jaas-section without --jaas.
-    """
+    """Return the SASL user to authenticate as, None without --jaas; raises `InvalidArgument` for
+    --jaas-section without --jaas."""
     if args.jaas is None:
         if args.jaas_section is not None:
             raise InvalidArgument("--jaas-section needs --jaas")
@@ -133,11 +126,8 @@ def add_sasl_users(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen_sasl_users(args: argparse.Namespace, settings: ServerSettings) -> SaslUsers | None:
-    """Return the SASL users that a bookie accepts, or None if it does not authenticate clients.
-
-    Options take precedence over `settings`, which come from the bookie's conf. Raises
-    `InvalidArgument` if the conf asks for SASL but --jaas is missing.
-    """
+    """Return the SASL users that a bookie accepts, None if it does not authenticate clients;
+    options precede its conf's `settings`, and `InvalidArgument` is raised if these need --jaas."""
     if args.jaas is None:
         if settings.sasl:
             raise InvalidArgument(

@@ -43,10 +43,8 @@ def add_opening(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_range(text: str) -> tuple[int, int]:
-    """Return (first, last) of an inclusive range of entry ids, written A:B.
-
-    Raises `InvalidArgument` if it is malformed, empty or too large.
-    """
+    """Return (first, last) of an inclusive range of entry ids, written A:B; raises
+    `InvalidArgument` if it is malformed, empty or too large."""
     match = re.fullmatch(r"([0-9]{1,19}):([0-9]{1,19})", text)
     if match is None:
         raise InvalidArgument(f"not a range of entry ids: {text[:60]!r} (A:B, both inclusive)")
@@ -59,11 +57,8 @@ def parse_range(text: str) -> tuple[int, int]:
 def open_bookie(
     args: argparse.Namespace, directory: Path | None = None, *, needs_index: bool = True
 ) -> BookieDir:
-    """Open the directory (default: DIR) read-only with the options of the command.
-
-    Raises `InvalidArgument` if -o lies in it. Prints a note if the order of several directories
-    cannot be checked.
-    """
+    """Open the directory (default: DIR) read-only with the command's options; `InvalidArgument` if
+    -o lies in it. Prints a note if the order of several directories cannot be checked."""
     path = directory or args.directory
     bookie = BookieDir(
         path, live=args.live, layout=args.layout, needs_index=needs_index, root=args.root
@@ -81,10 +76,8 @@ def open_bookie(
 
 
 def refuse_output_in(args: argparse.Namespace, directories: Iterable[Path]) -> None:
-    """Raise `InvalidArgument` if -o lies in one of the directories, before any work is done.
-
-    A directory that cannot be opened is skipped; the next attempt to open it reports the error.
-    """
+    """Raise `InvalidArgument` if -o lies in one of the directories, before any work is done; one
+    that cannot be opened is skipped, and reported when it is next opened."""
     if args.output is None:
         return
     open_options = {
@@ -104,10 +97,8 @@ def refuse_output_in(args: argparse.Namespace, directories: Iterable[Path]) -> N
 
 
 def until_unchanged(tables: Iterable[Table], *bookies: BookieDir | None) -> Iterator[Table]:
-    """Yield the tables, then raise `DirectoryInUse` if a file of the bookies has changed.
-
-    This keeps an output file from being completed with data read during a change.
-    """
+    """Yield the tables, then raise `DirectoryInUse` if a file of the bookies has changed: an output
+    file with data read during a change is not completed."""
     yield from tables
     for bookie in bookies:
         if bookie is not None:

@@ -1,8 +1,7 @@
 """Writes tables to stdout or a file in the five output formats.
 
-Tables of one schema are written as they arrive, so that a long listing does not have to fit in
-memory; this holds for the JSON document and for Parquet too.
-Bytes appear as lower-case hex in the text formats, and as bytes in Parquet.
+Tables of one schema are written as they arrive, also as a JSON document or Parquet: a long listing
+need not fit in memory. Bytes are lower-case hex in the text formats, and bytes in Parquet.
 """
 
 from __future__ import annotations
@@ -43,11 +42,10 @@ def write_tables(
 ) -> None:
     """Write the tables, all of `schema`, to `target` or stdout in the format `form`.
 
-    Writes the columns that `shown` names, in that order, or all columns; the format "table" leaves
-    out columns that do not fit the terminal unless `shown` asks for them. A file gets its name only
-    when it is complete, and an existing one is kept if writing fails
-    (`bkstore.files.user_outputs`); a `private` file is readable by its owner alone. Raises
-    `WriteFailed` if writing fails.
+    Writes the columns that `shown` names, in that order, or all; the format "table" leaves out
+    those that do not fit the terminal unless `shown` asks for them. A file gets its name only when
+    it is complete, and an existing one is kept if writing fails (`bkstore.files.user_outputs`),
+    which raises `WriteFailed`; a `private` file is readable by its owner alone.
     """
     if shown.columns is not None and form != "table":
         schema, tables = _select_columns(schema, tables, shown.columns)
@@ -154,10 +152,8 @@ class _JsonWriter(_JsonLinesWriter):
 
 
 class _CsvWriter(_TextWriter):
-    """CSV for spreadsheets: control characters are escaped, and no text can act as a formula.
-
-    The other formats have the exact texts.
-    """
+    """CSV for spreadsheets: control characters are escaped, and no text can act as a formula. The
+    other formats have the exact texts."""
 
     def start(self, schema: Schema) -> None:
         super().start(schema)
