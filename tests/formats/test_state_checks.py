@@ -52,7 +52,7 @@ ODD_HEADERS = [
     (_header(bits=6), 32, "unknown state bits 0x6"),
     (_with(_header(), 8, b"\0\0\0\x10"), 28, "is the master key truncated, its length says 16?"),
     (_with(_header(version=0), 8, b"\0\0\0\x0c"), 24, "is the master key truncated"),
-    (_with(_header(), 60, b"\1"), 60, "nonzero bytes after an explicit LAC of no leng"),
+    (_with(_header(), 60, b"\1"), 60, "nonzero bytes after an explicit LAC of length zero"),
     (_with(_header(_lac(7, 2)), 1000, b"\1"), 1000, "not zero behind the explicit LAC"),
     (_with(_header(version=0), 1023, b"\1"), 1023, "not zero behind the state bits"),
     (_header(key=b"k" * 24), 8, "master key of 24 bytes: clients use 20"),

@@ -172,7 +172,7 @@ def test_many_ledgers_without_lengths(tmp_path: Path, monkeypatch: pytest.Monkey
     found = dump([tmp_path / "b"], tmp_path / "out", length=True).findings
 
     assert [5, 5, 5, None] == [finding.entries for finding in found]
-    assert found[-1].detail.startswith("35 entries of more ledgers, from 3 on: not a valid length")
+    assert found[-1].detail.startswith("35 entries of more ledgers, from 3 on: no length")
 
 
 def test_replay(tmp_path: Path, capsys: Any) -> None:

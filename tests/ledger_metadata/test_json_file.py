@@ -126,10 +126,10 @@ def test_file_of_another_form(change: dict[str, Any], place: str) -> None:
         ("[]", "the document is not a valid object"),
         ("{}", "ledgers is not a valid list"),
         ('{"ledgers": [7]}', r"ledgers\[0\] is not a valid object"),
-        ('{"ledgers": [], "registered_bookies": "b1"}', "registered_bookies is not a list"),
+        ('{"ledgers": [], "registered_bookies": "b1"}', "registered_bookies is not a valid list"),
         (
             '{"ledgers": [], "unavailable_bookies": [1]}',
-            "unavailable_bookies is not a list of strings",
+            "unavailable_bookies is not a valid list of strings",
         ),
         ('{"ledgers": [], "underreplicated": [{}]}', r"underreplicated\[0\]\.ledger_id"),
         (
