@@ -53,7 +53,8 @@ class MetadataStore(Protocol):
         ...
 
     def write(self, metadata: LedgerMetadata, version: int) -> int:
-        """Replace metadata; return the new version. Raises `BadVersion`, `NoSuchLedger`."""
+        """Replace the metadata and return the new version; raises `NoSuchLedger`, or `BadVersion`
+        if the stored version is not `version`."""
         ...
 
     def delete(self, ledger: int | LedgerId, version: int | None = None) -> None:

@@ -77,7 +77,7 @@ class DumpStore(KeyValueStore):
     """A read-only `MetadataStore` over a dumped folder; every version is 0.
 
     It has registered bookies if there is an ``available`` folder beside the ledgers, marks if there
-    is ``underreplication/ledgers``, and never unavailable bookies. `other_files` are no ledger's.
+    is ``underreplication/ledgers``, and never unavailable bookies. `other_files` hold no ledger.
     The folder is walked once, at the start. Raises `UnsupportedLayout` without any ledger,
     `InvalidArgument` for several trees of them, `CorruptionError` if one appears twice.
     """
