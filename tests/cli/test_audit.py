@@ -263,7 +263,7 @@ def test_a_directory_alone_needs_a_cookie(made: Path, capsys: Capsys) -> None:
     words = ["audit", made / "metadata.json", made / "b1", *_words(made, "b2", "b3")[2:]]
 
     assert 1 == _run(capsys, *words)[0]
-    assert "by its cookie this is bookie b1" in _fails(
+    assert "according to its cookie this is bookie b1" in _fails(
         capsys, "audit", made / "metadata.json", f"b2={made / 'b1'}"
     )
 
@@ -431,7 +431,7 @@ def test_an_unreadable_index_is_no_loss(made: Path, capsys: Capsys) -> None:
         (["--places", "x"], "requires --placement"),
         (["--placement", "rack", "--places", "places", "--spread", "0"], "1 or more, not 0"),
         (["--placement", "region", "--places", "places"], "not /region/rack"),
-        (["--placement", "rack", "--places", "wrong"], "wrong: offset 7: not a line"),
+        (["--placement", "rack", "--places", "wrong"], "wrong: offset 7: not a bookie id"),
         (["--placement", "rack", "--places", "twice"], "twice: offset 7: bookie b1"),
         (["--grace-period", "-5"], "grace_period must be a number above 0"),
         (["--resume", "b1/current/kept"], "b1"),

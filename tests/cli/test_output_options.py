@@ -82,7 +82,7 @@ def test_a_suffix_is_looked_at_first(tmp_path: Path, capsys: Capsys) -> None:
     with pytest.raises(SystemExit):
         main(["audit", "no such file", f"b={tmp_path}/b", "-o", str(tmp_path / "x.xlsx")])
 
-    assert "suffix .xlsx says no format" in capsys.readouterr().err
+    assert "suffix .xlsx selects no format" in capsys.readouterr().err
 
 
 def test_parquet_is_asked_for_first(monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:

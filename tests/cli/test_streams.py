@@ -92,9 +92,9 @@ def test_lookup_refused(
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("{", "no JSON"),
-        ("\xff", "no JSON"),
-        ("[" * 100_000, "no JSON"),
+        ("{", "not JSON"),
+        ("\xff", "not JSON"),
+        ("[" * 100_000, "not JSON"),
         ("7", "must be an object"),
         ('{"worlds": [7]}', "must be an object"),
         ('{"worlds": []}', "has no world"),
@@ -186,7 +186,7 @@ def test_compare_totals_of_worlds(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert {None} == {row["query"] for row in rows}
     assert {"b"} == {row["world"] for row in one}
     assert 2 == main(["streams", *_lookup(path, 0, 5)])
-    assert "--world must say which of a, b" in capsys.readouterr().err
+    assert "choose one by --world: a, b" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", WORLDS)

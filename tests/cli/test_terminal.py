@@ -285,7 +285,7 @@ def test_deep_json(tmp_path: Path, plain: Path) -> None:
         done = _run(*map(str, words))
 
         assert (2, 1) == (done.returncode, done.stderr.count(b"\n")), words
-        assert b"no JSON: nested too deeply" in done.stderr
+        assert b"not JSON: nested too deeply" in done.stderr
 
 
 def test_findings_are_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -109,7 +109,7 @@ def _doubled(last: str) -> dict[str, list[str] | str]:
 @pytest.mark.parametrize(
     ("values", "why"),
     [
-        ({"v0": "${v1}", "v1": "x${v0}"}, "contains itself: v0 -> v1 -> v0"),
+        ({"v0": "${v1}", "v1": "x${v0}"}, "refers to itself: v0 -> v1 -> v0"),
         ({"v0": "${v0}y"}, "refers to itself"),
         ({f"v{n}": f"${{v{n + 1}}}" for n in range(1000)}, "too many nested variables"),
         (_doubled(""), "too many nested variables"),

@@ -195,7 +195,7 @@ def test_special_records_not_written(kind: str, body: bytes) -> None:
         (IDS + FENCE + "00", 16, "1 excess bytes"),
         (IDS + LAC + "0000000f" + "00" * 15, 16, "explicit LAC body of 15 bytes"),
         (IDS + "0000000000000003" + "00" * 15, 0, "entry of 31 bytes"),
-        (SCOPED_IDS + FENCE[:-2], 0, "its ids take 25"),
+        (SCOPED_IDS + FENCE[:-2], 0, "its ids need 25"),
         (SCOPED_IDS + FENCE + "00", 25, "1 excess bytes"),
         (SCOPED_IDS + MASTER_KEY + "00000004" + "6b6579", 25, "3 are there"),
         (SCOPED_IDS + "0000000000000003" + "00" * 32, 17, "special record of entry id 3"),

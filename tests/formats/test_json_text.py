@@ -45,7 +45,7 @@ def test_what_json_says_is_read(value: object, ascii_only: bool, marked: bool) -
         (b'["\xed\xa0\x80"]', 2, "not UTF-8"),  # a surrogate is no character of UTF-8
         (b'["\\ud800"]', None, "surrogate"),
         (b'{"\\uDFFF": 1}', None, "surrogate"),
-        (b'{"a": 1, "b": {"a": 1, "a": 2}}', None, "key 'a' is twice"),
+        (b'{"a": 1, "b": {"a": 1, "a": 2}}', None, "key 'a' appears twice"),
         (b"NaN", None, "NaN is not a JSON number"),
         (b"[-Infinity]", None, "-Infinity is not a JSON number"),
         (b"[1e999]", None, "1e999 is beyond"),

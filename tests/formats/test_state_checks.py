@@ -53,8 +53,8 @@ ODD_HEADERS = [
     (_with(_header(), 8, b"\0\0\0\x10"), 28, "is the master key truncated, its length says 16?"),
     (_with(_header(version=0), 8, b"\0\0\0\x0c"), 24, "is the master key truncated"),
     (_with(_header(), 60, b"\1"), 60, "nonzero bytes after an explicit LAC of length zero"),
-    (_with(_header(_lac(7, 2)), 1000, b"\1"), 1000, "not zero behind the explicit LAC"),
-    (_with(_header(version=0), 1023, b"\1"), 1023, "not zero behind the state bits"),
+    (_with(_header(_lac(7, 2)), 1000, b"\1"), 1000, "nonzero bytes after the explicit LAC"),
+    (_with(_header(version=0), 1023, b"\1"), 1023, "nonzero bytes after the state bits"),
     (_header(key=b"k" * 24), 8, "master key of 24 bytes: clients use 20"),
 ]
 SOUND = [
@@ -132,7 +132,7 @@ def test_odd_row(tmp_path: Path, lac: bytes, reason: str) -> None:
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        (ledgerdata.encode(ledgerdata.LedgerData(KEY)) + b"\x30\x01", "not known: 6"),
+        (ledgerdata.encode(ledgerdata.LedgerData(KEY)) + b"\x30\x01", "unknown fields: 6"),
         (ledgerdata.encode(ledgerdata.LedgerData(KEY, exists=False)), "does not exist"),
         (ledgerdata.encode(ledgerdata.LedgerData(KEY * 2)), "master key of 40 bytes"),
     ],

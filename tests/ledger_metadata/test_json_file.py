@@ -122,7 +122,7 @@ def test_file_of_another_form(change: dict[str, Any], place: str) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "no JSON"),
+        ("", "not JSON"),
         ("[]", "the document is not a valid object"),
         ("{}", "ledgers is not a valid list"),
         ('{"ledgers": [7]}', r"ledgers\[0\] is not a valid object"),
@@ -136,10 +136,10 @@ def test_file_of_another_form(change: dict[str, Any], place: str) -> None:
             '{"ledgers": [], "underreplicated": [{"ledger_id": 1, "marked_at": -1}]}',
             r"underreplicated\[0\]\.marked_at",
         ),
-        ('{"ledgers": [], "ledgers": []}', "no JSON: key 'ledgers' is twice"),
+        ('{"ledgers": [], "ledgers": []}', "not JSON: key 'ledgers' appears twice"),
         ('{"ledgers": [], "underreplicated": [{"ledger_id": 1}, {"ledger_id": 1}]}', "twice"),
-        ('{"ledgers": [' + "[" * 100_000, "no JSON: nested"),
-        ('{"ledgers": ' + "9" * 10_000 + "}", "no JSON|no list"),
+        ('{"ledgers": [' + "[" * 100_000, "not JSON: nested"),
+        ('{"ledgers": ' + "9" * 10_000 + "}", "not JSON|not a valid list"),
     ],
     ids=range(12),
 )

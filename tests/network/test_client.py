@@ -116,7 +116,9 @@ def test_too_few_bookies(served: Served, client: Client) -> None:
     served.kill(first)
     served.kill(second)
 
-    with pytest.raises(NotEnoughBookies, match=r"entry 1 of ledger 0: 2 of 3 bookies took it"):
+    with pytest.raises(
+        NotEnoughBookies, match=r"entry 1 of ledger 0: 2 of 3 bookies have acknowledged it"
+    ):
         ledger.append(b"lost")
     with pytest.raises(IllegalOperation, match="ended with NotEnoughBookies"):
         ledger.append(b"again")

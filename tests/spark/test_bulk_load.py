@@ -127,7 +127,7 @@ def test_bulk_load_of_a_uri(spark: Any, sorted_dump: tuple[Path, World], tmp_pat
     from bkstore.spark import load
 
     place = f"local://{sorted_dump[0]}"
-    with pytest.raises(InvalidArgument, match="is a URI; an index goes to a path"):
+    with pytest.raises(InvalidArgument, match="is a URI; an index can be written to a local path"):
         load(spark, place, "local:///there")
     assert load(spark, place, tmp_path / "out", "rocksdb", partitions=2).compared
     with open_index(tmp_path / "out") as index:

@@ -130,7 +130,7 @@ def test_closed() -> None:
     [
         ([("SSO", 1, 6, 9)], r"object 1 with \[6, 9\) does not continue at 5"),
         ([("SSO", 1, 0, 5)], "does not continue at 5"),
-        ([("SSO", 1, 5, 9), ("SSO", 2, 10, 12)], r"object 2 .* does not go on at 9"),
+        ([("SSO", 1, 5, 9), ("SSO", 2, 10, 12)], r"object 2 .* does not continue at 9"),
         ([("SSO", 1, 5, 9), ("SO", 2, 8, 12)], "object 2"),
         ([("SSO", 1, 5, 9), ("SSO", 2, 9, 9)], "object 2"),
         ([("SSO", at, at, at + 1) for at in range(5, 9)], "4 objects found, limit 3"),

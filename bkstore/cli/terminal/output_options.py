@@ -78,7 +78,7 @@ def unknown_column(names: list[str], known: list[str]) -> str | None:
     """Return a message if one of the column names is unknown or repeated, None otherwise.
 
     >>> unknown_column(["entries", "lac"], ["ledger_id", "entries"])
-    "there is no column 'lac': there are ledger_id, entries"
+    "unknown column 'lac'; known are ledger_id, entries"
     """
     for index, name in enumerate(names):
         if name not in known:

@@ -26,18 +26,18 @@ def parse_json(
 ) -> Any:
     """Return the value of a JSON text in UTF-8, with or without a byte order mark.
 
-    Raises `CorruptionError` for anything else: bytes that are no UTF-8 or no JSON, nesting or
+    Raises `CorruptionError` for anything else: bytes that are not UTF-8 or not JSON, nesting or
     numbers beyond what Python takes, NaN and infinities, a key twice in one object, a lone
-    surrogate. It names `file`, the offset in bytes where it is known, and `what` is no JSON.
+    surrogate. It names `file`, the offset in bytes where it is known, and `what` it read.
 
     >>> parse_json(b'{"ledgers": []}')
     {'ledgers': []}
     >>> parse_json("[" * 100_000, "image.json")
     Traceback (most recent call last):
     ...
-    bkstore.errors.CorruptionError: image.json: no JSON: nested too deeply
+    bkstore.errors.CorruptionError: image.json: not JSON: nested too deeply
     """
-    prefix = f"{what} is not JSON" if what else "no JSON"
+    prefix = f"{what} is not JSON" if what else "not JSON"
     try:
         text = data if isinstance(data, str) else data.decode("utf-8")
         body = text.removeprefix(_BOM)

@@ -108,7 +108,7 @@ class _Loader:
         # Upstream drops the first name of its stack after a file, not the last, and so refuses
         # some files that are included twice. That detects every circle, too.
         if included.resolve() in self._open_includes:
-            raise UnsupportedLayout(f"{path}: includes {included}, which includes this file again")
+            raise UnsupportedLayout(f"{path}: includes {included}, which is already being read")
         self._open_includes.append(included.resolve())
         self.load(included)
         self._open_includes.pop(0)

@@ -90,7 +90,7 @@ def test_a_file_that_is_none_of_ours(content: bytes, tmp_path: Path) -> None:
     kept = tmp_path / "run"
     kept.write_bytes(content)
     before = _snapshot(tmp_path)
-    with pytest.raises(InvalidArgument, match=r"run: is there and not the file of an audit"):
+    with pytest.raises(InvalidArgument, match=r"run: exists and is not an audit's file"):
         _run(kept)
 
     assert before == _snapshot(tmp_path)

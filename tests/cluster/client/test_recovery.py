@@ -293,7 +293,7 @@ class TestWritingAgain:
         name = made(cluster, (3, 3, 3), (0, ABC))
         put(cluster, "bookie-1", 0, 0, -1, b"x")
         cluster.stop("bookie-3")
-        with pytest.raises(NotEnoughBookies, match="2 of 3 bookies took it"):
+        with pytest.raises(NotEnoughBookies, match="2 of 3 bookies have acknowledged it"):
             cluster.open_ledger(name)
         metadata = cluster.store.read(name).metadata
 

@@ -177,8 +177,8 @@ def test_sizes_that_contradict_each_other(sizes: tuple[int, int, int]) -> None:
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (lambda: RackPlacement({"b1": "r1"}), "'r1', which is no path"),
-        (lambda: RackPlacement({"b1": "/"}), "'/', which is no path"),
+        (lambda: RackPlacement({"b1": "r1"}), "'r1', which is not a path"),
+        (lambda: RackPlacement({"b1": "/"}), "'/', which is not a path"),
         (lambda: RackPlacement({}, min_racks=0), "min_racks must be"),
         (lambda: RackPlacement({}, min_racks=3, desired_racks=2), "desired_racks must be"),
         (lambda: RegionPlacement({"b1": "/eu"}), "not /region/rack"),

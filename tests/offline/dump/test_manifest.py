@@ -46,12 +46,12 @@ def test_manifest_says_what_is_there(three: list[Path], whole: Path) -> None:
 
 
 def test_no_manifest(whole: Path, tmp_path: Path) -> None:
-    """What is no dump, of a later format, or no JSON is refused by name."""
+    """What is no dump, of a later format, or not JSON is refused by name."""
     path = tmp_path / "manifest.json"
     with pytest.raises(InvalidArgument, match=r"not a dump: it has no manifest.json"):
         read_manifest(tmp_path)
     path.write_text("{")
-    with pytest.raises(CorruptionError, match="no JSON"):
+    with pytest.raises(CorruptionError, match="not JSON"):
         read_manifest(tmp_path)
     path.write_text('{"kind": "else"}')
     with pytest.raises(InvalidArgument, match="not the manifest of a dump"):

@@ -28,7 +28,7 @@ pytest.importorskip("pyarrow.parquet")
 # -- processes that end
 
 
-KILLED = r"bookie .*, (ledgers from|entry logs) .*SIGKILL; .*out was not made"
+KILLED = r"bookie .*, (ledgers from|entry logs) .*SIGKILL; .*out was not created"
 SITE = """
 import os, signal
 real, count = os.pwrite, 0

@@ -223,7 +223,7 @@ def test_loose_tasks_have_every_row_once(tmp_path: Path) -> None:
         ({"last_ledger": "0" * 32}, "from 1 to 0 are not a range"),
         ({"last_ledger": "x" * 32}, "ledger"),
         ({"last_ledger": None}, "None is not a ledger id of 32 hex digits"),
-        ({"first_ledger": 7}, "7 is no ledger"),
+        ({"first_ledger": 7}, "7 is not a ledger id"),
     ],
 )
 def test_ranges_that_are_none(said: dict[str, Any], reason: str) -> None:

@@ -88,12 +88,16 @@ def test_a_load_and_a_comparison(tmp_path: Path) -> None:
     assert (3, True) == (result.rows, result.compared)
     assert [7] == [held.ledger.ledger for held in DumpSide(uri(tmp_path / "dump")).ledgers()]
     for place in ("s3://bucket/out", Path("s3://bucket/out")):
-        with pytest.raises(InvalidArgument, match="is a URI; an index goes to a path"):
+        with pytest.raises(
+            InvalidArgument, match="is a URI; an index can be written to a local path"
+        ):
             load(tmp_path / "dump", place)
-        with pytest.raises(InvalidArgument, match="is a URI; a dump goes to a path"):
+        with pytest.raises(
+            InvalidArgument, match="is a URI; a dump can be written to a local path"
+        ):
             dump([tmp_path / "b"], place)
     (tmp_path / "dump" / "manifest.json").unlink()
-    with pytest.raises(InvalidArgument, match=r"manifest\.json, without which only"):
+    with pytest.raises(InvalidArgument, match=r"manifest\.json; without it only"):
         load(uri(tmp_path / "dump"), tmp_path / "out", "rocksdb")
 
 

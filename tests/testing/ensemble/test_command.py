@@ -107,7 +107,7 @@ def test_up_and_down(made: Path, capsys: Capsys) -> None:
     assert 0 == front.returncode
     assert "stopping" in told
     assert all_end([state["zookeeper_pid"], *(one["pid"] for one in state["bookies"])])
-    assert "with what is not the ensemble's: thesis.txt" in said
+    assert "as it has other files: thesis.txt" in said
     assert ["thesis.txt"] == [path.name for path in made.iterdir()]
 
 
@@ -162,7 +162,7 @@ def test_a_process_of_another_namespace(tmp_path: Path, capsys: Capsys) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("not json", "no JSON"),
+        ("not json", "not JSON"),
         ('{"format": 2}', "not an ensemble's state in format 1"),
         ('{"format": 1, "bookies": 3}', "bookies is not a list"),
         ('{"format": 1, "bookies": [], "manager": "ms"}', "manager 'ms' is not one of"),
@@ -200,7 +200,7 @@ def test_refusals(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatc
         port = taken.getsockname()[1]
         wrong = {
             "is not empty and not an ensemble's": ["up", "--dir", mine],
-            "no ensemble's directory (it has no ensemble.json)": ["status", "--dir", mine],
+            "not an ensemble's directory (it has no ensemble.json)": ["status", "--dir", mine],
             "bookies must be a whole number, 1 to 100, not 0": ["up", "0"],
             f"port {port} is taken": ["up", "--port", port],
             "--detach needs --dir": ["up", "--detach"],

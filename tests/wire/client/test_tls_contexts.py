@@ -57,9 +57,11 @@ def test_files(tmp_path: Path) -> None:
     """A file that is missing, or is not what it should be, is named; TLS 1.2 is the least."""
     with pytest.raises(FileNotFoundError, match=r"none\.pem"):
         client_tls(tmp_path / "none.pem")
-    with pytest.raises(InvalidArgument, match=r"client.key: no certificates"):
+    with pytest.raises(InvalidArgument, match=r"client.key: cannot load certificates"):
         client_tls(CLIENT[1])
-    with pytest.raises(InvalidArgument, match=r"client.pem and .*server.key: no certificate with"):
+    with pytest.raises(
+        InvalidArgument, match=r"client.pem and .*server.key: not a certificate and"
+    ):
         client_tls(AUTHORITY, CLIENT[0], SERVER[1])
     with pytest.raises(InvalidArgument, match="a key needs a certificate"):
         client_tls(AUTHORITY, key=CLIENT[1])

@@ -88,7 +88,7 @@ def test_every_address(tmp_path: Path) -> None:
     with served(folder, "--create", "--host", "0.0.0.0") as (process, _address, line):
         assert "(sorted storage) on 0.0.0.0:" in line
         assert process.stderr is not None
-        expected = "0.0.0.0 is every address of this machine: whoever reaches one of them can read"
+        expected = "0.0.0.0 means all addresses of this machine: anyone who reaches one can read"
 
         assert f"bkstore: {expected} and write\n" == process.stderr.readline()
 

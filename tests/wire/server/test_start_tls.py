@@ -158,11 +158,11 @@ def test_files_of_certificates(tmp_path: Path) -> None:
     """A file that is missing, or is no certificate with its key, is named."""
     with pytest.raises(FileNotFoundError, match=r"none\.pem"):
         server_tls(tmp_path / "none.pem")
-    with pytest.raises(InvalidArgument, match=r"server.pem and .*client.key: no certificate"):
+    with pytest.raises(InvalidArgument, match=r"server.pem and .*client.key: not a certificate"):
         server_tls(SERVER[0], CLIENT[1])
-    with pytest.raises(InvalidArgument, match=r"server.pem: no certificate with its key"):
+    with pytest.raises(InvalidArgument, match=r"server.pem: not a certificate and its key"):
         server_tls(SERVER[0])
-    with pytest.raises(InvalidArgument, match=r"server.key: no certificates"):
+    with pytest.raises(InvalidArgument, match=r"server.key: cannot load certificates"):
         server_tls(*SERVER, SERVER[1])
     both = tmp_path / "both.pem"
     both.write_bytes(b"".join(path.read_bytes() for path in SERVER))

@@ -37,7 +37,7 @@ def test_one_thread_has_many_under_way(bkstore_cluster: ClusterFactory, workers:
     assert list(range(100)) == [each.entry for each in pending]
     assert not any(each.done for each in pending)
     assert -1 == ledger.last_add_confirmed
-    with pytest.raises(TimeoutError, match="entry 7 is under way"):
+    with pytest.raises(TimeoutError, match="entry 7 is still in progress"):
         pending[7].result(0.01)
 
     gates[ensemble(ledger)[1]].gate.set()

@@ -38,7 +38,7 @@ class TestFailure:
             ledger.append(b"lost")
         text = str(failed.value)
 
-        assert "entry 1 of ledger 0: 1 of 2 bookies took it" in text
+        assert "entry 1 of ledger 0: 1 of 2 bookies have acknowledged it" in text
         assert "bookie-1: BookieUnavailable: bookie-1 is down" in text
         assert "bookie-2: OK" in text
         assert "bookie-3: BookieUnavailable: bookie-3 cannot be reached" in text
@@ -163,7 +163,7 @@ class TestFailure:
         )
         ledger = cluster.create_ledger(3, 3, 2)
         for append in (ledger.append, lambda data: ledger.append_many([data])):
-            with pytest.raises(InvalidArgument, match="a frame takes 1000"):
+            with pytest.raises(InvalidArgument, match="exceeds the frame limit of 1000"):
                 append(bytes(1000))
 
         assert 0 == ledger.append(b"still fine")
@@ -286,7 +286,7 @@ class TestExplicitLac:
         assert 0 == ledger.write_explicit_lac()
 
         cluster.stop("bookie-2")
-        with pytest.raises(NotEnoughBookies, match="1 of 2 bookies took the explicit LAC"):
+        with pytest.raises(NotEnoughBookies, match="1 of 2 bookies acknowledged the explicit LAC"):
             ledger.write_explicit_lac()
 
 

@@ -160,7 +160,7 @@ def test_other_commands_take_uris(
             "etcd://a/b",
             "not a service URI of ZooKeeper, such as zk+hierarchical://host:2181/ledgers",
         ),
-        ("zk+tree://a/ledgers", "there is no ledger manager 'tree'"),
+        ("zk+tree://a/ledgers", "unknown ledger manager 'tree'"),
         ("zk://a,b/ledgers", "separate servers by ;"),
     ],
 )

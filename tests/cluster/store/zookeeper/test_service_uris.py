@@ -41,7 +41,10 @@ def test_parts(text: str, manager: str | None, servers: tuple[str, ...], root: s
     [
         ("etcd://a:2379/ledgers", "not a service URI of ZooKeeper"),
         ("zk:/a/ledgers", "not a service URI of ZooKeeper"),
-        ("zk+tree://a/ledgers", "no ledger manager 'tree': flat, hierarchical, longhierarchical"),
+        (
+            "zk+tree://a/ledgers",
+            "unknown ledger manager 'tree', known are: flat, hierarchical, longhierarchical",
+        ),
         ("zk://a:1,b:2/ledgers", "separate servers by ;"),
         ("zk://a:0/ledgers", "'a:0' is not host:port"),
         ("zk://a:70000/ledgers", "not host:port"),
