@@ -304,10 +304,10 @@ def test_access_lists(stores: tuple[ZooKeeperStore, ZooKeeperStore]) -> None:
         other.write(metadata_of(7), 0)
     raw.set_acls(f"{root}/00/0000/L0007", [make_acl("world", "anyone", write=True, admin=True)])
     for call in (lambda: other.read(7), lambda: list(other.read_many([7]))):
-        with pytest.raises(UnauthorizedAccess, match="forbids"):
+        with pytest.raises(UnauthorizedAccess, match="forbidden"):
             call()
     raw.set_acls(root, [make_acl("world", "anyone", read=True, admin=True)])
-    with pytest.raises(UnauthorizedAccess, match="forbids"):
+    with pytest.raises(UnauthorizedAccess, match="forbidden"):
         other.create(metadata_of(2**40))
 
 
