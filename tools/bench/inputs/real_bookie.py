@@ -14,6 +14,8 @@ from pathlib import Path
 from bkstore.cluster import ZooKeeperStore
 from bkstore.storage.options import Storage
 from bkstore.testing.zookeeper_server import ZooKeeperServer
+from bkstore.wire.frames import frame
+from bkstore.wire.v2 import ReadRequest
 from tools.bench.inputs.wire_load import Served
 
 _OPENED = ("java.nio", "java.lang", "java.io", "sun.nio.ch", "jdk.internal.misc")
@@ -75,12 +77,15 @@ def real_bookie(storage: Storage, directory: Path) -> Iterator[Served]:
 
 
 def _wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait until a request is answered: while it starts, a bookie resets its connections."""
     end = time.monotonic() + _SECONDS
     while process.poll() is None and time.monotonic() < end:
         try:
-            socket.create_connection(("127.0.0.1", port)).close()
+            with socket.create_connection(("127.0.0.1", port), timeout=_SECONDS) as connection:
+                connection.sendall(frame(*ReadRequest(1, 0).parts()))
+                if connection.recv(1):
+                    return
         except OSError:
-            time.sleep(0.1)
-        else:
-            return
+            pass  # refused, or reset
+        time.sleep(0.1)
     raise RuntimeError(f"the real bookie does not answer: {log.read_text()[-2000:]}")
