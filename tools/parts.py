@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / "tests" / "parts.json"
 LIMIT = 30 * 60
 """Seconds that a part may take on two cores."""
+_TEST_TIMEOUT = 1200  # seconds: the longest test takes some 200 on two idle cores
 
 
 class Part(NamedTuple):
@@ -191,6 +192,7 @@ def _run_tests(number: int, options: Sequence[str], run: Run) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="bkstore-part-") as folder:
         report = Path(folder, "report.xml")
         command = [sys.executable, "-m", "pytest", "--part", str(number), f"--junitxml={report}"]
+        command.append(f"--timeout={_TEST_TIMEOUT}")
         environment = {**os.environ, "HYPOTHESIS_PROFILE": "long"}
         done = run([*command, *options], cwd=ROOT, env=environment, check=False)
         if done.returncode or not report.is_file():
