@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / "tests" / "parts.json"
 LIMIT = 30 * 60
 """The maximal duration of a part on two cores, in seconds."""
+_TEST_TIMEOUT = 1200  # seconds: the longest test takes some 200 on two idle cores
 
 
 class Part(NamedTuple):
@@ -182,6 +183,7 @@ def _run_tests(number: int, options: Sequence[str], run_command: RunCommand) -> 
     with tempfile.TemporaryDirectory(prefix="bkstore-part-") as folder:
         report = Path(folder, "report.xml")
         command = [sys.executable, "-m", "pytest", "--part", str(number), f"--junitxml={report}"]
+        command.append(f"--timeout={_TEST_TIMEOUT}")
         environment = {**os.environ, "HYPOTHESIS_PROFILE": "long"}
         process = run_command([*command, *options], cwd=ROOT, env=environment, check=False)
         if process.returncode or not report.is_file():

@@ -17,7 +17,16 @@ from bkstore.offline.dump import dump
 from tests.streams.small_world import world
 from tests.worlds.bookies import make_bookie
 
-__all__ = ["COMMANDS", "OF_BOTH", "READING", "WRITING", "arguments", "make_inputs"]
+__all__ = [
+    "ANALYZING",
+    "COMMANDS",
+    "COMPARING",
+    "LOADING",
+    "READING",
+    "REWRITING",
+    "arguments",
+    "make_inputs",
+]
 
 LAYOUTS = ("db", "idx")
 _READING = {
@@ -35,28 +44,32 @@ _READING = {
     "check": "check DIR",
     "usage": "usage DIR",
 }
-_WRITING = {
+_REWRITING = {
     "csv": "ledgers DIR --all-scopes --format csv -o OUT/ledgers.csv",
     "convert": "convert DIR OUT/new --to OTHER",
     "rebuild-index": "rebuild-index DIR OUT/new --to OTHER",
     "salvage": "salvage DIR OUT/new",
+}
+_LOADING = {
     "dump": "dump DIR OUT/new --length",
     "load": "load DUMP OUT/new --to SAME",
 }
-_OF_BOTH = {
+_COMPARING = {
     "diff": "diff DB IDX",
     "audit": "audit METADATA bookie-1:3181=DB",
     "metadata": "metadata list METADATA",
     "streams": "streams lookup IMAGE --stream 7 --start 5 --end 25",
+}
+_ANALYZING = {
     "analyze": "analyze DUMP --engine local --only sequences,violations --metadata METADATA",
     "report": "analyze DUMP --engine local --report OUT/report.html",
 }
-READING, WRITING = (
+READING, REWRITING, LOADING = (
     [f"{name} {layout}" for name in commands for layout in LAYOUTS]
-    for commands in (_READING, _WRITING)
+    for commands in (_READING, _REWRITING, _LOADING)
 )
-OF_BOTH = list(_OF_BOTH)
-COMMANDS = [*READING, *WRITING, *OF_BOTH]
+COMPARING, ANALYZING = list(_COMPARING), list(_ANALYZING)
+COMMANDS = [*READING, *REWRITING, *LOADING, *COMPARING, *ANALYZING]
 """The commands by name: one that takes a bookie is there for each layout of its index."""
 
 
@@ -83,7 +96,7 @@ def _ledgers(directory: Path) -> list[LedgerId]:
 def arguments(name: str, top: Path) -> list[str]:
     """Return a command's arguments in a machine whose folder is `top`."""
     word, _, layout = name.partition(" ")
-    template = (_READING | _WRITING | _OF_BOTH)[word]
+    template = (_READING | _REWRITING | _LOADING | _COMPARING | _ANALYZING)[word]
     inputs = top / "input"
     values = {
         "DB": str(inputs / "db"),

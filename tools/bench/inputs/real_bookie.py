@@ -14,6 +14,8 @@ from pathlib import Path
 from bkstore.cluster import ZooKeeperStore
 from bkstore.storage.options import Storage
 from bkstore.testing.zookeeper_server import ZooKeeperServer
+from bkstore.wire.frames import frame
+from bkstore.wire.v2 import ReadRequest
 from tools.bench.inputs.wire_load import Served
 
 _OPENED_PACKAGES = ("java.nio", "java.lang", "java.io", "sun.nio.ch", "jdk.internal.misc")
@@ -70,19 +72,23 @@ def real_bookie(storage: Storage, directory: Path) -> Iterator[Served]:
             ) as process,
         ):
             try:
-                _wait_until_listening(port, process, directory / "bookie.log")
+                _wait_until_answering(port, process, directory / "bookie.log")
                 yield Served(("127.0.0.1", port), process.pid)
             finally:
                 process.kill()
 
 
-def _wait_until_listening(port: int, process: subprocess.Popen[bytes], log_path: Path) -> None:
+def _wait_until_answering(port: int, process: subprocess.Popen[bytes], log_path: Path) -> None:
+    """Wait until a request is answered: while it starts, a bookie resets its connections."""
     deadline = time.monotonic() + _START_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
         try:
-            socket.create_connection(("127.0.0.1", port)).close()
+            address = ("127.0.0.1", port)
+            with socket.create_connection(address, timeout=_START_SECONDS) as connection:
+                connection.sendall(frame(*ReadRequest(1, 0).parts()))
+                if connection.recv(1):
+                    return
         except OSError:
-            time.sleep(0.1)
-        else:
-            return
+            pass  # refused, or reset
+        time.sleep(0.1)
     raise RuntimeError(f"the real bookie does not answer: {log_path.read_text()[-2000:]}")

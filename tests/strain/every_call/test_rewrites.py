@@ -1,10 +1,10 @@
-"""Every call of the commands that write."""
+"""Every call of the commands that write a file or a new directory."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.strain.commands import WRITING
+from tests.strain.commands import REWRITING
 from tests.strain.every_call.judging import judge_every_call
 from tests.strain.failing_calls import GROUPS, Machine
 
@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
 
 @pytest.mark.parametrize("group", GROUPS)
-@pytest.mark.parametrize("name", WRITING)
+@pytest.mark.parametrize("name", REWRITING)
 def test_every_call(machine: Machine, inputs: dict[str, str], name: str, group: str) -> None:
     """The first and the last of all calls that are alike, with each errno, once and for good."""
     assert [] == judge_every_call(machine, inputs, name, group)

@@ -1,10 +1,10 @@
-"""Every call of the commands over two bookies, dumps and metadata."""
+"""Every call of dump and load."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.strain.commands import OF_BOTH
+from tests.strain.commands import LOADING
 from tests.strain.every_call.judging import judge_every_call
 from tests.strain.failing_calls import GROUPS, Machine
 
@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
 
 @pytest.mark.parametrize("group", GROUPS)
-@pytest.mark.parametrize("name", OF_BOTH)
+@pytest.mark.parametrize("name", LOADING)
 def test_every_call(machine: Machine, inputs: dict[str, str], name: str, group: str) -> None:
     """The first and the last of all calls that are alike, with each errno, once and for good."""
     assert [] == judge_every_call(machine, inputs, name, group)
