@@ -35,7 +35,9 @@ _LOCAL_MASTER = re.compile(r"local(\[|-cluster\[|$)")
 _LOOPBACK_MASTER = re.compile(r"spark://(localhost|127(\.\d+){3})(:|$)")
 """Masters whose executors all run on this machine."""
 
-_FAST_START_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_FAST_START_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+"""One compiler alone has 48 MiB for its code by default, which a session of many queries fills: its
+JVM ends then. 240 MiB, address space until used, are the default of a JVM with both compilers."""
 
 
 def start_session(

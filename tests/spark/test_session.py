@@ -219,6 +219,15 @@ def test_every_jvm_starts_fast_or_none(tmp_path: Path, fast: bool) -> None:
     assert [fast, fast] == ["-XX:TieredStopAtLevel=1" in each for each in options]
 
 
+def test_compiled_queries_have_room(spark: Any) -> None:
+    """A JVM that starts fast has as much room for compiled code as any: a full one ends it."""
+    java = spark._jvm.java.lang
+    kind = java.Class.forName("com.sun.management.HotSpotDiagnosticMXBean")
+    bean = java.management.ManagementFactory.getPlatformMXBean(kind)
+
+    assert 240 << 20 <= int(bean.getVMOption("ReservedCodeCacheSize").getValue())
+
+
 @pytest.mark.parametrize(
     ("master", "address", "python"),
     [
