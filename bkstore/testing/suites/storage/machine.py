@@ -309,6 +309,7 @@ class BookieMachine(_StorageRules):
 
     def __init__(self) -> None:
         super().__init__()
+        self.model.journaled = True
         self.lives = 0
         self.unforced: set[Name] = set()
 
@@ -342,12 +343,14 @@ class BookieMachine(_StorageRules):
         assert (not ledger.fenced) == self.bookie().fence(LedgerId(*name), key_of(name))
 
         ledger.fenced = True
+        self.model.log_key(name)
 
     @rule(name=_names, lac=st.integers(-1, 20))
     def set_explicit_lac(self, name: Name, lac: int) -> None:
         """Keep an explicit LAC; an unknown ledger is made."""
         body = self.model.set_explicit_lac(name, lac)
         self.bookie().set_explicit_lac(LedgerId(*name), body, key_of(name))
+        self.model.log_key(name)
 
         assert body == self.bookie().explicit_lac(LedgerId(*name))
 
@@ -397,7 +400,9 @@ class BookieMachine(_StorageRules):
         for name, once in ghosts.items():
             for entry in self.bookie().entries(LedgerId(*name)).tolist():
                 assert self.bookie().read_entry(LedgerId(*name), entry) in once[entry]
-        self.bookie().collect_garbage([LedgerId(*name) for name in self.model.ledgers])
+        live = [LedgerId(*name) for name in self.model.ledgers]
+        gone = self.bookie().collect_garbage(live).deleted_ledgers
+        self.model.deleted.update((name.scope, name.ledger) for name in gone)
         self.model.flush()
 
 

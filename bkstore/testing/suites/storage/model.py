@@ -102,12 +102,19 @@ class StorageModel:
     """Ledgers by name, and what is durable of them.
 
     With `duplicates` "first" a copy counts only where no flush came since the first one; "last"
-    replaces. `exact` is False for a storage that flushes by itself.
+    replaces. `exact` is False for a storage that flushes by itself. `journaled` is True for a
+    bookie, whose journal has no record of a deletion: it checkpoints when a deleted ledger is
+    made again, behind the first record or state of the new one.
     """
 
-    def __init__(self, duplicates: Literal["first", "last"], exact: bool = True) -> None:
+    def __init__(
+        self, duplicates: Literal["first", "last"], exact: bool = True, journaled: bool = False
+    ) -> None:
         self.duplicates = duplicates
         self.exact = exact
+        self.journaled = journaled
+        self.deleted: set[Name] = set()
+        """Ledgers deleted since the last checkpoint, known or not."""
         self.ledgers: dict[Name, LedgerModel] = {}
         self.ghosts: dict[Name, dict[int, set[bytes]]] = {}
         """Ledgers deleted since the last checkpoint, which a crash may bring back."""
@@ -133,10 +140,16 @@ class StorageModel:
         """Take one record."""
         ledger = self.open(name)
         ledger.fresh.setdefault(entry, []).append(record)
-        ledger.journalled.setdefault(entry, []).append(record)
         ledger.confirm(lac_of(entry))
+        self.log_key(name)
+        ledger.journalled.setdefault(entry, []).append(record)
         if name in self.ghosts:
             self.ghosts[name].setdefault(entry, set()).add(record)
+
+    def log_key(self, name: Name) -> None:
+        """Checkpoint where a bookie does: it logs the key of a ledger that was deleted before."""
+        if self.journaled and name in self.deleted:
+            self.checkpoint()
 
     def set_explicit_lac(self, name: Name, lac: int) -> bytes:
         """Keep an explicit LAC; return its body."""
@@ -148,6 +161,7 @@ class StorageModel:
 
     def delete(self, name: Name) -> None:
         """Forget a ledger, durably or not."""
+        self.deleted.add(name)
         ledger = self.ledgers.pop(name, None)
         self._flushed.pop(name, None)
         if ledger is not None:
@@ -177,6 +191,7 @@ class StorageModel:
         """Make everything durable, so that no journal is needed for it."""
         self.flush()
         self.ghosts.clear()
+        self.deleted.clear()
         for ledger in (*self.ledgers.values(), *self._flushed.values()):
             ledger.journalled.clear()
 
