@@ -143,8 +143,6 @@ class StorageModel:
         ledger.confirm(lac_of(entry))
         self.log_key(name)
         ledger.journalled.setdefault(entry, []).append(record)
-        if name in self.ghosts:
-            self.ghosts[name].setdefault(entry, set()).add(record)
 
     def log_key(self, name: Name) -> None:
         """Checkpoint where a bookie does: it logs the key of a ledger that was deleted before."""
@@ -205,12 +203,9 @@ class StorageModel:
         """Replay the journal; return what may be there, or not, of deleted ledgers.
 
         The replay adds in the old order, to an empty cache: where the first of equals stays,
-        it is the first since the checkpoint now, even if a flush came between. Ledgers deleted
-        since, and made again, are left out: what was deleted may be mixed into them.
+        it is the first since the checkpoint now, even if a flush came between.
         """
-        ghosts = self.ghosts
-        for name in ghosts:
-            self.ledgers.pop(name, None)
+        ghosts = dict(self.ghosts)  # `checkpoint` empties it
         for ledger in self.ledgers.values():
             if self.duplicates == "first":
                 for entry, copies in ledger.journalled.items():
