@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / "tests" / "parts.json"
 LIMIT = 30 * 60
 """The maximal duration of a part on two cores, in seconds."""
-_TEST_TIMEOUT = 1200  # seconds: the longest test takes some 200 on two idle cores
+_TEST_TIMEOUT = 1200  # seconds: a random test of the long profile may be slow on a busy machine
 
 
 class Part(NamedTuple):

@@ -12,7 +12,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.options import JournalOptions, Storage, StorageOptions
-from bkstore.testing.suites.storage.machine import bookie_machine, storage_machine
+from bkstore.testing.suites.storage.machine import BookieMachine, bookie_machine, storage_machine
 from tests.rounds import rounds
 
 ROLLING: dict[str, Any] = {"entry_log_size": 6000}
@@ -87,8 +87,7 @@ def test_storage_follows_the_model(kind: Kind) -> None:
     _run(machine, kind.storage_examples)
 
 
-def test_bookie_follows_the_model(kind: Kind) -> None:
-    """The same with a journal in front; a crash at any time loses nothing acknowledged."""
+def _bookie_machine(kind: Kind) -> type[BookieMachine]:
     options = StorageOptions(**kind.options)
     journal = JournalOptions(preallocate=1 << 14, max_size=1 << 14)
 
@@ -103,7 +102,36 @@ def test_bookie_follows_the_model(kind: Kind) -> None:
             journal=journal,
         )
 
-    machine = bookie_machine(
-        open_bookie, duplicates=kind.duplicates, flushes_alone=kind.flushes_alone
-    )
-    _run(machine, kind.bookie_examples)
+    return bookie_machine(open_bookie, duplicates=kind.duplicates, flushes_alone=kind.flushes_alone)
+
+
+def test_bookie_follows_the_model(kind: Kind) -> None:
+    """The same with a journal in front; a crash at any time loses nothing acknowledged."""
+    _run(_bookie_machine(kind), kind.bookie_examples)
+
+
+@pytest.mark.parametrize("remake", ["add", "add_stripe", "fence", "set_explicit_lac"])
+def test_a_deleted_ledger_is_made_again(kind: Kind, remake: str) -> None:
+    """A bookie checkpoints behind the first that it takes for it: the next copy is a later one."""
+    name = (0, 7)
+    add = {"name": name, "entry": 3, "size": 9, "recovery": True}
+    steps = {
+        "add": add,
+        "add_stripe": {"name": name, "first": 0, "count": 5, "step": 1, "size": 9, "shuffle": None},
+        "fence": {"name": name},
+        "set_explicit_lac": {"name": name, "lac": 2},
+    }
+    machine = _bookie_machine(kind)()
+    try:
+        machine.open()
+        for known in (False, True):
+            machine.delete(name=name)
+            getattr(machine, remake)(**steps[remake])
+            machine.add(**add)
+            machine.add(**add)
+            machine.same_as_model()
+            machine.read_all()
+            machine.crash(copy=known)
+            machine.same_as_model()
+    finally:
+        machine.teardown()

@@ -294,6 +294,7 @@ class BookieMachine(_StorageRules):
 
     def __init__(self) -> None:
         super().__init__()
+        self.model.journaled = True
         self.lives = 0
         self.unforced: set[Name] = set()
 
@@ -327,12 +328,14 @@ class BookieMachine(_StorageRules):
         assert (not ledger.fenced) == self.bookie().fence(LedgerId(*name), key_of(name))
 
         ledger.fenced = True
+        self.model.log_key(name)
 
     @rule(name=_names, lac=st.integers(-1, 20))
     def set_explicit_lac(self, name: Name, lac: int) -> None:
         """Set an explicit LAC; an unknown ledger is created."""
         body = self.model.set_explicit_lac(name, lac)
         self.bookie().set_explicit_lac(LedgerId(*name), body, key_of(name))
+        self.model.log_key(name)
 
         assert body == self.bookie().explicit_lac(LedgerId(*name))
 
@@ -382,7 +385,9 @@ class BookieMachine(_StorageRules):
         for name, former_records in ghosts.items():
             for entry in self.bookie().entries(LedgerId(*name)).tolist():
                 assert self.bookie().read_entry(LedgerId(*name), entry) in former_records[entry]
-        self.bookie().collect_garbage([LedgerId(*name) for name in self.model.ledgers])
+        existing = [LedgerId(*name) for name in self.model.ledgers]
+        deleted = self.bookie().collect_garbage(existing).deleted_ledgers
+        self.model.deleted.update((ledger_id.scope, ledger_id.ledger) for ledger_id in deleted)
         self.model.flush()
 
 

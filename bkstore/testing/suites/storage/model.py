@@ -102,12 +102,19 @@ class StorageModel:
     """Ledgers by (scope, ledger), and their durable state.
 
     With `duplicates` "first" the first copy since the last flush counts, with "last" the last
-    one. `exact` is False for a storage that flushes by itself.
+    one. `exact` is False for a storage that flushes by itself. `journaled` is True for a bookie,
+    whose journal has no record of a deletion: it checkpoints when a deleted ledger is created
+    again, after the first record or state of the new one.
     """
 
-    def __init__(self, duplicates: Literal["first", "last"], exact: bool = True) -> None:
+    def __init__(
+        self, duplicates: Literal["first", "last"], exact: bool = True, journaled: bool = False
+    ) -> None:
         self.duplicates = duplicates
         self.exact = exact
+        self.journaled = journaled
+        self.deleted: set[Name] = set()
+        """Ledgers deleted since the last checkpoint, known or not."""
         self.ledgers: dict[Name, LedgerModel] = {}
         self.ghosts: dict[Name, dict[int, set[bytes]]] = {}
         """Ledgers deleted since the last checkpoint, which a crash may bring back."""
@@ -129,10 +136,14 @@ class StorageModel:
         """Add one record."""
         ledger = self.open(name)
         ledger.fresh.setdefault(entry, []).append(record)
-        ledger.journalled.setdefault(entry, []).append(record)
         ledger.confirm(lac_of(entry))
-        if name in self.ghosts:
-            self.ghosts[name].setdefault(entry, set()).add(record)
+        self.log_key(name)
+        ledger.journalled.setdefault(entry, []).append(record)
+
+    def log_key(self, name: Name) -> None:
+        """Checkpoint where a bookie does: it logs the key of a ledger that was deleted before."""
+        if self.journaled and name in self.deleted:
+            self.checkpoint()
 
     def set_explicit_lac(self, name: Name, lac: int) -> bytes:
         """Set an explicit LAC; return its encoded form."""
@@ -144,6 +155,7 @@ class StorageModel:
 
     def delete(self, name: Name) -> None:
         """Delete a ledger; its records become a ghost, as the deletion may not be durable."""
+        self.deleted.add(name)
         ledger = self.ledgers.pop(name, None)
         self._flushed.pop(name, None)
         if ledger is not None:
@@ -171,6 +183,7 @@ class StorageModel:
         """Make everything durable; the journal is no longer needed."""
         self.flush()
         self.ghosts.clear()
+        self.deleted.clear()
         for ledger in (*self.ledgers.values(), *self._flushed.values()):
             ledger.journalled.clear()
 
@@ -184,12 +197,9 @@ class StorageModel:
         """Replay the journal; return the records of deleted ledgers that may have come back.
 
         The replay adds records in their former order to an empty cache: where the first copy is
-        kept, it is now the first since the checkpoint, even if a flush came between. Ledgers
-        deleted since, and created again, are left out: they may have deleted records as well.
+        kept, it is now the first since the checkpoint, even if a flush came between.
         """
-        ghosts = self.ghosts
-        for name in ghosts:
-            self.ledgers.pop(name, None)
+        ghosts = dict(self.ghosts)  # `checkpoint` empties it
         for ledger in self.ledgers.values():
             if self.duplicates == "first":
                 for entry, copies in ledger.journalled.items():
