@@ -9,7 +9,7 @@ locates entries, `bloom` and `streams` the object with a stream's offsets; `stor
 `cluster` several, `wire` their network protocols; `offline`, `spark` and `report` work on stopped
 bookies; `testing` is for tests, `cli` the command line. Modules for all of them: `ids`, `errors`,
 `arguments` (checks of arguments), `schedule` (which bookies get which entries), `metrics`, `forks`;
-`version`, `lazy_faces` and `former_names` are about imports. The whole map: `docs/architecture.md`.
+`version`, `lazy_exports` and `former_names` are about imports. The whole map: `docs/architecture.md`.
 Names and packages are loaded on first use, and numpy with the first that needs it.
 
 >>> from bkstore import Availability
@@ -46,7 +46,7 @@ from bkstore.errors import (
     WriteFailed,
 )
 from bkstore.former_names import keep_former_names
-from bkstore.lazy_faces import lazy_names, names_of_face
+from bkstore.lazy_exports import lazy_names, names_of_face
 from bkstore.version import __version__
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from tools.lab.sides import Side
 from tools.lab.stores.read_cache import ReadCache, read_by_cache, read_singly
 from tools.lab.table import as_text
 from tools.lab.workloads.index_loads import read_index_load
-from tools.lab.workloads.recording import read_recording, span_entries
+from tools.lab.workloads.recorded_reads import read_recording, span_entries
 from tools.lab.workloads.traces import TRACES, Trace, make_trace
 
 LEDGERS, _ENTRIES_PER_LEDGER, _READS, PAYLOAD = 20, 1_000, 1_000, 200

@@ -16,7 +16,7 @@ from bkstore.index.rocks.keys import ledger_range
 from tools.lab import Column, Experiment, Panel, Row, Run, main
 from tools.lab.experiment import Rows
 from tools.lab.samples import Asking, measure_latencies_of
-from tools.lab.stores.shrinking_rocks import ShrinkingRocks
+from tools.lab.stores.ledger_deletion import ShrinkingRocks
 from tools.lab.table import as_text
 
 _LEDGERS_PER_STEP, _ENTRIES_PER_LEDGER, _LIVE_STEPS, STEPS, _STEPS_BETWEEN_REPAIRS = (

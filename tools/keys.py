@@ -27,7 +27,7 @@ from tools.lab import Column, Experiment, Panel, Row, Run, main
 from tools.lab.experiment import Rows
 from tools.lab.samples import Asking, measure_files, measure_latencies_of, run_in_turns
 from tools.lab.sides import Side
-from tools.lab.stores.peers import Store, peer_openers
+from tools.lab.stores.other_stores import Store, peer_openers
 from tools.lab.table import as_text
 
 LEDGERS, _ENTRIES_PER_LEDGER, _QUERY_COUNT = 200, 500, 1_000

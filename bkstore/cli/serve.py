@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bkstore.cli.serve_admin import add_admin, admin_of, chosen_admin, show_server, show_stop
-from bkstore.cli.server_conf.choices import complete, tell_not_honored
-from bkstore.cli.server_conf.upkeep import add_upkeep, chosen_garbage
-from bkstore.cli.serving import (
+from bkstore.cli.serve_loop import (
     FORCED,
     LoneBookie,
     StateChanges,
@@ -21,6 +19,8 @@ from bkstore.cli.serving import (
     until_stopped,
     waited,
 )
+from bkstore.cli.server_conf.checkpoint_and_garbage_options import add_upkeep, chosen_garbage
+from bkstore.cli.server_conf.serve_arguments import complete, tell_not_honored
 from bkstore.cli.terminal.messages import tell
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.secrets import add_sasl_users, chosen_sasl_users

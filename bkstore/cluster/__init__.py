@@ -24,11 +24,11 @@ from bkstore.cluster.store.key_value_store import (
     uuid_ledger_id,
 )
 from bkstore.cluster.store.opening import open_metadata, open_store
-from bkstore.lazy_faces import lazy_names
+from bkstore.lazy_exports import lazy_names
 
 if TYPE_CHECKING:
     from bkstore.cluster.audit import AuditOptions, Auditor, AuditReport
-    from bkstore.cluster.client.appends.later import PendingAppend
+    from bkstore.cluster.client.appends.pending_append import PendingAppend
     from bkstore.cluster.client.bookie_client import BookieClient
     from bkstore.cluster.client.client import Client
     from bkstore.cluster.client.handle import LedgerHandle
@@ -78,7 +78,7 @@ __getattr__ = lazy_names(
         "Cluster": "bkstore.cluster.in_process.cluster",
         "DefaultPlacement": "bkstore.cluster.placement.policies",
         "LedgerHandle": "bkstore.cluster.client.handle",
-        "PendingAppend": "bkstore.cluster.client.appends.later",
+        "PendingAppend": "bkstore.cluster.client.appends.pending_append",
         "RackPlacement": "bkstore.cluster.placement.policies",
         "RegionPlacement": "bkstore.cluster.placement.policies",
         "ZooKeeperStore": "bkstore.cluster.store.zookeeper.store",

@@ -53,7 +53,7 @@ from bkstore.ids import (
     is_ascending,
     ledger_stretches,
 )
-from bkstore.index.many_ledgers import Errors, asked_for, one_by_one
+from bkstore.index.bulk_listing import Errors, asked_for, one_by_one
 
 LedgerLike = int | LedgerId
 

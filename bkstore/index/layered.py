@@ -12,7 +12,7 @@ from bkstore.availability import Availability
 from bkstore.errors import BkstoreError
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import EntrySource, LedgerLike
-from bkstore.index.many_ledgers import Errors, answers, told
+from bkstore.index.bulk_listing import Errors, answers, told
 
 _LEDGERS_PER_CHUNK = 1 << 10
 """Ledgers listed at a time: their unflushed entries first, then their flushed ones."""

@@ -36,7 +36,7 @@ from bkstore.index.api import (
     locations_of,
     sorted_distinct,
 )
-from bkstore.index.many_ledgers import Errors
+from bkstore.index.bulk_listing import Errors
 
 _NO_ENTRIES = np.empty(0, np.int64)
 

@@ -21,7 +21,7 @@ from bkstore.index.api import (
     LedgerLike,
     LedgerState,
 )
-from bkstore.index.many_ledgers import Errors, over_parts
+from bkstore.index.bulk_listing import Errors, over_parts
 
 
 class PartitionedIndex(EntryIndex):

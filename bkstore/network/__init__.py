@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bkstore.lazy_faces import lazy_names
+from bkstore.lazy_exports import lazy_names
 
 if TYPE_CHECKING:
     from bkstore.network.audited_bookies import AuditedBookies

@@ -26,7 +26,7 @@ from bkstore.errors import (
 )
 from bkstore.ids import LedgerId
 from bkstore.index.api import Closing, LedgerLike
-from bkstore.index.many_ledgers import Errors, asked_for
+from bkstore.index.bulk_listing import Errors, asked_for
 from bkstore.network.registrations import RegisteredBookies
 
 AT_A_TIME = 128

@@ -13,7 +13,7 @@ from bkstore.availability import Availability
 from bkstore.errors import IllegalOperation
 from bkstore.ids import LedgerId
 from bkstore.index.api import Closing, LedgerLike
-from bkstore.index.many_ledgers import Errors, asked_for
+from bkstore.index.bulk_listing import Errors, asked_for
 from bkstore.wire.client import WireClient
 from bkstore.wire.client.forwarding_client import ForwardingClient
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from bkstore.errors import MissingDependency
 from bkstore.report.findings.key_figures import numbers
 from bkstore.report.html.rendering import own_markup
-from bkstore.report.html.wording import count, counted, size_unit
+from bkstore.report.html.value_formats import count, counted, size_unit
 from bkstore.tables.safe_text import shown
 
 if TYPE_CHECKING:

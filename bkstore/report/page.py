@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bkstore.report.charts import Chart, bookies_chart, ledgers_chart, logs_chart
 from bkstore.report.findings.headline import judge
 from bkstore.report.findings.key_figures import Facts, gather
-from bkstore.report.fitting import absent, advice, compared, nothing_found, rule
 from bkstore.report.html.rendering import filled, own_markup, policy, template_file
-from bkstore.report.html.wording import counted
+from bkstore.report.html.value_formats import counted
 from bkstore.report.page_tables import Listing, listing
 from bkstore.report.sections import PARTS, SECTIONS, Section
+from bkstore.report.sentences import absent, advice, compared, nothing_found, rule
 from bkstore.report.tiles.first_screen import tiles
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from bkstore.report.findings.key_figures import (
     numbers,
     ranks,
 )
-from bkstore.report.html.wording import (
+from bkstore.report.html.value_formats import (
     ABSENT,
     CATEGORY_WORDS,
     count,

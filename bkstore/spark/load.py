@@ -26,7 +26,7 @@ from bkstore.offline.load.compared_ranges import compared_ranges
 from bkstore.offline.load.declared_order import declared, ordered_tasks
 from bkstore.offline.load.dump_rows import ENTRY_COLUMNS, LoadSource
 from bkstore.offline.reading.dump_folder import DumpFolder
-from bkstore.offline.reading.places import only_path
+from bkstore.offline.reading.file_locations import only_path
 from bkstore.spark.errors import RAISED, spark_errors
 from bkstore.spark.load_tasks import (
     COMPARED,

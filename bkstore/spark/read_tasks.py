@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from bkstore.offline.reading.dump_file import DumpFile
+from bkstore.offline.reading.file_locations import is_remote
 from bkstore.offline.reading.open_dump import Dump, check_file
-from bkstore.offline.reading.places import is_remote
 from bkstore.offline.reading.read_tasks import Task, loose_tasks, packed
 from bkstore.offline.reading.row_stream import read_rows
 from bkstore.spark.errors import spark_errors

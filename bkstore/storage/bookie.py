@@ -32,7 +32,7 @@ from bkstore.storage.journal.ledger_journals import LedgerJournals, Places
 from bkstore.storage.journal.replay import Replay
 from bkstore.storage.journal.writer import JournalWriter
 from bkstore.storage.ledger_storage import LedgerStorage
-from bkstore.storage.ledgers.adds import add_all, cut_behind_firsts, in_batches
+from bkstore.storage.ledgers.ledger_adds import add_all, cut_behind_firsts, in_batches
 from bkstore.storage.options import JournalOptions, Storage, StorageOptions, check_storage
 
 DIRTY = "DIRTY"

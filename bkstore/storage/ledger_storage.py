@@ -24,8 +24,6 @@ from bkstore.ids import MAX_ENTRY_ID, LedgerId, check_entry_id, check_integer
 from bkstore.index.api import Closing, Finding, LedgerLike
 from bkstore.storage.batch_limits import check_limits, fencing_key, how_many, most_records
 from bkstore.storage.directories.writer_lock import WriterLock
-from bkstore.storage.ledgers.adds import Adds
-from bkstore.storage.ledgers.assembly import compose
 from bkstore.storage.ledgers.garbage_collection import GarbageCollector
 from bkstore.storage.ledgers.garbage_pass import (
     MAJOR_THRESHOLD,
@@ -37,6 +35,8 @@ from bkstore.storage.ledgers.garbage_pass import (
     GarbageReport,
     Suspect,
 )
+from bkstore.storage.ledgers.ledger_adds import Adds
+from bkstore.storage.ledgers.opening import compose
 from bkstore.storage.ledgers.write_paths.api import WritePath
 from bkstore.storage.options import Storage, StorageOptions
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bkstore.lazy_faces import lazy_names, names_of_face
+from bkstore.lazy_exports import lazy_names, names_of_face
 
 if TYPE_CHECKING:
     from bkstore.tables.analyses import (

@@ -19,7 +19,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from bkstore.lazy_faces import lazy_names
+from bkstore.lazy_exports import lazy_names
 
 if TYPE_CHECKING:
     from bkstore.testing.leaks import assert_no_leaks

@@ -19,7 +19,7 @@ from bkstore.errors import BookieUnavailable, IllegalOperation
 from bkstore.formats.entry import RecordBatch
 from bkstore.ids import LedgerId
 from bkstore.index.api import LedgerLike
-from bkstore.index.many_ledgers import Errors
+from bkstore.index.bulk_listing import Errors
 from bkstore.storage.bookie import Bookie
 from bkstore.wire.client import WireClient
 from bkstore.wire.client.forwarding_client import ForwardingClient

@@ -16,7 +16,7 @@ from bkstore.errors import CorruptionError, IllegalOperation, InvalidArgument
 from bkstore.formats.syntax.proto_messages import check_complete
 from bkstore.ids import LedgerId, signed64
 from bkstore.wire.schema import EXTENDED, PLAIN
-from bkstore.wire.status import Status
+from bkstore.wire.status_codes import Status
 
 VERSION = 3
 """The version in a header. BookKeeper answers EBADVERSION to others."""

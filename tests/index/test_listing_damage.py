@@ -18,9 +18,9 @@ from bkstore.files.disk_changes import OS_FILES
 from bkstore.formats.idxfile import IdxHeader, encode_header, index_path
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import EntryIndex, EntrySource, LedgerLike
+from bkstore.index.bulk_listing import answers
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.layered import LayeredSource
-from bkstore.index.many_ledgers import answers
 from bkstore.index.memtable import MemtableIndex
 from bkstore.index.partitioned import PartitionedIndex
 from bkstore.index.rocks import RocksIndex

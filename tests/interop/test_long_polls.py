@@ -12,7 +12,7 @@ from bkstore.storage.options import Storage
 from bkstore.testing.servers import ServerFactory
 from bkstore.wire import v2, v3
 from bkstore.wire.frames import frame
-from bkstore.wire.status import Status
+from bkstore.wire.status_codes import Status
 from tests.interop.bookies import Cluster, Place
 from tests.wire.server.peer import KEY, Peer, add
 

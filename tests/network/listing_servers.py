@@ -9,7 +9,7 @@ from typing import Any
 from bkstore.availability import Availability
 from bkstore.errors import CorruptionError
 from bkstore.wire import v2, v3
-from bkstore.wire.status import Status
+from bkstore.wire.status_codes import Status
 from tests.wire.client.scripted import Peer
 
 __all__ = ["HungUp", "Listing", "asked_ledger", "list_of", "refusal"]

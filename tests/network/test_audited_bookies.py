@@ -22,7 +22,7 @@ from bkstore.formats.metadata.service_info import ServiceInfo, decode_service_in
 from bkstore.ids import LedgerId
 from bkstore.network import AuditedBookies
 from bkstore.network.audited_bookies import AT_A_TIME
-from bkstore.wire.status import Status
+from bkstore.wire.status_codes import Status
 from tests.network.listing_servers import HungUp, Listing, asked_ledger, list_of, refusal
 from tests.wire.client.scripted import Peer, served
 from tests.worlds.audits import FULL, closed

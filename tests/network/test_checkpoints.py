@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bkstore.cli.serving import tell_state, until_stopped
+from bkstore.cli.serve_loop import tell_state, until_stopped
 from bkstore.errors import ReadOnlyError
 from bkstore.formats.entry import Entry, encode, master_key
 from bkstore.network.checkpoints import Checkpoints

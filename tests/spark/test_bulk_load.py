@@ -217,8 +217,8 @@ def test_task_that_is_retried(
     from bkstore.spark.load import SparkEngine
 
     seen: list[Path] = []
-    task, finish = SparkEngine.task, "bkstore.offline.load.run.build"
-    real = sys.modules["bkstore.offline.load.run"].build
+    task, finish = SparkEngine.task, "bkstore.offline.load.load_job.build"
+    real = sys.modules["bkstore.offline.load.load_job"].build
 
     def build(to: str, currents: list[Path], *rest: Any) -> None:
         run = next(path for path in currents[0].parents if (path / "work").is_dir())
@@ -289,7 +289,7 @@ def test_sorted_files_are_compared_where_they_are_read(
     from bkstore.spark.load import SparkEngine
 
     dumped, world = sorted_dump
-    module = sys.modules["bkstore.offline.load.run"]
+    module = sys.modules["bkstore.offline.load.load_job"]
     real = module.build
     name = max(world, key=lambda each: len(world[each][0]))
 
@@ -315,7 +315,7 @@ def test_bulk_load_compares(
     """Where the index differs from the dump in one row, the load ends without it."""
     from bkstore.spark import load
 
-    module = sys.modules["bkstore.offline.load.run"]
+    module = sys.modules["bkstore.offline.load.load_job"]
     real = module.build
     name = next(name for name, (held, _) in jumble[1].items() if held)
 

@@ -31,8 +31,8 @@ from pathlib import Path
 from bkstore.spark import load, register, start_session
 from bkstore.spark.load import SparkEngine
 from bkstore.offline.load.dump_rows import open_dump
-import bkstore.offline.load.run
-build_module = sys.modules["bkstore.offline.load.run"]
+import bkstore.offline.load.load_job
+build_module = sys.modules["bkstore.offline.load.load_job"]
 master, bookies, dumped, out = sys.argv[1], sys.argv[2].split("|"), sys.argv[3], sys.argv[4]
 spark = start_session("cluster", master, config={"spark.executor.memory": "1g"})
 register(spark)

@@ -37,7 +37,7 @@ from bkstore.offline.spilled_rows.rows_by_log import RowsByLog
 from bkstore.offline.worker_pool import attempt
 from bkstore.storage.directories import file_listing
 from bkstore.storage.directories.file_listing import LogFile
-from bkstore.storage.entry_log.resync import LogBytes
+from bkstore.storage.entry_log.resynchronization import LogBytes
 from bkstore.storage.entry_log.scan import read_log_metadata
 from bkstore.testing.faults import FaultPlan
 from tests.worlds.bookies import Made, make_bookie

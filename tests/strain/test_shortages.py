@@ -27,13 +27,13 @@ from bkstore.files.os_errors import reading_back, syncing, unreadable
 from bkstore.files.scratch import scratch_directory
 from bkstore.files.spill_files import append_spill, opened_spill, read_spill
 from bkstore.index.api import Finding
-from bkstore.index.many_ledgers import Errors, one_by_one
+from bkstore.index.bulk_listing import Errors, one_by_one
 from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.testing.factories import StorageFactory
 from bkstore.testing.faults import FaultPlan
 from bkstore.testing.suites.storage.base import KEY, record
-from bkstore.wire.client.stream import connect
-from bkstore.wire.status import Status, status_of
+from bkstore.wire.client.socket_stream import connect
+from bkstore.wire.status_codes import Status, status_of
 
 
 def _refused(number: int) -> Callable[..., Any]:
@@ -241,7 +241,7 @@ def test_status_of_a_read_without_descriptors(number: int) -> None:
 def test_a_client_without_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that this machine has no descriptor for says nothing of the bookie."""
     monkeypatch.setattr(
-        "bkstore.wire.client.stream.socket.create_connection", _refused(errno.EMFILE)
+        "bkstore.wire.client.socket_stream.socket.create_connection", _refused(errno.EMFILE)
     )
     with pytest.raises(SystemRefused, match=r"a connection to 127.0.0.1:3181: .*Too many open"):
         connect(("127.0.0.1", 3181), 1.0)

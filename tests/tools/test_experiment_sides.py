@@ -22,8 +22,8 @@ from tools.lab import Run
 from tools.lab.experiment import Column, columns_of_kind
 from tools.lab.samples import Asking, measure_files, measure_latencies_of, run_in_turns
 from tools.lab.sides import Side
+from tools.lab.stores.ledger_deletion import ShrinkingRocks
 from tools.lab.stores.read_cache import ReadCache, read_by_cache, read_singly
-from tools.lab.stores.shrinking_rocks import ShrinkingRocks
 
 Rows = list[dict[str, Any]]
 

@@ -32,7 +32,7 @@ from tools.lab.experiment import columns_of_kind
 from tools.lab.stores.index_sides import Layered
 from tools.lab.stores.read_cache import ReadCache
 from tools.lab.workloads.index_loads import make_index_load
-from tools.lab.workloads.recording import read_recording, record_reads, span_entries
+from tools.lab.workloads.recorded_reads import read_recording, record_reads, span_entries
 from tools.lab.workloads.traces import Trace, make_trace
 from tools.layouts import DETAILED_SHAPE
 from tools.pages import PAGE_SIZES, PagePool, make_ledgers

@@ -9,7 +9,7 @@ import pytest
 from bkstore.errors import InvalidArgument
 from tools.synthesize.bookie_entries import RECORD_BYTES, BookieEntries
 from tools.synthesize.cluster import HOMELESS, LEFTOVERS, NO_REPLICA, Cluster, bookie_name
-from tools.synthesize.planted import count_planted
+from tools.synthesize.expected_results import count_planted
 from tools.synthesize.shape import Shape
 
 SHAPE = Shape(bookies=9, entries=5000, ledgers=300)

@@ -12,9 +12,9 @@ from hypothesis import given, strategies as st
 
 from bkstore.errors import BkstoreError, CorruptionError
 from bkstore.wire import v2, v3
-from bkstore.wire.detection import RequestDecoder
 from bkstore.wire.frames import FrameSplitter, frame
-from bkstore.wire.status import Status
+from bkstore.wire.protocol_detection import RequestDecoder
+from bkstore.wire.status_codes import Status
 
 KEY = bytes(range(20))
 RECORD = bytes(range(32)) + b"hello"

@@ -10,7 +10,7 @@ from bkstore.wire import v2, v3
 from bkstore.wire.frames import MAX_FRAME, FrameSplitter, frame
 from bkstore.wire.sasl import DigestClient, DigestServer, SaslUser, SaslUsers
 from bkstore.wire.schema import PLAIN
-from bkstore.wire.status import Status
+from bkstore.wire.status_codes import Status
 from tests.docs.format_pages import FORMATS, shown_bytes, shown_text
 
 KEY = master_key("testPasswd")

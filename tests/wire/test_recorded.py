@@ -9,8 +9,8 @@ import pytest
 from bkstore.errors import CorruptionError, IllegalOperation
 from bkstore.formats.entry import master_key
 from bkstore.wire import v2, v3
-from bkstore.wire.detection import RequestDecoder
 from bkstore.wire.frames import FrameSplitter, frame
+from bkstore.wire.protocol_detection import RequestDecoder
 from tests.golden.data import GOLDEN, load_json
 from tests.wire.recorded import FILES, connections, conversations, needs_golden
 

@@ -13,7 +13,7 @@ from bkstore.errors import (
     WriteFailed,
 )
 from bkstore.wire.schema import PLAIN
-from bkstore.wire.status import Status, status_of
+from bkstore.wire.status_codes import Status, status_of
 from tests.docs.format_pages import shown_text
 
 

@@ -10,7 +10,7 @@ from bkstore import LedgerId
 from bkstore.errors import CorruptionError, IllegalOperation, InvalidArgument
 from bkstore.formats.entry import Entry, encode
 from bkstore.wire import v2
-from bkstore.wire.status import Status
+from bkstore.wire.status_codes import Status
 
 KEY = bytes(range(20))
 RECORD = encode(Entry(4660, 3, 2, 40, b"hello"), "CRC32C", "testPasswd")

@@ -13,7 +13,7 @@ from bkstore.errors import CorruptionError
 from bkstore.formats.entry import Entry, RecordBatch, encode
 from bkstore.wire import v2
 from bkstore.wire.frames import FrameSplitter, frame
-from bkstore.wire.status import Status
+from bkstore.wire.status_codes import Status
 
 KEY, OTHER, LAST = b"k" * 20, b"K" + b"k" * 19, b"k" * 19 + b"K"
 

@@ -10,7 +10,7 @@ from bkstore import LedgerId
 from bkstore.errors import CorruptionError, IllegalOperation, InvalidArgument
 from bkstore.wire import v3
 from bkstore.wire.schema import EXTENDED, PLAIN
-from bkstore.wire.status import Status
+from bkstore.wire.status_codes import Status
 from bkstore.wire.v3 import Operation
 
 SCOPED = LedgerId(2**63 + 5, 2**64 - 7)

@@ -5,7 +5,7 @@ columns and panels, a function that measures and one that summarizes the rows in
 `experiment` first; `docs/lab.md` has a complete one.
 
 `command` is the command line. `document` builds, saves, reads and collects JSON documents,
-`known_documents` validates them, `machine` describes the machine in them, and `comparison` lists
+`document_validation` validates them, `machine` describes the machine in them, and `comparison` lists
 the differences between two. `table`, `picture` (with `log_axes`) and `page` present a document.
 Experiments measure with `samples` (latencies, CPU seconds, bytes) and `sides` (implementations
 timed against each other). `bitmaps` builds pyroaring's bitmaps. `workloads` has the rows to write

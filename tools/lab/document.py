@@ -13,8 +13,8 @@ from typing import Any
 
 from bkstore.errors import InvalidArgument
 from bkstore.files.user_outputs import write_output
+from tools.lab.document_validation import find_fault, find_misfit
 from tools.lab.experiment import Experiment, Row, Run
-from tools.lab.known_documents import find_fault, find_misfit
 from tools.lab.machine import describe_environment
 
 FORMAT = "bkstore-lab/1"

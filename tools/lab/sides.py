@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from bkstore.offline.reading.kept_memory import keep_freed_memory
+from bkstore.offline.reading.freed_memory import keep_freed_memory
 
 MIN_SAMPLE_SECONDS = 0.02
 """The least duration of a sample; shorter work is repeated within its sample."""

@@ -135,7 +135,7 @@ def _due_table(directory: Path) -> Any:
     import pyarrow as pa
 
     from bkstore.offline.analyses import read_metadata
-    from bkstore.offline.analyses.kernels.ledger_said import LedgerSaid
+    from bkstore.offline.analyses.kernels.ledger_facts import LedgerSaid
 
     due_rows = []
     for row in read_metadata(directory / "metadata.json").table.to_pylist():

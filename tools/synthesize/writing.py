@@ -17,18 +17,18 @@ from bkstore.files.disk_changes import Files
 from bkstore.formats.metadata.json_file import ClusterMetadata, encode_file
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata, Segment
+from bkstore.offline.dump.dump_job import TABLES, BookieDump, described, listed
+from bkstore.offline.dump.dump_piece import FileDone, write_piece
 from bkstore.offline.dump.index_rows import PieceIndex
 from bkstore.offline.dump.parquet import ParquetFile
 from bkstore.offline.dump.partial_dump import PartialDump, dumped_name
-from bkstore.offline.dump.piece import FileDone, write_piece
 from bkstore.offline.dump.plan import Piece, file_name
-from bkstore.offline.dump.run import TABLES, BookieDump, described, listed
 from bkstore.offline.reading.manifest import encode_manifest
 from bkstore.offline.staging_directory import check_target
 from bkstore.tables import BOOKIE_FINDINGS, ENTRY_LOGS, LOG_LEDGERS, Repeated, Schema, Table
 from tools.synthesize.bookie_entries import RECORD_BYTES, BookieEntries
 from tools.synthesize.cluster import ORPHAN, UNCLOSED, Cluster, bookie_name
-from tools.synthesize.planted import count_planted
+from tools.synthesize.expected_results import count_planted
 from tools.synthesize.shape import Shape
 
 _LOG_BYTES = 1 << 30

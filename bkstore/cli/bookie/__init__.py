@@ -1,6 +1,6 @@
 """Commands that read one bookie's directories, as in the bookie shell: one module per command.
 
-`inspect` prints an overview; read it first. `log_choice` has the arguments of `readlog` and
+`inspect` prints an overview; read it first. `log_arguments` has the arguments of `readlog` and
 `readlogmetadata` that choose entry logs.
 """
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bkstore.cli.bookie.log_choice import add_logs, open_logs
+from bkstore.cli.bookie.log_arguments import add_logs, open_logs
 from bkstore.cli.terminal.ledger_options import add_ledger_options, chosen_ledger, is_known
 from bkstore.cli.terminal.messages import tell
 from bkstore.cli.terminal.output_options import add_output, write_output

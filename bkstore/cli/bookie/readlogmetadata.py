@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from bkstore.cli.bookie.log_choice import add_logs, open_logs
+from bkstore.cli.bookie.log_arguments import add_logs, open_logs
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.shared_options import report_findings, until_unchanged

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from bkstore.cli.datasets.dump_place import DUMP_HELP, dump_place
+from bkstore.cli.datasets.dump_location import DUMP_HELP, dump_place
 from bkstore.cli.terminal.metadata_options import METADATA_HELP, metadata_word
 from bkstore.cli.terminal.output_options import add_columns
 from bkstore.cli.terminal.table_output import FORMATS

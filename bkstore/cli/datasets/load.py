@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bkstore.cli.datasets.dump_place import DUMP_HELP, dump_place
+from bkstore.cli.datasets.dump_location import DUMP_HELP, dump_place
 from bkstore.cli.terminal.messages import tell
 from bkstore.cli.terminal.needed_packages import require_packages
 from bkstore.cli.terminal.progress import work_progress

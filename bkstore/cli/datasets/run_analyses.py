@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bkstore.cli.datasets.analyze_summary import JUDGED_BY_ALL_ROWS, Line, summarise
-from bkstore.cli.datasets.dump_place import name_of
+from bkstore.cli.datasets.dump_location import name_of
 from bkstore.cli.screen.column_choice import Shown
 from bkstore.cli.terminal.exit_codes import verdict
 from bkstore.cli.terminal.messages import tell
@@ -44,7 +44,7 @@ from bkstore.offline.analyses import (
     open_inputs,
 )
 from bkstore.offline.analyses.engine_steps import top_rows
-from bkstore.offline.reading.places import only_path
+from bkstore.offline.reading.file_locations import only_path
 from bkstore.offline.staging_directory import check_target
 from bkstore.tables import Table
 from bkstore.tables.columns import schema

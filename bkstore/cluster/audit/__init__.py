@@ -1,8 +1,8 @@
 """The checker of BP-34: does every bookie hold the entries that the metadata assign to it?
 
 Read `auditor` (`Auditor`, which runs an audit) first. `report` has its result, `options` its
-settings, and `pace` limits its rate. `batch_check` checks a batch of ledgers between two reads of
-the store (`looks`), and returns a `batch_outcome`. `availability_queries` asks bookies which
+settings, and `throttle` limits its rate. `batch_check` checks a batch of ledgers between two reads of
+the store (`ledger_snapshots`), and returns a `batch_outcome`. `availability_queries` asks bookies which
 entries they have; `offline_bookies` answers for bookies that are not running; `bookkeeper_compat`
 is the check as upstream implements it; `resume_file` lets an interrupted run continue.
 """

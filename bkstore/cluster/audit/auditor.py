@@ -22,9 +22,9 @@ from bkstore.cluster.audit.batch_check import Checker
 from bkstore.cluster.audit.batch_outcome import Outcome
 from bkstore.cluster.audit.bookkeeper_compat import ledger_ranges
 from bkstore.cluster.audit.options import AuditOptions, EntriesOfLedger
-from bkstore.cluster.audit.pace import Pace
 from bkstore.cluster.audit.report import AuditReport
 from bkstore.cluster.audit.resume_file import RunFile
+from bkstore.cluster.audit.throttle import Pace
 from bkstore.cluster.placement.policies import DefaultPlacement, PlacementPolicy
 from bkstore.cluster.store.api import MetadataStore
 from bkstore.counts import counted

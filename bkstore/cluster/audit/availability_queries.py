@@ -25,7 +25,7 @@ from bkstore.errors import (
     SystemRefused,
 )
 from bkstore.ids import LedgerId
-from bkstore.index.many_ledgers import Errors, ListsMany
+from bkstore.index.bulk_listing import Errors, ListsMany
 
 AT_A_TIME = 64
 """Number of ledgers that one task asks a bookie for."""

@@ -19,7 +19,7 @@ from bkstore.availability import Availability
 from bkstore.cluster.audit.availability_queries import Answers, DueRow, Questions, ask_bookies
 from bkstore.cluster.audit.batch_outcome import Outcome
 from bkstore.cluster.audit.bookkeeper_compat import missing_as_built
-from bkstore.cluster.audit.looks import BookieLists, Looks, Subject
+from bkstore.cluster.audit.ledger_snapshots import BookieLists, Looks, Subject
 from bkstore.cluster.audit.options import AuditOptions, EntriesOfLedger
 from bkstore.cluster.audit.report import Absence
 from bkstore.cluster.placement.policies import Adherence, PlacementPolicy

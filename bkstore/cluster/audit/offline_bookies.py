@@ -15,7 +15,7 @@ from bkstore.availability.sequence_groups import Groups
 from bkstore.errors import BookieUnavailable
 from bkstore.ids import Int64Array, LedgerId, ledger_stretches
 from bkstore.index.api import LedgerLike
-from bkstore.index.many_ledgers import Errors, asked_for, one_by_one
+from bkstore.index.bulk_listing import Errors, asked_for, one_by_one
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
 

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from bkstore.arguments import data as as_data, each
-from bkstore.cluster.client.appends.later import PendingAppend
+from bkstore.cluster.client.appends.pending_append import PendingAppend
 from bkstore.cluster.client.appends.writer import LedgerWriter
 from bkstore.cluster.client.batch_reads import BatchReader
 from bkstore.cluster.client.last_add_confirmed import ConfirmedRead, read_confirmed

@@ -22,7 +22,7 @@ from bkstore.errors import (
 from bkstore.formats.entry import RecordBatch
 from bkstore.ids import LedgerId, as_entry_ids
 from bkstore.index.api import LedgerLike
-from bkstore.index.many_ledgers import Errors, asked_for, one_by_one
+from bkstore.index.bulk_listing import Errors, asked_for, one_by_one
 from bkstore.storage.bookie import Bookie
 
 

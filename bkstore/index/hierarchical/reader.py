@@ -44,6 +44,7 @@ from bkstore.index.api import (
     LedgerLike,
     LedgerState,
 )
+from bkstore.index.bulk_listing import Errors, one_by_one
 from bkstore.index.hierarchical import file_slots
 from bkstore.index.hierarchical.file_tree import (
     Tree,
@@ -54,7 +55,6 @@ from bkstore.index.hierarchical.file_tree import (
 )
 from bkstore.index.hierarchical.small_files import read_files
 from bkstore.index.hierarchical.unsynced_changes import Changes
-from bkstore.index.many_ledgers import Errors, one_by_one
 from bkstore.index.scope_marker import check_marker
 
 DEFAULT_MAX_PAGES = 1 << 20

@@ -2,7 +2,7 @@
 
 `index` has `RocksIndex`: read it first; `reader` is its read-only half. `database` opens one
 database and reads it in arrays; `keys`, `rows` and `options` define its contents and settings,
-`listing` lists many ledgers by one scan of keys. `scratch_links` lets a directory be read without
+`ledger_listing` lists many ledgers by one scan of keys. `scratch_links` lets a directory be read without
 changing it; `manifest_file` and `log_framing` check its files, and are the only modules that parse
 RocksDB's own formats. `errors` translates its errors, `after_fork` refuses what would hang.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bkstore.lazy_faces import lazy_names
+from bkstore.lazy_exports import lazy_names
 
 if TYPE_CHECKING:
     from bkstore.index.rocks.index import RocksIndex

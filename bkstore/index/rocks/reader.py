@@ -46,7 +46,7 @@ from bkstore.index.api import (
     LedgerState,
     locations_of,
 )
-from bkstore.index.many_ledgers import Errors, one_by_one
+from bkstore.index.bulk_listing import Errors, one_by_one
 from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.keys import (
     entry_key,
@@ -54,7 +54,7 @@ from bkstore.index.rocks.keys import (
     key_width,
     ledger_range,
 )
-from bkstore.index.rocks.listing import list_ledgers
+from bkstore.index.rocks.ledger_listing import list_ledgers
 from bkstore.index.rocks.options import database_options
 from bkstore.index.rocks.rows import (
     DatabaseSizes,

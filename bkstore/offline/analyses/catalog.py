@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 from bkstore.arguments import check_fields, instance, number, optional, whole
 from bkstore.errors import InvalidArgument
 from bkstore.offline.analyses import sql
-from bkstore.offline.analyses.judged_files import JudgedFiles
 from bkstore.offline.analyses.kernels.fragmentation import Fragmentation
 from bkstore.offline.analyses.kernels.holes import Holes
-from bkstore.offline.analyses.kernels.judge import Judge
+from bkstore.offline.analyses.kernels.ledger_judge import Judge
 from bkstore.offline.analyses.kernels.sequences import (
     Compare,
     Condense,
@@ -26,6 +25,7 @@ from bkstore.offline.analyses.kernels.sequences import (
 )
 from bkstore.offline.analyses.kernels.verdict_rows import Output
 from bkstore.offline.analyses.metadata_table import Metadata
+from bkstore.offline.analyses.metadata_tasks import JudgedFiles
 from bkstore.offline.analyses.sorted_files import Answering, Direct
 from bkstore.offline.reading.open_dump import Dump
 from bkstore.tables import (

@@ -21,7 +21,7 @@ from bkstore.offline.analyses.catalog import Analysis, Feed, Inputs, Pass
 from bkstore.offline.analyses.engine_steps import checked, finish, order_terms, tables_in
 from bkstore.offline.analyses.sorted_files import Direct, Planned
 from bkstore.offline.reading.dump_file import DumpFile
-from bkstore.offline.reading.places import remote_dataset
+from bkstore.offline.reading.file_locations import remote_dataset
 from bkstore.offline.reading.read_tasks import loose_tasks, split_repeating
 from bkstore.tables import GROUPS
 

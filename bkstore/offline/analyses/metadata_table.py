@@ -12,7 +12,7 @@ from bkstore.cluster.store.key_value_store import KeyValueStore
 from bkstore.cluster.store.opening import opened_metadata
 from bkstore.errors import CorruptionError, NoSuchLedger
 from bkstore.ids import LedgerId
-from bkstore.offline.analyses.kernels.ledger_said import LedgerSaid, said_of
+from bkstore.offline.analyses.kernels.ledger_facts import LedgerSaid, said_of
 from bkstore.tables.columns import schema
 from bkstore.tables.table import Table
 

@@ -18,9 +18,10 @@ from bkstore.ids import LedgerId
 from bkstore.offline.analyses.kernels.index_columns import check_columns, int64
 from bkstore.offline.analyses.metadata_table import Metadata
 from bkstore.offline.reading.dump_file import DumpFile, check_footer, has_nulls, is_pure
+from bkstore.offline.reading.file_locations import opened_parquet
 from bkstore.offline.reading.ledger_ranges import SORTED_BY, run_starts
+from bkstore.offline.reading.merged_streams import side_by_side
 from bkstore.offline.reading.open_dump import Dump
-from bkstore.offline.reading.places import opened_parquet
 from bkstore.offline.reading.read_tasks import (
     Read,
     Task,
@@ -30,7 +31,6 @@ from bkstore.offline.reading.read_tasks import (
     sorted_tasks,
 )
 from bkstore.offline.reading.row_stream import BATCH_ROWS, read_rows
-from bkstore.offline.reading.side_by_side import side_by_side
 from bkstore.tables.dump import DUMP_TABLES, LEDGERS
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from bkstore.offline.check.log_sizes import LogSizes, size_findings
 from bkstore.offline.check.record_digests import RecordDigests
 from bkstore.offline.spilled_rows.rows_by_log import LogRows, Segment
 from bkstore.storage.directories.file_listing import LogFile
-from bkstore.storage.entry_log.log_account import LogAccount
+from bkstore.storage.entry_log.byte_usage import LogAccount
 from bkstore.storage.entry_log.scan import LogBatch, scan_log
 
 _LOOK_UP_BATCH = 1 << 19

@@ -17,8 +17,8 @@ from bkstore.formats.syntax.framing import PREFIX
 from bkstore.ids import LedgerId
 from bkstore.offline.check.findings import CheckFinding, Kind
 from bkstore.storage.directories.file_listing import LogFile
-from bkstore.storage.entry_log.log_account import LogAccount
-from bkstore.storage.entry_log.resync import LogBytes
+from bkstore.storage.entry_log.byte_usage import LogAccount
+from bkstore.storage.entry_log.resynchronization import LogBytes
 from bkstore.storage.entry_log.scan import LogBatch
 
 _HEADER_FIELDS_BYTES = 20

@@ -14,9 +14,9 @@ from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import EntryIndex
 from bkstore.offline.check.coverage import LogCoverage
 from bkstore.offline.check.findings import CheckFinding
+from bkstore.offline.check.ledger_states import Secret
 from bkstore.offline.check.log_check import IndexView, LogTask, check_log
 from bkstore.offline.check.record_digests import RecordDigests
-from bkstore.offline.check.states import Secret
 from bkstore.offline.worker_pool import TaskLost, TaskRunner, WorkerPool
 from bkstore.storage.directories.layout import Layout
 from bkstore.storage.read_only.bookie_dir import BookieDir

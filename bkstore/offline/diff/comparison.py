@@ -11,7 +11,7 @@ from bkstore.errors import BkstoreError
 from bkstore.formats.entry import explicit_lac_entry
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
-from bkstore.offline.diff.sides import Held, Kept, Side
+from bkstore.offline.diff.ledger_sides import Held, Kept, Side
 
 Kind = Literal["ledger", "entries", "fenced", "limbo", "explicit_lac", "master_key"]
 Where = Literal["a", "b"]

@@ -15,12 +15,12 @@ import numpy as np
 from bkstore.availability import Availability
 from bkstore.errors import BkstoreError, CorruptionError, InvalidArgument
 from bkstore.ids import Int64Array, LedgerId
-from bkstore.offline.diff.sides import Held, Kept
+from bkstore.offline.diff.ledger_sides import Held, Kept
 from bkstore.offline.reading.dump_file import DumpFile
+from bkstore.offline.reading.file_locations import opened_parquet
 from bkstore.offline.reading.ledger_ranges import run_starts
 from bkstore.offline.reading.manifest import MANIFEST
 from bkstore.offline.reading.open_dump import Dump, open_dump
-from bkstore.offline.reading.places import opened_parquet
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,10 +1,17 @@
 """Dump bookie directories to Parquet: many bookies, one dataset, pieces written in parallel.
 
-Read `run` first: it has `dump`. `plan` cuts a bookie into pieces, each small enough for one task;
-`workers` runs the tasks and `piece` writes one piece with `parquet`, from `index_rows`,
+Read `dump_job` first: it has `dump`. `plan` cuts a bookie into pieces, each small enough for one task;
+`workers` runs the tasks and `dump_piece` writes one piece with `parquet`, from `index_rows`,
 `group_rows`, `log_rows` and `record_lengths`. An interrupted dump resumes in `partial_dump`.
 """
 
-from bkstore.offline.dump.run import TABLES, BookieDump, DumpProgress, DumpResult, DumpSource, dump
+from bkstore.offline.dump.dump_job import (
+    TABLES,
+    BookieDump,
+    DumpProgress,
+    DumpResult,
+    DumpSource,
+    dump,
+)
 
 __all__ = ["TABLES", "BookieDump", "DumpProgress", "DumpResult", "DumpSource", "dump"]

@@ -19,7 +19,7 @@ from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.opening import check_regular, read_whole
 from bkstore.files.os_errors import writing
 from bkstore.formats.syntax.json_text import format_json, parse_json
-from bkstore.offline.dump.piece import FileDone, PieceDone
+from bkstore.offline.dump.dump_piece import FileDone, PieceDone
 from bkstore.offline.dump.plan import Piece, file_name
 from bkstore.offline.reading.ledger_ranges import LedgerRange
 from bkstore.offline.reading.manifest import MANIFEST, finding_from_json, finding_to_json

@@ -11,7 +11,7 @@ from pathlib import Path
 from bkstore.errors import BkstoreError, DirectoryInUse, SystemRefused
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.index.api import Finding
-from bkstore.offline.dump.piece import PieceDone, write_piece
+from bkstore.offline.dump.dump_piece import PieceDone, write_piece
 from bkstore.offline.dump.plan import Piece, fingerprint
 from bkstore.offline.worker_pool import TaskLost, TaskRunner, WorkerPool
 

@@ -22,8 +22,8 @@ from bkstore.offline.index_building.row_comparison import compare_rows
 from bkstore.offline.load.declared_order import declared, task_rows
 from bkstore.offline.load.dump_rows import LoadSource
 from bkstore.offline.reading.dump_file import row_groups
+from bkstore.offline.reading.file_locations import opened_parquet
 from bkstore.offline.reading.file_parts import NO_PART, part_of
-from bkstore.offline.reading.places import opened_parquet
 from bkstore.offline.reading.read_tasks import Read, Task, sorted_tasks
 
 _LOWEST_LEDGER = LedgerId(0, 0)

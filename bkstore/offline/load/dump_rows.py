@@ -23,10 +23,10 @@ from bkstore.ids import MAX_ENTRY_ID, MAX_LOG_ID, Int64Array, LedgerId
 from bkstore.index.api import Finding, IndexBatch
 from bkstore.offline.reading.dump_file import DumpFile, check_footer
 from bkstore.offline.reading.dump_folder import DumpFolder, no_dump
+from bkstore.offline.reading.file_locations import opened_parquet
 from bkstore.offline.reading.ledger_ranges import SORTED_BY
 from bkstore.offline.reading.manifest import MANIFEST
 from bkstore.offline.reading.open_dump import open_dump as read_dump
-from bkstore.offline.reading.places import opened_parquet
 from bkstore.offline.reading.read_tasks import Read, read_of
 from bkstore.offline.reading.row_stream import read_rows as stored_rows
 from bkstore.tables import ENTRIES, LEDGERS, Schema, require_pyarrow

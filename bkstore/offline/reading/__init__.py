@@ -1,11 +1,11 @@
 """Reading the Parquet files of dumps: in tasks, in order, in bounded memory.
 
 `open_dump` opens a dump by its `manifest`. `read_tasks` splits its files into tasks by row groups
-and ranges of ledgers: read it first. `row_stream` yields the rows of a task, `side_by_side` those
+and ranges of ledgers: read it first. `row_stream` yields the rows of a task, `merged_streams` those
 of several sorted streams ledger by ledger. `file_parts` finds the row groups of a task's share.
 `ledger_ranges` has the declared order of a sorted file, `dump_file` a file as manifest and footer
-describe it, `places` its location: a path, or a URI of another file system; `dump_folder` is a
-dump's folder. `kept_memory` lets batches reuse freed memory.
+describe it, `file_locations` its location: a path, or a URI of another file system; `dump_folder` is a
+dump's folder. `freed_memory` lets batches reuse freed memory.
 """
 
 from bkstore.offline.reading.dump_file import DumpFile, RowGroup

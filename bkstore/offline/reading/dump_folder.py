@@ -9,7 +9,7 @@ from typing import Any
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.files.opening import read_whole
 from bkstore.files.os_errors import readable
-from bkstore.offline.reading.places import is_remote, local_path, remote_file_system
+from bkstore.offline.reading.file_locations import is_remote, local_path, remote_file_system
 
 
 class DumpFolder:

@@ -18,8 +18,8 @@ from bkstore.offline.reading.dump_file import (
     row_groups,
 )
 from bkstore.offline.reading.dump_folder import DumpFolder
+from bkstore.offline.reading.file_locations import opened_parquet
 from bkstore.offline.reading.manifest import MANIFEST, read_manifest
-from bkstore.offline.reading.places import opened_parquet
 from bkstore.offline.reading.row_stream import check_bookie
 from bkstore.tables import require_pyarrow
 from bkstore.tables.columns import schema

@@ -10,10 +10,10 @@ import numpy as np
 from bkstore.errors import CorruptionError
 from bkstore.ids import Int64Array
 from bkstore.offline.reading.dump_file import check_footer, is_pure, outside, row_groups
+from bkstore.offline.reading.file_locations import opened_parquet
 from bkstore.offline.reading.file_parts import FilePart, part_of
-from bkstore.offline.reading.kept_memory import keep_freed_memory
+from bkstore.offline.reading.freed_memory import keep_freed_memory
 from bkstore.offline.reading.ledger_ranges import OrderWatch, ledger_at
-from bkstore.offline.reading.places import opened_parquet
 from bkstore.offline.reading.read_tasks import Read
 from bkstore.tables.dump import DUMP_TABLES
 

@@ -18,15 +18,15 @@ from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import Finding, IndexBatch
 from bkstore.index.partitioned import PartitionedIndex
 from bkstore.index.rocks import RocksIndex
-from bkstore.offline.rewrite.frame import (
+from bkstore.offline.rewrite.index_writer import in_key_order
+from bkstore.offline.rewrite.log_names import LogNames
+from bkstore.offline.rewrite.rewrite_job import (
     AS_IT_LIES,
     Opening,
     Rewrite,
     RewriteProgress,
     RewriteResult,
 )
-from bkstore.offline.rewrite.index_writer import in_key_order
-from bkstore.offline.rewrite.log_names import LogNames
 from bkstore.storage.directories.layout import Layout
 from bkstore.storage.read_only.bookie_dir import BookieDir
 

@@ -20,15 +20,15 @@ from bkstore.formats.idxfile import DEFAULT_PAGE_SIZE
 from bkstore.ids import MAX_ENTRY_ID, LedgerId, make_locations
 from bkstore.index.api import Finding, IndexBatch
 from bkstore.index.hierarchical import DEFAULT_MAX_PAGES
-from bkstore.offline.rewrite.frame import (
+from bkstore.offline.rewrite.log_names import LogNames, in_log_order
+from bkstore.offline.rewrite.rewrite_job import (
     AS_IT_LIES,
     Opening,
     Rewrite,
     RewriteProgress,
     RewriteResult,
 )
-from bkstore.offline.rewrite.known_states import KnownLedgers, known_ledgers
-from bkstore.offline.rewrite.log_names import LogNames, in_log_order
+from bkstore.offline.rewrite.source_ledgers import KnownLedgers, known_ledgers
 from bkstore.offline.spilled_rows.rows_by_key import RowsByKey
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.directories.layout import Layout

@@ -24,29 +24,29 @@ from bkstore.formats.entrylog import log_name
 from bkstore.ids import Int64Array, LedgerId, log_ids
 from bkstore.index.api import EntryIndex, Finding, IndexBatch
 from bkstore.index.damage_runs import add_unreported
-from bkstore.offline.rewrite.frame import (
+from bkstore.offline.rewrite.digest_mismatches import leave_out_unfit
+from bkstore.offline.rewrite.log_names import LogNames, in_log_order
+from bkstore.offline.rewrite.rebuild import Choice, old_flags, tell_ledgers
+from bkstore.offline.rewrite.rewrite_job import (
     AS_IT_LIES,
     Opening,
     Rewrite,
     RewriteProgress,
     RewriteResult,
 )
-from bkstore.offline.rewrite.fresh_logs import (
+from bkstore.offline.rewrite.salvaged_log import (
     LogRecords,
     add_hidden_records,
     fresh_positions,
     read_records,
     write_fresh,
 )
-from bkstore.offline.rewrite.known_states import known_ledgers
-from bkstore.offline.rewrite.log_names import LogNames, in_log_order
-from bkstore.offline.rewrite.rebuild import Choice, old_flags, tell_ledgers
-from bkstore.offline.rewrite.unfit_records import leave_out_unfit
+from bkstore.offline.rewrite.source_ledgers import known_ledgers
 from bkstore.offline.spilled_rows.rows_by_key import RowsByKey
 from bkstore.offline.spilled_rows.rows_by_log import RowsByLog
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.directories.layout import Layout
-from bkstore.storage.entry_log.resync import LogBytes
+from bkstore.storage.entry_log.resynchronization import LogBytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,15 @@
 """Disk usage of one bookie, computed from its files, and the bytes that could be freed.
 
-`run` has `Usage`, which uses the others: read it first. `live_ledgers` tells live ledgers from
+`disk_usage` has `Usage`, which uses the others: read it first. `live_ledgers` tells live ledgers from
 garbage, `entry_logs` has the live bytes of each log and what garbage collection would do with it,
-`index_size` the size of the index, `caches` how large a bookie's caches need to be.
+`index_size` the size of the index, `cache_needs` how large a bookie's caches need to be.
 """
 
-from bkstore.offline.usage.caches import CacheNeed, cache_needs
+from bkstore.offline.usage.cache_needs import CacheNeed, cache_needs
+from bkstore.offline.usage.disk_usage import LedgerUsage, ScopeUsage, Totals, Usage
 from bkstore.offline.usage.entry_logs import Fate, LogUsage
 from bkstore.offline.usage.index_size import IndexPart
 from bkstore.offline.usage.live_ledgers import LiveLedgers, read_live_list
-from bkstore.offline.usage.run import LedgerUsage, ScopeUsage, Totals, Usage
 
 __all__ = [
     "CacheNeed",

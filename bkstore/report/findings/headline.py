@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bkstore.report.findings.key_figures import Facts, numbers
-from bkstore.report.html.wording import clauses, counted, share, size_text
+from bkstore.report.html.value_formats import clauses, counted, share, size_text
 
 if TYPE_CHECKING:
     import pyarrow as pa

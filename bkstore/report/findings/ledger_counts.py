@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bkstore.report.findings.key_figures import CLASSES, class_of, numbers
-from bkstore.report.html.wording import clauses, count, counted
+from bkstore.report.html.value_formats import clauses, count, counted
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,7 +9,7 @@ import numpy as np
 
 from bkstore.ids import Int64Array, unsigned_order
 from bkstore.report.findings.key_figures import CLASSES, DURABILITY, class_of, numbers, ranks
-from bkstore.report.html.wording import count, counted, ledger_name, ranges_text
+from bkstore.report.html.value_formats import count, counted, ledger_name, ranges_text
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from bkstore.report.html.wording import share
+from bkstore.report.html.value_formats import share
 
 _BAR_WIDTH = 1000
 _MIN_PART_WIDTH = 4  # so that the smallest part is visible

@@ -9,7 +9,7 @@ import numpy as np
 
 from bkstore.report.findings.key_figures import Disk, Facts, numbers
 from bkstore.report.html.bars import Bar, Key, Part, bar, legend
-from bkstore.report.html.wording import (
+from bkstore.report.html.value_formats import (
     Size,
     counted,
     ledger_name,

@@ -9,7 +9,7 @@ from bkstore.report.findings.headline import not_judged
 from bkstore.report.findings.key_figures import CLASSES, Facts
 from bkstore.report.findings.ledger_counts import in_dump_only_logs, why_counts_differ
 from bkstore.report.html.bars import Bar, Key, Part, bar, legend
-from bkstore.report.html.wording import CATEGORY_WORDS, count, counted, size
+from bkstore.report.html.value_formats import CATEGORY_WORDS, count, counted, size
 from bkstore.report.tiles.disk import DiskTile, filling
 from bkstore.report.tiles.risk import RiskTile, at_risk
 

@@ -11,7 +11,7 @@ import numpy as np
 from bkstore.report.findings.headline import not_judged
 from bkstore.report.findings.key_figures import CLASSES, DURABILITY, Facts, class_of
 from bkstore.report.findings.worst_ledgers import Risk, worst_holes, worst_ledgers
-from bkstore.report.html.wording import CATEGORY_WORDS, count, counted, listed, shorter
+from bkstore.report.html.value_formats import CATEGORY_WORDS, count, counted, listed, shorter
 
 if TYPE_CHECKING:
     import pyarrow as pa

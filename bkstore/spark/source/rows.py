@@ -15,8 +15,8 @@ from bkstore.files.disk_changes import Files
 from bkstore.files.scratch import scratch_directory
 from bkstore.ids import log_ids, positions
 from bkstore.index.api import Finding, IndexBatch
+from bkstore.offline.dump.dump_piece import write_piece
 from bkstore.offline.dump.index_rows import PieceIndex
-from bkstore.offline.dump.piece import write_piece
 from bkstore.offline.dump.plan import Piece, fingerprint
 from bkstore.offline.dump.record_lengths import RecordLengths
 from bkstore.offline.reading.manifest import finding_to_json

@@ -30,8 +30,8 @@ from bkstore.formats.syntax.framing import PREFIX, Bytes, words
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import Finding
 from bkstore.index.damage_runs import DamageRuns
-from bkstore.storage.entry_log.log_account import LogAccount
-from bkstore.storage.entry_log.resync import (
+from bkstore.storage.entry_log.byte_usage import LogAccount
+from bkstore.storage.entry_log.resynchronization import (
     ENTRY,
     FILLER,
     MAP,

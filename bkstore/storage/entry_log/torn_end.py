@@ -12,7 +12,7 @@ from pathlib import Path
 from bkstore.formats.entrylog import HEADER_SIZE, PREFIX
 from bkstore.ids import log_ids, positions
 from bkstore.index.api import EntryIndex, Finding
-from bkstore.storage.entry_log.resync import LogBytes, next_record
+from bkstore.storage.entry_log.resynchronization import LogBytes, next_record
 
 
 def cut_at(path: Path, damage: Sequence[Finding]) -> int | None:

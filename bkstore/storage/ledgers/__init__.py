@@ -1,7 +1,7 @@
 """The parts of a ledger storage between its public calls and its logs and index.
 
-`assembly` opens a storage from directories: read it first. `known_ledgers` lists ledgers and their
-entries, and keeps master keys, fences and limbo; `adds` adds records, singly and in batches;
+`opening` opens a storage from directories: read it first. `known_ledgers` lists ledgers and their
+entries, and keeps master keys, fences and limbo; `ledger_adds` adds records, singly and in batches;
 `last_add_confirmed` tracks LACs. `garbage_collection` frees the space of deleted ledgers by
 removing and compacting entry logs: `garbage_pass` has the options and the report of one pass,
 `compaction_throttle` limits its speed. `write_paths` writes entries to logs and index, for each of

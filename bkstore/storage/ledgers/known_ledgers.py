@@ -25,7 +25,7 @@ from bkstore.formats.entry import decode_explicit_lac, record_header
 from bkstore.formats.idxfile import HEADER_FIELDS, HEADER_SIZE
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import EntrySource, LedgerLike, LedgerState
-from bkstore.index.many_ledgers import Errors, over_parts
+from bkstore.index.bulk_listing import Errors, over_parts
 from bkstore.storage.ledgers.last_add_confirmed import (
     ForgetfulLastAddConfirmed,
     LastAddConfirmed,

@@ -23,7 +23,7 @@ from bkstore.formats.entrylog import HEADER_SIZE, LogMetadata, decode_header
 from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId, check_entry_id
 from bkstore.index.api import Finding
 from bkstore.storage.entry_log.contents import LogContents, scan_contents
-from bkstore.storage.entry_log.resync import LogBytes
+from bkstore.storage.entry_log.resynchronization import LogBytes
 from bkstore.storage.entry_log.scan import read_log_metadata
 
 if TYPE_CHECKING:

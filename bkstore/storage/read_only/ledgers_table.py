@@ -8,7 +8,7 @@ from typing import Any
 from bkstore.errors import BkstoreError
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding, LedgerState
-from bkstore.index.many_ledgers import answers
+from bkstore.index.bulk_listing import answers
 from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import FINDINGS, LEDGERS, Table
 

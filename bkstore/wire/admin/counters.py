@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from bkstore.cluster.garbage.metrics import GarbageMetrics
 from bkstore.errors import InvalidArgument, MissingDependency
-from bkstore.wire.status import Status
+from bkstore.wire.status_codes import Status
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

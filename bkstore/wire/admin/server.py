@@ -19,16 +19,16 @@ from bkstore.cluster.store.api import MetadataStore, check_store
 from bkstore.errors import IllegalOperation, MissingDependency
 from bkstore.index.api import Closing
 from bkstore.storage.bookie import Bookie
+from bkstore.wire.admin.connection_limits import Limits
 from bkstore.wire.admin.counters import OperationCounters
-from bkstore.wire.admin.garbage import Background
-from bkstore.wire.admin.guard import Limits
-from bkstore.wire.admin.operations.controls import Controls
-from bkstore.wire.admin.operations.decommissions import Decommissions
-from bkstore.wire.admin.routes import Router, check_token
+from bkstore.wire.admin.garbage_endpoints import Background
+from bkstore.wire.admin.operator_endpoints.decommissions import Decommissions
+from bkstore.wire.admin.operator_endpoints.host_callbacks import Controls
+from bkstore.wire.admin.router import Router, check_token
 from bkstore.wire.listening import Listener
 
 if TYPE_CHECKING:
-    from bkstore.wire.admin.transport import Front
+    from bkstore.wire.admin.http_frontend import Front
 
 LOG = logging.getLogger("bkstore.wire.admin")
 
@@ -189,7 +189,7 @@ class AdminServer(Closing):
 
     async def _serve(self, listening: socket.socket, ready: Future[None]) -> None:
         """Serve until `close`; set the result of `ready` once requests are accepted."""
-        from bkstore.wire.admin.transport import Front, names_of, names_this_machine  # aiohttp
+        from bkstore.wire.admin.http_frontend import Front, names_of, names_this_machine  # aiohttp
 
         self._loop = asyncio.get_running_loop()
         is_remote = not _is_loopback(listening)

@@ -20,11 +20,11 @@ from threading import RLock, get_ident
 from typing import Any, TypeVar
 
 from bkstore.errors import BkstoreError, BookieUnavailable, CorruptionError
-from bkstore.wire.client.interrupts import release_owned, repair, repaired
-from bkstore.wire.client.requests import Dialect, Request
-from bkstore.wire.client.stream import LONGEST, Stream
+from bkstore.wire.client.interrupt_repair import release_owned, repair, repaired
+from bkstore.wire.client.pending_requests import Dialect, Request
+from bkstore.wire.client.socket_stream import LONGEST, Stream
 from bkstore.wire.frames import MAX_FRAME, PREFIX, FrameSplitter
-from bkstore.wire.status import Status
+from bkstore.wire.status_codes import Status
 
 _T = TypeVar("_T")
 

@@ -17,7 +17,7 @@ from bkstore.formats.entry import RecordBatch
 from bkstore.formats.syntax.framing import find_frames
 from bkstore.ids import MAX_ENTRY_ID, LedgerId, signed64
 from bkstore.wire import v2, v3
-from bkstore.wire.client.requests import (
+from bkstore.wire.client.pending_requests import (
     LAST_ENTRY,
     AuthToken,
     Request,
@@ -27,7 +27,7 @@ from bkstore.wire.client.requests import (
 )
 from bkstore.wire.frames import MAX_FRAME, PREFIX, frame
 from bkstore.wire.sasl.plugins import SASL
-from bkstore.wire.status import Status
+from bkstore.wire.status_codes import Status
 
 _BATCH_HEAD = Struct(">Iiqqq")
 _ANSWER_HEAD = Struct(">Iiqq")

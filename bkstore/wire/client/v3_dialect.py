@@ -15,7 +15,7 @@ from bkstore.errors import CorruptionError, IllegalOperation
 from bkstore.formats.entry import NO_ENTRY, RecordBatch, decode_explicit_lac
 from bkstore.ids import LedgerId
 from bkstore.wire import v3
-from bkstore.wire.client.requests import (
+from bkstore.wire.client.pending_requests import (
     LAST_ENTRY,
     AuthToken,
     Request,
@@ -25,7 +25,7 @@ from bkstore.wire.client.requests import (
 )
 from bkstore.wire.frames import MAX_FRAME, frame
 from bkstore.wire.sasl.plugins import SASL
-from bkstore.wire.status import Status
+from bkstore.wire.status_codes import Status
 from bkstore.wire.v3 import Operation
 
 _T = TypeVar("_T")

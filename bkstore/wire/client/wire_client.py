@@ -19,11 +19,11 @@ from bkstore.errors import BkstoreError, IllegalOperation, InvalidArgument
 from bkstore.formats.entry import RecordBatch, ids_of, record_header
 from bkstore.ids import LedgerId, as_entry_ids, check_integer
 from bkstore.index.api import Closing, LedgerLike
-from bkstore.index.many_ledgers import Errors, asked_for
+from bkstore.index.bulk_listing import Errors, asked_for
 from bkstore.storage.batch_limits import check_limits, fencing_key
-from bkstore.wire.client.link import Link, Settings
-from bkstore.wire.client.requests import LAST_ENTRY, Request
-from bkstore.wire.client.stream import parse_address
+from bkstore.wire.client.pending_requests import LAST_ENTRY, Request
+from bkstore.wire.client.reconnection import Link, Settings
+from bkstore.wire.client.socket_stream import parse_address
 from bkstore.wire.client.v2_dialect import V2Dialect
 from bkstore.wire.client.v3_dialect import DiskSpace, LacUpdate, V3Dialect
 from bkstore.wire.frames import MAX_FRAME
@@ -53,7 +53,7 @@ class WireClient(Closing):
     flight on a connection. `tls` is a client's context for START_TLS, `sasl` the user to
     authenticate as (DIGEST-MD5), if the bookie does that. `bookie_id` is by default the address.
 
-    Every call raises the error of the bookie's status (`bkstore.wire.status`), with the address;
+    Every call raises the error of the bookie's status (`bkstore.wire.status_codes`), with the address;
     `BookieUnavailable` without an answer, and then the bookie may still have done the request;
     `CorruptionError` for an invalid answer. No request is retried, but the next call after a lost
     connection connects again. Threads: safe, on one connection; `close` ends the calls of others

@@ -18,9 +18,9 @@ from bkstore.wire.sasl.credentials import SaslUsers
 from bkstore.wire.sasl.digest_md5 import DigestServer
 from bkstore.wire.sasl.plugins import SASL
 from bkstore.wire.server.options import ServerOptions
-from bkstore.wire.server.requests import of_v2, of_v3
+from bkstore.wire.server.requests import v2_requests, v3_requests
 from bkstore.wire.server.requests.operations import Operation, Ready
-from bkstore.wire.status import Status
+from bkstore.wire.status_codes import Status
 
 _log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class Authentication:
         if isinstance(request, v2.BatchReadRequest):
             raise CorruptionError(None, None, "a batch read before authentication")
         if not isinstance(request, v2.AuthRequest):
-            return of_v2.operation_of(request).as_refusal(Status.EUA)
+            return v2_requests.operation_of(request).as_refusal(Status.EUA)
         if request.plugin != SASL:
             raise CorruptionError(None, None, "authentication by a plugin other than sasl")
         token = self._next_token(request.payload)
@@ -64,7 +64,7 @@ class Authentication:
     def _from_v3(self, request: Any, tls: bool) -> Operation | None:
         operation = v3.Operation(request.header.operation)
         if operation is v3.Operation.START_TLS and request.HasField("startTLSRequest"):
-            return of_v3.operation_of(request, tls=tls)
+            return v3_requests.operation_of(request, tls=tls)
         auth_request = request.authRequest
         if operation is not v3.Operation.AUTH or auth_request.authPluginName != SASL:
             echo = v3.new_echo(request, Status.EUA)

@@ -20,9 +20,9 @@ from bkstore.storage.bookie import Bookie
 from bkstore.wire.listening import Listener, bind_all
 from bkstore.wire.sasl import SaslUsers
 from bkstore.wire.server.connection import Connection
-from bkstore.wire.server.core import Core
 from bkstore.wire.server.observer import Observer
 from bkstore.wire.server.options import ServerOptions
+from bkstore.wire.server.shared_state import Core
 
 _log = logging.getLogger(__name__)
 

@@ -10,14 +10,14 @@ from typing import Any, cast
 
 from bkstore.errors import CorruptionError
 from bkstore.wire import v2
-from bkstore.wire.detection import RequestDecoder
 from bkstore.wire.frames import PREFIX, FrameSplitter
+from bkstore.wire.protocol_detection import RequestDecoder
 from bkstore.wire.server.authentication import Authentication
-from bkstore.wire.server.core import Core
-from bkstore.wire.server.requests import of_v2, of_v3
+from bkstore.wire.server.requests import v2_requests, v3_requests
 from bkstore.wire.server.requests.operations import Answer, Operation, Read, Ready, StartTls
+from bkstore.wire.server.shared_state import Core
 from bkstore.wire.server.tls_socket import TlsSocket
-from bkstore.wire.status import Status
+from bkstore.wire.status_codes import Status
 
 _log = logging.getLogger(__name__)
 
@@ -193,7 +193,7 @@ class Connection(asyncio.Protocol):
             size, window = v2.leading_window(self._splitter.waiting(), max_count, max_bytes)
             if window is not None:
                 self._splitter.skip(size)
-                self._queue_operation(of_v2.operation_of_many(window), size)
+                self._queue_operation(v2_requests.operation_of_many(window), size)
                 continue
             # otherwise split off whole frames, and group neighbors that are alike
             frames, offsets, sizes = self._splitter.stretch(max_count, max_bytes)
@@ -204,7 +204,7 @@ class Connection(asyncio.Protocol):
                 rows = slice(start, start + count)
                 if requests is not None:
                     size = int(sizes[rows].sum()) + PREFIX * count
-                    self._queue_operation(of_v2.operation_of_many(requests), size)
+                    self._queue_operation(v2_requests.operation_of_many(requests), size)
                 else:
                     for offset, size in zip(offsets[rows].tolist(), sizes[rows].tolist()):
                         self._take_message(frames[offset : offset + size])
@@ -245,8 +245,8 @@ class Connection(asyncio.Protocol):
                 self._authentication = None
             return operation
         if self._decoder.version == 2:
-            return of_v2.operation_of(request)
-        return of_v3.operation_of(request, tls=self._may_start_tls)
+            return v2_requests.operation_of(request)
+        return v3_requests.operation_of(request, tls=self._may_start_tls)
 
     def _advance(self) -> None:
         """Pass requests to the storage, pause or resume reading, and close when all is answered,

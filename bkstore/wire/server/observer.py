@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from bkstore.wire.status import Status
+from bkstore.wire.status_codes import Status
 
 
 class Observer(Protocol):

@@ -1,12 +1,11 @@
 """The v2 protocol: messages of fixed fields after a packet header of version, opcode and flags.
 
 `header` has the packet header and the opcodes. `requests` and `responses` have the messages, which
-they encode and decode; `many` handles many similar messages as arrays. The `parts` of a message
+they encode and decode; `batches` handles many similar messages as arrays. The `parts` of a message
 are joined by `wire.frames.frame`. v2 has no scopes: a ledger in one raises `IllegalOperation`.
 """
 
-from bkstore.wire.v2.header import CURRENT, Flags, Opcode, PacketHeader
-from bkstore.wire.v2.many import (
+from bkstore.wire.v2.batches import (
     AddRequests,
     ReadRequests,
     add_responses,
@@ -14,6 +13,7 @@ from bkstore.wire.v2.many import (
     leading_window,
     read_responses,
 )
+from bkstore.wire.v2.header import CURRENT, Flags, Opcode, PacketHeader
 from bkstore.wire.v2.requests import (
     AddRequest,
     AuthRequest,

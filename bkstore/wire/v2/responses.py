@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from bkstore.errors import CorruptionError
 from bkstore.ids import LedgerId
-from bkstore.wire.status import Status
+from bkstore.wire.status_codes import Status
 from bkstore.wire.v2.header import (
     CURRENT,
     Opcode,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from bkstore.cli.care.diff import MOST_RANGES
 from bkstore.cli.main import main
+from bkstore.cli.maintenance.diff import MOST_RANGES
 from bkstore.index.api import LedgerState
 from tests.worlds.dumps import CONTENT, KEY, LAYOUTS, fill
 

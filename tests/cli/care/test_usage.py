@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from bkstore import LedgerStorage
-from bkstore.cli.care import usage_rows
-from bkstore.cli.care.usage_rows import ANSWERS
 from bkstore.cli.main import main, make_parser
+from bkstore.cli.maintenance import usage_tables
+from bkstore.cli.maintenance.usage_tables import ANSWERS
 from bkstore.formats.entry import Coder
 from bkstore.index.hierarchical import HierarchicalIndex
-from bkstore.offline.usage.caches import DEFAULT_READ_AHEAD
+from bkstore.offline.usage.cache_needs import DEFAULT_READ_AHEAD
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.ledgers.garbage_pass import MAJOR_THRESHOLD, MINOR_THRESHOLD
 from bkstore.storage.options import JournalOptions, Storage
@@ -133,7 +133,7 @@ def test_more_rows_than_a_table_has_at_once(
     with HierarchicalIndex(tmp_path / "b1", writable=True) as index:
         for ledger in range(10):
             index.put_many(ledger, [0], [1028])
-    monkeypatch.setattr(usage_rows, "_ROWS_PER_TABLE", 4)
+    monkeypatch.setattr(usage_tables, "_ROWS_PER_TABLE", 4)
     rows, _ = _run(capsys, tmp_path / "b1", "--by", "ledger")
 
     assert list(range(10)) == [row["ledger_id"] for row in rows]

@@ -15,7 +15,7 @@ from bkstore.storage.bookie import Bookie
 from bkstore.testing.zookeeper_server import ZooKeeperServer
 from bkstore.wire import v2
 from bkstore.wire.frames import frame
-from bkstore.wire.status import Status
+from bkstore.wire.status_codes import Status
 from tests.cluster.store.samples import new_uri
 from tests.storage.directories.served_confs import served
 from tests.wire.server.peer import Peer, add

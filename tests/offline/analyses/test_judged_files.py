@@ -17,11 +17,11 @@ from bkstore.durability import shortage
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata, Segment
 from bkstore.offline import analyses
-from bkstore.offline.analyses import ANALYSES, Inputs, LocalEngine, judged_files
+from bkstore.offline.analyses import ANALYSES, Inputs, LocalEngine, metadata_tasks
 from bkstore.offline.analyses.catalog import Pass
-from bkstore.offline.analyses.judged_files import JudgedFiles, JudgedTask
-from bkstore.offline.analyses.kernels.judged_ledgers import shortages
-from bkstore.offline.analyses.kernels.ledgers_side_by_side import Owned, fold_many
+from bkstore.offline.analyses.kernels.groups_by_owner import Owned, fold_many
+from bkstore.offline.analyses.kernels.ledger_verdicts import shortages
+from bkstore.offline.analyses.metadata_tasks import JudgedFiles, JudgedTask
 from tests.models.analyses import Expected, rows_of
 from tests.models.sequence_groups import groups_of
 from tests.worlds.loads import edit_manifest
@@ -103,7 +103,7 @@ def test_every_file_order_gives_the_oracles_rows(
             ("_MIN_GROUPS_PER_FILE", 0),
             ("_LEDGER_COST", 1),
         ):
-            patch.setattr(judged_files, name, value)
+            patch.setattr(metadata_tasks, name, value)
         inputs = analyses.open_inputs(dump, world.store())
         for name in JUDGED:
             assert getattr(Expected(world), name)() == rows_of(ENGINE.run(ANALYSES[name], inputs))
@@ -142,7 +142,7 @@ def test_each_ledgers_metadata_go_to_one_task(
     """
     import pyarrow as pa
 
-    monkeypatch.setattr(judged_files, "_MIN_GROUPS_PER_FILE", 0)
+    monkeypatch.setattr(metadata_tasks, "_MIN_GROUPS_PER_FILE", 0)
     world = _simple(400, 9)
     world.unread = {("b0", LedgerId.of(1)), ("b8", LedgerId.of(400)), ("b0", LedgerId.of(2))}
     dump = write_dump(world, tmp_path / "dump", cut=1000)
@@ -203,7 +203,7 @@ def test_the_worst_of_many_ledgers(seed: int) -> None:
             base += 300
     rows = [(n, *group) for n, has in enumerate(sets) for group in groups_of(has)]
     owner, *groups = np.array(rows, np.int64).reshape(-1, 5).T
-    lacks = fold_many(Owned(owner, judged_files.Groups(*groups)))
+    lacks = fold_many(Owned(owner, metadata_tasks.Groups(*groups)))
     found = shortages(np.array(ledger, np.int64), np.array(place, np.int64), lacks)
     expected = {}
     for number in set(ledger):

@@ -26,8 +26,8 @@ from bkstore.offline.analyses import (
     sorted_files,
 )
 from bkstore.offline.analyses.catalog import Pass
-from bkstore.offline.analyses.kernels import judge, ledgers_side_by_side, whole_ledger_blocks
-from bkstore.offline.analyses.kernels.ledgers_side_by_side import Owned
+from bkstore.offline.analyses.kernels import groups_by_owner, ledger_blocks, ledger_judge
+from bkstore.offline.analyses.kernels.groups_by_owner import Owned
 from bkstore.offline.analyses.kernels.sequences import Condense
 from bkstore.tables import GROUPS, VIOLATIONS
 from tests.models.analyses import Expected, rows_of
@@ -238,7 +238,7 @@ def _feed_in_pieces(
         batches = list(read(con, text))
         yield from _pieces(pa.Table.from_batches(batches), size) if batches else ()
 
-    for module in (judge, whole_ledger_blocks):
+    for module in (ledger_judge, ledger_blocks):
         whole = module.whole_blocks
         monkeypatch.setattr(module, "whole_blocks", lambda b, k, w=whole: w(b, k, block))
     monkeypatch.setattr(local_module, "_read_batches", in_pieces)
@@ -318,8 +318,8 @@ def test_many_owners_at_once(seed: int) -> None:
     chance = random.Random(seed)
     sides = [[_random_set(chance) for _ in range(5)] for _ in range(2)]
     owned = [_owned(sets, chance) for sets in sides]
-    folded = [ledgers_side_by_side.fold_many(each) for each in owned]
-    counts = [ledgers_side_by_side.count(each, 5).tolist() for each in folded]
+    folded = [groups_by_owner.fold_many(each) for each in owned]
+    counts = [groups_by_owner.count(each, 5).tolist() for each in folded]
 
     for sets, each in zip(sides, folded):
         for number, has in enumerate(sets):
@@ -327,7 +327,7 @@ def test_many_owners_at_once(seed: int) -> None:
 
             assert [list(group) for group in groups_of(has)] == rows.tolist()
     assert [[len(has) for has in sets] for sets in sides] == counts
-    assert [len(a & b) for a, b in zip(*sides)] == ledgers_side_by_side.common(*owned, 5).tolist()
+    assert [len(a & b) for a, b in zip(*sides)] == groups_by_owner.common(*owned, 5).tolist()
 
 
 def _random_set(chance: random.Random) -> set[int]:
@@ -365,7 +365,7 @@ def test_surplus_of_long_ledgers_is_counted_not_listed(tmp_path: Path) -> None:
     )
     import pyarrow as pa
 
-    from bkstore.offline.analyses.kernels.ledger_said import said_of
+    from bkstore.offline.analyses.kernels.ledger_facts import said_of
 
     # b1 has index 0: entries 0 and 2 mod 3; b3, index 2, 1 and 2 mod 3.
     groups = {
@@ -379,7 +379,9 @@ def test_surplus_of_long_ledgers_is_counted_not_listed(tmp_path: Path) -> None:
     columns = [pa.array(list(each)) for each in zip(*feed)]
     batch = pa.RecordBatch.from_arrays(columns, names)
     answers = {
-        output: [r for b in judge.Judge(output, bookies)(iter([batch])) for r in b.to_pylist()]  # type: ignore[arg-type]
+        output: [
+            r for b in ledger_judge.Judge(output, bookies)(iter([batch])) for r in b.to_pylist()
+        ]  # type: ignore[arg-type]
         for output in ("violations", "surplus", "ledger_health")
     }
     due = {at: _due(last, at) for at in range(3)}

@@ -12,7 +12,7 @@ from bkstore.errors import BkstoreError, CorruptionError, UnsupportedLayout
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata, Segment
 from bkstore.offline import analyses
-from bkstore.offline.analyses import ANALYSES, LocalEngine, judged_files
+from bkstore.offline.analyses import ANALYSES, LocalEngine, metadata_tasks
 from bkstore.offline.analyses.catalog import Pass
 from bkstore.offline.reading.ledger_ranges import LedgerRange
 from tests.worlds.loads import edit_manifest
@@ -93,7 +93,7 @@ def test_groups_of_other_ledgers_than_said(
 ) -> None:
     """Replicas are never missing because the manifest says that a file has other ledgers."""
     for name, value in (("_MIN_GROUPS_PER_FILE", 0), ("_LEDGER_COST", 1)):
-        monkeypatch.setattr(judged_files, name, value)
+        monkeypatch.setattr(metadata_tasks, name, value)
     world = numbered(40, scope=3)
     dump = write_dump(world, tmp_path / "dump", cut=99)
 

@@ -19,7 +19,7 @@ from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
 from bkstore.offline.check import KINDS, Check, CheckFinding, log_check
 from bkstore.offline.check.findings import Kind
-from bkstore.storage.entry_log import resync
+from bkstore.storage.entry_log import resynchronization
 from bkstore.storage.entry_log.metadata_cache import METADATA_CACHE
 from tests.offline.check.small_trees import DIGEST, PASSWORD, make_tree
 from tests.paths import ROOT
@@ -190,7 +190,7 @@ def test_unindexed(idx: Path) -> None:
 
 def test_unindexed_between_windows(idx: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What stands at the end of one window of a log is no tail of the log, if rows point behind."""
-    monkeypatch.setattr(resync, "WINDOW", 1)  # a record at a time
+    monkeypatch.setattr(resynchronization, "WINDOW", 1)  # a record at a time
     monkeypatch.setattr(log_check, "_LOOK_UP_BATCH", 1)
     with BookieDir(idx) as bookie:
         path = bookie.index.path(5)  # type: ignore[attr-defined]

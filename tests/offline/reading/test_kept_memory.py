@@ -17,7 +17,7 @@ import sys
 
 import numpy as np
 
-from bkstore.offline.reading.kept_memory import keep_freed_memory
+from bkstore.offline.reading.freed_memory import keep_freed_memory
 
 
 def batch():

@@ -16,12 +16,12 @@ import pytest
 from bkstore import CorruptionError, InvalidArgument
 from bkstore.errors import MissingDependency, UnsupportedLayout
 from bkstore.ids import LedgerId
-from bkstore.offline.reading import DumpFile, LedgerRange, Read, Task, places, read_rows
+from bkstore.offline.reading import DumpFile, LedgerRange, Read, Task, file_locations, read_rows
 from bkstore.offline.reading.dump_file import row_groups
 from bkstore.offline.reading.file_parts import FilePart, part_of
 from bkstore.offline.reading.ledger_ranges import SORTED_BY
+from bkstore.offline.reading.merged_streams import side_by_side
 from bkstore.offline.reading.read_tasks import apart, loose_tasks, read_of, sorted_tasks
-from bkstore.offline.reading.side_by_side import side_by_side
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -388,5 +388,5 @@ def test_places_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ("no-such-scheme://x/f", MissingDependency, "need fsspec: pip install fsspec"),
         ((tmp_path / "f").as_uri(), CorruptionError, "cannot be read as Parquet"),
     ):
-        with pytest.raises(kind, match=reason), places.opened_parquet(place):
+        with pytest.raises(kind, match=reason), file_locations.opened_parquet(place):
             pass

@@ -21,7 +21,7 @@ from bkstore.index.rocks import RocksIndex
 from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.keys import ledger_key
 from bkstore.index.rocks.options import database_options
-from bkstore.offline.rewrite import Opening, convert, frame
+from bkstore.offline.rewrite import Opening, convert, rewrite_job
 from bkstore.storage.options import StorageOptions
 from tests.offline.rewrite.conftest import SHAPES
 from tests.worlds.bookies import (
@@ -341,7 +341,7 @@ def test_a_difference_is_an_error(
         index.put_many(7, np.arange(9), np.arange(9) + 2000)
         index.set_state(7, LedgerState(b"key", fenced=True))
         index.set_state(8, LedgerState(b"key"))
-    write = frame.write_index
+    write = rewrite_job.write_index
 
     def wrong(to: Any, currents: Any, rows: Any, states: Any, *rest: Any) -> int:
         if how == "state":
@@ -352,7 +352,7 @@ def test_a_difference_is_an_error(
             rows = [_changed(batch, how) for batch in rows]
         return write(to, currents, rows, states, *rest)
 
-    monkeypatch.setattr(frame, "write_index", wrong)
+    monkeypatch.setattr(rewrite_job, "write_index", wrong)
     with pytest.raises((CorruptionError, NoSuchLedger)):
         convert(tmp_path / "b", tmp_path / "out", to)
     assert ["b"] == [path.name for path in tmp_path.iterdir()]

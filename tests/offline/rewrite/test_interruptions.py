@@ -19,8 +19,8 @@ from bkstore.errors import DirectoryInUse, InvalidArgument, SyncFailed, WriteFai
 from bkstore.offline.rewrite import (
     RewriteProgress,
     convert,
-    frame,
     rebuild_index,
+    rewrite_job,
     salvage,
 )
 from bkstore.testing.faults import FaultPlan
@@ -197,7 +197,7 @@ def test_signals_to_the_command(
         os.kill(os.getpid(), signum)
         raise AssertionError("the signal did not arrive")
 
-    monkeypatch.setattr(frame, "copy_file", stop)
+    monkeypatch.setattr(rewrite_job, "copy_file", stop)
     words = ["convert", str(made("sorted").root), str(tmp_path / "out"), "--to", "rocksdb"]
     code: object
     try:

@@ -131,7 +131,7 @@ def test_a_wrong_type(tmp_path: Path) -> None:
 
 def test_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A log is verified window by window; a record that is larger than one is a window."""
-    monkeypatch.setattr("bkstore.offline.rewrite.unfit_records._WINDOW_BYTES", 150)
+    monkeypatch.setattr("bkstore.offline.rewrite.digest_mismatches._WINDOW_BYTES", 150)
     log = _make(tmp_path / "b", entries=20)
     wrong = [0, 7, 8, 19]
     for entry in wrong:

@@ -12,7 +12,7 @@ from bkstore.storage.bookie import Bookie
 from bkstore.storage.directories import ownership
 from bkstore.storage.directories.ownership import OwnedDirectories
 from bkstore.wire import v2
-from bkstore.wire.status import Status
+from bkstore.wire.status_codes import Status
 from tests.storage.directories.served_confs import served
 from tests.wire.server.peer import Peer, add
 

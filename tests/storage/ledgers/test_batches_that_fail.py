@@ -300,7 +300,7 @@ def test_records_in_several_batches(
 ) -> None:
     """The same where one call is several batches, with one sync for all: what an earlier one
     stored is not acknowledged where the journal fails in a later one."""
-    monkeypatch.setattr("bkstore.storage.ledgers.adds._MAX_BATCH_RECORDS", 5)
+    monkeypatch.setattr("bkstore.storage.ledgers.ledger_adds._MAX_BATCH_RECORDS", 5)
     _judge_failing_disk("sorted", what, part, tmp_path, "add_entries")
 
 

@@ -32,7 +32,7 @@ from tools.lab.samples import (
     median_cost,
 )
 from tools.lab.sides import Side, run_samples
-from tools.lab.stores.peers import LevelDb, Lmdb, Store
+from tools.lab.stores.other_stores import LevelDb, Lmdb, Store
 from tools.lab.table import as_text, print_document
 from tools.lab.workloads.index_loads import SHAPES, make_index_load, read_index_load
 from tools.lab.workloads.traces import TRACES, make_trace

@@ -13,7 +13,7 @@ from bkstore.cluster.garbage import BackgroundCollector
 from bkstore.cluster.store.key_value_store import MemoryStore
 from bkstore.errors import InvalidArgument, MetadataUnavailable, MissingDependency
 from bkstore.wire.admin import AdminServer, OperationCounters
-from bkstore.wire.status import Status
+from bkstore.wire.status_codes import Status
 from tests.wire.admin.asking import ask, fill
 
 prometheus = pytest.importorskip("prometheus_client")

@@ -13,7 +13,7 @@ from bkstore.cluster.store.key_value_store import MemoryStore
 from bkstore.formats.entry import Coder, Entry
 from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.storage.options import StorageOptions
-from bkstore.wire.admin import AdminServer, entries
+from bkstore.wire.admin import AdminServer, entry_endpoints
 from tests.wire.admin.asking import KEY, TOKEN, ask, fill, write
 
 pytest.importorskip("aiohttp")
@@ -225,13 +225,13 @@ def test_too_many_ranges_are_left_out(
 ) -> None:
     """Ranges above a stated number are null; the groups say the same."""
     fill(bookie, 7, range(0, 20, 2))
-    monkeypatch.setattr(entries, "MOST_RANGES", 9)
+    monkeypatch.setattr(entry_endpoints, "MOST_RANGES", 9)
     shown = ask(admin, AVAILABILITY, ledger_id=7).json
 
     assert (10, [[0, 18, 1, 2]], None) == tuple(
         shown[name] for name in ("entries", "groups", "ranges")
     )
-    monkeypatch.setattr(entries, "MOST_RANGES", 10)
+    monkeypatch.setattr(entry_endpoints, "MOST_RANGES", 10)
     assert 10 == len(ask(admin, AVAILABILITY, ledger_id=7).json["ranges"])
 
 

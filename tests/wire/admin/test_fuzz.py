@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from bkstore import Bookie
 from bkstore.wire.admin import AdminServer
-from bkstore.wire.admin.guard import Limits, Streams
+from bkstore.wire.admin.connection_limits import Limits, Streams
 from tests.paths import ROOT
 from tests.wire.admin.asking import (
     TOKEN,

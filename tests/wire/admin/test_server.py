@@ -17,8 +17,8 @@ from bkstore.cluster.store.key_value_store import MemoryStore
 from bkstore.errors import IllegalOperation, InvalidArgument, MetadataUnavailable
 from bkstore.storage.ledgers.garbage_pass import GarbageReport
 from bkstore.wire.admin import AdminServer
-from bkstore.wire.admin.guard import Limits
-from bkstore.wire.admin.routes import WaitsFor
+from bkstore.wire.admin.connection_limits import Limits
+from bkstore.wire.admin.router import WaitsFor
 from tests.wire.admin.asking import TOKEN, address, ask, everything, fill, until, write
 
 pytest.importorskip("aiohttp")

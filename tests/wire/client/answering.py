@@ -6,7 +6,7 @@ from typing import Any
 
 from bkstore.formats.entry import Entry, encode
 from bkstore.wire import v2, v3
-from bkstore.wire.status import Status
+from bkstore.wire.status_codes import Status
 
 __all__ = ["KEY", "LEDGER", "answer", "asked_entry", "record", "records_from"]
 

@@ -13,9 +13,9 @@ from bkstore.errors import BkstoreError, BookieUnavailable, CorruptionError
 from bkstore.formats.entry import RecordBatch
 from bkstore.wire import v2, v3
 from bkstore.wire.client import WireClient
-from bkstore.wire.detection import RequestDecoder
 from bkstore.wire.frames import frame
-from bkstore.wire.status import Status
+from bkstore.wire.protocol_detection import RequestDecoder
+from bkstore.wire.status_codes import Status
 from tests.wire.client.answering import KEY, LEDGER, answer, record, records_from
 from tests.wire.client.scripted import Peer, Script, served
 

@@ -20,8 +20,8 @@ from bkstore.errors import (
 from bkstore.formats.entry import RecordBatch
 from bkstore.wire import v2, v3
 from bkstore.wire.client import WireClient
-from bkstore.wire.detection import RequestDecoder
-from bkstore.wire.status import Status
+from bkstore.wire.protocol_detection import RequestDecoder
+from bkstore.wire.status_codes import Status
 from tests.wire.certificates import (
     client_context,
     made_certificate,

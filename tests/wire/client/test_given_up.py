@@ -9,8 +9,8 @@ import pytest
 from bkstore.errors import BookieUnavailable, InvalidArgument
 from bkstore.formats.entry import Entry, encode
 from bkstore.wire.client import WireClient, WireClients, wire_clients as module
-from bkstore.wire.client.stream import Stream
-from bkstore.wire.detection import RequestDecoder
+from bkstore.wire.client.socket_stream import Stream
+from bkstore.wire.protocol_detection import RequestDecoder
 from tests.wire.client.answering import KEY, LEDGER, answer, record
 from tests.wire.client.scripted import Peer, served
 

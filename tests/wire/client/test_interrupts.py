@@ -17,8 +17,8 @@ from bkstore.errors import BookieUnavailable
 from bkstore.formats.entry import Entry, RecordBatch, encode
 from bkstore.testing.servers import ServerFactory
 from bkstore.wire.client import WireClient, WireClients, client_tls
-from bkstore.wire.client.stream import Stream
-from bkstore.wire.detection import RequestDecoder
+from bkstore.wire.client.socket_stream import Stream
+from bkstore.wire.protocol_detection import RequestDecoder
 from bkstore.wire.server import server_tls
 from tests.wire.client.answering import KEY, LEDGER, answer, record
 from tests.wire.client.scripted import Peer, served

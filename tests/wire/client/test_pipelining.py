@@ -19,11 +19,11 @@ from bkstore.errors import (
 )
 from bkstore.formats.entry import RecordBatch, encode_explicit_lac
 from bkstore.ids import LedgerId
-from bkstore.index.many_ledgers import Errors
+from bkstore.index.bulk_listing import Errors
 from bkstore.wire import v3
 from bkstore.wire.client import WireClient, connection
-from bkstore.wire.detection import RequestDecoder
-from bkstore.wire.status import Status
+from bkstore.wire.protocol_detection import RequestDecoder
+from bkstore.wire.status_codes import Status
 from tests.wire.client.answering import KEY, LEDGER, answer, asked_entry, record
 from tests.wire.client.scripted import Peer, Script, served
 

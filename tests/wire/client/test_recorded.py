@@ -24,9 +24,9 @@ from bkstore.wire import v2, v3
 from bkstore.wire.client import WireClient
 from bkstore.wire.client.v2_dialect import V2Dialect
 from bkstore.wire.client.v3_dialect import V3Dialect
-from bkstore.wire.detection import RequestDecoder
 from bkstore.wire.frames import frame
-from bkstore.wire.status import Status
+from bkstore.wire.protocol_detection import RequestDecoder
+from bkstore.wire.status_codes import Status
 from tests.golden.data import GOLDEN, load_json
 from tests.wire.client.scripted import Peer, served
 from tests.wire.recorded import FILES, connections, conversations, needs_golden

@@ -16,9 +16,9 @@ from bkstore.formats.entry import Entry, RecordBatch, encode
 from bkstore.ids import LedgerId
 from bkstore.wire import v2, v3
 from bkstore.wire.client import WireClient
-from bkstore.wire.detection import RequestDecoder
 from bkstore.wire.frames import frame
-from bkstore.wire.status import Status
+from bkstore.wire.protocol_detection import RequestDecoder
+from bkstore.wire.status_codes import Status
 from tests.wire.client.answering import KEY, LEDGER, answer, record
 from tests.wire.client.scripted import Peer, served
 

@@ -15,7 +15,7 @@ from bkstore.testing.zookeeper_server import ZooKeeperServer
 from bkstore.wire import v2
 from bkstore.wire.client import SaslUser, WireClient
 from bkstore.wire.sasl import SaslUsers
-from bkstore.wire.status import Status
+from bkstore.wire.status_codes import Status
 from tests.cluster.store.samples import new_uri
 from tests.network.live_audits import audited, cluster_of
 from tests.wire.serve_process import served

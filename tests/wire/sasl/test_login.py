@@ -13,7 +13,7 @@ from bkstore.wire.client import SaslUser, WireClient
 from bkstore.wire.frames import frame
 from bkstore.wire.sasl import DigestServer, SaslUsers
 from bkstore.wire.sasl.plugins import SASL
-from bkstore.wire.status import Status
+from bkstore.wire.status_codes import Status
 from tests.wire.client.scripted import Peer, Script, served
 from tests.wire.server.peer import record
 

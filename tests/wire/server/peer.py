@@ -11,7 +11,7 @@ from typing import Any, Self
 from bkstore.formats.entry import Coder, Entry
 from bkstore.wire import v2, v3
 from bkstore.wire.frames import frame
-from bkstore.wire.status import Status
+from bkstore.wire.status_codes import Status
 
 __all__ = ["AUTHORITY", "CLIENT", "KEY", "SERVER", "Peer", "add", "record", "secured", "statuses"]
 

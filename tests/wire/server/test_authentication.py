@@ -19,7 +19,7 @@ from bkstore.wire.frames import frame
 from bkstore.wire.sasl import DigestClient, SaslUser, SaslUsers
 from bkstore.wire.sasl.plugins import AUTH_DISABLED, SASL
 from bkstore.wire.server import BookieServer, ServerOptions, server_tls
-from bkstore.wire.status import Status
+from bkstore.wire.status_codes import Status
 from tests.wire.server.peer import AUTHORITY, SERVER, Peer, add, record, secured, statuses
 
 USERS = SaslUsers({"hd": "testpwd", "bookkeeper": "secret"}, allowed_ids="hd")

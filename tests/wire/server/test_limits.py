@@ -24,7 +24,7 @@ from bkstore.wire.admin import AdminServer
 from bkstore.wire.frames import frame
 from bkstore.wire.server import BookieServer, ServerOptions, server_tls
 from bkstore.wire.server.connection import Connection
-from bkstore.wire.status import Status
+from bkstore.wire.status_codes import Status
 from tests.wire.admin.asking import until
 from tests.wire.server.held_syncs import HeldSyncs
 from tests.wire.server.peer import KEY, SERVER, Peer, add, record, secured

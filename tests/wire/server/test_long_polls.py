@@ -13,7 +13,7 @@ from bkstore.testing.servers import ServerFactory
 from bkstore.wire import v2, v3
 from bkstore.wire.frames import frame
 from bkstore.wire.server import BookieServer
-from bkstore.wire.status import Status
+from bkstore.wire.status_codes import Status
 from tests.wire.server.peer import KEY, Peer, add, record
 
 Operation = v3.Operation

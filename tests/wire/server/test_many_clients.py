@@ -18,7 +18,7 @@ from bkstore.storage.bookie import Bookie
 from bkstore.testing.servers import ServerFactory
 from bkstore.wire import v2, v3
 from bkstore.wire.frames import FrameSplitter, frame
-from bkstore.wire.status import Status
+from bkstore.wire.status_codes import Status
 from tests.wire.server.peer import KEY, Peer, record
 
 _WINDOW = 100

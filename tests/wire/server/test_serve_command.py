@@ -13,7 +13,7 @@ from bkstore.formats.entry import Entry, encode
 from bkstore.storage.bookie import Bookie
 from bkstore.wire import v2, v3
 from bkstore.wire.frames import frame
-from bkstore.wire.status import Status
+from bkstore.wire.status_codes import Status
 from tests.wire.serve_process import served
 from tests.wire.server.peer import AUTHORITY, KEY, SERVER, Peer, add, record, secured
 

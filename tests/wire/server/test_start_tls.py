@@ -13,7 +13,7 @@ from bkstore.testing.servers import ServerFactory
 from bkstore.wire import v2, v3
 from bkstore.wire.frames import frame
 from bkstore.wire.server import BookieServer, ServerOptions, server_tls
-from bkstore.wire.status import Status
+from bkstore.wire.status_codes import Status
 from tests.wire.server.peer import AUTHORITY, CLIENT, KEY, SERVER, Peer, add, record, secured
 
 REQUEST = frame(v3.encode(v3.new_request(v3.Operation.START_TLS, 7, {})))

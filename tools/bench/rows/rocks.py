@@ -17,7 +17,7 @@ from bkstore.index.rocks.keys import entry_keys, ledger_range, values
 from bkstore.index.rocks.options import location_options, reading_options
 from tools.bench.inputs.entry_ids import SCOPE_0, locations_of, new_directory, rocks_index
 from tools.bench.measure import Case, Context, Row, Side
-from tools.lab.stores.peers import Peer, peer_openers
+from tools.lab.stores.other_stores import Peer, peer_openers
 
 _PER_BATCH = 100_000
 """The rows per batch for peers, as in `put_many` of ours."""

@@ -18,8 +18,8 @@ import numpy.typing as npt
 from bkstore.errors import InvalidArgument
 from bkstore.ids import Int64Array, LedgerId, make_locations
 from bkstore.offline.reading.dump_file import DumpFile, check_footer
+from bkstore.offline.reading.file_locations import opened_parquet
 from bkstore.offline.reading.open_dump import open_dump
-from bkstore.offline.reading.places import opened_parquet
 from bkstore.tables.dump import DUMP_TABLES
 from bkstore.testing import generators, workloads
 from bkstore.testing.workloads import Arrivals, Workload

@@ -2,7 +2,7 @@
 
 `quorum_add` adds one entry to its write set: read it first. `writer` has the writer of a ledger in
 one process, `pipelined_writer` the one over a network, whose entries are queued for each bookie in
-`lanes`; `later` has the result of an append that returns before it is confirmed.
+`send_queues`; `pending_append` has the result of an append that returns before it is confirmed.
 """
 
 __all__ = ["lanes", "later", "pipelined_writer", "quorum_add", "writer"]

@@ -18,9 +18,9 @@ from threading import Condition
 import numpy as np
 
 from bkstore import forks
-from bkstore.cluster.client.appends.lanes import Lane, Stretch
-from bkstore.cluster.client.appends.later import PendingAppend
+from bkstore.cluster.client.appends.pending_append import PendingAppend
 from bkstore.cluster.client.appends.quorum_add import part_of, raise_if_final, sender
+from bkstore.cluster.client.appends.send_queues import Lane, Stretch
 from bkstore.cluster.client.appends.writer import LedgerWriter
 from bkstore.cluster.client.bookie_answers import Answer, told
 from bkstore.cluster.client.open_ledger import LedgerAccess

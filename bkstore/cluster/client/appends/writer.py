@@ -16,7 +16,7 @@ import numpy as np
 
 from bkstore import forks
 from bkstore.arguments import data as as_data
-from bkstore.cluster.client.appends.later import PendingAppend
+from bkstore.cluster.client.appends.pending_append import PendingAppend
 from bkstore.cluster.client.appends.quorum_add import (
     QuorumAdd,
     all_took,

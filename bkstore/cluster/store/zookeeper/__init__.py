@@ -5,7 +5,7 @@ which `service_uri` parses. It is built on `kazoo_client`, the only module that 
 `connection`, which retries requests until they have an answer, and `nodes`, versioned values in
 znodes; `ledger_tree` and `id_generator` have the differences of the ledger managers. `registration`
 keeps bookies registered; `watches` and `events` report changes; `underreplication` has marks and
-locks for auditors and workers; `formatting` creates clusters. Page: `docs/zookeeper.md`.
+locks for auditors and workers; `new_cluster` creates clusters. Page: `docs/zookeeper.md`.
 """
 
 __all__ = [

@@ -19,10 +19,10 @@ from bkstore.cluster.store.api import Value, Versioned
 from bkstore.cluster.store.key_value_store import KeyValueStore
 from bkstore.cluster.store.zookeeper.connection import Connection
 from bkstore.cluster.store.zookeeper.events import Events
-from bkstore.cluster.store.zookeeper.formatting import add_layout, empty_cluster, make_cluster
 from bkstore.cluster.store.zookeeper.id_generator import IdGenerator
 from bkstore.cluster.store.zookeeper.kazoo_client import NoNodeError
 from bkstore.cluster.store.zookeeper.ledger_tree import LedgerTree, is_scope_folder
+from bkstore.cluster.store.zookeeper.new_cluster import add_layout, empty_cluster, make_cluster
 from bkstore.cluster.store.zookeeper.nodes import Nodes
 from bkstore.cluster.store.zookeeper.registration import Registration
 from bkstore.cluster.store.zookeeper.service_uri import ServiceUri, parse_service_uri

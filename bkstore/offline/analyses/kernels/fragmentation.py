@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from bkstore.ids import Int64Array
 from bkstore.offline.analyses.kernels.index_columns import codes, entry_ids, int64
-from bkstore.offline.analyses.kernels.whole_ledger_blocks import qualified_names
+from bkstore.offline.analyses.kernels.ledger_blocks import qualified_names
 from bkstore.offline.reading.ledger_ranges import run_starts
 from bkstore.tables import FRAGMENTATION, Table
 

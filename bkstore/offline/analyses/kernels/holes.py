@@ -12,13 +12,13 @@ import numpy as np
 
 from bkstore.availability.sequence_groups import Groups
 from bkstore.ids import Int64Array
-from bkstore.offline.analyses.kernels.ledgers_side_by_side import (
+from bkstore.offline.analyses.kernels.groups_by_owner import (
     Owned,
     common,
     count,
     fold_many,
 )
-from bkstore.offline.analyses.kernels.whole_ledger_blocks import ledger_groups
+from bkstore.offline.analyses.kernels.ledger_blocks import ledger_groups
 from bkstore.offline.reading.ledger_ranges import run_starts
 from bkstore.tables import HOLES, Table
 

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from bkstore.durability import category_of, durability_violations
-from bkstore.offline.analyses.kernels.judged_ledgers import Subject
+from bkstore.offline.analyses.kernels.ledger_verdicts import Subject
 from bkstore.tables import HEALTH, HOMELESS, SURPLUS, VIOLATIONS, Schema
 
 Output = Literal["violations", "ledger_health", "surplus", "homeless"]

@@ -1,6 +1,6 @@
 """Requests as operations, the same for both protocols.
 
-`operations` has the operations and their answers; `of_v2` and `of_v3` turn the messages of one
+`operations` has the operations and their answers; `v2_requests` and `v3_requests` turn the messages of one
 protocol into operations, and answers into frames.
 """
 

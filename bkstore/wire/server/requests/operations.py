@@ -17,7 +17,7 @@ import numpy as np
 from bkstore.errors import InvalidArgument
 from bkstore.formats.entry import RecordBatch
 from bkstore.ids import Int64Array, LedgerId
-from bkstore.wire.status import Status
+from bkstore.wire.status_codes import Status
 
 
 class Answer(NamedTuple):

@@ -34,7 +34,7 @@ from bkstore.wire.server.requests.operations import (
     ReadLac,
     ReadMany,
 )
-from bkstore.wire.status import Status, status_of
+from bkstore.wire.status_codes import Status, status_of
 
 _LAST_ENTRY = -1
 _MAX_READ_BYTES = 1 << 20

@@ -19,7 +19,7 @@ from bkstore.errors import (
 )
 from bkstore.formats.entry import RecordBatch, record_header
 from bkstore.storage.bookie import Bookie
-from bkstore.storage.ledgers.adds import as_batch
+from bkstore.storage.ledgers.ledger_adds import as_batch
 from bkstore.wire.server.requests.operations import (
     Add,
     AddMany,
@@ -31,7 +31,7 @@ from bkstore.wire.server.requests.operations import (
     WriteLac,
 )
 from bkstore.wire.server.rules.reads import Reads, error_status
-from bkstore.wire.status import Status
+from bkstore.wire.status_codes import Status
 
 _WHOLE_LEDGER_REFUSALS = (Status.EFENCED, Status.EUA)
 """Statuses that refuse all adds of the same ledger."""

@@ -11,7 +11,7 @@ from bkstore.formats.metadata.service_info import ServiceInfo
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import Segment
 from bkstore.wire.admin import AdminServer
-from bkstore.wire.admin.operations.decommissions import Decommissions
+from bkstore.wire.admin.operator_endpoints.decommissions import Decommissions
 from tests.cluster.store.samples import metadata_of
 from tests.wire.admin.asking import ask, until, write
 from tests.worlds.zookeeper import raw_client

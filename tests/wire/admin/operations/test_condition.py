@@ -14,7 +14,7 @@ from bkstore.network import Client, DiskOptions, RegisteredBookie
 from bkstore.network.sanity import check_sanity
 from bkstore.testing.faults import FaultPlan
 from bkstore.wire.admin import AdminServer
-from bkstore.wire.admin.operations import condition
+from bkstore.wire.admin.operator_endpoints import health
 from bkstore.wire.sasl import SaslUsers
 from bkstore.wire.server import BookieServer
 from tests.wire.admin.asking import TOKEN, Reply, ask, fill, write
@@ -135,7 +135,7 @@ def test_a_bookie_that_works(store: ZooKeeperStore, tmp_path: Path) -> None:
         reply = ask(admin, SANITY)
 
         assert (200, b'{\n  "passed" : true,\n  "readOnly" : false\n}') == body(reply)
-        assert condition.REASON.lower() not in reply.headers
+        assert health.REASON.lower() not in reply.headers
         assert ([], [10]) == (
             store.ledgers(),
             [len(served.bookie.availability(ledger)) for ledger in served.bookie.ledgers()],
@@ -174,7 +174,7 @@ def test_a_bookie_that_does_not(store: ZooKeeperStore, tmp_path: Path) -> None:
         reply = ask(admin, SANITY)
 
     assert (200, b'{\n  "passed" : false,\n  "readOnly" : false\n}') == body(reply)
-    assert reply.headers[condition.REASON.lower()]
+    assert reply.headers[health.REASON.lower()]
     assert [] == store.ledgers()
 
 
@@ -190,7 +190,7 @@ def test_a_read_only_bookie_is_not_tested(admin: AdminServer, bookie: Bookie) ->
 
 def test_one_test_at_a_time(admin: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second test waits for the first, and is 500 if that takes too long, as upstream."""
-    monkeypatch.setattr(condition, "_SANITY_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(health, "_SANITY_WAIT_SECONDS", 0.01)
     begun, go_on = Event(), Event()
 
     def test() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bkstore.wire import v2, v3
-from bkstore.wire.server.requests import of_v2, of_v3
+from bkstore.wire.server.requests import v2_requests, v3_requests
 from bkstore.wire.server.requests.operations import Add, BatchRead, Operation, Read, WriteLac
 from tests.wire.server.peer import KEY, record
 
@@ -16,7 +16,7 @@ def _v3(operation: v3.Operation, priority: int | None = None, **body: Any) -> Op
     request = v3.new_request(operation, 1, body)
     if priority is not None:
         request.header.priority = priority
-    return of_v3.operation_of(v3.decode_request(v3.encode(request)))
+    return v3_requests.operation_of(v3.decode_request(v3.encode(request)))
 
 
 def _add(priority: int | None = None, **body: Any) -> Add:
@@ -61,7 +61,7 @@ def test_flags_of_adds(fields: dict[str, int], recovery: bool, sync: bool) -> No
 def test_flags_of_v2_adds(flags: int, recovery: bool, urgent: bool) -> None:
     """DO_FENCING is 1, RECOVERY_ADD 2, HIGH_PRIORITY 4; all of v2 wait for the sync."""
     message = v2.AddRequest(KEY, record(7, 0), flags)
-    found = of_v2.operation_of(v2.decode_request(b"".join(message.parts())))
+    found = v2_requests.operation_of(v2.decode_request(b"".join(message.parts())))
 
     assert isinstance(found, Add)
     assert (recovery, urgent, True) == (found.recovery, found.urgent, found.sync)
@@ -111,7 +111,7 @@ def test_reads_of_v2() -> None:
         single = v2.ReadRequest(7, 3, flags, KEY if flags else None)
         batch = v2.BatchReadRequest(7, 3, 1, 20, 3000, flags, KEY if flags else None)
         one, many = (
-            of_v2.operation_of(v2.decode_request(b"".join(message.parts())))
+            v2_requests.operation_of(v2.decode_request(b"".join(message.parts())))
             for message in (single, batch)
         )
 

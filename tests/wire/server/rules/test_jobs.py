@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bkstore.wire.server.jobs import JobPool, LoopQueue
+from bkstore.wire.server.thread_pools import JobPool, LoopQueue
 
 
 class _Held:

@@ -16,12 +16,12 @@ from bkstore.storage.options import JournalOptions, Storage, StorageOptions
 from bkstore.testing.servers import ServerFactory
 from bkstore.wire import v2
 from bkstore.wire.frames import frame
-from bkstore.wire.server.core import Write
-from bkstore.wire.server.jobs import GroupSync
-from bkstore.wire.server.requests.of_v2 import operation_of, operation_of_many
 from bkstore.wire.server.requests.operations import AddMany, Answer, Operation, ReadMany
+from bkstore.wire.server.requests.v2_requests import operation_of, operation_of_many
 from bkstore.wire.server.rules import BookieRules
-from bkstore.wire.status import Status
+from bkstore.wire.server.shared_state import Write
+from bkstore.wire.server.thread_pools import GroupSync
+from bkstore.wire.status_codes import Status
 from tests.wire.server.peer import KEY, Peer, record
 
 JOURNAL = JournalOptions(preallocate=64 << 10)

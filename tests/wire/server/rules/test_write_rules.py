@@ -14,10 +14,10 @@ from bkstore.formats.entry import Entry, encode
 from bkstore.ids import LedgerId
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.options import JournalOptions
-from bkstore.wire.server.jobs import GroupSync
 from bkstore.wire.server.requests.operations import Add, Answer
 from bkstore.wire.server.rules import BookieRules
-from bkstore.wire.status import Status
+from bkstore.wire.server.thread_pools import GroupSync
+from bkstore.wire.status_codes import Status
 from tests.wire.server.peer import KEY, record
 
 JOURNAL = JournalOptions(preallocate=64 << 10)

@@ -1,0 +1,34 @@
+"""The argument DUMP: a path, or a URI of a dump on a remote file system."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from bkstore.errors import BkstoreError
+
+DUMP_HELP = "a dump by `bkstore dump`: a path, or a URI such as s3://bucket/dump"
+
+
+def dump_place(text: str) -> str | Path:
+    """Return the path or remote URI of a dump, for use as argparse's `type`; raises
+    `ArgumentTypeError` for a ``file:`` URI without a path.
+
+    >>> dump_place("s3://bucket/dump"), str(dump_place("file:///data/dump"))
+    ('s3://bucket/dump', '/data/dump')
+    """
+    from bkstore.offline.reading.file_locations import is_remote, local_path  # loads numpy
+
+    try:
+        return text if is_remote(text) else Path(local_path(text))
+    except BkstoreError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def name_of(place: str | Path) -> str:
+    """Return the last part of a path or URI, without its query.
+
+    >>> name_of("s3://bucket/today?region=x")
+    'today'
+    """
+    return Path(str(place).partition("?")[0]).name if isinstance(place, str) else place.name

@@ -1,0 +1,17 @@
+"""Commands that check, compare and rewrite directories of stopped bookies, one module each.
+
+`check` compares the index with the entry logs. `usage` (with `usage_tables`) reports what fills the
+disk, `diff` how two bookies differ. `convert`, `rebuild_index` and `salvage` make a new directory
+from an old one; `rewrite_arguments` has what these three share.
+"""
+
+__all__ = [
+    "check",
+    "convert",
+    "diff",
+    "rebuild_index",
+    "rewriting",
+    "salvage",
+    "usage",
+    "usage_rows",
+]

@@ -1,0 +1,151 @@
+"""bkstore check: consistency of index, entry logs, journals and states."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from bkstore.cli.bookie.log_arguments import log_id_in
+from bkstore.cli.terminal.exit_codes import verdict
+from bkstore.cli.terminal.ledger_options import add_ledger_options, chosen_ledger
+from bkstore.cli.terminal.messages import tell
+from bkstore.cli.terminal.metadata_options import metadata_word
+from bkstore.cli.terminal.output_options import add_output, write_output
+from bkstore.cli.terminal.parser import Parser
+from bkstore.cli.terminal.progress import work_progress
+from bkstore.cli.terminal.secrets import add_password, chosen_password
+from bkstore.cli.terminal.shared_options import add_directory, open_bookie
+from bkstore.counts import counted
+from bkstore.errors import InvalidArgument
+from bkstore.formats.entry.digest import DIGEST_NUMBERS
+from bkstore.ids import LedgerId
+from bkstore.offline.check import Check, CheckFinding, Coverage
+from bkstore.storage.read_only.bookie_dir import BookieDir
+from bkstore.tables import CHECK_COVERAGE, CHECK_FINDINGS, Schema, Table
+
+_ROWS_PER_TABLE = 1 << 10
+
+
+def add_arguments(parser: Parser) -> None:
+    """Declare the command's arguments."""
+    add_directory(parser)
+    add_ledger_options(parser, "only the rows, the state and the records of this ledger")
+    parser.add_argument(
+        "--log", metavar="LOG", help="only this log: an id, decimal or with 0x, or <hex id>.log"
+    )
+    parser.add_argument(
+        "--digest-type",
+        choices=[*DIGEST_NUMBERS, "MAC"],
+        help="verify the digests of all records that the index has, of this type",
+    )
+    add_password(parser)
+    parser.add_argument(
+        "--metadata",
+        metavar="METADATA",
+        type=metadata_word,
+        help="ledger metadata, as for audit: records of a ledger in them, but not in "
+        "the index, are damage instead of garbage",
+    )
+    parser.add_argument(
+        "--jobs",
+        metavar="N",
+        type=int,
+        help="processes that read logs (default: one per CPU; one for few bytes)",
+    )
+    parser.add_argument(
+        "--coverage",
+        action="store_true",
+        help="print the coverage, one row per entry log; findings go to stderr",
+    )
+    add_output(parser, CHECK_FINDINGS)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print each finding, and to stderr what was checked and what was not; the exit code is 1 for
+    damage and oddities, 0 without any, 3 if nothing was checked."""
+    severity_counts: Counter[str] = Counter()
+    with open_bookie(args, needs_index=False) as bookie, work_progress("records") as show_progress:
+        check = _make_check(args, bookie)
+        check.progress = show_progress
+        if args.coverage:
+            for finding in check:
+                severity_counts[finding.severity] += 1
+                tell(f"{finding.severity}: {finding}")
+            write_output(args, CHECK_COVERAGE, [_coverage_table(check.coverage)])
+        else:
+            write_output(args, CHECK_FINDINGS, _tables(check, severity_counts))
+    return _report(check.coverage, severity_counts)
+
+
+def _make_check(args: argparse.Namespace, bookie: BookieDir) -> Check:
+    """Return the check that the arguments ask for; reads the ledger ids of --metadata."""
+    ledger: LedgerId | None = None
+    if args.ledger_id is not None or args.ledger_qualified_name is not None:
+        ledger = chosen_ledger(args)
+    elif args.ledger_scope_id is not None:
+        raise InvalidArgument("--ledger-scope-id needs a ledger")
+    live_ledgers: list[LedgerId] = []
+    if args.metadata is not None:
+        from bkstore.cluster.store.opening import opened_metadata
+
+        with opened_metadata(args.metadata) as store:
+            live_ledgers = store.ledgers()
+    log_id = None if args.log is None else log_id_in(args.log)
+    password = chosen_password(args)
+    return Check(bookie, args.digest_type, password, ledger, log_id, live_ledgers, args.jobs)
+
+
+def _tables(check: Check, severity_counts: Counter[str]) -> Iterator[Table]:
+    rows: list[tuple[Any, ...]] = []
+    for finding in check:
+        severity_counts[finding.severity] += 1
+        rows.append(_row(finding))
+        if len(rows) == _ROWS_PER_TABLE:
+            yield Table.from_rows(CHECK_FINDINGS, rows)
+            rows = []
+    if rows:
+        yield Table.from_rows(CHECK_FINDINGS, rows)
+
+
+def _row(finding: CheckFinding) -> tuple[Any, ...]:
+    ids = (None, None) if finding.ledger is None else finding.ledger.signed
+    entry_range = (finding.first_entry, finding.last_entry, finding.entries)
+    description = (finding.severity, finding.kind, finding.detail)
+    return (*description, finding.file, finding.offset, *ids, *entry_range)
+
+
+def _coverage_table(coverage: Coverage) -> Table:
+    schema: Schema = CHECK_COVERAGE
+    rows = [
+        tuple(
+            [list(pair) for pair in log.unaccounted]
+            if name == "unaccounted"
+            else getattr(log, name)
+            for name in schema.names
+        )
+        for log in coverage.logs
+    ]
+    return Table.from_rows(schema, rows)
+
+
+def _report(coverage: Coverage, severity_counts: Counter[str]) -> int:
+    for line in coverage.lines():
+        tell(line)
+    problem_count = severity_counts["damage"] + severity_counts["oddity"]
+    counts = ", ".join(
+        counted(severity_counts[severity], *nouns)
+        for severity, nouns in _SEVERITY_NOUNS.items()
+        if severity_counts[severity]
+    )
+    if problem_count or not coverage.nothing:
+        tell(f"found: {counts}" if counts else "no problems in what was checked")
+    return verdict(findings=bool(problem_count), checked=not coverage.nothing)
+
+
+_SEVERITY_NOUNS = {
+    "damage": ("finding of damage", "findings of damage"),
+    "oddity": ("oddity", "oddities"),
+    "note": ("note", "notes"),
+}

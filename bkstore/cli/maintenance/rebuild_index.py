@@ -1,0 +1,49 @@
+"""bkstore rebuild-index: a bookie's directory with an index rebuilt from its entry logs."""
+
+from __future__ import annotations
+
+import argparse
+
+from bkstore.cli.maintenance.rewrite_arguments import (
+    add_rewriting,
+    check_output,
+    opening,
+    progress,
+    report,
+)
+from bkstore.cli.terminal.messages import tell
+from bkstore.cli.terminal.parser import Parser
+from bkstore.counts import counted
+from bkstore.tables import REWRITES
+
+
+def add_arguments(parser: Parser) -> None:
+    """Declare the command's arguments."""
+    add_rewriting(parser, REWRITES)
+    parser.add_argument(
+        "--all-ledgers",
+        action=argparse.BooleanOptionalAction,
+        help="rebuild every ledger in the entry logs, deleted ones too (default: those known "
+        "to the bookie; all if the old index cannot list them)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Rebuild and print a row about the result; the exit code is 1 for damage and lost states."""
+    from bkstore.offline.rewrite import rebuild_index
+
+    check_output(args)
+    with progress() as show_progress:
+        result = rebuild_index(
+            args.source,
+            args.target,
+            args.to,
+            show_progress,
+            all_ledgers=args.all_ledgers,
+            link=args.link,
+            opening=opening(args),
+        )
+    if result.left_out:
+        ledgers = counted(result.left_out, "ledger")
+        tell(f"not rebuilt: {ledgers} in the logs that are unknown to the bookie (--all-ledgers)")
+    return report(args, result)

@@ -1,0 +1,77 @@
+"""bkstore salvage: all readable records of damaged entry logs, as a new bookie's directory."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from bkstore.cli.maintenance.rewrite_arguments import add_rewriting, check_output, opening, progress
+from bkstore.cli.terminal.messages import tell
+from bkstore.cli.terminal.output_options import write_output
+from bkstore.cli.terminal.parser import Parser
+from bkstore.cli.terminal.secrets import add_password, chosen_password
+from bkstore.cli.terminal.shared_options import report_findings
+from bkstore.counts import counted
+from bkstore.formats.entry.digest import DIGEST_NUMBERS
+from bkstore.tables import LOSSES, Table
+
+if TYPE_CHECKING:
+    from bkstore.offline.rewrite import Loss, SalvageResult
+
+
+def add_arguments(parser: Parser) -> None:
+    """Declare the command's arguments."""
+    add_rewriting(parser, LOSSES, needs_to=False)
+    parser.add_argument(
+        "--known-only",
+        action="store_true",
+        help="leave out ledgers unknown to the bookie: deleted ones, or ones lost from "
+        "a damaged index",
+    )
+    parser.add_argument(
+        "--digest-type",
+        choices=[*DIGEST_NUMBERS, "MAC"],
+        help="leave out records whose digest of this type does not match",
+    )
+    add_password(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Salvage and print a row for each loss; the exit code is 1 for losses and damage."""
+    from bkstore.offline.rewrite import salvage
+
+    check_output(args)
+    with progress() as show_progress:
+        result = salvage(
+            args.source,
+            args.target,
+            args.to,
+            show_progress,
+            known_only=args.known_only,
+            digest_type=args.digest_type,
+            password=chosen_password(args),
+            link=args.link,
+            opening=opening(args),
+        )
+    write_output(args, LOSSES, [Table.from_rows(LOSSES, [_row(loss) for loss in result.losses])])
+    tell(_summary(result))
+    return max(report_findings(result.made.findings), int(bool(result.losses)))
+
+
+def _row(loss: Loss) -> tuple[Any, ...]:
+    ids = (None, None) if loss.ledger is None else loss.ledger.signed
+    entry_range = (loss.first_entry, loss.last_entry, loss.entries)
+    return (loss.kind, loss.file, loss.offset, loss.bytes, *ids, *entry_range, loss.detail)
+
+
+def _summary(result: SalvageResult) -> str:
+    rewrite = result.made
+    saved = (
+        f"{counted(rewrite.entries, 'entry', 'entries')} of {counted(rewrite.ledgers, 'ledger')}"
+    )
+    logs = f"{counted(rewrite.logs, 'entry log')}, {result.fresh} rewritten"
+    lost = (
+        f"lost: {counted(result.lost_entries, 'entry', 'entries')} that the old index had, "
+        f"{counted(result.lost_bytes, 'byte')} of entry logs"
+    )
+    return f"{rewrite.target}: {saved} ({rewrite.layout}) in {logs}; {lost}"

@@ -1,0 +1,118 @@
+"""Ledger metadata against stored entries: `violations`, `ledger_health`, `surplus`, `homeless`.
+
+The rules are the auditor's, applied to rows of many ledgers and bookies. If a bookie is not in the
+dump, or could not read a ledger, the entries due there are not judged and never count as missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bkstore.ids import Int64Array, LedgerId
+from bkstore.offline.analyses.kernels.groups_by_owner import Owned, fold_many
+from bkstore.offline.analyses.kernels.index_columns import codes, groups_of, int64
+from bkstore.offline.analyses.kernels.ledger_blocks import whole_blocks
+from bkstore.offline.analyses.kernels.ledger_facts import LedgerSaid
+from bkstore.offline.analyses.kernels.ledger_verdicts import Subject, judge_ledgers
+from bkstore.offline.analyses.kernels.verdict_rows import OUTPUTS, Output
+from bkstore.offline.reading.ledger_ranges import run_starts
+from bkstore.tables import Schema, Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+METADATA_ROW, UNREAD_ROW, GROUPS_ROW = 0, 1, 2
+"""The `role` of a row: a ledger's metadata, a bookie that could not read the ledger, or a group."""
+
+_KEYS = ("scope_id", "ledger_id")
+
+
+class Judge:
+    """The kernel: rows of table `output` about each ledger.
+
+    Input columns: scope_id, ledger_id, role, bookie, the four of a group, said; sorted by ledger,
+    role, bookie and first sequence. `bookies` are those that the dump has read. Ledgers without a
+    metadata row are skipped. Cost: Python steps for each ledger, segment and bookie, as in an
+    audit; O(groups) array work.
+    """
+
+    def __init__(self, output: Output, bookies: Iterable[str]) -> None:
+        self.output = output
+        self.bookies = frozenset(bookies)
+
+    @property
+    def schema(self) -> Schema:
+        """The schema of the output."""
+        return OUTPUTS[self.output][0]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield batches of the output's table."""
+        for block in whole_blocks(batches, _KEYS):
+            role = int64(block, "role")
+            owner = _number_ledgers(block)
+            fact_rows = block.filter(_to_arrow_mask(role != GROUPS_ROW))
+            subjects = subjects_of(fact_rows, owner[role != GROUPS_ROW])
+            yield from self.judged(subjects, _groups_by_bookie(block, role, owner))
+
+    def judged(
+        self, subjects: Mapping[int, Subject], held: Mapping[str, Owned]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the output rows about `subjects`; `held` has each bookie's canonical groups."""
+        schema, rows_of = OUTPUTS[self.output]
+        needs_worst = self.output in ("violations", "ledger_health")
+        judge_ledgers(subjects, held, self.bookies, worst=needs_worst)
+        rows = [row for _, subject in sorted(subjects.items()) for row in rows_of(subject)]
+        if rows:
+            yield from Table.from_rows(schema, rows).to_arrow().to_batches()
+
+
+def _to_arrow_mask(rows: np.typing.NDArray[np.bool_]) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array(rows)
+
+
+def _number_ledgers(block: pa.RecordBatch) -> Int64Array:
+    """Return each row's ledger, numbered in the order of the block."""
+    starts = run_starts(*(int64(block, name) for name in _KEYS))
+    return np.repeat(np.arange(starts.size), np.diff(np.append(starts, block.num_rows)))
+
+
+def subjects_of(said: pa.RecordBatch, owner: Int64Array) -> dict[int, Subject]:
+    """Return the ledgers that have metadata, by number, with the bookies that could not read them.
+
+    `said` has the input rows of `Judge` without groups, `owner` the ledger number of each row.
+    """
+    subjects: dict[int, Subject] = {}
+    columns = (
+        said.column(ledger_id).to_pylist() for ledger_id in (*_KEYS, "role", "bookie", "said")
+    )
+    for number, scope_id, signed_ledger, role, bookie, json_text in zip(owner.tolist(), *columns):
+        if role == METADATA_ROW:
+            ledger_id = LedgerId.from_signed(scope_id, signed_ledger)
+            subjects[number] = Subject(ledger_id, LedgerSaid.from_json(json_text))
+        elif number in subjects:
+            subjects[number].unread.add(bookie)
+    return subjects
+
+
+def _groups_by_bookie(
+    block: pa.RecordBatch, role: Int64Array, owner: Int64Array
+) -> dict[str, Owned]:
+    """Return the canonical groups of each bookie, owned by ledger number."""
+    bookie_code, bookies = codes(block, "bookie")
+    group_rows = np.flatnonzero(role == GROUPS_ROW)
+    order = group_rows[np.argsort(bookie_code[group_rows], kind="stable")]
+    sorted_codes = bookie_code[order]
+    starts = run_starts(sorted_codes)
+    bounds = np.append(starts, order.size).tolist()
+    groups = groups_of(block, order)
+    groups_by_bookie = {}
+    for run, (lo, hi) in enumerate(pairwise(bounds)):
+        owned_groups = Owned(owner[order[lo:hi]], groups.take(np.arange(lo, hi)))
+        groups_by_bookie[bookies[sorted_codes[starts[run]]]] = fold_many(owned_groups)
+    return groups_by_bookie

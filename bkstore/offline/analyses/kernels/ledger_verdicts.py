@@ -1,0 +1,260 @@
+"""Verdicts on ledgers: the entries due, missing and surplus according to their metadata.
+
+The rules and the set algebra are the auditor's (`bkstore.cluster.audit`). All ledgers of all
+bookies are laid on one axis, so that each array operation runs once per block.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from bkstore.availability import Availability
+from bkstore.availability.grouping import fold
+from bkstore.availability.sequence_groups import Groups
+from bkstore.durability import (
+    Due,
+    Held,
+    MissingReplicas,
+    Shortage,
+    due_places,
+    missing_groups,
+)
+from bkstore.ids import Int64Array, LedgerId
+from bkstore.offline.analyses.kernels.groups_by_owner import Owned, combined, count, fold_many
+from bkstore.offline.analyses.kernels.ledger_facts import LedgerSaid
+from bkstore.offline.reading.ledger_ranges import run_starts
+from bkstore.schedule import expected_many
+
+
+@dataclass(slots=True)
+class Subject:
+    """A ledger: its facts, and the verdict, which `judge_ledgers` fills in.
+
+    `due`, `missing` count replicas. `unread` bookies could not read it, `absent` are not dumped.
+    """
+
+    ledger: LedgerId
+    said: LedgerSaid
+    due: int = 0
+    missing: int = 0
+    held: bool = False
+    worst: Shortage | None = None
+    unread: set[str] = field(default_factory=set)
+    absent: set[str] = field(default_factory=set)
+    lacks: list[MissingReplicas] = field(default_factory=list)
+    surplus: list[tuple[str, Availability]] = field(default_factory=list)
+
+
+class _DueRow(NamedTuple):
+    """An ensemble position in a segment where entries are due; begins with the columns of `Due`."""
+
+    ledger: int
+    first: int
+    last: int
+    place: int
+    size: int
+    quorum: int
+    ensemble: list[str]
+
+
+class _Rows(NamedTuple):
+    """Entries due and held by number of (bookie, ledger) pair; `places[n]` is row n of `due`."""
+
+    bookies: list[str]
+    bookie: Int64Array
+    ledger: Int64Array
+    places: list[_DueRow]
+    due: Due
+    held: Owned
+
+
+def judge_ledgers(
+    subjects: Mapping[int, Subject],
+    held: Mapping[str, Owned],
+    bookies: frozenset[str],
+    *,
+    worst: bool = True,
+) -> None:
+    """Fill in the verdict of each subject; `worst` only if requested.
+
+    `subjects` are by ledger number, as are the owners of each bookie's canonical groups in `held`;
+    groups of other numbers are skipped. `bookies` are those that the dump has read.
+    """
+    rows = _number_pairs(subjects, held, _due_rows(subjects, bookies))
+    for number in np.unique(rows.ledger[rows.held.owner[run_starts(rows.held.owner)]]).tolist():
+        subjects[number].held = True
+    # Surplus of a pair = held - due + missing: what is held, less the due entries that are held.
+    surplus_counts = count(rows.held, rows.ledger.size)
+    due_counts = _count_due(rows.due)
+    np.subtract.at(surplus_counts, rows.due.ledger, due_counts)
+    for due_row, entry_count in zip(rows.places, due_counts.tolist()):
+        subjects[due_row.ledger].due += entry_count
+    due_ledgers, missing_by_row = _record_missing(subjects, rows, surplus_counts)
+    if worst and missing_by_row.owner.size:
+        for number, shortage in shortages(
+            due_ledgers, rows.due.bookie_index, missing_by_row
+        ).items():
+            subjects[number].worst = shortage
+    # Only the pairs that have a surplus need its entries.
+    for pair in np.flatnonzero(surplus_counts > 0).tolist():
+        subject = subjects[int(rows.ledger[pair])]
+        bookie = rows.bookies[int(rows.bookie[pair])]
+        if subject.said.skip is None and bookie not in subject.unread:
+            subject.surplus.append((bookie, _surplus_entries(rows, pair)))
+
+
+def _due_rows(subjects: Mapping[int, Subject], bookies: frozenset[str]) -> dict[str, list[_DueRow]]:
+    """Return the rows due at each bookie; record bookies that are not in the dump as absent."""
+    rows_by_bookie: dict[str, list[_DueRow]] = defaultdict(list)
+    for number, subject in subjects.items():
+        facts = subject.said
+        if facts.skip is not None:
+            continue
+        ensemble_size, write_quorum = facts.ensemble_size, facts.write_quorum
+        for segment in facts.ranges():
+            for bookie, first, last, position in due_places([segment], ensemble_size, write_quorum):
+                if bookie not in bookies:
+                    subject.absent.add(bookie)
+                elif bookie not in subject.unread:
+                    row = _DueRow(
+                        number, first, last, position, ensemble_size, write_quorum, segment[2]
+                    )
+                    rows_by_bookie[bookie].append(row)
+    return rows_by_bookie
+
+
+def _number_pairs(
+    subjects: Mapping[int, Subject],
+    held: Mapping[str, Owned],
+    due: Mapping[str, list[_DueRow]],
+) -> _Rows:
+    """Number each (bookie, ledger) pair with due or held entries, sorted by bookie, then ledger."""
+    bookies = sorted({*due, *held})
+    ledger_numbers = np.fromiter(subjects, np.int64, len(subjects))
+    ledger_span = int(ledger_numbers.max(initial=-1)) + 1
+    held_keys, due_keys, due_rows = [], [], []
+    groups = []
+    # A pair's key is bookie index * ledger span + ledger number.
+    for bookie_index, bookie in enumerate(bookies):
+        rows = held.get(bookie, Owned.none())
+        rows = rows.take(np.isin(rows.owner, ledger_numbers))
+        held_keys.append(rows.owner + bookie_index * ledger_span)
+        groups.append(rows.groups)
+        bookie_rows = due.get(bookie, [])
+        due_rows += bookie_rows
+        due_keys.append(
+            np.fromiter((due_row.ledger for due_row in bookie_rows), np.int64, len(bookie_rows))
+            + bookie_index * ledger_span
+        )
+    # With return_index numpy uses a merge sort, which is faster here: the input is made of runs.
+    pairs, _, pair_numbers = np.unique(
+        np.concatenate([*held_keys, *due_keys, ledger_numbers[:0]]),
+        return_index=True,
+        return_inverse=True,
+    )
+    held_count = sum(keys.size for keys in held_keys)
+    due_columns = np.array([due_row[:6] for due_row in due_rows], np.int64).reshape(-1, 6).T
+    return _Rows(
+        bookies,
+        pairs // max(ledger_span, 1),
+        pairs % max(ledger_span, 1),
+        due_rows,
+        Due(pair_numbers[held_count:], *due_columns[1:]),
+        Owned(pair_numbers[:held_count], Groups(*map(np.concatenate, zip(*groups))))
+        if groups
+        else Owned.none(),
+    )
+
+
+def _record_missing(
+    subjects: Mapping[int, Subject], rows: _Rows, surplus_counts: Int64Array
+) -> tuple[Int64Array, Owned]:
+    """Record the missing entries of each due row, and add their counts to `surplus_counts`.
+
+    Returns (ledger number of each due row, missing entries by due row).
+    """
+    due_ledgers = rows.ledger[rows.due.ledger]
+    held_where_due = rows.held.take(np.isin(rows.held.owner, rows.due.ledger))
+    parts = list(missing_groups(rows.due, Held(*held_where_due)))
+    if not parts:
+        return due_ledgers, Owned.none()
+    owners, groups = zip(*parts)
+    missing_by_row = fold_many(
+        Owned(np.concatenate(owners), Groups(*map(np.concatenate, zip(*groups))))
+    )
+    counts = count(missing_by_row, len(rows.places))
+    np.add.at(surplus_counts, rows.due.ledger, counts)
+    starts = run_starts(missing_by_row.owner)
+    bounds = np.append(starts, missing_by_row.owner.size).tolist()
+    for row_number, lo, hi in zip(missing_by_row.owner[starts].tolist(), bounds, bounds[1:]):
+        due_row = rows.places[row_number]
+        subject = subjects[due_row.ledger]
+        subject.missing += int(counts[row_number])
+        missing_entries = Availability.from_canonical(
+            Groups(*(column[lo:hi] for column in missing_by_row.groups))
+        )
+        subject.lacks.append(
+            MissingReplicas(due_row.first, due_row.ensemble, due_row.place, missing_entries)
+        )
+    return due_ledgers, missing_by_row
+
+
+def _count_due(due: Due) -> Int64Array:
+    """Return the number of entries that each row is due, from its write sets. O(rows)."""
+    ensemble_size, write_quorum = due.ensemble_size, due.write_quorum
+    span = due.last - due.first + 1
+    # Offset of the first entry in its round of the ensemble, in which the first `quorum` are due.
+    round_offset = (due.first - due.bookie_index + write_quorum - 1) % ensemble_size
+    full_rounds, partial_round = span // ensemble_size, span % ensemble_size
+    partial_end = round_offset + partial_round
+    partial_due = np.minimum(write_quorum, partial_end) - np.minimum(write_quorum, round_offset)
+    due_counts: Int64Array = (
+        full_rounds * write_quorum
+        + partial_due
+        + np.clip(partial_end - ensemble_size, 0, write_quorum)
+    )
+    return due_counts
+
+
+def _surplus_entries(rows: _Rows, pair: int) -> Availability:
+    lo, hi = np.searchsorted(rows.held.owner, [pair, pair + 1])
+    held_entries = Availability.from_canonical(
+        Groups(*(column[lo:hi] for column in rows.held.groups))
+    )
+    lo, hi = np.searchsorted(rows.due.ledger, [pair, pair + 1])
+    if lo == hi:
+        return held_entries
+    due = Due(*(column[lo:hi] for column in rows.due))
+    return held_entries - Availability.from_canonical(fold(expected_many(*due[1:])))
+
+
+def shortages(ledger: Int64Array, place: Int64Array, missing: Owned) -> dict[int, Shortage]:
+    """Return how many replicas the worst entry of each ledger lacks, as `durability.shortage` does.
+
+    `missing.owner` is the number of a due row; `ledger` and `place` have each row's ledger and
+    position in its ensemble. Segments of a ledger do not overlap, so the missing entries at one
+    position do not either. O(groups x E x W) array work, for any number of ledgers.
+    """
+    layers: list[Owned] = []  # layer k: the entries of each ledger that k + 1 bookies lack
+    owner_ledgers, owner_places = ledger[missing.owner], place[missing.owner]
+    for position in np.unique(owner_places).tolist():
+        rows = np.flatnonzero(owner_places == position)
+        rows = rows[np.lexsort((missing.groups.first[rows], owner_ledgers[rows]))]
+        carry = Owned(owner_ledgers[rows], missing.groups.take(rows))
+        for number, layer in enumerate(layers):
+            layers[number], carry = combined(layer, carry, "or"), combined(layer, carry, "and")
+        if carry.owner.size:
+            layers.append(carry)
+    # A deeper layer overwrites the shallower ones: the worst entry is in the last.
+    worst: dict[int, Shortage] = {}
+    for depth, layer in enumerate(layers, 1):
+        first_rows = run_starts(layer.owner)
+        firsts = layer.groups.first[first_rows].tolist()
+        for ledger_number, first in zip(layer.owner[first_rows].tolist(), firsts):
+            worst[ledger_number] = Shortage(depth, first)
+    return worst

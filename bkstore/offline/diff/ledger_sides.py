@@ -1,0 +1,81 @@
+"""A side of a comparison: the entries and the state of each ledger, in the order of their ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+from bkstore.availability import Availability
+from bkstore.errors import BkstoreError
+from bkstore.ids import LedgerId
+from bkstore.index.bulk_listing import answers
+from bkstore.storage.read_only.bookie_dir import BookieDir
+
+
+class Kept(NamedTuple):
+    """The compared state of a ledger; `limbo` is None if not stored. `repr` hides master keys."""
+
+    master_key: bytes
+    fenced: bool
+    limbo: bool | None
+    explicit_lac: bytes | None
+
+    def __repr__(self) -> str:
+        return (
+            f"Kept(master_key=<{len(self.master_key)} bytes>, fenced={self.fenced}, "
+            f"limbo={self.limbo}, explicit_lac={self.explicit_lac!r})"
+        )
+
+
+class Held(NamedTuple):
+    """One ledger of a side, with the error in place of entries or state that cannot be read."""
+
+    ledger: LedgerId
+    here: Availability | BkstoreError
+    state: Kept | BkstoreError
+
+
+class Side(Protocol):
+    """A bookie that `diff` compares with another one."""
+
+    @property
+    def name(self) -> str:
+        """The name of the side in findings."""
+        ...
+
+    def ledgers(self, only: LedgerId | None = None) -> Iterator[Held]:
+        """Yield each known ledger once, or the given one, in unsigned order."""
+        ...
+
+
+class DirectorySide:
+    """An open bookie directory as a side; memory: the ledger ids, some availabilities.
+
+    Reads the index once, by `availability_many`; opens no entry log.
+    """
+
+    def __init__(self, bookie: BookieDir) -> None:
+        self._bookie = bookie
+
+    @property
+    def name(self) -> str:
+        """The path of the directory."""
+        return str(self._bookie.path)
+
+    def ledgers(self, only: LedgerId | None = None) -> Iterator[Held]:
+        """Yield each known ledger once, or the given one, in unsigned order."""
+        index = self._bookie.index
+        ledger_ids = index.ledgers(None if only is None else only.scope)
+        if only is not None:
+            ledger_ids = [ledger_id for ledger_id in ledger_ids if ledger_id == only]
+        for ledger_id, entries in answers(index, ledger_ids):
+            yield Held(ledger_id, entries, self._state(ledger_id))
+
+    def _state(self, ledger_id: LedgerId) -> Kept | BkstoreError:
+        index = self._bookie.index
+        try:
+            state = index.state(ledger_id)
+        except BkstoreError as error:
+            return error
+        limbo = state.limbo if index.supports_limbo else None
+        return Kept(state.master_key, state.fenced, limbo, state.explicit_lac)

@@ -1,0 +1,383 @@
+"""Dump bookie directories to Parquet: all tables, many bookies in one dataset.
+
+OUT gets `manifest.json` and a folder of files for each table. Format: `docs/formats/dump.md`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bkstore.arguments import optional, truth, whole
+from bkstore.errors import BkstoreError, InvalidArgument
+from bkstore.files.disk_changes import OS_FILES, Files
+from bkstore.files.user_outputs import refuse_inputs
+from bkstore.index.api import Finding
+from bkstore.offline.dump.dump_piece import FileDone, PieceDone
+from bkstore.offline.dump.parquet import ParquetFile
+from bkstore.offline.dump.partial_dump import PartialDump, dumped_name
+from bkstore.offline.dump.plan import (
+    PIECE_ROWS,
+    BookiePlan,
+    DumpSource,
+    file_name,
+    fingerprint,
+    plan_bookie,
+)
+from bkstore.offline.dump.workers import Task, Unread, run_tasks
+from bkstore.offline.reading.file_locations import only_path
+from bkstore.offline.reading.manifest import encode_manifest, finding_to_json, read_manifest
+from bkstore.offline.staging_directory import check_target
+from bkstore.offline.worker_pool import TaskLost
+from bkstore.storage.read_only.bookie_dir import BookieDir
+from bkstore.tables import BOOKIE_FINDINGS, Schema, Table, require_pyarrow
+from bkstore.tables.dump import DUMP_TABLES
+from bkstore.tables.safe_text import encodable
+
+__all__ = [
+    "TABLES",
+    "BookieDump",
+    "DumpProgress",
+    "DumpResult",
+    "DumpSource",
+    "described",
+    "dump",
+    "listed",
+]
+
+TABLES: tuple[Schema, ...] = tuple(DUMP_TABLES.values())
+
+_BookieArgument = BookieDir | DumpSource | str | os.PathLike[str]
+
+
+class DumpProgress(NamedTuple):
+    """Progress of a dump: current bookie, work done and in total (roughly rows), rows written."""
+
+    bookie: str
+    done: int
+    total: int
+    rows: int
+
+
+@dataclass
+class BookieDump:
+    """The outcome of one bookie; `failed` is the reason why it was not read, if so."""
+
+    bookie_id: str
+    path: str
+    failed: Finding | None = None
+    layout: str | None = None
+    directories: dict[str, list[str]] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    rows: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class DumpResult:
+    """What a dump wrote, by bookie in the caller's order; `kept` counts an earlier run's pieces."""
+
+    bookies: list[BookieDump] = field(default_factory=list)
+    pieces: int = 0
+    kept: int = 0
+
+    @property
+    def rows(self) -> dict[str, int]:
+        """Rows by table."""
+        return {s.name: sum(b.rows.get(s.name, 0) for b in self.bookies) for s in TABLES}
+
+    @property
+    def findings(self) -> list[Finding]:
+        """The findings of all bookies, also those of bookies that were not read."""
+        return [finding for bookie in self.bookies for finding in bookie.findings]
+
+
+def dump(
+    bookies: Sequence[_BookieArgument],
+    out: str | os.PathLike[str],
+    progress: Callable[[DumpProgress], None] | None = None,
+    *,
+    jobs: int | None = 1,
+    length: bool = False,
+    resume: bool = True,
+    piece_rows: int = PIECE_ROWS,
+    files: Files = OS_FILES,
+) -> DumpResult:
+    """Write the tables of every bookie into the new or empty folder `out`; return a summary.
+
+    A bookie is an open `BookieDir`, a path, or a `DumpSource`; their ids must be distinct. Damage
+    and unreadable bookies do not stop a dump: both are findings. `jobs` processes read in parallel
+    (None: one per CPU if each has a few million rows to read, since starting one takes half a
+    second). With `length`, the sizes of records are read from the entry logs. An unfinished dump is
+    in ``OUT.partial``; with `resume`, an earlier run's pieces there are kept if their source is
+    unchanged. A folder of that name that is not from a dump is refused unchanged.
+
+    Raises `InvalidArgument` for bad arguments, `WriteFailed` if the system refuses (a full disk),
+    the first bookie's error if none can be read, `BkstoreError` if a worker process ended early;
+    `out` does not exist then. Memory a job: a row group a table, 300 bytes a ledger of a piece.
+
+    >>> import tempfile
+    >>> from bkstore.index.hierarchical import HierarchicalIndex
+    >>> with tempfile.TemporaryDirectory() as top:
+    ...     with HierarchicalIndex(f"{top}/b", writable=True) as index:
+    ...         index.put_many(7, [0, 1, 3], [1028, 1100, 1200])
+    ...     dump([f"{top}/b"], f"{top}/out").rows["entries"]
+    3
+    """
+    require_pyarrow("dump")
+    jobs = optional(whole(1, 1 << 12))("jobs", jobs)  # a process each
+    piece_rows = whole(1)("piece_rows", piece_rows)
+    truth("length", length), truth("resume", resume)
+    target = Path(out)
+    only_path(out, "a dump")
+    _check_out(target)
+    planned = [_open_and_plan(bookie, length, piece_rows, target) for bookie in bookies]
+    _check_distinct_names([outcome.bookie_id for outcome, _, _ in planned])
+    run = _DumpRun(planned, progress)
+    run.check_some()
+    with PartialDump(target, resume=resume, files=files) as partial:
+        run.make(partial, jobs, files)
+        if not any(outcome.failed is None for outcome in run.made.values()):
+            partial.discard()
+        run.check_some()
+        run.finish(partial, {"length": length}, files)
+    return run.result
+
+
+def _check_out(out: Path) -> None:
+    """Refuse a target that is not empty; the message for a finished dump says that it is one."""
+    try:
+        check_target(out)
+    except InvalidArgument:
+        try:
+            manifest = read_manifest(out)
+        except BkstoreError:
+            manifest = {}
+        if "made_at" not in manifest:
+            raise
+        how = "" if manifest.get("complete") else ", without the bookies that could not be read"
+        raise InvalidArgument(
+            f"{out}: this dump is already complete (at {manifest['made_at']}{how}): to "
+            "dump again, choose another folder or remove this one"
+        ) from None
+
+
+_Planned = tuple[BookieDump, BookiePlan | None, BkstoreError | None]
+
+
+def _open_and_plan(argument: _BookieArgument, length: bool, piece_rows: int, out: Path) -> _Planned:
+    """Plan one bookie, or record why it cannot be opened. An open `BookieDir` is not closed."""
+    if isinstance(argument, BookieDir):
+        return _plan(argument, length, piece_rows, out)
+    source = argument if isinstance(argument, DumpSource) else DumpSource(argument)
+    path = os.fspath(source.path)
+    refuse_inputs(out, [path])
+    try:
+        with source.open() as bookie:
+            return _plan(bookie, length, piece_rows, out)
+    except InvalidArgument:
+        raise
+    except BkstoreError as error:
+        bookie_id = source.bookie_id or encodable(Path(path).resolve().name)
+        return BookieDump(bookie_id, path, _read_failure(bookie_id, Finding.of(error))), None, error
+
+
+def _plan(bookie: BookieDir, length: bool, piece_rows: int, out: Path) -> _Planned:
+    bookie.refuse_output(out)
+    folders = bookie.folders
+    roles = {"ledger": folders.ledger, "index": folders.index, "journal": folders.journal}
+    directories = {role: list(map(str, currents)) for role, currents in roles.items()}
+    outcome = BookieDump(bookie.bookie_id, str(bookie.path), None, bookie.layout, directories)
+    try:
+        plan = plan_bookie(bookie, length, piece_rows)
+    except BkstoreError as error:
+        outcome.failed = _read_failure(outcome.bookie_id, Finding.of(error))
+        return outcome, None, error
+    return outcome, plan, None
+
+
+def _read_failure(bookie_id: str, finding: Finding) -> Finding:
+    detail = f"bookie {bookie_id} was not read: {finding.detail}"
+    return Finding("damage", detail, finding.file, finding.offset, finding.ledger)
+
+
+def _check_distinct_names(bookie_ids: list[str]) -> None:
+    if len({file_name(bookie_id).casefold() for bookie_id in bookie_ids}) != len(bookie_ids):
+        raise InvalidArgument(
+            f"bookie ids are not distinct as file names: {', '.join(bookie_ids)}; give --bookie-id"
+        )
+
+
+def _useful_process_count(tasks: Sequence[Task]) -> int:
+    """Return the number of processes whose work exceeds the cost of starting them."""
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(min(cpus or 1, sum(task.piece.weight for task in tasks) // PIECE_ROWS), 1)
+
+
+class _DumpRun:
+    """One dump, from the plans to the files and the manifest."""
+
+    def __init__(
+        self, planned: list[_Planned], progress: Callable[[DumpProgress], None] | None
+    ) -> None:
+        self.made = {outcome.bookie_id: outcome for outcome, _, _ in planned}
+        self.plans = [plan for _, plan, _ in planned if plan is not None]
+        self.errors = [error for _, _, error in planned if error is not None]
+        self.result = DumpResult(list(self.made.values()))
+        self._progress = progress
+        self._done_pieces: dict[str, PieceDone] = {}
+        self._lost: list[str] = []
+        self._rows: dict[str, int] = {}
+        self._running_weight: dict[str, int] = {}
+        self._done_weight = 0
+
+    def check_some(self) -> None:
+        """Raise the first error if no bookie is read."""
+        failed = [outcome.failed for outcome in self.result.bookies if outcome.failed is not None]
+        if not self.result.bookies:
+            raise InvalidArgument("no bookie to dump")
+        if len(failed) < len(self.result.bookies):
+            return
+        if len(failed) == len(self.errors) == 1:
+            raise self.errors[0]
+        raise BkstoreError(str(failed[0]))
+
+    # -- pieces
+
+    def make(self, partial: PartialDump, jobs: int | None, files: Files) -> None:
+        """Write all pieces that no earlier run has written."""
+        tasks = []
+        for plan in self.plans:
+            for piece in plan.pieces:
+                task = Task(piece, fingerprint(piece))
+                kept_piece = None if piece.live else partial.kept(piece, task.key)
+                if kept_piece is None:
+                    tasks.append(task)
+                else:
+                    self._add_done(task, kept_piece)
+                    self.result.kept += 1
+        self.result.pieces = len(tasks) + self.result.kept
+        count = _useful_process_count(tasks) if jobs is None else jobs
+        outcomes = run_tasks(tasks, partial.work, count, self._report, self._is_wanted, files)
+        with closing(outcomes):  # ends the workers, also after an error
+            for task, outcome in outcomes:
+                if isinstance(outcome, PieceDone):
+                    partial.keep(task.piece, task.key, outcome)
+                    self._add_done(task, outcome)
+                else:
+                    self._add_failure(task, outcome)
+        if self._lost:
+            more = f" (and {len(self._lost) - 1} more)" if len(self._lost) > 1 else ""
+            raise BkstoreError(
+                f"{self._lost[0]}{more}; {partial.out} was not created; run the same "
+                f"dump again to resume from {partial.top}"
+            )
+        for plan in self.plans:
+            self._check_unchanged(plan)
+
+    def _is_wanted(self, task: Task) -> bool:
+        return self.made[task.piece.bookie].failed is None
+
+    def _add_done(self, task: Task, result: PieceDone) -> None:
+        self._done_pieces[task.piece.name] = result
+        self._running_weight.pop(task.piece.name, None)
+        self._done_weight += task.piece.weight
+        self._rows[task.piece.name] = sum(f.rows for f in result.files if f.table == "entries")
+
+    def _add_failure(self, task: Task, outcome: Unread | TaskLost) -> None:
+        bookie_id = task.piece.bookie
+        self._running_weight.pop(task.piece.name, None)
+        if not isinstance(outcome, Unread):
+            self._lost.append(f"bookie {bookie_id}, {task.piece}: {outcome.reason}")
+        elif self.made[bookie_id].failed is None:
+            self.made[bookie_id].failed = _read_failure(bookie_id, outcome.finding)
+
+    def _report(self, task: Task, rows: int) -> None:
+        piece_name, weight = task.piece.name, task.piece.weight
+        self._rows[piece_name], self._running_weight[piece_name] = rows, min(rows, weight)
+        if self._progress is not None:
+            total = sum(piece.weight for plan in self.plans for piece in plan.pieces)
+            done_weight = self._done_weight + sum(self._running_weight.values())
+            progress = DumpProgress(task.piece.bookie, done_weight, total, sum(self._rows.values()))
+            self._progress(progress)
+
+    def _check_unchanged(self, plan: BookiePlan) -> None:
+        outcome = self.made[plan.bookie_id]
+        if outcome.failed is None:
+            try:
+                plan.bookie.check_unchanged()
+            except BkstoreError as error:
+                outcome.failed = _read_failure(outcome.bookie_id, Finding.of(error))
+                self.errors.append(error)
+
+    # -- the end
+
+    def finish(self, partial: PartialDump, options: dict[str, Any], files: Files) -> None:
+        """Write findings and manifest, and publish the dump."""
+        tables: dict[str, list[dict[str, Any]]] = {schema.name: [] for schema in TABLES}
+        for plan in self.plans:
+            self._sum_pieces(plan, tables)
+        for outcome in self.result.bookies:
+            if outcome.failed is not None:
+                outcome.findings.append(outcome.failed)
+            self._add_findings(outcome, partial, files, tables)
+        findings = [(m.bookie_id, finding) for m in self.result.bookies for finding in m.findings]
+        names = [file["path"] for listed in tables.values() for file in listed]
+        bookies = list(map(described, self.result.bookies))
+        partial.finish(names, encode_manifest(bookies, tables, findings, options))
+
+    def _sum_pieces(self, plan: BookiePlan, tables: dict[str, list[dict[str, Any]]]) -> None:
+        """Sum up the pieces of a bookie, unless it was not read."""
+        outcome = self.made[plan.bookie_id]
+        if outcome.failed is not None:
+            return
+        for piece in plan.pieces:
+            result = self._done_pieces[piece.name]
+            outcome.findings += result.findings
+            for file in result.files:
+                outcome.rows[file.table] = outcome.rows.get(file.table, 0) + file.rows
+                path = dumped_name(file.table, piece.bookie, piece.number)
+                tables[file.table].append(listed(path, piece.bookie, file))
+        outcome.findings += plan.findings
+
+    def _add_findings(
+        self,
+        outcome: BookieDump,
+        partial: PartialDump,
+        files: Files,
+        tables: dict[str, list[dict[str, Any]]],
+    ) -> None:
+        rows = [(outcome.bookie_id, *finding_to_json(f).values()) for f in outcome.findings]
+        name = f"{file_name(outcome.bookie_id)}-findings"
+        with ParquetFile(partial.work / name, BOOKIE_FINDINGS, files) as file:
+            file.write(Table.from_rows(BOOKIE_FINDINGS, rows))
+        finished_file = FileDone("findings", name, file.rows, file.bytes)
+        path = dumped_name("findings", outcome.bookie_id, 0)
+        partial.add(finished_file, path)
+        outcome.rows["findings"] = len(rows)
+        tables["findings"].append(listed(path, outcome.bookie_id, finished_file))
+
+
+def listed(path: str, bookie_id: str, file: FileDone) -> dict[str, Any]:
+    """Return the manifest's object of a file."""
+    entry = {"path": path, "bookie": bookie_id, "rows": file.rows, "bytes": file.bytes}
+    return {**entry, **file.order}
+
+
+def described(made: BookieDump) -> dict[str, Any]:
+    """Return the manifest's object of a bookie."""
+    severities = [finding.severity for finding in made.findings]
+    return {
+        "id": made.bookie_id,
+        "path": made.path,
+        "read": made.failed is None,
+        "reason": None if made.failed is None else str(made.failed),
+        "layout": made.layout,
+        "directories": made.directories,
+        "rows": {schema.name: made.rows.get(schema.name, 0) for schema in TABLES},
+        "damage": severities.count("damage"),
+        "oddities": severities.count("oddity"),
+    }

@@ -1,0 +1,336 @@
+"""The steps that all rewrites share. The source is not changed; the target appears complete.
+
+A rewrite opens a bookie's directories for reading and builds a target in ``DST.partial`` (index,
+entry logs, all other files). It opens the target and compares it with the source's rows, checks
+that the source did not change meanwhile, and renames the target to ``DST``. If a rewrite fails,
+nothing exists under that name. If it is killed, the next one removes ``DST.partial``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from bkstore.arguments import path as as_path, truth
+from bkstore.errors import BkstoreError, CorruptionError, InvalidArgument
+from bkstore.files.disk_changes import OS_FILES, Files
+from bkstore.files.opening import check_regular
+from bkstore.files.os_errors import syncing, writing
+from bkstore.formats.entrylog import log_name
+from bkstore.ids import LedgerId
+from bkstore.index.api import Finding, IndexBatch, LedgerState
+from bkstore.offline.index_building.ledger_states import check_states
+from bkstore.offline.rewrite.file_copies import copy_file, link_file, write_new
+from bkstore.offline.rewrite.index_writer import compare_index, write_index
+from bkstore.offline.rewrite.log_names import LogNames
+from bkstore.offline.rewrite.target_directories import TargetDirectories, other_files, target_conf
+from bkstore.offline.staging_directory import StagingDirectory, check_target
+from bkstore.storage.directories.file_listing import LogFile
+from bkstore.storage.directories.layout import Layout, check_layout
+from bkstore.storage.read_only.bookie_dir import BookieDir
+
+
+class RewriteProgress(NamedTuple):
+    """The progress of a rewrite: its step, and how many of the `total` rows or bytes are done."""
+
+    step: str
+    done: int
+    total: int | None
+    rows: int
+
+
+@dataclass(frozen=True)
+class Opening:
+    """How to open a source: the arguments of `BookieDir` with these names."""
+
+    live: bool = False
+    layout: Layout | None = None
+    root: Path | None = None
+
+
+AS_IT_LIES = Opening()
+"""For a source that is not in use, and whose layout and directories can be detected."""
+
+
+@dataclass
+class RewriteResult:
+    """What a rewrite made. `compared` is true once all rows and states have been compared.
+
+    `duplicates` counts further copies of entries, `left_out` entries (or, by `rebuild_index` and
+    `salvage`, ledgers) not taken, `renamed` logs with new ids, `second_names` links to logs in
+    further directories. `findings` lists what is odd or damaged in the source.
+    """
+
+    source: Path
+    target: Path
+    layout_before: Layout
+    layout: Layout
+    directories: int
+    ledgers: int = 0
+    entries: int = 0
+    duplicates: int = 0
+    left_out: int = 0
+    logs: int = 0
+    log_bytes: int = 0
+    linked: bool = False
+    renamed: int = 0
+    second_names: int = 0
+    other_files: int = 0
+    compared: bool = False
+    findings: list[Finding] = field(default_factory=list)
+
+
+class Rewrite:
+    """A running rewrite: the open source, the staged target, and the result so far.
+
+    A context manager. Entering it raises `InvalidArgument` if the target exists or lies in the
+    source, `DirectoryInUse` if another process writes the target, and what `BookieDir` raises.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        source: str | os.PathLike[str],
+        target: str | os.PathLike[str],
+        to: Layout | None,
+        *,
+        needs_index: bool,
+        opening: Opening = AS_IT_LIES,
+        link: bool = False,
+        progress: Callable[[RewriteProgress], None] | None = None,
+        files: Files = OS_FILES,
+    ) -> None:
+        if to is not None:
+            check_layout("to", to)
+        self._link = truth("link", link)
+        if link and opening.live:
+            raise InvalidArgument("link: a running bookie may still write to its newest log")
+        self._kind = what
+        self._needs_index = needs_index
+        self._opening = opening
+        self._source, self.target = as_path("source", source), as_path("target", target)
+        self._requested_layout = to
+        self._progress = progress
+        self._step, self._step_done, self._step_total, self._rows_done = "", 0, 0, 0
+        self.files = files
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            check_target(self.target)
+            self.bookie = stack.enter_context(
+                BookieDir(
+                    self._source,
+                    live=self._opening.live,
+                    layout=self._opening.layout,
+                    root=self._opening.root,
+                    needs_index=self._needs_index,
+                )
+            )
+            self.bookie.refuse_output(self.target)
+            to = self._requested_layout or self.bookie.layout
+            self.folders = TargetDirectories.of(self.bookie, to)
+            count = len(self.folders.ledger)
+            self.result = RewriteResult(self._source, self.target, self.bookie.layout, to, count)
+            if self.folders.index_moved:
+                self._report_moved_index()
+            staging = StagingDirectory(self.target, self._kind, self.files)
+            self._staging = stack.enter_context(staging)
+            self._stack = stack.pop_all()
+        return self
+
+    def _report_moved_index(self) -> None:
+        detail = (
+            "db storage has an index directory for each ledger directory: the databases are in "
+            "the ledger directories; the cookie and the conf name no index directories"
+        )
+        self.result.findings.append(Finding("oddity", detail, str(self.target)))
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    @property
+    def to(self) -> Layout:
+        """The target's layout."""
+        return self.result.layout
+
+    @property
+    def work(self) -> Path:
+        """A folder for temporary files, removed at the end."""
+        return self._staging.work
+
+    @property
+    def data(self) -> Path:
+        """The folder that is renamed to the target at the end."""
+        return self._staging.data
+
+    @property
+    def by_directory(self) -> bool:
+        """Whether all of a ledger, logs included, lies in the source's directory ``L mod n``."""
+        return self.bookie.layout == "rocksdb"
+
+    def ledger_currents(self) -> list[Path]:
+        """Return the paths of the target's ledger directories, in the source's order."""
+        return [self.data / path for path in self.folders.ledger]
+
+    # -- progress
+
+    def step(self, name: str, total: int | None) -> None:
+        """Begin a step of `total` units (rows or bytes), and report it."""
+        self._step, self._step_done, self._step_total = name, 0, total or 0
+        self.did(0)
+
+    def did(self, units: int, rows: int = 0) -> None:
+        """Add to the units done in this step and to the rows done, and report the progress."""
+        self._step_done += units
+        self._rows_done += rows
+        if self._progress is not None:
+            total = self._step_total or None
+            self._progress(RewriteProgress(self._step, self._step_done, total, self._rows_done))
+
+    def _report_rows(self, rows: int) -> None:
+        self.did(rows, rows)
+
+    # -- steps
+
+    def write_index(
+        self,
+        rows: Iterable[IndexBatch],
+        states: Mapping[LedgerId, LedgerState],
+        flags: int | None,
+        total: int | None = None,
+    ) -> None:
+        """Write the index from rows in key order, and the ledger states.
+
+        `total` is the highest possible number of rows, if known. Raises `UnsupportedLayout` for
+        a ledger in limbo if the target has index files.
+        """
+        check_states(states, self.to, "rewrite it")
+        self.step("index", total)
+        self.result.entries = write_index(
+            self.to,
+            [self.data / path for path in self.folders.index],
+            rows,
+            states,
+            flags if self.to == "rocksdb" else None,
+            self.work,
+            self.files,
+            self._report_rows,
+        )
+        self.result.ledgers = len(states)
+        if flags and self.to == "idx":
+            detail = f"storage flags {flags:#x} of the databases: index files cannot store them"
+            self.result.findings.append(Finding("oddity", detail))
+
+    def carry_logs(self, names: LogNames, logs: Sequence[LogFile]) -> None:
+        """Copy or link logs into the target under new names; adds findings for other file types."""
+        result = self.result
+        self.step("entry logs", sum(log.bytes for log in logs))
+        result.linked = self._link
+        for log in logs:
+            file_name = log_name(names.new_id(log.dir_index, log.log_id))
+            target = self.ledger_currents()[log.dir_index] / file_name
+            try:
+                check_regular(log.path)
+            except CorruptionError as error:
+                result.findings.append(Finding.of(error))
+                continue
+            with writing(target.parent):
+                self.files.makedirs(target.parent)
+            if self._link and link_file(Path(log.path), target, self.files):
+                self.did(log.bytes)
+            else:
+                result.linked = False
+                copy_file(Path(log.path), target, self.files, self.did)
+            result.logs += 1
+            result.log_bytes += log.bytes
+
+    def name_again(self, names: LogNames) -> None:
+        """Link or copy logs into the other directories whose ledgers they hold."""
+        currents = self.ledger_currents()
+        for dir_index, log_id, other_dir in names.second_names():
+            source = currents[dir_index] / log_name(log_id)
+            target = currents[other_dir] / log_name(log_id)
+            if target.exists():
+                raise InvalidArgument(
+                    f"entry log {log_id} is in directories {dir_index} and {other_dir}"
+                )
+            with writing(target.parent):  # a directory without a log of its own does not exist yet
+                self.files.makedirs(target.parent)
+            if not link_file(source, target, self.files):
+                copy_file(source, target, self.files)
+            self.result.second_names += 1
+
+    def carry_other_files(self, last_id: int | None = None) -> None:
+        """Copy all other files into the target; `last_id` replaces the id in `lastId`, if given."""
+        self.step("other files", None)
+        # All directories are made, those without a file too: a bookie expects each of them.
+        for folder in self.folders.places.values():
+            with writing(self.data / folder):
+                self.files.makedirs(self.data / folder)
+        for file in other_files(self.bookie, self.folders, self.result.findings):
+            data = file.data
+            if file.target.name == "lastId" and last_id is not None:
+                data = f"{last_id:x}\n".encode("ascii")
+            if data is None:
+                copy_file(file.source, self.data / file.target, self.files)
+            else:
+                write_new(self.data / file.target, data, self.files)
+            self.result.other_files += 1
+            self.did(file.size)
+        conf_bytes = target_conf(self.bookie, self.folders)
+        if conf_bytes is not None:
+            write_new(self.data / self.bookie.path.name, conf_bytes, self.files)
+        # Last of all, make the names durable.
+        for folder in self.folders.places.values():
+            with syncing(self.data / folder):
+                self.files.sync_dir(self.data / folder)
+
+    def carry_rest_and_compare(
+        self,
+        names: LogNames,
+        logs: Sequence[LogFile],
+        rows: Iterable[IndexBatch],
+        states: Mapping[LedgerId, LedgerState],
+    ) -> None:
+        """Link logs into further directories, copy all other files, and compare the index."""
+        self.name_again(names)
+        self.result.renamed = names.renamed
+        highest = max((names.new_id(log.dir_index, log.log_id) for log in logs), default=0)
+        self.carry_other_files(highest if names.renamed else None)
+        self.compare(rows, states)
+
+    def compare(self, rows: Iterable[IndexBatch], states: Mapping[LedgerId, LedgerState]) -> None:
+        """Open the target as a bookie's directory, and compare each row and ledger state in it."""
+        self.step("comparing", self.result.entries)
+        with self.opened() as target:
+            expected_dirs = [self.data / path for path in self.folders.ledger]
+            opened_dirs = [Path(os.path.abspath(current)) for current in target.folders.ledger]
+            if opened_dirs != expected_dirs:
+                raise BkstoreError(f"{self.target}: its directories are in another order")
+            count = compare_index(target.index, rows, states, self.data, self._report_rows)
+        if count != self.result.entries:
+            raise BkstoreError(f"{self.target}: {self.result.entries} rows written, {count} read")
+        self.result.compared = True
+
+    def opened(self) -> BookieDir:
+        """Open the staged target for reading."""
+        if not self.bookie.folders.configured:
+            return BookieDir(self.data, layout=self.to)
+        return BookieDir(self.data / self.bookie.path.name, layout=self.to, root=self.data)
+
+    def finish(self) -> RewriteResult:
+        """Rename the staged target; raise `DirectoryInUse` if the source has changed meanwhile."""
+        self.bookie.check_unchanged()
+        self._staging.publish()
+        return self.result

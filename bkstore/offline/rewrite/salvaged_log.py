@@ -1,0 +1,260 @@
+"""Read the records of one entry log, damaged or not, and write them to a fresh log.
+
+A scan finds records by their sizes, but passes over a record after a damaged size. The old index
+has that record's position, and confirms the records scanned, so both are used. A fresh log has a
+header, the old log's id and records in their order, without the damage, and a ledgers map.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from bkstore.errors import BkstoreError, CorruptionError
+from bkstore.files.disk_changes import Files
+from bkstore.files.os_errors import syncing, writing
+from bkstore.formats.entry import V1_HEADER, V2_HEADER, record_header, rows_of_ledgers
+from bkstore.formats.entrylog import (
+    HEADER_SIZE,
+    MAP_FIELDS_OFFSET,
+    PREFIX,
+    VERSION_1,
+    VERSION_2,
+    LogHeader,
+    encode_header,
+    encode_ledgers_map,
+    encode_map_fields,
+)
+from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId, positions
+from bkstore.index.api import Finding, IndexBatch
+from bkstore.storage.directories.file_listing import LogFile
+from bkstore.storage.entry_log.open_log import HARD_LIMIT
+from bkstore.storage.entry_log.resynchronization import LogBytes, look
+from bkstore.storage.entry_log.scan import scan_log
+
+_COPY_CHUNK_BYTES = 4 << 20
+_MAX_FRAME_HEAD_BYTES = PREFIX + V2_HEADER
+
+
+class LostBytes(NamedTuple):
+    """A range of bytes of a log without a readable record."""
+
+    offset: int
+    bytes: int
+    why: str = "no record can be read there"
+
+
+@dataclass
+class LogRecords:
+    """The records of a log by position, int64[n] each, as `LogBatch` has them.
+
+    `confirmed` marks the records that the old index names; `missing` has the index rows for which
+    there is no record. `hidden` counts records that only the index found. `damaged` is true if a
+    copy of the log would contain damage; `lost` lists the damaged ranges between the records. If
+    the log is `unreadable`, there are no records, and all of its bytes are lost.
+    """
+
+    scope_id: Int64Array
+    ledger_id: Int64Array
+    entry_id: Int64Array
+    position: Int64Array
+    size: Int64Array
+    confirmed: npt.NDArray[np.bool_]
+    missing: IndexBatch
+    hidden: int = 0
+    lost: list[LostBytes] = field(default_factory=list)
+    damaged: bool = False
+    unreadable: bool = False
+
+    def rows(self, dir_index: int, log_id: int, located: Int64Array) -> IndexBatch:
+        """Return the records as index rows, with the positions `located`."""
+        dir_indexes = np.full(located.size, dir_index, np.int64)
+        locations = (np.int64(log_id) << np.int64(32)) | located
+        return IndexBatch(dir_indexes, self.scope_id, self.ledger_id, self.entry_id, locations)
+
+
+def read_records(
+    log: LogFile, old: IndexBatch, findings: list[Finding], most: int = MAX_ENTRY_ID
+) -> LogRecords:
+    """Scan a log, and compare its records with `old`, the index rows that point into it.
+
+    `add_hidden_records` completes the result. Entries above `most`, which the index cannot hold,
+    are left out. Damage is added to `findings`. Memory: some 100 bytes a record.
+    """
+    log_findings: list[Finding] = []
+    columns: list[tuple[Int64Array, ...]] = []
+    unreadable = False
+    try:
+        for batch in scan_log(log.path, log_findings):
+            taken_rows = np.flatnonzero(batch.entry_id <= most)
+            taken_batch = batch if taken_rows.size == len(batch) else batch.where(taken_rows)
+            ids = (taken_batch.scope_id, taken_batch.ledger_id, taken_batch.entry_id)
+            # Copies, because views would keep the window alive that they were read from.
+            columns.append(tuple(map(np.array, (*ids, taken_batch.position, taken_batch.size))))
+    except BkstoreError as error:
+        log_findings.append(Finding.of(error))
+        unreadable = not columns
+    findings += log_findings
+    empty = tuple(np.empty(0, np.int64) for _ in range(5))
+    scope_id, ledger_id, entry_id, position, size = map(np.concatenate, zip(*(columns or [empty])))
+    confirmed, missing = _match_index_rows((scope_id, ledger_id, entry_id, position), old)
+    records = LogRecords(scope_id, ledger_id, entry_id, position, size, confirmed, missing)
+    records.unreadable = unreadable
+    records.damaged = any(finding.severity == "damage" for finding in log_findings)
+    return records
+
+
+def _match_index_rows(
+    scanned: tuple[Int64Array, ...], index_rows: IndexBatch
+) -> tuple[npt.NDArray[np.bool_], IndexBatch]:
+    """Return which records an index row names, and the index rows that name none of them."""
+    scope_id, ledger_id, entry_id, position = scanned
+    indexed_positions = positions(index_rows.location)
+    confirmed = np.zeros(position.size, np.bool_)
+    if not position.size or not indexed_positions.size:
+        return confirmed, index_rows
+    # For each index row, the record at its position, or the next one, which does not match.
+    nearest = np.minimum(np.searchsorted(position, indexed_positions), position.size - 1)
+    matches = (position[nearest] == indexed_positions) & (entry_id[nearest] == index_rows.entry_id)
+    matches &= ledger_id[nearest] == index_rows.ledger_id
+    matches &= scope_id[nearest] == index_rows.scope_id
+    confirmed[nearest[matches]] = True
+    return confirmed, IndexBatch(*(column[~matches] for column in index_rows))
+
+
+def add_hidden_records(data: LogBytes, found: LogRecords, most: int) -> None:
+    """Add records that only the index has, at a read for each row, and note the lost bytes."""
+    _add_hidden(data, found, most)
+    found.damaged |= found.hidden > 0
+    found.lost = _find_lost_bytes(data, found) if found.damaged else []
+
+
+def _add_hidden(data: LogBytes, records: LogRecords, max_id: int) -> None:
+    missing = records.missing
+    sizes = np.zeros(missing.location.size, np.int64)
+    keys = zip(missing.scope_id.tolist(), missing.ledger_id.tolist(), missing.entry_id.tolist())
+    for row, (position, key) in enumerate(zip(positions(missing.location).tolist(), keys)):
+        sizes[row] = _size_at(data, position, key) if key[2] <= max_id else 0
+    found_rows = np.flatnonzero(sizes)
+    if not found_rows.size:
+        return
+    # Merge the records that were found into the scanned ones, by position.
+    new = (
+        missing.scope_id,
+        missing.ledger_id,
+        missing.entry_id,
+        positions(missing.location),
+        sizes,
+    )
+    old = (records.scope_id, records.ledger_id, records.entry_id, records.position, records.size)
+    order = np.argsort(np.concatenate((records.position, new[3][found_rows])), kind="stable")
+    joined = [np.concatenate((a, b[found_rows]))[order] for a, b in zip(old, new)]
+    records.scope_id, records.ledger_id, records.entry_id, records.position, records.size = joined
+    confirmed = (records.confirmed, np.ones(found_rows.size, np.bool_))
+    records.confirmed = np.concatenate(confirmed)[order]
+    records.missing = IndexBatch(*(column[sizes == 0] for column in missing))
+    records.hidden = int(found_rows.size)
+
+
+def _size_at(data: LogBytes, position: int, entry_key: tuple[int, int, int]) -> int:
+    """Return the size of an entry's record at a position, or 0 if the record is not there."""
+    frame_start = position - PREFIX
+    if frame_start < HEADER_SIZE or position + V1_HEADER > data.size:
+        return 0
+    try:
+        header_bytes = data.peek(frame_start, _MAX_FRAME_HEAD_BYTES)
+        size = int.from_bytes(header_bytes[:PREFIX], "big", signed=True)
+        if not V1_HEADER <= size <= data.size - position:
+            return 0
+        header = record_header(header_bytes[PREFIX : PREFIX + size])
+    except CorruptionError:
+        return 0
+    return size if (*header.ledger.signed, header.entry_id) == entry_key else 0
+
+
+def _find_lost_bytes(data: LogBytes, records: LogRecords) -> list[LostBytes]:
+    """Return the ranges between the records that are neither padding nor a ledgers map."""
+    starts = np.append(records.position - PREFIX, data.size)
+    ends = np.concatenate(([HEADER_SIZE], np.maximum.accumulate(records.position + records.size)))
+    lost = []
+    for gap in np.flatnonzero(starts > ends).tolist():
+        gap_start, gap_end = int(ends[gap]), int(starts[gap])
+        while gap_start < gap_end:
+            region = look(data, gap_start)
+            if region.kind not in ("frame", "padding", "zeros") or region.end > gap_end:
+                lost.append(LostBytes(gap_start, gap_end - gap_start))
+                break
+            gap_start = region.end
+    return lost
+
+
+def fresh_positions(found: LogRecords) -> Int64Array:
+    """Return the positions of the records in a fresh log, int64[n]."""
+    fresh: Int64Array = HEADER_SIZE + np.cumsum(found.size + PREFIX) - found.size
+    return fresh
+
+
+def write_fresh(
+    data: LogBytes,
+    target: Path,
+    found: LogRecords,
+    files: Files,
+) -> int:
+    """Write the records of the log `data` to a fresh one, fsync it, and return its size in bytes.
+
+    They lie at `fresh_positions`. The caller must sync the folder. A ledgers map that would end
+    beyond 2^31-1 bytes is left out, as a bookie does. Raises `WriteFailed`.
+    """
+    version = VERSION_2 if np.any(found.scope_id) else VERSION_1
+    with writing(target):
+        fd = files.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    try:
+        with writing(target):
+            files.pwrite(fd, encode_header(LogHeader(version)), 0)
+        end = _copy_frames(data, target, fd, found, files)
+        ledger_bytes = _bytes_by_ledger(found)
+        ledgers_map = encode_ledgers_map(ledger_bytes)
+        if ledgers_map and end + len(ledgers_map) <= HARD_LIMIT:
+            with writing(target):
+                files.pwrite(fd, ledgers_map, end)
+                files.pwrite(fd, encode_map_fields(end, len(ledger_bytes)), MAP_FIELDS_OFFSET)
+            end += len(ledgers_map)
+        with syncing(target):
+            files.fsync(fd)
+    finally:
+        files.close(fd)
+    return end
+
+
+def _copy_frames(
+    data: LogBytes,
+    target: Path,
+    fd: int,
+    records: LogRecords,
+    files: Files,
+) -> int:
+    """Copy all frames without gaps, adjacent ones together; return the offset of their end."""
+    starts, ends = records.position - PREFIX, records.position + records.size
+    run_starts = np.flatnonzero(starts[1:] != ends[:-1]) + 1
+    first = np.concatenate(([0], run_starts)) if starts.size else run_starts
+    last = np.append(run_starts, starts.size) - 1 if starts.size else run_starts
+    out_offset = HEADER_SIZE
+    for start, end in zip(starts[first].tolist(), ends[last].tolist()):
+        while start < end:
+            chunk = data.peek(start, min(end - start, _COPY_CHUNK_BYTES))
+            with writing(target):
+                files.pwrite(fd, chunk, out_offset)
+            start, out_offset = start + len(chunk), out_offset + len(chunk)
+    return out_offset
+
+
+def _bytes_by_ledger(records: LogRecords) -> dict[LedgerId, int]:
+    return {
+        ledger_id: int(records.size[record_indexes].sum()) + PREFIX * record_indexes.size
+        for ledger_id, record_indexes in rows_of_ledgers(records.scope_id, records.ledger_id)
+    }

@@ -1,0 +1,229 @@
+"""Usage: the disk usage of a bookie, from one pass over its index and its entry logs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from bkstore.arguments import number, whole
+from bkstore.errors import BkstoreError
+from bkstore.formats.idxfile import DEFAULT_PAGE_SIZE, check_page_size
+from bkstore.ids import LedgerId
+from bkstore.index.api import Finding
+from bkstore.index.bulk_listing import answers
+from bkstore.offline.usage.cache_needs import DEFAULT_READ_AHEAD, CacheNeed, cache_needs
+from bkstore.offline.usage.entry_logs import LogUsage, log_usages
+from bkstore.offline.usage.index_size import IndexPart, index_parts
+from bkstore.offline.usage.live_ledgers import LiveLedgers
+from bkstore.storage.ledgers.garbage_pass import MAJOR_THRESHOLD, MINOR_THRESHOLD
+from bkstore.storage.read_only.bookie_dir import BookieDir
+
+_share = number(0, 1)
+_count = whole(1)
+Progress = Callable[[str, int, int, int], None]
+
+
+@dataclass(slots=True)
+class LedgerUsage:
+    """Disk usage of a ledger: `bytes` of its records, in `logs` entry logs.
+
+    `live_bytes` is all or none of them, except that bytes in a wrong directory of db storage are
+    not live. `entries` is the number of entries in the index, None if the index does not know the
+    ledger or cannot read it. `pinned_logs` is the number of pinned logs that the ledger keeps.
+    """
+
+    ledger: LedgerId
+    live: bool
+    entries: int | None = None
+    logs: int = 0
+    bytes: int = 0
+    live_bytes: int = 0
+    pinned_logs: int = 0
+
+
+@dataclass(slots=True)
+class ScopeUsage:
+    """Disk usage of all ledgers of a scope."""
+
+    scope: int
+    ledgers: int = 0
+    live_ledgers: int = 0
+    entries: int = 0
+    bytes: int = 0
+    live_bytes: int = 0
+
+
+@dataclass(slots=True)
+class Totals:
+    """Sums over the entry logs; `moved_bytes` are those that compaction would have to copy.
+
+    `other_bytes` are not in records: headers, ledgers maps, padding, bytes hidden by damage.
+    """
+
+    logs: int = 0
+    file_bytes: int = 0
+    record_bytes: int = 0
+    live_bytes: int = 0
+    pinned_logs: int = 0
+    pinned_bytes: int = 0
+    removable_logs: int = 0
+    compactable_logs: int = 0
+    damaged_logs: int = 0
+    moved_bytes: int = 0
+    given_back: int = 0
+
+    @property
+    def garbage_bytes(self) -> int:
+        """Bytes of records that are not live."""
+        return self.record_bytes - self.live_bytes
+
+    @property
+    def other_bytes(self) -> int:
+        """Bytes of files that are in no record that was counted."""
+        return self.file_bytes - self.record_bytes
+
+
+class Usage:
+    """Disk usage of one bookie, computed from its files.
+
+    `listed` are the live ledgers (None: all that the index knows). Logs of an occupancy below
+    `threshold` would be compacted; logs of a positive occupancy below `pinned` count as pinned.
+    The constructor reads the index once. `logs` reads the entry logs, or only their ledgers maps,
+    and has to be exhausted before the sums are used. Damage is appended to `findings`. Memory: some
+    300 bytes per ledger; the ledgers of a log.
+
+    >>> import tempfile
+    >>> from bkstore import LedgerStorage
+    >>> with tempfile.TemporaryDirectory() as top:
+    ...     with LedgerStorage.open(top, "sorted") as storage:
+    ...         for ledger in (7, 8):
+    ...             record = ledger.to_bytes(8, "big") + bytes(56)
+    ...             _ = storage.add_entry(record, master_key=b"k" * 20)
+    ...     with BookieDir(top) as bookie:
+    ...         usage = Usage(bookie, listed=[LedgerId.of(7)])
+    ...         [(log.record_bytes, log.live_bytes, log.fate) for log in usage.logs()]
+    [(136, 68, 'compact')]
+    >>> usage.totals.garbage_bytes, [each.live for each in usage.ledgers()]
+    (68, [True, False])
+    """
+
+    def __init__(
+        self,
+        bookie: BookieDir,
+        listed: Iterable[LedgerId] | None = None,
+        threshold: float = MAJOR_THRESHOLD,
+        pinned: float = MINOR_THRESHOLD,
+        progress: Progress | None = None,
+    ) -> None:
+        """Read the index. Raises what it raises, and `InvalidArgument` for shares outside 0..1."""
+        self._bookie = bookie
+        self._threshold = float(_share("threshold", threshold))
+        self._pinned = float(_share("pinned", pinned))
+        self._progress = progress
+        self.findings: list[Finding] = bookie.unknown_files()
+        self.totals = Totals()
+        known = bookie.index.ledgers()
+        directories = len(bookie.folders.ledger) if bookie.layout == "rocksdb" else 1
+        self.live = LiveLedgers(known, listed, directories)
+        self._ledgers = dict(self._count_entries(known))
+
+    def _count_entries(self, known: list[LedgerId]) -> Iterator[tuple[LedgerId, LedgerUsage]]:
+        """Yield the usage of each ledger with its entry count; unreadable ones become findings."""
+        for ledger_id, availability in answers(self._bookie.index, known):
+            ledger_usage = LedgerUsage(ledger_id, ledger_id in self.live)
+            if isinstance(availability, BkstoreError):
+                self.findings.append(Finding.of(availability, ledger_id))
+            else:
+                ledger_usage.entries = len(availability)
+            yield ledger_id, ledger_usage
+
+    def logs(self) -> Iterator[LogUsage]:
+        """Yield the usage of each entry log, by directory and log id, and add it to the sums."""
+        bookie = self._bookie
+        self.totals = Totals()
+        for ledger_usage in self._ledgers.values():
+            ledger_usage.logs = ledger_usage.bytes = ledger_usage.live_bytes = (
+                ledger_usage.pinned_logs
+            ) = 0
+        total_bytes, done_bytes = sum(log.bytes for log in bookie.entry_logs), 0
+        for log in log_usages(bookie, self.live, self._threshold, self.findings):
+            self._add_log(log)
+            done_bytes += log.log.bytes
+            if self._progress is not None:
+                self._progress(f"log {log.log.log_id}", done_bytes, total_bytes, self.totals.logs)
+            yield log
+
+    def is_pinned(self, log: LogUsage) -> bool:
+        """Return whether a few live bytes keep a log."""
+        return log.is_pinned(self._pinned)
+
+    def _add_log(self, log: LogUsage) -> None:
+        """Add a log to the totals and to the usage of its ledgers."""
+        totals, is_pinned = self.totals, self.is_pinned(log)
+        totals.logs += 1
+        totals.file_bytes += log.log.bytes
+        totals.record_bytes += log.record_bytes
+        totals.live_bytes += log.live_bytes
+        totals.pinned_logs += is_pinned
+        totals.pinned_bytes += log.log.bytes if is_pinned else 0
+        totals.removable_logs += log.fate == "remove"
+        totals.compactable_logs += log.fate == "compact"
+        totals.damaged_logs += log.fate == "damaged"
+        totals.moved_bytes += log.live_bytes if log.fate == "compact" else 0
+        totals.given_back += log.given_back
+        for ledger_id, byte_count in log.ledgers.items():
+            ledger_usage = self._ledgers.get(ledger_id)
+            if ledger_usage is None:
+                ledger_usage = self._ledgers[ledger_id] = LedgerUsage(ledger_id, False)
+            ledger_usage.logs += 1
+            ledger_usage.bytes += byte_count
+            ledger_usage.live_bytes += log.live.get(ledger_id, 0)
+            ledger_usage.pinned_logs += is_pinned and ledger_id in log.live
+
+    # -- sums, complete after `logs`
+
+    def ledgers(self) -> list[LedgerUsage]:
+        """Return the usage of each ledger in the index or a log, in unsigned order."""
+        return [self._ledgers[ledger_id] for ledger_id in sorted(self._ledgers)]
+
+    def scopes(self) -> list[ScopeUsage]:
+        """Return the sums of each scope, in unsigned order."""
+        by_scope: dict[int, ScopeUsage] = {}
+        for ledger_usage in self.ledgers():
+            scope = by_scope.setdefault(
+                ledger_usage.ledger.scope, ScopeUsage(ledger_usage.ledger.scope)
+            )
+            scope.ledgers += 1
+            scope.live_ledgers += ledger_usage.live
+            scope.entries += ledger_usage.entries or 0
+            scope.bytes += ledger_usage.bytes
+            scope.live_bytes += ledger_usage.live_bytes
+        return list(by_scope.values())
+
+    def index(self, page_size: int = DEFAULT_PAGE_SIZE) -> list[IndexPart]:
+        """Return the parts of the index, by directory. A `stat` per file; does not need `logs`.
+
+        `page_size` is the page size of index files, which do not record it.
+        """
+        check_page_size("page_size", page_size)
+        entry_counts = {
+            ledger_id: self._ledgers[ledger_id].entries
+            for ledger_id in self._bookie.index.ledgers()
+        }
+        return list(index_parts(self._bookie, entry_counts, page_size))
+
+    def caches(self, readers: int = 1, read_ahead: int = DEFAULT_READ_AHEAD) -> list[CacheNeed]:
+        """Return the cache sizes for `readers` concurrent readers, by record sizes of `logs`."""
+        _count("readers", readers)
+        _count("read_ahead", read_ahead)
+        counted = [
+            ledger_usage
+            for ledger_usage in self._ledgers.values()
+            if ledger_usage.entries and ledger_usage.bytes
+        ]
+        entries = sum(ledger_usage.entries or 0 for ledger_usage in counted)
+        mean_record = (
+            sum(ledger_usage.bytes for ledger_usage in counted) / entries if entries else None
+        )
+        directories = len(self._bookie.folders.ledger)
+        return cache_needs(self.index(), mean_record, directories, readers, read_ahead)

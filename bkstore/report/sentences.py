@@ -1,0 +1,101 @@
+"""Chooses the sentences for a part of the page, according to the inputs and the findings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from bkstore.report.findings.headline import not_judged
+from bkstore.report.findings.key_figures import Facts, numbers
+from bkstore.report.html.value_formats import counted, listed
+from bkstore.report.sections import Section
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def _any_above_zero(column: str) -> Callable[[pa.Table], bool]:
+    return lambda table: bool((numbers(table, column) > 0).any())
+
+
+def _any_text(column: str, text: str) -> Callable[[pa.Table], bool]:
+    return lambda table: text in table.column(column).to_pylist()
+
+
+_ADVICE_CONDITIONS: Mapping[str, Callable[[pa.Table], bool]] = {
+    "findings": _any_text("severity", "damage"),
+    "ledger_health": lambda table: table.column("not_judged").null_count < table.num_rows,
+    "bytes_by_bookie": _any_above_zero("garbage_bytes"),
+    "log_occupancy": _any_above_zero("garbage_bytes"),
+    "bytes_by_scope": lambda table: table.num_rows > 1,
+    "comparison": _any_above_zero("removed"),
+    "bookies": lambda table: False in table.column("read").to_pylist(),
+}
+"""Conditions under which a part's advice applies to its table; others need only a row."""
+
+
+def rule(section: Section, facts: Facts) -> str:
+    """Return the explanation of a part's table."""
+    return _fill_in(section.rule, facts)
+
+
+def advice(section: Section, table: pa.Table, facts: Facts) -> str:
+    """Return what an operator can do about these rows, an empty string if the advice is moot."""
+    applies = _ADVICE_CONDITIONS.get(section.name)
+    return _fill_in(section.advice, facts) if applies is None or applies(table) else ""
+
+
+def _fill_in(text: str, facts: Facts) -> str:
+    has_metadata = facts.metadata is not None
+    knower = "the metadata contain" if has_metadata else "the index of the bookie has"
+    judge_hint = "see Violations." if has_metadata else "analyze with --metadata to judge."
+    return text.replace("{known}", knower).replace("{judge}", judge_hint)
+
+
+def absent(section: Section, facts: Facts) -> str:
+    """Return why a part has no table."""
+    if section.judged and facts.metadata is None:
+        return "Not judged: no ledger metadata were given (analyze --metadata)."
+    if section.name == "comparison":
+        return "Not requested: no second dump was given (--other)."
+    return "Not requested."
+
+
+def nothing_found(section: Section, facts: Facts) -> str:
+    """Return a sentence that nothing was found, and what was not judged or not read."""
+    if section.judged and section.name != "orphans" and (reason := not_judged(facts)):
+        return f"Not judged: {reason}."
+    if facts.unread:
+        unread_bookies = counted(len(facts.unread), "bookie was", "bookies were")
+        return f"{section.none} This covers only what was read: {unread_bookies} not."
+    return section.none
+
+
+def compared(source: Mapping[str, Any]) -> str:
+    """Return which bookies of two dumps were left out of the comparison, empty if none was."""
+    if source.get("manifest") is None or source.get("other") is None:
+        return ""
+    bookies_of_dumps = [source[bookie_id]["bookies"] for bookie_id in ("manifest", "other")]
+    ids = [[str(bookie["id"]) for bookie in bookies] for bookies in bookies_of_dumps]
+    read = [
+        {str(bookie["id"]) for bookie in bookies if bookie["read"]} for bookies in bookies_of_dumps
+    ]
+    contents = [f"has {listed(bookies)}" if bookies else "has no bookie" for bookies in ids]
+    if not set(ids[0]) & set(ids[1]):
+        return (
+            "The two dumps have no bookie in common, so nothing was compared: "
+            f"the first {contents[0]}; the second {contents[1]}."
+        )
+    common = read[0] & read[1]
+    if not common:
+        return "No bookie was read in both dumps, so nothing was compared."
+    left_out = [[bookie_id for bookie_id in bookies if bookie_id not in common] for bookies in ids]
+    left_out_texts = [
+        f"{listed(names)} ({which} dump)"
+        for names, which in zip(left_out, ("first", "second"))
+        if names
+    ]
+    if not left_out_texts:
+        return ""
+    words = counted(len(common), "bookie is", "bookies are")
+    return f"{words} compared. Left out, as not read in both: {'; '.join(left_out_texts)}."

@@ -1,0 +1,181 @@
+"""Endpoints `ledger/read`, `ledger/delete`, `ledger/availability`: entries that the bookie has.
+
+BookKeeper's `ReadLedgerEntryService` and `DeleteLedgerService` are clients of the whole cluster;
+here one bookie answers. `availability` is BP-34's listing, which BookKeeper's admin lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+from typing import Any
+
+from bkstore.availability import Availability
+from bkstore.cluster.store.api import MetadataStore
+from bkstore.errors import CorruptionError, NoSuchLedger
+from bkstore.formats.entry import Coder, fitting_checksum, record_header
+from bkstore.formats.entry.digest import DIGEST_SIZES, digest_name
+from bkstore.ids import MAX_ENTRY_ID, LedgerId
+from bkstore.storage.bookie import Bookie
+from bkstore.wire.admin import query_parameters
+from bkstore.wire.admin.ledger_endpoints import SOURCE
+from bkstore.wire.admin.messages import Answer, Refused, Request, json_answer, members
+
+PAGE = 1000
+"""The number of entries of a page."""
+
+MOST_RANGES = 100_000
+"""The most ranges to write out; the groups have the same information and are shorter."""
+
+_READ_BYTES = 1 << 20
+_DIGESTS = ("CRC32", "CRC32C", "MAC", "HMAC", "DUMMY")
+_SOURCE_HEADER = {SOURCE: "bookie"}
+
+
+class EntryEndpoints:
+    """Reads and deletes a bookie's entries. Memory: 1 MiB or one entry for each request."""
+
+    def __init__(self, bookie: Bookie, metadata: MetadataStore | None) -> None:
+        self._bookie = bookie
+        self._metadata = metadata
+
+    def read(self, request: Request) -> Answer:
+        """Answer with entry id -> payload as ASCII text, for the entries that the bookie has."""
+        ledger_id = query_parameters.ledger(request)
+        digest = query_parameters.choice(request, "digest_type", _DIGESTS)
+        page = query_parameters.page(request)
+        first, last = _requested_range(request, page)
+        if not self._bookie.ledger_exists(ledger_id):
+            raise NoSuchLedger(f"ledger {ledger_id} is not on this bookie")
+        entries = Availability.from_ranges([(first, last)]) & self._bookie.availability(ledger_id)
+        payloads = _PayloadReader(*self._digest(ledger_id, digest))
+        return Answer(
+            200,
+            members(self._read_payloads(ledger_id, entries, payloads, page)),
+            headers=_SOURCE_HEADER,
+        )
+
+    def _read_payloads(
+        self, ledger_id: LedgerId, entries: Availability, payloads: _PayloadReader, page: int | None
+    ) -> Iterator[tuple[str, Any]]:
+        if page is not None:
+            yield "Entries for page: ", str(page)
+        entry_ids = iter(entries)
+        while chunk := list(islice(entry_ids, PAGE)):
+            for start, stop in _consecutive_runs(chunk):
+                while start < stop:
+                    batch = self._bookie.read_entries(ledger_id, start, stop - start, _READ_BYTES)
+                    for entry, record in zip(batch.entries.tolist(), batch):
+                        text = payloads.of(ledger_id, entry, bytes(record))
+                        yield str(entry), text.decode("ascii", "replace")
+                    start += len(batch)
+
+    def _digest(
+        self, ledger_id: LedgerId, requested_type: str | None
+    ) -> tuple[str | None, bytes | None]:
+        """Return (digest type, password), each None if unknown."""
+        metadata = None
+        if self._metadata is not None:
+            with suppress(NoSuchLedger):  # the bookie may still have its entries
+                metadata = self._metadata.read(ledger_id).metadata
+        if metadata is None or metadata.digest_type is None:
+            return requested_type, None
+        return requested_type or metadata.digest_type, metadata.password
+
+    def delete(self, request: Request) -> Answer:
+        """Delete a ledger's metadata, or without a store its entries in the bookie, durably. An
+        unknown ledger is not an error, as in BookKeeper."""
+        ledger_id = query_parameters.ledger(request)
+        if self._metadata is not None:
+            with suppress(NoSuchLedger):
+                self._metadata.delete(ledger_id)
+        elif self._bookie.ledger_exists(ledger_id):
+            self._bookie.delete_ledger(ledger_id)
+            self._bookie.checkpoint()  # journals do not record deletions
+        return json_answer(f"Deleted ledger: {ledger_id.ledger}")
+
+    def availability(self, request: Request) -> Answer:
+        """Answer with the entries in BP-34's encoding as hex, as groups, and as ranges."""
+        ledger_id = query_parameters.ledger(request)
+        encodings = ("grouped", "bookkeeper")
+        encoding = query_parameters.choice(request, "encoding", encodings) or "grouped"
+        if not self._bookie.ledger_exists(ledger_id):
+            raise NoSuchLedger(f"ledger {ledger_id} is not on this bookie")
+        entries = self._bookie.availability(ledger_id)
+        encoded = entries.to_bytes("bookkeeper" if encoding == "bookkeeper" else "grouped")
+        has_few_ranges = entries.range_count <= MOST_RANGES
+        row = {
+            "ledger_scope_id": ledger_id.scope,
+            "ledger_id": ledger_id.ledger,
+            "entries": len(entries),
+            "encoding": encoding,
+            "bytes": encoded.hex(),
+            "groups": entries.groups.tolist(),
+            "ranges": entries.ranges().tolist() if has_few_ranges else None,
+        }
+        return Answer(200, members(row.items()), headers=_SOURCE_HEADER)
+
+
+class _PayloadReader:
+    """Extracts payloads from records. The digest type must be known, because a record of version 1
+    does not tell its digest's length."""
+
+    def __init__(self, digest: str | None, password: bytes | None) -> None:
+        self._password = password
+        self._digest = digest
+        self._coder: Coder | None = None
+
+    def of(self, ledger_id: LedgerId, entry: int, record: bytes) -> bytes:
+        """Return the payload. Its digest is verified, except a MAC without the password."""
+        if self._digest is None:
+            self._digest = _detect_digest_type(record)
+            if self._digest is None:
+                reason = "its record does not show the digest type; give digest_type"
+                raise Refused(400, f"entry {entry} of ledger {ledger_id}: {reason}")
+        digest = digest_name(self._digest)
+        if digest == "HMAC" and self._password is None:
+            return record[record_header(record).size + DIGEST_SIZES[digest] :]
+        if self._coder is None:
+            self._coder = Coder(digest, self._password)
+        try:
+            return self._coder.decode(record, ledger_id, entry).payload
+        except CorruptionError as error:
+            located_reason = f"entry {entry} of ledger {ledger_id}: {error.reason}"
+            raise CorruptionError(error.file, error.offset, located_reason) from None
+
+
+def _detect_digest_type(record: bytes) -> str | None:
+    """Return the digest type in a record's header, or whose checksum matches its bytes."""
+    header_digest = record_header(record).digest
+    if header_digest is not None:
+        return digest_name(header_digest)
+    return fitting_checksum(record)
+
+
+def _requested_range(request: Request, page: int | None) -> tuple[int, int]:
+    """Return the first and last requested entry, by BookKeeper's rules for pages."""
+    first = query_parameters.integer(request, "start_entry_id", 0)
+    last = query_parameters.integer(request, "end_entry_id", -1)
+    if first < 0 or first > MAX_ENTRY_ID:
+        raise Refused(400, f"start_entry_id={first} is not an entry id")
+    if page is not None:
+        page_first = (page - 1) * PAGE
+        page_last = page_first + PAGE - 1
+        first = max(first, page_first)
+        last = page_last if last == -1 else min(last, page_last)
+    if last != -1 and first > last:
+        page_text = "" if page is None else f" on page {page}"
+        raise Refused(500, f"no entry is between start_entry_id and end_entry_id{page_text}")
+    return first, MAX_ENTRY_ID if last == -1 else min(last, MAX_ENTRY_ID)
+
+
+def _consecutive_runs(ids: list[int]) -> Iterator[tuple[int, int]]:
+    """Yield (first, last + 1) of each run of consecutive ids."""
+    start = previous = ids[0]
+    for entry in ids[1:]:
+        if entry != previous + 1:
+            yield start, previous + 1
+            start = entry
+        previous = entry
+    yield start, previous + 1

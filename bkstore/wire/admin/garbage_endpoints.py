@@ -1,0 +1,191 @@
+"""Endpoints `bookie/gc`, `gc_details`, `entry_location_compact`: garbage collection, compaction.
+
+BookKeeper: `TriggerGCService`, `GCDetailsService`, `SuspendCompactionService`,
+`ResumeCompactionService`, `TriggerLocationCompactService`. A pass runs after the answer. The
+details count all passes since the bookie was opened, also those not started here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from threading import Lock
+from typing import Any
+
+from bkstore.cluster.garbage.collector import BackgroundCollector
+from bkstore.errors import BkstoreError
+from bkstore.storage.ledgers.garbage_pass import Kind
+from bkstore.wire.admin import query_parameters
+from bkstore.wire.admin.messages import Answer, Refused, Request, json_answer
+
+LOG = logging.getLogger("bkstore.wire.admin")
+
+_COMPACTION_PREFIX = "compaction of "
+_KINDS: tuple[Kind, ...] = ("major", "minor")
+
+
+class Background:
+    """Jobs in threads of their own, after the request that started them, one of each kind at a
+    time. Keeps the failure of the last job of each kind. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(2, thread_name_prefix="bkstore-admin-job")
+        self._running: set[str] = set()
+        self._failures: dict[str, str | None] = {}
+        self._lock = Lock()
+
+    def start(self, kind: str, job: Callable[[], None]) -> bool:
+        """Queue a job; return False, without queueing, while another of its kind runs."""
+        with self._lock:
+            if kind in self._running:
+                return False
+            self._running.add(kind)
+        try:
+            self._pool.submit(self._run_job, kind, job)
+        except BaseException:
+            self._running.discard(kind)
+            raise
+        return True
+
+    def _run_job(self, kind: str, job: Callable[[], None]) -> None:
+        failure: str | None = "the job failed unexpectedly"
+        try:
+            job()
+            failure = None
+        except (BkstoreError, OSError) as error:
+            failure = str(error)
+            LOG.warning("%s failed: %s", kind, error)
+        except Exception:
+            LOG.exception("%s failed", kind)
+        finally:
+            with self._lock:
+                self._failures[kind] = failure
+                self._running.discard(kind)
+
+    def running(self, kind: str) -> bool:
+        """Return whether a job of this kind runs or is queued."""
+        return kind in self._running
+
+    def failure(self, kind: str) -> str | None:
+        """Return the failure of the last job of this kind, None if it succeeded or none ran."""
+        return self._failures.get(kind)
+
+    def close(self) -> None:
+        """Wait for the jobs, because the caller may close their bookie next."""
+        self._pool.shutdown(wait=True)
+
+
+class GarbageEndpoints:
+    """Starts garbage collections and compactions of entry locations, and reports their state."""
+
+    def __init__(self, collector: BackgroundCollector, background: Background) -> None:
+        self._collector = collector
+        self._bookie = collector.bookie
+        self._background = background
+
+    def collect(self, request: Request) -> Answer:
+        """Start a pass, unless a forced one runs already, as in BookKeeper."""
+        options = query_parameters.body_object(request) or {}
+        self._collector.force(
+            major=_boolean_member(options, "forceMajor"),
+            minor=_boolean_member(options, "forceMinor"),
+        )
+        return json_answer(f"Triggered GC on BookieServer: {self._bookie.bookie_id}")
+
+    def collecting(self, request: Request) -> Answer:
+        """Answer whether a forced pass runs, as text, as in BookKeeper."""
+        return json_answer({"is_in_force_gc": str(self._collector.is_forced).lower()})
+
+    def details(self, request: Request) -> Answer:
+        """Answer with the same state for each collector: one, or one a directory with db."""
+        passes, collector = self._bookie.storage.garbage_passes, self._collector
+        row = {
+            "forceCompacting": collector.is_forced,
+            "majorCompacting": passes.running == "major",
+            "minorCompacting": passes.running == "minor",
+            "lastMajorCompactionTime": int(passes.last["major"] * 1000),
+            "lastMinorCompactionTime": int(passes.last["minor"] * 1000),
+            "lastEntryLocationCompactionTime": int(collector.locations_compacted_at * 1000),
+            "majorCompactionCounter": passes.counts["major"],
+            "minorCompactionCounter": passes.counts["minor"],
+            "entryLocationCompactionCounter": collector.location_compactions,
+            "lastFailure": collector.problem,
+        }
+        return json_answer([row for _ in self._bookie.storage.paths])
+
+    def suspended(self, request: Request) -> Answer:
+        """Answer which compactions are suspended, as text, as in BookKeeper."""
+        state = {kind: str(self._collector.is_suspended(kind)).lower() for kind in _KINDS}
+        return json_answer(
+            {"isMajorGcSuspended": state["major"], "isMinorGcSuspended": state["minor"]}
+        )
+
+    def suspend(self, request: Request) -> Answer:
+        """Suspend compactions, and stop running ones."""
+        return self._switch_kinds(request, "suspend", self._collector.suspend)
+
+    def resume(self, request: Request) -> Answer:
+        """Resume compactions that were suspended over HTTP."""
+        return self._switch_kinds(request, "resume", self._collector.resume)
+
+    def _switch_kinds(self, request: Request, verb: str, switch: Callable[[Kind], None]) -> Answer:
+        """Call `switch` for the kinds that the body enables; answer in BookKeeper's words."""
+        options = query_parameters.body_object(request)
+        if options is None:
+            raise Refused(400, "Empty request body")
+        flags = {kind: options.get(f"{verb}{kind.capitalize()}") for kind in _KINDS}
+        if all(flag is None for flag in flags.values()):
+            raise Refused(400, f"No {verb}Major or {verb}Minor params found")
+        if not all(flag is None or type(flag) is bool for flag in flags.values()):
+            raise Refused(400, f"{verb}Major and {verb}Minor are booleans")
+        bookie_id, message = self._bookie.bookie_id, ""
+        for kind, separator in zip(_KINDS, ("", ", ")):
+            if flags[kind]:
+                switch(kind)
+                message += (
+                    f"{separator}{verb.capitalize()} {kind}GC on BookieServer: "
+                    f"Bookie Server listening on {bookie_id} with id {bookie_id}"
+                )
+        return json_answer(message)
+
+    def compact(self, request: Request) -> Answer:
+        """Start compactions of all entry location databases, or of those in the body."""
+        options = query_parameters.body_object(request)
+        if options is None:
+            raise Refused(400, "the body is empty")
+        is_wanted = options.get("entryLocationRocksDBCompact", False)
+        databases = self._collector.location_indexes()
+        listed = options.get("entryLocations", "")
+        if type(is_wanted) is not bool or type(listed) is not str:
+            raise Refused(400, "entryLocationRocksDBCompact is a boolean, entryLocations a text")
+        if not is_wanted:
+            return Answer.plain("Not trigger Entry Location RocksDB compact.")
+        paths = sorted(set(listed.strip().split(","))) if listed.strip() else sorted(databases)
+        unknown = [path for path in paths if path not in databases]
+        if unknown or not paths:
+            reason = f"{unknown[0]} is none" if unknown else "there is none"
+            raise Refused(400, f"{reason} of the bookie's entry location databases {[*databases]}")
+        for path in paths:
+            compact = partial(self._collector.compact_locations, databases[path])
+            self._background.start(_COMPACTION_PREFIX + path, compact)
+        paths_text, end_text = (f": {listed}", ".") if listed.strip() else ("", "")
+        message = f"Triggered entry Location RocksDB{paths_text} compact on bookie:"
+        return json_answer(f"{message}{self._bookie.bookie_id}{end_text}")
+
+    def compacting(self, request: Request) -> Answer:
+        """Answer with database path -> whether its compaction runs."""
+        is_running = self._background.running
+        paths = self._collector.location_indexes()
+        return json_answer({path: is_running(_COMPACTION_PREFIX + path) for path in paths})
+
+
+def _boolean_member(members: dict[str, Any], name: str) -> bool | None:
+    """Return a member that is true or false, possibly as text, or None if it is missing."""
+    if name not in members:
+        return None
+    text = str(members[name]).lower()
+    if text not in ("true", "false"):
+        raise Refused(400, f"{name} is neither true nor false: {text[:60]!r}")
+    return text == "true"

@@ -1,0 +1,264 @@
+"""Transport: serves the router by aiohttp, and checks the Host header.
+
+The `Host` header must name this machine: this refuses pages of websites whose name resolves to this
+machine (DNS rebinding). Answers allow no other origin to read them (no CORS).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import socket
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from http import HTTPStatus
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
+
+from bkstore.wire.admin.connection_limits import Connections, Guard, Limits, Streams
+from bkstore.wire.admin.messages import Answer, Refused, Request, one_line
+from bkstore.wire.admin.router import Router, WaitsFor
+
+LOG = logging.getLogger("bkstore.wire.admin")
+
+_HEADERS = {"Server": "bkstore", "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+_THREAD_COUNTS = {WaitsFor.NOTHING: 1, WaitsFor.DISK: 4, WaitsFor.METADATA: 4}
+_T = TypeVar("_T")
+
+
+class Front:
+    """Reads requests, has them answered in a few threads, writes the answers. Used in one loop.
+    `is_own` returns whether a Host header names this machine."""
+
+    def __init__(self, router: Router, limits: Limits, is_own: Callable[[str], bool]) -> None:
+        self._router = router
+        self._limits = limits
+        self._is_own = is_own
+        self._threads = {
+            reason: ThreadPoolExecutor(count, thread_name_prefix="bkstore-admin")
+            for reason, count in _THREAD_COUNTS.items()
+        }
+        self._waiting_counts: Counter[WaitsFor] = Counter()
+        self._streams = Streams(limits)
+        self._connections = Connections()
+        self._server = web.Server(self._handle_request)
+
+    def connection(self) -> Guard:
+        """Return the protocol of a new connection."""
+        http = _Http(
+            self._server,
+            loop=asyncio.get_running_loop(),
+            access_log=None,  # type: ignore[arg-type]  # None: no access log
+            logger=LOG,
+            lingering_time=0,
+            auto_decompress=False,  # a small body could expand to gigabytes
+        )
+        return Guard(http, self._connections, self._limits)
+
+    async def close(self, seconds: float) -> None:
+        """Give requests `seconds` to end, then abort them and end the threads."""
+        await self._server.shutdown(seconds)
+        for transport in [*self._connections.served, *self._connections.leaving]:
+            assert isinstance(transport, asyncio.Transport)
+            transport.abort()
+        for pool in self._threads.values():
+            pool.shutdown(wait=True)
+
+    def descriptors(self) -> Iterator[int]:
+        """Yield the file descriptors of all connections."""
+        for transport in [*self._connections.served, *self._connections.leaving]:
+            sock = transport.get_extra_info("socket")
+            if sock is not None and sock.fileno() >= 0:
+                yield sock.fileno()
+
+    async def _handle_request(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer a request, with the client's timeout stopped meanwhile."""
+        served = self._connections.served
+        guard = served.get(request.transport) if request.transport is not None else None
+        if guard is None:  # the connection is gone
+            return web.Response(status=503)
+        guard.go_on()
+        try:
+            return await self._answer_request(request)
+        finally:
+            guard.wait()
+
+    async def _answer_request(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer a request in a thread, or refuse it if too many wait for the same reason."""
+        try:
+            parsed = await self._parse_request(request)
+        except Refused as refused:
+            return _response(Answer.text(refused.status, str(refused)))
+        reason = self._router.waits_for(parsed)
+        if reason is not WaitsFor.NOTHING and self._waiting_counts[reason] >= self._limits.waiting:
+            return _response(Answer.text(503, f"too many requests are waiting for {reason.value}"))
+        self._waiting_counts[reason] += 1
+        try:
+            token = request.headers.get("Authorization")
+            answer = await self._in_thread(reason, partial(self._router.answer, parsed, token))
+            if isinstance(answer.body, bytes):
+                return _response(answer)
+            return await self._stream_answer(request, answer, reason)
+        finally:
+            self._waiting_counts[reason] -= 1
+
+    async def _in_thread(self, reason: WaitsFor, call: partial[_T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads[reason], call)
+
+    async def _parse_request(self, request: web.BaseRequest) -> Request:
+        """Return the whole request. Raises `Refused` for a bad header, query or body."""
+        hosts = request.headers.getall("Host", [])
+        if len(hosts) != 1:
+            raise Refused(400, f"{len(hosts) or 'no'} Host header")
+        if not self._is_own(hosts[0]):
+            raise Refused(403, f"Host {hosts[0]!r} is not a known name of this machine")
+        query = request.rel_url.query
+        if len(set(query)) < len(query):
+            raise Refused(400, "a parameter is given twice")
+        try:
+            async with asyncio.timeout(self._limits.seconds):
+                body = await self._read_body(request)
+        except TimeoutError:
+            reason = f"the body did not arrive within {self._limits.seconds:g} seconds"
+            raise Refused(408, reason) from None
+        return Request(request.method, request.path, dict(query), body)
+
+    async def _read_body(self, request: web.BaseRequest) -> bytes:
+        """Return the body of a request. Raises `Refused` if it is too long or malformed."""
+        if request.method in ("GET", "HEAD", "OPTIONS") or not request.can_read_body:
+            return b""
+        body = b""
+        too_long = Refused(413, f"a body may have at most {self._limits.body} bytes")
+        if (request.content_length or 0) > self._limits.body:
+            raise too_long
+        try:
+            async for chunk in request.content.iter_any():
+                body += chunk
+                if len(body) > self._limits.body:
+                    raise too_long
+        except web.RequestPayloadError as error:
+            raise Refused(400, f"the body does not match its header: {error}") from None
+        return body
+
+    async def _stream_answer(
+        self, request: web.BaseRequest, answer: Answer, reason: WaitsFor
+    ) -> web.StreamResponse:
+        """Send an answer chunk by chunk; abort the connection if the client does not read, or a
+        later chunk fails, so that the answer does not look complete."""
+        try:
+            stream = await self._streams.begin(request.transport)
+        except TimeoutError:
+            return _response(Answer.text(503, "too many long answers are being sent"))
+        response = web.StreamResponse(status=answer.status, headers=_headers(answer))
+        response.force_close()
+        try:
+            assert not isinstance(answer.body, bytes)
+            await response.prepare(request)
+            next_chunk = partial(next, answer.body, None)
+            while request.method != "HEAD" and (chunk := await self._in_thread(reason, next_chunk)):
+                stream.begin_chunk()
+                async with asyncio.timeout(self._limits.seconds):
+                    await response.write(chunk)
+                stream.end_chunk()
+        except (TimeoutError, ConnectionError):  # the client does not read
+            _abort_connection(request)
+        except Exception:
+            LOG.exception("an answer to %s ended early", request.path)
+            _abort_connection(request)
+        finally:
+            self._streams.end(stream)
+        return response
+
+
+class _Http(RequestHandler):
+    """aiohttp's protocol, with errors like the router's: one line, no traceback."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Return the answer to an invalid request, or to one whose handler failed."""
+        if request.writer.output_size > 0:
+            raise ConnectionError("an answer has already begun")
+        if status >= 500:
+            LOG.error(
+                "%s %s failed unexpectedly", request.method, one_line(request.path), exc_info=exc
+            )
+        return _response(Answer.text(status, message or HTTPStatus(status).phrase))
+
+
+def _abort_connection(request: web.BaseRequest) -> None:
+    if request.transport is not None:
+        request.transport.abort()
+
+
+def _headers(answer: Answer) -> dict[str, str]:
+    return {**_HEADERS, "Content-Type": answer.content_type, **answer.headers}
+
+
+def _response(answer: Answer) -> web.Response:
+    assert isinstance(answer.body, bytes)
+    response = web.Response(status=answer.status, body=answer.body, headers=_headers(answer))
+    response.force_close()
+    return response
+
+
+def names_of(host: str, names: Collection[str]) -> Callable[[str], bool]:
+    """Return a predicate for Host headers that name this machine, for use beyond loopback.
+
+    Accepts IP addresses (no website's name), localhost, `host`, the machine's name, and `names`.
+    """
+    known = {
+        _normalized(name) for name in (host, socket.gethostname(), "localhost", *names) if name
+    }
+
+    def is_own(header: str) -> bool:
+        name = _host_name(header)
+        return name is not None and (_normalized(name) in known or _is_address(name))
+
+    return is_own
+
+
+def names_this_machine(host: str) -> bool:
+    """Return whether a Host header names loopback: localhost, 127.0.0.0/8 or ::1; any port.
+
+    >>> [names_this_machine(host) for host in ("localhost:8080", "[::1]", "example.org")]
+    [True, True, False]
+    """
+    name = _host_name(host)
+    if name is None:
+        return False
+    return name == "localhost" or (_is_address(name) and ipaddress.ip_address(name).is_loopback)
+
+
+def _host_name(header: str) -> str | None:
+    """Return the host in a Host header, in lower case, or None if the header is invalid."""
+    try:
+        parts = urlsplit(f"//{header}")
+        name, _ = parts.hostname or "", parts.port
+    except ValueError:
+        return None
+    return name if name and parts.netloc == header and parts.username is None else None
+
+
+def _normalized(name: str) -> str:
+    return name.lower().rstrip(".")
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

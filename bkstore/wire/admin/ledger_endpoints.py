@@ -1,0 +1,147 @@
+"""Endpoints `ledger/list` and `ledger/metadata`: from a metadata store, or else from the bookie.
+
+BookKeeper: `ListLedgerService`, `GetLedgerMetaService`. The header `X-Bkstore-Source` has the
+source of the answer. Metadata has the members of BookKeeper's answers in their order, which Jackson
+prints from `LedgerMetadataImpl`; the password only if answers have to be as BookKeeper's.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from bkstore.cluster.store.api import MetadataStore
+from bkstore.errors import NoSuchLedger
+from bkstore.formats.entry import explicit_lac_entry
+from bkstore.formats.metadata import serialized
+from bkstore.ids import LedgerId
+from bkstore.ledger_metadata import LedgerMetadata
+from bkstore.storage.bookie import Bookie
+from bkstore.wire.admin import query_parameters
+from bkstore.wire.admin.messages import Answer, Request, json_answer, members
+
+PAGE = 100
+"""The number of ledgers of a page of metadata."""
+
+SOURCE = "X-Bkstore-Source"
+
+
+class LedgerEndpoints:
+    """Lists ledgers and their metadata. As thread-safe as its bookie and store."""
+
+    def __init__(self, bookie: Bookie, metadata: MetadataStore | None, compat: bool) -> None:
+        self._bookie = bookie
+        self._metadata = metadata
+        self._compat = compat
+        self._headers = {SOURCE: "bookie" if metadata is None else "metadata-store"}
+
+    def listed(self, request: Request) -> Answer:
+        """Answer with id -> null, or id -> metadata with ``print_metadata=true``."""
+        scope = query_parameters.scope(request)
+        page = query_parameters.page(request)
+        with_metadata = request.parameters.get("print_metadata") == "true"
+        decoded = request.parameters.get("decode_meta") == "true"
+        ledger_source = self._bookie if self._metadata is None else self._metadata
+        ledger_ids = ledger_source.ledgers(scope)
+        if with_metadata:
+            pairs = self._metadata_members(self._ledgers_of_page(ledger_ids, page), decoded)
+        else:
+            pairs = ((str(ledger_id.ledger), None) for ledger_id in ledger_ids)
+        return Answer(200, members(pairs), headers=self._headers)
+
+    def _ledgers_of_page(self, ledger_ids: list[LedgerId], page: int | None) -> list[LedgerId]:
+        """Return the ledgers of a page. BookKeeper compares a count from 1 with bounds from 0, so
+        its first page has 99 ledgers."""
+        if page is None:
+            return ledger_ids
+        first = (page - 1) * PAGE
+        if self._compat:
+            return ledger_ids[max(first - 1, 0) : first + PAGE - 1]
+        return ledger_ids[first : first + PAGE]
+
+    def _metadata_members(
+        self, ledger_ids: list[LedgerId], decoded: bool
+    ) -> Iterator[tuple[str, Any]]:
+        """Yield each ledger with its metadata, except ledgers deleted meanwhile."""
+        for ledger_id in ledger_ids:
+            try:
+                yield str(ledger_id.ledger), self._ledger_value(ledger_id, decoded)
+            except NoSuchLedger:
+                continue
+
+    def _ledger_value(self, ledger_id: LedgerId, decoded: bool) -> Any:
+        if self._metadata is None:
+            return self._bookie_state(ledger_id)
+        convert = _metadata_as_json if decoded else _metadata_as_text
+        return convert(self._metadata.read(ledger_id).metadata, secrets=self._compat)
+
+    def metadata(self, request: Request) -> Answer:
+        """Answer with one member, id -> metadata; 404 for an unknown ledger."""
+        ledger_id = query_parameters.ledger(request)
+        ledger_answer = json_answer(
+            {str(ledger_id.ledger): self._ledger_value(ledger_id, decoded=True)}
+        )
+        return Answer(200, ledger_answer.body, headers=self._headers)
+
+    def _bookie_state(self, ledger_id: LedgerId) -> dict[str, Any]:
+        """Return the state of a ledger in the bookie, for use without a metadata store."""
+        state = self._bookie.state(ledger_id)
+        entries = self._bookie.availability(ledger_id)
+        lac = None if state.explicit_lac is None else explicit_lac_entry(state.explicit_lac)
+        return {
+            "source": "bookie",
+            "ledgerId": ledger_id.ledger,
+            "ledgerScopeId": ledger_id.scope,
+            "entries": len(entries),
+            "firstEntryId": entries.first_entry,
+            "lastEntryId": entries.last_entry,
+            "fenced": state.fenced,
+            "limbo": state.limbo,
+            "explicitLac": lac,
+        }
+
+
+def _metadata_as_json(metadata: LedgerMetadata, *, secrets: bool = False) -> dict[str, Any]:
+    """Return the members of `LedgerMetadataImpl`; `password` is null without `secrets`. Ledgers in
+    a scope also have `ledgerScopeId`, which BookKeeper lacks."""
+    digest_type = "MAC" if metadata.digest_type == "HMAC" else metadata.digest_type
+    custom_metadata = {key: _base64(value) for key, value in metadata.custom_metadata.items()}
+    ensembles = {
+        str(segment.first_entry): [{"id": bookie_id} for bookie_id in segment.ensemble]
+        for segment in metadata.segments
+    }
+    scope = {"ledgerScopeId": metadata.scope_id} if metadata.scope_id else {}
+    return {
+        "ledgerId": metadata.ledger_id,
+        **scope,
+        "metadataFormatVersion": metadata.version,
+        "ensembleSize": metadata.ensemble_size,
+        "writeQuorumSize": metadata.write_quorum_size,
+        "ackQuorumSize": metadata.ack_quorum_size,
+        "state": metadata.state,
+        "length": metadata.length,
+        "lastEntryId": metadata.last_entry_id,
+        "ctime": metadata.ctime,
+        "digestType": digest_type,
+        "password": _base64(metadata.password or b"") if secrets else None,
+        "customMetadata": custom_metadata,
+        "allEnsembles": ensembles,
+        "closed": metadata.closed,
+        "ctoken": metadata.c_token,
+    }
+
+
+def _metadata_as_text(metadata: LedgerMetadata, *, secrets: bool = False) -> str:
+    """Return the serialized metadata as UTF-8 text, as BookKeeper lists it when not decoded.
+
+    Version 3 is binary: invalid UTF-8 becomes U+FFFD. The password is empty without `secrets`.
+    """
+    if metadata.password is not None and not secrets:
+        metadata = replace(metadata, password=b"")
+    return serialized.encode(metadata).decode("utf-8", "replace")
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")

@@ -1,0 +1,131 @@
+"""Endpoints `bookie/list_bookies`, `list_bookie_info`, `cluster_info`: the cluster's bookies.
+
+BookKeeper: `ListBookiesService`, `ListBookieInfoService`, `ClusterInfoService`.
+"""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+
+from bkstore.cluster.store.api import MetadataStore
+from bkstore.errors import BkstoreError, CorruptionError
+from bkstore.wire.admin.messages import Answer, Refused, Request, json_answer
+from bkstore.wire.admin.operator_endpoints.cluster_store import KnowsAddresses, cluster_of
+from bkstore.wire.admin.operator_endpoints.host_callbacks import Controls
+from bkstore.wire.sasl import SaslUser
+
+LOG = logging.getLogger("bkstore.wire.admin")
+
+_TIMEOUT_SECONDS = 3.0
+"""Seconds for a bookie to answer with its disk space."""
+
+_MAX_CONCURRENT_REQUESTS = 16
+_UNITS = ("", "KB", "MB", "GB", "TB")
+
+
+class BookieEndpoints:
+    """Lists the bookies of a cluster and their disk space."""
+
+    def __init__(self, metadata: MetadataStore | None, controls: Controls) -> None:
+        self._metadata = metadata
+        self._controls = controls
+
+    def listed(self, request: Request) -> Answer:
+        """Answer with id -> null, or id -> host, for the writable or the read-only bookies."""
+        store = cluster_of(self._metadata)
+        read_only = request.parameters.get("type") == "ro"
+        with_hosts = request.parameters.get("print_hostnames") == "true"
+        bookies = store.read_only_bookies() if read_only else store.writable_bookies() or ()
+        return json_answer(
+            {bookie: _host(store, bookie) if with_hosts else None for bookie in sorted(bookies)}
+        )
+
+    def disks(self, request: Request) -> Answer:
+        """Answer with the disk space of each bookie that reports it, and with the totals."""
+        store = cluster_of(self._metadata)
+        bookies = sorted(store.registered_bookies() or ())
+        with ThreadPoolExecutor(_MAX_CONCURRENT_REQUESTS, "bkstore-admin-disks") as executor:
+            results = executor.map(
+                lambda bookie: _disk_space(store, bookie, self._controls.sasl), bookies
+            )
+            space_of_bookie = zip(bookies, results)
+            spaces = {bookie: space for bookie, space in space_of_bookie if space is not None}
+        if not spaces:
+            raise Refused(404, "no registered bookie reports its disk space")
+        rows = {
+            bookie: f": {_space_text(free, total)}," for bookie, (free, total) in spaces.items()
+        }
+        free, total = (sum(column) for column in zip(*spaces.values()))
+        return json_answer({**rows, "ClusterInfo: ": _space_text(free, total)})
+
+    def summary(self, request: Request) -> Answer:
+        """Answer with the auditor, whether ledgers are underreplicated, and counts of bookies."""
+        store = cluster_of(self._metadata)
+        marks = store.underreplication
+        auditor = marks.auditor()
+        total = len(store.cookies())
+        writable = len(store.writable_bookies() or ())
+        read_only = len(store.read_only_bookies())
+        return json_answer(
+            {
+                "auditorElected": auditor is not None,
+                "auditorId": auditor or "",
+                "clusterUnderReplicated": bool(store.marked()),
+                "ledgerReplicationEnabled": marks.enabled,
+                "totalBookiesCount": total,
+                "writableBookiesCount": writable,
+                "readonlyBookiesCount": read_only,
+                "unavailableBookiesCount": total - writable - read_only,
+            }
+        )
+
+
+def _address(store: KnowsAddresses, bookie: str) -> tuple[str, int] | None:
+    try:
+        info = store.service_info(bookie)
+    except CorruptionError as error:
+        LOG.warning("bookie %s is skipped: %s", bookie, error)
+        return None
+    return None if info is None else info.address
+
+
+def _host(store: KnowsAddresses, bookie: str) -> str | None:
+    address = _address(store, bookie)
+    return None if address is None else address[0]
+
+
+def _disk_space(
+    store: KnowsAddresses, bookie: str, user: SaslUser | None
+) -> tuple[int, int] | None:
+    """Return free and total bytes of a bookie's disks, or None if it does not answer."""
+    from bkstore.wire.client import WireClient
+
+    address = _address(store, bookie)
+    if address is None:
+        return None
+    with WireClient(address, "v3", timeout=_TIMEOUT_SECONDS, sasl=user, bookie_id=bookie) as client:
+        try:
+            space = client.disk_space()
+        except BkstoreError as error:
+            LOG.warning("bookie %s does not report its disk space: %s", bookie, error)
+            return None
+    return space.free or 0, space.total or 0
+
+
+def _space_text(free: int, total: int) -> str:
+    return f"{{Free: {free}{_readable_size(free)}, Total: {total}{_readable_size(total)}}}"
+
+
+def _readable_size(byte_count: int) -> str:
+    """Return a size in decimal units, truncated to three decimals; "" below 1000 bytes.
+
+    >>> [_readable_size(count) for count in (999, 1000, 1234567, 10**16)]
+    ['', '(1KB)', '(1.234MB)', '(10000TB)']
+    """
+    unit = min((len(str(byte_count)) - 1) // 3, len(_UNITS) - 1)
+    if not unit:
+        return ""
+    whole, thousandths = divmod(byte_count * 1000 // 1000**unit, 1000)
+    digits = f"{whole}.{thousandths:03}".rstrip("0").rstrip(".")
+    return f"({digits}{_UNITS[unit]})"

@@ -1,0 +1,112 @@
+"""Endpoints `bookie/is_ready`, `state`, `state/readonly`, `sanity`: the bookie's condition.
+
+BookKeeper: `BookieIsReadyService`, `BookieStateService`, `BookieStateReadOnlyService`,
+`BookieSanityService`.
+"""
+
+from __future__ import annotations
+
+import logging
+from threading import Lock
+
+from bkstore.errors import BkstoreError, IllegalOperation, ReadOnlyError
+from bkstore.storage.bookie import Bookie
+from bkstore.wire.admin import query_parameters
+from bkstore.wire.admin.messages import Answer, Refused, Request, json_answer, one_line
+from bkstore.wire.admin.operator_endpoints.host_callbacks import Controls
+
+LOG = logging.getLogger("bkstore.wire.admin")
+
+REASON = "X-Bkstore-Reason"
+"""The header with the reason of a failed sanity test; BookKeeper's body has no member for it."""
+
+_SANITY_WAIT_SECONDS = 5.0
+"""Seconds that a sanity test waits for one that is running."""
+
+
+class ConditionEndpoints:
+    """Answers whether a bookie runs, is writable and is sane, and makes it read-only."""
+
+    def __init__(self, bookie: Bookie, controls: Controls) -> None:
+        self._bookie = bookie
+        self._controls = controls
+        self._sanity_lock = Lock()
+
+    def is_ready(self, request: Request) -> Answer:
+        """Answer OK while the bookie serves, 503 while it starts, stops, or is closed."""
+        if not self._is_running():
+            raise Refused(503, "the bookie is closed")
+        stage = self._controls.stage
+        if stage != "running":
+            raise Refused(503, f"the bookie is {stage}")
+        return Answer.plain("OK")
+
+    def state(self, request: Request) -> Answer:
+        """Answer whether the bookie runs, and which writes it accepts."""
+        running = self._is_running() and self._controls.stage != "starting"
+        can_write = running and self._can_write()
+        return json_answer(
+            {
+                "running": running,
+                "readOnly": running and not (can_write and not self._controls.read_only()),
+                "shuttingDown": self._controls.stage == "stopping",
+                "availableForHighPriorityWrites": can_write,
+            }
+        )
+
+    def _is_running(self) -> bool:
+        try:
+            self._bookie.ledger_exists(0)
+        except IllegalOperation:  # closed
+            return False
+        return True
+
+    def _can_write(self) -> bool:
+        """Return whether no sync of a journal, an entry log or an index has failed."""
+        try:
+            for path in self._bookie.storage.paths:
+                path.check_writable()
+        except ReadOnlyError:
+            return False
+        return not any(journal.failed for journal in self._bookie.journals)
+
+    def read_only(self, request: Request) -> Answer:
+        """Answer whether writes other than those of recoveries are refused."""
+        return json_answer({"readOnly": self._is_read_only()})
+
+    def _is_read_only(self) -> bool:
+        return self._controls.read_only() or not self._can_write()
+
+    def set_read_only(self, request: Request) -> Answer:
+        """Make the bookie read-only, or writable if possible; answer with the new state."""
+        body = query_parameters.body_object(request)
+        wanted = None if body is None else body.get("readOnly", False)
+        if type(wanted) is not bool:
+            raise Refused(400, 'the body is {"readOnly": true} or {"readOnly": false}')
+        set_mode = self._controls.set_read_only
+        if set_mode is None:
+            raise Refused(503, "there is no bookie server that could be made read-only")
+        set_mode(wanted)
+        return self.read_only(request)
+
+    def sanity(self, request: Request) -> Answer:
+        """Answer whether a ledger can be written to this bookie and read, one test at a time. A
+        read-only bookie is not tested."""
+        test = self._controls.check_sanity
+        if test is None:
+            raise Refused(503, "no sanity test is possible: the bookie is in no cluster")
+        if self._is_read_only():
+            return json_answer({"passed": False, "readOnly": True})
+        if not self._sanity_lock.acquire(timeout=_SANITY_WAIT_SECONDS):
+            raise Refused(500, "another sanity test did not finish in time")
+        reason = None
+        try:
+            test()
+        except (BkstoreError, OSError) as error:
+            reason = one_line(str(error)) or type(error).__name__
+            LOG.warning("the sanity test failed: %s", error)
+        finally:
+            self._sanity_lock.release()
+        headers = {} if reason is None else {REASON: reason.encode("ascii", "replace").decode()}
+        body = {"passed": reason is None, "readOnly": False}
+        return Answer(200, json_answer(body).body, headers=headers)

@@ -1,0 +1,281 @@
+"""Routes: the endpoint of each path, the bearer token, and the answers to errors.
+
+A wrong method is 404 with a line of text, or 405 or 403 where BookKeeper has that. Methods that
+write need the bearer token. Every error is one line with the reason.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from itertools import chain
+
+from bkstore.cluster.garbage.collector import BackgroundCollector
+from bkstore.cluster.store.api import MetadataStore
+from bkstore.errors import (
+    BkstoreError,
+    CorruptionError,
+    DataUnknown,
+    IllegalOperation,
+    InvalidArgument,
+    MetadataUnavailable,
+    NoSuchEntry,
+    NoSuchLedger,
+    ReadOnlyError,
+    TooManyRequests,
+)
+from bkstore.storage.bookie import Bookie
+from bkstore.wire.admin.counters import OperationCounters
+from bkstore.wire.admin.disk_endpoints import DiskEndpoints
+from bkstore.wire.admin.entry_endpoints import EntryEndpoints
+from bkstore.wire.admin.garbage_endpoints import Background, GarbageEndpoints
+from bkstore.wire.admin.ledger_endpoints import LedgerEndpoints
+from bkstore.wire.admin.messages import TEXT, Answer, Refused, Request, chunked, one_line
+from bkstore.wire.admin.operator_endpoints.autorecovery import AutorecoveryEndpoints
+from bkstore.wire.admin.operator_endpoints.bookies import BookieEndpoints
+from bkstore.wire.admin.operator_endpoints.decommissions import Decommissions
+from bkstore.wire.admin.operator_endpoints.health import ConditionEndpoints
+from bkstore.wire.admin.operator_endpoints.host_callbacks import Controls
+from bkstore.wire.admin.operator_endpoints.settings import SettingsEndpoints
+from bkstore.wire.admin.query_parameters import LEDGER, SCOPE
+
+LOG = logging.getLogger("bkstore.wire.admin")
+
+Endpoint = Callable[[Request], Answer]
+
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{16,1024}=*")
+_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_STATUSES: tuple[tuple[type[BkstoreError], int], ...] = (
+    (CorruptionError, 500),
+    (NoSuchLedger, 404),
+    (NoSuchEntry, 404),
+    (InvalidArgument, 400),
+    (ReadOnlyError, 503),
+    (IllegalOperation, 503),
+    (TooManyRequests, 503),
+    (DataUnknown, 503),
+    (MetadataUnavailable, 503),
+)
+
+
+class WaitsFor(Enum):
+    """What an answer may have to wait for. Each has its own threads, so none delays another."""
+
+    NOTHING = "nothing"
+    DISK = "the disk"
+    METADATA = "the metadata store"
+
+
+@dataclass(frozen=True)
+class _Route:
+    """The endpoints of a path by method, its parameters, and its status for other methods."""
+
+    methods: Mapping[str, Endpoint]
+    parameters: frozenset[str] | None = frozenset()
+    other: int = 404
+    writes: bool = True
+    """Whether methods other than GET change something."""
+
+    waits_for: WaitsFor = WaitsFor.DISK
+
+
+def check_token(token: str | None) -> str | None:
+    """Return a valid token: RFC 6750's syntax, 16 characters or more. Raises `InvalidArgument`."""
+    if token is not None and not (isinstance(token, str) and _TOKEN.fullmatch(token)):
+        what = "16 to 1024 letters, digits and -._~+/, and = at the end"
+        raise InvalidArgument(f"a token has {what}")
+    return token
+
+
+class Router:
+    """Answers requests; never raises. Thread-safe."""
+
+    def __init__(
+        self,
+        bookie: Bookie,
+        metadata: MetadataStore | None,
+        collector: BackgroundCollector,
+        token: str | None,
+        counters: OperationCounters,
+        background: Background,
+        compat: bool,
+        controls: Controls,
+        decommissions: Decommissions,
+    ) -> None:
+        self._token = None if token is None else token.encode("ascii")
+        self._counters = counters
+        self._routes = {"/heartbeat": _heartbeat_route(), "/metrics": self._metrics_route()}
+        self._routes |= _ledger_routes(bookie, metadata, compat)
+        self._routes |= _bookie_routes(collector, background, DiskEndpoints(bookie, compat))
+        self._routes |= _condition_routes(bookie, controls)
+        self._routes |= _cluster_routes(metadata, controls, decommissions)
+
+    def waits_for(self, request: Request) -> WaitsFor:
+        """Return what the answer to a request may have to wait for."""
+        route = self._routes.get(request.path)
+        return WaitsFor.NOTHING if route is None else route.waits_for
+
+    def answer(self, request: Request, authorization: str | None = None) -> Answer:
+        """Return the answer to a request with this `Authorization` header, and count it."""
+        answer = self._answer_or_error(request, authorization)
+        path = request.path if request.path in self._routes else "other"
+        self._counters.answered(path, answer.status)
+        return answer
+
+    def _answer_or_error(self, request: Request, authorization: str | None) -> Answer:
+        try:
+            endpoint = self._find_endpoint(request, authorization)
+            return _with_first_chunks(endpoint(request))
+        except Refused as refused:
+            headers = {"WWW_Authenticate": "Bearer"} if refused.status == 401 else {}
+            return Answer.text(refused.status, str(refused), **headers)
+        except BkstoreError as error:
+            status = next((code for kind, code in _STATUSES if isinstance(error, kind)), 500)
+            return Answer.text(status, str(error))
+        except OSError as error:
+            file_prefix = f"{error.filename}: " if error.filename else ""
+            return Answer.text(500, f"{file_prefix}{error.strerror or error}")
+        except Exception as error:
+            LOG.exception("%s %s", request.method, one_line(request.path))
+            return Answer.text(500, f"this is a defect of bkstore: {type(error).__name__}")
+
+    def _find_endpoint(self, request: Request, authorization: str | None) -> Endpoint:
+        """Return the endpoint of a request. Raises `Refused` if it is not allowed or unknown."""
+        route = self._routes.get(request.path)
+        if route is None:
+            raise Refused(404, f"no such path: {request.path}")
+        method = "GET" if request.method == "HEAD" else request.method
+        endpoint = route.methods.get(method)
+        if endpoint is None:
+            raise Refused(
+                route.other, f"{method} is not allowed here: use {_either(route.methods)}"
+            )
+        if method != "GET" and route.writes:
+            self._authorize(authorization)
+        unknown = () if route.parameters is None else {*request.parameters} - route.parameters
+        for name in sorted(unknown):
+            known = ", ".join(sorted(route.parameters or ())) or "it has none"
+            raise Refused(400, f"unknown parameter {name[:60]!r} (known: {known})")
+        return endpoint
+
+    def _authorize(self, authorization: str | None) -> None:
+        """Raise `Refused` unless the header has the bearer token, compared in constant time."""
+        if self._token is None:
+            raise Refused(403, "writes are not enabled: this admin was started without a token")
+        scheme, _, credentials = (authorization or "").partition(" ")
+        token = credentials.strip().encode("utf-8", "replace")
+        if not hmac.compare_digest(token, self._token) or scheme.lower() != "bearer":
+            raise Refused(401, "this needs the header Authorization: Bearer with the right token")
+
+    def _metrics_route(self) -> _Route:
+        def scrape(_request: Request) -> Answer:
+            return Answer(200, self._counters.exposition(), _METRICS_TYPE)
+
+        return _Route({"GET": scrape}, None, 403, waits_for=WaitsFor.NOTHING)
+
+
+def _either(methods: Mapping[str, Endpoint]) -> str:
+    return " or ".join(sorted(methods))
+
+
+def _with_first_chunks(answer: Answer) -> Answer:
+    """Return an answer with its first chunks computed, whose errors still set the status."""
+    if isinstance(answer.body, bytes):
+        return answer
+    chunks = chunked(answer.body)
+    first, second = next(chunks, b""), next(chunks, None)
+    if second is None:
+        return replace(answer, body=first)
+    return replace(answer, body=chain((first, second), chunks))
+
+
+def _heartbeat_route() -> _Route:
+    def beat(_request: Request) -> Answer:
+        return Answer(200, b"OK\n", TEXT)
+
+    methods = dict.fromkeys(("GET", "PUT", "POST", "DELETE"), beat)
+    return _Route(methods, None, writes=False, waits_for=WaitsFor.NOTHING)
+
+
+def _ledger_routes(
+    bookie: Bookie, metadata: MetadataStore | None, compat: bool
+) -> dict[str, _Route]:
+    ledgers = LedgerEndpoints(bookie, metadata, compat)
+    entries = EntryEndpoints(bookie, metadata)
+    ledger_parameters = frozenset({LEDGER, SCOPE})
+    list_parameters = {SCOPE, "print_metadata", "decode_meta", "page"}
+    read_parameters = ledger_parameters | {"start_entry_id", "end_entry_id", "page", "digest_type"}
+    source = WaitsFor.DISK if metadata is None else WaitsFor.METADATA
+    routes = {
+        "list": _Route({"GET": ledgers.listed}, frozenset(list_parameters), waits_for=source),
+        "metadata": _Route({"GET": ledgers.metadata}, ledger_parameters, waits_for=source),
+        "read": _Route({"GET": entries.read}, read_parameters, waits_for=source),
+        "delete": _Route({"DELETE": entries.delete}, ledger_parameters, waits_for=source),
+        "availability": _Route({"GET": entries.availability}, ledger_parameters | {"encoding"}),
+    }
+    return {f"/api/v1/ledger/{name}": route for name, route in routes.items()}
+
+
+def _bookie_routes(
+    collector: BackgroundCollector, background: Background, disk: DiskEndpoints
+) -> dict[str, _Route]:
+    garbage = GarbageEndpoints(collector, background)
+    compaction = {"GET": garbage.compacting, "PUT": garbage.compact}
+    suspension = {"GET": garbage.suspended, "PUT": garbage.suspend}
+    routes = {
+        "list_disk_file": _Route({"GET": disk.list_disk_file}, frozenset({"file_type"})),
+        "last_log_mark": _Route({"GET": disk.last_log_mark}),
+        "info": _Route({"GET": disk.info}),
+        "gc": _Route({"GET": garbage.collecting, "PUT": garbage.collect}, other=405),
+        "gc/suspend_compaction": _Route(suspension),
+        "gc/resume_compaction": _Route({"PUT": garbage.resume}),
+        "gc_details": _Route({"GET": garbage.details}),
+        "entry_location_compact": _Route(compaction, other=405),
+    }
+    return {f"/api/v1/bookie/{name}": route for name, route in routes.items()}
+
+
+def _condition_routes(bookie: Bookie, controls: Controls) -> dict[str, _Route]:
+    condition, settings = ConditionEndpoints(bookie, controls), SettingsEndpoints(bookie, controls)
+    read_only = {"GET": condition.read_only, "PUT": condition.set_read_only}
+    metadata = WaitsFor.METADATA
+    return {
+        "/api/v1/bookie/is_ready": _Route({"GET": condition.is_ready}),
+        "/api/v1/bookie/state": _Route({"GET": condition.state}),
+        "/api/v1/bookie/state/readonly": _Route(read_only, waits_for=metadata),
+        "/api/v1/bookie/sanity": _Route({"GET": condition.sanity}, waits_for=metadata),
+        "/api/v1/config/server_config": _Route({"GET": settings.shown}),
+    }
+
+
+def _cluster_routes(
+    metadata: MetadataStore | None, controls: Controls, decommissions: Decommissions
+) -> dict[str, _Route]:
+    bookies = BookieEndpoints(metadata, controls)
+    repair = AutorecoveryEndpoints(metadata, decommissions)
+    mark_parameters = {SCOPE, "missingreplica", "excludingmissingreplica", "printmissingreplica"}
+
+    def route(parameters: Iterable[str] = (), **methods: Endpoint) -> _Route:
+        return _Route(methods, frozenset(parameters), waits_for=WaitsFor.METADATA)
+
+    return {
+        "/api/v1/bookie/list_bookies": route(("type", "print_hostnames"), GET=bookies.listed),
+        "/api/v1/bookie/list_bookie_info": route(GET=bookies.disks),
+        "/api/v1/bookie/cluster_info": route(GET=bookies.summary),
+        **{
+            f"/api/v1/autorecovery/{name}": repair_route
+            for name, repair_route in {
+                "status": route(("enabled",), GET=repair.status, PUT=repair.set_status),
+                "bookie": route(PUT=repair.recover),
+                "list_under_replicated_ledger": route(mark_parameters, GET=repair.marked),
+                "who_is_auditor": route(GET=repair.auditor),
+                "trigger_audit": route(PUT=repair.trigger_audit),
+                "lost_bookie_recovery_delay": route(GET=repair.delay, PUT=repair.set_delay),
+                "decommission": route(PUT=repair.decommission),
+            }.items()
+        },
+    }

@@ -1,0 +1,132 @@
+"""Requests of a connection, the interface of dialects, and checks of answered records.
+
+A dialect is the client side of one of the two protocols: it makes requests, and decodes a message
+from the bookie to the key of the request that it answers. See `v2_dialect` and `v3_dialect`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+
+from bkstore.errors import BkstoreError, CorruptionError
+from bkstore.formats.entry import RecordBatch, ids_of, record_header
+from bkstore.ids import LedgerId
+from bkstore.wire.status_codes import Status
+
+_T = TypeVar("_T")
+
+LAST_ENTRY = -1
+"""The entry id that stands for the last entry of the ledger in a read."""
+
+
+class Request(Generic[_T]):
+    """One request: its frame, the key of its answer, and the function that reads the answer.
+
+    `read` returns the result from an answer's content, or raises `CorruptionError` if invalid.
+    `about` describes the request in errors (a kind, a ledger, an entry). `patience` is the seconds
+    that a bookie may take beyond the timeout. Once `done` it has an `error`, or status and content.
+    """
+
+    __slots__ = ("about", "answer", "done", "error", "frame", "key", "patience", "read", "sent")
+
+    def __init__(
+        self,
+        key: Hashable,
+        frame: bytes,
+        read: Callable[[Any], _T],
+        about: tuple[object, ...],
+        patience: float = 0.0,
+    ) -> None:
+        self.key = key
+        self.frame = frame
+        self.read = read
+        self.about = about
+        self.patience = patience
+        self.sent = 0.0
+        self.done = False
+        self.answer: tuple[Status, Any] | None = None
+        self.error: BkstoreError | None = None
+
+    def what(self) -> str:
+        """Return a description of the request.
+
+        >>> Request(0, b"", bytes, ("read", LedgerId(0, 7), 3)).what()
+        'read of entry 3 of ledger 7'
+        """
+        kind, *ids = self.about
+        return " of ".join(
+            [str(kind), *(f"entry {entry}" for entry in ids[1:]), *_ledger_text(ids)]
+        )
+
+
+def _ledger_text(ids: list[object]) -> list[str]:
+    return [f"ledger {ids[0]}"] if ids else []
+
+
+class AuthToken(NamedTuple):
+    """An answer to AUTH: the name of the plugin, and its token."""
+
+    plugin: bytes
+    payload: bytes
+
+
+class Spoken(NamedTuple):
+    """A decoded message of the bookie: the key of the request it answers, status and content."""
+
+    key: Hashable
+    status: Status
+    content: Any
+
+
+class Dialect(Protocol):
+    """The client side of one of the protocols. Threads: safe."""
+
+    @property
+    def repeats_keys(self) -> bool:
+        """Whether a later request may have the same key as one without an answer, as in v2,
+        which has no transaction ids."""
+        ...
+
+    def auth(self, payload: bytes) -> Request[AuthToken]:
+        """Return a request for one step of an authentication."""
+        ...
+
+    def decode(self, message: bytes) -> Spoken:
+        """Return the decoded message of a frame. Raises `CorruptionError` if it is invalid."""
+        ...
+
+
+def checked_record(record: bytes, ledger: LedgerId, entry: int) -> bytes:
+    """Return an answer's record. Raises `CorruptionError` if its ids are not those requested; for
+    `LAST_ENTRY` any entry is valid."""
+    header = record_header(record)
+    if header.ledger != ledger or entry not in (header.entry_id, LAST_ENTRY):
+        record_ids = f"entry {header.entry_id} of ledger {header.ledger}"
+        raise CorruptionError(None, 0, f"the received record is {record_ids}")
+    return record
+
+
+def checked_batch(batch: RecordBatch, ledger: LedgerId, start: int, max_count: int) -> RecordBatch:
+    """Return an answer's records with their entry ids. Raises `CorruptionError` if it is invalid.
+
+    A valid one has one to `max_count` records (0: no limit), all of this ledger, with consecutive
+    ids from `start` on (from any id, for the last entry). About 30 ns a record.
+    """
+    count = len(batch)
+    if not count or 0 < max_count < count:
+        raise CorruptionError(None, None, f"{count} records, {max_count} were requested")
+    ids = ids_of(batch)
+    if ids.entries.size < count:
+        raise CorruptionError(None, None, f"record {ids.entries.size} of the batch is not an entry")
+    scope, ledger_number = ledger.signed
+    first_entry = int(ids.entries[0]) if start == LAST_ENTRY else start
+    is_expected = (ids.scopes == scope) & (ids.ledgers == ledger_number)
+    is_expected &= ids.entries == np.arange(first_entry, first_entry + count)
+    if not is_expected.all():
+        bad_row = int((~is_expected).argmax())
+        record_ids = f"entry {ids.entries[bad_row]} of ledger {ids.ledgers[bad_row]}"
+        raise CorruptionError(None, None, f"record {bad_row} of the batch is {record_ids}")
+    return RecordBatch.of_frames(ids.entries, batch.buffer, batch.offsets, batch.sizes)

@@ -1,0 +1,158 @@
+"""Link: the connection to one bookie in one dialect, made when needed and remade when lost.
+
+With a user, a new connection authenticates before any other request is sent. Source:
+`proto/AuthHandler.ClientSideHandler`, `sasl/SASLClientAuthProvider`.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import RLock
+from typing import Generic, TypeVar
+
+from bkstore import forks
+from bkstore.errors import BookieUnavailable, CorruptionError, UnauthorizedAccess
+from bkstore.wire.client.connection import Connection
+from bkstore.wire.client.interrupt_repair import release_owned, repaired
+from bkstore.wire.client.pending_requests import Dialect
+from bkstore.wire.client.socket_stream import Stream, address_text, connect
+from bkstore.wire.sasl import SaslUser
+from bkstore.wire.sasl.digest_md5 import DigestClient
+from bkstore.wire.sasl.plugins import AUTH_DISABLED, SASL
+from bkstore.wire.v3 import Operation
+
+_D = TypeVar("_D", bound=Dialect)
+
+_START_TLS_REFUSALS = [(Operation.START_TLS, 0)]
+"""If the client has not authenticated when the TLS handshake ends, a BookKeeper bookie with SASL
+answers within TLS that START_TLS failed, and goes on
+(`BookieRequestProcessor.processStartTLSRequestV3`)."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The address and the options of connections; see `WireClient`."""
+
+    address: tuple[str, int]
+    timeout: float
+    window: int
+    tls: ssl.SSLContext | None
+    user: SaslUser | None
+
+    @property
+    def name(self) -> str:
+        """The address as text."""
+        return address_text(self.address)
+
+
+class Link(Generic[_D]):
+    """A dialect, and the connection that uses it. Threads: safe; one connects, the others wait for
+    it. A forked child starts without a connection."""
+
+    def __init__(self, dialect: _D, settings: Settings, what: Callable[[], str]) -> None:
+        self.dialect = dialect
+        self._settings = settings
+        self._describe_client = what
+        self._connection: Connection | None = None
+        self._closed = False
+        self._lock = RLock()
+
+    @repaired
+    def connection(self) -> Connection:
+        """Return a connection that takes requests: the present one, or else a new one.
+
+        A connection that the bookie ended while it was idle is replaced before anything is sent.
+        Raises what `stream.connect` raises, and `IllegalOperation` once the link is closed.
+        """
+        with self._lock:
+            if self._closed:
+                raise forks.closed(self._describe_client())
+            if not self._alive():
+                self._connection = self._connect()
+            assert self._connection is not None
+            return self._connection
+
+    @repaired
+    def connected(self) -> bool:
+        """Return whether there is a connection. Closes one that the bookie has ended."""
+        with self._lock:
+            return self._alive()
+
+    def _connect(self) -> Connection:
+        settings = self._settings
+        stream: Stream | None = None
+        try:
+            stream = connect(settings.address, settings.timeout, settings.tls)
+            connection = Connection(
+                stream,
+                self.dialect,
+                settings.name,
+                timeout=settings.timeout,
+                window=settings.window,
+                unasked=_START_TLS_REFUSALS if settings.user is not None else (),
+            )
+            if settings.user is not None:
+                _authenticate(connection, self.dialect, settings.user, settings.name)
+            return connection
+        except BaseException:
+            if stream is not None:
+                stream.close()
+            raise
+
+    def _alive(self) -> bool:
+        current = self._connection
+        if current is None or current.usable():
+            return current is not None
+        current.close()
+        self._connection = None
+        return False
+
+    @repaired
+    def close(self) -> None:
+        """End the connection; what is under way ends with `BookieUnavailable`. Idempotent."""
+        with self._lock:
+            self._closed = True
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    def _repair(self) -> None:
+        release_owned(self._lock)
+
+    def forked(self) -> None:
+        """Drop the connection in a forked child: it belongs to the parent."""
+        self._lock = RLock()
+        parent_connection, self._connection = self._connection, None
+        if parent_connection is not None:
+            parent_connection.abandon()
+
+
+def _authenticate(connection: Connection, dialect: Dialect, user: SaslUser, name: str) -> None:
+    """Authenticate as a user; return at once if the bookie does not use authentication.
+
+    The last message is empty, and its answer is not waited for. Errors have `name`, the bookie's.
+    Raises `UnauthorizedAccess` if the bookie refuses or does not prove that it knows the password;
+    `BookieUnavailable` without an answer, as for a wrong password; `CorruptionError` for a bad one.
+    """
+    mechanism = DigestClient(user)
+    token = b""
+    while not mechanism.complete:
+        try:
+            response = connection.ask(dialect.auth(token))
+        except BookieUnavailable as error:
+            hint = "a bookie does not answer a wrong name or password"
+            text = f"{error} (authenticating as {user.username!r}: {hint})"
+            raise BookieUnavailable(text) from None
+        if response.plugin == AUTH_DISABLED:
+            return
+        if response.plugin != SASL:
+            raise CorruptionError(name, None, "the answer to AUTH is from a plugin other than sasl")
+        try:
+            token = mechanism.respond(response.payload)
+        except CorruptionError as error:
+            raise error.within(f"{name}: authentication") from None
+        except UnauthorizedAccess as error:
+            raise UnauthorizedAccess(f"{name}: {error}") from None
+    connection.tell(dialect.auth(token))

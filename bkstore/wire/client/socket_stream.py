@@ -1,0 +1,208 @@
+"""Stream: a non-blocking socket connection to a bookie, with TLS if configured.
+
+A bookie takes TLS on its usual port: the client asks for it by a v3 message in the clear
+(START_TLS), before the handshake. Source: `proto/PerChannelBookieClient.initiateTLS`.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+import struct
+import time
+from threading import RLock
+
+from bkstore.arguments import host_name
+from bkstore.errors import BookieUnavailable, CorruptionError, InvalidArgument, SystemRefused
+from bkstore.files.os_errors import is_for_now
+from bkstore.wire import v3
+from bkstore.wire.client.interrupt_repair import release_owned
+from bkstore.wire.frames import PREFIX, frame
+
+LONGEST = 86400.0
+"""The longest single wait in seconds: system calls refuse numbers as large as callers may give."""
+
+_READABLE = select.POLLIN | select.POLLHUP | select.POLLERR
+WRITABLE = select.POLLOUT
+
+_RECEIVE_BYTES = 256 << 10
+_MAX_START_TLS_ANSWER = 1024  # bytes; the server has not proved its identity yet
+
+
+def parse_address(address: str | tuple[str, int]) -> tuple[str, int]:
+    """Return (host, port) from ``"host:port"``, ``"[v6]:port"`` or a pair.
+
+    >>> parse_address("[::1]:3181"), parse_address(("localhost", 3181))
+    (('::1', 3181), ('localhost', 3181))
+    """
+    if isinstance(address, str):
+        host, _, number = address.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")
+        port = int(number) if number.isascii() and number.isdigit() else -1
+    else:
+        try:
+            host, port = address
+        except (TypeError, ValueError):
+            host, port = "", -1
+    try:
+        if host and type(port) is int and 0 < port < 2**16:
+            return host_name("host", host), port
+    except InvalidArgument:
+        pass
+    raise InvalidArgument(f"{address!r} is not an address: a host and a port in 1..65535")
+
+
+class Stream:
+    """A connected socket that never blocks; `wait` waits until it is ready. Threads: one may send
+    while another receives; `interrupt` may be called at any time."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        connected.setblocking(False)
+        self._socket = connected
+        # OpenSSL keeps one state for both directions, so only one call at a time.
+        self._tls_lock = RLock() if isinstance(connected, ssl.SSLSocket) else None
+        self._receive_events = _READABLE
+        self._send_events = WRITABLE
+
+    def receive(self) -> bytes | None:
+        """Return received bytes, None if there are none yet, b"" at the end. Raises `OSError`."""
+        if self._tls_lock is None:
+            try:
+                return self._socket.recv(_RECEIVE_BYTES)
+            except BlockingIOError:
+                return None
+        with self._tls_lock:
+            self._receive_events = _READABLE
+            try:
+                return self._socket.recv(_RECEIVE_BYTES)
+            except ssl.SSLWantReadError:
+                return None
+            except ssl.SSLWantWriteError:
+                self._receive_events = WRITABLE
+                return None
+
+    def send(self, data: memoryview) -> int:
+        """Send what the socket takes now; return how many bytes that is. Raises `OSError`."""
+        if self._tls_lock is None:
+            try:
+                return self._socket.send(data)
+            except BlockingIOError:
+                return 0
+        with self._tls_lock:
+            self._send_events = WRITABLE
+            try:
+                return self._socket.send(data)
+            except ssl.SSLWantWriteError:
+                return 0
+            except ssl.SSLWantReadError:
+                self._send_events = _READABLE
+                return 0
+
+    def wait(self, receive: bool, send: bool, seconds: float) -> bool:
+        """Wait until the socket can be received from, or sent to, for a day at most; return whether
+        it can. A closed socket counts as ready."""
+        if receive and self._tls_lock is not None and self._has_decrypted():
+            return True
+        events = (self._receive_events if receive else 0) | (self._send_events if send else 0)
+        poll = select.poll()  # for one descriptor, a new object is cheaper than a shared one
+        try:
+            poll.register(self._socket, events)
+        except ValueError:  # closed by another thread: the next call reports it
+            return True
+        return bool(poll.poll(min(max(0.0, seconds), LONGEST) * 1000))
+
+    def _has_decrypted(self) -> bool:
+        """Return whether decrypted bytes wait in OpenSSL, where poll does not see them."""
+        assert isinstance(self._socket, ssl.SSLSocket)
+        try:
+            return self._socket.pending() > 0
+        except (OSError, ValueError):
+            return True
+
+    def interrupt(self) -> None:
+        """Shut the connection down both ways, which wakes the threads that wait for it."""
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:  # it has ended already
+            return
+
+    def release_owned(self) -> None:
+        """Release the lock if an interrupted call of this thread still holds it."""
+        if self._tls_lock is not None:
+            release_owned(self._tls_lock)
+
+    def close(self) -> None:
+        """Close the descriptor; sends nothing, because another process may share the connection."""
+        self._socket.close()
+
+
+def connect(address: tuple[str, int], timeout: float, tls: ssl.SSLContext | None = None) -> Stream:
+    """Return a new connection; with `tls` it is encrypted and the certificate is verified.
+
+    Raises `BookieUnavailable` with the system's reason, `SystemRefused` if this machine has no
+    descriptor or memory for it, `CorruptionError` for an invalid answer to START_TLS, and the
+    error of the answer's status if the bookie refuses TLS.
+    """
+    name = address_text(address)
+    timeout = min(timeout, LONGEST)
+    deadline = time.monotonic() + timeout
+    sock: socket.socket | None = None
+    try:
+        try:
+            sock = socket.create_connection(address, timeout)
+        except OSError as error:
+            if is_for_now(error):
+                raise SystemRefused(f"a connection to {name}", error) from error
+            raise BookieUnavailable(f"{name}: no connection: {error.strerror or error}") from error
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            _start_tls(sock, name, deadline)
+            sock.settimeout(max(0.001, deadline - time.monotonic()))
+            sock = tls.wrap_socket(sock, server_hostname=address[0])
+        return Stream(sock)
+    except OSError as error:  # ssl.SSLError is one
+        _close_if_open(sock)
+        raise BookieUnavailable(f"{name}: no TLS connection: {error}") from error
+    except BaseException:
+        _close_if_open(sock)
+        raise
+
+
+def _close_if_open(sock: socket.socket | None) -> None:
+    if sock is not None:
+        sock.close()
+
+
+def address_text(address: tuple[str, int]) -> str:
+    """Return an address as text: ``host:port``, and brackets around a host with colons."""
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _start_tls(sock: socket.socket, name: str, deadline: float) -> None:
+    """Send START_TLS in the clear and check the answer, after which the handshake begins."""
+    request = v3.new_request(v3.Operation.START_TLS, 0, {})
+    sock.sendall(frame(v3.encode(request)))
+    (size,) = struct.unpack(">i", _receive_exactly(sock, PREFIX, deadline))
+    if not 0 <= size <= _MAX_START_TLS_ANSWER:
+        raise CorruptionError(name, 0, f"answer to START_TLS of {size} bytes")
+    try:
+        response = v3.decode_response(_receive_exactly(sock, size, deadline))
+        v3.status_in(response).check(f"{name}: START_TLS")
+    except CorruptionError as error:
+        raise error.within(name, PREFIX) from None
+    if (response.header.operation, response.header.txnId) != (v3.Operation.START_TLS, 0):
+        raise CorruptionError(name, PREFIX, "the answer to START_TLS is of another type")
+
+
+def _receive_exactly(sock: socket.socket, size: int, deadline: float) -> bytes:
+    """Return exactly `size` received bytes: those after them belong to the TLS handshake."""
+    received = b""
+    while len(received) < size:
+        sock.settimeout(max(0.001, deadline - time.monotonic()))
+        chunk = sock.recv(size - len(received))
+        if not chunk:
+            raise ConnectionResetError("the server closed the connection")
+        received += chunk
+    return received

@@ -1,0 +1,142 @@
+"""Operations from v2 requests, and the v2 frames of their answers."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from bkstore.formats.entry import RecordBatch
+from bkstore.ids import Int64Array, LedgerId
+from bkstore.wire import v2
+from bkstore.wire.frames import frame
+from bkstore.wire.sasl.plugins import AUTH_DISABLED
+from bkstore.wire.server.requests.operations import (
+    Add,
+    AddMany,
+    BatchRead,
+    Operation,
+    Read,
+    ReadMany,
+    Ready,
+)
+from bkstore.wire.status_codes import Status
+
+_FENCE, _RECOVERY = int(v2.Flags.DO_FENCING), int(v2.Flags.RECOVERY_ADD)
+_HIGH_PRIORITY = int(v2.Flags.HIGH_PRIORITY)  # plain ints, because IntFlag operations are slow
+
+
+def operation_of(message: v2.Request) -> Operation:
+    """Return the operation of a request; it is `Ready` if the server refuses it by itself."""
+    if isinstance(message, v2.AuthRequest):
+        return Ready("AUTH", 2, _auth_reply)
+    if isinstance(message, v2.AddRequest):
+        operation = _add(message)
+    elif isinstance(message, v2.ReadRequest):
+        operation = _read(message)
+    else:
+        operation = _batch(message)
+    return operation if message.version <= v2.CURRENT else operation.as_refusal(Status.EBADVERSION)
+
+
+def operation_of_many(requests: v2.AddRequests | v2.ReadRequests) -> AddMany | ReadMany:
+    """Return one operation for many requests that differ only in ids and records."""
+    version = requests.version
+    if isinstance(requests, v2.ReadRequests):
+        reply = partial(_read_replies, version)
+        ids = requests.ledgers, requests.entries
+        return ReadMany("READ_ENTRY", 2, reply, ledgers=ids[0], entries=ids[1])
+    return AddMany(
+        "ADD_ENTRY",
+        2,
+        partial(v2.add_responses, version),
+        master_key=requests.master_key,
+        batch=requests.batch,
+        ledgers=requests.ledgers,
+        recovery=bool(requests.flags & _RECOVERY),
+        urgent=bool(requests.flags & _HIGH_PRIORITY),
+    )
+
+
+def _add(message: v2.AddRequest) -> Operation:
+    flags = message.flags
+    add = Add(
+        "ADD_ENTRY",
+        2,
+        partial(_add_reply, message.version, message.ledger, message.entry),
+        record=message.record,
+        master_key=message.master_key,
+        recovery=bool(flags & _RECOVERY),
+        urgent=bool(flags & _HIGH_PRIORITY),
+    )
+    return add.as_refusal(Status.EBADREQ) if message.scoped else add
+
+
+def _read(message: v2.ReadRequest) -> Operation:
+    reply = partial(_read_reply, message.version, message.ledger, message.entry)
+    return Read("READ_ENTRY", 2, reply, **_read_fields(message))
+
+
+def _batch(message: v2.BatchReadRequest) -> Operation:
+    ids = message.ledger, message.entry, message.request_id
+    return BatchRead(
+        "BATCH_READ_ENTRY",
+        2,
+        partial(_batch_reply, message.version, ids),
+        **_read_fields(message),
+        max_count=message.max_count,
+        max_size=message.max_size,
+    )
+
+
+def _read_fields(message: v2.ReadRequest | v2.BatchReadRequest) -> dict[str, Any]:
+    return {
+        "ledger_number": message.ledger,
+        "entry": message.entry,
+        "fence": bool(message.flags & _FENCE),
+        "master_key": message.master_key,
+    }
+
+
+def _auth_reply(_status: Status) -> bytes:
+    return frame(*v2.AuthResponse(AUTH_DISABLED, b"").parts())
+
+
+def _add_reply(version: int, ledger: int, entry: int, status: Status) -> bytes:
+    return frame(*v2.AddResponse(status, ledger, entry, version).parts())
+
+
+def _read_reply(
+    version: int,
+    ledger: int | LedgerId,
+    entry: int,
+    status: Status,
+    record: bytes | memoryview | None = None,
+    *_not_in_v2: object,
+) -> bytes:
+    header = v2.ReadResponse(status, ledger, entry, b"", version).parts()[0]
+    return frame(header, record if status is Status.EOK and record is not None else b"")
+
+
+def _read_replies(
+    version: int,
+    status: Status,
+    ledgers: Int64Array,
+    entries: Int64Array,
+    batch: RecordBatch | None,
+) -> bytes:
+    if batch is not None:
+        return v2.read_responses(version, ledgers, entries, batch)
+    ids = zip(ledgers.tolist(), entries.tolist())
+    return b"".join([_read_reply(version, ledger, entry, status) for ledger, entry in ids])
+
+
+def _batch_reply(
+    version: int,
+    ids: tuple[int | LedgerId, int, int],
+    status: Status,
+    batch: RecordBatch | None = None,
+    *_not_in_v2: object,
+) -> bytes:
+    """Return the response frame; a batch's records are length-prefixed, as the response needs."""
+    header = v2.BatchReadResponse(status, *ids, (), version).parts()[0]
+    return frame(header, b"" if batch is None else batch.framed().buffer)
