@@ -18,7 +18,7 @@ from bkstore.ids import Int64Array
 MAX_FRAME = 5 << 20
 """`nettyMaxFrameSizeBytes`: the most bytes of a frame, its length field included."""
 
-PREFIX = 4
+LENGTH_BYTES = 4
 _LENGTH = struct.Struct(">i")
 
 
@@ -32,9 +32,9 @@ def frame(*parts: bytes | memoryview, limit: int | None = None) -> bytes:
     '000000 07020100 002e2e2e'
     """
     size = sum(map(len, parts))
-    max_bytes = 2**31 - 1 + PREFIX if limit is None else limit
-    if size + PREFIX > max_bytes:
-        raise InvalidArgument(f"frame of {size + PREFIX} bytes is above the limit of {max_bytes}")
+    max_bytes = 2**31 - 1 + LENGTH_BYTES if limit is None else limit
+    if size + LENGTH_BYTES > max_bytes:
+        raise InvalidArgument(f"frame of {size + LENGTH_BYTES} bytes is above the limit of {max_bytes}")
     return b"".join((_LENGTH.pack(size), *parts))
 
 
@@ -51,8 +51,8 @@ class FrameSplitter:
     """
 
     def __init__(self, limit: int = MAX_FRAME) -> None:
-        if not PREFIX <= limit < 2**31:
-            raise InvalidArgument(f"frame limit {limit} is outside {PREFIX}..{2**31 - 1}")
+        if not LENGTH_BYTES <= limit < 2**31:
+            raise InvalidArgument(f"frame limit {limit} is outside {LENGTH_BYTES}..{2**31 - 1}")
         self._limit = limit
         self._buffer = bytearray()
         self._start = 0  # of the bytes not taken, in `_buffer`
@@ -75,10 +75,10 @@ class FrameSplitter:
         Raises `CorruptionError` with the offset in the stream once a length is negative or above
         the limit; so does every later call, because the start of the next frame is unknown.
         """
-        while self._damage is None and len(self._buffer) - self._start >= PREFIX:
-            start = self._start + PREFIX
+        while self._damage is None and len(self._buffer) - self._start >= LENGTH_BYTES:
+            start = self._start + LENGTH_BYTES
             (size,) = _LENGTH.unpack_from(self._buffer, self._start)
-            if not 0 <= size <= self._limit - PREFIX:
+            if not 0 <= size <= self._limit - LENGTH_BYTES:
                 self._fail_on_length(size)
                 break
             if len(self._buffer) < start + size:
@@ -86,7 +86,7 @@ class FrameSplitter:
             with memoryview(self._buffer) as view:
                 message = bytes(view[start : start + size])
             self._start = start + size
-            self._taken_bytes += PREFIX + size
+            self._taken_bytes += LENGTH_BYTES + size
             yield message
         del self._buffer[: self._start]  # once for all frames taken
         self._start = 0
@@ -113,10 +113,10 @@ class FrameSplitter:
         with memoryview(self._buffer)[self._start :] as view:
             frames = find_frames(np.frombuffer(view, np.uint8))
             # count the messages before a bad length, then those within `most` and `enough`
-            is_too_long = frames.sizes > self._limit - PREFIX
+            is_too_long = frames.sizes > self._limit - LENGTH_BYTES
             count = min(int(is_too_long.argmax()) if is_too_long.any() else is_too_long.size, most)
             offsets, sizes = frames.offsets[:count], frames.sizes[:count]
-            count = int(np.cumsum(sizes + PREFIX).searchsorted(enough)) + 1
+            count = int(np.cumsum(sizes + LENGTH_BYTES).searchsorted(enough)) + 1
             offsets, sizes = offsets[:count], sizes[:count]
             end = int(offsets[-1] + sizes[-1]) if offsets.size else 0
             data = bytes(view[:end])
@@ -128,7 +128,7 @@ class FrameSplitter:
 
     def _fail_on_length(self, size: int) -> None:
         """Drop all bytes, and keep the error for a bad length."""
-        max_size = self._limit - PREFIX
+        max_size = self._limit - LENGTH_BYTES
         reason = f"frame length {size} is {'negative' if size < 0 else f'above {max_size}'}"
         self._damage = CorruptionError(None, self._taken_bytes, reason)
         self._buffer.clear()

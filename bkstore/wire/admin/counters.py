@@ -25,7 +25,7 @@ MILLISECONDS = (5, 10, 20, 50, 100, 200, 500, 1000, 3000)
 RESPONSE_BYTES = (128, 512, 1 << 10, 2 << 10, 4 << 10, 16 << 10, 128 << 10, 1 << 20)
 """BP-62's buckets of response sizes: 128, 512, 1k, 2k, 4k, 16k, 128k, 1 MB."""
 
-SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
+LATENCY_BUCKETS_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
 
 
 class OperationCounters:
@@ -63,7 +63,7 @@ class OperationCounters:
             raise InvalidArgument(f"the registry already has these metrics: {error}") from None
         text = "Time from a whole request to its answer"
         self._request_seconds = metric(
-            histogram, "bkstore_server_seconds", text, *request_labels[:2], buckets=SECONDS
+            histogram, "bkstore_server_seconds", text, *request_labels[:2], buckets=LATENCY_BUCKETS_SECONDS
         )
         text = "Requests of the HTTP admin by path and status"
         self._admin_requests = metric(counter, "bkstore_admin_requests", text, "path", "status")

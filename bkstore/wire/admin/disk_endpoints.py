@@ -15,7 +15,7 @@ from bkstore.storage.directories.file_listing import entry_logs_in
 from bkstore.storage.journal.last_mark import journal_name, read_last_mark
 from bkstore.wire.admin.messages import Answer, Request, json_answer, members
 
-KINDS = {"journal": ".txn", "entrylog": ".log", "index": ".idx"}
+SUFFIX_BY_KIND = {"journal": ".txn", "entrylog": ".log", "index": ".idx"}
 
 
 class DiskEndpoints:
@@ -29,7 +29,7 @@ class DiskEndpoints:
         """Answer with the file names of each kind, ordered by modification time; with those of all
         kinds for an unknown `file_type`, as in BookKeeper."""
         file_type = request.parameters.get("file_type")
-        kinds = [file_type] if file_type in KINDS else list(KINDS)
+        kinds = [file_type] if file_type in SUFFIX_BY_KIND else list(SUFFIX_BY_KIND)
         pairs = ((f"{kind} files", self._joined_names(kind or "")) for kind in kinds)
         return Answer(200, members(pairs))
 
@@ -41,7 +41,7 @@ class DiskEndpoints:
         if kind == "entrylog" and not self._compat:
             paths = [log.path for log in entry_logs_in(current_dirs)]
         else:  # BookKeeper counts RocksDB's write-ahead logs as entry logs
-            paths = list(_files_with_suffix(current_dirs, KINDS[kind]))
+            paths = list(_files_with_suffix(current_dirs, SUFFIX_BY_KIND[kind]))
         return "".join(f"{os.path.basename(path)}\t" for path in _sorted_by_time(paths))
 
     def last_log_mark(self, request: Request) -> Answer:

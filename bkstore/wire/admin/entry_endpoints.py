@@ -19,18 +19,18 @@ from bkstore.formats.entry.digest import DIGEST_SIZES, digest_name
 from bkstore.ids import MAX_ENTRY_ID, LedgerId
 from bkstore.storage.bookie import Bookie
 from bkstore.wire.admin import query_parameters
-from bkstore.wire.admin.ledger_endpoints import SOURCE
+from bkstore.wire.admin.ledger_endpoints import SOURCE_HEADER
 from bkstore.wire.admin.messages import Answer, Refused, Request, json_answer, members
 
-PAGE = 1000
+PAGE_ENTRIES = 1000
 """The number of entries of a page."""
 
-MOST_RANGES = 100_000
+MAX_RANGES = 100_000
 """The most ranges to write out; the groups have the same information and are shorter."""
 
 _READ_BYTES = 1 << 20
 _DIGESTS = ("CRC32", "CRC32C", "MAC", "HMAC", "DUMMY")
-_SOURCE_HEADER = {SOURCE: "bookie"}
+_HEADERS = {SOURCE_HEADER: "bookie"}
 
 
 class EntryEndpoints:
@@ -53,7 +53,7 @@ class EntryEndpoints:
         return Answer(
             200,
             members(self._read_payloads(ledger_id, entries, payloads, page)),
-            headers=_SOURCE_HEADER,
+            headers=_HEADERS,
         )
 
     def _read_payloads(
@@ -62,7 +62,7 @@ class EntryEndpoints:
         if page is not None:
             yield "Entries for page: ", str(page)
         entry_ids = iter(entries)
-        while chunk := list(islice(entry_ids, PAGE)):
+        while chunk := list(islice(entry_ids, PAGE_ENTRIES)):
             for start, stop in _consecutive_runs(chunk):
                 while start < stop:
                     batch = self._bookie.read_entries(ledger_id, start, stop - start, _READ_BYTES)
@@ -104,7 +104,7 @@ class EntryEndpoints:
             raise NoSuchLedger(f"ledger {ledger_id} is not on this bookie")
         entries = self._bookie.availability(ledger_id)
         encoded = entries.to_bytes("bookkeeper" if encoding == "bookkeeper" else "grouped")
-        has_few_ranges = entries.range_count <= MOST_RANGES
+        has_few_ranges = entries.range_count <= MAX_RANGES
         row = {
             "ledger_scope_id": ledger_id.scope,
             "ledger_id": ledger_id.ledger,
@@ -114,7 +114,7 @@ class EntryEndpoints:
             "groups": entries.groups.tolist(),
             "ranges": entries.ranges().tolist() if has_few_ranges else None,
         }
-        return Answer(200, members(row.items()), headers=_SOURCE_HEADER)
+        return Answer(200, members(row.items()), headers=_HEADERS)
 
 
 class _PayloadReader:
@@ -160,8 +160,8 @@ def _requested_range(request: Request, page: int | None) -> tuple[int, int]:
     if first < 0 or first > MAX_ENTRY_ID:
         raise Refused(400, f"start_entry_id={first} is not an entry id")
     if page is not None:
-        page_first = (page - 1) * PAGE
-        page_last = page_first + PAGE - 1
+        page_first = (page - 1) * PAGE_ENTRIES
+        page_last = page_first + PAGE_ENTRIES - 1
         first = max(first, page_first)
         last = page_last if last == -1 else min(last, page_last)
     if last != -1 and first > last:

@@ -22,10 +22,10 @@ from bkstore.storage.bookie import Bookie
 from bkstore.wire.admin import query_parameters
 from bkstore.wire.admin.messages import Answer, Request, json_answer, members
 
-PAGE = 100
+PAGE_LEDGERS = 100
 """The number of ledgers of a page of metadata."""
 
-SOURCE = "X-Bkstore-Source"
+SOURCE_HEADER = "X-Bkstore-Source"
 
 
 class LedgerEndpoints:
@@ -35,7 +35,7 @@ class LedgerEndpoints:
         self._bookie = bookie
         self._metadata = metadata
         self._compat = compat
-        self._headers = {SOURCE: "bookie" if metadata is None else "metadata-store"}
+        self._headers = {SOURCE_HEADER: "bookie" if metadata is None else "metadata-store"}
 
     def listed(self, request: Request) -> Answer:
         """Answer with id -> null, or id -> metadata with ``print_metadata=true``."""
@@ -56,10 +56,10 @@ class LedgerEndpoints:
         its first page has 99 ledgers."""
         if page is None:
             return ledger_ids
-        first = (page - 1) * PAGE
+        first = (page - 1) * PAGE_LEDGERS
         if self._compat:
-            return ledger_ids[max(first - 1, 0) : first + PAGE - 1]
-        return ledger_ids[first : first + PAGE]
+            return ledger_ids[max(first - 1, 0) : first + PAGE_LEDGERS - 1]
+        return ledger_ids[first : first + PAGE_LEDGERS]
 
     def _metadata_members(
         self, ledger_ids: list[LedgerId], decoded: bool

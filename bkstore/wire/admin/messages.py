@@ -8,14 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-CHUNK = 1 << 16
+MIN_CHUNK_BYTES = 1 << 16
 """The bytes of a streamed answer that are collected before they are sent."""
 
 _ESCAPE = re.compile(r"\\\\|\\u([0-9a-f]{4})")
 """An escape in JSON text: of a backslash, or by hex digits, which Jackson writes in capitals."""
 
-JSON = "application/json; charset=utf-8"
-TEXT = "text/plain; charset=utf-8"
+JSON_TYPE = "application/json; charset=utf-8"
+TEXT_TYPE = "text/plain; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +34,19 @@ class Answer:
 
     status: int
     body: bytes | Iterator[bytes]
-    content_type: str = JSON
+    content_type: str = JSON_TYPE
     headers: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def plain(cls, text: str) -> Answer:
         """Return an answer of success with exactly this text, as BookKeeper writes it."""
-        return cls(200, text.encode(), TEXT)
+        return cls(200, text.encode(), TEXT_TYPE)
 
     @classmethod
     def text(cls, status: int, text: str, **headers: str) -> Answer:
         """Return an answer of one line of plain text; header names have ``_`` for ``-``."""
         dashed_headers = {name.replace("_", "-"): value for name, value in headers.items()}
-        return cls(status, f"{one_line(text)}\n".encode(), TEXT, dashed_headers)
+        return cls(status, f"{one_line(text)}\n".encode(), TEXT_TYPE, dashed_headers)
 
 
 class Refused(Exception):
@@ -111,13 +111,13 @@ def members(pairs: Iterable[tuple[str, Any]]) -> Iterator[bytes]:
 
 
 def chunked(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the same bytes in chunks of at least `CHUNK` bytes, except the last."""
+    """Yield the same bytes in chunks of at least `MIN_CHUNK_BYTES` bytes, except the last."""
     buffered: list[bytes] = []
     size = 0
     for piece in pieces:
         buffered.append(piece)
         size += len(piece)
-        if size >= CHUNK:
+        if size >= MIN_CHUNK_BYTES:
             yield b"".join(buffered)
             buffered, size = [], 0
     if buffered:

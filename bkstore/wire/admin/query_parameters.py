@@ -14,8 +14,8 @@ from bkstore.formats.syntax.json_text import parse_json
 from bkstore.ids import LedgerId
 from bkstore.wire.admin.messages import Refused, Request
 
-LEDGER = "ledger_id"
-SCOPE = "ledger_scope_id"
+LEDGER_PARAMETER = "ledger_id"
+SCOPE_PARAMETER = "ledger_scope_id"
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}|0[xX][0-9a-fA-F]{1,16}")
 
@@ -32,7 +32,7 @@ def integer(request: Request, name: str, default: int) -> int:
 
 def scope(request: Request) -> int:
     """Return the requested scope, unsigned; 0 by default."""
-    number = integer(request, SCOPE, 0)
+    number = integer(request, SCOPE_PARAMETER, 0)
     try:
         return LedgerId(number, 0).scope
     except InvalidArgument as error:
@@ -41,9 +41,9 @@ def scope(request: Request) -> int:
 
 def ledger(request: Request) -> LedgerId:
     """Return the requested ledger id. Raises `Refused` with 404 if it is missing."""
-    if LEDGER not in request.parameters:
-        raise Refused(404, f"missing parameter: {LEDGER}=<id>")
-    number = integer(request, LEDGER, 0)
+    if LEDGER_PARAMETER not in request.parameters:
+        raise Refused(404, f"missing parameter: {LEDGER_PARAMETER}=<id>")
+    number = integer(request, LEDGER_PARAMETER, 0)
     try:
         return LedgerId(scope(request), number)
     except InvalidArgument as error:

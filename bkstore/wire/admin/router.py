@@ -34,14 +34,14 @@ from bkstore.wire.admin.disk_endpoints import DiskEndpoints
 from bkstore.wire.admin.entry_endpoints import EntryEndpoints
 from bkstore.wire.admin.garbage_endpoints import Background, GarbageEndpoints
 from bkstore.wire.admin.ledger_endpoints import LedgerEndpoints
-from bkstore.wire.admin.messages import TEXT, Answer, Refused, Request, chunked, one_line
+from bkstore.wire.admin.messages import TEXT_TYPE, Answer, Refused, Request, chunked, one_line
 from bkstore.wire.admin.operator_endpoints.autorecovery import AutorecoveryEndpoints
 from bkstore.wire.admin.operator_endpoints.bookies import BookieEndpoints
 from bkstore.wire.admin.operator_endpoints.decommissions import Decommissions
 from bkstore.wire.admin.operator_endpoints.health import ConditionEndpoints
 from bkstore.wire.admin.operator_endpoints.host_callbacks import Controls
 from bkstore.wire.admin.operator_endpoints.settings import SettingsEndpoints
-from bkstore.wire.admin.query_parameters import LEDGER, SCOPE
+from bkstore.wire.admin.query_parameters import LEDGER_PARAMETER, SCOPE_PARAMETER
 
 LOG = logging.getLogger("bkstore.wire.admin")
 
@@ -195,7 +195,7 @@ def _with_first_chunks(answer: Answer) -> Answer:
 
 def _heartbeat_route() -> _Route:
     def beat(_request: Request) -> Answer:
-        return Answer(200, b"OK\n", TEXT)
+        return Answer(200, b"OK\n", TEXT_TYPE)
 
     methods = dict.fromkeys(("GET", "PUT", "POST", "DELETE"), beat)
     return _Route(methods, None, writes=False, waits_for=WaitsFor.NOTHING)
@@ -206,8 +206,8 @@ def _ledger_routes(
 ) -> dict[str, _Route]:
     ledgers = LedgerEndpoints(bookie, metadata, compat)
     entries = EntryEndpoints(bookie, metadata)
-    ledger_parameters = frozenset({LEDGER, SCOPE})
-    list_parameters = {SCOPE, "print_metadata", "decode_meta", "page"}
+    ledger_parameters = frozenset({LEDGER_PARAMETER, SCOPE_PARAMETER})
+    list_parameters = {SCOPE_PARAMETER, "print_metadata", "decode_meta", "page"}
     read_parameters = ledger_parameters | {"start_entry_id", "end_entry_id", "page", "digest_type"}
     source = WaitsFor.DISK if metadata is None else WaitsFor.METADATA
     routes = {
@@ -257,7 +257,7 @@ def _cluster_routes(
 ) -> dict[str, _Route]:
     bookies = BookieEndpoints(metadata, controls)
     repair = AutorecoveryEndpoints(metadata, decommissions)
-    mark_parameters = {SCOPE, "missingreplica", "excludingmissingreplica", "printmissingreplica"}
+    mark_parameters = {SCOPE_PARAMETER, "missingreplica", "excludingmissingreplica", "printmissingreplica"}
 
     def route(parameters: Iterable[str] = (), **methods: Endpoint) -> _Route:
         return _Route(methods, frozenset(parameters), waits_for=WaitsFor.METADATA)

@@ -22,8 +22,8 @@ from typing import Any, TypeVar
 from bkstore.errors import BkstoreError, BookieUnavailable, CorruptionError
 from bkstore.wire.client.interrupt_repair import release_owned, repair, repaired
 from bkstore.wire.client.pending_requests import Dialect, Request
-from bkstore.wire.client.socket_stream import LONGEST, Stream
-from bkstore.wire.frames import MAX_FRAME, PREFIX, FrameSplitter
+from bkstore.wire.client.socket_stream import MAX_WAIT_SECONDS, Stream
+from bkstore.wire.frames import MAX_FRAME, LENGTH_BYTES, FrameSplitter
 from bkstore.wire.status_codes import Status
 
 _T = TypeVar("_T")
@@ -349,7 +349,7 @@ class Connection:
                     del self._late_keys[key]
                 else:
                     raise CorruptionError(None, None, f"an answer without a request: {key}")
-                self._handed_out_bytes += PREFIX + len(message)
+                self._handed_out_bytes += LENGTH_BYTES + len(message)
         except CorruptionError as error:
             raise CorruptionError(self._name, self._handed_out_bytes, error.reason) from None
 
@@ -401,7 +401,7 @@ class Connection:
                 if self._receiver_thread is None:
                     break
                 change_queue = self._subscribe_to_change()
-            _wait_for_change(change_queue, LONGEST)
+            _wait_for_change(change_queue, MAX_WAIT_SECONDS)
         with self._send_lock:
             self._stream.close()
 
@@ -417,7 +417,7 @@ def _end_with_error(request: Request[Any], error: BkstoreError) -> None:
 
 def _wait_for_change(change_queue: SimpleQueue[None], seconds: float) -> None:
     try:
-        change_queue.get(timeout=min(seconds, LONGEST))
+        change_queue.get(timeout=min(seconds, MAX_WAIT_SECONDS))
     except Empty:
         return
 

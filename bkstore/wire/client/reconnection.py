@@ -17,7 +17,7 @@ from bkstore.errors import BookieUnavailable, CorruptionError, UnauthorizedAcces
 from bkstore.wire.client.connection import Connection
 from bkstore.wire.client.interrupt_repair import release_owned, repaired
 from bkstore.wire.client.pending_requests import Dialect
-from bkstore.wire.client.socket_stream import Stream, address_text, connect
+from bkstore.wire.client.socket_stream import Stream, format_address, connect
 from bkstore.wire.sasl import SaslUser
 from bkstore.wire.sasl.digest_md5 import DigestClient
 from bkstore.wire.sasl.plugins import AUTH_DISABLED, SASL
@@ -44,7 +44,7 @@ class Settings:
     @property
     def name(self) -> str:
         """The address as text."""
-        return address_text(self.address)
+        return format_address(self.address)
 
 
 class Link(Generic[_D]):

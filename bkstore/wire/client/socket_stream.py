@@ -18,9 +18,9 @@ from bkstore.errors import BookieUnavailable, CorruptionError, InvalidArgument, 
 from bkstore.files.os_errors import is_for_now
 from bkstore.wire import v3
 from bkstore.wire.client.interrupt_repair import release_owned
-from bkstore.wire.frames import PREFIX, frame
+from bkstore.wire.frames import LENGTH_BYTES, frame
 
-LONGEST = 86400.0
+MAX_WAIT_SECONDS = 86400.0
 """The longest single wait in seconds: system calls refuse numbers as large as callers may give."""
 
 _READABLE = select.POLLIN | select.POLLHUP | select.POLLERR
@@ -110,7 +110,7 @@ class Stream:
             poll.register(self._socket, events)
         except ValueError:  # closed by another thread: the next call reports it
             return True
-        return bool(poll.poll(min(max(0.0, seconds), LONGEST) * 1000))
+        return bool(poll.poll(min(max(0.0, seconds), MAX_WAIT_SECONDS) * 1000))
 
     def _has_decrypted(self) -> bool:
         """Return whether decrypted bytes wait in OpenSSL, where poll does not see them."""
@@ -144,8 +144,8 @@ def connect(address: tuple[str, int], timeout: float, tls: ssl.SSLContext | None
     descriptor or memory for it, `CorruptionError` for an invalid answer to START_TLS, and the
     error of the answer's status if the bookie refuses TLS.
     """
-    name = address_text(address)
-    timeout = min(timeout, LONGEST)
+    name = format_address(address)
+    timeout = min(timeout, MAX_WAIT_SECONDS)
     deadline = time.monotonic() + timeout
     sock: socket.socket | None = None
     try:
@@ -174,7 +174,7 @@ def _close_if_open(sock: socket.socket | None) -> None:
         sock.close()
 
 
-def address_text(address: tuple[str, int]) -> str:
+def format_address(address: tuple[str, int]) -> str:
     """Return an address as text: ``host:port``, and brackets around a host with colons."""
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -184,16 +184,16 @@ def _start_tls(sock: socket.socket, name: str, deadline: float) -> None:
     """Send START_TLS in the clear and check the answer, after which the handshake begins."""
     request = v3.new_request(v3.Operation.START_TLS, 0, {})
     sock.sendall(frame(v3.encode(request)))
-    (size,) = struct.unpack(">i", _receive_exactly(sock, PREFIX, deadline))
+    (size,) = struct.unpack(">i", _receive_exactly(sock, LENGTH_BYTES, deadline))
     if not 0 <= size <= _MAX_START_TLS_ANSWER:
         raise CorruptionError(name, 0, f"answer to START_TLS of {size} bytes")
     try:
         response = v3.decode_response(_receive_exactly(sock, size, deadline))
         v3.status_in(response).check(f"{name}: START_TLS")
     except CorruptionError as error:
-        raise error.within(name, PREFIX) from None
+        raise error.within(name, LENGTH_BYTES) from None
     if (response.header.operation, response.header.txnId) != (v3.Operation.START_TLS, 0):
-        raise CorruptionError(name, PREFIX, "the answer to START_TLS is of another type")
+        raise CorruptionError(name, LENGTH_BYTES, "the answer to START_TLS is of another type")
 
 
 def _receive_exactly(sock: socket.socket, size: int, deadline: float) -> bytes:

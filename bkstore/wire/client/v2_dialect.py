@@ -25,7 +25,7 @@ from bkstore.wire.client.pending_requests import (
     checked_batch,
     checked_record,
 )
-from bkstore.wire.frames import MAX_FRAME, PREFIX, frame
+from bkstore.wire.frames import MAX_FRAME, LENGTH_BYTES, frame
 from bkstore.wire.sasl.plugins import SASL
 from bkstore.wire.status_codes import Status
 
@@ -35,7 +35,7 @@ _READ_FRAME = Struct(">iIqq")
 """The frame of a read without flags: size, packet header, ledger, entry."""
 
 _ADD_HEADER, _READ_HEADER, _BATCH_HEADER = (
-    (v2.CURRENT << 24) | (code << 16)
+    (v2.CURRENT_VERSION << 24) | (code << 16)
     for code in (v2.Opcode.ADD_ENTRY, v2.Opcode.READ_ENTRY, v2.Opcode.BATCH_READ_ENTRY)
 )
 _FENCE = v2.Flags.DO_FENCING | v2.Flags.HIGH_PRIORITY
@@ -73,7 +73,7 @@ class V2Dialect:
         """Return a request to read one record; it fences the ledger if `key` is given."""
         ledger_number = signed64(ledger_id.ledger)
         if key is None and LAST_ENTRY <= entry <= MAX_ENTRY_ID and not ledger_id.scope:
-            framed = _READ_FRAME.pack(_READ_FRAME.size - PREFIX, _READ_HEADER, ledger_number, entry)
+            framed = _READ_FRAME.pack(_READ_FRAME.size - LENGTH_BYTES, _READ_HEADER, ledger_number, entry)
         else:
             message = v2.ReadRequest(ledger_id, entry, 0 if key is None else _FENCE, key)
             framed = frame(*message.parts())

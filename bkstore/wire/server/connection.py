@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from bkstore.errors import CorruptionError
 from bkstore.wire import v2
-from bkstore.wire.frames import PREFIX, FrameSplitter
+from bkstore.wire.frames import LENGTH_BYTES, FrameSplitter
 from bkstore.wire.protocol_detection import RequestDecoder
 from bkstore.wire.server.authentication import Authentication
 from bkstore.wire.server.requests import v2_requests, v3_requests
@@ -203,7 +203,7 @@ class Connection(asyncio.Protocol):
             for count, requests in v2.group_requests(frames, offsets, sizes):
                 rows = slice(start, start + count)
                 if requests is not None:
-                    size = int(sizes[rows].sum()) + PREFIX * count
+                    size = int(sizes[rows].sum()) + LENGTH_BYTES * count
                     self._queue_operation(v2_requests.operation_of_many(requests), size)
                 else:
                     for offset, size in zip(offsets[rows].tolist(), sizes[rows].tolist()):
@@ -214,11 +214,11 @@ class Connection(asyncio.Protocol):
         """Decode the request in one frame and queue its operation, if it gets an answer."""
         request = self._decoder.decode(message)
         if self._start_tls is not None:
-            self._keep_auth_step(request, len(message) + PREFIX)
+            self._keep_auth_step(request, len(message) + LENGTH_BYTES)
             return
         operation = self._operation_of(request)
         if operation is not None:
-            self._queue_operation(operation, len(message) + PREFIX)
+            self._queue_operation(operation, len(message) + LENGTH_BYTES)
 
     def _queue_operation(self, operation: Operation, frame_bytes: int) -> None:
         """Answer an operation that is ready, or queue it for the storage."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bkstore.arguments import check_fields, number, whole
-from bkstore.wire.frames import MAX_FRAME, PREFIX
+from bkstore.wire.frames import MAX_FRAME, LENGTH_BYTES
 
 _MIB = 1 << 20
 
@@ -45,7 +45,7 @@ class ServerOptions:
 
 
 _CHECKS = {
-    "max_frame": whole(PREFIX, 2**31 - 1),
+    "max_frame": whole(LENGTH_BYTES, 2**31 - 1),
     "read_threads": whole(1),
     "write_threads": whole(1),
     "max_waiting": whole(1),

@@ -13,7 +13,7 @@ from bkstore.wire.v2.batches import (
     leading_window,
     read_responses,
 )
-from bkstore.wire.v2.header import CURRENT, Flags, Opcode, PacketHeader
+from bkstore.wire.v2.header import CURRENT_VERSION, Flags, Opcode, PacketHeader
 from bkstore.wire.v2.requests import (
     AddRequest,
     AuthRequest,
@@ -32,7 +32,7 @@ from bkstore.wire.v2.responses import (
 )
 
 __all__ = [
-    "CURRENT",
+    "CURRENT_VERSION",
     "AddRequest",
     "AddRequests",
     "AddResponse",

@@ -19,10 +19,10 @@ from bkstore.formats.entry import V1_HEADER, RecordBatch
 from bkstore.formats.syntax.framing import Bytes, bytes_at, words, words_at
 from bkstore.ids import Int64Array
 from bkstore.wire.status_codes import Status
-from bkstore.wire.v2.header import CURRENT, MASTER_KEY, Flags, Opcode, PacketHeader
+from bkstore.wire.v2.header import CURRENT_VERSION, MASTER_KEY_LENGTH, Flags, Opcode, PacketHeader
 
 _PREFIX_SIZE, _HEADER_SIZE = 4, 4
-_RECORD_OFFSET = _HEADER_SIZE + MASTER_KEY
+_RECORD_OFFSET = _HEADER_SIZE + MASTER_KEY_LENGTH
 _READ_SIZE = _HEADER_SIZE + 16
 _MIN_GROUP = 4
 """The fewest similar requests that are decoded as arrays, which costs about 50 us each time."""
@@ -87,7 +87,7 @@ def leading_window(
     if is_read:
         return count * frame_size, ReadRequests(ledgers, entries, header >> 24)
     batch = _framed_records(data, count, frame_size, entries)
-    master_key = data[_PREFIX_SIZE + _HEADER_SIZE :][:MASTER_KEY]
+    master_key = data[_PREFIX_SIZE + _HEADER_SIZE :][:MASTER_KEY_LENGTH]
     adds = AddRequests(master_key, batch, ledgers, header & 0xFFFF, header >> 24)
     return count * frame_size, adds
 
@@ -126,7 +126,7 @@ def _framed_records(data: bytes, count: int, frame_size: int, entries: Int64Arra
 def _is_groupable(header: int, size: int) -> bool:
     """Return whether a message with this packet header and size can be part of a group."""
     version, opcode = header >> 24, header >> 16 & 0xFF
-    if not 1 <= version <= CURRENT:
+    if not 1 <= version <= CURRENT_VERSION:
         return False
     if opcode == Opcode.READ_ENTRY:
         return size == _READ_SIZE and not header & _FENCING
@@ -167,7 +167,7 @@ def _group_headers(data: Bytes, offsets: Int64Array, sizes: Int64Array) -> Int64
     long_rows = np.flatnonzero(sizes >= _READ_SIZE)
     headers = words_at(data, ">u4")[offsets[long_rows]].astype(np.int64)
     versions, opcodes = headers >> 24, headers >> 16 & 0xFF
-    is_known_version = (versions >= 1) & (versions <= CURRENT)
+    is_known_version = (versions >= 1) & (versions <= CURRENT_VERSION)
     is_read = is_known_version & (opcodes == Opcode.READ_ENTRY) & (sizes[long_rows] == _READ_SIZE)
     is_read &= headers & _FENCING == 0
     is_read[is_read] = _have_valid_ids(data, offsets[long_rows[is_read]] + _HEADER_SIZE)
@@ -197,7 +197,7 @@ def _starts_new_group(
     add_rows = np.flatnonzero((opcodes[1:] == Opcode.ADD_ENTRY) & ~is_new)
     if add_rows.size:
         master_keys = [
-            bytes_at(data, offsets[rows] + _HEADER_SIZE, MASTER_KEY)
+            bytes_at(data, offsets[rows] + _HEADER_SIZE, MASTER_KEY_LENGTH)
             for rows in (add_rows, add_rows + 1)
         ]
         is_new[add_rows] = (master_keys[0] != master_keys[1]).any(axis=1)
@@ -223,7 +223,7 @@ def _decode_group(
     batch = RecordBatch(
         words(data, record_offsets, 8), buffer, record_offsets, sizes - _RECORD_OFFSET
     )
-    master_key = buffer[key_offset : key_offset + MASTER_KEY]
+    master_key = buffer[key_offset : key_offset + MASTER_KEY_LENGTH]
     return AddRequests(master_key, batch, words(data, record_offsets), flags, version)
 
 

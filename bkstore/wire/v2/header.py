@@ -17,10 +17,10 @@ from bkstore.errors import CorruptionError, IllegalOperation, InvalidArgument
 from bkstore.ids import LedgerId
 from bkstore.wire.schema import PLAIN
 
-CURRENT = 2
+CURRENT_VERSION = 2
 """The version that clients send. BookKeeper serves 0, 1 and 2, and others get EBADVERSION."""
 
-MASTER_KEY = 20
+MASTER_KEY_LENGTH = 20
 _WORD = struct.Struct(">I")
 
 

@@ -18,8 +18,8 @@ from typing import NamedTuple
 from bkstore.errors import CorruptionError, IllegalOperation, InvalidArgument
 from bkstore.ids import LedgerId
 from bkstore.wire.v2.header import (
-    CURRENT,
-    MASTER_KEY,
+    CURRENT_VERSION,
+    MASTER_KEY_LENGTH,
     Flags,
     Opcode,
     PacketHeader,
@@ -33,8 +33,8 @@ from bkstore.wire.v2.header import (
 
 _HEADER = 4
 _FENCING = int(Flags.DO_FENCING)  # a plain int, because IntFlag operations are slow
-_RECORD = _HEADER + MASTER_KEY
-_KEY = struct.Struct(f"{MASTER_KEY}x")
+_RECORD = _HEADER + MASTER_KEY_LENGTH
+_KEY = struct.Struct(f"{MASTER_KEY_LENGTH}x")
 _IDS = struct.Struct(">qq")
 _BATCH = struct.Struct(">qqqiq")
 _SCOPED_RECORD_TYPES = range(0xA1, 0xA5)  # first bytes of records in a scope
@@ -47,7 +47,7 @@ class AddRequest(NamedTuple):
     master_key: bytes
     record: bytes
     flags: int = 0
-    version: int = CURRENT
+    version: int = CURRENT_VERSION
 
     @property
     def ledger(self) -> int:
@@ -82,7 +82,7 @@ class ReadRequest(NamedTuple):
     entry: int
     flags: int = 0
     master_key: bytes | None = None
-    version: int = CURRENT
+    version: int = CURRENT_VERSION
 
     def parts(self) -> tuple[bytes, ...]:
         """Return the message in one part. Raises `InvalidArgument` if it has a master key but does
@@ -102,7 +102,7 @@ class BatchReadRequest(NamedTuple):
     max_size: int
     flags: int = 0
     master_key: bytes | None = None
-    version: int = CURRENT
+    version: int = CURRENT_VERSION
 
     def parts(self) -> tuple[bytes, ...]:
         """Return the message in one part. Raises `InvalidArgument` if it has a master key but does
@@ -119,7 +119,7 @@ class AuthRequest(NamedTuple):
     plugin: bytes
     payload: bytes
     flags: int = 0
-    version: int = CURRENT
+    version: int = CURRENT_VERSION
 
     def parts(self) -> tuple[bytes, ...]:
         """Return the message in two parts."""
@@ -171,8 +171,8 @@ def _encode_key(header: PacketHeader, key: bytes | None) -> bytes:
 
 
 def _check_key_length(key: bytes) -> bytes:
-    if len(key) != MASTER_KEY:
-        raise InvalidArgument(f"master key of {len(key)} bytes, v2 messages have {MASTER_KEY}")
+    if len(key) != MASTER_KEY_LENGTH:
+        raise InvalidArgument(f"master key of {len(key)} bytes, v2 messages have {MASTER_KEY_LENGTH}")
     return key
 
 
@@ -180,4 +180,4 @@ def _decode_key(header: PacketHeader, data: bytes | memoryview, offset: int) -> 
     if not _has_key(header):
         return None
     unpack(_KEY, data, offset, "master key")
-    return bytes(data[offset : offset + MASTER_KEY])
+    return bytes(data[offset : offset + MASTER_KEY_LENGTH])

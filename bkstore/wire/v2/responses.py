@@ -19,7 +19,7 @@ from bkstore.errors import CorruptionError
 from bkstore.ids import LedgerId
 from bkstore.wire.status_codes import Status
 from bkstore.wire.v2.header import (
-    CURRENT,
+    CURRENT_VERSION,
     Opcode,
     PacketHeader,
     auth_body,
@@ -42,7 +42,7 @@ class AddResponse(NamedTuple):
     status: Status
     ledger: int | LedgerId
     entry: int
-    version: int = CURRENT
+    version: int = CURRENT_VERSION
 
     def parts(self) -> tuple[bytes, ...]:
         """Return the message in one part."""
@@ -57,7 +57,7 @@ class ReadResponse(NamedTuple):
     ledger: int | LedgerId
     entry: int
     record: bytes = b""
-    version: int = CURRENT
+    version: int = CURRENT_VERSION
 
     def parts(self) -> tuple[bytes, ...]:
         """Return the message in two parts: fields, record."""
@@ -74,7 +74,7 @@ class BatchReadResponse(NamedTuple):
     entry: int
     request_id: int
     records: tuple[bytes, ...] = ()
-    version: int = CURRENT
+    version: int = CURRENT_VERSION
 
     def parts(self) -> tuple[bytes, ...]:
         """Return the message in parts: fields, and for each record its size and the record."""
@@ -91,7 +91,7 @@ class AuthResponse(NamedTuple):
 
     plugin: bytes
     payload: bytes
-    version: int = CURRENT
+    version: int = CURRENT_VERSION
 
     def parts(self) -> tuple[bytes, ...]:
         """Return the message in two parts."""

@@ -17,7 +17,7 @@ from bkstore.wire.admin.operator_endpoints.host_callbacks import Controls
 
 LOG = logging.getLogger("bkstore.wire.admin")
 
-REASON = "X-Bkstore-Reason"
+REASON_HEADER = "X-Bkstore-Reason"
 """The header with the reason of a failed sanity test; BookKeeper's body has no member for it."""
 
 _SANITY_WAIT_SECONDS = 5.0
@@ -107,6 +107,6 @@ class ConditionEndpoints:
             LOG.warning("the sanity test failed: %s", error)
         finally:
             self._sanity_lock.release()
-        headers = {} if reason is None else {REASON: reason.encode("ascii", "replace").decode()}
+        headers = {} if reason is None else {REASON_HEADER: reason.encode("ascii", "replace").decode()}
         body = {"passed": reason is None, "readOnly": False}
         return Answer(200, json_answer(body).body, headers=headers)

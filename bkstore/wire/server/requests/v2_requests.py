@@ -35,7 +35,7 @@ def operation_of(message: v2.Request) -> Operation:
         operation = _read(message)
     else:
         operation = _batch(message)
-    return operation if message.version <= v2.CURRENT else operation.as_refusal(Status.EBADVERSION)
+    return operation if message.version <= v2.CURRENT_VERSION else operation.as_refusal(Status.EBADVERSION)
 
 
 def operation_of_many(requests: v2.AddRequests | v2.ReadRequests) -> AddMany | ReadMany:

@@ -135,7 +135,7 @@ def test_a_bookie_that_works(store: ZooKeeperStore, tmp_path: Path) -> None:
         reply = ask(admin, SANITY)
 
         assert (200, b'{\n  "passed" : true,\n  "readOnly" : false\n}') == body(reply)
-        assert health.REASON.lower() not in reply.headers
+        assert health.REASON_HEADER.lower() not in reply.headers
         assert ([], [10]) == (
             store.ledgers(),
             [len(served.bookie.availability(ledger)) for ledger in served.bookie.ledgers()],
@@ -174,7 +174,7 @@ def test_a_bookie_that_does_not(store: ZooKeeperStore, tmp_path: Path) -> None:
         reply = ask(admin, SANITY)
 
     assert (200, b'{\n  "passed" : false,\n  "readOnly" : false\n}') == body(reply)
-    assert reply.headers[health.REASON.lower()]
+    assert reply.headers[health.REASON_HEADER.lower()]
     assert [] == store.ledgers()
 
 
