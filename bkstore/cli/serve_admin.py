@@ -141,7 +141,7 @@ def show_server(
         "httpServerPort": admin.address[1],
     }
     if store is not None:
-        controls.sasl = None if users is None else users.first()
+        controls.sasl = None if users is None else users.first_allowed_user()
         controls.check_sanity = partial(_check_sanity, store, server, controls.sasl)
         controls.settings |= {"metadataServiceUri": uri}
     controls.stage = "running"

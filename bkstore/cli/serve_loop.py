@@ -41,7 +41,7 @@ def until_stopped(
         failures = checkpoints.failures
         checkpoints.run()
         if checkpoints.failures > failures and admin is not None:
-            admin.counters.checkpoint_failed()
+            admin.counters.count_checkpoint_failure()
 
 
 def tell_state(reason: str | None) -> None:

@@ -60,7 +60,7 @@ class ScopedClient(ForwardingClient, Closing):
             )
         return self._v3_client
 
-    def _ask(self, ledger: LedgerLike, call: Callable[[WireClient], _T]) -> _T:
+    def _call_client(self, ledger: LedgerLike, call: Callable[[WireClient], _T]) -> _T:
         return call(self._client_for(ledger))
 
     def availability_many(

@@ -134,7 +134,7 @@ class _SocketBookie(LocalBookie):
 class _SocketClient(ForwardingClient, LocalClient):
     server: _SocketBookie
 
-    def _ask(self, ledger: LedgerLike, call: Callable[[WireClient], _T]) -> _T:
+    def _call_client(self, ledger: LedgerLike, call: Callable[[WireClient], _T]) -> _T:
         return self.server.ask(self.client, call)
 
     @property

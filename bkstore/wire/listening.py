@@ -49,7 +49,7 @@ def bind_all(host: str, port: int, backlog: int) -> list[socket.socket]:
     return sockets
 
 
-def connections_possible(wanted: int) -> int:
+def cap_connections(wanted: int) -> int:
     """Return how many of the `wanted` connections the limit of open files allows, at least one.
     Keeps a quarter of the limit for the storage, besides the files open now."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -68,11 +68,11 @@ class Listener:
     """
 
     def __init__(
-        self, sockets: Sequence[socket.socket], make: Callable[[], asyncio.BaseProtocol]
+        self, sockets: Sequence[socket.socket], make_protocol: Callable[[], asyncio.BaseProtocol]
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._sockets = sockets
-        self._make_protocol = make
+        self._make_protocol = make_protocol
         self._accepting: set[asyncio.Task[None]] = set()
         self._retries: dict[socket.socket, asyncio.TimerHandle] = {}
         self._out_of_resources = False

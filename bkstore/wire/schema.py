@@ -98,7 +98,7 @@ _TYPE_NUMBERS = {"int64": 3, "uint64": 4, "int32": 5, "bytes": 12, "uint32": 13}
 _MESSAGE_TYPE, _ENUM_TYPE = 11, 14
 
 
-class Schema(NamedTuple):
+class MessageClasses(NamedTuple):
     """The message classes of one variant of the protocol."""
 
     Request: type[Any]
@@ -127,7 +127,7 @@ def _extended_messages() -> dict[str, list[str]]:
     return messages
 
 
-def _compile(package: str, messages: dict[str, list[str]]) -> Schema:
+def _compile(package: str, messages: dict[str, list[str]]) -> MessageClasses:
     file = descriptor_pb2.FileDescriptorProto(
         name=f"{package.replace('.', '/')}.proto", package=package, syntax="proto2"
     )
@@ -146,7 +146,7 @@ def _compile(package: str, messages: dict[str, list[str]]) -> Schema:
             )
             if kind not in _TYPE_NUMBERS:
                 descriptor.type_name = f".{package}.{kind}"
-    return Schema(*classes_of(file, *Schema._fields))
+    return MessageClasses(*classes_of(file, *MessageClasses._fields))
 
 
 PLAIN = _compile("bkstore.wire", _parse_messages(_MESSAGES))

@@ -65,14 +65,14 @@ class Status(enum.Enum):
             raise CorruptionError(None, None, f"{code} is not a status code of v3")
         return status
 
-    def check(self, what: str) -> None:
-        """Raise the error of this status, as the answer to `what`; do nothing for EOK.
+    def raise_if_error(self, context: str) -> None:
+        """Raise the error of this status, as the answer to `context`; do nothing for EOK.
 
-        >>> Status.ENOENTRY.check("entry 3 of ledger 7")
+        >>> Status.ENOENTRY.raise_if_error("entry 3 of ledger 7")
         Traceback (most recent call last):
         bkstore.errors.NoSuchEntry: entry 3 of ledger 7: the bookie answered ENOENTRY
         """
-        text = f"{what}: the bookie answered {self.name}"
+        text = f"{context}: the bookie answered {self.name}"
         if self.error is CorruptionError:
             raise CorruptionError(None, None, text)
         if self.error is not None:
@@ -83,13 +83,13 @@ _BY_V2_CODE = {status.v2: status for status in Status}
 _BY_V3_CODE = {status.v3: status for status in Status}
 
 
-def status_of(error: BkstoreError | OSError) -> Status:
+def status_for_error(error: BkstoreError | OSError) -> Status:
     """Return the status that a bookie answers when a request raised `error`.
 
     That is the one for which a client raises the same error; EBADREQ for `InvalidArgument`;
     ETOOMANYREQUESTS for a read that lacks a descriptor or memory, as EIO means damage; else EIO.
 
-    >>> status_of(NoSuchLedger("ledger 7")).name
+    >>> status_for_error(NoSuchLedger("ledger 7")).name
     'ENOLEDGER'
     """
     if isinstance(error, InvalidArgument):

@@ -101,7 +101,7 @@ def new_response(request: Any, status: Status, body: Body | None = None) -> Any:
     return message
 
 
-def new_echo(request: Any, status: Status, body: Body | None = None) -> Any:
+def new_echo_response(request: Any, status: Status, body: Body | None = None) -> Any:
     """Return the `Response` with an exact copy of the request's header, priority included; else as
     `new_response`. So BookKeeper answers AUTH, and requests before authentication."""
     message = new_response(request, status, body)
@@ -129,12 +129,12 @@ def decode_response(data: bytes | memoryview, *, extended: bool = False) -> Any:
     return _decode(_SCHEMAS[extended].Response(), data, "response")
 
 
-def _decode(message: Any, data: bytes | memoryview, what: str) -> Any:
+def _decode(message: Any, data: bytes | memoryview, kind: str) -> Any:
     try:
         message.ParseFromString(bytes(data))
     except DecodeError as error:
-        raise CorruptionError(None, 0, f"not a v3 {what}: {error}") from None
-    check_complete(message, 0, f"v3 {what}")
+        raise CorruptionError(None, 0, f"not a v3 {kind}: {error}") from None
+    check_complete(message, 0, f"v3 {kind}")
     return message
 
 
@@ -164,7 +164,7 @@ def _ensure_body(message: Any) -> Any:
     return body
 
 
-def ledger_of(body: Any) -> LedgerId:
+def ledger_id_of(body: Any) -> LedgerId:
     """Return the ledger id in a body, with scope 0 if it has none. Raises `InvalidArgument` for a
     negative ledger in scope 0, which bkstore does not support."""
     return LedgerId(getattr(body, "ledgerScopeId", 0), body.ledgerId)

@@ -83,7 +83,7 @@ def test_a_full_disk(bookie: Bookie, plan: FaultPlan, capsys: pytest.CaptureFixt
     counters = OperationCounters()
     with BookieServer(bookie, observer=counters) as server, WireClient(server.address) as client:
         checkpoints = Checkpoints(bookie)
-        counters.tell_read_only(lambda: server.read_only)
+        counters.watch_read_only(lambda: server.read_only)
 
         def changed() -> None:
             server.read_only = checkpoints.problem is not None

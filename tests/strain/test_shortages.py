@@ -33,7 +33,7 @@ from bkstore.testing.factories import StorageFactory
 from bkstore.testing.faults import FaultPlan
 from bkstore.testing.suites.storage.base import KEY, record
 from bkstore.wire.client.socket_stream import connect
-from bkstore.wire.status_codes import Status, status_of
+from bkstore.wire.status_codes import Status, status_for_error
 
 
 def _refused(number: int) -> Callable[..., Any]:
@@ -233,9 +233,9 @@ def test_status_of_a_read_without_descriptors(number: int) -> None:
     """A bookie that cannot open a file now is not one whose data are damaged: try again."""
     error = ReadFailed("/b/0.log", OSError(number, os.strerror(number)))
 
-    assert Status.ETOOMANYREQUESTS is status_of(error)
-    assert Status.EIO is status_of(CorruptionError("/b/0.log", 7, "bad"))
-    assert Status.EIO is status_of(WriteFailed("/b", OSError(errno.ENOSPC, "full")))
+    assert Status.ETOOMANYREQUESTS is status_for_error(error)
+    assert Status.EIO is status_for_error(CorruptionError("/b/0.log", 7, "bad"))
+    assert Status.EIO is status_for_error(WriteFailed("/b", OSError(errno.ENOSPC, "full")))
 
 
 def test_a_client_without_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:

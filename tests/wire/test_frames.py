@@ -8,18 +8,18 @@ import tracemalloc
 import pytest
 
 from bkstore.errors import CorruptionError, InvalidArgument
-from bkstore.wire.frames import MAX_FRAME, FrameSplitter, frame
+from bkstore.wire.frames import MAX_FRAME_BYTES, FrameSplitter, frame
 
 
 def test_the_limit_counts_the_length_field() -> None:
     """The longest frame has 5 MiB, its four bytes of length among them, both ways."""
     longest = bytes(5 * 1024 * 1024 - 4)
     splitter = FrameSplitter()
-    splitter.feed(frame(longest, limit=MAX_FRAME))
+    splitter.feed(frame(longest, limit=MAX_FRAME_BYTES))
 
     assert [longest] == list(splitter.frames())
     with pytest.raises(InvalidArgument, match="frame of 5242881 bytes is above the limit"):
-        frame(longest, b"x", limit=MAX_FRAME)
+        frame(longest, b"x", limit=MAX_FRAME_BYTES)
 
     splitter.feed(frame(longest, b"x")[:4])
 
@@ -29,7 +29,7 @@ def test_the_limit_counts_the_length_field() -> None:
 
 def test_an_answer_has_no_limit_unless_told() -> None:
     """Without a limit a longer frame is made, as a real bookie does; parts stand in order."""
-    assert b"\x00\x50\x00\x01a" + bytes(MAX_FRAME) == frame(b"a", bytes(MAX_FRAME))
+    assert b"\x00\x50\x00\x01a" + bytes(MAX_FRAME_BYTES) == frame(b"a", bytes(MAX_FRAME_BYTES))
 
 
 @pytest.mark.parametrize("limit", [3, -1, 2**31])
@@ -52,9 +52,9 @@ def test_frames_before_damage_come_first() -> None:
         frames = splitter.frames()
         splitter.feed(frame(b"more"))
     with pytest.raises(CorruptionError, match="offset 8"):
-        splitter.end()
+        splitter.feed_eof()
 
-    assert 0 == splitter.pending
+    assert 0 == splitter.pending_bytes
 
 
 def test_an_end_inside_a_frame() -> None:
@@ -64,13 +64,13 @@ def test_an_end_inside_a_frame() -> None:
 
     assert [b"one"] == list(splitter.frames())
     with pytest.raises(CorruptionError, match="offset 7: stream ends 6 bytes into a frame"):
-        splitter.end()
+        splitter.feed_eof()
 
     splitter.feed(b"o")
 
     assert [b"two"] == list(splitter.frames())
 
-    splitter.end()
+    splitter.feed_eof()
 
 
 def test_lying_lengths_cost_no_memory() -> None:
@@ -78,7 +78,7 @@ def test_lying_lengths_cost_no_memory() -> None:
     frame(b"")
     tracemalloc.start()
     splitter = FrameSplitter()
-    splitter.feed((MAX_FRAME - 4).to_bytes(4, "big") + bytes(1000))
+    splitter.feed((MAX_FRAME_BYTES - 4).to_bytes(4, "big") + bytes(1000))
     found = list(splitter.frames())
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()

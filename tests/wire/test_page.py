@@ -7,7 +7,7 @@ import pytest
 from bkstore import LedgerId
 from bkstore.formats.entry import Entry, encode, master_key
 from bkstore.wire import v2, v3
-from bkstore.wire.frames import MAX_FRAME, FrameSplitter, frame
+from bkstore.wire.frames import MAX_FRAME_BYTES, FrameSplitter, frame
 from bkstore.wire.sasl import DigestClient, DigestServer, SaslUser, SaslUsers
 from bkstore.wire.schema import PLAIN
 from bkstore.wire.status_codes import Status
@@ -23,7 +23,7 @@ V2 = {
     "add-request": v2.AddRequest(KEY, RECORD),
     "add-response": v2.AddResponse(Status.EOK, 4660, 0),
     "fencing-read": v2.ReadRequest(4660, -1, v2.Flags.DO_FENCING | v2.Flags.HIGH_PRIORITY, KEY),
-    "batch-request": v2.BatchReadRequest(4660, 0, 77, 500, MAX_FRAME),
+    "batch-request": v2.BatchReadRequest(4660, 0, 77, 500, MAX_FRAME_BYTES),
     "auth-challenge": v2.AuthRequest(b"sasl", CHALLENGE),
     "batch-response": v2.BatchReadResponse(Status.EOK, 4660, 0, 77, (RECORD,)),
 }
@@ -39,7 +39,7 @@ def _message(name: str) -> bytes:
     splitter = FrameSplitter()
     splitter.feed(shown_bytes("wire.md", name))
     (message,) = splitter.frames()
-    splitter.end()
+    splitter.feed_eof()
     return message
 
 

@@ -120,7 +120,7 @@ def test_frames_in_pieces(file: str, step: int) -> None:
             for at in range(0, len(stream), step):
                 splitter.feed(stream[at : at + step])
                 found += splitter.frames()
-            splitter.end()
+            splitter.feed_eof()
         except CorruptionError as error:
             refused[connection.name] = (error.offset, error.reason)
 

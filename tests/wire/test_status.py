@@ -13,7 +13,7 @@ from bkstore.errors import (
     WriteFailed,
 )
 from bkstore.wire.schema import PLAIN
-from bkstore.wire.status_codes import Status, status_of
+from bkstore.wire.status_codes import Status, status_for_error
 from tests.docs.format_pages import shown_text
 
 
@@ -39,12 +39,12 @@ def test_there_and_back(status: Status) -> None:
     assert status is Status.from_v2(status.v2)
     assert status is Status.from_v3(status.v3)
     if status.error is None:
-        status.check("nothing")
+        status.raise_if_error("nothing")
     else:
         with pytest.raises(status.error, match=f"^a read: the bookie answered {status.name}$") as e:
-            status.check("a read")
+            status.raise_if_error("a read")
 
-        assert status is status_of(e.value)
+        assert status is status_for_error(e.value)
 
 
 def test_unknown_numbers() -> None:
@@ -70,4 +70,4 @@ def test_unknown_numbers() -> None:
 )
 def test_errors_without_a_status_of_their_own(error: OSError, status: Status) -> None:
     """A bad argument is a bad request; what says nothing of the data is EIO, never "not found"."""
-    assert status is status_of(error)
+    assert status is status_for_error(error)

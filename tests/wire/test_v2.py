@@ -68,8 +68,8 @@ def test_records_of_other_scopes() -> None:
     came = v2.decode_request(bytes.fromhex("02010000") + KEY + OTHER)
 
     assert isinstance(came, v2.AddRequest)
-    assert came.scoped
-    assert not v2.AddRequest(KEY, RECORD).scoped
+    assert came.has_scope
+    assert not v2.AddRequest(KEY, RECORD).has_scope
     assert (4660, 3) == (v2.AddRequest(KEY, RECORD).ledger, v2.AddRequest(KEY, RECORD).entry)
 
 

@@ -34,9 +34,9 @@ def _message(request: v2.Request) -> bytes:
 def _unpacked(requests: v2.AddRequests | v2.ReadRequests) -> list[v2.Request]:
     """Return the single requests that many are."""
     if isinstance(requests, v2.ReadRequests):
-        ids = zip(requests.ledgers.tolist(), requests.entries.tolist())
+        ids = zip(requests.ledger_ids.tolist(), requests.entry_ids.tolist())
         return [v2.ReadRequest(*one, 0, None, requests.version) for one in ids]
-    assert requests.ledgers.tolist() == [
+    assert requests.ledger_ids.tolist() == [
         struct.unpack(">q", record[:8])[0] for record in requests.batch.records()
     ]
     assert requests.batch.entries.tolist() == [
@@ -149,7 +149,7 @@ def test_answers_are_those_of_single_requests(sizes: tuple[int, ...]) -> None:
             frame(*v2.AddResponse(status, ledger, entry, 1).parts())
             for ledger, entry in zip(ledgers.tolist(), entries.tolist())
         ]
-        assert b"".join(wanted) == v2.add_responses(1, status, ledgers, entries)
+        assert b"".join(wanted) == v2.encode_add_responses(1, status, ledgers, entries)
     records = [_record(7, n, b"y" * size) for n, size in enumerate(sizes)]
     batch = RecordBatch.of([b"before", *records], range(4)).between(1, 4)
     wanted = [
@@ -157,7 +157,7 @@ def test_answers_are_those_of_single_requests(sizes: tuple[int, ...]) -> None:
         for ledger, entry, record in zip(ledgers.tolist(), entries.tolist(), records)
     ]
 
-    assert b"".join(wanted) == v2.read_responses(2, ledgers, entries, batch)
+    assert b"".join(wanted) == v2.encode_read_responses(2, ledgers, entries, batch)
 
 
 @given(st.lists(st.one_of(ADDS.map(lambda one: [one] * 6), WINDOWS, st.lists(ODD, max_size=2))))
@@ -165,7 +165,7 @@ def test_a_leading_window_says_what_messages_say(parts: list[list[bytes]]) -> No
     """Whatever stands behind it, and whatever a stretch begins with: whole frames, as they are."""
     messages = [message for part in parts for message in part]
     data = b"".join(map(frame, messages)) + b"\0\0"
-    size, requests = v2.leading_window(data, 1000, 1 << 20)
+    size, requests = v2.decode_leading_group(data, 1000, 1 << 20)
     count = 0 if requests is None else len(_unpacked(requests))
 
     assert size == sum(len(message) + 4 for message in messages[:count])
@@ -189,26 +189,26 @@ def test_what_a_leading_window_is() -> None:
         adds[0][:-1],
         b"",
     ):
-        found, requests = v2.leading_window(b"".join(adds) + end, 100, 1 << 20)
+        found, requests = v2.decode_leading_group(b"".join(adds) + end, 100, 1 << 20)
         assert (9 * size, 9) == (found, len(_unpacked(requests)))  # type: ignore[arg-type]
     for end in (reads[0], frame(*v2.ReadRequest(8, 12).parts()), adds[0]):
-        found, requests = v2.leading_window(b"".join(reads) + end, 100, 1 << 20)
-        assert (9 * 24, list(range(3, 12))) == (found, requests.entries.tolist())  # type: ignore[union-attr]
+        found, requests = v2.decode_leading_group(b"".join(reads) + end, 100, 1 << 20)
+        assert (9 * 24, list(range(3, 12))) == (found, requests.entry_ids.tolist())  # type: ignore[union-attr]
     whole = b"".join(adds)
-    assert 5 * size == v2.leading_window(whole, 5, 1 << 20)[0]
-    assert 5 * size == v2.leading_window(whole, 100, 4 * size)[0]
-    assert (0, None) == v2.leading_window(whole, 3, 1 << 20)
-    assert (0, None) == v2.leading_window(b"".join(adds[:3]) + reads[0], 100, 1 << 20)
+    assert 5 * size == v2.decode_leading_group(whole, 5, 1 << 20)[0]
+    assert 5 * size == v2.decode_leading_group(whole, 100, 4 * size)[0]
+    assert (0, None) == v2.decode_leading_group(whole, 3, 1 << 20)
+    assert (0, None) == v2.decode_leading_group(b"".join(adds[:3]) + reads[0], 100, 1 << 20)
     last = [frame(*v2.ReadRequest(7, entry).parts()) for entry in range(-1, 8)]
-    assert (0, None) == v2.leading_window(b"".join(last), 100, 1 << 20)
+    assert (0, None) == v2.decode_leading_group(b"".join(last), 100, 1 << 20)
     fencing = frame(*v2.ReadRequest(7, 3, 1, KEY).parts())
-    assert (0, None) == v2.leading_window(fencing * 9, 100, 1 << 20)
+    assert (0, None) == v2.decode_leading_group(fencing * 9, 100, 1 << 20)
     old = [frame(*v2.ReadRequest(7, n, 1, version=1).parts()) for n in range(9)]  # without a key
-    assert (0, None) == v2.leading_window(b"".join(old), 100, 1 << 20)
+    assert (0, None) == v2.decode_leading_group(b"".join(old), 100, 1 << 20)
     short = frame(*v2.AddRequest(KEY, _record(7, 0)[:31]).parts())
-    assert (0, None) == v2.leading_window(short * 9, 100, 1 << 20)
+    assert (0, None) == v2.decode_leading_group(short * 9, 100, 1 << 20)
     for data in (b"", b"\0\0", b"\xff" * 400, bytes(400)):
-        assert (0, None) == v2.leading_window(data, 100, 1 << 20)
+        assert (0, None) == v2.decode_leading_group(data, 100, 1 << 20)
 
 
 # -- stretches of frames
@@ -230,7 +230,7 @@ def test_stretches_are_what_single_frames_are(
     for piece in pieces:
         splitter.feed(piece)
         while True:
-            buffer, offsets, sizes = splitter.stretch(most, enough)
+            buffer, offsets, sizes = splitter.take_frames(most, enough)
             whole = [buffer[a : a + n] for a, n in zip(offsets.tolist(), sizes.tolist())]
             assert len(whole) <= most
             assert not whole or sum(len(one) + 4 for one in whole[:-1]) < enough
@@ -240,7 +240,7 @@ def test_stretches_are_what_single_frames_are(
             found += [*whole, *[message for message in one if message is not None]]
 
     assert messages == found
-    assert 0 == splitter.pending
+    assert 0 == splitter.pending_bytes
 
 
 @pytest.mark.parametrize("size", [-1, 61, 2**31 - 1])
@@ -248,15 +248,15 @@ def test_a_stretch_ends_before_a_bad_length(size: int) -> None:
     """What is whole before it comes; then there is nothing, and `frames` says what is wrong."""
     splitter = FrameSplitter(64)
     splitter.feed(frame(b"one") + frame(b"two") + struct.pack(">i", size) + bytes(100))
-    buffer, offsets, sizes = splitter.stretch(9, 1000)
+    buffer, offsets, sizes = splitter.take_frames(9, 1000)
 
     assert ([4, 11], [3, 3]) == (offsets.tolist(), sizes.tolist())
     assert frame(b"one") + frame(b"two") == buffer
-    assert 0 == splitter.stretch(9, 1000)[1].size
-    assert splitter.waiting().startswith(struct.pack(">i", size))
+    assert 0 == splitter.take_frames(9, 1000)[1].size
+    assert splitter.peek().startswith(struct.pack(">i", size))
     with pytest.raises(CorruptionError, match=f"offset 14: frame length {size}"):
         list(splitter.frames())
-    assert 0 == splitter.stretch(9, 1000)[1].size
+    assert 0 == splitter.take_frames(9, 1000)[1].size
 
 
 def test_bytes_that_are_skipped_are_counted() -> None:
@@ -264,9 +264,9 @@ def test_bytes_that_are_skipped_are_counted() -> None:
     splitter = FrameSplitter(64)
     splitter.feed(frame(b"one") + frame(b"three") + b"\xff\xff\xff\xff")
 
-    assert frame(b"one") + frame(b"three") + b"\xff\xff\xff\xff" == splitter.waiting()
+    assert frame(b"one") + frame(b"three") + b"\xff\xff\xff\xff" == splitter.peek()
     splitter.skip(7)
-    assert (frame(b"three") + b"\xff\xff\xff\xff", 13) == (splitter.waiting(), splitter.pending)
+    assert (frame(b"three") + b"\xff\xff\xff\xff", 13) == (splitter.peek(), splitter.pending_bytes)
     assert b"three" == next(splitter.frames())
     with pytest.raises(CorruptionError, match="offset 16: frame length -1"):
         list(splitter.frames())

@@ -49,7 +49,7 @@ def test_a_scope_over_the_wire() -> None:
     request = v3.new_request(Operation.READ_LAC, 1, {"ledgerId": SCOPED}, extended=True)
     data = v3.encode(request)
 
-    assert SCOPED == v3.ledger_of(v3.body_of(v3.decode_request(data, extended=True)))
+    assert SCOPED == v3.ledger_id_of(v3.body_of(v3.decode_request(data, extended=True)))
 
     plain = v3.decode_request(data)
 
@@ -58,7 +58,7 @@ def test_a_scope_over_the_wire() -> None:
     with pytest.raises(IllegalOperation, match="v3 has scopes only if it is extended"):
         v3.new_request(Operation.READ_LAC, 1, {"ledgerId": SCOPED})
     with pytest.raises(InvalidArgument, match="the range of scope 0"):
-        v3.ledger_of(v3.body_of(plain))
+        v3.ledger_id_of(v3.body_of(plain))
 
 
 def test_scope_0_has_the_plain_bytes() -> None:

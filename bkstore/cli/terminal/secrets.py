@@ -138,7 +138,7 @@ def chosen_sasl_users(args: argparse.Namespace, settings: ServerSettings) -> Sas
             raise InvalidArgument("--jaas-section and --sasl-allowed-ids need --jaas")
         return None
     from bkstore.wire.sasl import SaslUsers
-    from bkstore.wire.sasl.credentials import ALLOWED_IDS
+    from bkstore.wire.sasl.credentials import DEFAULT_ALLOWED_IDS
 
     allowed_ids = args.sasl_allowed_ids
     if allowed_ids is None:
@@ -146,7 +146,7 @@ def chosen_sasl_users(args: argparse.Namespace, settings: ServerSettings) -> Sas
     return SaslUsers.from_jaas(
         args.jaas,
         args.jaas_section or settings.jaas_section or _BOOKIE_SECTION,
-        ALLOWED_IDS if allowed_ids is None else allowed_ids,
+        DEFAULT_ALLOWED_IDS if allowed_ids is None else allowed_ids,
     )
 
 

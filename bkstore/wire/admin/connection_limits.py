@@ -42,42 +42,42 @@ class Limits:
 
 
 @dataclass
-class Connections:
+class OpenConnections:
     """The connections that are served, and the refused ones that are about to close."""
 
-    served: dict[asyncio.BaseTransport, Guard] = field(default_factory=dict)
-    leaving: set[asyncio.BaseTransport] = field(default_factory=set)
+    served: dict[asyncio.BaseTransport, LimitedConnection] = field(default_factory=dict)
+    closing: set[asyncio.BaseTransport] = field(default_factory=set)
 
 
-class Stream:
+class StreamedAnswer:
     """A long answer that is being sent, with the times when its last chunks were taken."""
 
     def __init__(self, transport: asyncio.BaseTransport | None) -> None:
         self.transport = transport
-        self.writing = False
-        self.ended = False
+        self.is_writing = False
+        self.has_ended = False
         now = asyncio.get_running_loop().time()
-        self.taken = deque([now] * _TIMED_CHUNKS, _TIMED_CHUNKS)
+        self.chunk_times = deque([now] * _TIMED_CHUNKS, _TIMED_CHUNKS)
 
     def begin_chunk(self) -> None:
         """Note that a chunk is being written."""
-        self.writing = True
+        self.is_writing = True
 
     def end_chunk(self) -> None:
         """Note that the client has taken the chunk."""
-        self.writing = False
-        self.taken.append(asyncio.get_running_loop().time())
+        self.is_writing = False
+        self.chunk_times.append(asyncio.get_running_loop().time())
 
 
-class Streams:
+class StreamSlots:
     """Slots for long answers. If none becomes free in time, the slowest client is cut off."""
 
     def __init__(self, limits: Limits) -> None:
         self._max_seconds = limits.seconds
         self._slots = asyncio.Semaphore(limits.streams)
-        self._active: set[Stream] = set()
+        self._active: set[StreamedAnswer] = set()
 
-    async def begin(self, transport: asyncio.BaseTransport | None) -> Stream:
+    async def acquire(self, transport: asyncio.BaseTransport | None) -> StreamedAnswer:
         """Take a slot. Raises `TimeoutError` if none is free in time and no client is slow."""
         try:
             async with asyncio.timeout(self._max_seconds):
@@ -87,36 +87,36 @@ class Streams:
                 raise
             async with asyncio.timeout(self._max_seconds):
                 await self._slots.acquire()
-        stream = Stream(transport)
+        stream = StreamedAnswer(transport)
         self._active.add(stream)
         return stream
 
-    def end(self, stream: Stream) -> None:
+    def release(self, stream: StreamedAnswer) -> None:
         """Free the slot. Idempotent."""
-        if not stream.ended:
-            stream.ended = True
+        if not stream.has_ended:
+            stream.has_ended = True
             self._active.discard(stream)
             self._slots.release()
 
     def _abort_slowest(self) -> bool:
         """Cut off the client slowest to take its last chunks if it is too slow; return whether."""
         oldest = asyncio.get_running_loop().time() - self._max_seconds
-        slow = [stream for stream in self._active if stream.writing and stream.taken[0] < oldest]
+        slow = [stream for stream in self._active if stream.is_writing and stream.chunk_times[0] < oldest]
         if not slow:
             return False
-        slowest = min(slow, key=lambda stream: stream.taken[0])
+        slowest = min(slow, key=lambda stream: stream.chunk_times[0])
         if slowest.transport is not None:
             slowest.transport.abort()  # type: ignore[attr-defined]
-        self.end(slowest)
+        self.release(slowest)
         return True
 
 
-class Guard(asyncio.Protocol):
+class LimitedConnection(asyncio.Protocol):
     """Passes one request on to an HTTP protocol; refuses those above the limits."""
 
-    def __init__(self, http: asyncio.Protocol, known: Connections, limits: Limits) -> None:
-        self._http = http
-        self._connections = known
+    def __init__(self, http_protocol: asyncio.Protocol, connections: OpenConnections, limits: Limits) -> None:
+        self._http = http_protocol
+        self._connections = connections
         self._limits = limits
         self._head = b""
         self._head_complete = self._refused = False
@@ -130,17 +130,17 @@ class Guard(asyncio.Protocol):
         self._http.connection_made(transport)
         if len(self._connections.served) < self._limits.connections:
             self._connections.served[transport] = self
-            self.wait()
+            self.start_timeout()
         else:
             self._refuse(503, "too many connections")
 
-    def wait(self) -> None:
+    def start_timeout(self) -> None:
         """Start the timeout of the client."""
-        self.go_on()
+        self.stop_timeout()
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._limits.seconds, self._on_timeout)
 
-    def go_on(self) -> None:
+    def stop_timeout(self) -> None:
         """Stop the timeout of the client, while the server works."""
         if self._timer is not None:
             self._timer.cancel()
@@ -184,9 +184,9 @@ class Guard(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """Forget the connection."""
-        self.go_on()
+        self.stop_timeout()
         self._connections.served.pop(self._transport, None)
-        self._connections.leaving.discard(self._transport)
+        self._connections.closing.discard(self._transport)
         self._http.connection_lost(error)
 
     def pause_writing(self) -> None:
@@ -207,13 +207,13 @@ class Guard(asyncio.Protocol):
             f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: text/plain; charset=utf-8\r\n"
             f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
         )
-        self.go_on()
+        self.stop_timeout()
         self._refused = True
         self._connections.served.pop(self._transport, None)
-        if len(self._connections.leaving) >= self._limits.connections:
+        if len(self._connections.closing) >= self._limits.connections:
             self._transport.abort()
             return
-        self._connections.leaving.add(self._transport)
+        self._connections.closing.add(self._transport)
         self._transport.write(head.encode("ascii") + body)
         with suppress(OSError):  # the client has reset the connection
             self._transport.write_eof()

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from bkstore.cluster.garbage.collector import BackgroundCollector
 
 BATCH_READ = "BATCH_READ_ENTRY"
-MILLISECONDS = (5, 10, 20, 50, 100, 200, 500, 1000, 3000)
+LATENCY_BUCKETS_MILLIS = (5, 10, 20, 50, 100, 200, 500, 1000, 3000)
 """BP-62's latency buckets; longer times are in a last bucket without a limit."""
 
-RESPONSE_BYTES = (128, 512, 1 << 10, 2 << 10, 4 << 10, 16 << 10, 128 << 10, 1 << 20)
+RESPONSE_BYTES_BUCKETS = (128, 512, 1 << 10, 2 << 10, 4 << 10, 16 << 10, 128 << 10, 1 << 20)
 """BP-62's buckets of response sizes: 128, 512, 1k, 2k, 4k, 16k, 128k, 1 MB."""
 
 LATENCY_BUCKETS_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
@@ -73,10 +73,10 @@ class OperationCounters:
         self._checkpoint_failures = metric(counter, "bkstore_checkpoint_failures", text)
         name = f"bookkeeper_server_{BATCH_READ}"
         text = "Milliseconds of batch reads (BP-62)"
-        self._batch_read_millis = metric(histogram, f"{name}_REQUEST", text, buckets=MILLISECONDS)
+        self._batch_read_millis = metric(histogram, f"{name}_REQUEST", text, buckets=LATENCY_BUCKETS_MILLIS)
         text = "Bytes of answers to batch reads (BP-62)"
         self._batch_read_sizes = metric(
-            histogram, f"{name}_RESPONSE_SIZE", text, buckets=RESPONSE_BYTES
+            histogram, f"{name}_RESPONSE_SIZE", text, buckets=RESPONSE_BYTES_BUCKETS
         )
 
     def observe(
@@ -104,19 +104,19 @@ class OperationCounters:
         for _ in range(count):
             observe(seconds)
 
-    def answered(self, path: str, status: int) -> None:
+    def count_admin_request(self, path: str, status: int) -> None:
         """Count one request to the HTTP admin."""
         self._admin_requests.labels(path, str(status)).inc()
 
-    def checkpoint_failed(self) -> None:
+    def count_checkpoint_failure(self) -> None:
         """Count a failed checkpoint."""
         self._checkpoint_failures.inc()
 
-    def tell_read_only(self, asked: Callable[[], bool]) -> None:
-        """Set the read-only gauge to call `asked` at each scrape."""
-        self._read_only.set_function(lambda: float(asked()))
+    def watch_read_only(self, is_read_only: Callable[[], bool]) -> None:
+        """Set the read-only gauge to call `is_read_only` at each scrape."""
+        self._read_only.set_function(lambda: float(is_read_only()))
 
-    def show_garbage(self, collector: BackgroundCollector) -> None:
+    def register_garbage_metrics(self, collector: BackgroundCollector) -> None:
         """Register the metrics of a garbage collector; later calls do nothing."""
         if not self._garbage_registered:
             self.registry.register(cast("Collector", GarbageMetrics(collector)))

@@ -1,4 +1,4 @@
-"""Endpoints `bookie/list_disk_file`, `last_log_mark`, `info`: the bookie's files and disks.
+"""Endpoints `bookie/list_disk_file`, `show_log_marks`, `show_disk_space`: the bookie's files and disks.
 
 BookKeeper: `ListDiskFilesService`, `GetLastLogMarkService`, `BookieInfoService`.
 """
@@ -13,7 +13,7 @@ from bkstore.files.os_errors import readable
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.directories.file_listing import entry_logs_in
 from bkstore.storage.journal.last_mark import journal_name, read_last_mark
-from bkstore.wire.admin.messages import Answer, Request, json_answer, members
+from bkstore.wire.admin.messages import HttpResponse, HttpRequest, json_response, stream_json_object
 
 SUFFIX_BY_KIND = {"journal": ".txn", "entrylog": ".log", "index": ".idx"}
 
@@ -25,13 +25,13 @@ class DiskEndpoints:
         self._bookie = bookie
         self._compat = compat
 
-    def list_disk_file(self, request: Request) -> Answer:
+    def list_disk_file(self, request: HttpRequest) -> HttpResponse:
         """Answer with the file names of each kind, ordered by modification time; with those of all
         kinds for an unknown `file_type`, as in BookKeeper."""
         file_type = request.parameters.get("file_type")
         kinds = [file_type] if file_type in SUFFIX_BY_KIND else list(SUFFIX_BY_KIND)
         pairs = ((f"{kind} files", self._joined_names(kind or "")) for kind in kinds)
-        return Answer(200, members(pairs))
+        return HttpResponse(200, stream_json_object(pairs))
 
     def _joined_names(self, kind: str) -> str:
         """Return the names of the files of a kind, each with a tab behind it."""
@@ -44,7 +44,7 @@ class DiskEndpoints:
             paths = list(_files_with_suffix(current_dirs, SUFFIX_BY_KIND[kind]))
         return "".join(f"{os.path.basename(path)}\t" for path in _sorted_by_time(paths))
 
-    def last_log_mark(self, request: Request) -> Answer:
+    def show_log_marks(self, request: HttpRequest) -> HttpResponse:
         """Answer with the log mark of each journal, as stored on disk."""
         place, marks = self._bookie.place, dict[str, str]()
         has_several = len(place.journal) > 1
@@ -56,9 +56,9 @@ class DiskEndpoints:
             if title in marks and not self._compat:
                 title += f" of journal {journal_index}"
             marks[title] = f"Pos - {mark.position}"
-        return json_answer(marks)
+        return json_response(marks)
 
-    def info(self, request: Request) -> Answer:
+    def show_disk_space(self, request: HttpRequest) -> HttpResponse:
         """Answer with free and total bytes of the disks of the ledger directories."""
         disks = {}
         for current in self._bookie.place.ledger:
@@ -66,7 +66,7 @@ class DiskEndpoints:
                 disks[os.stat(current).st_dev] = os.statvfs(current)
         free = sum(disk.f_bavail * disk.f_frsize for disk in disks.values())
         total = sum(disk.f_blocks * disk.f_frsize for disk in disks.values())
-        return json_answer({"freeSpace": free, "totalSpace": total})
+        return json_response({"freeSpace": free, "totalSpace": total})
 
 
 def _files_with_suffix(current_dirs: Sequence[Path], suffix: str) -> Iterator[str]:

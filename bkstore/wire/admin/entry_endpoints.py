@@ -1,7 +1,7 @@
-"""Endpoints `ledger/read`, `ledger/delete`, `ledger/availability`: entries that the bookie has.
+"""Endpoints `parse_ledger_id/read`, `parse_ledger_id/delete`, `parse_ledger_id/availability`: entries that the bookie has.
 
 BookKeeper's `ReadLedgerEntryService` and `DeleteLedgerService` are clients of the whole cluster;
-here one bookie answers. `availability` is BP-34's listing, which BookKeeper's admin lacks.
+here one bookie answers. `show_availability` is BP-34's listing, which BookKeeper's admin lacks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bkstore.ids import MAX_ENTRY_ID, LedgerId
 from bkstore.storage.bookie import Bookie
 from bkstore.wire.admin import query_parameters
 from bkstore.wire.admin.ledger_endpoints import SOURCE_HEADER
-from bkstore.wire.admin.messages import Answer, Refused, Request, json_answer, members
+from bkstore.wire.admin.messages import HttpResponse, HttpError, HttpRequest, json_response, stream_json_object
 
 PAGE_ENTRIES = 1000
 """The number of entries of a page."""
@@ -40,19 +40,19 @@ class EntryEndpoints:
         self._bookie = bookie
         self._metadata = metadata
 
-    def read(self, request: Request) -> Answer:
+    def read_entries(self, request: HttpRequest) -> HttpResponse:
         """Answer with entry id -> payload as ASCII text, for the entries that the bookie has."""
-        ledger_id = query_parameters.ledger(request)
-        digest = query_parameters.choice(request, "digest_type", _DIGESTS)
-        page = query_parameters.page(request)
+        ledger_id = query_parameters.parse_ledger_id(request)
+        digest = query_parameters.parse_choice(request, "digest_type", _DIGESTS)
+        page = query_parameters.parse_page(request)
         first, last = _requested_range(request, page)
         if not self._bookie.ledger_exists(ledger_id):
             raise NoSuchLedger(f"ledger {ledger_id} is not on this bookie")
         entries = Availability.from_ranges([(first, last)]) & self._bookie.availability(ledger_id)
         payloads = _PayloadReader(*self._digest(ledger_id, digest))
-        return Answer(
+        return HttpResponse(
             200,
-            members(self._read_payloads(ledger_id, entries, payloads, page)),
+            stream_json_object(self._read_payloads(ledger_id, entries, payloads, page)),
             headers=_HEADERS,
         )
 
@@ -83,23 +83,23 @@ class EntryEndpoints:
             return requested_type, None
         return requested_type or metadata.digest_type, metadata.password
 
-    def delete(self, request: Request) -> Answer:
+    def delete_ledger(self, request: HttpRequest) -> HttpResponse:
         """Delete a ledger's metadata, or without a store its entries in the bookie, durably. An
         unknown ledger is not an error, as in BookKeeper."""
-        ledger_id = query_parameters.ledger(request)
+        ledger_id = query_parameters.parse_ledger_id(request)
         if self._metadata is not None:
             with suppress(NoSuchLedger):
                 self._metadata.delete(ledger_id)
         elif self._bookie.ledger_exists(ledger_id):
             self._bookie.delete_ledger(ledger_id)
             self._bookie.checkpoint()  # journals do not record deletions
-        return json_answer(f"Deleted ledger: {ledger_id.ledger}")
+        return json_response(f"Deleted ledger: {ledger_id.ledger}")
 
-    def availability(self, request: Request) -> Answer:
+    def show_availability(self, request: HttpRequest) -> HttpResponse:
         """Answer with the entries in BP-34's encoding as hex, as groups, and as ranges."""
-        ledger_id = query_parameters.ledger(request)
+        ledger_id = query_parameters.parse_ledger_id(request)
         encodings = ("grouped", "bookkeeper")
-        encoding = query_parameters.choice(request, "encoding", encodings) or "grouped"
+        encoding = query_parameters.parse_choice(request, "encoding", encodings) or "grouped"
         if not self._bookie.ledger_exists(ledger_id):
             raise NoSuchLedger(f"ledger {ledger_id} is not on this bookie")
         entries = self._bookie.availability(ledger_id)
@@ -114,7 +114,7 @@ class EntryEndpoints:
             "groups": entries.groups.tolist(),
             "ranges": entries.ranges().tolist() if has_few_ranges else None,
         }
-        return Answer(200, members(row.items()), headers=_HEADERS)
+        return HttpResponse(200, stream_json_object(row.items()), headers=_HEADERS)
 
 
 class _PayloadReader:
@@ -126,22 +126,22 @@ class _PayloadReader:
         self._digest = digest
         self._coder: Coder | None = None
 
-    def of(self, ledger_id: LedgerId, entry: int, record: bytes) -> bytes:
+    def of(self, ledger_id: LedgerId, entry_id: int, record: bytes) -> bytes:
         """Return the payload. Its digest is verified, except a MAC without the password."""
         if self._digest is None:
             self._digest = _detect_digest_type(record)
             if self._digest is None:
                 reason = "its record does not show the digest type; give digest_type"
-                raise Refused(400, f"entry {entry} of ledger {ledger_id}: {reason}")
+                raise HttpError(400, f"entry {entry_id} of ledger {ledger_id}: {reason}")
         digest = digest_name(self._digest)
         if digest == "HMAC" and self._password is None:
             return record[record_header(record).size + DIGEST_SIZES[digest] :]
         if self._coder is None:
             self._coder = Coder(digest, self._password)
         try:
-            return self._coder.decode(record, ledger_id, entry).payload
+            return self._coder.decode(record, ledger_id, entry_id).payload
         except CorruptionError as error:
-            located_reason = f"entry {entry} of ledger {ledger_id}: {error.reason}"
+            located_reason = f"entry {entry_id} of ledger {ledger_id}: {error.reason}"
             raise CorruptionError(error.file, error.offset, located_reason) from None
 
 
@@ -153,12 +153,12 @@ def _detect_digest_type(record: bytes) -> str | None:
     return fitting_checksum(record)
 
 
-def _requested_range(request: Request, page: int | None) -> tuple[int, int]:
+def _requested_range(request: HttpRequest, page: int | None) -> tuple[int, int]:
     """Return the first and last requested entry, by BookKeeper's rules for pages."""
-    first = query_parameters.integer(request, "start_entry_id", 0)
-    last = query_parameters.integer(request, "end_entry_id", -1)
+    first = query_parameters.parse_integer(request, "start_entry_id", 0)
+    last = query_parameters.parse_integer(request, "end_entry_id", -1)
     if first < 0 or first > MAX_ENTRY_ID:
-        raise Refused(400, f"start_entry_id={first} is not an entry id")
+        raise HttpError(400, f"start_entry_id={first} is not an entry id")
     if page is not None:
         page_first = (page - 1) * PAGE_ENTRIES
         page_last = page_first + PAGE_ENTRIES - 1
@@ -166,7 +166,7 @@ def _requested_range(request: Request, page: int | None) -> tuple[int, int]:
         last = page_last if last == -1 else min(last, page_last)
     if last != -1 and first > last:
         page_text = "" if page is None else f" on page {page}"
-        raise Refused(500, f"no entry is between start_entry_id and end_entry_id{page_text}")
+        raise HttpError(500, f"no entry is between start_entry_id and end_entry_id{page_text}")
     return first, MAX_ENTRY_ID if last == -1 else min(last, MAX_ENTRY_ID)
 
 

@@ -18,7 +18,7 @@ from bkstore.cluster.garbage.collector import BackgroundCollector
 from bkstore.errors import BkstoreError
 from bkstore.storage.ledgers.garbage_pass import Kind
 from bkstore.wire.admin import query_parameters
-from bkstore.wire.admin.messages import Answer, Refused, Request, json_answer
+from bkstore.wire.admin.messages import HttpResponse, HttpError, HttpRequest, json_response
 
 LOG = logging.getLogger("bkstore.wire.admin")
 
@@ -26,7 +26,7 @@ _COMPACTION_PREFIX = "compaction of "
 _KINDS: tuple[Kind, ...] = ("major", "minor")
 
 
-class Background:
+class BackgroundJobs:
     """Jobs in threads of their own, after the request that started them, one of each kind at a
     time. Keeps the failure of the last job of each kind. Thread-safe."""
 
@@ -64,11 +64,11 @@ class Background:
                 self._failures[kind] = failure
                 self._running.discard(kind)
 
-    def running(self, kind: str) -> bool:
+    def is_running(self, kind: str) -> bool:
         """Return whether a job of this kind runs or is queued."""
         return kind in self._running
 
-    def failure(self, kind: str) -> str | None:
+    def last_failure(self, kind: str) -> str | None:
         """Return the failure of the last job of this kind, None if it succeeded or none ran."""
         return self._failures.get(kind)
 
@@ -80,25 +80,25 @@ class Background:
 class GarbageEndpoints:
     """Starts garbage collections and compactions of entry locations, and reports their state."""
 
-    def __init__(self, collector: BackgroundCollector, background: Background) -> None:
+    def __init__(self, collector: BackgroundCollector, background_jobs: BackgroundJobs) -> None:
         self._collector = collector
         self._bookie = collector.bookie
-        self._background = background
+        self._background = background_jobs
 
-    def collect(self, request: Request) -> Answer:
+    def trigger_gc(self, request: HttpRequest) -> HttpResponse:
         """Start a pass, unless a forced one runs already, as in BookKeeper."""
-        options = query_parameters.body_object(request) or {}
+        options = query_parameters.parse_json_body(request) or {}
         self._collector.force(
             major=_boolean_member(options, "forceMajor"),
             minor=_boolean_member(options, "forceMinor"),
         )
-        return json_answer(f"Triggered GC on BookieServer: {self._bookie.bookie_id}")
+        return json_response(f"Triggered GC on BookieServer: {self._bookie.bookie_id}")
 
-    def collecting(self, request: Request) -> Answer:
+    def show_gc_state(self, request: HttpRequest) -> HttpResponse:
         """Answer whether a forced pass runs, as text, as in BookKeeper."""
-        return json_answer({"is_in_force_gc": str(self._collector.is_forced).lower()})
+        return json_response({"is_in_force_gc": str(self._collector.is_forced).lower()})
 
-    def details(self, request: Request) -> Answer:
+    def show_gc_details(self, request: HttpRequest) -> HttpResponse:
         """Answer with the same state for each collector: one, or one a directory with db."""
         passes, collector = self._bookie.storage.garbage_passes, self._collector
         row = {
@@ -113,33 +113,33 @@ class GarbageEndpoints:
             "entryLocationCompactionCounter": collector.location_compactions,
             "lastFailure": collector.problem,
         }
-        return json_answer([row for _ in self._bookie.storage.paths])
+        return json_response([row for _ in self._bookie.storage.paths])
 
-    def suspended(self, request: Request) -> Answer:
+    def show_suspended(self, request: HttpRequest) -> HttpResponse:
         """Answer which compactions are suspended, as text, as in BookKeeper."""
         state = {kind: str(self._collector.is_suspended(kind)).lower() for kind in _KINDS}
-        return json_answer(
+        return json_response(
             {"isMajorGcSuspended": state["major"], "isMinorGcSuspended": state["minor"]}
         )
 
-    def suspend(self, request: Request) -> Answer:
+    def suspend(self, request: HttpRequest) -> HttpResponse:
         """Suspend compactions, and stop running ones."""
         return self._switch_kinds(request, "suspend", self._collector.suspend)
 
-    def resume(self, request: Request) -> Answer:
+    def resume(self, request: HttpRequest) -> HttpResponse:
         """Resume compactions that were suspended over HTTP."""
         return self._switch_kinds(request, "resume", self._collector.resume)
 
-    def _switch_kinds(self, request: Request, verb: str, switch: Callable[[Kind], None]) -> Answer:
+    def _switch_kinds(self, request: HttpRequest, verb: str, switch: Callable[[Kind], None]) -> HttpResponse:
         """Call `switch` for the kinds that the body enables; answer in BookKeeper's words."""
-        options = query_parameters.body_object(request)
+        options = query_parameters.parse_json_body(request)
         if options is None:
-            raise Refused(400, "Empty request body")
+            raise HttpError(400, "Empty request body")
         flags = {kind: options.get(f"{verb}{kind.capitalize()}") for kind in _KINDS}
         if all(flag is None for flag in flags.values()):
-            raise Refused(400, f"No {verb}Major or {verb}Minor params found")
+            raise HttpError(400, f"No {verb}Major or {verb}Minor params found")
         if not all(flag is None or type(flag) is bool for flag in flags.values()):
-            raise Refused(400, f"{verb}Major and {verb}Minor are booleans")
+            raise HttpError(400, f"{verb}Major and {verb}Minor are booleans")
         bookie_id, message = self._bookie.bookie_id, ""
         for kind, separator in zip(_KINDS, ("", ", ")):
             if flags[kind]:
@@ -148,37 +148,37 @@ class GarbageEndpoints:
                     f"{separator}{verb.capitalize()} {kind}GC on BookieServer: "
                     f"Bookie Server listening on {bookie_id} with id {bookie_id}"
                 )
-        return json_answer(message)
+        return json_response(message)
 
-    def compact(self, request: Request) -> Answer:
+    def trigger_location_compaction(self, request: HttpRequest) -> HttpResponse:
         """Start compactions of all entry location databases, or of those in the body."""
-        options = query_parameters.body_object(request)
+        options = query_parameters.parse_json_body(request)
         if options is None:
-            raise Refused(400, "the body is empty")
+            raise HttpError(400, "the body is empty")
         is_wanted = options.get("entryLocationRocksDBCompact", False)
         databases = self._collector.location_indexes()
         listed = options.get("entryLocations", "")
         if type(is_wanted) is not bool or type(listed) is not str:
-            raise Refused(400, "entryLocationRocksDBCompact is a boolean, entryLocations a text")
+            raise HttpError(400, "entryLocationRocksDBCompact is a boolean, entryLocations a text")
         if not is_wanted:
-            return Answer.plain("Not trigger Entry Location RocksDB compact.")
+            return HttpResponse.ok_text("Not trigger Entry Location RocksDB compact.")
         paths = sorted(set(listed.strip().split(","))) if listed.strip() else sorted(databases)
         unknown = [path for path in paths if path not in databases]
         if unknown or not paths:
             reason = f"{unknown[0]} is none" if unknown else "there is none"
-            raise Refused(400, f"{reason} of the bookie's entry location databases {[*databases]}")
+            raise HttpError(400, f"{reason} of the bookie's entry location databases {[*databases]}")
         for path in paths:
             compact = partial(self._collector.compact_locations, databases[path])
             self._background.start(_COMPACTION_PREFIX + path, compact)
         paths_text, end_text = (f": {listed}", ".") if listed.strip() else ("", "")
         message = f"Triggered entry Location RocksDB{paths_text} compact on bookie:"
-        return json_answer(f"{message}{self._bookie.bookie_id}{end_text}")
+        return json_response(f"{message}{self._bookie.bookie_id}{end_text}")
 
-    def compacting(self, request: Request) -> Answer:
+    def show_location_compactions(self, request: HttpRequest) -> HttpResponse:
         """Answer with database path -> whether its compaction runs."""
-        is_running = self._background.running
+        is_running = self._background.is_running
         paths = self._collector.location_indexes()
-        return json_answer({path: is_running(_COMPACTION_PREFIX + path) for path in paths})
+        return json_response({path: is_running(_COMPACTION_PREFIX + path) for path in paths})
 
 
 def _boolean_member(members: dict[str, Any], name: str) -> bool | None:
@@ -187,5 +187,5 @@ def _boolean_member(members: dict[str, Any], name: str) -> bool | None:
         return None
     text = str(members[name]).lower()
     if text not in ("true", "false"):
-        raise Refused(400, f"{name} is neither true nor false: {text[:60]!r}")
+        raise HttpError(400, f"{name} is neither true nor false: {text[:60]!r}")
     return text == "true"

@@ -21,35 +21,35 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from bkstore.wire.admin.connection_limits import Connections, Guard, Limits, Streams
-from bkstore.wire.admin.messages import Answer, Refused, Request, one_line
-from bkstore.wire.admin.router import Router, WaitsFor
+from bkstore.wire.admin.connection_limits import OpenConnections, LimitedConnection, Limits, StreamSlots
+from bkstore.wire.admin.messages import HttpResponse, HttpError, HttpRequest, one_line
+from bkstore.wire.admin.router import Router, WaitReason
 
 LOG = logging.getLogger("bkstore.wire.admin")
 
 _HEADERS = {"Server": "bkstore", "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-_THREAD_COUNTS = {WaitsFor.NOTHING: 1, WaitsFor.DISK: 4, WaitsFor.METADATA: 4}
+_THREAD_COUNTS = {WaitReason.NOTHING: 1, WaitReason.DISK: 4, WaitReason.METADATA: 4}
 _T = TypeVar("_T")
 
 
-class Front:
+class HttpFrontend:
     """Reads requests, has them answered in a few threads, writes the answers. Used in one loop.
-    `is_own` returns whether a Host header names this machine."""
+    `is_own_host` returns whether a Host header names this machine."""
 
-    def __init__(self, router: Router, limits: Limits, is_own: Callable[[str], bool]) -> None:
+    def __init__(self, router: Router, limits: Limits, is_own_host: Callable[[str], bool]) -> None:
         self._router = router
         self._limits = limits
-        self._is_own = is_own
+        self._is_own = is_own_host
         self._threads = {
             reason: ThreadPoolExecutor(count, thread_name_prefix="bkstore-admin")
             for reason, count in _THREAD_COUNTS.items()
         }
-        self._waiting_counts: Counter[WaitsFor] = Counter()
-        self._streams = Streams(limits)
-        self._connections = Connections()
+        self._waiting_counts: Counter[WaitReason] = Counter()
+        self._streams = StreamSlots(limits)
+        self._connections = OpenConnections()
         self._server = web.Server(self._handle_request)
 
-    def connection(self) -> Guard:
+    def make_protocol(self) -> LimitedConnection:
         """Return the protocol of a new connection."""
         http = _Http(
             self._server,
@@ -59,12 +59,12 @@ class Front:
             lingering_time=0,
             auto_decompress=False,  # a small body could expand to gigabytes
         )
-        return Guard(http, self._connections, self._limits)
+        return LimitedConnection(http, self._connections, self._limits)
 
     async def close(self, seconds: float) -> None:
         """Give requests `seconds` to end, then abort them and end the threads."""
         await self._server.shutdown(seconds)
-        for transport in [*self._connections.served, *self._connections.leaving]:
+        for transport in [*self._connections.served, *self._connections.closing]:
             assert isinstance(transport, asyncio.Transport)
             transport.abort()
         for pool in self._threads.values():
@@ -72,7 +72,7 @@ class Front:
 
     def descriptors(self) -> Iterator[int]:
         """Yield the file descriptors of all connections."""
-        for transport in [*self._connections.served, *self._connections.leaving]:
+        for transport in [*self._connections.served, *self._connections.closing]:
             sock = transport.get_extra_info("socket")
             if sock is not None and sock.fileno() >= 0:
                 yield sock.fileno()
@@ -83,21 +83,21 @@ class Front:
         guard = served.get(request.transport) if request.transport is not None else None
         if guard is None:  # the connection is gone
             return web.Response(status=503)
-        guard.go_on()
+        guard.stop_timeout()
         try:
             return await self._answer_request(request)
         finally:
-            guard.wait()
+            guard.start_timeout()
 
     async def _answer_request(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a request in a thread, or refuse it if too many wait for the same reason."""
         try:
             parsed = await self._parse_request(request)
-        except Refused as refused:
-            return _response(Answer.text(refused.status, str(refused)))
-        reason = self._router.waits_for(parsed)
-        if reason is not WaitsFor.NOTHING and self._waiting_counts[reason] >= self._limits.waiting:
-            return _response(Answer.text(503, f"too many requests are waiting for {reason.value}"))
+        except HttpError as refused:
+            return _response(HttpResponse.error_text(refused.status, str(refused)))
+        reason = self._router.wait_reason(parsed)
+        if reason is not WaitReason.NOTHING and self._waiting_counts[reason] >= self._limits.waiting:
+            return _response(HttpResponse.error_text(503, f"too many requests are waiting for {reason.value}"))
         self._waiting_counts[reason] += 1
         try:
             token = request.headers.get("Authorization")
@@ -108,33 +108,33 @@ class Front:
         finally:
             self._waiting_counts[reason] -= 1
 
-    async def _in_thread(self, reason: WaitsFor, call: partial[_T]) -> _T:
+    async def _in_thread(self, reason: WaitReason, call: partial[_T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._threads[reason], call)
 
-    async def _parse_request(self, request: web.BaseRequest) -> Request:
-        """Return the whole request. Raises `Refused` for a bad header, query or body."""
+    async def _parse_request(self, request: web.BaseRequest) -> HttpRequest:
+        """Return the whole request. Raises `HttpError` for a bad header, query or body."""
         hosts = request.headers.getall("Host", [])
         if len(hosts) != 1:
-            raise Refused(400, f"{len(hosts) or 'no'} Host header")
+            raise HttpError(400, f"{len(hosts) or 'no'} Host header")
         if not self._is_own(hosts[0]):
-            raise Refused(403, f"Host {hosts[0]!r} is not a known name of this machine")
+            raise HttpError(403, f"Host {hosts[0]!r} is not a known name of this machine")
         query = request.rel_url.query
         if len(set(query)) < len(query):
-            raise Refused(400, "a parameter is given twice")
+            raise HttpError(400, "a parameter is given twice")
         try:
             async with asyncio.timeout(self._limits.seconds):
                 body = await self._read_body(request)
         except TimeoutError:
             reason = f"the body did not arrive within {self._limits.seconds:g} seconds"
-            raise Refused(408, reason) from None
-        return Request(request.method, request.path, dict(query), body)
+            raise HttpError(408, reason) from None
+        return HttpRequest(request.method, request.path, dict(query), body)
 
     async def _read_body(self, request: web.BaseRequest) -> bytes:
-        """Return the body of a request. Raises `Refused` if it is too long or malformed."""
+        """Return the body of a request. Raises `HttpError` if it is too long or malformed."""
         if request.method in ("GET", "HEAD", "OPTIONS") or not request.can_read_body:
             return b""
         body = b""
-        too_long = Refused(413, f"a body may have at most {self._limits.body} bytes")
+        too_long = HttpError(413, f"a body may have at most {self._limits.body} bytes")
         if (request.content_length or 0) > self._limits.body:
             raise too_long
         try:
@@ -143,18 +143,18 @@ class Front:
                 if len(body) > self._limits.body:
                     raise too_long
         except web.RequestPayloadError as error:
-            raise Refused(400, f"the body does not match its header: {error}") from None
+            raise HttpError(400, f"the body does not match its header: {error}") from None
         return body
 
     async def _stream_answer(
-        self, request: web.BaseRequest, answer: Answer, reason: WaitsFor
+        self, request: web.BaseRequest, answer: HttpResponse, reason: WaitReason
     ) -> web.StreamResponse:
         """Send an answer chunk by chunk; abort the connection if the client does not read, or a
         later chunk fails, so that the answer does not look complete."""
         try:
-            stream = await self._streams.begin(request.transport)
+            stream = await self._streams.acquire(request.transport)
         except TimeoutError:
-            return _response(Answer.text(503, "too many long answers are being sent"))
+            return _response(HttpResponse.error_text(503, "too many long answers are being sent"))
         response = web.StreamResponse(status=answer.status, headers=_headers(answer))
         response.force_close()
         try:
@@ -172,7 +172,7 @@ class Front:
             LOG.exception("an answer to %s ended early", request.path)
             _abort_connection(request)
         finally:
-            self._streams.end(stream)
+            self._streams.release(stream)
         return response
 
 
@@ -195,7 +195,7 @@ class _Http(RequestHandler):
             LOG.error(
                 "%s %s failed unexpectedly", request.method, one_line(request.path), exc_info=exc
             )
-        return _response(Answer.text(status, message or HTTPStatus(status).phrase))
+        return _response(HttpResponse.error_text(status, message or HTTPStatus(status).phrase))
 
 
 def _abort_connection(request: web.BaseRequest) -> None:
@@ -203,18 +203,18 @@ def _abort_connection(request: web.BaseRequest) -> None:
         request.transport.abort()
 
 
-def _headers(answer: Answer) -> dict[str, str]:
+def _headers(answer: HttpResponse) -> dict[str, str]:
     return {**_HEADERS, "Content-Type": answer.content_type, **answer.headers}
 
 
-def _response(answer: Answer) -> web.Response:
+def _response(answer: HttpResponse) -> web.Response:
     assert isinstance(answer.body, bytes)
     response = web.Response(status=answer.status, body=answer.body, headers=_headers(answer))
     response.force_close()
     return response
 
 
-def names_of(host: str, names: Collection[str]) -> Callable[[str], bool]:
+def make_host_predicate(host: str, names: Collection[str]) -> Callable[[str], bool]:
     """Return a predicate for Host headers that name this machine, for use beyond loopback.
 
     Accepts IP addresses (no website's name), localhost, `host`, the machine's name, and `names`.
@@ -230,10 +230,10 @@ def names_of(host: str, names: Collection[str]) -> Callable[[str], bool]:
     return is_own
 
 
-def names_this_machine(host: str) -> bool:
+def is_loopback_host(host: str) -> bool:
     """Return whether a Host header names loopback: localhost, 127.0.0.0/8 or ::1; any port.
 
-    >>> [names_this_machine(host) for host in ("localhost:8080", "[::1]", "example.org")]
+    >>> [is_loopback_host(host) for host in ("localhost:8080", "[::1]", "example.org")]
     [True, True, False]
     """
     name = _host_name(host)

@@ -1,4 +1,4 @@
-"""Endpoints `ledger/list` and `ledger/metadata`: from a metadata store, or else from the bookie.
+"""Endpoints `parse_ledger_id/list` and `parse_ledger_id/metadata`: from a metadata store, or else from the bookie.
 
 BookKeeper: `ListLedgerService`, `GetLedgerMetaService`. The header `X-Bkstore-Source` has the
 source of the answer. Metadata has the members of BookKeeper's answers in their order, which Jackson
@@ -20,7 +20,7 @@ from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.storage.bookie import Bookie
 from bkstore.wire.admin import query_parameters
-from bkstore.wire.admin.messages import Answer, Request, json_answer, members
+from bkstore.wire.admin.messages import HttpResponse, HttpRequest, json_response, stream_json_object
 
 PAGE_LEDGERS = 100
 """The number of ledgers of a page of metadata."""
@@ -37,10 +37,10 @@ class LedgerEndpoints:
         self._compat = compat
         self._headers = {SOURCE_HEADER: "bookie" if metadata is None else "metadata-store"}
 
-    def listed(self, request: Request) -> Answer:
+    def list_ledgers(self, request: HttpRequest) -> HttpResponse:
         """Answer with id -> null, or id -> metadata with ``print_metadata=true``."""
-        scope = query_parameters.scope(request)
-        page = query_parameters.page(request)
+        scope = query_parameters.parse_scope(request)
+        page = query_parameters.parse_page(request)
         with_metadata = request.parameters.get("print_metadata") == "true"
         decoded = request.parameters.get("decode_meta") == "true"
         ledger_source = self._bookie if self._metadata is None else self._metadata
@@ -49,7 +49,7 @@ class LedgerEndpoints:
             pairs = self._metadata_members(self._ledgers_of_page(ledger_ids, page), decoded)
         else:
             pairs = ((str(ledger_id.ledger), None) for ledger_id in ledger_ids)
-        return Answer(200, members(pairs), headers=self._headers)
+        return HttpResponse(200, stream_json_object(pairs), headers=self._headers)
 
     def _ledgers_of_page(self, ledger_ids: list[LedgerId], page: int | None) -> list[LedgerId]:
         """Return the ledgers of a page. BookKeeper compares a count from 1 with bounds from 0, so
@@ -77,13 +77,13 @@ class LedgerEndpoints:
         convert = _metadata_as_json if decoded else _metadata_as_text
         return convert(self._metadata.read(ledger_id).metadata, secrets=self._compat)
 
-    def metadata(self, request: Request) -> Answer:
+    def show_metadata(self, request: HttpRequest) -> HttpResponse:
         """Answer with one member, id -> metadata; 404 for an unknown ledger."""
-        ledger_id = query_parameters.ledger(request)
-        ledger_answer = json_answer(
+        ledger_id = query_parameters.parse_ledger_id(request)
+        ledger_answer = json_response(
             {str(ledger_id.ledger): self._ledger_value(ledger_id, decoded=True)}
         )
-        return Answer(200, ledger_answer.body, headers=self._headers)
+        return HttpResponse(200, ledger_answer.body, headers=self._headers)
 
     def _bookie_state(self, ledger_id: LedgerId) -> dict[str, Any]:
         """Return the state of a ledger in the bookie, for use without a metadata store."""

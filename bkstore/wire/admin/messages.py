@@ -19,7 +19,7 @@ TEXT_TYPE = "text/plain; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     """A complete request: its method, path, query and body."""
 
     method: str
@@ -29,7 +29,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpResponse:
     """An answer: a status, and a body as bytes or as an iterator of chunks."""
 
     status: int
@@ -38,18 +38,18 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def plain(cls, text: str) -> Answer:
+    def ok_text(cls, text: str) -> HttpResponse:
         """Return an answer of success with exactly this text, as BookKeeper writes it."""
         return cls(200, text.encode(), TEXT_TYPE)
 
     @classmethod
-    def text(cls, status: int, text: str, **headers: str) -> Answer:
+    def error_text(cls, status: int, text: str, **headers: str) -> HttpResponse:
         """Return an answer of one line of plain text; header names have ``_`` for ``-``."""
         dashed_headers = {name.replace("_", "-"): value for name, value in headers.items()}
         return cls(status, f"{one_line(text)}\n".encode(), TEXT_TYPE, dashed_headers)
 
 
-class Refused(Exception):
+class HttpError(Exception):
     """Raised for a request that is refused; answered with its status and reason."""
 
     def __init__(self, status: int, reason: str) -> None:
@@ -66,21 +66,21 @@ def one_line(text: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))[:1000]
 
 
-def pretty(value: Any, depth: int = 0) -> str:
+def format_json(value: Any, depth: int = 0) -> str:
     r"""Return JSON text as Jackson writes it: each member on a line, arrays on one line.
 
-    >>> pretty({"a": [1, {}], "b": {"c": None}})
+    >>> format_json({"a": [1, {}], "b": {"c": None}})
     '{\n  "a" : [ 1, { } ],\n  "b" : {\n    "c" : null\n  }\n}'
     """
     if isinstance(value, Mapping):
         indent = f"\n{'  ' * (depth + 1)}"
         rows = [
-            f"{indent}{_scalar(str(name))} : {pretty(member, depth + 1)}"
+            f"{indent}{_scalar(str(name))} : {format_json(member, depth + 1)}"
             for name, member in value.items()
         ]
         return f"{{{','.join(rows)}\n{'  ' * depth}}}" if rows else "{ }"
     if isinstance(value, (list, tuple)):
-        return f"[ {', '.join(pretty(item, depth) for item in value)} ]" if value else "[ ]"
+        return f"[ {', '.join(format_json(item, depth) for item in value)} ]" if value else "[ ]"
     return _scalar(value)
 
 
@@ -91,30 +91,30 @@ def _scalar(value: Any) -> str:
     )
 
 
-def json_answer(value: Any, status: int = 200) -> Answer:
+def json_response(value: Any, status: int = 200) -> HttpResponse:
     """Return an answer with a JSON value."""
-    return Answer(status, pretty(value).encode("utf-8", "replace"))
+    return HttpResponse(status, format_json(value).encode("utf-8", "replace"))
 
 
-def members(pairs: Iterable[tuple[str, Any]]) -> Iterator[bytes]:
+def stream_json_object(pairs: Iterable[tuple[str, Any]]) -> Iterator[bytes]:
     r"""Yield the text of a JSON object in chunks, one member a line, without keeping them.
 
-    >>> b"".join(members([("7", None), ("8", [1])]))
+    >>> b"".join(stream_json_object([("7", None), ("8", [1])]))
     b'{\n  "7" : null,\n  "8" : [ 1 ]\n}'
     """
     separator = b"{"
     for name, value in pairs:
-        row = f"{_scalar(name)} : {pretty(value, 1)}"
+        row = f"{_scalar(name)} : {format_json(value, 1)}"
         yield b"%s\n  %s" % (separator, row.encode("utf-8", "replace"))
         separator = b","
     yield b"{ }" if separator == b"{" else b"\n}"
 
 
-def chunked(pieces: Iterable[bytes]) -> Iterator[bytes]:
+def coalesce_chunks(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the same bytes in chunks of at least `MIN_CHUNK_BYTES` bytes, except the last."""
     buffered: list[bytes] = []
     size = 0
-    for piece in pieces:
+    for piece in chunks:
         buffered.append(piece)
         size += len(piece)
         if size >= MIN_CHUNK_BYTES:

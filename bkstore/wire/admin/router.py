@@ -32,20 +32,20 @@ from bkstore.storage.bookie import Bookie
 from bkstore.wire.admin.counters import OperationCounters
 from bkstore.wire.admin.disk_endpoints import DiskEndpoints
 from bkstore.wire.admin.entry_endpoints import EntryEndpoints
-from bkstore.wire.admin.garbage_endpoints import Background, GarbageEndpoints
+from bkstore.wire.admin.garbage_endpoints import BackgroundJobs, GarbageEndpoints
 from bkstore.wire.admin.ledger_endpoints import LedgerEndpoints
-from bkstore.wire.admin.messages import TEXT_TYPE, Answer, Refused, Request, chunked, one_line
+from bkstore.wire.admin.messages import TEXT_TYPE, HttpResponse, HttpError, HttpRequest, coalesce_chunks, one_line
 from bkstore.wire.admin.operator_endpoints.autorecovery import AutorecoveryEndpoints
 from bkstore.wire.admin.operator_endpoints.bookies import BookieEndpoints
 from bkstore.wire.admin.operator_endpoints.decommissions import Decommissions
-from bkstore.wire.admin.operator_endpoints.health import ConditionEndpoints
+from bkstore.wire.admin.operator_endpoints.health import HealthEndpoints
 from bkstore.wire.admin.operator_endpoints.host_callbacks import Controls
 from bkstore.wire.admin.operator_endpoints.settings import SettingsEndpoints
 from bkstore.wire.admin.query_parameters import LEDGER_PARAMETER, SCOPE_PARAMETER
 
 LOG = logging.getLogger("bkstore.wire.admin")
 
-Endpoint = Callable[[Request], Answer]
+Endpoint = Callable[[HttpRequest], HttpResponse]
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{16,1024}=*")
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -62,7 +62,7 @@ _STATUSES: tuple[tuple[type[BkstoreError], int], ...] = (
 )
 
 
-class WaitsFor(Enum):
+class WaitReason(Enum):
     """What an answer may have to wait for. Each has its own threads, so none delays another."""
 
     NOTHING = "nothing"
@@ -76,11 +76,11 @@ class _Route:
 
     methods: Mapping[str, Endpoint]
     parameters: frozenset[str] | None = frozenset()
-    other: int = 404
+    other_status: int = 404
     writes: bool = True
     """Whether methods other than GET change something."""
 
-    waits_for: WaitsFor = WaitsFor.DISK
+    wait_reason: WaitReason = WaitReason.DISK
 
 
 def check_token(token: str | None) -> str | None:
@@ -101,7 +101,7 @@ class Router:
         collector: BackgroundCollector,
         token: str | None,
         counters: OperationCounters,
-        background: Background,
+        background_jobs: BackgroundJobs,
         compat: bool,
         controls: Controls,
         decommissions: Decommissions,
@@ -110,83 +110,83 @@ class Router:
         self._counters = counters
         self._routes = {"/heartbeat": _heartbeat_route(), "/metrics": self._metrics_route()}
         self._routes |= _ledger_routes(bookie, metadata, compat)
-        self._routes |= _bookie_routes(collector, background, DiskEndpoints(bookie, compat))
+        self._routes |= _bookie_routes(collector, background_jobs, DiskEndpoints(bookie, compat))
         self._routes |= _condition_routes(bookie, controls)
         self._routes |= _cluster_routes(metadata, controls, decommissions)
 
-    def waits_for(self, request: Request) -> WaitsFor:
+    def wait_reason(self, request: HttpRequest) -> WaitReason:
         """Return what the answer to a request may have to wait for."""
         route = self._routes.get(request.path)
-        return WaitsFor.NOTHING if route is None else route.waits_for
+        return WaitReason.NOTHING if route is None else route.wait_reason
 
-    def answer(self, request: Request, authorization: str | None = None) -> Answer:
+    def answer(self, request: HttpRequest, authorization: str | None = None) -> HttpResponse:
         """Return the answer to a request with this `Authorization` header, and count it."""
         answer = self._answer_or_error(request, authorization)
         path = request.path if request.path in self._routes else "other"
-        self._counters.answered(path, answer.status)
+        self._counters.count_admin_request(path, answer.status)
         return answer
 
-    def _answer_or_error(self, request: Request, authorization: str | None) -> Answer:
+    def _answer_or_error(self, request: HttpRequest, authorization: str | None) -> HttpResponse:
         try:
             endpoint = self._find_endpoint(request, authorization)
             return _with_first_chunks(endpoint(request))
-        except Refused as refused:
+        except HttpError as refused:
             headers = {"WWW_Authenticate": "Bearer"} if refused.status == 401 else {}
-            return Answer.text(refused.status, str(refused), **headers)
+            return HttpResponse.error_text(refused.status, str(refused), **headers)
         except BkstoreError as error:
             status = next((code for kind, code in _STATUSES if isinstance(error, kind)), 500)
-            return Answer.text(status, str(error))
+            return HttpResponse.error_text(status, str(error))
         except OSError as error:
             file_prefix = f"{error.filename}: " if error.filename else ""
-            return Answer.text(500, f"{file_prefix}{error.strerror or error}")
+            return HttpResponse.error_text(500, f"{file_prefix}{error.strerror or error}")
         except Exception as error:
             LOG.exception("%s %s", request.method, one_line(request.path))
-            return Answer.text(500, f"this is a defect of bkstore: {type(error).__name__}")
+            return HttpResponse.error_text(500, f"this is a defect of bkstore: {type(error).__name__}")
 
-    def _find_endpoint(self, request: Request, authorization: str | None) -> Endpoint:
-        """Return the endpoint of a request. Raises `Refused` if it is not allowed or unknown."""
+    def _find_endpoint(self, request: HttpRequest, authorization: str | None) -> Endpoint:
+        """Return the endpoint of a request. Raises `HttpError` if it is not allowed or unknown."""
         route = self._routes.get(request.path)
         if route is None:
-            raise Refused(404, f"no such path: {request.path}")
+            raise HttpError(404, f"no such path: {request.path}")
         method = "GET" if request.method == "HEAD" else request.method
         endpoint = route.methods.get(method)
         if endpoint is None:
-            raise Refused(
-                route.other, f"{method} is not allowed here: use {_either(route.methods)}"
+            raise HttpError(
+                route.other_status, f"{method} is not allowed here: use {_either(route.methods)}"
             )
         if method != "GET" and route.writes:
             self._authorize(authorization)
         unknown = () if route.parameters is None else {*request.parameters} - route.parameters
         for name in sorted(unknown):
             known = ", ".join(sorted(route.parameters or ())) or "it has none"
-            raise Refused(400, f"unknown parameter {name[:60]!r} (known: {known})")
+            raise HttpError(400, f"unknown parameter {name[:60]!r} (known: {known})")
         return endpoint
 
     def _authorize(self, authorization: str | None) -> None:
-        """Raise `Refused` unless the header has the bearer token, compared in constant time."""
+        """Raise `HttpError` unless the header has the bearer token, compared in constant time."""
         if self._token is None:
-            raise Refused(403, "writes are not enabled: this admin was started without a token")
+            raise HttpError(403, "writes are not enabled: this admin was started without a token")
         scheme, _, credentials = (authorization or "").partition(" ")
         token = credentials.strip().encode("utf-8", "replace")
         if not hmac.compare_digest(token, self._token) or scheme.lower() != "bearer":
-            raise Refused(401, "this needs the header Authorization: Bearer with the right token")
+            raise HttpError(401, "this needs the header Authorization: Bearer with the right token")
 
     def _metrics_route(self) -> _Route:
-        def scrape(_request: Request) -> Answer:
-            return Answer(200, self._counters.exposition(), _METRICS_TYPE)
+        def scrape(_request: HttpRequest) -> HttpResponse:
+            return HttpResponse(200, self._counters.exposition(), _METRICS_TYPE)
 
-        return _Route({"GET": scrape}, None, 403, waits_for=WaitsFor.NOTHING)
+        return _Route({"GET": scrape}, None, 403, wait_reason=WaitReason.NOTHING)
 
 
 def _either(methods: Mapping[str, Endpoint]) -> str:
     return " or ".join(sorted(methods))
 
 
-def _with_first_chunks(answer: Answer) -> Answer:
+def _with_first_chunks(answer: HttpResponse) -> HttpResponse:
     """Return an answer with its first chunks computed, whose errors still set the status."""
     if isinstance(answer.body, bytes):
         return answer
-    chunks = chunked(answer.body)
+    chunks = coalesce_chunks(answer.body)
     first, second = next(chunks, b""), next(chunks, None)
     if second is None:
         return replace(answer, body=first)
@@ -194,11 +194,11 @@ def _with_first_chunks(answer: Answer) -> Answer:
 
 
 def _heartbeat_route() -> _Route:
-    def beat(_request: Request) -> Answer:
-        return Answer(200, b"OK\n", TEXT_TYPE)
+    def beat(_request: HttpRequest) -> HttpResponse:
+        return HttpResponse(200, b"OK\n", TEXT_TYPE)
 
     methods = dict.fromkeys(("GET", "PUT", "POST", "DELETE"), beat)
-    return _Route(methods, None, writes=False, waits_for=WaitsFor.NOTHING)
+    return _Route(methods, None, writes=False, wait_reason=WaitReason.NOTHING)
 
 
 def _ledger_routes(
@@ -209,46 +209,46 @@ def _ledger_routes(
     ledger_parameters = frozenset({LEDGER_PARAMETER, SCOPE_PARAMETER})
     list_parameters = {SCOPE_PARAMETER, "print_metadata", "decode_meta", "page"}
     read_parameters = ledger_parameters | {"start_entry_id", "end_entry_id", "page", "digest_type"}
-    source = WaitsFor.DISK if metadata is None else WaitsFor.METADATA
+    source = WaitReason.DISK if metadata is None else WaitReason.METADATA
     routes = {
-        "list": _Route({"GET": ledgers.listed}, frozenset(list_parameters), waits_for=source),
-        "metadata": _Route({"GET": ledgers.metadata}, ledger_parameters, waits_for=source),
-        "read": _Route({"GET": entries.read}, read_parameters, waits_for=source),
-        "delete": _Route({"DELETE": entries.delete}, ledger_parameters, waits_for=source),
-        "availability": _Route({"GET": entries.availability}, ledger_parameters | {"encoding"}),
+        "list": _Route({"GET": ledgers.list_ledgers}, frozenset(list_parameters), wait_reason=source),
+        "metadata": _Route({"GET": ledgers.show_metadata}, ledger_parameters, wait_reason=source),
+        "read": _Route({"GET": entries.read_entries}, read_parameters, wait_reason=source),
+        "delete": _Route({"DELETE": entries.delete_ledger}, ledger_parameters, wait_reason=source),
+        "availability": _Route({"GET": entries.show_availability}, ledger_parameters | {"encoding"}),
     }
     return {f"/api/v1/ledger/{name}": route for name, route in routes.items()}
 
 
 def _bookie_routes(
-    collector: BackgroundCollector, background: Background, disk: DiskEndpoints
+    collector: BackgroundCollector, background_jobs: BackgroundJobs, disk: DiskEndpoints
 ) -> dict[str, _Route]:
-    garbage = GarbageEndpoints(collector, background)
-    compaction = {"GET": garbage.compacting, "PUT": garbage.compact}
-    suspension = {"GET": garbage.suspended, "PUT": garbage.suspend}
+    garbage = GarbageEndpoints(collector, background_jobs)
+    compaction = {"GET": garbage.show_location_compactions, "PUT": garbage.trigger_location_compaction}
+    suspension = {"GET": garbage.show_suspended, "PUT": garbage.suspend}
     routes = {
         "list_disk_file": _Route({"GET": disk.list_disk_file}, frozenset({"file_type"})),
-        "last_log_mark": _Route({"GET": disk.last_log_mark}),
-        "info": _Route({"GET": disk.info}),
-        "gc": _Route({"GET": garbage.collecting, "PUT": garbage.collect}, other=405),
+        "last_log_mark": _Route({"GET": disk.show_log_marks}),
+        "info": _Route({"GET": disk.show_disk_space}),
+        "gc": _Route({"GET": garbage.show_gc_state, "PUT": garbage.trigger_gc}, other_status=405),
         "gc/suspend_compaction": _Route(suspension),
         "gc/resume_compaction": _Route({"PUT": garbage.resume}),
-        "gc_details": _Route({"GET": garbage.details}),
-        "entry_location_compact": _Route(compaction, other=405),
+        "gc_details": _Route({"GET": garbage.show_gc_details}),
+        "entry_location_compact": _Route(compaction, other_status=405),
     }
     return {f"/api/v1/bookie/{name}": route for name, route in routes.items()}
 
 
 def _condition_routes(bookie: Bookie, controls: Controls) -> dict[str, _Route]:
-    condition, settings = ConditionEndpoints(bookie, controls), SettingsEndpoints(bookie, controls)
-    read_only = {"GET": condition.read_only, "PUT": condition.set_read_only}
-    metadata = WaitsFor.METADATA
+    condition, settings = HealthEndpoints(bookie, controls), SettingsEndpoints(bookie, controls)
+    read_only = {"GET": condition.show_read_only, "PUT": condition.set_read_only}
+    metadata = WaitReason.METADATA
     return {
-        "/api/v1/bookie/is_ready": _Route({"GET": condition.is_ready}),
-        "/api/v1/bookie/state": _Route({"GET": condition.state}),
-        "/api/v1/bookie/state/readonly": _Route(read_only, waits_for=metadata),
-        "/api/v1/bookie/sanity": _Route({"GET": condition.sanity}, waits_for=metadata),
-        "/api/v1/config/server_config": _Route({"GET": settings.shown}),
+        "/api/v1/bookie/is_ready": _Route({"GET": condition.check_ready}),
+        "/api/v1/bookie/state": _Route({"GET": condition.show_state}),
+        "/api/v1/bookie/state/readonly": _Route(read_only, wait_reason=metadata),
+        "/api/v1/bookie/sanity": _Route({"GET": condition.run_sanity_test}, wait_reason=metadata),
+        "/api/v1/config/server_config": _Route({"GET": settings.show_settings}),
     }
 
 
@@ -260,21 +260,21 @@ def _cluster_routes(
     mark_parameters = {SCOPE_PARAMETER, "missingreplica", "excludingmissingreplica", "printmissingreplica"}
 
     def route(parameters: Iterable[str] = (), **methods: Endpoint) -> _Route:
-        return _Route(methods, frozenset(parameters), waits_for=WaitsFor.METADATA)
+        return _Route(methods, frozenset(parameters), wait_reason=WaitReason.METADATA)
 
     return {
-        "/api/v1/bookie/list_bookies": route(("type", "print_hostnames"), GET=bookies.listed),
-        "/api/v1/bookie/list_bookie_info": route(GET=bookies.disks),
-        "/api/v1/bookie/cluster_info": route(GET=bookies.summary),
+        "/api/v1/bookie/list_bookies": route(("type", "print_hostnames"), GET=bookies.list_bookies),
+        "/api/v1/bookie/list_bookie_info": route(GET=bookies.list_bookie_info),
+        "/api/v1/bookie/cluster_info": route(GET=bookies.show_cluster_info),
         **{
             f"/api/v1/autorecovery/{name}": repair_route
             for name, repair_route in {
-                "status": route(("enabled",), GET=repair.status, PUT=repair.set_status),
-                "bookie": route(PUT=repair.recover),
-                "list_under_replicated_ledger": route(mark_parameters, GET=repair.marked),
-                "who_is_auditor": route(GET=repair.auditor),
+                "status": route(("enabled",), GET=repair.show_status, PUT=repair.set_status),
+                "bookie": route(PUT=repair.refuse_recovery),
+                "list_under_replicated_ledger": route(mark_parameters, GET=repair.list_underreplicated),
+                "who_is_auditor": route(GET=repair.show_auditor),
                 "trigger_audit": route(PUT=repair.trigger_audit),
-                "lost_bookie_recovery_delay": route(GET=repair.delay, PUT=repair.set_delay),
+                "lost_bookie_recovery_delay": route(GET=repair.show_recovery_delay, PUT=repair.set_recovery_delay),
                 "decommission": route(PUT=repair.decommission),
             }.items()
         },

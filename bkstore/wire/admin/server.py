@@ -21,14 +21,14 @@ from bkstore.index.api import Closing
 from bkstore.storage.bookie import Bookie
 from bkstore.wire.admin.connection_limits import Limits
 from bkstore.wire.admin.counters import OperationCounters
-from bkstore.wire.admin.garbage_endpoints import Background
+from bkstore.wire.admin.garbage_endpoints import BackgroundJobs
 from bkstore.wire.admin.operator_endpoints.decommissions import Decommissions
 from bkstore.wire.admin.operator_endpoints.host_callbacks import Controls
 from bkstore.wire.admin.router import Router, check_token
 from bkstore.wire.listening import Listener
 
 if TYPE_CHECKING:
-    from bkstore.wire.admin.http_frontend import Front
+    from bkstore.wire.admin.http_frontend import HttpFrontend
 
 LOG = logging.getLogger("bkstore.wire.admin")
 
@@ -89,14 +89,14 @@ class AdminServer(Closing):
         _check_aiohttp()
         self._host_names = frozenset(host_name("names", name) for name in names)
         self.counters = OperationCounters() if metrics is None else metrics
-        self._background_jobs = Background()
+        self._background_jobs = BackgroundJobs()
         self._decommissions = Decommissions()
         self._own_collector = BackgroundCollector(bookie, metadata)
-        self.counters.show_garbage(collector or self._own_collector)
+        self.counters.register_garbage_metrics(collector or self._own_collector)
         self.controls = Controls()
         """Callbacks into the host process, for the endpoints and metrics."""
         # looked up at each call, because the attribute may be assigned later
-        self.counters.tell_read_only(lambda: self.controls.read_only())
+        self.counters.watch_read_only(lambda: self.controls.read_only())
         self._router = Router(
             bookie,
             metadata,
@@ -109,7 +109,7 @@ class AdminServer(Closing):
             self._decommissions,
         )
         self._socket: socket.socket | None = None
-        self._front: Front | None = None
+        self._front: HttpFrontend | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = asyncio.Event()
         self._thread: Thread | None = None
@@ -189,13 +189,13 @@ class AdminServer(Closing):
 
     async def _serve(self, listening: socket.socket, ready: Future[None]) -> None:
         """Serve until `close`; set the result of `ready` once requests are accepted."""
-        from bkstore.wire.admin.http_frontend import Front, names_of, names_this_machine  # aiohttp
+        from bkstore.wire.admin.http_frontend import HttpFrontend, make_host_predicate, is_loopback_host  # aiohttp
 
         self._loop = asyncio.get_running_loop()
         is_remote = not _is_loopback(listening)
-        is_own = names_of(self._host, self._host_names) if is_remote else names_this_machine
-        front = self._front = Front(self._router, self._limits, is_own)
-        listener = Listener([listening], front.connection)
+        is_own = make_host_predicate(self._host, self._host_names) if is_remote else is_loopback_host
+        front = self._front = HttpFrontend(self._router, self._limits, is_own)
+        listener = Listener([listening], front.make_protocol)
         listener.start()
         ready.set_result(None)
         await self._stop.wait()

@@ -20,15 +20,15 @@ from threading import RLock, get_ident
 from typing import Any, TypeVar
 
 from bkstore.errors import BkstoreError, BookieUnavailable, CorruptionError
-from bkstore.wire.client.interrupt_repair import release_owned, repair, repaired
-from bkstore.wire.client.pending_requests import Dialect, Request
-from bkstore.wire.client.socket_stream import MAX_WAIT_SECONDS, Stream
-from bkstore.wire.frames import MAX_FRAME, LENGTH_BYTES, FrameSplitter
+from bkstore.wire.client.interrupt_repair import release_owned, repair, repair_on_interrupt
+from bkstore.wire.client.pending_requests import Dialect, PendingRequest
+from bkstore.wire.client.socket_stream import MAX_WAIT_SECONDS, SocketStream
+from bkstore.wire.frames import MAX_FRAME_BYTES, LENGTH_BYTES, FrameSplitter
 from bkstore.wire.status_codes import Status
 
 _T = TypeVar("_T")
 
-_MAX_ANSWER_FRAME = MAX_FRAME + 64
+_MAX_ANSWER_FRAME = MAX_FRAME_BYTES + 64
 """A batch read's answer with one largest record is 12 bytes longer than the request to add it."""
 
 _MAX_BYTES_IN_FLIGHT = 4 << 20
@@ -41,38 +41,38 @@ _MAX_LATE_KEYS = 4096
 """The number of timed-out requests whose answers are still expected."""
 
 
-class Connection:
-    """Requests and answers over one `Stream`, with at most `window` requests in flight.
+class PipelinedConnection:
+    """Requests and answers over one `SocketStream`, with at most `window` requests in flight.
 
     Two requests with the same key are never in flight together: the second waits for the answer to
     the first. A request without an answer in `timeout` seconds ends with `BookieUnavailable` and
     makes room for another; a late answer to it is dropped. The connection is given up at a timeout
     if the dialect repeats keys, because a late answer could be taken for another's; otherwise once
     the bookie has been silent for three timeouts, as if a router or firewall had dropped it.
-    `unasked` has keys of answers that may come without a request, once each.
+    `unsolicited_keys` has keys of answers that may come without a request, once each.
 
-    Once it has `failed` (lost, given up, an invalid answer, an interrupted call) no more requests
+    Once it has `has_failed` (lost, given up, an invalid answer, an interrupted call) no more requests
     are taken, and all in flight end with that error, done by the bookie or not. Threads: safe.
     """
 
     def __init__(
         self,
-        stream: Stream,
+        stream: SocketStream,
         dialect: Dialect,
-        name: str,
+        bookie_name: str,
         *,
         timeout: float,
         window: int,
-        unasked: Iterable[Hashable] = (),
+        unsolicited_keys: Iterable[Hashable] = (),
     ) -> None:
         self._stream = stream
         self._dialect = dialect
-        self._name = name
+        self._name = bookie_name
         self._timeout = timeout
         self._window = window
         self._splitter = FrameSplitter(_MAX_ANSWER_FRAME)
-        self._in_flight: dict[Hashable, Request[Any]] = {}
-        self._late_keys: dict[Hashable, None] = dict.fromkeys(unasked)
+        self._in_flight: dict[Hashable, PendingRequest[Any]] = {}
+        self._late_keys: dict[Hashable, None] = dict.fromkeys(unsolicited_keys)
         self._last_receipt = time.monotonic()
         self._failure: BkstoreError | None = None
         self._receive_error = ""
@@ -84,35 +84,35 @@ class Connection:
         self._send_lock = RLock()
 
     @property
-    def failed(self) -> bool:
+    def has_failed(self) -> bool:
         """Whether the connection has ended and takes no more requests."""
         return self._failure is not None
 
     # -- requests
 
-    @repaired
-    def ask(self, request: Request[_T]) -> _T:
+    @repair_on_interrupt
+    def call(self, request: PendingRequest[_T]) -> _T:
         """Return the result of one request, or raise its error."""
         self._start((request,))
         self._wait(request)
         return self.result(request)
 
-    @repaired
-    def tell(self, request: Request[_T]) -> None:
+    @repair_on_interrupt
+    def send_no_wait(self, request: PendingRequest[_T]) -> None:
         """Send one request without waiting for its answer, which is dropped when it comes."""
         self._start((request,))
         with self._state_lock:
-            if not request.done:
+            if not request.is_done:
                 self._expect_late_answer(request)
 
-    def ask_all(self, requests: Iterable[Request[_T]]) -> Iterator[Request[_T]]:
-        """Yield requests in order, each `done`, with up to `window` of them in flight.
+    def call_all(self, requests: Iterable[PendingRequest[_T]]) -> Iterator[PendingRequest[_T]]:
+        """Yield requests in order, each `is_done`, with up to `window` of them in flight.
 
         If the caller stops early, waits for the answers to the requests in flight. Takes requests
         as they are sent: memory is bounded by the window and 4 MiB of frames.
         """
         source = iter(requests)
-        waiting: deque[Request[_T]] = deque()
+        waiting: deque[PendingRequest[_T]] = deque()
         unread_bytes, exhausted = 0, False
         try:
             while True:
@@ -145,40 +145,40 @@ class Connection:
             for request in waiting:
                 self._wait(request)
 
-    @repaired
-    def result(self, request: Request[_T]) -> _T:
+    @repair_on_interrupt
+    def result(self, request: PendingRequest[_T]) -> _T:
         """Return the result of a request that is done, or raise its error."""
         if request.error is not None:
             raise copy.copy(request.error)  # several threads may raise the same
         assert request.answer is not None  # done, and without an error
         status, content = request.answer
         if status is not Status.EOK:
-            status.check(f"{self._name}: {request.what()}")
+            status.raise_if_error(f"{self._name}: {request.describe()}")
         try:
-            return request.read(content)
+            return request.decode_result(content)
         except CorruptionError as error:
-            located_error = error.within(f"{self._name}: {request.what()}")
+            located_error = error.within(f"{self._name}: {request.describe()}")
             with self._state_lock:  # no further answer of this bookie is trusted
                 self._fail(BookieUnavailable(f"{self._name}: connection closed: {located_error}"))
             raise located_error from None
 
     # -- sending
 
-    @repaired
-    def _start(self, requests: Sequence[Request[Any]]) -> None:
+    @repair_on_interrupt
+    def _start(self, requests: Sequence[PendingRequest[Any]]) -> None:
         """Register and send requests, waiting for room; those not taken end with an error."""
         stop = 0
         while stop < len(requests):
             start, stop = stop, self._register_fitting(requests, stop)
-            self._send([request.frame for request in requests[start:stop] if not request.done])
+            self._send([request.frame for request in requests[start:stop] if not request.is_done])
             if stop < len(requests):
                 self._register_or_give_up(requests[stop])
                 self._send(
-                    [request.frame for request in requests[stop : stop + 1] if not request.done]
+                    [request.frame for request in requests[stop : stop + 1] if not request.is_done]
                 )
                 stop += 1
 
-    def _register_fitting(self, requests: Sequence[Request[Any]], start: int) -> int:
+    def _register_fitting(self, requests: Sequence[PendingRequest[Any]], start: int) -> int:
         """Register requests from `start` on while there is room; return the index of the first that
         must wait. If the connection has failed, requests end with its error."""
         with self._state_lock:
@@ -186,18 +186,18 @@ class Connection:
                 start += 1
         return start
 
-    def _try_register(self, request: Request[Any]) -> bool:
+    def _try_register(self, request: PendingRequest[Any]) -> bool:
         """Register a request, or end it on a failed connection. Return False if it must wait."""
         if self._failure is not None:
             _end_with_error(request, self._failure)
         elif len(self._in_flight) < self._window and request.key not in self._in_flight:
-            request.sent = time.monotonic()
+            request.sent_at = time.monotonic()
             self._in_flight[request.key] = request
         else:
             return False
         return True
 
-    def _register_or_give_up(self, request: Request[Any]) -> None:
+    def _register_or_give_up(self, request: PendingRequest[Any]) -> None:
         """Wait for room and register a request; give the connection up if none comes in time."""
         if self._wait_until(lambda: self._try_register(request), time.monotonic() + self._timeout):
             return
@@ -237,16 +237,16 @@ class Connection:
 
     # -- receiving
 
-    @repaired
-    def _wait(self, request: Request[Any]) -> None:
+    @repair_on_interrupt
+    def _wait(self, request: PendingRequest[Any]) -> None:
         """Wait until a request is done, with an answer or an error; end it if its time is over."""
-        deadline = request.sent + self._timeout + request.patience
-        if request.done or self._wait_until(lambda: request.done, deadline):
+        deadline = request.sent_at + self._timeout + request.extra_seconds
+        if request.is_done or self._wait_until(lambda: request.is_done, deadline):
             return
         with self._state_lock:
             if request.answer or request.error:  # it was answered just now
                 return
-            reason = f"no answer to {request.what()} in {deadline - request.sent:g} s"
+            reason = f"no answer to {request.describe()} in {deadline - request.sent_at:g} s"
             _end_with_error(request, BookieUnavailable(f"{self._name}: {reason}"))
             is_silent = (
                 time.monotonic() >= self._last_receipt + _MAX_SILENT_TIMEOUTS * self._timeout
@@ -256,7 +256,7 @@ class Connection:
             else:
                 self._expect_late_answer(request)
 
-    def _expect_late_answer(self, request: Request[Any]) -> None:
+    def _expect_late_answer(self, request: PendingRequest[Any]) -> None:
         """Take a request out of flight, and keep its key to recognize a late answer."""
         if self._in_flight.pop(request.key, None) is not None:
             self._late_keys[request.key] = None
@@ -327,7 +327,7 @@ class Connection:
             except CorruptionError as error:
                 self._fail(error)
         elif data is not None:
-            partial_bytes = self._splitter.pending
+            partial_bytes = self._splitter.pending_bytes
             position = f", {partial_bytes} bytes into an answer" if partial_bytes else ""
             self._fail_as_lost(f"{self._receive_error or 'the bookie closed it'}{position}")
         self._receiver_thread = None
@@ -343,7 +343,7 @@ class Connection:
                 request = self._in_flight.get(key)
                 if request is not None:
                     request.answer = (status, content)
-                    request.done = True
+                    request.is_done = True
                     del self._in_flight[key]  # last: an interrupt before lets `_fail` end it
                 elif key in self._late_keys:
                     del self._late_keys[key]
@@ -364,7 +364,7 @@ class Connection:
         if self._failure is None:
             self._failure = error
         for request in self._in_flight.values():
-            if not request.done:
+            if not request.is_done:
                 _end_with_error(request, self._failure)
         self._in_flight.clear()
         self._stream.interrupt()
@@ -381,17 +381,17 @@ class Connection:
                 self._receiver_thread = None
             self._fail_as_lost("a call was interrupted")
 
-    @repaired
-    def usable(self) -> bool:
+    @repair_on_interrupt
+    def is_usable(self) -> bool:
         """Return whether it takes requests. Notices if the bookie has ended an idle connection."""
         with self._state_lock:
-            is_waited_for = any(not request.done for request in self._in_flight.values())
+            is_waited_for = any(not request.is_done for request in self._in_flight.values())
             is_idle = not is_waited_for and self._receiver_thread is None
             if is_idle and self._failure is None and self._stream.wait(True, False, 0):
                 self._process_received(self._receive())
             return self._failure is None
 
-    @repaired
+    @repair_on_interrupt
     def close(self) -> None:
         """End it, and close the descriptor once no thread uses it. Idempotent."""
         with self._state_lock:
@@ -410,9 +410,9 @@ class Connection:
         self._stream.close()
 
 
-def _end_with_error(request: Request[Any], error: BkstoreError) -> None:
+def _end_with_error(request: PendingRequest[Any], error: BkstoreError) -> None:
     request.error = error
-    request.done = True
+    request.is_done = True
 
 
 def _wait_for_change(change_queue: SimpleQueue[None], seconds: float) -> None:
@@ -422,9 +422,9 @@ def _wait_for_change(change_queue: SimpleQueue[None], seconds: float) -> None:
         return
 
 
-def _take_requests(source: Iterator[Request[_T]], count: int, byte_count: int) -> list[Request[_T]]:
+def _take_requests(source: Iterator[PendingRequest[_T]], count: int, byte_count: int) -> list[PendingRequest[_T]]:
     """Return at most `count` next requests, up to the one that reaches `byte_count` bytes."""
-    requests: list[Request[_T]] = []
+    requests: list[PendingRequest[_T]] = []
     for request in islice(source, count):
         requests.append(request)
         byte_count -= len(request.frame)

@@ -23,23 +23,23 @@ def _forward(
     @wraps(method)
     def call(self: ForwardingClient, /, *arguments: _P.args, **options: _P.kwargs) -> _T:
         ledger: Any = options["ledger"] if "ledger" in options else arguments[0]
-        return self._ask(ledger, lambda wire: method(wire, *arguments, **options))
+        return self._call_client(ledger, lambda wire: method(wire, *arguments, **options))
 
     return call
 
 
 class ForwardingClient(ABC):
-    """The calls of `BookieClient`, `TakesMany` and `ReadsMany`, each forwarded by `_ask`."""
+    """The calls of `BookieClient`, `TakesMany` and `ReadsMany`, each forwarded by `_call_client`."""
 
     @abstractmethod
-    def _ask(self, ledger: LedgerLike, call: Callable[[WireClient], _T]) -> _T:
+    def _call_client(self, ledger: LedgerLike, call: Callable[[WireClient], _T]) -> _T:
         """Return the result of `call` with the client to use for this ledger."""
 
     def add_entry(
         self, record: bytes, master_key: bytes, *, recovery: bool = False, sync: bool = True
     ) -> int:
         """As `BookieClient.add_entry`."""
-        return self._ask(
+        return self._call_client(
             record_header(record).ledger,
             lambda wire: wire.add_entry(record, master_key, recovery=recovery, sync=sync),
         )
@@ -48,7 +48,7 @@ class ForwardingClient(ABC):
         """As `WireClient.add_batch`, for records of one ledger."""
         if len(batch):
             ledger = record_header(batch[0]).ledger
-            self._ask(ledger, lambda wire: wire.add_batch(batch, master_key, recovery=recovery))
+            self._call_client(ledger, lambda wire: wire.add_batch(batch, master_key, recovery=recovery))
 
     read_entry = _forward(WireClient.read_entry)
     read_many = _forward(WireClient.read_many)

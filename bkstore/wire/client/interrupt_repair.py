@@ -49,7 +49,7 @@ def repair(broken: Repairable) -> None:
             continue
 
 
-def repaired(
+def repair_on_interrupt(
     method: Callable[Concatenate[_S, _P], _R],
 ) -> Callable[Concatenate[_S, _P], _R]:
     """Return the method, wrapped to repair its object when an interrupt ends it."""

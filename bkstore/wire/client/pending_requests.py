@@ -22,41 +22,41 @@ LAST_ENTRY = -1
 """The entry id that stands for the last entry of the ledger in a read."""
 
 
-class Request(Generic[_T]):
+class PendingRequest(Generic[_T]):
     """One request: its frame, the key of its answer, and the function that reads the answer.
 
-    `read` returns the result from an answer's content, or raises `CorruptionError` if invalid.
-    `about` describes the request in errors (a kind, a ledger, an entry). `patience` is the seconds
-    that a bookie may take beyond the timeout. Once `done` it has an `error`, or status and content.
+    `decode_result` returns the result from an answer's content, or raises `CorruptionError` if invalid.
+    `subject` describes the request in errors (a kind, a ledger, an entry). `extra_seconds` is the seconds
+    that a bookie may take beyond the timeout. Once `is_done` it has an `error`, or status and content.
     """
 
-    __slots__ = ("about", "answer", "done", "error", "frame", "key", "patience", "read", "sent")
+    __slots__ = ("subject", "answer", "is_done", "error", "frame", "key", "extra_seconds", "decode_result", "sent_at")
 
     def __init__(
         self,
         key: Hashable,
         frame: bytes,
-        read: Callable[[Any], _T],
-        about: tuple[object, ...],
-        patience: float = 0.0,
+        decode_result: Callable[[Any], _T],
+        subject: tuple[object, ...],
+        extra_seconds: float = 0.0,
     ) -> None:
         self.key = key
         self.frame = frame
-        self.read = read
-        self.about = about
-        self.patience = patience
-        self.sent = 0.0
-        self.done = False
+        self.decode_result = decode_result
+        self.subject = subject
+        self.extra_seconds = extra_seconds
+        self.sent_at = 0.0
+        self.is_done = False
         self.answer: tuple[Status, Any] | None = None
         self.error: BkstoreError | None = None
 
-    def what(self) -> str:
+    def describe(self) -> str:
         """Return a description of the request.
 
-        >>> Request(0, b"", bytes, ("read", LedgerId(0, 7), 3)).what()
+        >>> PendingRequest(0, b"", bytes, ("read", LedgerId(0, 7), 3)).describe()
         'read of entry 3 of ledger 7'
         """
-        kind, *ids = self.about
+        kind, *ids = self.subject
         return " of ".join(
             [str(kind), *(f"entry {entry}" for entry in ids[1:]), *_ledger_text(ids)]
         )
@@ -73,7 +73,7 @@ class AuthToken(NamedTuple):
     payload: bytes
 
 
-class Spoken(NamedTuple):
+class DecodedResponse(NamedTuple):
     """A decoded message of the bookie: the key of the request it answers, status and content."""
 
     key: Hashable
@@ -90,26 +90,26 @@ class Dialect(Protocol):
         which has no transaction ids."""
         ...
 
-    def auth(self, payload: bytes) -> Request[AuthToken]:
+    def auth(self, payload: bytes) -> PendingRequest[AuthToken]:
         """Return a request for one step of an authentication."""
         ...
 
-    def decode(self, message: bytes) -> Spoken:
+    def decode(self, message: bytes) -> DecodedResponse:
         """Return the decoded message of a frame. Raises `CorruptionError` if it is invalid."""
         ...
 
 
-def checked_record(record: bytes, ledger: LedgerId, entry: int) -> bytes:
+def verify_record_ids(record: bytes, ledger_id: LedgerId, entry_id: int) -> bytes:
     """Return an answer's record. Raises `CorruptionError` if its ids are not those requested; for
     `LAST_ENTRY` any entry is valid."""
     header = record_header(record)
-    if header.ledger != ledger or entry not in (header.entry_id, LAST_ENTRY):
+    if header.ledger != ledger_id or entry_id not in (header.entry_id, LAST_ENTRY):
         record_ids = f"entry {header.entry_id} of ledger {header.ledger}"
         raise CorruptionError(None, 0, f"the received record is {record_ids}")
     return record
 
 
-def checked_batch(batch: RecordBatch, ledger: LedgerId, start: int, max_count: int) -> RecordBatch:
+def verify_batch(batch: RecordBatch, ledger_id: LedgerId, start: int, max_count: int) -> RecordBatch:
     """Return an answer's records with their entry ids. Raises `CorruptionError` if it is invalid.
 
     A valid one has one to `max_count` records (0: no limit), all of this ledger, with consecutive
@@ -121,7 +121,7 @@ def checked_batch(batch: RecordBatch, ledger: LedgerId, start: int, max_count: i
     ids = ids_of(batch)
     if ids.entries.size < count:
         raise CorruptionError(None, None, f"record {ids.entries.size} of the batch is not an entry")
-    scope, ledger_number = ledger.signed
+    scope, ledger_number = ledger_id.signed
     first_entry = int(ids.entries[0]) if start == LAST_ENTRY else start
     is_expected = (ids.scopes == scope) & (ids.ledgers == ledger_number)
     is_expected &= ids.entries == np.arange(first_entry, first_entry + count)

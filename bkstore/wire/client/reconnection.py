@@ -14,10 +14,10 @@ from typing import Generic, TypeVar
 
 from bkstore import forks
 from bkstore.errors import BookieUnavailable, CorruptionError, UnauthorizedAccess
-from bkstore.wire.client.connection import Connection
-from bkstore.wire.client.interrupt_repair import release_owned, repaired
+from bkstore.wire.client.connection import PipelinedConnection
+from bkstore.wire.client.interrupt_repair import release_owned, repair_on_interrupt
 from bkstore.wire.client.pending_requests import Dialect
-from bkstore.wire.client.socket_stream import Stream, format_address, connect
+from bkstore.wire.client.socket_stream import SocketStream, format_address, connect
 from bkstore.wire.sasl import SaslUser
 from bkstore.wire.sasl.digest_md5 import DigestClient
 from bkstore.wire.sasl.plugins import AUTH_DISABLED, SASL
@@ -32,7 +32,7 @@ answers within TLS that START_TLS failed, and goes on
 
 
 @dataclass(frozen=True)
-class Settings:
+class ConnectionSettings:
     """The address and the options of connections; see `WireClient`."""
 
     address: tuple[str, int]
@@ -42,25 +42,25 @@ class Settings:
     user: SaslUser | None
 
     @property
-    def name(self) -> str:
+    def bookie_name(self) -> str:
         """The address as text."""
         return format_address(self.address)
 
 
-class Link(Generic[_D]):
+class ReconnectingLink(Generic[_D]):
     """A dialect, and the connection that uses it. Threads: safe; one connects, the others wait for
     it. A forked child starts without a connection."""
 
-    def __init__(self, dialect: _D, settings: Settings, what: Callable[[], str]) -> None:
+    def __init__(self, dialect: _D, settings: ConnectionSettings, describe_client: Callable[[], str]) -> None:
         self.dialect = dialect
         self._settings = settings
-        self._describe_client = what
-        self._connection: Connection | None = None
+        self._describe_client = describe_client
+        self._connection: PipelinedConnection | None = None
         self._closed = False
         self._lock = RLock()
 
-    @repaired
-    def connection(self) -> Connection:
+    @repair_on_interrupt
+    def get_connection(self) -> PipelinedConnection:
         """Return a connection that takes requests: the present one, or else a new one.
 
         A connection that the bookie ended while it was idle is replaced before anything is sent.
@@ -74,27 +74,27 @@ class Link(Generic[_D]):
             assert self._connection is not None
             return self._connection
 
-    @repaired
-    def connected(self) -> bool:
+    @repair_on_interrupt
+    def is_connected(self) -> bool:
         """Return whether there is a connection. Closes one that the bookie has ended."""
         with self._lock:
             return self._alive()
 
-    def _connect(self) -> Connection:
+    def _connect(self) -> PipelinedConnection:
         settings = self._settings
-        stream: Stream | None = None
+        stream: SocketStream | None = None
         try:
             stream = connect(settings.address, settings.timeout, settings.tls)
-            connection = Connection(
+            connection = PipelinedConnection(
                 stream,
                 self.dialect,
-                settings.name,
+                settings.bookie_name,
                 timeout=settings.timeout,
                 window=settings.window,
-                unasked=_START_TLS_REFUSALS if settings.user is not None else (),
+                unsolicited_keys=_START_TLS_REFUSALS if settings.user is not None else (),
             )
             if settings.user is not None:
-                _authenticate(connection, self.dialect, settings.user, settings.name)
+                _authenticate(connection, self.dialect, settings.user, settings.bookie_name)
             return connection
         except BaseException:
             if stream is not None:
@@ -103,13 +103,13 @@ class Link(Generic[_D]):
 
     def _alive(self) -> bool:
         current = self._connection
-        if current is None or current.usable():
+        if current is None or current.is_usable():
             return current is not None
         current.close()
         self._connection = None
         return False
 
-    @repaired
+    @repair_on_interrupt
     def close(self) -> None:
         """End the connection; what is under way ends with `BookieUnavailable`. Idempotent."""
         with self._lock:
@@ -121,7 +121,7 @@ class Link(Generic[_D]):
     def _repair(self) -> None:
         release_owned(self._lock)
 
-    def forked(self) -> None:
+    def after_fork(self) -> None:
         """Drop the connection in a forked child: it belongs to the parent."""
         self._lock = RLock()
         parent_connection, self._connection = self._connection, None
@@ -129,18 +129,18 @@ class Link(Generic[_D]):
             parent_connection.abandon()
 
 
-def _authenticate(connection: Connection, dialect: Dialect, user: SaslUser, name: str) -> None:
+def _authenticate(connection: PipelinedConnection, dialect: Dialect, user: SaslUser, bookie_name: str) -> None:
     """Authenticate as a user; return at once if the bookie does not use authentication.
 
-    The last message is empty, and its answer is not waited for. Errors have `name`, the bookie's.
+    The last message is empty, and its answer is not waited for. Errors have `bookie_name`, the bookie's.
     Raises `UnauthorizedAccess` if the bookie refuses or does not prove that it knows the password;
     `BookieUnavailable` without an answer, as for a wrong password; `CorruptionError` for a bad one.
     """
     mechanism = DigestClient(user)
     token = b""
-    while not mechanism.complete:
+    while not mechanism.is_complete:
         try:
-            response = connection.ask(dialect.auth(token))
+            response = connection.call(dialect.auth(token))
         except BookieUnavailable as error:
             hint = "a bookie does not answer a wrong name or password"
             text = f"{error} (authenticating as {user.username!r}: {hint})"
@@ -148,11 +148,11 @@ def _authenticate(connection: Connection, dialect: Dialect, user: SaslUser, name
         if response.plugin == AUTH_DISABLED:
             return
         if response.plugin != SASL:
-            raise CorruptionError(name, None, "the answer to AUTH is from a plugin other than sasl")
+            raise CorruptionError(bookie_name, None, "the answer to AUTH is from a plugin other than sasl")
         try:
             token = mechanism.respond(response.payload)
         except CorruptionError as error:
-            raise error.within(f"{name}: authentication") from None
+            raise error.within(f"{bookie_name}: authentication") from None
         except UnauthorizedAccess as error:
-            raise UnauthorizedAccess(f"{name}: {error}") from None
-    connection.tell(dialect.auth(token))
+            raise UnauthorizedAccess(f"{bookie_name}: {error}") from None
+    connection.send_no_wait(dialect.auth(token))

@@ -24,7 +24,7 @@ MAX_WAIT_SECONDS = 86400.0
 """The longest single wait in seconds: system calls refuse numbers as large as callers may give."""
 
 _READABLE = select.POLLIN | select.POLLHUP | select.POLLERR
-WRITABLE = select.POLLOUT
+_WRITABLE = select.POLLOUT
 
 _RECEIVE_BYTES = 256 << 10
 _MAX_START_TLS_ANSWER = 1024  # bytes; the server has not proved its identity yet
@@ -53,17 +53,17 @@ def parse_address(address: str | tuple[str, int]) -> tuple[str, int]:
     raise InvalidArgument(f"{address!r} is not an address: a host and a port in 1..65535")
 
 
-class Stream:
+class SocketStream:
     """A connected socket that never blocks; `wait` waits until it is ready. Threads: one may send
     while another receives; `interrupt` may be called at any time."""
 
-    def __init__(self, connected: socket.socket) -> None:
-        connected.setblocking(False)
-        self._socket = connected
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        self._socket = sock
         # OpenSSL keeps one state for both directions, so only one call at a time.
-        self._tls_lock = RLock() if isinstance(connected, ssl.SSLSocket) else None
+        self._tls_lock = RLock() if isinstance(sock, ssl.SSLSocket) else None
         self._receive_events = _READABLE
-        self._send_events = WRITABLE
+        self._send_events = _WRITABLE
 
     def receive(self) -> bytes | None:
         """Return received bytes, None if there are none yet, b"" at the end. Raises `OSError`."""
@@ -79,7 +79,7 @@ class Stream:
             except ssl.SSLWantReadError:
                 return None
             except ssl.SSLWantWriteError:
-                self._receive_events = WRITABLE
+                self._receive_events = _WRITABLE
                 return None
 
     def send(self, data: memoryview) -> int:
@@ -90,7 +90,7 @@ class Stream:
             except BlockingIOError:
                 return 0
         with self._tls_lock:
-            self._send_events = WRITABLE
+            self._send_events = _WRITABLE
             try:
                 return self._socket.send(data)
             except ssl.SSLWantWriteError:
@@ -137,7 +137,7 @@ class Stream:
         self._socket.close()
 
 
-def connect(address: tuple[str, int], timeout: float, tls: ssl.SSLContext | None = None) -> Stream:
+def connect(address: tuple[str, int], timeout: float, tls: ssl.SSLContext | None = None) -> SocketStream:
     """Return a new connection; with `tls` it is encrypted and the certificate is verified.
 
     Raises `BookieUnavailable` with the system's reason, `SystemRefused` if this machine has no
@@ -160,7 +160,7 @@ def connect(address: tuple[str, int], timeout: float, tls: ssl.SSLContext | None
             _start_tls(sock, name, deadline)
             sock.settimeout(max(0.001, deadline - time.monotonic()))
             sock = tls.wrap_socket(sock, server_hostname=address[0])
-        return Stream(sock)
+        return SocketStream(sock)
     except OSError as error:  # ssl.SSLError is one
         _close_if_open(sock)
         raise BookieUnavailable(f"{name}: no TLS connection: {error}") from error
@@ -189,7 +189,7 @@ def _start_tls(sock: socket.socket, name: str, deadline: float) -> None:
         raise CorruptionError(name, 0, f"answer to START_TLS of {size} bytes")
     try:
         response = v3.decode_response(_receive_exactly(sock, size, deadline))
-        v3.status_in(response).check(f"{name}: START_TLS")
+        v3.status_in(response).raise_if_error(f"{name}: START_TLS")
     except CorruptionError as error:
         raise error.within(name, LENGTH_BYTES) from None
     if (response.header.operation, response.header.txnId) != (v3.Operation.START_TLS, 0):

@@ -20,12 +20,12 @@ from bkstore.wire import v2, v3
 from bkstore.wire.client.pending_requests import (
     LAST_ENTRY,
     AuthToken,
-    Request,
-    Spoken,
-    checked_batch,
-    checked_record,
+    PendingRequest,
+    DecodedResponse,
+    verify_batch,
+    verify_record_ids,
 )
-from bkstore.wire.frames import MAX_FRAME, LENGTH_BYTES, frame
+from bkstore.wire.frames import MAX_FRAME_BYTES, LENGTH_BYTES, frame
 from bkstore.wire.sasl.plugins import SASL
 from bkstore.wire.status_codes import Status
 
@@ -59,97 +59,97 @@ class V2Dialect:
         self,
         records: Sequence[bytes],
         ids: Sequence[tuple[LedgerId, int]],
-        key: bytes,
+        master_key: bytes,
         recovery: bool,
-    ) -> list[Request[int]]:
+    ) -> list[PendingRequest[int]]:
         """Return requests to add records; `ids` has the ledger and entry id of each."""
         if not records:
             return []
-        message = v2.AddRequest(key, records[0], _RECOVERY if recovery else 0)
+        message = v2.AddRequest(master_key, records[0], _RECOVERY if recovery else 0)
         prefix, _ = message.parts()  # the same for all records
         return [_add_request(prefix, record, *pair) for record, pair in zip(records, ids)]
 
-    def read(self, ledger_id: LedgerId, entry: int, key: bytes | None) -> Request[bytes]:
-        """Return a request to read one record; it fences the ledger if `key` is given."""
+    def read(self, ledger_id: LedgerId, entry_id: int, master_key: bytes | None) -> PendingRequest[bytes]:
+        """Return a request to read one record; it fences the ledger if `master_key` is given."""
         ledger_number = signed64(ledger_id.ledger)
-        if key is None and LAST_ENTRY <= entry <= MAX_ENTRY_ID and not ledger_id.scope:
-            framed = _READ_FRAME.pack(_READ_FRAME.size - LENGTH_BYTES, _READ_HEADER, ledger_number, entry)
+        if master_key is None and LAST_ENTRY <= entry_id <= MAX_ENTRY_ID and not ledger_id.scope:
+            framed = _READ_FRAME.pack(_READ_FRAME.size - LENGTH_BYTES, _READ_HEADER, ledger_number, entry_id)
         else:
-            message = v2.ReadRequest(ledger_id, entry, 0 if key is None else _FENCE, key)
+            message = v2.ReadRequest(ledger_id, entry_id, 0 if master_key is None else _FENCE, master_key)
             framed = frame(*message.parts())
-        return Request(
-            (v2.Opcode.READ_ENTRY, ledger_number, entry),
+        return PendingRequest(
+            (v2.Opcode.READ_ENTRY, ledger_number, entry_id),
             framed,
-            lambda record: checked_record(record, ledger_id, entry),
-            ("read", ledger_id, entry),
+            lambda record: verify_record_ids(record, ledger_id, entry_id),
+            ("read", ledger_id, entry_id),
         )
 
     def read_batch(
-        self, ledger_id: LedgerId, start: int, max_count: int, max_size: int, key: bytes | None
-    ) -> Request[RecordBatch]:
-        """Return a request to read consecutive entries; it fences the ledger if `key` is given."""
-        flags = 0 if key is None else _FENCE
+        self, ledger_id: LedgerId, start: int, max_count: int, max_size: int, master_key: bytes | None
+    ) -> PendingRequest[RecordBatch]:
+        """Return a request to read consecutive entries; it fences the ledger if `master_key` is given."""
+        flags = 0 if master_key is None else _FENCE
         request_id = next(self._request_ids)
-        message = v2.BatchReadRequest(ledger_id, start, request_id, max_count, max_size, flags, key)
-        return Request(
+        message = v2.BatchReadRequest(ledger_id, start, request_id, max_count, max_size, flags, master_key)
+        return PendingRequest(
             (v2.Opcode.BATCH_READ_ENTRY, signed64(ledger_id.ledger), start, request_id),
             frame(*message.parts()),
-            lambda batch: checked_batch(batch, ledger_id, start, max_count),
+            lambda batch: verify_batch(batch, ledger_id, start, max_count),
             ("batch read", ledger_id, start),
         )
 
-    def auth(self, payload: bytes) -> Request[AuthToken]:
+    def auth(self, payload: bytes) -> PendingRequest[AuthToken]:
         """Return a request for one step of an authentication."""
         framed = frame(*v2.AuthRequest(SASL, payload).parts())
-        return Request((v2.Opcode.AUTH,), framed, lambda token: token, ("authentication",))
+        return PendingRequest((v2.Opcode.AUTH,), framed, lambda token: token, ("authentication",))
 
-    def check(self, ledger_id: LedgerId) -> None:
+    def check_ledger(self, ledger_id: LedgerId) -> None:
         """Raise `IllegalOperation` for a ledger in a scope, which v2 cannot express."""
         if ledger_id.scope:
             raise IllegalOperation(f"ledger {ledger_id}: the v2 protocol has no scopes")
 
-    def decode(self, message: bytes) -> Spoken:
+    def decode(self, message: bytes) -> DecodedResponse:
         """Return the decoded message; the records of a batch are not copied. Raises
         `CorruptionError` if it is invalid, or an answer without a request."""
         if len(message) >= _ANSWER_HEAD.size:  # fast path for the frequent answers
             packet_header, status_code, ledger, entry = _ANSWER_HEAD.unpack_from(message)
             if packet_header == _ADD_HEADER:
                 key = (v2.Opcode.ADD_ENTRY, ledger, entry)
-                return Spoken(key, Status.from_v2(status_code, 4), None)
+                return DecodedResponse(key, Status.from_v2(status_code, 4), None)
             if packet_header == _READ_HEADER:
                 key = (v2.Opcode.READ_ENTRY, ledger, entry)
-                return Spoken(key, Status.from_v2(status_code, 4), message[_ANSWER_HEAD.size :])
+                return DecodedResponse(key, Status.from_v2(status_code, 4), message[_ANSWER_HEAD.size :])
             if packet_header == _BATCH_HEADER and len(message) >= _BATCH_HEAD.size:
                 return _decode_batch(message)
         if message.startswith(_START_TLS_ANSWER):
             response_header = v3.decode_response(message).header
-            return Spoken((response_header.operation, response_header.txnId), Status.EIO, None)
+            return DecodedResponse((response_header.operation, response_header.txnId), Status.EIO, None)
         response = v2.decode_response(message)
         if isinstance(response, v2.AddResponse):
             key = (v2.Opcode.ADD_ENTRY, response.ledger, response.entry)
-            return Spoken(key, response.status, None)
+            return DecodedResponse(key, response.status, None)
         if isinstance(response, v2.ReadResponse):
             key = (v2.Opcode.READ_ENTRY, response.ledger, response.entry)
-            return Spoken(key, response.status, response.record)
+            return DecodedResponse(key, response.status, response.record)
         if isinstance(response, v2.AuthResponse):
             token = AuthToken(response.plugin, response.payload)
-            return Spoken((v2.Opcode.AUTH,), Status.EOK, token)
+            return DecodedResponse((v2.Opcode.AUTH,), Status.EOK, token)
         raise CorruptionError(None, 0, f"an answer without a request: {type(response).__name__}")
 
 
-def _add_request(prefix: bytes, record: bytes, ledger_id: LedgerId, entry: int) -> Request[int]:
-    key = (v2.Opcode.ADD_ENTRY, ledger_id.ledger, entry)
-    framed = frame(prefix, record, limit=MAX_FRAME)
-    return Request(key, framed, lambda _: entry, ("add", ledger_id, entry))
+def _add_request(prefix: bytes, record: bytes, ledger_id: LedgerId, entry_id: int) -> PendingRequest[int]:
+    key = (v2.Opcode.ADD_ENTRY, ledger_id.ledger, entry_id)
+    framed = frame(prefix, record, limit=MAX_FRAME_BYTES)
+    return PendingRequest(key, framed, lambda _: entry_id, ("add", ledger_id, entry_id))
 
 
-def _decode_batch(message: bytes) -> Spoken:
+def _decode_batch(message: bytes) -> DecodedResponse:
     _, status_code, ledger, start, request_id = _BATCH_HEAD.unpack_from(message)
     status = Status.from_v2(status_code)
     offsets, sizes, end = find_frames(np.frombuffer(message, np.uint8), _BATCH_HEAD.size)
     if end != len(message):
         reason = f"record {offsets.size} of the batch does not end at the end of the frame"
         raise CorruptionError(None, end, reason)
-    # offsets stand in for the entry ids, which `checked_batch` sets
+    # offsets stand in for the entry ids, which `verify_batch` sets
     batch = RecordBatch.of_frames(offsets, message, offsets, sizes)
-    return Spoken((v2.Opcode.BATCH_READ_ENTRY, ledger, start, request_id), status, batch)
+    return DecodedResponse((v2.Opcode.BATCH_READ_ENTRY, ledger, start, request_id), status, batch)

@@ -18,12 +18,12 @@ from bkstore.wire import v3
 from bkstore.wire.client.pending_requests import (
     LAST_ENTRY,
     AuthToken,
-    Request,
-    Spoken,
-    checked_batch,
-    checked_record,
+    PendingRequest,
+    DecodedResponse,
+    verify_batch,
+    verify_record_ids,
 )
-from bkstore.wire.frames import MAX_FRAME, frame
+from bkstore.wire.frames import MAX_FRAME_BYTES, frame
 from bkstore.wire.sasl.plugins import SASL
 from bkstore.wire.status_codes import Status
 from bkstore.wire.v3 import Operation
@@ -61,7 +61,7 @@ class V3Dialect:
         self._extended = extended
         self._transaction_ids = count(1)
 
-    def check(self, ledger_id: LedgerId) -> None:
+    def check_ledger(self, ledger_id: LedgerId) -> None:
         """Raise `IllegalOperation` for a ledger in a scope unless v3 is extended."""
         if ledger_id.scope and not self._extended:
             raise IllegalOperation(f"ledger {ledger_id}: v3 has scopes only if it is extended")
@@ -71,13 +71,13 @@ class V3Dialect:
         operation: Operation,
         ledger_id: LedgerId | None,
         fields: Mapping[str, Any],
-        read: Callable[[Any], _T],
-        about: tuple[object, ...],
+        decode_result: Callable[[Any], _T],
+        subject: tuple[object, ...],
         *,
         high_priority: bool = False,
-        patience: float = 0.0,
-    ) -> Request[_T]:
-        """Return a request; `read` gets the answer's body, after its ledger is checked."""
+        extra_seconds: float = 0.0,
+    ) -> PendingRequest[_T]:
+        """Return a request; `decode_result` gets the answer's body, after its ledger is checked."""
         transaction_id = next(self._transaction_ids)
         priority = _HIGH_PRIORITY if high_priority else 0
         body = fields if ledger_id is None else {"ledgerId": ledger_id, **fields}
@@ -89,12 +89,12 @@ class V3Dialect:
             ids = (getattr(answer, "ledgerScopeId", 0), getattr(answer, "ledgerId", 0))
             if ledger_id is not None and ids != ledger_id.signed:
                 raise CorruptionError(None, 0, f"the answer is of ledger {answer.ledgerId}")
-            return read(answer)
+            return decode_result(answer)
 
-        framed = frame(v3.encode(message), limit=MAX_FRAME)
-        return Request((int(operation), transaction_id), framed, read_checked, about, patience)
+        framed = frame(v3.encode(message), limit=MAX_FRAME_BYTES)
+        return PendingRequest((int(operation), transaction_id), framed, read_checked, subject, extra_seconds)
 
-    def auth(self, payload: bytes) -> Request[AuthToken]:
+    def auth(self, payload: bytes) -> PendingRequest[AuthToken]:
         """Return a request for one step of an authentication."""
 
         def read(answer: Any) -> AuthToken:
@@ -107,12 +107,12 @@ class V3Dialect:
         self,
         records: Sequence[bytes],
         ids: Sequence[tuple[LedgerId, int]],
-        key: bytes,
+        master_key: bytes,
         recovery: bool,
         sync: bool = True,
-    ) -> list[Request[int]]:
+    ) -> list[PendingRequest[int]]:
         """Return requests to add records; `ids` has the ledger and entry id of each."""
-        fields: dict[str, Any] = {"masterKey": key}
+        fields: dict[str, Any] = {"masterKey": master_key}
         if recovery:
             fields["flag"] = _RECOVERY
         if not sync:
@@ -125,38 +125,38 @@ class V3Dialect:
         self,
         record: bytes,
         ledger_id: LedgerId,
-        entry: int,
+        entry_id: int,
         fields: Mapping[str, Any],
         high_priority: bool,
-    ) -> Request[int]:
-        body = {"entryId": entry, "body": record, **fields}
+    ) -> PendingRequest[int]:
+        body = {"entryId": entry_id, "body": record, **fields}
 
         def read(answer: Any) -> int:
-            _check_entry(answer.entryId, entry)
-            return entry
+            _check_entry(answer.entryId, entry_id)
+            return entry_id
 
-        about = ("add", ledger_id, entry)
+        about = ("add", ledger_id, entry_id)
         return self._request(
             Operation.ADD_ENTRY, ledger_id, body, read, about, high_priority=high_priority
         )
 
-    def read(self, ledger_id: LedgerId, entry: int, key: bytes | None) -> Request[bytes]:
-        """Return a request to read one record; it fences the ledger if `key` is given."""
-        fields = {"entryId": entry, **_fencing_fields(key)}
+    def read(self, ledger_id: LedgerId, entry_id: int, master_key: bytes | None) -> PendingRequest[bytes]:
+        """Return a request to read one record; it fences the ledger if `master_key` is given."""
+        fields = {"entryId": entry_id, **_fencing_fields(master_key)}
 
         def read(answer: Any) -> bytes:
-            _check_entry(answer.entryId, entry)
-            return checked_record(answer.body, ledger_id, entry)
+            _check_entry(answer.entryId, entry_id)
+            return verify_record_ids(answer.body, ledger_id, entry_id)
 
-        about = ("read", ledger_id, entry)
+        about = ("read", ledger_id, entry_id)
         return self._request(
-            Operation.READ_ENTRY, ledger_id, fields, read, about, high_priority=key is not None
+            Operation.READ_ENTRY, ledger_id, fields, read, about, high_priority=master_key is not None
         )
 
     def read_batch(
-        self, ledger_id: LedgerId, start: int, max_count: int, max_size: int, key: bytes | None
-    ) -> Request[RecordBatch]:
-        """Return a request to read consecutive entries; it fences the ledger if `key` is given."""
+        self, ledger_id: LedgerId, start: int, max_count: int, max_size: int, master_key: bytes | None
+    ) -> PendingRequest[RecordBatch]:
+        """Return a request to read consecutive entries; it fences the ledger if `master_key` is given."""
         if not self._extended:
             raise IllegalOperation("v3 reads batches only if it is extended")
         limits = {"startEntryId": start, "maxCount": max_count, "maxSize": max_size}
@@ -165,43 +165,43 @@ class V3Dialect:
             _check_entry(answer.startEntryId, start)
             records = list(answer.body)
             batch = RecordBatch.of(records, range(len(records)))
-            return checked_batch(batch, ledger_id, start, max_count)
+            return verify_batch(batch, ledger_id, start, max_count)
 
         about = ("batch read", ledger_id, start)
         return self._request(
             Operation.BATCH_READ_ENTRY,
             ledger_id,
-            {**limits, **_fencing_fields(key)},
+            {**limits, **_fencing_fields(master_key)},
             read,
             about,
-            high_priority=key is not None,
+            high_priority=master_key is not None,
         )
 
-    def read_lac(self, ledger_id: LedgerId) -> Request[LastConfirmed]:
+    def read_lac(self, ledger_id: LedgerId) -> PendingRequest[LastConfirmed]:
         """Return a request for the explicit LAC and the last entry."""
 
         def read(answer: Any) -> LastConfirmed:
             record = answer.lastEntryBody or None
             if record is not None:
-                checked_record(record, ledger_id, LAST_ENTRY)
+                verify_record_ids(record, ledger_id, LAST_ENTRY)
             return LastConfirmed(answer.lacBody or None, record)
 
         return self._request(Operation.READ_LAC, ledger_id, {}, read, ("LAC", ledger_id))
 
-    def write_lac(self, ledger_id: LedgerId, body: bytes, key: bytes) -> Request[None]:
+    def write_lac(self, ledger_id: LedgerId, body: bytes, master_key: bytes) -> PendingRequest[None]:
         """Return a request to store an explicit LAC."""
-        fields = {"lac": decode_explicit_lac(body)[1], "masterKey": key, "body": body}
+        fields = {"lac": decode_explicit_lac(body)[1], "masterKey": master_key, "body": body}
         about = ("write of the explicit LAC", ledger_id)
         return self._request(Operation.WRITE_LAC, ledger_id, fields, _ignore_answer, about)
 
     def wait_for_lac(
-        self, ledger_id: LedgerId, previous: int, seconds: float
-    ) -> Request[LacUpdate]:
-        """Return a request that is answered when the LAC exceeds `previous`, or after `seconds`."""
+        self, ledger_id: LedgerId, previous_lac: int, seconds: float
+    ) -> PendingRequest[LacUpdate]:
+        """Return a request that is answered when the LAC exceeds `previous_lac`, or after `seconds`."""
         fields = {
             "entryId": LAST_ENTRY,
             "flag": _PIGGYBACK,
-            "previousLAC": previous,
+            "previousLAC": previous_lac,
             "timeOut": round(seconds * 1000),
         }
 
@@ -209,7 +209,7 @@ class V3Dialect:
             lac = answer.maxLAC if answer.HasField("maxLAC") else NO_ENTRY
             record = answer.body or None
             if record is not None:
-                checked_record(record, ledger_id, answer.entryId)
+                verify_record_ids(record, ledger_id, answer.entryId)
             return LacUpdate(lac, record)
 
         return self._request(
@@ -218,16 +218,16 @@ class V3Dialect:
             fields,
             read,
             ("LAC update", ledger_id),
-            patience=seconds,
+            extra_seconds=seconds,
         )
 
-    def force(self, ledger_id: LedgerId) -> Request[None]:
+    def force(self, ledger_id: LedgerId) -> PendingRequest[None]:
         """Return a request to make adds without sync durable."""
         return self._request(
             Operation.FORCE_LEDGER, ledger_id, {}, _ignore_answer, ("force", ledger_id)
         )
 
-    def availability(self, ledger_id: LedgerId) -> Request[Availability]:
+    def availability(self, ledger_id: LedgerId) -> PendingRequest[Availability]:
         """Return a request for the list of entries that the bookie has."""
 
         def read(answer: Any) -> Availability:
@@ -241,7 +241,7 @@ class V3Dialect:
             ("list of entries", ledger_id),
         )
 
-    def disk_space(self) -> Request[DiskSpace]:
+    def disk_space(self) -> PendingRequest[DiskSpace]:
         """Return a request for total and free bytes of the disks."""
 
         def read(answer: Any) -> DiskSpace:
@@ -250,7 +250,7 @@ class V3Dialect:
         fields = {"requested": _BOTH_DISK_FIGURES}
         return self._request(Operation.GET_BOOKIE_INFO, None, fields, read, ("bookie info",))
 
-    def decode(self, message: bytes) -> Spoken:
+    def decode(self, message: bytes) -> DecodedResponse:
         """Return the decoded message, with the status of its body if that of the response is EOK.
 
         READ_LAC's ENOENTRY counts as EOK with an explicit LAC. Raises `CorruptionError` if invalid.
@@ -264,16 +264,16 @@ class V3Dialect:
         except IllegalOperation as error:
             raise CorruptionError(None, None, str(error)) from None
         if operation == Operation.READ_LAC and status is Status.ENOENTRY and body.lacBody:
-            return Spoken(key, Status.EOK, body)
+            return DecodedResponse(key, Status.EOK, body)
         if status is Status.EOK and body.DESCRIPTOR.fields_by_name.get("status") is not None:
             if not body.HasField("status"):
                 raise CorruptionError(None, None, f"an EOK without a body for {key}")
             status = Status.from_v3(body.status)
-        return Spoken(key, status, body)
+        return DecodedResponse(key, status, body)
 
 
-def _fencing_fields(key: bytes | None) -> dict[str, Any]:
-    return {} if key is None else {"flag": _FENCE, "masterKey": key}
+def _fencing_fields(master_key: bytes | None) -> dict[str, Any]:
+    return {} if master_key is None else {"flag": _FENCE, "masterKey": master_key}
 
 
 def _ignore_answer(answer: Any) -> None:

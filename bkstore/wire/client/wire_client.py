@@ -21,12 +21,12 @@ from bkstore.ids import LedgerId, as_entry_ids, check_integer
 from bkstore.index.api import Closing, LedgerLike
 from bkstore.index.bulk_listing import Errors, asked_for
 from bkstore.storage.batch_limits import check_limits, fencing_key
-from bkstore.wire.client.pending_requests import LAST_ENTRY, Request
-from bkstore.wire.client.reconnection import Link, Settings
+from bkstore.wire.client.pending_requests import LAST_ENTRY, PendingRequest
+from bkstore.wire.client.reconnection import ReconnectingLink, ConnectionSettings
 from bkstore.wire.client.socket_stream import parse_address
 from bkstore.wire.client.v2_dialect import V2Dialect
 from bkstore.wire.client.v3_dialect import DiskSpace, LacUpdate, V3Dialect
-from bkstore.wire.frames import MAX_FRAME
+from bkstore.wire.frames import MAX_FRAME_BYTES
 from bkstore.wire.sasl import SaslUser
 
 _T = TypeVar("_T")
@@ -77,7 +77,7 @@ class WireClient(Closing):
         sasl: SaslUser | None = None,
         bookie_id: str | None = None,
     ) -> None:
-        self._settings = Settings(
+        self._settings = ConnectionSettings(
             parse_address(address),
             _check_timeout("timeout", timeout),
             _check_window("window", window),
@@ -85,16 +85,16 @@ class WireClient(Closing):
             _check_user("sasl", sasl),
         )
         self.protocol = _check_protocol("protocol", protocol)
-        self._id = optional(text)("bookie_id", bookie_id) or self._settings.name
+        self._id = optional(text)("bookie_id", bookie_id) or self._settings.bookie_name
         v3 = V3Dialect(truth("extended", extended))
-        self._v3_link = Link(v3, self._settings, self.__repr__)
-        self._main_link: Link[V2Dialect] | Link[V3Dialect] = self._v3_link
+        self._v3_link = ReconnectingLink(v3, self._settings, self.__repr__)
+        self._main_link: ReconnectingLink[V2Dialect] | ReconnectingLink[V3Dialect] = self._v3_link
         if protocol == "v2":
-            self._main_link = Link(V2Dialect(), self._settings, self.__repr__)
+            self._main_link = ReconnectingLink(V2Dialect(), self._settings, self.__repr__)
         forks.register(self)
 
     def __repr__(self) -> str:
-        return f"<WireClient {self._settings.name} {self.protocol}>"
+        return f"<WireClient {self._settings.bookie_name} {self.protocol}>"
 
     @property
     def bookie_id(self) -> str:
@@ -110,7 +110,7 @@ class WireClient(Closing):
     def connected(self) -> bool:
         """Whether a connection is open. Sends nothing. Closes connections that the bookie has
         ended, as the next call would."""
-        return self._main_link.connected() | self._v3_link.connected()
+        return self._main_link.is_connected() | self._v3_link.is_connected()
 
     def close(self) -> None:
         """End the connections. Idempotent; every later call raises `IllegalOperation`."""
@@ -118,14 +118,14 @@ class WireClient(Closing):
         self._v3_link.close()
 
     def _forked(self) -> None:
-        self._main_link.forked()
+        self._main_link.after_fork()
         if self._v3_link is not self._main_link:
-            self._v3_link.forked()
+            self._v3_link.after_fork()
 
     def _check_ledger(self, ledger: LedgerLike) -> LedgerId:
         """Return the ledger's id. Raises `IllegalOperation` if the protocol cannot express it."""
         ledger_id = LedgerId.of(ledger)
-        self._main_link.dialect.check(ledger_id)
+        self._main_link.dialect.check_ledger(ledger_id)
         return ledger_id
 
     def add_entry(
@@ -135,12 +135,12 @@ class WireClient(Closing):
         if type(record) is not bytes or type(master_key) is not bytes:
             record, master_key = data("record", record), data("master key", master_key)
         ids = record_header(record)[:2]
-        self._main_link.dialect.check(ids[0])
+        self._main_link.dialect.check_ledger(ids[0])
         if sync:
             (request,) = self._main_link.dialect.adds((record,), (ids,), master_key, recovery)
-            return self._main_link.connection().ask(request)
+            return self._main_link.get_connection().call(request)
         (request,) = self._v3_link.dialect.adds((record,), (ids,), master_key, recovery, False)
-        return self._v3_link.connection().ask(request)
+        return self._v3_link.get_connection().call(request)
 
     def add_batch(self, batch: RecordBatch, master_key: bytes, *, recovery: bool = False) -> None:
         """Store a batch's records durably, in any order, with up to `window` requests in flight.
@@ -158,8 +158,8 @@ class WireClient(Closing):
         ledger_ids = {pair: self._check_ledger(LedgerId.from_signed(*pair)) for pair in set(pairs)}
         record_ids = list(zip(map(ledger_ids.__getitem__, pairs), ids.entries.tolist()))
         requests = self._add_requests(batch, record_ids, master_key, recovery)
-        connection = self._main_link.connection()
-        for stored_count, request in enumerate(connection.ask_all(requests)):
+        connection = self._main_link.get_connection()
+        for stored_count, request in enumerate(connection.call_all(requests)):
             try:
                 connection.result(request)
             except BkstoreError as error:
@@ -170,15 +170,15 @@ class WireClient(Closing):
         self,
         batch: RecordBatch,
         ids: Sequence[tuple[LedgerId, int]],
-        key: bytes,
+        master_key: bytes,
         recovery: bool,
-    ) -> Iterator[Request[int]]:
+    ) -> Iterator[PendingRequest[int]]:
         """Yield requests to add the records of a batch, made a few at a time to bound memory."""
         chunk_size = 64
         for start in range(0, len(batch), chunk_size):
             records = batch.between(start, start + chunk_size)
             chunk_ids = ids[start : start + chunk_size]
-            yield from self._main_link.dialect.adds(records.records(), chunk_ids, key, recovery)
+            yield from self._main_link.dialect.adds(records.records(), chunk_ids, master_key, recovery)
 
     def read_entry(
         self,
@@ -192,7 +192,7 @@ class WireClient(Closing):
         `master_key`, the ledger is fenced first, even if there is no such entry."""
         ledger_id, key = self._check_ledger(ledger), fencing_key(fence, master_key)
         request = self._main_link.dialect.read(ledger_id, check_integer(entry, "entry id"), key)
-        return self._main_link.connection().ask(request)
+        return self._main_link.get_connection().call(request)
 
     def read_entries(
         self,
@@ -211,12 +211,12 @@ class WireClient(Closing):
         """
         ledger_id, key = self._check_ledger(ledger), fencing_key(fence, master_key)
         max_count, max_size = check_limits(max_count, max_size)
-        size_limit = min(max_size, MAX_FRAME) if max_size else MAX_FRAME
+        size_limit = min(max_size, MAX_FRAME_BYTES) if max_size else MAX_FRAME_BYTES
         count_limit = 1 if start == LAST_ENTRY else min(max_count, _MAX_BATCH_COUNT)
         request = self._main_link.dialect.read_batch(
             ledger_id, check_integer(start, "entry id"), count_limit, size_limit, key
         )
-        return self._main_link.connection().ask(request)
+        return self._main_link.get_connection().call(request)
 
     def read_many(
         self,
@@ -235,10 +235,10 @@ class WireClient(Closing):
         ledger_id, key = self._check_ledger(ledger), fencing_key(fence, master_key)
         entry_ids = as_entry_ids(entries).tolist()
         dialect = self._main_link.dialect
-        connection = self._main_link.connection()
+        connection = self._main_link.get_connection()
         records: list[bytes] = []
         read_ids: list[int] = []
-        answered = connection.ask_all(dialect.read(ledger_id, entry, key) for entry in entry_ids)
+        answered = connection.call_all(dialect.read(ledger_id, entry, key) for entry in entry_ids)
         for request, entry in zip(answered, entry_ids):  # `answered` first, so that it is exhausted
             try:
                 records.append(connection.result(request))
@@ -290,9 +290,9 @@ class WireClient(Closing):
         if ledgers is None:
             raise IllegalOperation(f"{self!r}: the protocol cannot list ledgers")
         ledger_ids = [self._check_ledger(ledger_id) for ledger_id in asked_for(ledgers)]
-        connection = self._v3_link.connection()
+        connection = self._v3_link.get_connection()
         requests = map(self._v3_link.dialect.availability, ledger_ids)
-        for request, ledger_id in zip(connection.ask_all(requests), ledger_ids):
+        for request, ledger_id in zip(connection.call_all(requests), ledger_ids):
             try:
                 entries = connection.result(request)
             except BkstoreError as error:
@@ -302,5 +302,5 @@ class WireClient(Closing):
             else:
                 yield ledger_id, entries
 
-    def _ask_over_v3(self, request: Request[_T]) -> _T:
-        return self._v3_link.connection().ask(request)
+    def _ask_over_v3(self, request: PendingRequest[_T]) -> _T:
+        return self._v3_link.get_connection().call(request)

@@ -12,9 +12,9 @@ from typing import Any, Self
 from bkstore.arguments import check_fields, instance, text
 from bkstore.errors import InvalidArgument
 from bkstore.files.disk_changes import StrPath
-from bkstore.wire.sasl.jaas import BOOKIE_SECTION, CLIENT_SECTION, digest_options
+from bkstore.wire.sasl.jaas import BOOKIE_SECTION, CLIENT_SECTION, read_digest_options
 
-ALLOWED_IDS = ".*bookkeeper.*"
+DEFAULT_ALLOWED_IDS = ".*bookkeeper.*"
 """BookKeeper's default for `saslJaasClientAllowedIds`."""
 
 _USER_PREFIX = "user_"
@@ -51,7 +51,7 @@ class SaslUser:
         Raises `InvalidArgument` if the section is missing, has another login module such as
         Kerberos, or has no user; and what `jaas.read_jaas` raises.
         """
-        options = digest_options(file, section)
+        options = read_digest_options(file, section)
         if options.get("username") is None or options.get("password") is None:
             raise InvalidArgument(f"{file}: section {section} lacks username or password")
         return cls(options["username"], options["password"])
@@ -65,12 +65,12 @@ class SaslUsers:
     Raises `InvalidArgument` for one that Python interprets differently, or that no user matches.
 
     >>> users = SaslUsers({"bookkeeper-writer": "secret", "guest": "1234"})
-    >>> users.allows("bookkeeper-writer"), users.allows("guest"), users
+    >>> users.is_allowed("bookkeeper-writer"), users.is_allowed("guest"), users
     (True, False, SaslUsers(allowed_ids='.*bookkeeper.*'))
     """
 
     passwords: Mapping[str, str] = field(repr=False)
-    allowed_ids: str = ALLOWED_IDS
+    allowed_ids: str = DEFAULT_ALLOWED_IDS
 
     def __post_init__(self) -> None:
         check_fields(self, {"passwords": instance(Mapping), "allowed_ids": text})
@@ -79,7 +79,7 @@ class SaslUsers:
             for name, password in self.passwords.items()
         }
         object.__setattr__(self, "passwords", passwords)
-        if not any(map(self.allows, passwords)):
+        if not any(map(self.is_allowed, passwords)):
             raise InvalidArgument(
                 f"no client could connect: none of the {len(passwords)} users matches the "
                 f"allowed ids {self.allowed_ids!r} (saslJaasClientAllowedIds)"
@@ -87,11 +87,11 @@ class SaslUsers:
 
     @classmethod
     def from_jaas(
-        cls, file: StrPath, section: str = BOOKIE_SECTION, allowed_ids: str = ALLOWED_IDS
+        cls, file: StrPath, section: str = BOOKIE_SECTION, allowed_ids: str = DEFAULT_ALLOWED_IDS
     ) -> Self:
         """Return the users of a bookie's section of a JAAS file, from its ``user_NAME`` options;
         raises what `SaslUser.from_jaas` raises."""
-        options = digest_options(file, section)
+        options = read_digest_options(file, section)
         password_of_user = {
             option.removeprefix(_USER_PREFIX): password
             for option, password in options.items()
@@ -104,12 +104,12 @@ class SaslUsers:
         except InvalidArgument as error:
             raise InvalidArgument(f"{file}, section {section}: {error}") from None
 
-    def first(self) -> SaslUser:
+    def first_allowed_user(self) -> SaslUser:
         """Return the first allowed user, for the holder's own connections."""
-        username = next(filter(self.allows, self.passwords))
+        username = next(filter(self.is_allowed, self.passwords))
         return SaslUser(username, self.passwords[username])
 
-    def allows(self, username: str) -> bool:
+    def is_allowed(self, username: str) -> bool:
         """Return whether `allowed_ids` allows this user name, known or not."""
         return self._allowed_pattern.fullmatch(username) is not None
 

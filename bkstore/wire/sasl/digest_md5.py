@@ -22,13 +22,13 @@ from collections.abc import Mapping
 
 from bkstore.errors import CorruptionError, UnauthorizedAccess
 from bkstore.wire.sasl.credentials import SaslUser, SaslUsers
-from bkstore.wire.sasl.directives import parse_directives, quoted
+from bkstore.wire.sasl.directives import parse_directives, quote
 
 _REALM = "bookkeeper"
 _DIGEST_URI = "bookkeeper/bookkeeper"
 """Service and host. BookKeeper uses the same host for all bookies, so a proof is valid for any."""
 
-LONGEST_CHALLENGE, LONGEST_RESPONSE = 2048, 4096
+MAX_CHALLENGE_BYTES, MAX_RESPONSE_BYTES = 2048, 4096
 """The most bytes of each message, as in the RFC."""
 
 _CHALLENGE_FIELDS = (b"realm", b"nonce", b"qop", b"algorithm", b"charset")
@@ -49,7 +49,7 @@ def new_nonce() -> bytes:
 class DigestServer:
     """The server's side of one handshake.
 
-    `respond` takes each message of the client. Once the handshake is `complete`, `username` is the
+    `respond` takes each message of the client. Once the handshake is `is_complete`, `username` is the
     client's. It never completes after `respond` has raised an error.
 
     >>> server = DigestServer(SaslUsers({"bookkeeper": "secret"}), nonce=b"abc")
@@ -73,12 +73,12 @@ class DigestServer:
         self.username: str | None = None
 
     @property
-    def begun(self) -> bool:
+    def has_sent_challenge(self) -> bool:
         """Whether the challenge has been sent."""
         return self._step != 1
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the client has authenticated."""
         return self.username is not None
 
@@ -90,8 +90,8 @@ class DigestServer:
         message; `CorruptionError` for a malformed one. Errors show only the user name.
         """
         step, self._step = self._step, 0
-        if len(message) > LONGEST_RESPONSE:
-            raise CorruptionError(None, LONGEST_RESPONSE, "the DIGEST-MD5 message is too long")
+        if len(message) > MAX_RESPONSE_BYTES:
+            raise CorruptionError(None, MAX_RESPONSE_BYTES, "the DIGEST-MD5 message is too long")
         if step == 1:
             self._step = 2
             return self._make_challenge()
@@ -101,9 +101,9 @@ class DigestServer:
 
     def _make_challenge(self) -> bytes:
         self._nonce = self._nonce or new_nonce()
-        realm = quoted(self._realm.encode())
+        realm = quote(self._realm.encode())
         fields = b"realm=%b,nonce=%b,charset=utf-8,algorithm=md5-sess"
-        return fields % (realm, quoted(self._nonce))
+        return fields % (realm, quote(self._nonce))
 
     def _verify_response(self, fields: Mapping[bytes, bytes]) -> bytes:
         """Verify the client's response and set `username`; return the answer with ``rspauth``.
@@ -128,7 +128,7 @@ class DigestServer:
             raise UnauthorizedAccess(f"DIGEST-MD5: wrong user or password of {username[:80]!r}")
         if fields.get(b"authzid", fields[b"username"]) != fields[b"username"]:
             raise UnauthorizedAccess(f"DIGEST-MD5: {username[:80]!r} may not act as another user")
-        if not self._users.allows(username):
+        if not self._users.is_allowed(username):
             raise UnauthorizedAccess(
                 f"DIGEST-MD5: {username[:80]!r} is not among the allowed ids "
                 "(saslJaasClientAllowedIds)"
@@ -159,7 +159,7 @@ class DigestClient:
     """The client's side of one handshake, as `user`.
 
     `respond` takes a message of the server and returns the next one to send. The first and the last
-    message to the server are empty; after the last the handshake is `complete`.
+    message to the server are empty; after the last the handshake is `is_complete`.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class DigestClient:
         self._digest_uri = digest_uri
         self._expected_rspauth = b""
         self._step = 1
-        self.complete = False
+        self.is_complete = False
 
     def respond(self, message: bytes) -> bytes:
         """Return the response to a challenge, or b"" once the server's proof is verified.
@@ -179,8 +179,8 @@ class DigestClient:
         requires another algorithm or encryption, and if the server does not know the password.
         """
         step, self._step = self._step, 0
-        if len(message) > LONGEST_CHALLENGE:
-            raise CorruptionError(None, LONGEST_CHALLENGE, "the DIGEST-MD5 challenge is too long")
+        if len(message) > MAX_CHALLENGE_BYTES:
+            raise CorruptionError(None, MAX_CHALLENGE_BYTES, "the DIGEST-MD5 challenge is too long")
         if step == 1:
             self._step = 2
             return self._make_response(parse_directives(message, _CHALLENGE_FIELDS))
@@ -189,7 +189,7 @@ class DigestClient:
             if not hmac.compare_digest(proof, self._expected_rspauth):
                 who = repr(self._user.username)
                 raise UnauthorizedAccess(f"the bookie does not know the password of {who}")
-            self.complete = True
+            self.is_complete = True
             return b""
         raise CorruptionError(None, None, "a message of DIGEST-MD5 after the handshake")
 
@@ -220,18 +220,18 @@ class DigestClient:
         )
         self._expected_rspauth = proofs.proof(b"")
         directives = [b"charset=utf-8"] if charset == _UTF8 else []
-        directives.append(b"username=" + quoted(username))
+        directives.append(b"username=" + quote(username))
         if realm:
-            directives.append(b"realm=" + quoted(realm))
+            directives.append(b"realm=" + quote(realm))
         directives += [
-            b"nonce=" + quoted(nonce),
+            b"nonce=" + quote(nonce),
             b"nc=" + _NONCE_COUNT,
-            b"cnonce=" + quoted(cnonce),
-            b"digest-uri=" + quoted(self._digest_uri.encode()),
+            b"cnonce=" + quote(cnonce),
+            b"digest-uri=" + quote(self._digest_uri.encode()),
             b"maxbuf=65536",
             b"response=" + proofs.proof(b"AUTHENTICATE"),
             b"qop=auth",
-            b"authzid=" + quoted(self._user.username.encode()),
+            b"authzid=" + quote(self._user.username.encode()),
         ]
         return b",".join(directives)
 

@@ -25,7 +25,7 @@ _ESCAPE = re.compile(rb"\\(.)", re.DOTALL)
 _NEEDS_ESCAPE = re.compile(rb'["\\\x00-\x08\x0b\x0c\x0e-\x1f\x7f]')
 
 
-def parse_directives(message: bytes, known: Iterable[bytes]) -> dict[bytes, bytes]:
+def parse_directives(message: bytes, known_names: Iterable[bytes]) -> dict[bytes, bytes]:
     """Return the unquoted values of known directives by name; other directives are ignored.
 
     Raises `CorruptionError` for invalid syntax and for a repeated known directive. Its message
@@ -34,7 +34,7 @@ def parse_directives(message: bytes, known: Iterable[bytes]) -> dict[bytes, byte
     >>> parse_directives(b'realm="b\\\\"k", nonce=7,,stale=true', [b"realm", b"nonce"])
     {b'realm': b'b"k', b'nonce': b'7'}
     """
-    names = frozenset(known)
+    names = frozenset(known_names)
     values: dict[bytes, bytes] = {}
     offset = 0
     while offset < len(message):
@@ -51,10 +51,10 @@ def parse_directives(message: bytes, known: Iterable[bytes]) -> dict[bytes, byte
     return values
 
 
-def quoted(value: bytes) -> bytes:
+def quote(value: bytes) -> bytes:
     r"""Return a value as a quoted string. Control characters are escaped too, as in Java.
 
-    >>> quoted(b'a"b').decode()
+    >>> quote(b'a"b').decode()
     '"a\\"b"'
     """
     return b'"' + _NEEDS_ESCAPE.sub(rb"\\\g<0>", value) + b'"'

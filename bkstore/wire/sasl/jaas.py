@@ -127,10 +127,10 @@ class _TokenReader:
         self._next = next(self._tokens)
         return value
 
-    def word(self, what: str) -> str:
-        """Take and return a word or quoted text. Raises `InvalidArgument` if `what` is missing."""
+    def word(self, description: str) -> str:
+        """Take and return a word or quoted text. Raises `InvalidArgument` if `description` is missing."""
         if self._next.kind not in ("word", "text"):
-            raise self._expected(what)
+            raise self._expected(description)
         return self._take()
 
     def sign(self, sign: str) -> None:
@@ -145,9 +145,9 @@ class _TokenReader:
         self._take()
         return True
 
-    def _expected(self, what: str) -> InvalidArgument:
+    def _expected(self, description: str) -> InvalidArgument:
         self._line = self._next.line
-        return self.refuse(f"{what} is expected")
+        return self.refuse(f"{description} is expected")
 
     def refuse(self, reason: str) -> InvalidArgument:
         """Return an error at the line of the last token taken."""
@@ -179,7 +179,7 @@ def _unescape(match: re.Match[str]) -> str:
     return _ESCAPED_LETTERS.get(escaped, escaped)
 
 
-def digest_options(file: StrPath, section: str) -> dict[str, str]:
+def read_digest_options(file: StrPath, section: str) -> dict[str, str]:
     """Return the DIGEST-MD5 options of a section, from all its login modules together. Raises as
     `read_jaas`, and `InvalidArgument` without the section or for modules such as Kerberos."""
     sections = read_jaas(file)

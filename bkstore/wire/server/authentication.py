@@ -19,29 +19,29 @@ from bkstore.wire.sasl.digest_md5 import DigestServer
 from bkstore.wire.sasl.plugins import SASL
 from bkstore.wire.server.options import ServerOptions
 from bkstore.wire.server.requests import v2_requests, v3_requests
-from bkstore.wire.server.requests.operations import Operation, Ready
+from bkstore.wire.server.requests.operations import Operation, ImmediateOperation
 from bkstore.wire.status_codes import Status
 
 _log = logging.getLogger(__name__)
 
 
 class Authentication:
-    """The authentication of one connection, `complete` once the client has proved who it is."""
+    """The authentication of one connection, `is_complete` once the client has proved who it is."""
 
     def __init__(self, users: SaslUsers) -> None:
         self._mechanism = DigestServer(users)
 
     @property
-    def begun(self) -> bool:
+    def has_sent_challenge(self) -> bool:
         """Whether the client has been given a challenge."""
-        return self._mechanism.begun
+        return self._mechanism.has_sent_challenge
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the client has authenticated, so that its requests are served."""
-        return self._mechanism.complete
+        return self._mechanism.is_complete
 
-    def operation_of(self, protocol: int, request: Any, *, tls: bool) -> Operation | None:
+    def make_operation(self, protocol: int, request: Any, *, tls: bool) -> Operation | None:
         """Return the operation of a request sent before authentication, or None for no answer.
 
         `tls`: START_TLS is served. Raises `CorruptionError` if the request ends the connection.
@@ -52,28 +52,28 @@ class Authentication:
         if isinstance(request, v2.BatchReadRequest):
             raise CorruptionError(None, None, "a batch read before authentication")
         if not isinstance(request, v2.AuthRequest):
-            return v2_requests.operation_of(request).as_refusal(Status.EUA)
+            return v2_requests.make_operation(request).as_refusal(Status.EUA)
         if request.plugin != SASL:
             raise CorruptionError(None, None, "authentication by a plugin other than sasl")
         token = self._next_token(request.payload)
         if token is None:
             return None
         response = v2.AuthResponse(SASL, token, request.version)
-        return Ready("AUTH", 2, lambda _status: frame(*response.parts()))
+        return ImmediateOperation("AUTH", 2, lambda _status: frame(*response.parts()))
 
     def _from_v3(self, request: Any, tls: bool) -> Operation | None:
         operation = v3.Operation(request.header.operation)
         if operation is v3.Operation.START_TLS and request.HasField("startTLSRequest"):
-            return v3_requests.operation_of(request, tls=tls)
+            return v3_requests.make_operation(request, tls=tls)
         auth_request = request.authRequest
         if operation is not v3.Operation.AUTH or auth_request.authPluginName != SASL:
-            echo = v3.new_echo(request, Status.EUA)
-            return Ready(operation.name, 3, lambda _: frame(v3.encode(echo)), status=Status.EUA)
+            echo = v3.new_echo_response(request, Status.EUA)
+            return ImmediateOperation(operation.name, 3, lambda _: frame(v3.encode(echo)), status=Status.EUA)
         token = self._next_token(auth_request.payload)
         if token is None:
             return None
         body = {"authPluginName": SASL, "payload": token}
-        return Ready("AUTH", 3, lambda status: frame(v3.encode(v3.new_echo(request, status, body))))
+        return ImmediateOperation("AUTH", 3, lambda status: frame(v3.encode(v3.new_echo_response(request, status, body))))
 
     def _next_token(self, message: bytes) -> bytes | None:
         """Return the mechanism's next token, or None if the client's message is refused."""
@@ -82,21 +82,21 @@ class Authentication:
         except (CorruptionError, UnauthorizedAccess) as error:
             _log.info("a client is not authenticated: %s", error)
             return None
-        if self.complete:
+        if self.is_complete:
             _log.debug("a client is authenticated as %r", self._mechanism.username)
         return token
 
 
-class Stranger(Protocol):
+class UnauthenticatedConnection(Protocol):
     """A connection whose client has not authenticated."""
 
-    held: int
+    held_bytes: int
 
     def abort(self) -> None:
         """Close now."""
 
 
-class Strangers:
+class UnauthenticatedConnections:
     """The connections that have not authenticated. Used in the loop's thread only.
 
     A connection that takes longer than `authentication_timeout` is closed. If they together hold
@@ -107,34 +107,34 @@ class Strangers:
         self._loop = loop
         self._timeout = options.authentication_timeout
         self._max_held_bytes = options.authentication_memory
-        self._connected_at: dict[Stranger, float] = {}
+        self._connected_at: dict[UnauthenticatedConnection, float] = {}
         self._held_bytes = 0
 
-    def add(self, stranger: Stranger) -> None:
+    def add(self, connection: UnauthenticatedConnection) -> None:
         """Add a new connection."""
-        self._connected_at[stranger] = self._loop.time()
+        self._connected_at[connection] = self._loop.time()
 
-    def forget(self, stranger: Stranger) -> None:
+    def discard(self, connection: UnauthenticatedConnection) -> None:
         """Remove a connection that has authenticated or is lost."""
-        if self._connected_at.pop(stranger, None) is not None:
-            self._held_bytes -= stranger.held
+        if self._connected_at.pop(connection, None) is not None:
+            self._held_bytes -= connection.held_bytes
 
-    def count(self, stranger: Stranger, change: int) -> None:
-        """Count a change to a connection's bytes, before its `held` is updated; schedule the abort
+    def count_bytes(self, connection: UnauthenticatedConnection, change: int) -> None:
+        """Count a change to a connection's bytes, before its `held_bytes` is updated; schedule the abort
         of the largest connection if all together hold too much."""
-        if stranger not in self._connected_at:
+        if connection not in self._connected_at:
             return
         self._held_bytes += change
         if change > 0 and self._held_bytes > self._max_held_bytes:
             largest = max(
-                self._connected_at, key=lambda other: other.held + change * (other is stranger)
+                self._connected_at, key=lambda other: other.held_bytes + change * (other is connection)
             )
             _log.warning(
                 "%d bytes held before authentication: disconnected a client", self._held_bytes
             )
             self._loop.call_soon(largest.abort)  # later, because its code may be running now
 
-    def sweep(self, now: float) -> None:
+    def abort_expired(self, now: float) -> None:
         """Close the connections that are over the time limit."""
         for stranger, connected_at in list(self._connected_at.items()):
             if now - connected_at > self._timeout:

@@ -19,10 +19,10 @@ from bkstore.errors import IllegalOperation
 from bkstore.storage.bookie import Bookie
 from bkstore.wire.listening import Listener, bind_all
 from bkstore.wire.sasl import SaslUsers
-from bkstore.wire.server.connection import Connection
+from bkstore.wire.server.connection import ServedConnection
 from bkstore.wire.server.observer import Observer
 from bkstore.wire.server.options import ServerOptions
-from bkstore.wire.server.shared_state import Core
+from bkstore.wire.server.shared_state import SharedState
 
 _log = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class BookieServer:
         self._address: Address | None = None
         self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
-        self._core: Core | None = None
+        self._shared: SharedState | None = None
         self._stop_requested: asyncio.Event | None = None
         self._ended = threading.Event()
         self._listening_sockets: list[socket.socket] = []
@@ -126,24 +126,24 @@ class BookieServer:
     @read_only.setter
     def read_only(self, value: bool) -> None:
         self._read_only = truth("read_only", value)
-        if self._core is not None:
-            self._core.rules.read_only = value
+        if self._shared is not None:
+            self._shared.rules.read_only = value
 
     @property
     def max_connections(self) -> int:
         """The most clients served at once: as in `options`, or fewer if the limit of open files
         requires it, which is logged at the start."""
-        return self.options.max_connections if self._core is None else self._core.max_connections
+        return self.options.max_connections if self._shared is None else self._shared.max_connections
 
     @property
-    def connections(self) -> int:
+    def connection_count(self) -> int:
         """How many clients are connected."""
-        return 0 if self._core is None else len(self._core.connections)
+        return 0 if self._shared is None else len(self._shared.connections)
 
     @property
-    def held(self) -> int:
+    def held_bytes(self) -> int:
         """Bytes of requests and answers now held for all clients."""
-        return 0 if self._core is None else self._core.held
+        return 0 if self._shared is None else self._shared.held_bytes
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until the server has ended, for at most `seconds`; return whether it has."""
@@ -162,9 +162,9 @@ class BookieServer:
         thread, self._closed = self._thread, True
         if thread is None:
             return
-        if self._core is not None and self._stop_requested is not None:
+        if self._shared is not None and self._stop_requested is not None:
             with suppress(RuntimeError):  # raised if the loop is closed: the server has ended
-                self._core.loop.call_soon_threadsafe(self._stop_requested.set)
+                self._shared.loop.call_soon_threadsafe(self._stop_requested.set)
         self._ended.wait()
         thread.join()
         failure, self._failure = self._failure, None
@@ -201,7 +201,7 @@ class BookieServer:
     async def _serve(self, ready: Callable[[], None]) -> None:
         """Bind, call `ready`, serve until `close` is called, then stop all connections."""
         settings = (self.options, self._observer, self._extended, self._tls, self._users)
-        core = Core(self.bookie, *settings)
+        core = SharedState(self.bookie, *settings)
         core.rules.read_only = self._read_only
         try:
             self._listening_sockets = bind_all(self._host, self._port, _BACKLOG)
@@ -209,9 +209,9 @@ class BookieServer:
             await core.stop(0)
             address = str(Address(self._host, self._port))
             raise OSError(error.errno, _os_message(error), address) from error
-        self._core, self._stop_requested = core, asyncio.Event()
+        self._shared, self._stop_requested = core, asyncio.Event()
         self._address = Address(*self._listening_sockets[0].getsockname()[:2])
-        listener = Listener(self._listening_sockets, lambda: Connection(core))
+        listener = Listener(self._listening_sockets, lambda: ServedConnection(core))
         listener.start()
         ready()
         stop_seconds = 0.0
@@ -231,9 +231,9 @@ class BookieServer:
         forks.drop_descriptors(self._descriptors())
 
     def _descriptors(self) -> Iterator[int]:
-        connections = [] if self._core is None else list(self._core.connections)
+        connections = [] if self._shared is None else list(self._shared.connections)
         yield from (sock.fileno() for sock in self._listening_sockets if sock.fileno() >= 0)
-        yield from (fd for client in connections if (fd := client.descriptor()) >= 0)
+        yield from (fd for client in connections if (fd := client.fileno()) >= 0)
 
 
 def _os_message(error: OSError) -> str:

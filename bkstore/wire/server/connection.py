@@ -14,8 +14,8 @@ from bkstore.wire.frames import LENGTH_BYTES, FrameSplitter
 from bkstore.wire.protocol_detection import RequestDecoder
 from bkstore.wire.server.authentication import Authentication
 from bkstore.wire.server.requests import v2_requests, v3_requests
-from bkstore.wire.server.requests.operations import Answer, Operation, Read, Ready, StartTls
-from bkstore.wire.server.shared_state import Core
+from bkstore.wire.server.requests.operations import EncodedResponse, Operation, ReadOperation, ImmediateOperation, StartTlsOperation
+from bkstore.wire.server.shared_state import SharedState
 from bkstore.wire.server.tls_socket import TlsSocket
 from bkstore.wire.status_codes import Status
 
@@ -37,7 +37,7 @@ _MIN_BATCH_BYTES = 256
 """Received bytes above which v2 requests that differ only in their ids are decoded together."""
 
 
-class Connection(asyncio.Protocol):
+class ServedConnection(asyncio.Protocol):
     """One client, whose writes keep their order, as do its reads.
 
     The storage has at most one group of each at a time. A frame that cannot be decoded ends the
@@ -46,50 +46,50 @@ class Connection(asyncio.Protocol):
     client does not take its answers. If the server has users, the client must first authenticate.
     """
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
-        self._options = core.options
-        self._splitter = FrameSplitter(core.options.max_frame)
-        self._decoder = RequestDecoder(extended=core.extended)
-        self._authentication = None if core.users is None else Authentication(core.users)
+    def __init__(self, shared: SharedState) -> None:
+        self._shared = shared
+        self._options = shared.options
+        self._splitter = FrameSplitter(shared.options.max_frame)
+        self._decoder = RequestDecoder(extended=shared.extended)
+        self._authentication = None if shared.users is None else Authentication(shared.users)
         """None once the client has authenticated, or if the server does not require it."""
         self._writes: deque[Operation] = deque()
         self._reads: deque[Operation] = deque()
         self._is_writing_group = self._is_reading_group = False
-        self._parked_polls: set[Read] = set()
+        self._parked_polls: set[ReadOperation] = set()
         self._waiting_count = self._waiting_bytes = 0
         self._is_reading = True
         self._undecodable = False
         self._paused_buffers: set[str] = set()  # full output buffers: "transport", "socket"
         self._ending = self._client_hung_up = self._finished = self._lost = False
-        self._may_start_tls = core.tls is not None
-        self._start_tls: StartTls | None = None
-        self._kept_auth_steps: list[Ready] = []
+        self._may_start_tls = shared.tls is not None
+        self._start_tls: StartTlsOperation | None = None
+        self._kept_auth_steps: list[ImmediateOperation] = []
         self._tls_socket: TlsSocket | None = None
         self._socket_ended = False  # without a TLS close_notify
         self._tls_handshake_task: asyncio.Task[None] | None = None
         self._early_data: list[bytes] = []  # decrypted before `start_tls` has returned
-        self._last_progress = core.loop.time()
+        self._last_progress = shared.loop.time()
         self._last_unsent_bytes = 0
-        self.held = 0
+        self.held_bytes = 0
 
     # -- calls from the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Register a new client, or abort it if there are too many or the server is stopping."""
         self._transport = cast(asyncio.Transport, transport)
-        is_over_limit = len(self._core.connections) >= self._core.max_connections
-        self._core.connections.add(self)
-        if is_over_limit or self._core.stopping:
-            _log.warning("a client is refused: %d are connected", len(self._core.connections))
+        is_over_limit = len(self._shared.connections) >= self._shared.max_connections
+        self._shared.connections.add(self)
+        if is_over_limit or self._shared.is_stopping:
+            _log.warning("a client is refused: %d are connected", len(self._shared.connections))
             self._finished = self._ending = True
             self._transport.abort()
         elif self._authentication is not None:
-            self._core.strangers.add(self)
+            self._shared.unauthenticated.add(self)
 
     def data_received(self, data: bytes) -> None:
         """Take received bytes and turn whole frames into operations."""
-        self._last_progress = self._core.loop.time()
+        self._last_progress = self._shared.loop.time()
         if self._ending:
             return
         if self._tls_handshake_task is not None:
@@ -101,7 +101,7 @@ class Connection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """Answer the waiting requests, then close: the client may still read its answers."""
         self._client_hung_up = True
-        self.end()
+        self.drain()
         return not self._finished and not self._transport.get_extra_info("sslcontext")
 
     def pause_writing(self) -> None:
@@ -123,7 +123,7 @@ class Connection(asyncio.Protocol):
     def _pause(self, buffer: str) -> None:
         self._paused_buffers.add(buffer)
         self._last_unsent_bytes = self._unsent_bytes()
-        self._last_progress = self._core.loop.time()
+        self._last_progress = self._shared.loop.time()
 
     def _resume(self, buffer: str) -> None:
         self._paused_buffers.discard(buffer)
@@ -134,7 +134,7 @@ class Connection(asyncio.Protocol):
         socket_bytes = 0 if self._tls_socket is None else self._tls_socket.unsent_bytes
         return self._transport.get_write_buffer_size() + socket_bytes
 
-    def end_of_stream(self) -> None:
+    def socket_eof_received(self) -> None:
         """Answer the waiting requests, then close: a TLS client has ended its side of the socket.
 
         While reading is paused TLS may hold earlier bytes; `_advance` then calls this again.
@@ -142,25 +142,25 @@ class Connection(asyncio.Protocol):
         self._socket_ended = True
         if self._is_reading:
             self._client_hung_up = True
-            self.end()
+            self.drain()
 
     def connection_lost(self, error: Exception | None) -> None:
         """Drop the waiting requests. Requests that the storage has are done, but not answered."""
         self._lost = True
         for read in self._parked_polls:
-            self._core.polls.forget(read)
+            self._shared.long_polls.cancel(read)
         self._writes.clear()
         self._reads.clear()
-        self._core.strangers.forget(self)
-        self._core.held -= self.held
-        self.held = 0
-        self._core.connections.discard(self)
+        self._shared.unauthenticated.discard(self)
+        self._shared.held_bytes -= self.held_bytes
+        self.held_bytes = 0
+        self._shared.connections.discard(self)
 
     # -- requests
 
     def _take_frames(self) -> None:
         """Decode whole frames while there is room for more requests; the rest stays as bytes."""
-        if not self._splitter.pending or self._undecodable or self._lost or self._finished:
+        if not self._splitter.pending_bytes or self._undecodable or self._lost or self._finished:
             return
         try:
             if self._decoder.version == 2 and self._authentication is None:
@@ -174,29 +174,29 @@ class Connection(asyncio.Protocol):
         except CorruptionError as error:
             _log.debug("%s: connection closed", error)
             self._undecodable = True
-            self.end()
+            self.drain()
 
     def _is_full(self) -> bool:
         """Return whether no more requests are taken now. Memory is not limited while ending."""
         return (
             self._waiting_count >= self._options.max_waiting
             or self._waiting_bytes >= self._options.max_waiting_bytes
-            or (self._core.over and not self._ending)
+            or (self._shared.over_memory_limit and not self._ending)
         )
 
     def _take_alike_requests(self) -> None:
         """Decode v2 frames while there is room; requests that are alike become one operation."""
-        while self._splitter.pending > _MIN_BATCH_BYTES and not self._is_full():
+        while self._splitter.pending_bytes > _MIN_BATCH_BYTES and not self._is_full():
             # the fast way: the leading frames are requests that are alike
             max_count = self._options.max_waiting - self._waiting_count
             max_bytes = self._options.max_waiting_bytes - self._waiting_bytes
-            size, window = v2.leading_window(self._splitter.waiting(), max_count, max_bytes)
+            size, window = v2.decode_leading_group(self._splitter.peek(), max_count, max_bytes)
             if window is not None:
                 self._splitter.skip(size)
-                self._queue_operation(v2_requests.operation_of_many(window), size)
+                self._queue_operation(v2_requests.make_operation_of_many(window), size)
                 continue
             # otherwise split off whole frames, and group neighbors that are alike
-            frames, offsets, sizes = self._splitter.stretch(max_count, max_bytes)
+            frames, offsets, sizes = self._splitter.take_frames(max_count, max_bytes)
             if not offsets.size:
                 return
             start = 0
@@ -204,7 +204,7 @@ class Connection(asyncio.Protocol):
                 rows = slice(start, start + count)
                 if requests is not None:
                     size = int(sizes[rows].sum()) + LENGTH_BYTES * count
-                    self._queue_operation(v2_requests.operation_of_many(requests), size)
+                    self._queue_operation(v2_requests.make_operation_of_many(requests), size)
                 else:
                     for offset, size in zip(offsets[rows].tolist(), sizes[rows].tolist()):
                         self._take_message(frames[offset : offset + size])
@@ -222,14 +222,14 @@ class Connection(asyncio.Protocol):
 
     def _queue_operation(self, operation: Operation, frame_bytes: int) -> None:
         """Answer an operation that is ready, or queue it for the storage."""
-        operation.started, operation.size = self._last_progress, frame_bytes
-        self._waiting_count += operation.count
-        self._waiting_bytes += operation.size
-        if isinstance(operation, Ready):
+        operation.received_at, operation.frame_bytes = self._last_progress, frame_bytes
+        self._waiting_count += operation.request_count
+        self._waiting_bytes += operation.frame_bytes
+        if isinstance(operation, ImmediateOperation):
             self._send([operation.answer(operation.status)])
-        elif isinstance(operation, StartTls):
+        elif isinstance(operation, StartTlsOperation):
             self._start_tls = operation
-        elif operation.writes:
+        elif operation.is_write:
             self._writes.append(operation)
         else:
             self._reads.append(operation)
@@ -237,16 +237,16 @@ class Connection(asyncio.Protocol):
     def _operation_of(self, request: Any) -> Operation | None:
         """Return the operation of a request, or None if the request gets no answer."""
         if self._authentication is not None:
-            operation = self._authentication.operation_of(
+            operation = self._authentication.make_operation(
                 self._decoder.version, request, tls=self._may_start_tls
             )
-            if self._authentication.complete:
-                self._core.strangers.forget(self)
+            if self._authentication.is_complete:
+                self._shared.unauthenticated.discard(self)
                 self._authentication = None
             return operation
         if self._decoder.version == 2:
-            return v2_requests.operation_of(request)
-        return v3_requests.operation_of(request, tls=self._may_start_tls)
+            return v2_requests.make_operation(request)
+        return v3_requests.make_operation(request, tls=self._may_start_tls)
 
     def _advance(self) -> None:
         """Pass requests to the storage, pause or resume reading, and close when all is answered,
@@ -258,10 +258,10 @@ class Connection(asyncio.Protocol):
         if not self._paused_buffers:
             if self._writes and not self._is_writing_group:
                 self._is_writing_group = True
-                self._core.write(self._take_group(self._writes), self._on_stored, self._on_written)
-            if self._reads and not self._is_reading_group and not self._core.over:
+                self._shared.submit_writes(self._take_group(self._writes), self._on_stored, self._on_written)
+            if self._reads and not self._is_reading_group and not self._shared.over_memory_limit:
                 self._is_reading_group = True
-                self._core.read(self._take_group(self._reads), self._on_read)
+                self._shared.submit_reads(self._take_group(self._reads), self._on_read)
         self._update_held()
         must_pause = bool(self._paused_buffers) or self._is_full() or self._start_tls is not None
         if must_pause == self._is_reading and not self._ending:
@@ -270,13 +270,13 @@ class Connection(asyncio.Protocol):
                 self._transport.pause_reading()
             else:
                 # time while paused does not count as stalled
-                self._last_progress = self._core.loop.time()
+                self._last_progress = self._shared.loop.time()
                 self._transport.resume_reading()
                 if self._socket_ended:  # after TLS has handed out what it holds
-                    self._core.loop.call_soon(self.end_of_stream)
+                    self._shared.loop.call_soon(self.socket_eof_received)
         if not self._waiting_count and self._ending:
             # bytes that are not decoded while paused may be one more request
-            if not (self._paused_buffers and self._splitter.pending):
+            if not (self._paused_buffers and self._splitter.pending_bytes):
                 self._finish()
         elif self._waiting_count == 1 and self._start_tls is not None:
             self._begin_tls_handshake(self._start_tls)
@@ -287,11 +287,11 @@ class Connection(asyncio.Protocol):
         free_requests = self._options.max_group
         while queue and free_requests:
             operation = queue.popleft()
-            if operation.count > free_requests:
-                queue.appendleft(operation.part(free_requests, operation.count))
-                operation = operation.part(0, free_requests)
+            if operation.request_count > free_requests:
+                queue.appendleft(operation.select_range(free_requests, operation.request_count))
+                operation = operation.select_range(0, free_requests)
             group.append(operation)
-            free_requests -= operation.count
+            free_requests -= operation.request_count
         return group
 
     # -- answers
@@ -299,50 +299,50 @@ class Connection(asyncio.Protocol):
     def _on_stored(self) -> None:
         """Let the next group of writes go: the last one is stored, if not yet durable."""
         self._is_writing_group = False
-        if self._core.polls.waiting:
-            self._core.polls.wake()
+        if self._shared.long_polls.waiting_reads:
+            self._shared.long_polls.poll_bookie()
         self._advance()
 
-    def _on_written(self, answers: Sequence[Answer]) -> None:
+    def _on_written(self, answers: Sequence[EncodedResponse]) -> None:
         self._send(answers)
         self._advance()
 
-    def _on_read(self, answers: Sequence[Answer | Read], unread: Sequence[Operation]) -> None:
+    def _on_read(self, answers: Sequence[EncodedResponse | ReadOperation], unread: Sequence[Operation]) -> None:
         """Send answers, park the long polls among them, and put unread operations back."""
         self._is_reading_group = False
         if self._lost:
             return
-        self._send([answer for answer in answers if isinstance(answer, Answer)])
+        self._send([answer for answer in answers if isinstance(answer, EncodedResponse)])
         for answer in answers:
-            if isinstance(answer, Read):
+            if isinstance(answer, ReadOperation):
                 answer.expired = self._ending
                 self._park(answer)
         self._reads.extendleft(reversed(unread))
         self._advance()
 
-    def _park(self, read: Read) -> None:
+    def _park(self, read: ReadOperation) -> None:
         """Let a long poll wait for its LAC, or read at once if the connection is ending."""
         if self._ending:
             read.expired = True
             self._reads.append(read)
             return
         self._parked_polls.add(read)
-        self._core.polls.park(read, self._unpark)
+        self._shared.long_polls.park(read, self._unpark)
 
-    def _unpark(self, read: Read) -> None:
+    def _unpark(self, read: ReadOperation) -> None:
         self._parked_polls.discard(read)
         self._reads.append(read)
         self._advance()
 
-    def _send(self, answers: Sequence[Answer]) -> None:
+    def _send(self, answers: Sequence[EncodedResponse]) -> None:
         if self._lost:
             return
         for operation, _, _ in answers:
-            self._waiting_count -= operation.count
-            self._waiting_bytes -= operation.size
+            self._waiting_count -= operation.request_count
+            self._waiting_bytes -= operation.frame_bytes
         if answers:
             # before they are sent, so that a client that has its answer finds it counted
-            self._core.observe(answers)
+            self._shared.observe(answers)
             self._write(b"".join([answer.frame for answer in answers]))
 
     def _write(self, data: bytes) -> None:
@@ -361,33 +361,33 @@ class Connection(asyncio.Protocol):
         BookKeeper's client sends it in the clear right after START_TLS. It carries no secret, so
         injecting it gains nothing. Raises `CorruptionError` for any other request.
         """
-        is_unauthenticated = self._authentication is not None and not self._authentication.begun
+        is_unauthenticated = self._authentication is not None and not self._authentication.has_sent_challenge
         if self._kept_auth_steps or not is_unauthenticated or self._decoder.version == 2:
             raise CorruptionError(None, None, "request after START_TLS")
         operation = self._operation_of(request)
-        if not isinstance(operation, Ready) or (operation.name, operation.status) != _AUTH_STEP:
+        if not isinstance(operation, ImmediateOperation) or (operation.name, operation.status) != _AUTH_STEP:
             raise CorruptionError(None, None, "request after START_TLS")
-        operation.started, operation.size = self._last_progress, frame_bytes
+        operation.received_at, operation.frame_bytes = self._last_progress, frame_bytes
         self._kept_auth_steps.append(operation)
 
-    def _begin_tls_handshake(self, operation: StartTls) -> None:
+    def _begin_tls_handshake(self, operation: StartTlsOperation) -> None:
         """Answer START_TLS, the last answer in the clear, and begin the handshake."""
         self._send([operation.answer(Status.EOK)])
-        if self._splitter.pending or self._ending:
+        if self._splitter.pending_bytes or self._ending:
             _log.debug("an unencrypted request after START_TLS: connection closed")
-            self.end()
+            self.drain()
             self._advance()
             return
-        self._tls_handshake_task = self._core.loop.create_task(self._do_tls_handshake())
-        self._core.tasks.add(self._tls_handshake_task)
-        self._tls_handshake_task.add_done_callback(self._core.tasks.discard)
+        self._tls_handshake_task = self._shared.loop.create_task(self._do_tls_handshake())
+        self._shared.tls_handshakes.add(self._tls_handshake_task)
+        self._tls_handshake_task.add_done_callback(self._shared.tls_handshakes.discard)
 
     async def _do_tls_handshake(self) -> None:
         """Switch the transport to TLS, then answer the requests that came with the switch."""
-        assert self._core.tls is not None
+        assert self._shared.tls is not None
         try:
-            transport = await self._core.loop.start_tls(
-                self._transport, self, self._core.tls, server_side=True
+            transport = await self._shared.loop.start_tls(
+                self._transport, self, self._shared.tls, server_side=True
             )
         except (OSError, asyncio.CancelledError) as error:
             _log.info("TLS handshake failed: %s", error)
@@ -405,7 +405,7 @@ class Connection(asyncio.Protocol):
         self._is_reading = True
         auth_steps, self._kept_auth_steps = self._kept_auth_steps, []
         self._waiting_count += len(auth_steps)
-        self._waiting_bytes += sum(operation.size for operation in auth_steps)
+        self._waiting_bytes += sum(operation.frame_bytes for operation in auth_steps)
         self._send([operation.answer(operation.status) for operation in auth_steps])
         early_chunks, self._early_data = self._early_data, []
         for chunk in early_chunks:  # received together with the last message of the handshake
@@ -415,22 +415,22 @@ class Connection(asyncio.Protocol):
     # -- memory, and closing
 
     def _update_held(self) -> None:
-        """Recompute `held`, and add the difference to the counts of the server."""
+        """Recompute `held_bytes`, and add the difference to the counts of the server."""
         waiting_bytes = self._waiting_bytes + self._waiting_count * _REQUEST_OVERHEAD_BYTES
-        held_bytes = self._splitter.pending + waiting_bytes + self._unsent_bytes()
-        self._core.held += held_bytes - self.held
+        held_bytes = self._splitter.pending_bytes + waiting_bytes + self._unsent_bytes()
+        self._shared.held_bytes += held_bytes - self.held_bytes
         if self._authentication is not None:
-            self._core.strangers.count(self, held_bytes - self.held)
-        self.held = held_bytes
+            self._shared.unauthenticated.count_bytes(self, held_bytes - self.held_bytes)
+        self.held_bytes = held_bytes
 
-    def sweep(self, now: float) -> None:
+    def check_progress(self, now: float) -> None:
         """Abort a client that has stalled, and retry what a full server or client held up. Called
         at regular intervals."""
         unsent_bytes = self._unsent_bytes()
         if unsent_bytes != self._last_unsent_bytes:
             self._last_unsent_bytes, self._last_progress = unsent_bytes, now
         idle_seconds = now - self._last_progress
-        if unsent_bytes or (self._splitter.pending and self._is_reading):
+        if unsent_bytes or (self._splitter.pending_bytes and self._is_reading):
             if idle_seconds > self._options.stall_timeout:
                 _log.info("a client has stalled for %.1f s: disconnected", idle_seconds)
                 self.abort()
@@ -439,7 +439,7 @@ class Connection(asyncio.Protocol):
         if not self._is_reading or self._reads:
             self._advance()
 
-    def end(self) -> None:
+    def drain(self) -> None:
         """Take no more requests, answer the waiting ones, then close."""
         if self._ending or self._lost:
             return
@@ -448,7 +448,7 @@ class Connection(asyncio.Protocol):
             self._tls_handshake_task.cancel()
             return
         for read in list(self._parked_polls):
-            self._core.polls.expire(read)
+            self._shared.long_polls.expire(read)
         self._advance()
 
     def _finish(self) -> None:
@@ -458,7 +458,7 @@ class Connection(asyncio.Protocol):
         input is read and dropped until the client hangs up or `_LINGER_SECONDS` have passed.
         """
         self._finished = True
-        self._last_progress = self._core.loop.time()
+        self._last_progress = self._shared.loop.time()
         if self._client_hung_up or not self._transport.can_write_eof():
             self._transport.close()
             return
@@ -470,7 +470,7 @@ class Connection(asyncio.Protocol):
         if not self._is_reading:
             self._transport.resume_reading()
 
-    def descriptor(self) -> int:
+    def fileno(self) -> int:
         """Return the file descriptor of the client's socket, or -1 once it is closed."""
         return int(self._transport.get_extra_info("socket").fileno())
 

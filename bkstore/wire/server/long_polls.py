@@ -15,12 +15,12 @@ from typing import NamedTuple
 from bkstore.errors import BkstoreError
 from bkstore.ids import LedgerId
 from bkstore.storage.bookie import Bookie
-from bkstore.wire.server.requests.operations import Read
+from bkstore.wire.server.requests.operations import ReadOperation
 
 _POLL_SECONDS = 0.05
 _MAX_WAIT_SECONDS = 86400.0
 
-_Callback = Callable[[Read], None]
+_Callback = Callable[[ReadOperation], None]
 
 
 class _Progress(NamedTuple):
@@ -47,50 +47,50 @@ class LongPolls:
         self._loop = loop
         self._pool = pool
         self._bookie = bookie
-        self.waiting: dict[Read, tuple[_Callback, asyncio.TimerHandle]] = {}
-        """The callback and timer of each waiting read; while it is empty `wake` is not needed."""
+        self.waiting_reads: dict[ReadOperation, tuple[_Callback, asyncio.TimerHandle]] = {}
+        """The callback and timer of each waiting read; while it is empty `poll_bookie` is not needed."""
         self._is_polling = self._poll_again = False
         self._tick_timer: asyncio.TimerHandle | None = None
 
-    def park(self, read: Read, again: _Callback) -> None:
-        """Call `again` with the read when its LAC has advanced or its timeout has passed."""
-        seconds_left = read.started + (read.time_out or 0) / 1000 - self._loop.time()
+    def park(self, read: ReadOperation, callback: _Callback) -> None:
+        """Call `callback` with the read when its LAC has advanced or its timeout has passed."""
+        seconds_left = read.received_at + (read.timeout_millis or 0) / 1000 - self._loop.time()
         timer = self._loop.call_later(min(seconds_left, _MAX_WAIT_SECONDS), self.expire, read)
-        self.waiting[read] = again, timer
+        self.waiting_reads[read] = callback, timer
         if self._tick_timer is None:
             self._tick_timer = self._loop.call_later(_POLL_SECONDS, self._tick)
 
-    def forget(self, read: Read) -> None:
+    def cancel(self, read: ReadOperation) -> None:
         """Drop a read whose connection is lost, without a callback."""
-        _, timer = self.waiting.pop(read, (None, None))
+        _, timer = self.waiting_reads.pop(read, (None, None))
         if timer is not None:
             timer.cancel()
 
     def expire_all(self) -> None:
         """Expire all waiting reads."""
-        for read in list(self.waiting):
+        for read in list(self.waiting_reads):
             self.expire(read)
 
     def close(self) -> None:
         """Drop all waiting reads, and stop polling."""
-        for read in list(self.waiting):
-            self.forget(read)
+        for read in list(self.waiting_reads):
+            self.cancel(read)
         if self._tick_timer is not None:
             self._tick_timer.cancel()
 
     def _tick(self) -> None:
         self._tick_timer = None
-        if self.waiting:
-            self.wake()
+        if self.waiting_reads:
+            self.poll_bookie()
             self._tick_timer = self._loop.call_later(_POLL_SECONDS, self._tick)
 
-    def wake(self) -> None:
+    def poll_bookie(self) -> None:
         """Ask the bookie for advanced LACs and new fences, after a write or a tick."""
         if self._is_polling:
             self._poll_again = True
             return
         self._is_polling, self._poll_again = True, False
-        ledgers = {read.ledger for read in self.waiting}
+        ledgers = {read.ledger_id for read in self.waiting_reads}
 
         def ask_bookie() -> None:
             progress = {ledger: self._read_progress(ledger) for ledger in ledgers}
@@ -98,11 +98,11 @@ class LongPolls:
 
         self._pool.submit(ask_bookie)
 
-    def _read_progress(self, ledger: LedgerId) -> _Progress | None:
+    def _read_progress(self, ledger_id: LedgerId) -> _Progress | None:
         """Return the progress of a ledger, or None on an error: repeating the read reports it."""
         try:
-            lac = self._bookie.last_add_confirmed(ledger)
-            return _Progress(lac, self._bookie.is_fenced(ledger))
+            lac = self._bookie.last_add_confirmed(ledger_id)
+            return _Progress(lac, self._bookie.is_fenced(ledger_id))
         except (BkstoreError, OSError):
             return None
 
@@ -110,24 +110,24 @@ class LongPolls:
         """Call back the reads whose wait is over, in the loop's thread."""
         self._is_polling = False
         now_millis = int(time.time() * 1000)
-        for read in list(self.waiting):
-            if read.ledger not in progress_of_ledger:
+        for read in list(self.waiting_reads):
+            if read.ledger_id not in progress_of_ledger:
                 continue
-            progress = progress_of_ledger[read.ledger]
+            progress = progress_of_ledger[read.ledger_id]
             if progress is None or progress.lac > (read.previous_lac or 0):
-                read.updated = now_millis
+                read.lac_update_millis = now_millis
                 self._call_back(read)
             elif progress.fenced and not read.was_fenced:
                 self.expire(read)
-        if self._poll_again and self.waiting:
-            self.wake()
+        if self._poll_again and self.waiting_reads:
+            self.poll_bookie()
 
-    def expire(self, read: Read) -> None:
+    def expire(self, read: ReadOperation) -> None:
         """Call back a read as if its timeout had passed."""
         read.expired = True
         self._call_back(read)
 
-    def _call_back(self, read: Read) -> None:
-        callback, timer = self.waiting.pop(read)
+    def _call_back(self, read: ReadOperation) -> None:
+        callback, timer = self.waiting_reads.pop(read)
         timer.cancel()
         callback(read)

@@ -31,7 +31,7 @@ class Observer(Protocol):
 
 
 @runtime_checkable
-class ObserverOfMany(Observer, Protocol):
+class BulkObserver(Observer, Protocol):
     """An observer that can record many requests with the same outcome in one call."""
 
     def observe_many(

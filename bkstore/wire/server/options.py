@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bkstore.arguments import check_fields, number, whole
-from bkstore.wire.frames import MAX_FRAME, LENGTH_BYTES
+from bkstore.wire.frames import MAX_FRAME_BYTES, LENGTH_BYTES
 
 _MIB = 1 << 20
 
@@ -27,7 +27,7 @@ class ServerOptions:
     those not yet authenticated hold over `authentication_memory` of `memory`, the largest is.
     """
 
-    max_frame: int = MAX_FRAME
+    max_frame: int = MAX_FRAME_BYTES
     read_threads: int = 4
     write_threads: int = 2
     max_waiting: int = 1000

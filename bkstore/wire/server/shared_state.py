@@ -12,59 +12,59 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from bkstore.storage.bookie import Bookie
-from bkstore.wire.listening import connections_possible
+from bkstore.wire.listening import cap_connections
 from bkstore.wire.sasl import SaslUsers
-from bkstore.wire.server.authentication import Strangers
+from bkstore.wire.server.authentication import UnauthenticatedConnections
 from bkstore.wire.server.long_polls import LongPolls
-from bkstore.wire.server.observer import Observer, ObserverOfMany
+from bkstore.wire.server.observer import Observer, BulkObserver
 from bkstore.wire.server.options import ServerOptions
-from bkstore.wire.server.requests.operations import AddMany, Answer, Operation, Read
+from bkstore.wire.server.requests.operations import AddManyOperation, EncodedResponse, Operation, ReadOperation
 from bkstore.wire.server.rules import BookieRules
 from bkstore.wire.server.thread_pools import GroupSync, JobPool, LoopQueue
 from bkstore.wire.status_codes import Status
 
 _log = logging.getLogger(__name__)
 
-_Deliver = Callable[[Sequence[Answer]], None]
-Done = Callable[[Sequence[Answer | Read], Sequence[Operation]], None]
+_Deliver = Callable[[Sequence[EncodedResponse]], None]
+ReadCallback = Callable[[Sequence[EncodedResponse | ReadOperation], Sequence[Operation]], None]
 
 _SWEEP_SECONDS = 0.25
 _ABORT_SECONDS = 5.0  # for aborted connections to end
 _BATCH_READ = "BATCH_READ_ENTRY"
 
 
-class Connected(Protocol):
+class ManagedConnection(Protocol):
     """A connection, as the core sees it."""
 
-    held: int
+    held_bytes: int
 
-    def descriptor(self) -> int:
+    def fileno(self) -> int:
         """Return the file descriptor of the client's socket, or -1 once it is closed."""
         ...
 
-    def sweep(self, now: float) -> None:
+    def check_progress(self, now: float) -> None:
         """Abort a stalled client, and retry what lack of room held up."""
 
-    def end(self) -> None:
+    def drain(self) -> None:
         """Take no more requests, answer the waiting ones, then close."""
 
     def abort(self) -> None:
         """Close now."""
 
 
-class Write(NamedTuple):
+class WriteJob(NamedTuple):
     """Operations to write, and the callbacks for when they are stored and when they are durable."""
 
     operations: Sequence[Operation]
-    stored: Callable[[], None]
+    on_stored: Callable[[], None]
     deliver: _Deliver
 
-    def is_of_many_adds(self) -> bool:
-        """Return whether all are `AddMany`, which may be joined with those of other connections."""
-        return set(map(type, self.operations)) == {AddMany}
+    def is_joinable(self) -> bool:
+        """Return whether all are `AddManyOperation`, which may be joined with those of other connections."""
+        return set(map(type, self.operations)) == {AddManyOperation}
 
 
-class Core:
+class SharedState:
     """The shared part of a server. Only the jobs of its pools run outside the loop's thread."""
 
     def __init__(
@@ -82,19 +82,19 @@ class Core:
         self.tls = tls
         self.users = users
         """The users that may connect; None lets everybody in."""
-        self.strangers = Strangers(self.loop, options)
+        self.unauthenticated = UnauthenticatedConnections(self.loop, options)
         self.rules = BookieRules(bookie)
-        self.connections: set[Connected] = set()
-        self.max_connections = connections_possible(options.max_connections)
+        self.connections: set[ManagedConnection] = set()
+        self.max_connections = cap_connections(options.max_connections)
         if self.max_connections < options.max_connections:
             _log.warning(
                 "at most %d clients can connect, not %d: raise the limit of open files (ulimit -n)",
                 self.max_connections,
                 options.max_connections,
             )
-        self.tasks: set[asyncio.Task[None]] = set()
+        self.tls_handshakes: set[asyncio.Task[None]] = set()
         """The TLS handshakes in progress."""
-        self.held = 0
+        self.held_bytes = 0
         """Bytes of requests and answers that all connections hold."""
         self._undelivered_bytes = 0  # of answers on their way from the pool to the loop
         self._undelivered_lock = threading.Lock()
@@ -102,44 +102,44 @@ class Core:
         self._loop_calls = LoopQueue(self.loop)
         self._read_pool = JobPool(options.read_threads, "bkstore-read", self._read)
         self._write_pool = JobPool(
-            options.write_threads, "bkstore-write", self._write, Write.is_of_many_adds
+            options.write_threads, "bkstore-write", self._write, WriteJob.is_joinable
         )
         self._poll_executor = ThreadPoolExecutor(1, "bkstore-long-polls")
         self._group_sync = GroupSync(self.rules.sync)
-        self.polls = LongPolls(self.loop, self._poll_executor, bookie)
+        self.long_polls = LongPolls(self.loop, self._poll_executor, bookie)
         self._sweep_timer = self.loop.call_later(_SWEEP_SECONDS, self._sweep)
         self._was_over_memory = False
-        self.stopping = False
+        self.is_stopping = False
 
     # -- jobs
 
-    def read(self, operations: Sequence[Operation], done: Done) -> None:
-        """Read in a pool, then call `done` in the loop with answers to the first operations, or
+    def submit_reads(self, operations: Sequence[Operation], callback: ReadCallback) -> None:
+        """Read in a pool, then call `callback` in the loop with answers to the first operations, or
         none, and the unread ones. A long poll that has to wait is its own answer."""
-        self._read_pool.submit((operations, done))
+        self._read_pool.submit((operations, callback))
 
-    def _read(self, jobs: list[tuple[Sequence[Operation], Done]]) -> None:
+    def _read(self, jobs: list[tuple[Sequence[Operation], ReadCallback]]) -> None:
         """Answer operations out of the bookie, in a thread of the pool; none over the limit."""
         for operations, done in jobs:
-            answers: Sequence[Answer | Read] = []
+            answers: Sequence[EncodedResponse | ReadOperation] = []
             unread = operations
-            if not self.over:
+            if not self.over_memory_limit:
                 try:
                     answers, unread = self.rules.read(operations)
                 except Exception:  # noqa: BLE001 - logged, and answered
                     answers, unread = _refuse_failed(operations), []
-            size = sum(len(answer.frame) for answer in answers if isinstance(answer, Answer))
+            size = sum(len(answer.frame) for answer in answers if isinstance(answer, EncodedResponse))
             self._add_undelivered(size)
             self._loop_calls.put(self._deliver_reads, done, answers, unread, size)
 
     def _deliver_reads(
         self,
-        done: Done,
-        answers: Sequence[Answer | Read],
+        callback: ReadCallback,
+        answers: Sequence[EncodedResponse | ReadOperation],
         unread: Sequence[Operation],
         size: int,
     ) -> None:
-        done(answers, unread)
+        callback(answers, unread)
         self._add_undelivered(-size)
 
     def _add_undelivered(self, byte_count: int) -> None:
@@ -147,13 +147,13 @@ class Core:
         with self._undelivered_lock:
             self._undelivered_bytes += byte_count
 
-    def write(
-        self, operations: Sequence[Operation], stored: Callable[[], None], deliver: _Deliver
+    def submit_writes(
+        self, operations: Sequence[Operation], on_stored: Callable[[], None], deliver: _Deliver
     ) -> None:
-        """Write in a pool; call `stored` in the loop when stored, `deliver` when durable."""
-        self._write_pool.submit(Write(operations, stored, deliver))
+        """Write in a pool; call `on_stored` in the loop when stored, `deliver` when durable."""
+        self._write_pool.submit(WriteJob(operations, on_stored, deliver))
 
-    def _write(self, jobs: list[Write]) -> None:
+    def _write(self, jobs: list[WriteJob]) -> None:
         """Write the operations of several connections together, in a thread of the pool."""
         operations = [operation for job in jobs for operation in job.operations]
         needs_sync = False
@@ -169,52 +169,52 @@ class Core:
                 [(of_job, partial(call_in_loop, job.deliver)) for job, of_job in by_job]
             )
         for job, of_job in by_job:
-            self._loop_calls.put(job.stored)
+            self._loop_calls.put(job.on_stored)
             if not needs_sync:
                 self._loop_calls.put(job.deliver, of_job)
 
     # -- memory
 
     @property
-    def over(self) -> bool:
+    def over_memory_limit(self) -> bool:
         """Whether more memory is held than the options allow; then no more requests are taken."""
-        return self.held + self._undelivered_bytes > self.options.memory
+        return self.held_bytes + self._undelivered_bytes > self.options.memory
 
     def _sweep(self) -> None:
         """Sweep all connections; if memory was over the limit twice in a row, abort the largest."""
         now = self.loop.time()
         for connection in list(self.connections):
-            connection.sweep(now)
-        self.strangers.sweep(now)
-        if self.over and self._was_over_memory:
-            largest = max(self.connections, key=lambda connection: connection.held)
-            _log.warning("%d bytes held: the connection with the most was closed", self.held)
+            connection.check_progress(now)
+        self.unauthenticated.abort_expired(now)
+        if self.over_memory_limit and self._was_over_memory:
+            largest = max(self.connections, key=lambda connection: connection.held_bytes)
+            _log.warning("%d bytes held: the connection with the most was closed", self.held_bytes)
             largest.abort()
-        self._was_over_memory = self.over
+        self._was_over_memory = self.over_memory_limit
         self._sweep_timer = self.loop.call_later(_SWEEP_SECONDS, self._sweep)
 
     # -- the observer
 
-    def observe(self, answers: Sequence[Answer]) -> None:
+    def observe(self, answers: Sequence[EncodedResponse]) -> None:
         """Report answers to the observer, just before they are sent."""
         if self._observer is None:
             return
         now = self.loop.time()
         for operation, status, frame in answers:
             response_bytes = len(frame) if operation.name == _BATCH_READ else None
-            outcome = operation.name, operation.protocol, now - operation.started, status
+            outcome = operation.name, operation.protocol, now - operation.received_at, status
             try:
-                if operation.count == 1:
+                if operation.request_count == 1:
                     self._observer.observe(*outcome, response_bytes)
                 else:
-                    self._observe_many(operation.count, *outcome)
+                    self._observe_many(operation.request_count, *outcome)
             except Exception:  # noqa: BLE001 - an observer changes no answer
                 _log.exception("the observer failed")
 
     def _observe_many(
         self, count: int, operation: str, protocol: int, seconds: float, status: Status
     ) -> None:
-        if isinstance(self._observer, ObserverOfMany):
+        if isinstance(self._observer, BulkObserver):
             self._observer.observe_many(count, operation, protocol, seconds, status)
         elif self._observer is not None:
             for _ in range(count):
@@ -225,14 +225,14 @@ class Core:
     async def stop(self, seconds: float) -> None:
         """End all connections, then the pools. Waiting requests are answered for at most this many
         seconds; then connections are aborted."""
-        self.stopping = True
+        self.is_stopping = True
         deadline = self.loop.time() + seconds
         for connection in list(self.connections):
-            connection.end()
-        self.polls.expire_all()
+            connection.drain()
+        self.long_polls.expire_all()
         while self.connections and self.loop.time() < deadline:
             await asyncio.sleep(0.005)
-        for task in self.tasks:
+        for task in self.tls_handshakes:
             task.cancel()
         deadline = self.loop.time() + _ABORT_SECONDS
         while self.connections and self.loop.time() < deadline:
@@ -242,7 +242,7 @@ class Core:
         if self.connections:
             _log.error("%d connections did not end", len(self.connections))
         self._sweep_timer.cancel()
-        self.polls.close()
+        self.long_polls.close()
         for shut_down in (
             self._read_pool.shutdown,
             self._poll_executor.shutdown,
@@ -252,18 +252,18 @@ class Core:
             await asyncio.to_thread(shut_down)
 
 
-def _answers_by_job(answers: Sequence[Answer], jobs: Sequence[Write]) -> Iterator[list[Answer]]:
+def _answers_by_job(answers: Sequence[EncodedResponse], jobs: Sequence[WriteJob]) -> Iterator[list[EncodedResponse]]:
     """Yield the answers of each job; `answers` has those of all jobs, in order."""
     stop = 0
     for job in jobs:
-        start, unanswered = stop, sum(operation.count for operation in job.operations)
+        start, unanswered = stop, sum(operation.request_count for operation in job.operations)
         while unanswered:
-            unanswered -= answers[stop].operation.count
+            unanswered -= answers[stop].operation.request_count
             stop += 1
         yield list(answers[start:stop])
 
 
-def _refuse_failed(operations: Sequence[Operation]) -> list[Answer]:
+def _refuse_failed(operations: Sequence[Operation]) -> list[EncodedResponse]:
     """Log the exception being handled; return an EIO answer to each operation."""
     _log.exception("%d requests failed", len(operations))
     return [operation.refuse(Status.EIO) for operation in operations]

@@ -15,33 +15,33 @@ from queue import Empty, SimpleQueue
 from threading import Condition, Lock, Thread
 from typing import Generic, TypeVar
 
-from bkstore.wire.server.requests.operations import Answer
+from bkstore.wire.server.requests.operations import EncodedResponse
 from bkstore.wire.status_codes import Status
 
 _log = logging.getLogger(__name__)
 
 _Job = TypeVar("_Job")
-_Deliver = Callable[[Sequence[Answer]], None]
+_Deliver = Callable[[Sequence[EncodedResponse]], None]
 
 
 class JobPool(Generic[_Job]):
     """Threads that do jobs in the order of submission.
 
-    `work` gets one job at a time, or all consecutive waiting jobs for which `joins` returns True.
+    `run_jobs` gets one job at a time, or all consecutive waiting jobs for which `is_joinable` returns True.
     An exception that it raises is logged, and the threads go on with the next jobs.
     """
 
     def __init__(
         self,
-        threads: int,
+        thread_count: int,
         name: str,
-        work: Callable[[list[_Job]], None],
-        joins: Callable[[_Job], bool] | None = None,
+        run_jobs: Callable[[list[_Job]], None],
+        is_joinable: Callable[[_Job], bool] | None = None,
     ) -> None:
-        self._work = work
-        self._may_join = joins or (lambda _job: False)
+        self._work = run_jobs
+        self._may_join = is_joinable or (lambda _job: False)
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        self._threads = [Thread(target=self._run, name=name, daemon=True) for _ in range(threads)]
+        self._threads = [Thread(target=self._run, name=name, daemon=True) for _ in range(thread_count)]
         for thread in self._threads:
             thread.start()
 
@@ -126,19 +126,19 @@ class GroupSync:
     def __init__(self, sync: Callable[[], Status]) -> None:
         self._sync = sync
         self._changed = Condition()
-        self._unsynced: list[tuple[Sequence[Answer], _Deliver]] = []
+        self._unsynced: list[tuple[Sequence[EncodedResponse], _Deliver]] = []
         self._is_closing = False
         self._thread = Thread(target=self._run, name="bkstore-sync", daemon=True)
         self._thread.start()
 
-    def put(self, answers: Sequence[Answer], deliver: _Deliver) -> None:
+    def put(self, answers: Sequence[EncodedResponse], deliver: _Deliver) -> None:
         """Call `deliver` with the answers, from the sync thread, after the next sync."""
         self.put_many([(answers, deliver)])
 
-    def put_many(self, answers_and_deliver: Iterable[tuple[Sequence[Answer], _Deliver]]) -> None:
+    def put_many(self, deliveries: Iterable[tuple[Sequence[EncodedResponse], _Deliver]]) -> None:
         """Call each `deliver` with its answers, from the sync thread, after the next sync."""
         with self._changed:
-            self._unsynced += answers_and_deliver
+            self._unsynced += deliveries
             self._changed.notify()
 
     def close(self) -> None:
@@ -165,7 +165,7 @@ class GroupSync:
                 deliver(answers if status is Status.EOK else _refuse_unsynced(answers, status))
 
 
-def _refuse_unsynced(answers: Sequence[Answer], status: Status) -> Sequence[Answer]:
+def _refuse_unsynced(answers: Sequence[EncodedResponse], status: Status) -> Sequence[EncodedResponse]:
     """Return the answers with each EOK replaced by a refusal with the failed sync's status."""
     return [
         answer.operation.refuse(status) if answer.status is Status.EOK else answer

@@ -11,7 +11,7 @@ import asyncio
 from typing import Protocol, cast
 
 
-class AboveTls(Protocol):
+class AppProtocol(Protocol):
     """The protocol above the TLS."""
 
     def pause_socket(self) -> None:
@@ -20,18 +20,18 @@ class AboveTls(Protocol):
     def resume_socket(self) -> None:
         """Write again."""
 
-    def end_of_stream(self) -> None:
+    def socket_eof_received(self) -> None:
         """Handle that the client has ended its side of the socket without ending its TLS."""
 
 
 class TlsSocket(asyncio.BufferedProtocol):
     """Stands between a socket's transport and its TLS: passes on every event except the end of the
-    stream, and reports to `above` those that the TLS does not pass on."""
+    stream, and reports to `app_protocol` those that the TLS does not pass on."""
 
-    def __init__(self, transport: asyncio.Transport, above: AboveTls) -> None:
+    def __init__(self, transport: asyncio.Transport, app_protocol: AppProtocol) -> None:
         self._transport = transport
         self._tls = cast(asyncio.BufferedProtocol, transport.get_protocol())
-        self._above = above
+        self._above = app_protocol
         transport.set_protocol(self)
 
     @property
@@ -49,7 +49,7 @@ class TlsSocket(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         """Keep the socket open, because answers may still have to be sent."""
-        self._above.end_of_stream()
+        self._above.socket_eof_received()
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:

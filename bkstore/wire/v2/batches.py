@@ -1,8 +1,8 @@
 """Many v2 requests at once, as arrays: adds under one master key, reads of consecutive entries.
 
 A client with a window of requests sends frames that differ only in their ids and records.
-`leading_window` decodes those of one size at the front, which is fast; `group_requests` finds all
-groups. `add_responses` and `read_responses` encode their answers. Layouts: `requests`, `responses`.
+`decode_leading_group` decodes those of one size at the front, which is fast; `group_requests` finds all
+groups. `encode_add_responses` and `encode_read_responses` encode their answers. Layouts: `requests`, `responses`.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _FENCING = int(Flags.DO_FENCING)
 
 class AddRequests(NamedTuple):
     """Adds of records in scope 0 with the same master key, flags and version. `batch` refers to the
-    records in the received buffer, or in a copy; `ledgers` is int64[n]."""
+    records in the received buffer, or in a copy; `ledger_ids` is int64[n]."""
 
     master_key: bytes
     batch: RecordBatch
-    ledgers: Int64Array
+    ledger_ids: Int64Array
     flags: int
     version: int
 
@@ -49,17 +49,17 @@ class AddRequests(NamedTuple):
 class ReadRequests(NamedTuple):
     """Reads of consecutive entries of one ledger, without fencing; int64[n], as sent."""
 
-    ledgers: Int64Array
-    entries: Int64Array
+    ledger_ids: Int64Array
+    entry_ids: Int64Array
     version: int
 
 
-def leading_window(
-    data: bytes, most: int, enough: int
+def decode_leading_group(
+    data: bytes, max_count: int, target_bytes: int
 ) -> tuple[int, AddRequests | ReadRequests] | tuple[int, None]:
     """Return the byte count and the requests of similar frames at the front of `data`.
 
-    They are at most `most` frames of one size, up to the one that passes `enough` bytes, and one
+    They are at most `max_count` frames of one size, up to the one that passes `target_bytes` bytes, and one
     group as in `group_requests`; (0, None) if too few. About 30 us, and 10 ns a request.
     """
     frame_size = _PREFIX_SIZE + int.from_bytes(data[:_PREFIX_SIZE], "big")
@@ -67,7 +67,7 @@ def leading_window(
     if not _is_groupable(header, frame_size - _PREFIX_SIZE):
         return 0, None
     # view all frames as rows with the layout of the first
-    count = min(len(data) // frame_size, most, enough // frame_size + 1)
+    count = min(len(data) // frame_size, max_count, target_bytes // frame_size + 1)
     if count < _MIN_GROUP:
         return 0, None
     is_read = header >> 16 & 0xFF == Opcode.READ_ENTRY
@@ -110,7 +110,7 @@ def _frame_layout(frame_size: int, is_read: bool) -> np.dtype[np.void]:
     )
 
 
-def _framed_records(data: bytes, count: int, frame_size: int, entries: Int64Array) -> RecordBatch:
+def _framed_records(data: bytes, count: int, frame_size: int, entry_ids: Int64Array) -> RecordBatch:
     """Return a copy of the records of adds of one size, each with its length before it."""
     record_size = frame_size - _PREFIX_SIZE - _RECORD_OFFSET
     table = np.empty((count, _PREFIX_SIZE + record_size), np.uint8)
@@ -119,7 +119,7 @@ def _framed_records(data: bytes, count: int, frame_size: int, entries: Int64Arra
     table[:, _PREFIX_SIZE:] = rows[:, _PREFIX_SIZE + _RECORD_OFFSET :]
     offsets = np.arange(_PREFIX_SIZE, table.size, _PREFIX_SIZE + record_size)
     return RecordBatch.of_frames(
-        entries, table.data.cast("B"), offsets, np.full(count, record_size)
+        entry_ids, table.data.cast("B"), offsets, np.full(count, record_size)
     )
 
 
@@ -227,21 +227,21 @@ def _decode_group(
     return AddRequests(master_key, batch, words(data, record_offsets), flags, version)
 
 
-def add_responses(version: int, status: Status, ledgers: Int64Array, entries: Int64Array) -> bytes:
+def encode_add_responses(version: int, status: Status, ledger_ids: Int64Array, entry_ids: Int64Array) -> bytes:
     """Return the frames of the answers to adds, all with one status. About 10 ns each.
 
-    >>> add_responses(2, Status.EOK, np.array([7]), np.array([3])).hex(" ", 4)
+    >>> encode_add_responses(2, Status.EOK, np.array([7]), np.array([3])).hex(" ", 4)
     '00000018 02010000 00000000 00000000 00000007 00000000 00000003'
     """
-    return _response_fields(version, Opcode.ADD_ENTRY, status, ledgers, entries).tobytes()
+    return _response_fields(version, Opcode.ADD_ENTRY, status, ledger_ids, entry_ids).tobytes()
 
 
-def read_responses(
-    version: int, ledgers: Int64Array, entries: Int64Array, batch: RecordBatch
+def encode_read_responses(
+    version: int, ledger_ids: Int64Array, entry_ids: Int64Array, batch: RecordBatch
 ) -> bytes:
     """Return the frames of the answers to reads whose records are those of the batch, in order.
     About 30 ns each if the records have one size, otherwise 300."""
-    fields = _response_fields(version, Opcode.READ_ENTRY, Status.EOK, ledgers, entries)
+    fields = _response_fields(version, Opcode.READ_ENTRY, Status.EOK, ledger_ids, entry_ids)
     fields["frame"] += batch.sizes
     record_size = int(batch.sizes[0])
     if (batch.sizes != record_size).any():
@@ -260,11 +260,11 @@ def read_responses(
 
 
 def _response_fields(
-    version: int, opcode: Opcode, status: Status, ledgers: Int64Array, entries: Int64Array
+    version: int, opcode: Opcode, status: Status, ledger_ids: Int64Array, entry_ids: Int64Array
 ) -> np.ndarray[tuple[int], np.dtype[np.void]]:
     """Return the fields of answers as an array, with frame lengths that count no record."""
-    fields = np.empty(ledgers.size, _RESPONSE)
+    fields = np.empty(ledger_ids.size, _RESPONSE)
     header = int.from_bytes(PacketHeader(version, opcode).to_bytes(), "big")
     fields["frame"], fields["header"] = _RESPONSE.itemsize - 4, header
-    fields["status"], fields["ledger"], fields["entry"] = status.v2, ledgers, entries
+    fields["status"], fields["ledger"], fields["entry"] = status.v2, ledger_ids, entry_ids
     return fields

@@ -69,23 +69,23 @@ class PacketHeader(NamedTuple):
 
 def decode_header(data: bytes | memoryview) -> PacketHeader:
     """Return the packet header of a message. Raises `CorruptionError` below four bytes."""
-    (word,) = unpack(_WORD, data, 0, "packet header")
+    (word,) = unpack_fields(_WORD, data, 0, "packet header")
     if word < 2**24:
         return PacketHeader(0, word)
     return PacketHeader(word >> 24, word >> 16 & 0xFF, word & 0xFFFF)
 
 
-def unpack(
-    layout: struct.Struct, data: bytes | memoryview, offset: int, what: str
+def unpack_fields(
+    layout: struct.Struct, data: bytes | memoryview, offset: int, part_name: str
 ) -> tuple[int, ...]:
     """Return the fields at an offset. Raises `CorruptionError` if the message is too short."""
     if len(data) < offset + layout.size:
-        reason = f"{what} of {layout.size} bytes, but {max(0, len(data) - offset)} are left"
+        reason = f"{part_name} of {layout.size} bytes, but {max(0, len(data) - offset)} are left"
         raise CorruptionError(None, offset, reason)
     return layout.unpack_from(data, offset)
 
 
-def pack(layout: struct.Struct, *values: int) -> bytes:
+def pack_fields(layout: struct.Struct, *values: int) -> bytes:
     """Return the packed fields. Raises `InvalidArgument` for a value that does not fit."""
     try:
         return layout.pack(*values)
@@ -102,7 +102,7 @@ def ledger_number(ledger: int | LedgerId) -> int:
     return ledger
 
 
-def auth_body(plugin: bytes, payload: bytes) -> bytes:
+def encode_auth(plugin: bytes, payload: bytes) -> bytes:
     """Return the bytes of an `AuthMessage`, which is the same in both directions."""
     if not (isinstance(plugin, bytes) and isinstance(payload, bytes)):
         raise InvalidArgument("plugin name and payload of an authentication message are bytes")

@@ -23,12 +23,12 @@ from bkstore.wire.v2.header import (
     Flags,
     Opcode,
     PacketHeader,
-    auth_body,
+    encode_auth,
     decode_auth,
     decode_header,
     ledger_number,
-    pack,
-    unpack,
+    pack_fields,
+    unpack_fields,
 )
 
 _HEADER = 4
@@ -60,7 +60,7 @@ class AddRequest(NamedTuple):
         return int(_IDS.unpack_from(self.record)[1])
 
     @property
-    def scoped(self) -> bool:
+    def has_scope(self) -> bool:
         """Whether the record has version 2, so is in a scope: it is answered with EBADREQ."""
         return self.record[0] in _SCOPED_RECORD_TYPES
 
@@ -69,7 +69,7 @@ class AddRequest(NamedTuple):
         not of 20 bytes or a record without ids, `IllegalOperation` for a record in a scope."""
         if len(self.record) < _IDS.size:
             raise InvalidArgument(f"record of {len(self.record)} bytes has no ids")
-        if self.scoped:
+        if self.has_scope:
             raise IllegalOperation("record of another scope, but the v2 protocol has no scopes")
         header = PacketHeader(self.version, Opcode.ADD_ENTRY, self.flags).to_bytes()
         return header + _check_key_length(self.master_key), self.record
@@ -88,7 +88,7 @@ class ReadRequest(NamedTuple):
         """Return the message in one part. Raises `InvalidArgument` if it has a master key but does
         not fence, or the reverse."""
         header = PacketHeader(self.version, Opcode.READ_ENTRY, self.flags)
-        ids = pack(_IDS, ledger_number(self.ledger), self.entry)
+        ids = pack_fields(_IDS, ledger_number(self.ledger), self.entry)
         return (header.to_bytes() + ids + _encode_key(header, self.master_key),)
 
 
@@ -109,7 +109,7 @@ class BatchReadRequest(NamedTuple):
         not fence, or the reverse."""
         header = PacketHeader(self.version, Opcode.BATCH_READ_ENTRY, self.flags)
         limits = (self.request_id, self.max_count, self.max_size)
-        fields = pack(_BATCH, ledger_number(self.ledger), self.entry, *limits)
+        fields = pack_fields(_BATCH, ledger_number(self.ledger), self.entry, *limits)
         return (header.to_bytes() + fields + _encode_key(header, self.master_key),)
 
 
@@ -124,7 +124,7 @@ class AuthRequest(NamedTuple):
     def parts(self) -> tuple[bytes, ...]:
         """Return the message in two parts."""
         header = PacketHeader(self.version, Opcode.AUTH, self.flags).to_bytes()
-        return header, auth_body(self.plugin, self.payload)
+        return header, encode_auth(self.plugin, self.payload)
 
 
 Request = AddRequest | ReadRequest | BatchReadRequest | AuthRequest
@@ -142,14 +142,14 @@ def decode_request(data: bytes | memoryview) -> Request:
     header = decode_header(data)
     version, opcode, flags = header
     if opcode == Opcode.ADD_ENTRY:
-        unpack(_IDS, data, _RECORD, "ids of a record")
+        unpack_fields(_IDS, data, _RECORD, "ids of a record")
         return AddRequest(bytes(data[_HEADER:_RECORD]), bytes(data[_RECORD:]), flags, version)
     if opcode == Opcode.READ_ENTRY:
-        ledger, entry = unpack(_IDS, data, _HEADER, "ledger and entry")
+        ledger, entry = unpack_fields(_IDS, data, _HEADER, "ledger and entry")
         key = _decode_key(header, data, _HEADER + _IDS.size)
         return ReadRequest(ledger, entry, flags, key, version)
     if opcode == Opcode.BATCH_READ_ENTRY:
-        fields = unpack(_BATCH, data, _HEADER, "fields of a batch read")
+        fields = unpack_fields(_BATCH, data, _HEADER, "fields of a batch read")
         ledger, first, request_id, max_count, max_size = fields
         key = _decode_key(header, data, _HEADER + _BATCH.size)
         return BatchReadRequest(ledger, first, request_id, max_count, max_size, flags, key, version)
@@ -179,5 +179,5 @@ def _check_key_length(key: bytes) -> bytes:
 def _decode_key(header: PacketHeader, data: bytes | memoryview, offset: int) -> bytes | None:
     if not _has_key(header):
         return None
-    unpack(_KEY, data, offset, "master key")
+    unpack_fields(_KEY, data, offset, "master key")
     return bytes(data[offset : offset + MASTER_KEY_LENGTH])

@@ -22,12 +22,12 @@ from bkstore.wire.v2.header import (
     CURRENT_VERSION,
     Opcode,
     PacketHeader,
-    auth_body,
+    encode_auth,
     decode_auth,
     decode_header,
     ledger_number,
-    pack,
-    unpack,
+    pack_fields,
+    unpack_fields,
 )
 
 _HEADER = 4
@@ -47,7 +47,7 @@ class AddResponse(NamedTuple):
     def parts(self) -> tuple[bytes, ...]:
         """Return the message in one part."""
         header = PacketHeader(self.version, Opcode.ADD_ENTRY).to_bytes()
-        return (header + pack(_FIELDS, self.status.v2, ledger_number(self.ledger), self.entry),)
+        return (header + pack_fields(_FIELDS, self.status.v2, ledger_number(self.ledger), self.entry),)
 
 
 class ReadResponse(NamedTuple):
@@ -62,7 +62,7 @@ class ReadResponse(NamedTuple):
     def parts(self) -> tuple[bytes, ...]:
         """Return the message in two parts: fields, record."""
         header = PacketHeader(self.version, Opcode.READ_ENTRY).to_bytes()
-        fields = pack(_FIELDS, self.status.v2, ledger_number(self.ledger), self.entry)
+        fields = pack_fields(_FIELDS, self.status.v2, ledger_number(self.ledger), self.entry)
         return header + fields, self.record
 
 
@@ -80,9 +80,9 @@ class BatchReadResponse(NamedTuple):
         """Return the message in parts: fields, and for each record its size and the record."""
         header = PacketHeader(self.version, Opcode.BATCH_READ_ENTRY).to_bytes()
         ids = (ledger_number(self.ledger), self.entry, self.request_id)
-        parts = [header + pack(_BATCH, self.status.v2, *ids)]
+        parts = [header + pack_fields(_BATCH, self.status.v2, *ids)]
         for record in self.records:
-            parts += pack(_SIZE, len(record)), record
+            parts += pack_fields(_SIZE, len(record)), record
         return tuple(parts)
 
 
@@ -96,7 +96,7 @@ class AuthResponse(NamedTuple):
     def parts(self) -> tuple[bytes, ...]:
         """Return the message in two parts."""
         header = PacketHeader(self.version, Opcode.AUTH).to_bytes()
-        return header, auth_body(self.plugin, self.payload)
+        return header, encode_auth(self.plugin, self.payload)
 
 
 Response = AddResponse | ReadResponse | BatchReadResponse | AuthResponse
@@ -114,13 +114,13 @@ def decode_response(data: bytes | memoryview) -> Response:
     if opcode == Opcode.AUTH:
         return AuthResponse(*decode_auth(data, _HEADER), version)
     if opcode == Opcode.BATCH_READ_ENTRY:
-        status_code, ledger, entry, request_id = unpack(_BATCH, data, _HEADER, "fields of a batch")
+        status_code, ledger, entry, request_id = unpack_fields(_BATCH, data, _HEADER, "fields of a batch")
         status = Status.from_v2(status_code, _HEADER)
         records = _decode_records(data, _HEADER + _BATCH.size)
         return BatchReadResponse(status, ledger, entry, request_id, records, version)
     if opcode not in (Opcode.ADD_ENTRY, Opcode.READ_ENTRY):
         raise CorruptionError(None, 0, f"opcode {opcode} has no layout in the v2 protocol")
-    status_code, ledger, entry = unpack(_FIELDS, data, _HEADER, "fields of an answer")
+    status_code, ledger, entry = unpack_fields(_FIELDS, data, _HEADER, "fields of an answer")
     status = Status.from_v2(status_code, _HEADER)
     if opcode == Opcode.ADD_ENTRY:
         return AddResponse(status, ledger, entry, version)
@@ -131,7 +131,7 @@ def _decode_records(data: bytes | memoryview, offset: int) -> tuple[bytes, ...]:
     """Return the records from an offset to the end. Raises `CorruptionError` for a bad size."""
     records = []
     while offset < len(data):
-        (size,) = unpack(_SIZE, data, offset, "size of a record")
+        (size,) = unpack_fields(_SIZE, data, offset, "size of a record")
         begin = offset + _SIZE.size
         if not 0 <= size <= len(data) - begin:
             reason = f"record of {size} bytes, but {len(data) - begin} are left"

@@ -18,7 +18,7 @@ from tests.wire.admin.asking import KEY, TOKEN, ask, files_below, fill, send, wr
 
 pytest.importorskip("aiohttp")
 
-from bkstore.wire.admin.http_frontend import names_this_machine  # loads aiohttp
+from bkstore.wire.admin.http_frontend import is_loopback_host  # loads aiohttp
 
 GETS = [
     *("/api/v1/ledger/list", "/api/v1/ledger/metadata", "/api/v1/ledger/read"),
@@ -166,7 +166,7 @@ def test_tokens_that_are_none(bookie: Bookie, token: object) -> None:
 )
 def test_names_of_this_machine(host: str) -> None:
     """localhost and every loopback address are this machine's, at any port."""
-    assert names_this_machine(host)
+    assert is_loopback_host(host)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_names_of_this_machine(host: str) -> None:
 )
 def test_names_of_others(host: str) -> None:
     """A name that a website could have, or none at all, is not this machine's."""
-    assert not names_this_machine(host)
+    assert not is_loopback_host(host)
 
 
 def test_a_rebound_name_is_refused(bookie: Bookie, admin: AdminServer) -> None:

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from bkstore import Bookie
 from bkstore.wire.admin import AdminServer
-from bkstore.wire.admin.connection_limits import Limits, Streams
+from bkstore.wire.admin.connection_limits import Limits, StreamSlots
 from tests.paths import ROOT
 from tests.wire.admin.asking import (
     TOKEN,
@@ -378,22 +378,22 @@ def test_slow_readers_give_way() -> None:
     slow, quick, third, fourth = transports
 
     async def talk() -> None:
-        streams = Streams(Limits(streams=2, seconds=0.05))
-        lagging, brisk = await streams.begin(slow), await streams.begin(quick)
+        streams = StreamSlots(Limits(streams=2, seconds=0.05))
+        lagging, brisk = await streams.acquire(slow), await streams.acquire(quick)
         lagging.begin_chunk()
         for _ in range(50):
             brisk.begin_chunk()
             brisk.end_chunk()
-        taker = await streams.begin(third)
+        taker = await streams.acquire(third)
 
         assert [True, False, False] == [each.aborted for each in transports[:3]]
         with pytest.raises(TimeoutError):
-            await streams.begin(fourth)
-        streams.end(lagging)  # its slot has gone to another: there is none to give back
+            await streams.acquire(fourth)
+        streams.release(lagging)  # its slot has gone to another: there is none to give back
         with pytest.raises(TimeoutError):
-            await streams.begin(fourth)
-        streams.end(taker)
-        await streams.begin(fourth)
+            await streams.acquire(fourth)
+        streams.release(taker)
+        await streams.acquire(fourth)
 
     asyncio.run(talk())
 

@@ -18,7 +18,7 @@ from bkstore.errors import IllegalOperation, InvalidArgument, MetadataUnavailabl
 from bkstore.storage.ledgers.garbage_pass import GarbageReport
 from bkstore.wire.admin import AdminServer
 from bkstore.wire.admin.connection_limits import Limits
-from bkstore.wire.admin.router import WaitsFor
+from bkstore.wire.admin.router import WaitReason
 from tests.wire.admin.asking import TOKEN, address, ask, everything, fill, until, write
 
 pytest.importorskip("aiohttp")
@@ -221,7 +221,7 @@ def test_liveness_waits_for_nobody(bookie: Bookie) -> None:
         try:
             for _ in range(4):
                 assert store.asked.acquire(timeout=30)
-            waiting = WaitsFor.METADATA
+            waiting = WaitReason.METADATA
             until(lambda: admin._front is not None and 6 == admin._front._waiting_counts[waiting])
             alive = [ask(admin, path).status for path in ("/heartbeat", "/metrics")]
             state = ask(admin, "/api/v1/bookie/state").json

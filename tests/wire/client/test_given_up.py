@@ -9,7 +9,7 @@ import pytest
 from bkstore.errors import BookieUnavailable, InvalidArgument
 from bkstore.formats.entry import Entry, encode
 from bkstore.wire.client import WireClient, WireClients, wire_clients as module
-from bkstore.wire.client.socket_stream import Stream
+from bkstore.wire.client.socket_stream import SocketStream
 from bkstore.wire.protocol_detection import RequestDecoder
 from tests.wire.client.answering import KEY, LEDGER, answer, record
 from tests.wire.client.scripted import Peer, served
@@ -36,16 +36,16 @@ def test_an_interrupt_while_sending(protocol: str, monkeypatch: pytest.MonkeyPat
             adds.append(len(message) > 1 << 20)
             peer.answer(answer(decoder.decode(message)))
 
-    def interrupt(stream: Stream, receive: bool, send: bool, seconds: float) -> bool:
+    def interrupt(stream: SocketStream, receive: bool, send: bool, seconds: float) -> bool:
         if send:
             raise KeyboardInterrupt
         return wait(stream, receive, send, seconds)
 
-    wait = Stream.wait
+    wait = SocketStream.wait
     large = encode(Entry(LEDGER, 0, -1, 5_000_000, bytes(5_000_000)), "CRC32C")
     with served(slow) as server, WireClient(server.address, protocol) as client:
         with monkeypatch.context() as patch:
-            patch.setattr(Stream, "wait", interrupt)
+            patch.setattr(SocketStream, "wait", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 client.add_entry(large, KEY)
         interrupted.set()

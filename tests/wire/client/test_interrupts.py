@@ -17,7 +17,7 @@ from bkstore.errors import BookieUnavailable
 from bkstore.formats.entry import Entry, RecordBatch, encode
 from bkstore.testing.servers import ServerFactory
 from bkstore.wire.client import WireClient, WireClients, client_tls
-from bkstore.wire.client.socket_stream import Stream
+from bkstore.wire.client.socket_stream import SocketStream
 from bkstore.wire.protocol_detection import RequestDecoder
 from bkstore.wire.server import server_tls
 from tests.wire.client.answering import KEY, LEDGER, answer, record
@@ -192,15 +192,15 @@ def test_an_interrupt_while_the_bookie_does_not_take_what_is_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Likewise where a request is larger than what the bookie takes at a time."""
-    send = Stream.send
-    sent: dict[Stream, int] = {}
+    send = SocketStream.send
+    sent: dict[SocketStream, int] = {}
 
-    def send_some(stream: Stream, data: memoryview) -> int:
+    def send_some(stream: SocketStream, data: memoryview) -> int:
         """Send nothing at every second call: then the client has to wait."""
         sent[stream] = sent.get(stream, 0) + 1
         return send(stream, data[: 2 << 20]) if sent[stream] % 2 else 0
 
-    monkeypatch.setattr(Stream, "send", send_some)
+    monkeypatch.setattr(SocketStream, "send", send_some)
     with served(_fine) as server:
         _interrupt_everywhere(
             lambda: WireClient(server.address), True, lambda client: client.add_entry(_LARGE, KEY)
@@ -221,7 +221,7 @@ def test_others_do_not_wait_for_who_was_interrupted(
 ) -> None:
     """Where the thread that receives for all is interrupted, the calls of the others end; what
     became of theirs is not known."""
-    waits = Stream.wait
+    waits = SocketStream.wait
     leads, interrupts, sleeps = threading.Event(), threading.Event(), threading.Event()
 
     def silent(peer: Peer) -> None:
@@ -229,7 +229,7 @@ def test_others_do_not_wait_for_who_was_interrupted(
             if number == 1:  # both are under way
                 sleeps.set()
 
-    def wait(stream: Stream, receive: bool, send: bool, seconds: float) -> bool:
+    def wait(stream: SocketStream, receive: bool, send: bool, seconds: float) -> bool:
         if receive and seconds and not interrupts.is_set():
             leads.set()
             assert sleeps.wait(10)
@@ -246,7 +246,7 @@ def test_others_do_not_wait_for_who_was_interrupted(
             ends.append(str(error).partition(": ")[2] or type(error).__name__)
 
     with served(silent) as server, WireClient(server.address, protocol, timeout=100) as client:
-        monkeypatch.setattr(Stream, "wait", wait)
+        monkeypatch.setattr(SocketStream, "wait", wait)
         threads = [threading.Thread(target=read, args=(entry,), daemon=True) for entry in (0, 1)]
         threads[0].start()
         assert leads.wait(10)

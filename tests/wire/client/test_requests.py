@@ -77,7 +77,7 @@ def test_extended_v3_says_scopes() -> None:
         for message in peer.requests():
             request = v3.decode_request(message, extended=True)
             body = v3.body_of(request)
-            name = v3.ledger_of(body)
+            name = v3.ledger_id_of(body)
             fields: dict[str, Any] = {"ledgerId": LedgerId(0, 7) if lying else name}
             fields |= {"entryId": 3, "body": other} if body.HasField("entryId") else {}
             if request.header.operation == v3.Operation.ADD_ENTRY:

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from bkstore.errors import CorruptionError, UnauthorizedAccess
 from bkstore.wire.sasl import DigestClient, DigestServer, SaslUser, SaslUsers
-from bkstore.wire.sasl.directives import quoted
+from bkstore.wire.sasl.directives import quote
 from tests.wire.recorded import conversations, needs_golden
 
 CHRIS = SaslUsers({"chris": "secret"}, allowed_ids=".*")
@@ -48,7 +48,7 @@ def test_the_examples_of_the_rfc(example: Any) -> None:
     server.respond(b"")
 
     assert example["rspauth"] == server.respond(example["response"])
-    assert server.complete
+    assert server.is_complete
     assert "chris" == server.username
 
 
@@ -76,8 +76,8 @@ def test_what_java_says() -> None:
     assert response == client.respond(challenge)
     assert proof == server.respond(response)
     assert last == client.respond(proof)
-    assert client.complete
-    assert server.complete
+    assert client.is_complete
+    assert server.is_complete
 
 
 @needs_golden
@@ -91,7 +91,7 @@ def test_a_wrong_password_of_javas() -> None:
     assert response == client.respond(challenge)
     with pytest.raises(UnauthorizedAccess):
         server.respond(response)
-    assert not server.complete
+    assert not server.is_complete
 
 
 RESPONSE = IMAP["response"]
@@ -134,7 +134,7 @@ def test_proofs_that_are_none(found: bytes, instead: bytes) -> None:
     with pytest.raises(UnauthorizedAccess):
         server.respond(RESPONSE)
 
-    assert not server.complete
+    assert not server.is_complete
     assert "secret" not in str(caught.value)
     assert "dad90d4b" not in str(caught.value)
 
@@ -179,7 +179,7 @@ def test_a_proof_for_another_service() -> None:
             with pytest.raises(UnauthorizedAccess, match="another service"):
                 server.respond(response)
 
-        assert same is server.complete
+        assert same is server.is_complete
 
 
 def test_a_proof_that_acts_for_another() -> None:
@@ -236,7 +236,7 @@ def test_a_server_that_does_not_know_the_password() -> None:
         with pytest.raises((UnauthorizedAccess, CorruptionError)):
             client.respond(answer)
 
-        assert not client.complete
+        assert not client.is_complete
 
 
 def test_each_handshake_has_nonces_of_its_own() -> None:
@@ -260,7 +260,7 @@ def test_any_user_and_password(name: str, password: str, other: str) -> None:
     server, client = DigestServer(users), DigestClient(SaslUser(name, password))
     client.respond(server.respond(client.respond(server.respond(b""))))
 
-    assert client.complete
+    assert client.is_complete
     assert name == server.username
     server, client = DigestServer(users), DigestClient(SaslUser(name, password + other))
     response = client.respond(server.respond(b""))
@@ -276,7 +276,7 @@ def test_any_bytes(message: bytes) -> None:
             with suppress(CorruptionError, UnauthorizedAccess):
                 side.respond(message)
 
-        assert not side.complete
+        assert not side.is_complete
 
 
 @given(st.data())
@@ -295,9 +295,9 @@ def test_any_change_of_a_response(data: st.DataObject) -> None:
     try:
         assert right == server.respond(mutated)
     except (CorruptionError, UnauthorizedAccess):
-        assert not server.complete
+        assert not server.is_complete
 
 
 def test_quoting_is_what_java_does() -> None:
     """Quotes, backslashes and control characters get a backslash; tabs and ends of lines do not."""
-    assert rb'"a\"b\\c' + b'\\\x01\t\r\n\\\x7f\xe4"' == quoted(b'a"b\\c\x01\t\r\n\x7f\xe4')
+    assert rb'"a\"b\\c' + b'\\\x01\t\r\n\\\x7f\xe4"' == quote(b'a"b\\c\x01\t\r\n\x7f\xe4')

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from bkstore.errors import CorruptionError
-from bkstore.wire.sasl.directives import parse_directives, quoted
+from bkstore.wire.sasl.directives import parse_directives, quote
 
 KNOWN = [b"realm", b"nonce", b"qop"]
 
@@ -57,7 +57,7 @@ def test_what_is_refused(message: bytes) -> None:
 @given(st.binary(max_size=60), st.binary(max_size=60))
 def test_what_is_quoted_is_read(realm: bytes, nonce: bytes) -> None:
     """Any bytes come back out of a quoted string."""
-    message = b"realm=" + quoted(realm) + b",nonce=" + quoted(nonce)
+    message = b"realm=" + quote(realm) + b",nonce=" + quote(nonce)
 
     assert {b"realm": realm, b"nonce": nonce} == parse_directives(message, KNOWN)
 

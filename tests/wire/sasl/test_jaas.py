@@ -42,7 +42,7 @@ def test_credentials_of_a_file(jaas: Path) -> None:
     users = SaslUsers.from_jaas(jaas)
 
     assert {"bookkeeper": 'se"cret', "guest": "plain", "a@b": "x y"} == users.passwords
-    assert [True, False] == [users.allows(name) for name in ("bookkeeper", "guest")]
+    assert [True, False] == [users.is_allowed(name) for name in ("bookkeeper", "guest")]
     assert SaslUser("bookkeeper", 'se"cret') == SaslUser.from_jaas(jaas)
     assert users.passwords == SaslUsers.from_jaas(str(jaas), "Bookie", ".*").passwords
 
@@ -177,4 +177,4 @@ def test_allowed_ids(pattern: str, name: str, allowed: bool) -> None:
     """The pattern has to match the whole name, classes in ASCII as in Java."""
     users = SaslUsers({"hd": "", "root": "", "my-bookkeeper-1": ""}, pattern)
 
-    assert allowed is users.allows(name)
+    assert allowed is users.is_allowed(name)

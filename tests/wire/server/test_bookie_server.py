@@ -208,7 +208,7 @@ def test_adds_that_wait_are_bounded(bkstore_server: ServerFactory) -> None:
         sender.start()
         held = []
         for _ in range(50):
-            held.append(server.held)
+            held.append(server.held_bytes)
             time.sleep(0.01)
         files.gate.set()
         answers = [v2.decode_response(peer.frame()[4:]) for _ in adds]
@@ -232,7 +232,7 @@ def test_a_client_that_takes_no_answers(bkstore_server: ServerFactory) -> None:
         for _ in range(20):
             assert statuses(other.ask(v2.ReadRequest(7, 0))) == ["EOK"]
             time.sleep(0.02)
-            highest = max(highest, server.held)
+            highest = max(highest, server.held_bytes)
         entries = [v2.decode_response(greedy.frame()[4:]).entry for _ in requests]  # type: ignore[union-attr]
         sender.join()
 
@@ -258,13 +258,13 @@ def test_scopes_and_batches_are_behind_a_switch(bkstore_server: ServerFactory) -
             answer = peer.ask_v3(Operation.ADD_ENTRY, body, extended=True)
 
             assert v3.status_in(answer) is Status.EOK
-            assert v3.ledger_of(v3.body_of(answer)) == name
+            assert v3.ledger_id_of(v3.body_of(answer)) == name
         read = peer.ask_v3(Operation.READ_ENTRY, {"ledgerId": name, "entryId": 2}, extended=True)
         found = v3.body_of(peer.ask_v3(Operation.BATCH_READ_ENTRY, batch, extended=True))
 
         assert v3.body_of(read).body == records[2]
         assert (records[1:], 1) == (list(found.body), found.maxLAC)
-        assert v3.ledger_of(found) == name
+        assert v3.ledger_id_of(found) == name
     plain.bookie.add_entry(record(7, 0), KEY)
     with Peer(plain.address) as peer:
         body = {"ledgerId": LedgerId(3, 7), "entryId": 0}

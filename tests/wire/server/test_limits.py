@@ -23,7 +23,7 @@ from bkstore.wire import v2, v3
 from bkstore.wire.admin import AdminServer
 from bkstore.wire.frames import frame
 from bkstore.wire.server import BookieServer, ServerOptions, server_tls
-from bkstore.wire.server.connection import Connection
+from bkstore.wire.server.connection import ServedConnection
 from bkstore.wire.status_codes import Status
 from tests.wire.admin.asking import until
 from tests.wire.server.held_syncs import HeldSyncs
@@ -38,8 +38,8 @@ def _poll(transaction: int, time_out: int) -> bytes:
 
 def _waiting(server: BookieServer) -> int:
     """Return how many requests of its clients a server has taken and not answered."""
-    assert server._core is not None
-    return sum(cast(Connection, each)._waiting_count for each in list(server._core.connections))
+    assert server._shared is not None
+    return sum(cast(ServedConnection, each)._waiting_count for each in list(server._shared.connections))
 
 
 def _is_let_go(peer: Peer) -> bool:
@@ -105,7 +105,7 @@ def test_windows_that_come_together(
 
 
 def test_what_long_polls_cost(bkstore_server: ServerFactory) -> None:
-    """`held` has the memory that waiting requests take, not the bytes of their frames alone."""
+    """`held_bytes` has the memory that waiting requests take, not the bytes of their frames alone."""
     server = bkstore_server(server={"options": ServerOptions(max_waiting=5000)})
     server.bookie.add_entry(record(7, 0), KEY)
     with Peer(server.address) as peer:
@@ -120,9 +120,9 @@ def test_what_long_polls_cost(bkstore_server: ServerFactory) -> None:
         finally:
             tracemalloc.stop()
 
-        until(lambda: server.held > taken)  # what protobuf takes is not traced
+        until(lambda: server.held_bytes > taken)  # what protobuf takes is not traced
 
-        assert server.held < 2001 * 2048
+        assert server.held_bytes < 2001 * 2048
 
 
 def test_waiting_long_polls_fill_the_memory(bkstore_server: ServerFactory) -> None:
@@ -136,7 +136,7 @@ def test_waiting_long_polls_fill_the_memory(bkstore_server: ServerFactory) -> No
         for peer in peers:
             peer.send(*(_poll(number, 60_000) for number in range(500)))
             peer.socket.setblocking(False)
-        until(lambda: any(_is_let_go(peer) for peer in peers) and server.held <= 1 << 20)
+        until(lambda: any(_is_let_go(peer) for peer in peers) and server.held_bytes <= 1 << 20)
         other = stack.enter_context(Peer(server.address))
 
         assert Status.EOK is other.ask(v2.ReadRequest(7, 0))[0].status
@@ -153,11 +153,11 @@ def test_clients_of_tls_that_take_no_answers(bkstore_server: ServerFactory) -> N
             deaf.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
             secured(deaf).send(frame(*v2.ReadRequest(7, 0).parts()) * count)
         held: list[int] = []
-        until(lambda: held.append(server.held) or server.connections == 1)  # type: ignore[func-returns-value]
+        until(lambda: held.append(server.held_bytes) or server.connection_count == 1)  # type: ignore[func-returns-value]
 
         assert 2 << 20 < max(held) < 40 << 20
         assert Status.ENOENTRY is idle.ask(v2.ReadRequest(7, 1))[0].status
-    until(lambda: server.held == 0)
+    until(lambda: server.held_bytes == 0)
 
 
 def test_a_slow_client_of_tls(bkstore_server: ServerFactory) -> None:
@@ -166,7 +166,7 @@ def test_a_slow_client_of_tls(bkstore_server: ServerFactory) -> None:
     server.bookie.add_entry(record(7, 0, bytes(4 << 20)), KEY)
     with Peer(server.address) as peer:
         secured(peer).send(frame(*v2.ReadRequest(7, 0).parts()) * 10)
-        until(lambda: server.held > 1 << 18)
+        until(lambda: server.held_bytes > 1 << 18)
         for _ in range(10):
             answer = v2.decode_response(peer.frame()[4:])
 
@@ -213,7 +213,7 @@ def test_half_closed_tls(bkstore_server: ServerFactory) -> None:
         assert {*range(201)} == {answer.header.txnId for answer in answers}
         assert {Status.EOK} == {v3.status_in(answer) for answer in answers}
         assert peer.ends()
-    until(lambda: server.connections == 0)
+    until(lambda: server.connection_count == 0)
 
 
 def _no_descriptors(monkeypatch: pytest.MonkeyPatch) -> list[int]:

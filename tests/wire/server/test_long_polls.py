@@ -73,7 +73,7 @@ def test_stopping_answers_long_polls(bkstore_server: ServerFactory) -> None:
     found: list[Any] = []
     thread = threading.Thread(target=lambda: found.append(poll(server, 7, 5, 60_000)))
     thread.start()
-    while not server.connections:
+    while not server.connection_count:
         time.sleep(0.01)
     time.sleep(0.1)
     server.close()

@@ -73,10 +73,10 @@ def server(bkstore_server: ServerFactory) -> Iterator[BookieServer]:
 
         assert [record(5, 0), record(5, 1)] == [answer.record for answer in answers]
     deadline = time.monotonic() + 10
-    while server.connections and time.monotonic() < deadline:
+    while server.connection_count and time.monotonic() < deadline:
         time.sleep(0.01)
 
-    assert (0, 0) == (server.connections, server.held)
+    assert (0, 0) == (server.connection_count, server.held_bytes)
 
 
 def rubbish(server: BookieServer, data: bytes) -> None:
@@ -175,9 +175,9 @@ def test_lengths_that_lie(server: BookieServer) -> None:
         for _ in range(50):
             peer = peers.enter_context(Peer(server.address))
             peer.send(struct.pack(">i", (5 << 20) - 4) + b"\x02\x01" + bytes(1000))
-        wait_for(lambda: server.held > 50_000)
+        wait_for(lambda: server.held_bytes > 50_000)
 
-        assert server.held < 100_000
+        assert server.held_bytes < 100_000
 
 
 def test_the_longest_frame(server: BookieServer) -> None:
@@ -239,7 +239,7 @@ def test_stalled_clients_are_let_go(bkstore_server: ServerFactory) -> None:
     with Peer(server.address) as idle, Peer(server.address) as half, Peer(server.address) as deaf:
         half.send(frame(*v2.ReadRequest(7, 0).parts())[:9])
         deaf.send(frame(*v2.ReadRequest(7, 0).parts()) * 10)
-        wait_for(lambda: server.connections == 1)
+        wait_for(lambda: server.connection_count == 1)
 
         assert half.ends()
         assert idle.ask(v2.ReadRequest(7, 1))[0].status is Status.ENOENTRY
@@ -268,7 +268,7 @@ def test_answers_on_their_way_are_counted(
     peers = [Peer(server.address) for _ in range(20)]
     for peer in peers:
         peer.send(frame(*v2.ReadRequest(7, 0).parts()))
-    until(lambda: server.held >= 20 * 24)
+    until(lambda: server.held_bytes >= 20 * 24)
     begin.set()
     until(lambda: len(reads) >= 2)
     time.sleep(0.3)
@@ -307,11 +307,11 @@ def test_a_stop_after_a_reset(bkstore_server: ServerFactory) -> None:
     waits = {"ledgerId": 7, "entryId": -1, "previousLAC": 5, "timeOut": 60_000}
     with Peer(server.address) as waiting:
         waiting.send(frame(v3.encode(v3.new_request(v3.Operation.READ_ENTRY, 8, waits))))
-        until(lambda: server.held > 0)
+        until(lambda: server.held_bytes > 0)
         peers = [Peer(server.address) for _ in range(8)]
         for peer in peers:
             peer.send(frame(*add(7, 1, bytes(5000)).parts())[:2000])
-        until(lambda: server.held > 5000)
+        until(lambda: server.held_bytes > 5000)
         for peer in peers:
             peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             peer.close()
@@ -336,8 +336,8 @@ def test_memory_is_bounded(bkstore_server: ServerFactory) -> None:
                     peer.send(struct.pack(">i", 5_000_000), bytes(1 << 20))
                 else:
                     peer.send(frame(*v2.ReadRequest(7, 0).parts()) * 30)
-            held.append(server.held)
-        wait_for(lambda: held.append(server.held) or max(held) > 4 << 20 >= held[-1])  # type: ignore[func-returns-value]
+            held.append(server.held_bytes)
+        wait_for(lambda: held.append(server.held_bytes) or max(held) > 4 << 20 >= held[-1])  # type: ignore[func-returns-value]
         other = stack.enter_context(Peer(server.address))
 
         assert other.ask(v2.ReadRequest(7, 1))[0].status is Status.ENOENTRY
@@ -354,7 +354,7 @@ def test_too_many_clients(bkstore_server: ServerFactory) -> None:
         with Peer(server.address) as fourth:
             assert fourth.ends()
         peers[0].close()
-        wait_for(lambda: server.connections == 2)
+        wait_for(lambda: server.connection_count == 2)
         late = stack.enter_context(Peer(server.address))
 
         assert late.ask(v2.ReadRequest(7, 0))[0].status is Status.ENOLEDGER
@@ -365,9 +365,9 @@ def test_idle_connections(server: BookieServer, count: int) -> None:
     """Many connections that say nothing cost nearly nothing, and each is served when it speaks."""
     with ExitStack() as stack:
         peers = [stack.enter_context(Peer(server.address)) for _ in range(count)]
-        wait_for(lambda: server.connections == count)
+        wait_for(lambda: server.connection_count == count)
 
-        assert server.held == 0
+        assert server.held_bytes == 0
         for peer in peers:
             assert peer.ask(v2.ReadRequest(5, 0))[0].status is Status.EOK
 

@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from bkstore.cluster.store.api import MetadataStore
 from bkstore.errors import BkstoreError, CorruptionError
-from bkstore.wire.admin.messages import Answer, Refused, Request, json_answer
-from bkstore.wire.admin.operator_endpoints.cluster_store import KnowsAddresses, cluster_of
+from bkstore.wire.admin.messages import HttpResponse, HttpError, HttpRequest, json_response
+from bkstore.wire.admin.operator_endpoints.cluster_store import ServiceInfoStore, require_cluster_store
 from bkstore.wire.admin.operator_endpoints.host_callbacks import Controls
 from bkstore.wire.sasl import SaslUser
 
@@ -31,19 +31,19 @@ class BookieEndpoints:
         self._metadata = metadata
         self._controls = controls
 
-    def listed(self, request: Request) -> Answer:
+    def list_bookies(self, request: HttpRequest) -> HttpResponse:
         """Answer with id -> null, or id -> host, for the writable or the read-only bookies."""
-        store = cluster_of(self._metadata)
+        store = require_cluster_store(self._metadata)
         read_only = request.parameters.get("type") == "ro"
         with_hosts = request.parameters.get("print_hostnames") == "true"
         bookies = store.read_only_bookies() if read_only else store.writable_bookies() or ()
-        return json_answer(
+        return json_response(
             {bookie: _host(store, bookie) if with_hosts else None for bookie in sorted(bookies)}
         )
 
-    def disks(self, request: Request) -> Answer:
+    def list_bookie_info(self, request: HttpRequest) -> HttpResponse:
         """Answer with the disk space of each bookie that reports it, and with the totals."""
-        store = cluster_of(self._metadata)
+        store = require_cluster_store(self._metadata)
         bookies = sorted(store.registered_bookies() or ())
         with ThreadPoolExecutor(_MAX_CONCURRENT_REQUESTS, "bkstore-admin-disks") as executor:
             results = executor.map(
@@ -52,22 +52,22 @@ class BookieEndpoints:
             space_of_bookie = zip(bookies, results)
             spaces = {bookie: space for bookie, space in space_of_bookie if space is not None}
         if not spaces:
-            raise Refused(404, "no registered bookie reports its disk space")
+            raise HttpError(404, "no registered bookie reports its disk space")
         rows = {
             bookie: f": {_space_text(free, total)}," for bookie, (free, total) in spaces.items()
         }
         free, total = (sum(column) for column in zip(*spaces.values()))
-        return json_answer({**rows, "ClusterInfo: ": _space_text(free, total)})
+        return json_response({**rows, "ClusterInfo: ": _space_text(free, total)})
 
-    def summary(self, request: Request) -> Answer:
+    def show_cluster_info(self, request: HttpRequest) -> HttpResponse:
         """Answer with the auditor, whether ledgers are underreplicated, and counts of bookies."""
-        store = cluster_of(self._metadata)
+        store = require_cluster_store(self._metadata)
         marks = store.underreplication
         auditor = marks.auditor()
         total = len(store.cookies())
         writable = len(store.writable_bookies() or ())
         read_only = len(store.read_only_bookies())
-        return json_answer(
+        return json_response(
             {
                 "auditorElected": auditor is not None,
                 "auditorId": auditor or "",
@@ -81,34 +81,34 @@ class BookieEndpoints:
         )
 
 
-def _address(store: KnowsAddresses, bookie: str) -> tuple[str, int] | None:
+def _address(store: ServiceInfoStore, bookie_id: str) -> tuple[str, int] | None:
     try:
-        info = store.service_info(bookie)
+        info = store.service_info(bookie_id)
     except CorruptionError as error:
-        LOG.warning("bookie %s is skipped: %s", bookie, error)
+        LOG.warning("bookie %s is skipped: %s", bookie_id, error)
         return None
     return None if info is None else info.address
 
 
-def _host(store: KnowsAddresses, bookie: str) -> str | None:
-    address = _address(store, bookie)
+def _host(store: ServiceInfoStore, bookie_id: str) -> str | None:
+    address = _address(store, bookie_id)
     return None if address is None else address[0]
 
 
 def _disk_space(
-    store: KnowsAddresses, bookie: str, user: SaslUser | None
+    store: ServiceInfoStore, bookie_id: str, user: SaslUser | None
 ) -> tuple[int, int] | None:
     """Return free and total bytes of a bookie's disks, or None if it does not answer."""
     from bkstore.wire.client import WireClient
 
-    address = _address(store, bookie)
+    address = _address(store, bookie_id)
     if address is None:
         return None
-    with WireClient(address, "v3", timeout=_TIMEOUT_SECONDS, sasl=user, bookie_id=bookie) as client:
+    with WireClient(address, "v3", timeout=_TIMEOUT_SECONDS, sasl=user, bookie_id=bookie_id) as client:
         try:
             space = client.disk_space()
         except BkstoreError as error:
-            LOG.warning("bookie %s does not report its disk space: %s", bookie, error)
+            LOG.warning("bookie %s does not report its disk space: %s", bookie_id, error)
             return None
     return space.free or 0, space.total or 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from bkstore.cluster.store.api import MetadataStore
-from bkstore.wire.admin.messages import Refused
+from bkstore.wire.admin.messages import HttpError
 
 if TYPE_CHECKING:
     from bkstore.cluster.store.zookeeper.underreplication import Underreplication  # kazoo
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @runtime_checkable
-class KnowsAddresses(Protocol):
+class ServiceInfoStore(Protocol):
     """A store that has the registrations of bookies."""
 
     def service_info(self, bookie: str) -> ServiceInfo | None:
@@ -22,7 +22,7 @@ class KnowsAddresses(Protocol):
 
 
 @runtime_checkable
-class ClusterStore(MetadataStore, KnowsAddresses, Protocol):
+class ClusterStore(MetadataStore, ServiceInfoStore, Protocol):
     """The store of a cluster with auditors and replication workers: the one in ZooKeeper."""
 
     underreplication: Underreplication
@@ -40,8 +40,8 @@ class ClusterStore(MetadataStore, KnowsAddresses, Protocol):
         ...
 
 
-def cluster_of(store: MetadataStore | None) -> ClusterStore:
-    """Return the store as a cluster's. Raises `Refused` with 503 if it is not one."""
+def require_cluster_store(store: MetadataStore | None) -> ClusterStore:
+    """Return the store as a cluster's. Raises `HttpError` with 503 if it is not one."""
     if not isinstance(store, ClusterStore):
-        raise Refused(503, "the bookie is not in a cluster with metadata in ZooKeeper")
+        raise HttpError(503, "the bookie is not in a cluster with metadata in ZooKeeper")
     return store

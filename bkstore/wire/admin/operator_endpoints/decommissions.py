@@ -27,36 +27,36 @@ class Decommissions:
     deleted, if requested. `close` abandons unfinished decommissions; begin them again if needed.
     """
 
-    def __init__(self, pause: float = _SECONDS_PER_LEDGER) -> None:
-        """Check again after `pause` seconds for each remaining ledger, at most 300."""
-        self._pause_seconds = pause
+    def __init__(self, pause_seconds: float = _SECONDS_PER_LEDGER) -> None:
+        """Check again after `pause_seconds` seconds for each remaining ledger, at most 300."""
+        self._pause_seconds = pause_seconds
         self._closed_event = Event()
         self._executor = ThreadPoolExecutor(1, "bkstore-admin-decommission")
 
-    def begin(self, store: ClusterStore, bookie: str, delete_cookie: bool) -> None:
+    def begin(self, store: ClusterStore, bookie_id: str, delete_cookie: bool) -> None:
         """Queue the decommission of a bookie, after those already queued."""
-        self._executor.submit(self._decommission, store, bookie, delete_cookie)
+        self._executor.submit(self._decommission, store, bookie_id, delete_cookie)
 
-    def _decommission(self, store: ClusterStore, bookie: str, delete_cookie: bool) -> None:
+    def _decommission(self, store: ClusterStore, bookie_id: str, delete_cookie: bool) -> None:
         try:
-            if self._wait_until_unused(store, bookie):
-                LOG.info("bookie %s is decommissioned: no ledger needs it", bookie)
-                if delete_cookie and not store.delete_cookie(bookie):
-                    LOG.warning("bookie %s had no cookie", bookie)
+            if self._wait_until_unused(store, bookie_id):
+                LOG.info("bookie %s is decommissioned: no ledger needs it", bookie_id)
+                if delete_cookie and not store.delete_cookie(bookie_id):
+                    LOG.warning("bookie %s had no cookie", bookie_id)
         except BkstoreError as error:
-            LOG.warning("bookie %s is not decommissioned: %s", bookie, error)
+            LOG.warning("bookie %s is not decommissioned: %s", bookie_id, error)
         except Exception:
-            LOG.exception("the decommission of bookie %s failed unexpectedly", bookie)
+            LOG.exception("the decommission of bookie %s failed unexpectedly", bookie_id)
 
-    def _wait_until_unused(self, store: ClusterStore, bookie: str) -> bool:
+    def _wait_until_unused(self, store: ClusterStore, bookie_id: str) -> bool:
         """Return True once no metadata and no mark has the bookie, False once closed. Raises
         `CorruptionError` for unreadable metadata, because it may have the bookie."""
-        ledgers = _in_metadata(store, bookie, store.ledgers())
-        ledgers |= _in_marks(store, bookie)
+        ledgers = _in_metadata(store, bookie_id, store.ledgers())
+        ledgers |= _in_marks(store, bookie_id)
         while ledgers:
             if self._closed_event.wait(min(len(ledgers) * self._pause_seconds, _MAX_PAUSE_SECONDS)):
                 return False
-            ledgers = _in_metadata(store, bookie, ledgers) | _in_marks(store, bookie)
+            ledgers = _in_metadata(store, bookie_id, ledgers) | _in_marks(store, bookie_id)
         return not self._closed_event.is_set()
 
     def close(self) -> None:
@@ -65,22 +65,22 @@ class Decommissions:
         self._executor.shutdown(wait=True, cancel_futures=True)
 
 
-def _in_metadata(store: ClusterStore, bookie: str, ledgers: Iterable[LedgerId]) -> set[LedgerId]:
+def _in_metadata(store: ClusterStore, bookie_id: str, ledgers: Iterable[LedgerId]) -> set[LedgerId]:
     """Return those of the ledgers with the bookie in an ensemble; deleted ledgers are left out."""
     ledgers_of_bookie = set()
     for ledger_id, value in store.read_many(ledgers):
         if isinstance(value, CorruptionError):
             raise value
-        if any(bookie in segment.ensemble for segment in value.metadata.segments):
+        if any(bookie_id in segment.ensemble for segment in value.metadata.segments):
             ledgers_of_bookie.add(ledger_id)
     return ledgers_of_bookie
 
 
-def _in_marks(store: ClusterStore, bookie: str) -> set[LedgerId]:
+def _in_marks(store: ClusterStore, bookie_id: str) -> set[LedgerId]:
     ledgers_of_bookie = set()
     for ledger_id, mark in store.marks_of(sorted(store.marked() or ())):
         if isinstance(mark, CorruptionError):
             raise mark
-        if bookie in mark.missing_bookies:
+        if bookie_id in mark.missing_bookies:
             ledgers_of_bookie.add(ledger_id)
     return ledgers_of_bookie

@@ -1,4 +1,4 @@
-"""Endpoints `bookie/is_ready`, `state`, `state/readonly`, `sanity`: the bookie's condition.
+"""Endpoints `bookie/is_ready`, `show_state`, `state/readonly`, `run_sanity_test`: the bookie's condition.
 
 BookKeeper: `BookieIsReadyService`, `BookieStateService`, `BookieStateReadOnlyService`,
 `BookieSanityService`.
@@ -12,7 +12,7 @@ from threading import Lock
 from bkstore.errors import BkstoreError, IllegalOperation, ReadOnlyError
 from bkstore.storage.bookie import Bookie
 from bkstore.wire.admin import query_parameters
-from bkstore.wire.admin.messages import Answer, Refused, Request, json_answer, one_line
+from bkstore.wire.admin.messages import HttpResponse, HttpError, HttpRequest, json_response, one_line
 from bkstore.wire.admin.operator_endpoints.host_callbacks import Controls
 
 LOG = logging.getLogger("bkstore.wire.admin")
@@ -24,7 +24,7 @@ _SANITY_WAIT_SECONDS = 5.0
 """Seconds that a sanity test waits for one that is running."""
 
 
-class ConditionEndpoints:
+class HealthEndpoints:
     """Answers whether a bookie runs, is writable and is sane, and makes it read-only."""
 
     def __init__(self, bookie: Bookie, controls: Controls) -> None:
@@ -32,20 +32,20 @@ class ConditionEndpoints:
         self._controls = controls
         self._sanity_lock = Lock()
 
-    def is_ready(self, request: Request) -> Answer:
+    def check_ready(self, request: HttpRequest) -> HttpResponse:
         """Answer OK while the bookie serves, 503 while it starts, stops, or is closed."""
         if not self._is_running():
-            raise Refused(503, "the bookie is closed")
+            raise HttpError(503, "the bookie is closed")
         stage = self._controls.stage
         if stage != "running":
-            raise Refused(503, f"the bookie is {stage}")
-        return Answer.plain("OK")
+            raise HttpError(503, f"the bookie is {stage}")
+        return HttpResponse.ok_text("OK")
 
-    def state(self, request: Request) -> Answer:
+    def show_state(self, request: HttpRequest) -> HttpResponse:
         """Answer whether the bookie runs, and which writes it accepts."""
         running = self._is_running() and self._controls.stage != "starting"
         can_write = running and self._can_write()
-        return json_answer(
+        return json_response(
             {
                 "running": running,
                 "readOnly": running and not (can_write and not self._controls.read_only()),
@@ -70,35 +70,35 @@ class ConditionEndpoints:
             return False
         return not any(journal.failed for journal in self._bookie.journals)
 
-    def read_only(self, request: Request) -> Answer:
+    def show_read_only(self, request: HttpRequest) -> HttpResponse:
         """Answer whether writes other than those of recoveries are refused."""
-        return json_answer({"readOnly": self._is_read_only()})
+        return json_response({"readOnly": self._is_read_only()})
 
     def _is_read_only(self) -> bool:
         return self._controls.read_only() or not self._can_write()
 
-    def set_read_only(self, request: Request) -> Answer:
+    def set_read_only(self, request: HttpRequest) -> HttpResponse:
         """Make the bookie read-only, or writable if possible; answer with the new state."""
-        body = query_parameters.body_object(request)
+        body = query_parameters.parse_json_body(request)
         wanted = None if body is None else body.get("readOnly", False)
         if type(wanted) is not bool:
-            raise Refused(400, 'the body is {"readOnly": true} or {"readOnly": false}')
+            raise HttpError(400, 'the body is {"readOnly": true} or {"readOnly": false}')
         set_mode = self._controls.set_read_only
         if set_mode is None:
-            raise Refused(503, "there is no bookie server that could be made read-only")
+            raise HttpError(503, "there is no bookie server that could be made read-only")
         set_mode(wanted)
-        return self.read_only(request)
+        return self.show_read_only(request)
 
-    def sanity(self, request: Request) -> Answer:
+    def run_sanity_test(self, request: HttpRequest) -> HttpResponse:
         """Answer whether a ledger can be written to this bookie and read, one test at a time. A
         read-only bookie is not tested."""
         test = self._controls.check_sanity
         if test is None:
-            raise Refused(503, "no sanity test is possible: the bookie is in no cluster")
+            raise HttpError(503, "no sanity test is possible: the bookie is in no cluster")
         if self._is_read_only():
-            return json_answer({"passed": False, "readOnly": True})
+            return json_response({"passed": False, "readOnly": True})
         if not self._sanity_lock.acquire(timeout=_SANITY_WAIT_SECONDS):
-            raise Refused(500, "another sanity test did not finish in time")
+            raise HttpError(500, "another sanity test did not finish in time")
         reason = None
         try:
             test()
@@ -109,4 +109,4 @@ class ConditionEndpoints:
             self._sanity_lock.release()
         headers = {} if reason is None else {REASON_HEADER: reason.encode("ascii", "replace").decode()}
         body = {"passed": reason is None, "readOnly": False}
-        return Answer(200, json_answer(body).body, headers=headers)
+        return HttpResponse(200, json_response(body).body, headers=headers)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from bkstore.storage.bookie import Bookie
-from bkstore.wire.admin.messages import Answer, Request, json_answer
+from bkstore.wire.admin.messages import HttpResponse, HttpRequest, json_response
 from bkstore.wire.admin.operator_endpoints.host_callbacks import Controls
 
 _STORAGE_CLASSES = {
@@ -27,7 +27,7 @@ class SettingsEndpoints:
         self._bookie = bookie
         self._controls = controls
 
-    def shown(self, request: Request) -> Answer:
+    def show_settings(self, request: HttpRequest) -> HttpResponse:
         """Answer with name -> value, each as text, as in BookKeeper."""
         place, storage = self._bookie.place, self._bookie.storage
         settings: dict[str, object] = {
@@ -40,7 +40,7 @@ class SettingsEndpoints:
         }
         if place.index != place.ledger:
             settings["indexDirectories"] = _joined_directories(place.index)
-        return json_answer({name: _setting_text(settings[name]) for name in sorted(settings)})
+        return json_response({name: _setting_text(settings[name]) for name in sorted(settings)})
 
 
 def _joined_directories(current_dirs: Iterable[Path]) -> str:

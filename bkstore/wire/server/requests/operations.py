@@ -1,6 +1,6 @@
 """Operations: requests to a bookie independent of their protocol, and the answers to them.
 
-An operation has the encoder of its own answer: `reply` takes the status and the results, and
+An operation has the encoder of its own answer: `encode_response` takes the status and the results, and
 returns a whole frame. `of_v2` and `of_v3` make operations of the requests of a protocol;
 `bkstore.wire.server.rules` answers them.
 """
@@ -20,7 +20,7 @@ from bkstore.ids import Int64Array, LedgerId
 from bkstore.wire.status_codes import Status
 
 
-class Answer(NamedTuple):
+class EncodedResponse(NamedTuple):
     """The answer to an operation: its status and its frame, or all frames for many requests."""
 
     operation: Operation
@@ -32,51 +32,51 @@ class Answer(NamedTuple):
 class Operation:
     """A received request, or many that are alike.
 
-    `name` is that of `v3.Operation`, `protocol` is 2 or 3. `started` is the loop time of receipt,
-    `size` the bytes of the frames, `count` the number of requests. Operations with `writes` change
+    `name` is that of `v3.Operation`, `protocol` is 2 or 3. `received_at` is the loop time of receipt,
+    `frame_bytes` the bytes of the frames, `request_count` the number of requests. Operations with `is_write` change
     something, in the order of their connection. With `sync`, an EOK waits for a journal sync.
     """
 
     name: str
     protocol: int
-    reply: Callable[..., bytes]
-    started: float = 0.0
-    size: int = 0
-    count: int = 1
-    writes: bool = False
+    encode_response: Callable[..., bytes]
+    received_at: float = 0.0
+    frame_bytes: int = 0
+    request_count: int = 1
+    is_write: bool = False
     sync: bool = False
 
-    def part(self, start: int, stop: int) -> Operation:
+    def select_range(self, start: int, stop: int) -> Operation:
         """Return the requests in [start, stop) as an operation; `self` if those are all."""
-        assert (start, stop) == (0, self.count)
+        assert (start, stop) == (0, self.request_count)
         return self
 
-    def answer(self, status: Status, *results: object) -> Answer:
-        """Return the answer with this status and these arguments to `reply`."""
-        return Answer(self, status, self.reply(status, *results))
+    def answer(self, status: Status, *results: object) -> EncodedResponse:
+        """Return the answer with this status and these arguments to `encode_response`."""
+        return EncodedResponse(self, status, self.encode_response(status, *results))
 
-    def refuse(self, status: Status) -> Answer:
+    def refuse(self, status: Status) -> EncodedResponse:
         """Return the answer that refuses the operation with this status."""
         return self.answer(status)
 
-    def as_refusal(self, status: Status) -> Ready:
+    def as_refusal(self, status: Status) -> ImmediateOperation:
         """Return an operation that is refused with this status without asking the bookie."""
-        return Ready(self.name, self.protocol, self.reply, status=status)
+        return ImmediateOperation(self.name, self.protocol, self.encode_response, status=status)
 
-    def answers(self, statuses: list[Status]) -> list[Answer]:
+    def answer_each(self, statuses: list[Status]) -> list[EncodedResponse]:
         """Return the answers in order, given the status of each request."""
         return [self.answer(*statuses)]
 
 
 @dataclass(slots=True, eq=False)
-class Ready(Operation):
+class ImmediateOperation(Operation):
     """A request that is answered with `status` without asking the bookie."""
 
     status: Status = Status.EOK
 
 
 @dataclass(slots=True, eq=False)
-class StartTls(Operation):
+class StartTlsOperation(Operation):
     """Begin TLS after the answer to this."""
 
 
@@ -86,7 +86,7 @@ class _OfLedger(Operation):
     scope: int = 0
 
     @property
-    def ledger(self) -> LedgerId:
+    def ledger_id(self) -> LedgerId:
         """The ledger id. Raises `InvalidArgument` if it is negative in scope 0."""
         if self.scope == 0 and self.ledger_number >= 0:
             return LedgerId.of(self.ledger_number)
@@ -97,113 +97,113 @@ class _OfLedger(Operation):
 
 @dataclass(slots=True, eq=False)
 class _ReadOfLedger(_OfLedger):
-    """A read, which may fence the ledger first. With `tells_lac` the answer has the LAC."""
+    """A read, which may fence the ledger first. With `needs_lac` the answer has the LAC."""
 
-    entry: int = -1
+    entry_id: int = -1
     fence: bool = False
     master_key: bytes | None = None
-    tells_lac: bool = False
+    needs_lac: bool = False
 
     def __post_init__(self) -> None:
-        self.writes = self.fence
+        self.is_write = self.fence
 
 
 @dataclass(slots=True, eq=False)
-class Add(Operation):
+class AddOperation(Operation):
     """Store a record unchanged, under the ids in its header. ``reply(status)``."""
 
     record: bytes = b""
     master_key: bytes = b""
     recovery: bool = False
     sync: bool = True
-    urgent: bool = False
-    writes: bool = True
+    high_priority: bool = False
+    is_write: bool = True
 
 
 @dataclass(slots=True, eq=False)
-class AddMany(Operation):
+class AddManyOperation(Operation):
     """Store the records of a batch: adds in scope 0 that differ only in ids and records.
 
-    ``reply(status, ledgers, entries)`` returns all frames. `batch` is a view, `ledgers` int64[n].
+    ``reply(status, ledgers, entries)`` returns all frames. `batch` is a view, `ledger_ids` int64[n].
     """
 
     master_key: bytes = b""
     batch: RecordBatch = field(default_factory=lambda: RecordBatch.joined([]))
-    ledgers: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))
+    ledger_ids: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))
     recovery: bool = False
-    urgent: bool = False
-    writes: bool = True
+    high_priority: bool = False
+    is_write: bool = True
     sync: bool = True
 
     def __post_init__(self) -> None:
-        self.count = len(self.batch)
+        self.request_count = len(self.batch)
 
-    def part(self, start: int, stop: int) -> AddMany:
+    def select_range(self, start: int, stop: int) -> AddManyOperation:
         """Return the adds in [start, stop) as an operation, each with its share of the size."""
-        if (start, stop) == (0, self.count):
+        if (start, stop) == (0, self.request_count):
             return self
         batch = self.batch.between(start, stop)
-        overhead = (self.size - int(self.batch.sizes.sum())) // self.count
+        overhead = (self.frame_bytes - int(self.batch.sizes.sum())) // self.request_count
         size = overhead * len(batch) + int(batch.sizes.sum())
-        return replace(self, batch=batch, ledgers=self.ledgers[start:stop], size=size)
+        return replace(self, batch=batch, ledgers=self.ledger_ids[start:stop], size=size)
 
-    def refuse(self, status: Status) -> Answer:
+    def refuse(self, status: Status) -> EncodedResponse:
         """Return the answer to all of the adds."""
-        return self.answer(status, self.ledgers, self.batch.entries)
+        return self.answer(status, self.ledger_ids, self.batch.entries)
 
-    def answers(self, statuses: list[Status]) -> list[Answer]:
+    def answer_each(self, statuses: list[Status]) -> list[EncodedResponse]:
         """Return the answers in order, one for each run of adds with the same status."""
         bounds = [i for i in range(1, len(statuses)) if statuses[i] is not statuses[i - 1]]
         runs = pairwise([0, *bounds, len(statuses)])
-        return [self.part(start, stop).refuse(statuses[start]) for start, stop in runs]
+        return [self.select_range(start, stop).refuse(statuses[start]) for start, stop in runs]
 
 
 @dataclass(slots=True, eq=False)
-class ReadMany(Operation):
-    """Read entries in scope 0, without fencing; `ledgers` and `entries` are int64[n], as sent.
+class ReadManyOperation(Operation):
+    """Read entries in scope 0, without fencing; `ledger_ids` and `entry_ids` are int64[n], as sent.
 
     ``reply(status, ledgers, entries, batch)`` returns all frames; no batch with a refusal.
     """
 
-    ledgers: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))
-    entries: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))
+    ledger_ids: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))
+    entry_ids: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))
 
     def __post_init__(self) -> None:
-        self.count = self.entries.size
+        self.request_count = self.entry_ids.size
 
-    def part(self, start: int, stop: int) -> ReadMany:
+    def select_range(self, start: int, stop: int) -> ReadManyOperation:
         """Return the reads in [start, stop) as an operation, each with its share of the size."""
-        if (start, stop) == (0, self.count):
+        if (start, stop) == (0, self.request_count):
             return self
-        size = self.size // self.count * (stop - start)
+        size = self.frame_bytes // self.request_count * (stop - start)
         rows = slice(start, stop)
-        return replace(self, ledgers=self.ledgers[rows], entries=self.entries[rows], size=size)
+        return replace(self, ledgers=self.ledger_ids[rows], entries=self.entry_ids[rows], size=size)
 
-    def refuse(self, status: Status) -> Answer:
+    def refuse(self, status: Status) -> EncodedResponse:
         """Return the answer that refuses all of the reads."""
-        return self.answer(status, self.ledgers, self.entries, None)
+        return self.answer(status, self.ledger_ids, self.entry_ids, None)
 
 
 @dataclass(slots=True, eq=False)
-class Read(_ReadOfLedger):
+class ReadOperation(_ReadOfLedger):
     """Read an entry. ``reply(status, record, lac, entry, updated)``, with None for absent fields.
 
-    `entry` -1 is the last entry. `previous_lac` makes it a long poll: with `time_out`
+    `entry_id` -1 is the last entry. `previous_lac` makes it a long poll: with `timeout_millis`
     (milliseconds) it waits until the LAC exceeds that; with `piggyback` it reads the entry after
-    it. `updated` is when the LAC advanced, in Unix milliseconds. `expired`: it waits no longer.
+    it. `lac_update_millis` is when the LAC advanced, in Unix milliseconds. `expired`: it waits no longer.
     """
 
     piggyback: bool = False
     previous_lac: int | None = None
-    time_out: int | None = None
-    updated: int | None = None
+    timeout_millis: int | None = None
+    lac_update_millis: int | None = None
     expired: bool = False
     was_fenced: bool = False
     """Whether the ledger was fenced when a long poll began to wait."""
 
 
 @dataclass(slots=True, eq=False)
-class BatchRead(_ReadOfLedger):
+class BatchReadOperation(_ReadOfLedger):
     """Read entries with consecutive ids. ``reply(status, batch, lac)``."""
 
     max_count: int = 0
@@ -211,36 +211,36 @@ class BatchRead(_ReadOfLedger):
 
 
 @dataclass(slots=True, eq=False)
-class WriteLac(_OfLedger):
+class WriteLacOperation(_OfLedger):
     """Store an explicit LAC. ``reply(status)``."""
 
     master_key: bytes = b""
     body: bytes = b""
-    writes: bool = True
+    is_write: bool = True
     sync: bool = True
 
 
 @dataclass(slots=True, eq=False)
-class Force(_OfLedger):
+class ForceOperation(_OfLedger):
     """Make earlier adds without a sync durable. ``reply(status)``."""
 
-    writes: bool = True
+    is_write: bool = True
     sync: bool = True
 
 
 @dataclass(slots=True, eq=False)
-class ReadLac(_OfLedger):
+class ReadLacOperation(_OfLedger):
     """Read the explicit LAC and the last entry. ``reply(status, lac body, last record)``."""
 
 
 @dataclass(slots=True, eq=False)
-class ListEntries(_OfLedger):
+class ListEntriesOperation(_OfLedger):
     """List the stored entries of a ledger. ``reply(status, availability)``, encoded as bytes."""
 
 
 @dataclass(slots=True, eq=False)
-class BookieInfo(Operation):
+class BookieInfoOperation(Operation):
     """Report disk sizes in bytes. ``reply(status, total, free)``, None for those not requested."""
 
-    total: bool = False
-    free: bool = False
+    needs_total: bool = False
+    needs_free: bool = False

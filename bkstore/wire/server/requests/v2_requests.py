@@ -11,13 +11,13 @@ from bkstore.wire import v2
 from bkstore.wire.frames import frame
 from bkstore.wire.sasl.plugins import AUTH_DISABLED
 from bkstore.wire.server.requests.operations import (
-    Add,
-    AddMany,
-    BatchRead,
+    AddOperation,
+    AddManyOperation,
+    BatchReadOperation,
     Operation,
-    Read,
-    ReadMany,
-    Ready,
+    ReadOperation,
+    ReadManyOperation,
+    ImmediateOperation,
 )
 from bkstore.wire.status_codes import Status
 
@@ -25,10 +25,10 @@ _FENCE, _RECOVERY = int(v2.Flags.DO_FENCING), int(v2.Flags.RECOVERY_ADD)
 _HIGH_PRIORITY = int(v2.Flags.HIGH_PRIORITY)  # plain ints, because IntFlag operations are slow
 
 
-def operation_of(message: v2.Request) -> Operation:
-    """Return the operation of a request; it is `Ready` if the server refuses it by itself."""
+def make_operation(message: v2.Request) -> Operation:
+    """Return the operation of a request; it is `ImmediateOperation` if the server refuses it by itself."""
     if isinstance(message, v2.AuthRequest):
-        return Ready("AUTH", 2, _auth_reply)
+        return ImmediateOperation("AUTH", 2, _auth_reply)
     if isinstance(message, v2.AddRequest):
         operation = _add(message)
     elif isinstance(message, v2.ReadRequest):
@@ -38,47 +38,47 @@ def operation_of(message: v2.Request) -> Operation:
     return operation if message.version <= v2.CURRENT_VERSION else operation.as_refusal(Status.EBADVERSION)
 
 
-def operation_of_many(requests: v2.AddRequests | v2.ReadRequests) -> AddMany | ReadMany:
+def make_operation_of_many(requests: v2.AddRequests | v2.ReadRequests) -> AddManyOperation | ReadManyOperation:
     """Return one operation for many requests that differ only in ids and records."""
     version = requests.version
     if isinstance(requests, v2.ReadRequests):
         reply = partial(_read_replies, version)
-        ids = requests.ledgers, requests.entries
-        return ReadMany("READ_ENTRY", 2, reply, ledgers=ids[0], entries=ids[1])
-    return AddMany(
+        ids = requests.ledger_ids, requests.entry_ids
+        return ReadManyOperation("READ_ENTRY", 2, reply, ledger_ids=ids[0], entry_ids=ids[1])
+    return AddManyOperation(
         "ADD_ENTRY",
         2,
-        partial(v2.add_responses, version),
+        partial(v2.encode_add_responses, version),
         master_key=requests.master_key,
         batch=requests.batch,
-        ledgers=requests.ledgers,
+        ledger_ids=requests.ledger_ids,
         recovery=bool(requests.flags & _RECOVERY),
-        urgent=bool(requests.flags & _HIGH_PRIORITY),
+        high_priority=bool(requests.flags & _HIGH_PRIORITY),
     )
 
 
 def _add(message: v2.AddRequest) -> Operation:
     flags = message.flags
-    add = Add(
+    add = AddOperation(
         "ADD_ENTRY",
         2,
         partial(_add_reply, message.version, message.ledger, message.entry),
         record=message.record,
         master_key=message.master_key,
         recovery=bool(flags & _RECOVERY),
-        urgent=bool(flags & _HIGH_PRIORITY),
+        high_priority=bool(flags & _HIGH_PRIORITY),
     )
-    return add.as_refusal(Status.EBADREQ) if message.scoped else add
+    return add.as_refusal(Status.EBADREQ) if message.has_scope else add
 
 
 def _read(message: v2.ReadRequest) -> Operation:
     reply = partial(_read_reply, message.version, message.ledger, message.entry)
-    return Read("READ_ENTRY", 2, reply, **_read_fields(message))
+    return ReadOperation("READ_ENTRY", 2, reply, **_read_fields(message))
 
 
 def _batch(message: v2.BatchReadRequest) -> Operation:
     ids = message.ledger, message.entry, message.request_id
-    return BatchRead(
+    return BatchReadOperation(
         "BATCH_READ_ENTRY",
         2,
         partial(_batch_reply, message.version, ids),
@@ -125,7 +125,7 @@ def _read_replies(
     batch: RecordBatch | None,
 ) -> bytes:
     if batch is not None:
-        return v2.read_responses(version, ledgers, entries, batch)
+        return v2.encode_read_responses(version, ledgers, entries, batch)
     ids = zip(ledgers.tolist(), entries.tolist())
     return b"".join([_read_reply(version, ledger, entry, status) for ledger, entry in ids])
 

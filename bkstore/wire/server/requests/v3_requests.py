@@ -12,17 +12,17 @@ from bkstore.wire.frames import frame
 from bkstore.wire.sasl.plugins import AUTH_DISABLED
 from bkstore.wire.schema import EXTENDED, PLAIN
 from bkstore.wire.server.requests.operations import (
-    Add,
-    BatchRead,
-    BookieInfo,
-    Force,
-    ListEntries,
+    AddOperation,
+    BatchReadOperation,
+    BookieInfoOperation,
+    ForceOperation,
+    ListEntriesOperation,
     Operation,
-    Read,
-    ReadLac,
-    Ready,
-    StartTls,
-    WriteLac,
+    ReadOperation,
+    ReadLacOperation,
+    ImmediateOperation,
+    StartTlsOperation,
+    WriteLacOperation,
 )
 from bkstore.wire.status_codes import Status
 
@@ -34,14 +34,14 @@ _HIGH_PRIORITY = 100
 """The lowest header priority that counts as high priority (`BookieProtoEncoding`)."""
 
 
-def operation_of(message: Any, *, tls: bool = False) -> Operation:
-    """Return the operation of a request: `Ready` if the server answers it by itself, as it refuses
+def make_operation(message: Any, *, tls: bool = False) -> Operation:
+    """Return the operation of a request: `ImmediateOperation` if the server answers it by itself, as it refuses
     START_TLS without `tls`."""
     operation_number = message.header.operation
     name, make = _NAME_AND_MAKER[operation_number]
     extended = isinstance(message, EXTENDED.Request)
     if make is None or (make is _start_tls and not tls) or (make is _batch and not extended):
-        return Ready(name, 3, partial(_status_frame, message), status=Status.EBADREQ)
+        return ImmediateOperation(name, 3, partial(_status_frame, message), status=Status.EBADREQ)
     operation = make(message)
     if message.header.version != v3.VERSION and make is not _auth:
         return operation.as_refusal(Status.EBADVERSION)
@@ -91,7 +91,7 @@ def _ledger_ids(request: Any) -> dict[str, Any]:
 
 def _add(message: Any) -> Operation:
     request = message.addRequest
-    add = Add(
+    add = AddOperation(
         "ADD_ENTRY",
         3,
         partial(_add_reply, message),
@@ -99,7 +99,7 @@ def _add(message: Any) -> Operation:
         master_key=request.masterKey,
         recovery=request.HasField("flag") and request.flag == _RECOVERY,
         sync=not request.writeFlags & _DEFERRED_SYNC,
-        urgent=message.header.priority >= _HIGH_PRIORITY,
+        high_priority=message.header.priority >= _HIGH_PRIORITY,
     )
     is_scoped = request.body[:1] >= b"\x80" and not isinstance(message, EXTENDED.Request)
     return add.as_refusal(Status.EBADREQ) if is_scoped else add
@@ -114,15 +114,15 @@ def _read(message: Any) -> Operation:
     request = message.readRequest
     fields = _read_fields(request)
     is_long_poll = request.HasField("previousLAC") and not fields["fence"]
-    return Read(
+    return ReadOperation(
         "READ_ENTRY",
         3,
         partial(_read_reply, message),
         **fields,
-        entry=request.entryId,
+        entry_id=request.entryId,
         piggyback=request.HasField("flag") and request.flag == _PIGGYBACK,
         previous_lac=request.previousLAC if is_long_poll else None,
-        time_out=request.timeOut if request.HasField("timeOut") else None,
+        timeout_millis=request.timeOut if request.HasField("timeOut") else None,
     )
 
 
@@ -157,12 +157,12 @@ def _read_reply(
 
 def _batch(message: Any) -> Operation:
     request = v3.body_of(message)
-    return BatchRead(
+    return BatchReadOperation(
         "BATCH_READ_ENTRY",
         3,
         partial(_batch_reply, message),
         **_read_fields(request),
-        entry=request.startEntryId,
+        entry_id=request.startEntryId,
         max_count=request.maxCount,
         max_size=request.maxSize,
     )
@@ -181,7 +181,7 @@ def _write_lac(message: Any) -> Operation:
     request = v3.body_of(message)
     key, body = request.masterKey, request.body
     reply = partial(_ledger_reply, message)
-    return WriteLac("WRITE_LAC", 3, reply, **_ledger_ids(request), master_key=key, body=body)
+    return WriteLacOperation("WRITE_LAC", 3, reply, **_ledger_ids(request), master_key=key, body=body)
 
 
 def _ledger_reply(message: Any, status: Status) -> bytes:
@@ -189,7 +189,7 @@ def _ledger_reply(message: Any, status: Status) -> bytes:
 
 
 def _read_lac(message: Any) -> Operation:
-    return ReadLac("READ_LAC", 3, partial(_lac_reply, message), **_ledger_ids(v3.body_of(message)))
+    return ReadLacOperation("READ_LAC", 3, partial(_lac_reply, message), **_ledger_ids(v3.body_of(message)))
 
 
 def _lac_reply(
@@ -201,14 +201,14 @@ def _lac_reply(
 
 
 def _force(message: Any) -> Operation:
-    return Force(
+    return ForceOperation(
         "FORCE_LEDGER", 3, partial(_ledger_reply, message), **_ledger_ids(v3.body_of(message))
     )
 
 
 def _list(message: Any) -> Operation:
     name = "GET_LIST_OF_ENTRIES_OF_LEDGER"
-    return ListEntries(name, 3, partial(_list_reply, message), **_ledger_ids(v3.body_of(message)))
+    return ListEntriesOperation(name, 3, partial(_list_reply, message), **_ledger_ids(v3.body_of(message)))
 
 
 def _list_reply(message: Any, status: Status, availability: bytes | None = None) -> bytes:
@@ -220,7 +220,7 @@ def _info(message: Any) -> Operation:
     requested_flags = v3.body_of(message).requested
     reply = partial(_info_reply, message)
     total, free = bool(requested_flags & _TOTAL_DISK), bool(requested_flags & _FREE_DISK)
-    return BookieInfo("GET_BOOKIE_INFO", 3, reply, total=total, free=free)
+    return BookieInfoOperation("GET_BOOKIE_INFO", 3, reply, needs_total=total, needs_free=free)
 
 
 def _info_reply(
@@ -231,11 +231,11 @@ def _info_reply(
 
 def _auth(message: Any) -> Operation:
     body = {"authPluginName": AUTH_DISABLED, "payload": b""}
-    return Ready("AUTH", 3, lambda status: frame(v3.encode(v3.new_echo(message, status, body))))
+    return ImmediateOperation("AUTH", 3, lambda status: frame(v3.encode(v3.new_echo_response(message, status, body))))
 
 
 def _start_tls(message: Any) -> Operation:
-    return StartTls("START_TLS", 3, lambda status: _respond(message, status, {}))
+    return StartTlsOperation("START_TLS", 3, lambda status: _respond(message, status, {}))
 
 
 _MAKE_OPERATION: dict[v3.Operation, Callable[[Any], Operation]] = {

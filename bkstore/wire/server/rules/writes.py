@@ -21,23 +21,23 @@ from bkstore.formats.entry import RecordBatch, record_header
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.ledgers.ledger_adds import as_batch
 from bkstore.wire.server.requests.operations import (
-    Add,
-    AddMany,
-    Answer,
-    BatchRead,
-    Force,
+    AddOperation,
+    AddManyOperation,
+    EncodedResponse,
+    BatchReadOperation,
+    ForceOperation,
     Operation,
-    Read,
-    WriteLac,
+    ReadOperation,
+    WriteLacOperation,
 )
-from bkstore.wire.server.rules.reads import Reads, error_status
+from bkstore.wire.server.rules.reads import ReadRules, status_for_bookie_error
 from bkstore.wire.status_codes import Status
 
 _WHOLE_LEDGER_REFUSALS = (Status.EFENCED, Status.EUA)
 """Statuses that refuse all adds of the same ledger."""
 
 
-class BookieRules(Reads):
+class BookieRules(ReadRules):
     """Answers all operations from a bookie. As thread-safe as the bookie.
 
     With `read_only` set, explicit LACs and adds are refused, except adds of high priority.
@@ -48,13 +48,13 @@ class BookieRules(Reads):
         super().__init__(bookie)
         self.read_only = False
 
-    def write(self, operations: Sequence[Operation]) -> tuple[list[Answer], bool]:
+    def write(self, operations: Sequence[Operation]) -> tuple[list[EncodedResponse], bool]:
         """Do the operations in order; return the answers, and whether they need a sync.
 
         If they do, what an EOK acknowledges is durable only after the next sync of the journals.
         Neighboring adds with the same master key, recovery, priority and sync are one batch.
         """
-        answers: list[Answer] = []
+        answers: list[EncodedResponse] = []
         for are_adds, group in groupby(operations, _common_fields):
             if are_adds:
                 answers += self._add_all(list(group))
@@ -62,53 +62,53 @@ class BookieRules(Reads):
                 answers += [self._write_one(operation) for operation in group]
         return answers, any(op.sync for op, status, _ in answers if status is Status.EOK)
 
-    def _write_one(self, operation: Operation) -> Answer:
-        if isinstance(operation, WriteLac):
+    def _write_one(self, operation: Operation) -> EncodedResponse:
+        if isinstance(operation, WriteLacOperation):
             return operation.answer(_status_after(lambda: self._write_lac(operation)))
-        if isinstance(operation, Force):
-            return operation.answer(_status_after(lambda: operation.ledger))
-        if isinstance(operation, BatchRead):
+        if isinstance(operation, ForceOperation):
+            return operation.answer(_status_after(lambda: operation.ledger_id))
+        if isinstance(operation, BatchReadOperation):
             return self._read_batch(operation)
-        if isinstance(operation, Read):
+        if isinstance(operation, ReadOperation):
             return self._read(operation)
         raise TypeError(f"{operation.name} is not a write")
 
-    def _write_lac(self, operation: WriteLac) -> None:
+    def _write_lac(self, operation: WriteLacOperation) -> None:
         if self.read_only:
             raise ReadOnlyError("the bookie is read-only")
-        ledger_id = operation.ledger
+        ledger_id = operation.ledger_id
         self._check_master_key(ledger_id, operation.master_key)
         self.bookie.set_explicit_lac(ledger_id, operation.body, operation.master_key, sync=False)
 
-    def _add_all(self, adds: Sequence[Operation]) -> list[Answer]:
+    def _add_all(self, adds: Sequence[Operation]) -> list[EncodedResponse]:
         """Store the records of adds with the same `_common_fields`; a refusal affects no others."""
         first = adds[0]
-        assert isinstance(first, (Add, AddMany))
-        if self.read_only and not first.urgent:
+        assert isinstance(first, (AddOperation, AddManyOperation))
+        if self.read_only and not first.high_priority:
             return [add.refuse(Status.EREADONLY) for add in adds]
-        if isinstance(first, AddMany):
-            batches = [many.batch.framed() for many in adds if isinstance(many, AddMany)]
+        if isinstance(first, AddManyOperation):
+            batches = [many.batch.framed() for many in adds if isinstance(many, AddManyOperation)]
             statuses = self._add_batch(RecordBatch.joined(batches), first)
         elif len(adds) == 1:
             return [first.answer(self._add_one(first))]
         else:
-            batch = as_batch([add.record for add in adds if isinstance(add, Add)])
+            batch = as_batch([add.record for add in adds if isinstance(add, AddOperation)])
             statuses = self._add_batch(batch, first)
-        bounds = pairwise(accumulate((add.count for add in adds), initial=0))
+        bounds = pairwise(accumulate((add.request_count for add in adds), initial=0))
         return [
             answer
             for add, (start, stop) in zip(adds, bounds)
-            for answer in add.answers(statuses[start:stop])
+            for answer in add.answer_each(statuses[start:stop])
         ]
 
-    def _add_one(self, add: Add) -> Status:
+    def _add_one(self, add: AddOperation) -> Status:
         try:
             self.bookie.add_entry(add.record, add.master_key, recovery=add.recovery, sync=False)
         except (BkstoreError, OSError) as error:
             return self._refusal_status(error, add.record, add.master_key)
         return Status.EOK
 
-    def _add_batch(self, batch: RecordBatch, first: Add | AddMany) -> list[Status]:
+    def _add_batch(self, batch: RecordBatch, first: AddOperation | AddManyOperation) -> list[Status]:
         """Store records; return the status of each. The storage stops at the first that it refuses:
         later ones are tried again, except those that the same refusal covers."""
         statuses: list[Status] = [Status.EOK] * len(batch)
@@ -136,7 +136,7 @@ class BookieRules(Reads):
         return statuses
 
     def _store(
-        self, batch: RecordBatch, first: Add | AddMany
+        self, batch: RecordBatch, first: AddOperation | AddManyOperation
     ) -> tuple[int, BkstoreError | OSError | None]:
         """Store a batch; return the number of records stored, and the error of the next one."""
         try:
@@ -156,7 +156,7 @@ class BookieRules(Reads):
             return Status.EUA
         except (BkstoreError, OSError):
             pass  # the status of the storage's error is returned below
-        return Status.EUA if isinstance(error, DataUnknown) else error_status(error)
+        return Status.EUA if isinstance(error, DataUnknown) else status_for_bookie_error(error)
 
     def sync(self) -> Status:
         """Sync the journals; return EOK, or the status for the answers that wait for the sync."""
@@ -165,9 +165,9 @@ class BookieRules(Reads):
 
 def _common_fields(operation: Operation) -> tuple[object, ...] | None:
     """Return the fields that all adds of one batch share, or None if it is not an add."""
-    if not isinstance(operation, (Add, AddMany)):
+    if not isinstance(operation, (AddOperation, AddManyOperation)):
         return None
-    flags = operation.recovery, operation.urgent, operation.sync
+    flags = operation.recovery, operation.high_priority, operation.sync
     return type(operation), operation.master_key, *flags
 
 
@@ -180,5 +180,5 @@ def _status_after(call: Callable[[], object]) -> Status:
     try:
         call()
     except (BkstoreError, OSError) as error:
-        return error_status(error)
+        return status_for_bookie_error(error)
     return Status.EOK

@@ -154,10 +154,10 @@ def test_a_bookie_that_asks_who_comes(store: ZooKeeperStore, tmp_path: Path) -> 
             store, served.server, sasl=admin.controls.sasl, timeout=0.5
         )
         refused = ask(admin, SANITY).json["passed"], ask(admin, DISKS).status
-        admin.controls.sasl = users.first()
+        admin.controls.sasl = users.first_allowed_user()
         passed = ask(admin, SANITY).json["passed"], ask(admin, DISKS).status
 
-    assert "bookkeeper-1" == users.first().username
+    assert "bookkeeper-1" == users.first_allowed_user().username
     assert ((False, 404), (True, 200)) == (refused, passed)
 
 

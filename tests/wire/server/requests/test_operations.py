@@ -8,7 +8,7 @@ import pytest
 
 from bkstore.wire import v2, v3
 from bkstore.wire.server.requests import v2_requests, v3_requests
-from bkstore.wire.server.requests.operations import Add, BatchRead, Operation, Read, WriteLac
+from bkstore.wire.server.requests.operations import AddOperation, BatchReadOperation, Operation, ReadOperation, WriteLacOperation
 from tests.wire.server.peer import KEY, record
 
 
@@ -16,13 +16,13 @@ def _v3(operation: v3.Operation, priority: int | None = None, **body: Any) -> Op
     request = v3.new_request(operation, 1, body)
     if priority is not None:
         request.header.priority = priority
-    return v3_requests.operation_of(v3.decode_request(v3.encode(request)))
+    return v3_requests.make_operation(v3.decode_request(v3.encode(request)))
 
 
-def _add(priority: int | None = None, **body: Any) -> Add:
+def _add(priority: int | None = None, **body: Any) -> AddOperation:
     fields = {"ledgerId": 7, "entryId": 0, "masterKey": KEY, "body": record(7, 0)} | body
     found = _v3(v3.Operation.ADD_ENTRY, priority, **fields)
-    assert isinstance(found, Add)
+    assert isinstance(found, AddOperation)
     return found
 
 
@@ -31,7 +31,7 @@ def _add(priority: int | None = None, **body: Any) -> Add:
 )
 def test_high_priority(priority: int | None, urgent: bool) -> None:
     """A v3 add is of high priority from 100 on, `HIGH_PRIORITY` of a real client."""
-    assert urgent == _add(priority).urgent
+    assert urgent == _add(priority).high_priority
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_flags_of_adds(fields: dict[str, int], recovery: bool, sync: bool) -> No
     found = _add(**fields)
 
     assert (recovery, sync) == (found.recovery, found.sync)
-    assert (record(7, 0), KEY, True) == (found.record, found.master_key, found.writes)
+    assert (record(7, 0), KEY, True) == (found.record, found.master_key, found.is_write)
 
 
 @pytest.mark.parametrize(
@@ -61,10 +61,10 @@ def test_flags_of_adds(fields: dict[str, int], recovery: bool, sync: bool) -> No
 def test_flags_of_v2_adds(flags: int, recovery: bool, urgent: bool) -> None:
     """DO_FENCING is 1, RECOVERY_ADD 2, HIGH_PRIORITY 4; all of v2 wait for the sync."""
     message = v2.AddRequest(KEY, record(7, 0), flags)
-    found = v2_requests.operation_of(v2.decode_request(b"".join(message.parts())))
+    found = v2_requests.make_operation(v2.decode_request(b"".join(message.parts())))
 
-    assert isinstance(found, Add)
-    assert (recovery, urgent, True) == (found.recovery, found.urgent, found.sync)
+    assert isinstance(found, AddOperation)
+    assert (recovery, urgent, True) == (found.recovery, found.high_priority, found.sync)
 
 
 @pytest.mark.parametrize(
@@ -89,20 +89,20 @@ def test_flags_of_reads(
     it fences; answers but those of fencing reads tell the LAC."""
     found = _v3(v3.Operation.READ_ENTRY, ledgerId=7, entryId=3, **fields)
 
-    assert isinstance(found, Read)
+    assert isinstance(found, ReadOperation)
     assert (fence, piggyback, previous, tells) == (
         found.fence,
         found.piggyback,
         found.previous_lac,
-        found.tells_lac,
+        found.needs_lac,
     )
     assert (7, 3, fields.get("masterKey")) == (
         found.ledger_number,
-        found.entry,
+        found.entry_id,
         found.master_key,
     )
     if previous is not None:
-        assert time_out == found.time_out
+        assert time_out == found.timeout_millis
 
 
 def test_reads_of_v2() -> None:
@@ -111,17 +111,17 @@ def test_reads_of_v2() -> None:
         single = v2.ReadRequest(7, 3, flags, KEY if flags else None)
         batch = v2.BatchReadRequest(7, 3, 1, 20, 3000, flags, KEY if flags else None)
         one, many = (
-            v2_requests.operation_of(v2.decode_request(b"".join(message.parts())))
+            v2_requests.make_operation(v2.decode_request(b"".join(message.parts())))
             for message in (single, batch)
         )
 
-        assert isinstance(one, Read)
-        assert isinstance(many, BatchRead)
-        assert (bool(flags), 7, 3) == (one.fence, one.ledger_number, one.entry)
+        assert isinstance(one, ReadOperation)
+        assert isinstance(many, BatchReadOperation)
+        assert (bool(flags), 7, 3) == (one.fence, one.ledger_number, one.entry_id)
         assert (bool(flags), 7, 3, 20, 3000) == (
             many.fence,
             many.ledger_number,
-            many.entry,
+            many.entry_id,
             many.max_count,
             many.max_size,
         )
@@ -131,5 +131,5 @@ def test_explicit_lacs() -> None:
     """Ledger, key and body of a request to keep an explicit LAC."""
     found = _v3(v3.Operation.WRITE_LAC, ledgerId=7, lac=4, masterKey=KEY, body=b"lac")
 
-    assert isinstance(found, WriteLac)
+    assert isinstance(found, WriteLacOperation)
     assert (7, KEY, b"lac") == (found.ledger_number, found.master_key, found.body)

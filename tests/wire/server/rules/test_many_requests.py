@@ -16,10 +16,10 @@ from bkstore.storage.options import JournalOptions, Storage, StorageOptions
 from bkstore.testing.servers import ServerFactory
 from bkstore.wire import v2
 from bkstore.wire.frames import frame
-from bkstore.wire.server.requests.operations import AddMany, Answer, Operation, ReadMany
-from bkstore.wire.server.requests.v2_requests import operation_of, operation_of_many
+from bkstore.wire.server.requests.operations import AddManyOperation, EncodedResponse, Operation, ReadManyOperation
+from bkstore.wire.server.requests.v2_requests import make_operation, make_operation_of_many
 from bkstore.wire.server.rules import BookieRules
-from bkstore.wire.server.shared_state import Write
+from bkstore.wire.server.shared_state import WriteJob
 from bkstore.wire.server.thread_pools import GroupSync
 from bkstore.wire.status_codes import Status
 from tests.wire.server.peer import KEY, Peer, record
@@ -38,10 +38,10 @@ def _operations(requests: list[v2.Request]) -> list[Operation]:
     for count, many in v2.group_requests(b"".join(messages), places, sizes):
         here, messages = messages[:count], messages[count:]
         if many is None:
-            found += [operation_of(v2.decode_request(message)) for message in here]
+            found += [make_operation(v2.decode_request(message)) for message in here]
         else:
-            operation = operation_of_many(many)
-            operation.size = sum(len(message) + 4 for message in here)
+            operation = make_operation_of_many(many)
+            operation.frame_bytes = sum(len(message) + 4 for message in here)
             found.append(operation)
     return found
 
@@ -91,16 +91,16 @@ def test_adds(bookies: list[Bookie], requests: list[v2.Request], read_only: bool
     one_by_one, at_once = map(BookieRules, bookies)
     one_by_one.read_only = at_once.read_only = read_only
     operations = _operations(requests)
-    singles = [operation_of(request) for request in requests]
+    singles = [make_operation(request) for request in requests]
 
-    assert [AddMany] == [type(operation) for operation in operations]
+    assert [AddManyOperation] == [type(operation) for operation in operations]
     wanted, waits = one_by_one.write(singles)
     answers, waits_too = at_once.write(operations)
     assert waits == waits_too
     assert b"".join(a.frame for a in wanted) == b"".join(a.frame for a in answers)
-    told = [a.status for a in answers for _ in range(a.operation.count)]
+    told = [a.status for a in answers for _ in range(a.operation.request_count)]
     assert [answer.status for answer in wanted] == told
-    assert sum(map(len, map(_frame_of, requests))) == sum(a.operation.size for a in answers)
+    assert sum(map(len, map(_frame_of, requests))) == sum(a.operation.frame_bytes for a in answers)
     assert _listed(bookies[0]) == _listed(bookies[1])
     if read_only:
         assert {"EREADONLY"} == {status.name for status in told}
@@ -140,8 +140,8 @@ def test_adds_of_several_connections(bookies: list[Bookie]) -> None:
     answers, waits = together.write(many)
 
     assert waits
-    assert [(a.status, a.operation.count, a.frame) for a in wanted] == [
-        (a.status, a.operation.count, a.frame) for a in answers
+    assert [(a.status, a.operation.request_count, a.frame) for a in wanted] == [
+        (a.status, a.operation.request_count, a.frame) for a in answers
     ]
     assert _listed(bookies[0]) == _listed(bookies[1])
 
@@ -149,18 +149,18 @@ def test_adds_of_several_connections(bookies: list[Bookie]) -> None:
 def test_what_goes_with_other_connections() -> None:
     """Many adds, and nothing that syncs by itself or that nobody else should wait for."""
     adds = _operations([_add(7, n) for n in range(8)])
-    single, fence = map(operation_of, (_add(7, 9), v2.ReadRequest(7, 0, 1, KEY)))
+    single, fence = map(make_operation, (_add(7, 9), v2.ReadRequest(7, 0, 1, KEY)))
     kinds = [adds, [*adds, *adds], [*adds, single], [single], [fence], [*adds, fence]]
-    writes = [Write(operations, lambda: None, lambda _answers: None) for operations in kinds]
+    writes = [WriteJob(operations, lambda: None, lambda _answers: None) for operations in kinds]
 
-    assert [True, True, False, False, False, False] == [w.is_of_many_adds() for w in writes]
+    assert [True, True, False, False, False, False] == [w.is_joinable() for w in writes]
 
 
 def test_a_sync_that_fails(bookies: list[Bookie]) -> None:
     """None of many adds is acknowledged then: those that would have been have its status."""
     operations = _operations([_add(7 + n // 3, n + 1) for n in range(6)])
     answers, _ = BookieRules(bookies[0]).write(operations)
-    delivered: list[Answer] = []
+    delivered: list[EncodedResponse] = []
     group = GroupSync(lambda: Status.EIO)
     group.put(answers, delivered.extend)
     group.close()
@@ -190,21 +190,21 @@ def test_reads(bookies: list[Bookie], ledger: int, entries: range) -> None:
         bookie.add_entry(record(7, entry, b"x" * (entry % 3 if entry > 40 else 7)), KEY)
     requests: list[v2.Request] = [v2.ReadRequest(ledger, entry) for entry in entries]
     rules = BookieRules(bookie)
-    wanted, _ = rules.read([operation_of(request) for request in requests])
+    wanted, _ = rules.read([make_operation(request) for request in requests])
     (many,) = left = _operations(requests)
     answers: list[Any] = []
     while left:
         done, left = rules.read(left)
         answers += done
 
-    assert isinstance(many, ReadMany)
+    assert isinstance(many, ReadManyOperation)
     assert b"".join(_frames(wanted)) == b"".join(_frames(answers))
     assert len(requests) == sum(answer.operation.count for answer in answers)
-    assert many.size == sum(answer.operation.size for answer in answers)
+    assert many.frame_bytes == sum(answer.operation.size for answer in answers)
 
 
 def _frames(answers: list[Any]) -> list[bytes]:
-    assert {Answer} == {type(answer) for answer in answers}
+    assert {EncodedResponse} == {type(answer) for answer in answers}
     return [answer.frame for answer in answers]
 
 
@@ -219,7 +219,7 @@ def test_reads_end_at_a_mebibyte(tmp_path: Path) -> None:
         turns = []
         while left:
             done, left = rules.read(left)
-            turns.append(sum(a.operation.count for a in done if isinstance(a, Answer)))
+            turns.append(sum(a.operation.request_count for a in done if isinstance(a, EncodedResponse)))
 
     assert 13 == sum(turns)
     assert [6, 6, 1] == turns  # three records of 300,000 bytes are within the 1 MiB of a batch

@@ -16,13 +16,13 @@ from bkstore.storage.bookie import Bookie
 from bkstore.storage.options import JournalOptions
 from bkstore.wire.server.long_polls import LongPolls
 from bkstore.wire.server.requests.operations import (
-    Answer,
-    BatchRead,
-    BookieInfo,
-    ListEntries,
-    Read,
-    ReadLac,
-    WriteLac,
+    EncodedResponse,
+    BatchReadOperation,
+    BookieInfoOperation,
+    ListEntriesOperation,
+    ReadOperation,
+    ReadLacOperation,
+    WriteLacOperation,
 )
 from bkstore.wire.server.rules import BookieRules
 from tests.wire.server.peer import KEY
@@ -69,8 +69,8 @@ class Told:
 
     def make(self, kind: Any, *, scope: int = 0, ledger: int = 7, **fields: Any) -> Any:
         """Return an operation."""
-        if kind is BookieInfo:
-            return BookieInfo("GET_BOOKIE_INFO", 3, self.reply, **fields)
+        if kind is BookieInfoOperation:
+            return BookieInfoOperation("GET_BOOKIE_INFO", 3, self.reply, **fields)
         return kind("SOMETHING", 3, self.reply, ledger_number=ledger, scope=scope, **fields)
 
     def ask(self, *operations: Any) -> list[tuple[Any, ...]]:
@@ -82,11 +82,11 @@ class Told:
             done, waiting = self.rules.read(waiting)
             answers += done
         told = iter(self.found)
-        return [next(told) if isinstance(answer, Answer) else () for answer in answers]
+        return [next(told) if isinstance(answer, EncodedResponse) else () for answer in answers]
 
     def read(self, **fields: Any) -> tuple[Any, ...]:
         """Return the answer to one read."""
-        (found,) = self.ask(self.make(Read, **fields))
+        (found,) = self.ask(self.make(ReadOperation, **fields))
         return found
 
 
@@ -128,7 +128,7 @@ def test_runs_of_reads_are_single_reads(told: Told) -> None:
         {"entry": 3},
     ]
     alone = [told.read(**fields)[:3] for fields in asked]
-    together = [each[:3] for each in told.ask(*(told.make(Read, **each) for each in asked))]
+    together = [each[:3] for each in told.ask(*(told.make(ReadOperation, **each) for each in asked))]
 
     assert alone == together
     assert _record(LedgerId(5, 7), 3) == together[3][1]
@@ -177,7 +177,7 @@ def test_reads_of_the_lac(told: Told) -> None:
     """The explicit LAC and the last entry, what there is of them: without an entry EIO, as
     upstream, without either ENOENTRY; a ledger that no id can be is EBADREQ."""
     lac = encode_explicit_lac(9, 4, "CRC32C", "password")
-    found = {ledger: told.ask(told.make(ReadLac, ledger=ledger))[0] for ledger in (7, 8, 9, 77, -5)}
+    found = {ledger: told.ask(told.make(ReadLacOperation, ledger=ledger))[0] for ledger in (7, 8, 9, 77, -5)}
 
     assert {
         7: ("EOK", None, _of(7, LAST)),
@@ -196,12 +196,12 @@ def test_fencing_reads(told: Told) -> None:
     assert "ENOENTRY" == told.read(entry=9, fence=True, master_key=KEY)[0]
     assert told.rules.bookie.storage.is_fenced(7)
     run = told.ask(
-        told.make(Read, scope=5, entry=0),
-        told.make(Read, scope=5, entry=1, fence=True, master_key=KEY),
+        told.make(ReadOperation, scope=5, entry=0),
+        told.make(ReadOperation, scope=5, entry=1, fence=True, master_key=KEY),
     )
     assert ["EOK", "EOK"] == [each[0] for each in run]
     assert told.rules.bookie.storage.is_fenced(LedgerId(5, 7))
-    batch = told.make(BatchRead, ledger=8, fence=True, master_key=KEY)
+    batch = told.make(BatchReadOperation, ledger=8, fence=True, master_key=KEY)
     assert "ENOENTRY" == told.ask(batch)[0][0]
     assert told.rules.bookie.storage.is_fenced(8)
 
@@ -224,7 +224,7 @@ def test_fencing_reads(told: Told) -> None:
 def test_batch_reads(told: Told, fields: dict[str, Any], entries: list[int]) -> None:
     """Entries from the first on, up to both limits: a frame is 36 bytes, and 4 more than each
     record; from the last one on come 0, 1 and so on."""
-    (found,) = told.ask(told.make(BatchRead, tells_lac=True, **fields))
+    (found,) = told.ask(told.make(BatchReadOperation, tells_lac=True, **fields))
 
     assert ("EOK", [_of(7, entry) for entry in entries], LAST - 1) == (
         found[0],
@@ -236,9 +236,9 @@ def test_batch_reads(told: Told, fields: dict[str, Any], entries: list[int]) -> 
 def test_lists_and_sizes(told: Told) -> None:
     """A list of an unknown ledger is ENOLEDGER, of one without entries empty; of a disk's sizes
     come those that are asked for."""
-    lists = [told.ask(told.make(ListEntries, ledger=ledger))[0] for ledger in (77, 8)]
+    lists = [told.ask(told.make(ListEntriesOperation, ledger=ledger))[0] for ledger in (77, 8)]
     sizes = [
-        told.ask(told.make(BookieInfo, total=total, free=free))[0]
+        told.ask(told.make(BookieInfoOperation, total=total, free=free))[0]
         for total, free in ((False, False), (True, False), (False, True))
     ]
 
@@ -261,7 +261,7 @@ def test_explicit_lacs_of_a_read_only_bookie(told: Told) -> None:
     lac = encode_explicit_lac(7, 3, "CRC32C", "password")
 
     def written(key: bytes) -> str:
-        asked = told.make(WriteLac, master_key=key, body=lac)
+        asked = told.make(WriteLacOperation, master_key=key, body=lac)
         ((answer,), waits) = told.rules.write([asked])
         assert waits == (answer.status.name == "EOK")
         return answer.status.name
@@ -311,7 +311,7 @@ def test_how_long_a_read_waits(told: Told) -> None:
     )
     polls = LongPolls(shared, shared, bookie)
     first, second, third, fourth, fifth = (
-        told.make(Read, ledger=ledger, previous_lac=lac, time_out=time, started=49.5)
+        told.make(ReadOperation, ledger=ledger, previous_lac=lac, time_out=time, started=49.5)
         for ledger, lac, time in (
             *((7, 4, 2000), (7, 5, 30_000), (8, 0, 10**12)),
             *((8, 1, 10**12), (9, 0, 10**12)),
@@ -324,23 +324,23 @@ def test_how_long_a_read_waits(told: Told) -> None:
     day = dict.fromkeys((third, fourth, fifth), 50.0 + 86400)
 
     assert {first: 51.5, second: 79.5} | day == timers
-    polls.wake()
+    polls.poll_bookie()
     assert [] == again
     lacs[7] = 5
-    polls.wake()
+    polls.poll_bookie()
     assert [first] == again
     assert not first.expired
     polls.expire(second)
     assert [first, second] == again
     assert second.expired
     lacs[8] = 1
-    polls.wake()
+    polls.poll_bookie()
     assert [first, second, third] == again
     fenced.add(8)
-    polls.wake()
+    polls.poll_bookie()
     assert [first, second, third, fourth] == again
     assert fourth.expired
     lacs[9] = 1
-    polls.wake()
+    polls.poll_bookie()
     assert [first, second, third, fourth, fifth] == again
     assert [] == [words for _, what, words in loop.later if what == polls.expire]

@@ -14,7 +14,7 @@ from bkstore.formats.entry import Entry, encode
 from bkstore.ids import LedgerId
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.options import JournalOptions
-from bkstore.wire.server.requests.operations import Add, Answer
+from bkstore.wire.server.requests.operations import AddOperation, EncodedResponse
 from bkstore.wire.server.rules import BookieRules
 from bkstore.wire.server.thread_pools import GroupSync
 from bkstore.wire.status_codes import Status
@@ -23,16 +23,16 @@ from tests.wire.server.peer import KEY, record
 JOURNAL = JournalOptions(preallocate=64 << 10)
 
 
-def _add(ledger: int, entry: int, **fields: Any) -> Add:
+def _add(ledger: int, entry: int, **fields: Any) -> AddOperation:
     body = record(ledger, entry)
-    return Add("ADD_ENTRY", 2, lambda status: status.name.encode(), record=body, **fields)
+    return AddOperation("ADD_ENTRY", 2, lambda status: status.name.encode(), record=body, **fields)
 
 
-def _adds(*ids: tuple[int, int], **fields: Any) -> list[Add]:
+def _adds(*ids: tuple[int, int], **fields: Any) -> list[AddOperation]:
     return [_add(ledger, entry, master_key=KEY, **fields) for ledger, entry in ids]
 
 
-def _names(answers: Sequence[Answer]) -> list[str]:
+def _names(answers: Sequence[EncodedResponse]) -> list[str]:
     return [answer.status.name for answer in answers]
 
 
@@ -96,9 +96,9 @@ def test_ledgers_of_one_scope_have_keys_of_their_own(tmp_path: Path) -> None:
         rules = BookieRules(bookie)
         bookie.storage.set_master_key(LedgerId(5, 8), b"x" * 20)
 
-        def scoped(ledger: int, entry: int) -> Add:
+        def scoped(ledger: int, entry: int) -> AddOperation:
             data = encode(Entry(LedgerId(5, ledger), entry, -1, 1, b"x"), "CRC32C")
-            return Add("ADD_ENTRY", 3, lambda _: b"", record=data, master_key=KEY)
+            return AddOperation("ADD_ENTRY", 3, lambda _: b"", record=data, master_key=KEY)
 
         adds = [scoped(*ids) for ids in ((7, 0), (8, 0), (9, 0), (8, 1), (7, 1))]
 
@@ -113,7 +113,7 @@ class _Delivered:
         self.names: list[str] = []
         self._came = threading.Semaphore(0)
 
-    def __call__(self, answers: Sequence[Answer]) -> None:
+    def __call__(self, answers: Sequence[EncodedResponse]) -> None:
         self.names += _names(answers)
         self._came.release()
 
