@@ -136,7 +136,7 @@ def _measure_tail(run: Run, cache_share: float) -> Iterator[Row]:
                 for lag in LAGS:
                     for query in written[-10 - lag : -lag]:
                         reads[lag] += 1
-                        hits[lag] += storage.paths[0].cached(*query) is not None
+                        hits[lag] += storage.write_paths[0].get_cached(*query) is not None
     shutil.rmtree(directory)
     key = {"series": "tail", "trace": "tail", "room": cache_share * 100}
     for lag in LAGS:

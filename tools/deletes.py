@@ -84,8 +84,8 @@ def _measure_queries(run: Run, lives: dict[str, Life]) -> dict[str, Row]:
     rows: dict[str, Row] = {name: {} for name in lives}
     asking_of_column: dict[str, Callable[[Life], Asking]] = {
         "scan": lambda life: Asking(lambda _: life.store.scan(), [None]),
-        "last_p50": lambda life: Asking(life.store.database.last_below, life.newest()),
-        "first_p50": lambda life: Asking(life.store.database.first_at, [bytes(16)] * 5),
+        "last_p50": lambda life: Asking(life.store.database.seek_for_prev, life.newest()),
+        "first_p50": lambda life: Asking(life.store.database.seek, [bytes(16)] * 5),
     }
     for column, make_asking in asking_of_column.items():
         latencies = measure_latencies_of(

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from bkstore.formats.entry import Coder
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.rocks.database import Database
-from bkstore.index.rocks.keys import values
+from bkstore.index.rocks.keys import encode_locations
 from bkstore.index.rocks.options import location_options
 from bkstore.testing.generators import locations
 from tools.lab import Column, Experiment, Panel, Row, Run, main
@@ -149,7 +149,7 @@ def _sides(run: Run, count: int) -> dict[str, _KeySide]:
             run.directory / f"{number}",
         )
         sides[name] = _KeySide(
-            order, open_store, directory, encode_keys(rows.keys), values(rows.places)
+            order, open_store, directory, encode_keys(rows.keys), encode_locations(rows.places)
         )
     return sides
 

@@ -274,7 +274,7 @@ def _open_bookie(
         raise InvalidArgument(f"{path}: not a bookie's directory; --create makes a new one")
     if not exists and path.is_dir() and any(path.iterdir()):
         raise InvalidArgument(f"{path}: is not empty and not a bookie's directory")
-    options, journal = conf.storage_options(directories.storage(args.storage)), conf.journal
+    options, journal = conf.storage_options(directories.choose_storage(args.storage)), conf.journal
     if store is None:
         bookie_id = conf.bookie_id
         return Bookie.open(

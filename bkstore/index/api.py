@@ -53,7 +53,7 @@ from bkstore.ids import (
     is_ascending,
     ledger_stretches,
 )
-from bkstore.index.bulk_listing import Errors, asked_for, one_by_one
+from bkstore.index.bulk_listing import LedgerErrors, normalize_ledger_ids, list_one_by_one
 
 LedgerLike = int | LedgerId
 
@@ -156,7 +156,7 @@ class Finding:
         return ": ".join([*parts, self.detail])
 
 
-class Closing(ABC):
+class Closeable(ABC):
     """Something that `close` or the end of its ``with`` block closes."""
 
     @abstractmethod
@@ -198,7 +198,7 @@ class EntrySource(ABC):
         return Availability.from_entries(self.entries(ledger))
 
     def availability_many(
-        self, ledgers: Iterable[LedgerLike] | None = None, errors: Errors | None = None
+        self, ledgers: Iterable[LedgerLike] | None = None, errors: LedgerErrors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
         """Return an iterator of (ledger, `availability`), in unsigned order, each ledger once.
 
@@ -215,14 +215,14 @@ class EntrySource(ABC):
         may share memory. This implementation makes one call for each ledger; a backend overrides
         it if one pass over many ledgers is cheaper.
         """
-        return one_by_one(self.availability, self._names_asked(ledgers), errors)
+        return list_one_by_one(self.availability, self._ledgers_to_list(ledgers), errors)
 
-    def _names_asked(self, ledgers: Iterable[LedgerLike] | None) -> list[LedgerId]:
+    def _ledgers_to_list(self, ledgers: Iterable[LedgerLike] | None) -> list[LedgerId]:
         """Return the ledgers to list, sorted and distinct; None means all known ones."""
-        return self.ledgers() if ledgers is None else asked_for(ledgers)
+        return self.ledgers() if ledgers is None else normalize_ledger_ids(ledgers)
 
 
-class EntryIndex(EntrySource, Closing):
+class EntryIndex(EntrySource, Closeable):
     """An entry source with locations and ledger states: a bookie's index.
 
     `writable`, `durable`, `supports_limbo` and `duplicates` describe what a backend can do;

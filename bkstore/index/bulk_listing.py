@@ -10,25 +10,25 @@ from bkstore.availability import Availability
 from bkstore.errors import BkstoreError, IllegalOperation, SystemRefused
 from bkstore.ids import LedgerId, sort_ledgers
 
-Errors = dict[LedgerId, BkstoreError]
+LedgerErrors = dict[LedgerId, BkstoreError]
 """The error of each ledger that could not be listed."""
 
 
 @runtime_checkable
-class ListsMany(Protocol):
+class BulkLister(Protocol):
     """Anything that lists many ledgers in one call: every `EntrySource`, a `DirectoryBookie`."""
 
     def availability_many(
-        self, ledgers: Iterable[int | LedgerId] | None = None, errors: Errors | None = None
+        self, ledgers: Iterable[int | LedgerId] | None = None, errors: LedgerErrors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
         """As `EntrySource.availability_many`."""
         ...
 
 
-def asked_for(ledgers: Iterable[int | LedgerId]) -> list[LedgerId]:
+def normalize_ledger_ids(ledgers: Iterable[int | LedgerId]) -> list[LedgerId]:
     """Return ledger ids in unsigned order, each once; `InvalidArgument` if one is not a ledger id.
 
-    >>> asked_for([7, LedgerId(1, 0), 3, 7])
+    >>> normalize_ledger_ids([7, LedgerId(1, 0), 3, 7])
     [LedgerId(scope=0, ledger=3), LedgerId(scope=0, ledger=7), LedgerId(scope=1, ledger=0)]
     """
     ledger_ids = list(dict.fromkeys(map(LedgerId.of, each("ledgers", ledgers))))
@@ -36,14 +36,14 @@ def asked_for(ledgers: Iterable[int | LedgerId]) -> list[LedgerId]:
     return ledger_ids
 
 
-def one_by_one(
+def list_one_by_one(
     availability: Callable[[LedgerId], Availability],
-    names: Iterable[LedgerId],
-    errors: Errors | None,
+    ledger_ids: Iterable[LedgerId],
+    errors: LedgerErrors | None,
 ) -> Iterator[tuple[LedgerId, Availability]]:
     """Yield the result of one call for each ledger; store errors in `errors`, if that is given.
     Raises `IllegalOperation` and `SystemRefused` in any case: they are not about one ledger."""
-    for ledger_id in names:
+    for ledger_id in ledger_ids:
         try:
             result = availability(ledger_id)
         except (IllegalOperation, SystemRefused):
@@ -56,14 +56,14 @@ def one_by_one(
             yield ledger_id, result
 
 
-def answers(
-    source: ListsMany, names: Sequence[LedgerId]
+def iterate_results(
+    source: BulkLister, ledger_ids: Sequence[LedgerId]
 ) -> Iterator[tuple[LedgerId, Availability | BkstoreError]]:
-    """Yield each of `names`, which are sorted and distinct, with its availability or its error."""
-    errors: Errors = {}
-    listed = source.availability_many(names, errors)
+    """Yield each of `ledger_ids`, which are sorted and distinct, with its availability or its error."""
+    errors: LedgerErrors = {}
+    listed = source.availability_many(ledger_ids, errors)
     next_result = next(listed, None)
-    for ledger_id in names:
+    for ledger_id in ledger_ids:
         if next_result is not None and next_result[0] == ledger_id:
             yield next_result
             next_result = next(listed, None)
@@ -71,31 +71,31 @@ def answers(
             yield ledger_id, errors.pop(ledger_id)
 
 
-def over_parts(
-    parts: Sequence[ListsMany],
-    home: Callable[[LedgerId], int],
-    names: Sequence[LedgerId],
-    errors: Errors | None,
+def list_from_parts(
+    parts: Sequence[BulkLister],
+    part_index_of: Callable[[LedgerId], int],
+    ledger_ids: Sequence[LedgerId],
+    errors: LedgerErrors | None,
 ) -> Iterator[tuple[LedgerId, Availability]]:
-    """Yield each ledger's result from the part it belongs to; `home` returns the part's index."""
+    """Yield each ledger's result from the part it belongs to; `part_index_of` returns the part's index."""
     if len(parts) == 1:
-        yield from parts[0].availability_many(names, errors)
+        yield from parts[0].availability_many(ledger_ids, errors)
         return
     ids_of_part: list[list[LedgerId]] = [[] for _ in parts]
-    for ledger_id in names:
-        ids_of_part[home(ledger_id)].append(ledger_id)
-    streams = [answers(part, share) for part, share in zip(parts, ids_of_part)]
-    for ledger_id in names:
-        yield from told(ledger_id, next(streams[home(ledger_id)])[1], errors)
+    for ledger_id in ledger_ids:
+        ids_of_part[part_index_of(ledger_id)].append(ledger_id)
+    streams = [iterate_results(part, share) for part, share in zip(parts, ids_of_part)]
+    for ledger_id in ledger_ids:
+        yield from yield_or_record_error(ledger_id, next(streams[part_index_of(ledger_id)])[1], errors)
 
 
-def told(
-    name: LedgerId, found: Availability | BkstoreError, errors: Errors | None
+def yield_or_record_error(
+    ledger_id: LedgerId, result: Availability | BkstoreError, errors: LedgerErrors | None
 ) -> Iterator[tuple[LedgerId, Availability]]:
     """Yield an availability; store an error in `errors`, or raise it if that is None."""
-    if not isinstance(found, BkstoreError):
-        yield name, found
+    if not isinstance(result, BkstoreError):
+        yield ledger_id, result
     elif errors is None:
-        raise found
+        raise result
     else:
-        errors[name] = found
+        errors[ledger_id] = result

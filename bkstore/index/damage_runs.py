@@ -12,7 +12,7 @@ from bkstore.counts import counted
 from bkstore.ids import Int64Array
 from bkstore.index.api import Finding
 
-MOST_RUNS = 64
+MAX_RUNS = 64
 """Findings for runs of one reason in one file and ledger; the last one takes all later damage."""
 
 _NUMBER = re.compile(r"[0-9a-f]*[0-9][0-9a-f]*")
@@ -20,11 +20,11 @@ _NUMBER = re.compile(r"[0-9a-f]*[0-9][0-9a-f]*")
 _RunKey = tuple[str, str | None, object, str]
 
 
-def add_unreported(findings: list[Finding], more: Iterable[Finding]) -> None:
-    """Append the findings of `more` unless `findings` has one of equal severity, file, offset and
+def add_unreported(findings: list[Finding], new_findings: Iterable[Finding]) -> None:
+    """Append the findings of `new_findings` unless `findings` has one of equal severity, file, offset and
     detail, which gets the ledger if it has none. For readers that find the same damage twice."""
     position_of = {_identity(finding): position for position, finding in enumerate(findings)}
-    for finding in more:
+    for finding in new_findings:
         position = position_of.setdefault(_identity(finding), len(findings))
         if position == len(findings):
             findings.append(finding)
@@ -74,8 +74,8 @@ class _Run:
 class DamageRuns:
     """Appends damage to `findings`, in runs of equal severity, file, ledger and reason.
 
-    Reasons are equal if they differ in numbers only. A run lasts until `end` is called, after
-    something was read; its finding is updated in place. After `most` runs of one kind, the last one
+    Reasons are equal if they differ in numbers only. A run lasts until `end_runs` is called, after
+    something was read; its finding is updated in place. After `max_runs` runs of one kind, the last one
     takes all later damage and counts its entries. Memory: a run for each file, ledger and reason.
 
     >>> import numpy as np
@@ -88,15 +88,15 @@ class DamageRuns:
     """
 
     def __init__(
-        self, findings: list[Finding], most: int = MOST_RUNS, noun: str = "records"
+        self, findings: list[Finding], max_runs: int = MAX_RUNS, noun: str = "records"
     ) -> None:
         self._findings = findings
-        self._most = most
+        self._most = max_runs
         self._noun = noun
         self._runs: dict[_RunKey, _Run] = {}
         self._round = 0
 
-    def end(self) -> None:
+    def end_runs(self) -> None:
         """End the current runs, as something was read; later damage begins new ones."""
         self._round += 1
 

@@ -12,14 +12,14 @@ from bkstore.availability import Availability
 from bkstore.errors import BkstoreError
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import EntrySource, LedgerLike
-from bkstore.index.bulk_listing import Errors, answers, told
+from bkstore.index.bulk_listing import LedgerErrors, iterate_results, yield_or_record_error
 
 _LEDGERS_PER_CHUNK = 1 << 10
 """Ledgers listed at a time: their unflushed entries first, then their flushed ones."""
 
 
 class LayeredSource(EntrySource):
-    """The union of two entry sources: `top` (unflushed) and `below` (flushed). `top` is read first,
+    """The union of two entry sources: `unflushed` (unflushed) and `flushed` (flushed). `unflushed` is read first,
     so that no entry flushed in between is missed. Closes neither. Thread-safe if both sources are.
 
     >>> from bkstore.index.memtable import MemtableIndex
@@ -30,18 +30,18 @@ class LayeredSource(EntrySource):
     [0, 1, 2, 3]
     """
 
-    def __init__(self, top: EntrySource, below: EntrySource) -> None:
-        self.top = top
-        self.below = below
+    def __init__(self, unflushed: EntrySource, flushed: EntrySource) -> None:
+        self.unflushed = unflushed
+        self.flushed = flushed
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
         """Inherited."""
-        return sorted({*self.top.ledgers(scope), *self.below.ledgers(scope)})
+        return sorted({*self.unflushed.ledgers(scope), *self.flushed.ledgers(scope)})
 
     def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
-        """Return the distinct entry ids of both. O(n) if all of `top`'s ids are the higher ones."""
-        top = self.top.entries(ledger, first, last)
-        below = self.below.entries(ledger, first, last)
+        """Return the distinct entry ids of both. O(n) if all of `unflushed`'s ids are the higher ones."""
+        top = self.unflushed.entries(ledger, first, last)
+        below = self.flushed.entries(ledger, first, last)
         if not top.size or not below.size:
             return top if top.size else below
         if top[0] > below[-1]:
@@ -50,30 +50,30 @@ class LayeredSource(EntrySource):
         return merged[np.concatenate(([True], merged[1:] != merged[:-1]))]
 
     def last_entry(self, ledger: LedgerLike) -> int | None:
-        """Return the highest entry id of both; upstream asks only `top` if it has any entry."""
-        last_entries = (self.top.last_entry(ledger), self.below.last_entry(ledger))
+        """Return the highest entry id of both; upstream asks only `unflushed` if it has any entry."""
+        last_entries = (self.unflushed.last_entry(ledger), self.flushed.last_entry(ledger))
         return max((entry for entry in last_entries if entry is not None), default=None)
 
     def availability(self, ledger: LedgerLike) -> Availability:
         """Return the union of both availabilities; adds O(sequence groups) to their cost."""
-        return self.top.availability(ledger) | self.below.availability(ledger)
+        return self.unflushed.availability(ledger) | self.flushed.availability(ledger)
 
     def availability_many(
-        self, ledgers: Iterable[LedgerLike] | None = None, errors: Errors | None = None
+        self, ledgers: Iterable[LedgerLike] | None = None, errors: LedgerErrors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
-        """Return the unions for many ledgers; `top` is read first, as for one ledger."""
-        return self._list_chunks(self._names_asked(ledgers), errors)
+        """Return the unions for many ledgers; `unflushed` is read first, as for one ledger."""
+        return self._list_chunks(self._ledgers_to_list(ledgers), errors)
 
     def _list_chunks(
-        self, ledger_ids: list[LedgerId], errors: Errors | None
+        self, ledger_ids: list[LedgerId], errors: LedgerErrors | None
     ) -> Iterator[tuple[LedgerId, Availability]]:
         for start in range(0, len(ledger_ids), _LEDGERS_PER_CHUNK):
             chunk = ledger_ids[start : start + _LEDGERS_PER_CHUNK]
-            top_results = list(answers(self.top, chunk))
-            for (ledger_id, top), (_, below) in zip(top_results, answers(self.below, chunk)):
+            top_results = list(iterate_results(self.unflushed, chunk))
+            for (ledger_id, top), (_, below) in zip(top_results, iterate_results(self.flushed, chunk)):
                 if isinstance(top, BkstoreError):
-                    yield from told(ledger_id, top, errors)
+                    yield from yield_or_record_error(ledger_id, top, errors)
                 elif isinstance(below, BkstoreError) or not top:
-                    yield from told(ledger_id, below, errors)
+                    yield from yield_or_record_error(ledger_id, below, errors)
                 else:
                     yield ledger_id, top | below

@@ -36,7 +36,7 @@ from bkstore.index.api import (
     locations_of,
     sorted_distinct,
 )
-from bkstore.index.bulk_listing import Errors
+from bkstore.index.bulk_listing import LedgerErrors
 
 _NO_ENTRIES = np.empty(0, np.int64)
 
@@ -178,11 +178,11 @@ class MemtableIndex(EntryIndex):
         return Availability.from_entries(self.entries(ledger))
 
     def availability_many(
-        self, ledgers: Iterable[LedgerLike] | None = None, errors: Errors | None = None
+        self, ledgers: Iterable[LedgerLike] | None = None, errors: LedgerErrors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
         """Return (ledger, `availability`) of many ledgers; short ones are condensed together."""
         self._check_open()
-        return self._list_chunks(self._names_asked(ledgers))
+        return self._list_chunks(self._ledgers_to_list(ledgers))
 
     def _list_chunks(self, ledger_ids: list[LedgerId]) -> Iterator[tuple[LedgerId, Availability]]:
         for start in range(0, len(ledger_ids), _LEDGERS_PER_CHUNK):

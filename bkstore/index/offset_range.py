@@ -35,8 +35,8 @@ DEFAULT_MAX_ENTRIES = 4_000_000
 _MAX_SWEPT_ENTRIES = 2048  # entries that one call evicts for their age: some 0.2 ms
 _ITEM_BYTES = 350  # key, array, item and its place in the table, beside 16 bytes an entry
 
-Key = tuple[int, int]
-Reason = Literal["age", "items", "entries"]
+ItemKey = tuple[int, int]
+EvictionReason = Literal["age", "items", "entries"]
 
 
 class _OffsetItem:
@@ -135,11 +135,11 @@ class OffsetRangeIndex:
         self._clock = call("clock", clock)
         self._by_use = expire_after == "use"
         self._lock = Lock()
-        self._items: OrderedDict[Key, _OffsetItem] = OrderedDict()  # in the order of `since`
+        self._items: OrderedDict[ItemKey, _OffsetItem] = OrderedDict()  # in the order of `since`
         self._entries = 0
         # object -> (node, `since` of its oldest item), for objects all of whose entries are here
         self._complete: dict[int, tuple[int, float]] = {}
-        self._evictions: dict[Reason, int] = {"age": 0, "items": 0, "entries": 0}
+        self._evictions: dict[EvictionReason, int] = {"age": 0, "items": 0, "entries": 0}
 
     # -- learning
 
@@ -175,7 +175,7 @@ class OffsetRangeIndex:
             self._complete[object_id] = (node, oldest_since)
             self._make_room(now)
 
-    def _put(self, key: Key, start: int, object_id: int, now: float) -> float:
+    def _put(self, key: ItemKey, start: int, object_id: int, now: float) -> float:
         """Add one entry, and return its item's `since`."""
         item = self._live_item(key, now)
         if item is None:
@@ -232,7 +232,7 @@ class OffsetRangeIndex:
 
     # -- eviction; the caller holds the lock
 
-    def _live_item(self, key: Key, now: float) -> _OffsetItem | None:
+    def _live_item(self, key: ItemKey, now: float) -> _OffsetItem | None:
         """Return the item, evicting it if it expired; with ``expire_after="use"``, renew it."""
         item = self._items.get(key)
         if item is None:
@@ -263,7 +263,7 @@ class OffsetRangeIndex:
             else:
                 self._evict(key, "items" if len(self._items) > self.max_items else "entries")
 
-    def _evict(self, key: Key, reason: Reason) -> int:
+    def _evict(self, key: ItemKey, reason: EvictionReason) -> int:
         """Remove an item, and count it; return how many entries it had."""
         item = self._items.pop(key)
         self._entries -= item.size
@@ -291,7 +291,7 @@ class OffsetRangeIndex:
         return items * _ITEM_BYTES + entries * 16
 
     @property
-    def evictions(self) -> dict[Reason, int]:
+    def evictions(self) -> dict[EvictionReason, int]:
         """Items evicted so far, by reason: "age", "items" (too many), "entries" (too many)."""
         with self._lock:
             self._sweep(self._clock(), self._entries)

@@ -21,7 +21,7 @@ from bkstore.index.api import (
     LedgerLike,
     LedgerState,
 )
-from bkstore.index.bulk_listing import Errors, over_parts
+from bkstore.index.bulk_listing import LedgerErrors, list_from_parts
 
 
 class PartitionedIndex(EntryIndex):
@@ -48,17 +48,17 @@ class PartitionedIndex(EntryIndex):
         """The storage flags, which are in the directory of ledger 0; None if there are none."""
         return self.parts[0].storage_flags
 
-    def dir_index(self, ledger: LedgerLike) -> int:
+    def part_index_of(self, ledger: LedgerLike) -> int:
         """Return the number of the part that the ledger belongs to."""
         return LedgerId.of(ledger).ledger % len(self.parts)
 
     def _part_of(self, ledger: LedgerLike) -> EntryIndex:
-        return self.parts[self.dir_index(ledger)]
+        return self.parts[self.part_index_of(ledger)]
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
         """Return the ledgers that are in the part where they belong, in unsigned order."""
         lists = (
-            [ledger for ledger in part.ledgers(scope) if self.dir_index(ledger) == part_index]
+            [ledger for ledger in part.ledgers(scope) if self.part_index_of(ledger) == part_index]
             for part_index, part in enumerate(self.parts)
         )
         return list(heapq.merge(*lists))
@@ -76,10 +76,10 @@ class PartitionedIndex(EntryIndex):
         return self._part_of(ledger).availability(ledger)
 
     def availability_many(
-        self, ledgers: Iterable[LedgerLike] | None = None, errors: Errors | None = None
+        self, ledgers: Iterable[LedgerLike] | None = None, errors: LedgerErrors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
         """Return the results of the parts, in ledger order."""
-        return over_parts(self.parts, self.dir_index, self._names_asked(ledgers), errors)
+        return list_from_parts(self.parts, self.part_index_of, self._ledgers_to_list(ledgers), errors)
 
     def get(self, ledger: LedgerLike, entry: int) -> int | None:
         """Inherited."""
@@ -133,7 +133,7 @@ class PartitionedIndex(EntryIndex):
         self, batch: int = DEFAULT_BATCH, findings: list[Finding] | None = None
     ) -> Iterator[IndexBatch]:
         """Return the rows of one part after the other, without ledgers in a part where they do not
-        belong; `dir_index` is the part's index."""
+        belong; `part_index_of` is the part's index."""
         return self._scan_parts(check_batch("batch", batch), findings)
 
     def _scan_parts(self, batch: int, findings: list[Finding] | None) -> Iterator[IndexBatch]:
@@ -150,7 +150,7 @@ class PartitionedIndex(EntryIndex):
         findings = [finding for part in self.parts for finding in part.findings()]
         for part_index, part in enumerate(self.parts):
             for ledger in part.ledgers():
-                home = self.dir_index(ledger)
+                home = self.part_index_of(ledger)
                 if home != part_index:
                     detail = (
                         f"ledger {ledger} is in directory {part_index}, a bookie searches {home}"

@@ -25,8 +25,8 @@ from bkstore.errors import (
     SystemRefused,
 )
 from bkstore.ids import LedgerId
-from bkstore.index.api import Closing, LedgerLike
-from bkstore.index.bulk_listing import Errors, asked_for
+from bkstore.index.api import Closeable, LedgerLike
+from bkstore.index.bulk_listing import LedgerErrors, normalize_ledger_ids
 from bkstore.network.registrations import RegisteredBookies
 
 AT_A_TIME = 128
@@ -42,7 +42,7 @@ _check_timeout = number(above=True)
 _ADVICE = ": a real bookie with db storage cannot list entries; pass its directory (%s=DIR)"
 
 
-class AuditedBookies(Mapping[str, EntriesOfLedger], Closing):
+class AuditedBookies(Mapping[str, EntriesOfLedger], Closeable):
     """A mapping from bookie ids to sources of entries: `directories`, else the bookie itself.
 
     A bookie, read-only ones included, is reached at its address in `store`; without a readable
@@ -118,15 +118,15 @@ class AuditedBookie:
         return dict(self.availability_many([ledger_id]))[ledger_id]
 
     def availability_many(
-        self, ledgers: Iterable[LedgerLike] | None = None, errors: Errors | None = None
+        self, ledgers: Iterable[LedgerLike] | None = None, errors: LedgerErrors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
         """As `EntrySource.availability_many`, by up to `AT_A_TIME` concurrent requests; raises
         `IllegalOperation` without `ledgers`. Keeps all lists until the last has arrived."""
         if ledgers is None:
             raise IllegalOperation(f"bookie {self._name}: the protocol cannot list ledgers")
-        ledger_ids = asked_for(ledgers)
+        ledger_ids = normalize_ledger_ids(ledgers)
         lists: dict[LedgerId, Availability] = {}
-        failed: Errors = {}
+        failed: LedgerErrors = {}
         with self._lock:
             for start in range(0, len(ledger_ids), AT_A_TIME):
                 self._request_part(ledger_ids[start : start + AT_A_TIME], lists, failed)
@@ -137,7 +137,7 @@ class AuditedBookie:
         return ((ledger_id, lists[ledger_id]) for ledger_id in ledger_ids if ledger_id in lists)
 
     def _request_part(
-        self, ledger_ids: list[LedgerId], lists: dict[LedgerId, Availability], failed: Errors
+        self, ledger_ids: list[LedgerId], lists: dict[LedgerId, Availability], failed: LedgerErrors
     ) -> None:
         """Request the lists of some ledgers, and retry those that another's failure may have hit.
 
@@ -172,7 +172,7 @@ class AuditedBookie:
 
     def _request_once(
         self, ledger_ids: list[LedgerId], lists: dict[LedgerId, Availability]
-    ) -> Errors:
+    ) -> LedgerErrors:
         """Request some lists once; add them to `lists`, return the errors of the others."""
         client = self._registered.get(self._name)
         if client is None:
@@ -181,7 +181,7 @@ class AuditedBookie:
         supported_ids = [
             ledger_id for ledger_id in ledger_ids if client.extended or not ledger_id.scope
         ]
-        failures: Errors = {}
+        failures: LedgerErrors = {}
         lists_before = len(lists)
         try:
             if supported_ids:
@@ -197,7 +197,7 @@ class AuditedBookie:
         self._has_listed |= len(lists) > lists_before
         if any(isinstance(error, BookieUnavailable) for error in failures.values()):
             self._registered.doubt(self._name)
-        errors: Errors = {
+        errors: LedgerErrors = {
             ledger_id: self._name_bookie(error) for ledger_id, error in failures.items()
         }
         scopes_unsupported = NoListOfEntries(
@@ -225,7 +225,7 @@ class AuditedBookie:
         ledger: LedgerId,
         started: float,
         lists: dict[LedgerId, Availability],
-        failed: Errors,
+        failed: LedgerErrors,
     ) -> BkstoreError | None:
         """Probe a bookie that sent no list; return the error for all its ledgers, if it is to be
         given up, or None. Then the list or the error of `ledger` is recorded."""

@@ -12,7 +12,7 @@ from bkstore.cluster.client.workers import Workers
 from bkstore.cluster.placement.policies import PlacementPolicy
 from bkstore.cluster.store.api import MetadataStore, check_store
 from bkstore.cluster.store.opening import open_store
-from bkstore.index.api import Closing
+from bkstore.index.api import Closeable
 from bkstore.network.registrations import RegisteredBookies
 from bkstore.wire.sasl import SaslUser
 
@@ -20,7 +20,7 @@ _check_tls = optional(instance(ssl.SSLContext))
 _check_user = optional(instance(SaslUser))
 
 
-class Client(ClusterClient, Closing):
+class Client(ClusterClient, Closeable):
     """A client of a cluster: it creates, writes, reads, recovers and deletes ledgers.
 
     `store` is a service URI (``zk+hierarchical://host:2181/ledgers``), the directory of a store, or

@@ -35,11 +35,11 @@ def check_in(
                 f"{first_dir}: no cookie here, but the cluster has one of bookie {bookie!r}: is a "
                 "disk not mounted, or is the id another bookie's?"
             )
-        if place.holds_anything():
+        if place.has_data():
             raise UnsupportedLayout(f"{first_dir}: has data, but no cookie to identify the bookie")
         _write_both_cookies(store, place, bookie, instance, files)
     elif cluster_cookie is None:
-        if place.holds_anything():
+        if place.has_data():
             raise UnsupportedLayout(
                 f"{first_dir}: the cookie of bookie {bookie!r} is here, but not in the "
                 "cluster: was the bookie decommissioned?"
@@ -63,7 +63,7 @@ def _write_both_cookies(
 
 
 def _check_same_cookies(dirs: OwnedDirectories, local: Cookie, stored: Cookie) -> None:
-    for current in dirs.without_cookie():
+    for current in dirs.list_without_cookie():
         raise UnsupportedLayout(
             f"{current}: no cookie here, but the cluster has one of bookie "
             f"{stored.bookie_id!r}: is a disk not mounted?"

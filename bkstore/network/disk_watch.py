@@ -63,21 +63,21 @@ class DiskWatch:
         It must be while disks are full (by the limits), and for good after a failed sync.
         """
         try:
-            for path in self._bookie.storage.paths:
+            for path in self._bookie.storage.write_paths:
                 path.check_writable()
         except ReadOnlyError as error:
             return str(error)
-        if any(journal.failed for journal in self._bookie.journals):
+        if any(journal.has_failed for journal in self._bookie.journals):
             return "writing a journal failed"
         limit = self._limits.writable_again if read_only else self._limits.full
         try:
-            used_shares = [self._used(current) for current in self._bookie.place.ledger]
+            used_shares = [self._used(current) for current in self._bookie.directories.ledger]
         except OSError as error:
             return f"{error.filename}: {os.strerror(error.errno or 0)}"
         self.is_full = max(used_shares) > limit
         if min(used_shares) > limit:
             return f"all disks of ledger directories are full: {min(used_shares):.1%} used"
         if max(used_shares) > limit and self._limits.any_full:
-            fullest = self._bookie.place.ledger[used_shares.index(max(used_shares))].parent
+            fullest = self._bookie.directories.ledger[used_shares.index(max(used_shares))].parent
             return f"{fullest}: its disk is full: {max(used_shares):.1%} used"
         return None

@@ -15,13 +15,13 @@ from bkstore.cluster.garbage.options import GarbageOptions
 from bkstore.cluster.store.zookeeper.store import ZooKeeperStore
 from bkstore.errors import BkstoreError, InvalidArgument, MetadataUnavailable
 from bkstore.files.disk_changes import StrPath
-from bkstore.index.api import Closing
+from bkstore.index.api import Closeable
 from bkstore.network.advertised import advertised, check_advertised
 from bkstore.network.cookie_check import check_in
 from bkstore.network.disk_watch import DiskOptions, DiskWatch, used_share
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.directories.ownership import OwnedDirectories
-from bkstore.storage.options import JournalOptions, Storage, StorageOptions
+from bkstore.storage.options import JournalOptions, StorageKind, StorageOptions
 from bkstore.wire.server import BookieServer
 
 _log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ _check_limits = optional(instance(DiskOptions))
 _check_collector = optional(instance(BackgroundCollector))
 
 
-class RegisteredBookie(Closing):
+class RegisteredBookie(Closeable):
     """A server's registration, from the constructor's call until `close`.
 
     If the session expires, the bookie registers again. While its disks are full (`limits`, checked
@@ -94,7 +94,7 @@ class RegisteredBookie(Closing):
         cls,
         store: str | ZooKeeperStore,
         path: StrPath,
-        storage: Storage | None = None,
+        storage: StorageKind | None = None,
         *,
         bookie_id: str | None = None,
         host: str = "127.0.0.1",
@@ -216,7 +216,7 @@ class RegisteredBookie(Closing):
 def cluster_bookie(
     store: ZooKeeperStore,
     path: StrPath,
-    storage: Storage | None = None,
+    storage: StorageKind | None = None,
     *,
     bookie_id: str | None = None,
     new_id: str | None = None,

@@ -18,7 +18,7 @@ from bkstore.cluster.client.workers import Workers
 from bkstore.cluster.store.api import MetadataStore
 from bkstore.errors import BkstoreError, CorruptionError, InvalidArgument
 from bkstore.formats.metadata.service_info import ServiceInfo, decode_service_info
-from bkstore.index.api import Closing
+from bkstore.index.api import Closeable
 from bkstore.network.advertised import knows_scopes
 from bkstore.network.scoped_client import ScopedClient
 
@@ -37,7 +37,7 @@ class _HasServiceInfo(Protocol):
     def service_info(self, bookie: str) -> ServiceInfo | None: ...
 
 
-class RegisteredBookies(Mapping[str, ScopedClient], Closing):
+class RegisteredBookies(Mapping[str, ScopedClient], Closeable):
     """A `ScopedClient` for each registered bookie, created when it is first requested.
 
     A bookie's address is the endpoint ``bookie-rpc`` of its registration; if that is empty, as for

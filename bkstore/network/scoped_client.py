@@ -12,15 +12,15 @@ from typing import Any, TypeVar
 from bkstore.availability import Availability
 from bkstore.errors import IllegalOperation
 from bkstore.ids import LedgerId
-from bkstore.index.api import Closing, LedgerLike
-from bkstore.index.bulk_listing import Errors, asked_for
+from bkstore.index.api import Closeable, LedgerLike
+from bkstore.index.bulk_listing import LedgerErrors, normalize_ledger_ids
 from bkstore.wire.client import WireClient
 from bkstore.wire.client.forwarding_client import ForwardingClient
 
 _T = TypeVar("_T")
 
 
-class ScopedClient(ForwardingClient, Closing):
+class ScopedClient(ForwardingClient, Closeable):
     """A `BookieClient` over sockets for ledgers of all scopes, if the bookie is `extended`.
 
     For another bookie, other scopes than 0 raise `IllegalOperation`, and nothing is sent. `options`
@@ -64,12 +64,12 @@ class ScopedClient(ForwardingClient, Closing):
         return call(self._client_for(ledger))
 
     def availability_many(
-        self, ledgers: Iterable[LedgerLike] | None = None, errors: Errors | None = None
+        self, ledgers: Iterable[LedgerLike] | None = None, errors: LedgerErrors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
         """As `WireClient.availability_many`; requests scope 0 first, then other scopes."""
         if ledgers is None:
             raise IllegalOperation(f"{self!r}: the protocol cannot list ledgers")
-        ledger_ids = asked_for(ledgers)
+        ledger_ids = normalize_ledger_ids(ledgers)
         scoped_ids = [ledger_id for ledger_id in ledger_ids if ledger_id.scope]
         for ledger_id in scoped_ids:
             self._client_for(ledger_id)

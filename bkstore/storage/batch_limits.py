@@ -32,7 +32,7 @@ def check_limits(max_count: int, max_size: int) -> tuple[int, int]:
     return _check_number("max_count", max_count), _check_number("max_size", max_size)
 
 
-def fencing_key(fence: bool, master_key: bytes | None) -> bytes | None:
+def check_fencing_key(fence: bool, master_key: bytes | None) -> bytes | None:
     """Return a fencing read's master key, else None; raise `InvalidArgument` if it is missing."""
     key = None if master_key is None else data("master key", master_key)
     if fence and key is None:
@@ -40,13 +40,13 @@ def fencing_key(fence: bool, master_key: bytes | None) -> bytes | None:
     return key if fence else None
 
 
-def most_records(max_count: int, max_size: int) -> int:
+def max_records(max_count: int, max_size: int) -> int:
     """Return the largest possible number of records in a batch; at least 1."""
     by_size = max(max_size - FRAME_OVERHEAD, 0) // (RECORD_OVERHEAD + _MIN_RECORD_SIZE)
     return max(1, min(max_count if max_count > 0 else _UNLIMITED, by_size))
 
 
-def how_many(
+def count_fitting(
     sizes: Int64Array,
     max_count: int,
     max_size: int,
@@ -58,7 +58,7 @@ def how_many(
     ``compat="bookkeeper"`` the first record's size limits the count, as in BookKeeper since
     4.18: after a large first record, fewer are returned than would fit.
 
-    >>> how_many(np.array([500, 100, 100, 100]), 0, 36 + 504 + 208), how_many(
+    >>> count_fitting(np.array([500, 100, 100, 100]), 0, 36 + 504 + 208), count_fitting(
     ...     np.array([500, 100, 100, 100]), 0, 36 + 504 + 208, compat="bookkeeper")
     (3, 1)
     """

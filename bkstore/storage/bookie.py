@@ -23,19 +23,19 @@ from bkstore.files.os_errors import writing
 from bkstore.formats.entry import RecordBatch
 from bkstore.formats.journal import LogMark
 from bkstore.ids import Int64Array, LedgerId
-from bkstore.index.api import Closing, EntrySource, Finding, LedgerLike
-from bkstore.storage.batch_limits import fencing_key
+from bkstore.index.api import Closeable, EntrySource, Finding, LedgerLike
+from bkstore.storage.batch_limits import check_fencing_key
 from bkstore.storage.directories.ownership import OwnedDirectories
 from bkstore.storage.directories.writer_lock import WriterLock
 from bkstore.storage.journal.last_mark import delete_journals_before, write_last_mark
-from bkstore.storage.journal.ledger_journals import LedgerJournals, Places
+from bkstore.storage.journal.ledger_journals import LedgerJournals, Positions
 from bkstore.storage.journal.replay import Replay
 from bkstore.storage.journal.writer import JournalWriter
 from bkstore.storage.ledger_storage import LedgerStorage
-from bkstore.storage.ledgers.ledger_adds import add_all, cut_behind_firsts, in_batches
-from bkstore.storage.options import JournalOptions, Storage, StorageOptions, check_storage
+from bkstore.storage.ledgers.ledger_adds import add_batches, split_after_first_records, add_in_batches
+from bkstore.storage.options import JournalOptions, StorageKind, StorageOptions, check_storage
 
-DIRTY = "DIRTY"
+DIRTY_FILENAME = "DIRTY"
 """A file in each ledger directory while a bookie runs (`UncleanShutdownDetectionImpl`)."""
 
 _check_batch = instance(RecordBatch)
@@ -58,11 +58,11 @@ def _of_storage(
     return call
 
 
-class Bookie(EntrySource, Closing):
+class Bookie(EntrySource, Closeable):
     """One bookie's journals and ledger storage, without the network.
 
     `open` replays the journals after a crash, so that everything acknowledged with ``sync=True``
-    is restored. `storage` is the `LedgerStorage`, to which reads and listings are forwarded.
+    is restored. `choose_storage` is the `LedgerStorage`, to which reads and listings are forwarded.
     `findings` has those of the replay (such as torn ends), `unclean` is True if the last writer
     did not close the bookie.
 
@@ -83,17 +83,17 @@ class Bookie(EntrySource, Closing):
         self,
         storage: LedgerStorage,
         journals: Sequence[JournalWriter],
-        place: OwnedDirectories,
-        options: JournalOptions,
+        directories: OwnedDirectories,
+        journal_options: JournalOptions,
         files: Files,
         resources: ExitStack,
     ) -> None:
         """Called by `open`."""
         self.storage = storage
         self._journals = LedgerJournals(journals, self._before_key)
-        self.place = place
-        self.options = options
-        self.bookie_id = "" if place.cookie is None else place.cookie.bookie_id
+        self.directories = directories
+        self.journal_options = journal_options
+        self.bookie_id = "" if directories.cookie is None else directories.cookie.bookie_id
         self.findings: list[Finding] = []
         self.unclean = False
         self._files = files
@@ -109,7 +109,7 @@ class Bookie(EntrySource, Closing):
     def open(
         cls,
         path: StrPath | None = None,
-        storage: Storage | None = None,
+        storage: StorageKind | None = None,
         *,
         ledger_dirs: Sequence[StrPath] | None = None,
         journal_dirs: Sequence[StrPath] | None = None,
@@ -124,7 +124,7 @@ class Bookie(EntrySource, Closing):
 
         `path` is a root with the directories in it, or a `bk_server.conf`; an empty or missing root
         becomes a new bookie with `ledgers` and `journal`. Or give the directories, in configured
-        order. Without `storage`, the existing index determines it. The cookie of a bookie in a
+        order. Without `choose_storage`, the existing index determines it. The cookie of a bookie in a
         cluster has an `instance_id`: a new bookie's gets it, an existing one's must match it.
 
         Raises `DirectoryInUse`, `UnsupportedLayout` (another storage's index, another cookie), and
@@ -139,7 +139,7 @@ class Bookie(EntrySource, Closing):
         with ExitStack() as undo:
             ledger_storage = LedgerStorage.open(
                 directories.ledger,
-                directories.storage(storage),
+                directories.choose_storage(storage),
                 index_dirs=directories.index,
                 options=options,
                 files=files,
@@ -180,7 +180,7 @@ class Bookie(EntrySource, Closing):
         if self._closed:
             return
         may_checkpoint = checkpoint and self.storage.options.compat is None
-        is_clean = may_checkpoint and not self._journals.failed
+        is_clean = may_checkpoint and not self._journals.has_failed
         try:
             if is_clean:
                 self.checkpoint()
@@ -190,9 +190,9 @@ class Bookie(EntrySource, Closing):
             self._closed = True
             self._resources.close()
         if is_clean:
-            for current in self.place.ledger:
-                with writing(current / DIRTY):
-                    self._files.unlink(current / DIRTY)
+            for current in self.directories.ledger:
+                with writing(current / DIRTY_FILENAME):
+                    self._files.unlink(current / DIRTY_FILENAME)
 
     @property
     def journals(self) -> list[JournalWriter]:
@@ -200,11 +200,11 @@ class Bookie(EntrySource, Closing):
         return list(self._journals.writers)
 
     def _mark_dirty(self) -> bool:
-        """Write the marker `DIRTY` to each ledger directory; return whether one existed."""
-        existed = [os.path.lexists(current / DIRTY) for current in self.place.ledger]
-        for current in self.place.ledger:
-            with writing(current / DIRTY):
-                self._files.write_file(current / DIRTY, b"", durable=False)
+        """Write the marker `DIRTY_FILENAME` to each ledger directory; return whether one existed."""
+        existed = [os.path.lexists(current / DIRTY_FILENAME) for current in self.directories.ledger]
+        for current in self.directories.ledger:
+            with writing(current / DIRTY_FILENAME):
+                self._files.write_file(current / DIRTY_FILENAME, b"", durable=False)
         return any(existed)
 
     # -- adding
@@ -226,7 +226,7 @@ class Bookie(EntrySource, Closing):
         """
         if type(record) is not bytes or type(master_key) is not bytes:
             record, master_key = data("record", record), data("master key", master_key)
-        ledger_id, entry_id = self.storage.take_entry(record, master_key, recovery)
+        ledger_id, entry_id = self.storage.add_record(record, master_key, recovery)
         journal, position = self._journals.append(ledger_id, record, master_key)
         if sync:
             journal.sync(position)
@@ -244,10 +244,10 @@ class Bookie(EntrySource, Closing):
         the error of the first that is refused; those before it are stored, and durable if `sync`.
         Adds by `add_batch`, about a thousand records at a time."""
         self._check_open()
-        positions: Places = {}
+        positions: Positions = {}
         master_key = data("master key", master_key)
-        with self._journals.synced(positions, sync):
-            return in_batches(
+        with self._journals.syncing(positions, sync):
+            return add_in_batches(
                 records, lambda batch: self._store_all(batch, master_key, recovery, positions)
             )
 
@@ -261,23 +261,23 @@ class Bookie(EntrySource, Closing):
         `sync`. If a journal fails, `stored` is 0: no record of the batch is acknowledged.
         """
         self._check_open()
-        positions: Places = {}
+        positions: Positions = {}
         _check_batch("batch", batch)
         master_key = data("master key", master_key)
-        with self._journals.synced(positions, sync):
+        with self._journals.syncing(positions, sync):
             return self._store_all(batch, master_key, recovery, positions)
 
     def _store_all(
-        self, batch: RecordBatch, master_key: bytes, recovery: bool, positions: Places
+        self, batch: RecordBatch, master_key: bytes, recovery: bool, positions: Positions
     ) -> Int64Array:
         """Store a batch, split where single adds would checkpoint (`_before_key`)."""
-        parts = cut_behind_firsts(batch.framed(), self._deleted)
-        return add_all(
+        parts = split_after_first_records(batch.framed(), self._deleted)
+        return add_batches(
             parts, lambda part: self._store_and_log(part, master_key, recovery, positions)
         )
 
     def _store_and_log(
-        self, batch: RecordBatch, master_key: bytes, recovery: bool, positions: Places
+        self, batch: RecordBatch, master_key: bytes, recovery: bool, positions: Positions
     ) -> Int64Array:
         """Add records to the storage, and those it took to the journals, without a sync."""
         framed, stored_count = batch.framed(), 0
@@ -306,7 +306,7 @@ class Bookie(EntrySource, Closing):
     def force(self, ledger: LedgerLike) -> LogMark:
         """Make unsynced adds to the ledger durable; return the journal's mark."""
         self._check_open()
-        return self._journals.of(LedgerId.of(ledger)).sync()
+        return self._journals.journal_for(LedgerId.of(ledger)).sync()
 
     # -- state
 
@@ -323,7 +323,7 @@ class Bookie(EntrySource, Closing):
             if needs_sync:  # new, being synced by another thread, or its sync failed
                 self._journals.append_special("fence", ledger_id, master_key)
         if needs_sync:
-            self._journals.of(ledger_id).sync()
+            self._journals.journal_for(ledger_id).sync()
             self._unsynced_fences.discard(ledger_id)
         return is_new
 
@@ -338,7 +338,7 @@ class Bookie(EntrySource, Closing):
         self.storage.set_explicit_lac(ledger_id, body)
         self._journals.append_special("explicit_lac", ledger_id, master_key, body)
         if sync:
-            self._journals.of(ledger_id).sync()
+            self._journals.journal_for(ledger_id).sync()
 
     def delete_ledger(self, ledger: LedgerLike) -> None:
         """Delete a ledger. Not in the journal: a crash before the next checkpoint restores it, and
@@ -380,7 +380,7 @@ class Bookie(EntrySource, Closing):
     ) -> RecordBatch:
         """Return records of consecutive entries from `start` on; see `LedgerStorage`. With `fence`,
         which needs the `master_key`, durably fence the ledger first."""
-        key = fencing_key(fence, master_key)
+        key = check_fencing_key(fence, master_key)
         if key is not None:
             self.fence(ledger, key)
         return self.storage.read_entries(ledger, start, max_count, max_size)
@@ -401,22 +401,22 @@ class Bookie(EntrySource, Closing):
             self.storage.checkpoint()
             self._write_marks(marks)
             self._deleted -= deleted
-            for current, mark in zip(self.place.journal, marks):
+            for current, mark in zip(self.directories.journal, marks):
                 with writing(current):
                     delete_journals_before(
-                        current, mark, self.options.max_backups, files=self._files
+                        current, mark, self.journal_options.max_backups, files=self._files
                     )
             return marks
 
     def _write_marks(self, marks: Sequence[LogMark]) -> None:
-        for (mark_index, _), mark in zip(_mark_indexes(self.place.journal), marks):
-            with writing(self.place.ledger[0]):
-                write_last_mark(self.place.ledger, mark, mark_index, files=self._files)
+        for (mark_index, _), mark in zip(_mark_indexes(self.directories.journal), marks):
+            with writing(self.directories.ledger[0]):
+                write_last_mark(self.directories.ledger, mark, mark_index, files=self._files)
 
     collect_garbage = _of_storage(LedgerStorage.collect_garbage)
 
     def _forked(self) -> None:
-        self._closed = True  # `DIRTY` stays, for the parent
+        self._closed = True  # `DIRTY_FILENAME` stays, for the parent
 
     def _check_open(self) -> None:
         if self._closed:

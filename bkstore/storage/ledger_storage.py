@@ -21,32 +21,32 @@ from bkstore.errors import (
 from bkstore.files.disk_changes import OS_FILES, Files, StrPath, check_files
 from bkstore.formats.entry import RecordBatch
 from bkstore.ids import MAX_ENTRY_ID, LedgerId, check_entry_id, check_integer
-from bkstore.index.api import Closing, Finding, LedgerLike
-from bkstore.storage.batch_limits import check_limits, fencing_key, how_many, most_records
+from bkstore.index.api import Closeable, Finding, LedgerLike
+from bkstore.storage.batch_limits import check_limits, check_fencing_key, count_fitting, max_records
 from bkstore.storage.directories.writer_lock import WriterLock
 from bkstore.storage.ledgers.garbage_collection import GarbageCollector
 from bkstore.storage.ledgers.garbage_pass import (
     MAJOR_THRESHOLD,
     MINOR_THRESHOLD,
-    Compaction,
+    CompactionOptions,
     FindDeleted,
     GarbagePass,
-    GarbagePasses,
+    GarbagePassCounts,
     GarbageReport,
-    Suspect,
+    MarkSuspects,
 )
-from bkstore.storage.ledgers.ledger_adds import Adds
-from bkstore.storage.ledgers.opening import compose
+from bkstore.storage.ledgers.ledger_adds import LedgerAdds
+from bkstore.storage.ledgers.opening import open_write_paths
 from bkstore.storage.ledgers.write_paths.api import WritePath
-from bkstore.storage.options import Storage, StorageOptions
+from bkstore.storage.options import StorageKind, StorageOptions
 
 LAST_ENTRY = -1
 """As an entry id in a read: the last one (`BookieProtocol.LAST_ADD_CONFIRMED`)."""
 
-_DELETE_GROUP_SIZE: dict[Storage, int] = {"sorted": 16, "interleaved": 16, "db": 256}
+_DELETE_GROUP_SIZE: dict[StorageKind, int] = {"sorted": 16, "interleaved": 16, "db": 256}
 """Ledgers deleted at a time, while adds wait: one file each, or one sync for all."""
 
-Live = Iterable[LedgerLike] | Callable[[], Iterable[LedgerLike]]
+LiveLedgerIds = Iterable[LedgerLike] | Callable[[], Iterable[LedgerLike]]
 """The ledgers in a metadata store, or a function that returns them."""
 
 _check_threshold = optional(number(0, 1))
@@ -54,7 +54,7 @@ _check_pass = instance(GarbagePass)
 _check_options = optional(instance(StorageOptions))
 
 
-class LedgerStorage(Adds, Closing):
+class LedgerStorage(LedgerAdds, Closeable):
     """The ledgers of one bookie: adds, reads and lists their entries.
 
     `open` creates or opens it. `set_master_key` creates a ledger; `add_entry` takes encoded records
@@ -77,30 +77,30 @@ class LedgerStorage(Adds, Closing):
 
     def __init__(
         self,
-        storage: Storage,
-        paths: Sequence[WritePath],
+        storage: StorageKind,
+        write_paths: Sequence[WritePath],
         lock: WriterLock,
         options: StorageOptions,
         findings: Iterable[Finding] = (),
     ) -> None:
         """Called by `open`."""
-        super().__init__(storage, paths, options)
+        super().__init__(storage, write_paths, options)
         self.findings = list(findings)
         """Findings of the opening, such as a compaction that could not be finished."""
-        lock.closed_by_fork(self._mark_closed)
+        lock.close_on_fork(self._mark_closed)
         self.before_delete: Callable[[list[LedgerId]], None] | None = None
         """Called with ledgers before they are deleted; set by a `Bookie`."""
         self._lock_files = lock
         self._collection_lock = Lock()
-        self.garbage_passes = GarbagePasses()
+        self.garbage_passes = GarbagePassCounts()
         """Counts of all garbage collection passes."""
-        self._collectors = [GarbageCollector(path, at) for at, path in enumerate(self.paths)]
+        self._collectors = [GarbageCollector(path, at) for at, path in enumerate(self.write_paths)]
 
     @classmethod
     def open(
         cls,
         path: StrPath | Sequence[StrPath],
-        storage: Storage = "sorted",
+        storage: StorageKind = "sorted",
         *,
         index_dirs: Sequence[StrPath] | None = None,
         options: StorageOptions | None = None,
@@ -115,7 +115,7 @@ class LedgerStorage(Adds, Closing):
         ledger_dirs = as_paths("path", path)
         if not ledger_dirs:
             raise InvalidArgument("no ledger directory given")
-        paths, lock, findings = compose(ledger_dirs, index_dirs, storage, settings, files)
+        paths, lock, findings = open_write_paths(ledger_dirs, index_dirs, storage, settings, files)
         return cls(storage, paths, lock, settings, findings)
 
     def close(self, flush: bool = True) -> None:
@@ -126,7 +126,7 @@ class LedgerStorage(Adds, Closing):
             return
         with ExitStack() as closing:
             closing.callback(self._lock_files.close)
-            for path in self.paths:
+            for path in self.write_paths:
                 closing.callback(path.close)
             closing.callback(self._mark_closed)
             if flush and (self.options.compat is None or self.storage == "db"):
@@ -134,12 +134,12 @@ class LedgerStorage(Adds, Closing):
 
     def _mark_closed(self) -> None:
         self._closed = True
-        for path in self.paths:
-            path.states.ready.clear()
+        for path in self.write_paths:
+            path.states.fast_path_ledgers.clear()
 
     def __repr__(self) -> str:
         directories = ", ".join(
-            str(current) for path in self.paths for current in path.logger.currents
+            str(current) for path in self.write_paths for current in path.logger.currents
         )
         return f"<LedgerStorage {self.storage}: {directories}{' (closed)' if self._closed else ''}>"
 
@@ -151,12 +151,12 @@ class LedgerStorage(Adds, Closing):
         ledger_id = LedgerId.of(ledger)
         if self._closed:
             self._check_open()
-        path = self.paths[ledger_id.ledger % len(self.paths)]
+        path = self.write_paths[ledger_id.ledger % len(self.write_paths)]
         if type(entry) is not int or not 0 <= entry <= MAX_ENTRY_ID:
             entry = check_integer(entry, "entry id")
             entry = self._last_entry(ledger_id) if entry == LAST_ENTRY else check_entry_id(entry)
         record = path.read(ledger_id, entry)
-        if record is None or not path.knows(ledger_id):
+        if record is None or not path.has_ledger(ledger_id):
             raise self._missing(ledger_id, path, entry)
         return record
 
@@ -175,8 +175,8 @@ class LedgerStorage(Adds, Closing):
             return False
         path, entry_id = self._path(ledger_id), check_entry_id(entry)
         if (
-            path.cached(ledger_id, entry_id) is not None
-            or path.location(ledger_id, entry_id) is not None
+            path.get_cached(ledger_id, entry_id) is not None
+            or path.get_location(ledger_id, entry_id) is not None
         ):
             return True
         error = self._missing(ledger_id, path, entry)
@@ -206,7 +206,7 @@ class LedgerStorage(Adds, Closing):
         max_count, max_size = check_limits(max_count, max_size)
         if type(start) is not int:
             start = check_integer(start, "entry id")
-        key = fencing_key(fence, master_key)
+        key = check_fencing_key(fence, master_key)
         if key is not None:
             self.open_ledger(ledger_id, key)
             self.fence(ledger_id)
@@ -214,10 +214,10 @@ class LedgerStorage(Adds, Closing):
             return RecordBatch.of([self.read_entry(ledger_id)], [self.last_entry(ledger_id) or 0])
         limit = self.options.max_batch_size
         size = min(max_size, limit) if max_size else limit
-        batch = path.read_run(ledger_id, check_entry_id(start), most_records(max_count, size), size)
-        if not len(batch) or not path.knows(ledger_id):
+        batch = path.read_run(ledger_id, check_entry_id(start), max_records(max_count, size), size)
+        if not len(batch) or not path.has_ledger(ledger_id):
             raise self._missing(ledger_id, path, start)
-        return batch.first(how_many(batch.sizes, max_count, size, self.options.compat))
+        return batch.first(count_fitting(batch.sizes, max_count, size, self.options.compat))
 
     # -- deleting, flushing
 
@@ -230,7 +230,7 @@ class LedgerStorage(Adds, Closing):
         deleted = []
         if self.before_delete is not None:
             self.before_delete(ledger_ids)
-        for path in self.paths:
+        for path in self.write_paths:
             with path.lock:
                 path_ledgers = [
                     ledger_id for ledger_id in ledger_ids if self._path(ledger_id) is path
@@ -248,9 +248,9 @@ class LedgerStorage(Adds, Closing):
         return sorted(deleted)
 
     def _mark_suspects(self, ledger_ids: Iterable[LedgerId]) -> None:
-        for path in self.paths:
+        for path in self.write_paths:
             with path.lock:
-                path.states.suspect(
+                path.states.mark_suspects(
                     ledger_id for ledger_id in ledger_ids if self._path(ledger_id) is path
                 )
 
@@ -263,25 +263,25 @@ class LedgerStorage(Adds, Closing):
                     group = ledger_ids[start : start + group_size]
                     report.deleted_ledgers += self._delete(group, only_suspects=True)
         finally:
-            for path in self.paths:
+            for path in self.write_paths:
                 with path.lock:
                     path.states.suspects.clear()
 
     def flush(self) -> None:
         """Make all added and changed data durable."""
         self._check_open()
-        for path in self.paths:
+        for path in self.write_paths:
             path.flush()
 
     def checkpoint(self) -> None:
         """Flush as before a journal truncation; sorted storage starts another entry log."""
         self._check_open()
-        for path in self.paths:
+        for path in self.write_paths:
             path.checkpoint()
 
     def collect_garbage(
         self,
-        live: Live | None = None,
+        live: LiveLedgerIds | None = None,
         *,
         threshold: float | None = MAJOR_THRESHOLD,
         transactional: bool = False,
@@ -302,7 +302,7 @@ class LedgerStorage(Adds, Closing):
         truth("transactional", transactional)
 
         def find_deleted(
-            stored_ledgers: list[LedgerId], suspect: Suspect
+            stored_ledgers: list[LedgerId], suspect: MarkSuspects
         ) -> Iterator[list[LedgerId]]:
             suspect(stored_ledgers)
             live_ledgers = each("live", live() if callable(live) else live)
@@ -318,26 +318,26 @@ class LedgerStorage(Adds, Closing):
             )
         )
 
-    def run_garbage_pass(self, asked: GarbagePass) -> GarbageReport:
+    def run_garbage_pass(self, options: GarbagePass) -> GarbageReport:
         """Run a pass of garbage collection and return a report; see `collect_garbage`.
         `find_deleted` is called after the stored ledgers are listed; each group that it yields is
         deleted before the next is requested. An error that it raises ends the pass."""
         self._check_open()
-        _check_pass("asked", asked)
+        _check_pass("asked", options)
         report = GarbageReport()
-        kind = None if asked.compaction is None else asked.compaction.kind
-        with self._collection_lock, self.garbage_passes.one(kind):
-            if asked.find_deleted is not None:
-                self._delete_garbage(asked.find_deleted, report)
+        kind = None if options.compaction is None else options.compaction.kind
+        with self._collection_lock, self.garbage_passes.counting(kind):
+            if options.find_deleted is not None:
+                self._delete_garbage(options.find_deleted, report)
             for collector in self._collectors:
-                collector.run(report, asked)
-            for path in self.paths:
+                collector.run(report, options)
+            for path in self.write_paths:
                 path.clean_up()
         return report
 
 
-def _compaction_options(threshold: float, transactional: bool) -> Compaction:
-    return Compaction(
+def _compaction_options(threshold: float, transactional: bool) -> CompactionOptions:
+    return CompactionOptions(
         threshold=threshold,
         kind="minor" if threshold <= MINOR_THRESHOLD else "major",
         transactional=transactional,

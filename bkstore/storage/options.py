@@ -19,7 +19,7 @@ from bkstore.formats.idxfile import (
 from bkstore.formats.journal import ALIGNMENT, NEWEST_VERSION, OLDEST_WRITABLE
 from bkstore.ids import MAX_ENTRY_ID
 
-Storage = Literal["sorted", "interleaved", "db"]
+StorageKind = Literal["sorted", "interleaved", "db"]
 
 _MIB = 1 << 20
 _INT32 = 2**31 - 1
@@ -76,7 +76,7 @@ class StorageOptions:
         """Whether sorted and interleaved storage sync the index before the logs."""
         return self.compat is not None or self.flush_order == "index-first"
 
-    def last_entry_id(self, storage: Storage) -> int:
+    def max_entry_id(self, storage: StorageKind) -> int:
         """Return the highest entry id that a storage with these settings accepts."""
         if storage == "db":
             return MAX_ENTRY_ID

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bkstore.files.disk_changes import StrPath
-from bkstore.index.rocks.scratch_links import in_use
+from bkstore.index.rocks.scratch_links import in_use_error
 
 SECTOR = 512
 """Number of bytes that a disk writes whole or not at all."""
@@ -212,7 +212,7 @@ def copy_database(source: str, target: str) -> None:
                 return
         except FileNotFoundError:
             continue
-    raise in_use(Path(source), "changes faster than it can be copied")
+    raise in_use_error(Path(source), "changes faster than it can be copied")
 
 
 def _list_sizes(folder: str) -> dict[str, int]:

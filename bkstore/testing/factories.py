@@ -20,7 +20,7 @@ from bkstore.errors import BkstoreError, InvalidArgument
 from bkstore.files.disk_changes import OS_FILES, Files, StrPath
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.ledger_storage import LedgerStorage
-from bkstore.storage.options import JournalOptions, Storage, StorageOptions
+from bkstore.storage.options import JournalOptions, StorageKind, StorageOptions
 from bkstore.testing.crash import PowerLoss
 
 _SMALL_JOURNAL = JournalOptions(preallocate=64 << 10)
@@ -45,7 +45,7 @@ class _Factory(Generic[_T]):
     `kind` is the default storage; `files` the layer for all writes, such as a `FaultPlan`.
     """
 
-    def __init__(self, top: Path, kind: Storage = "sorted", files: Files = OS_FILES) -> None:
+    def __init__(self, top: Path, kind: StorageKind = "sorted", files: Files = OS_FILES) -> None:
         self.top = top
         self.kind = kind
         self.files = files
@@ -120,7 +120,7 @@ class StorageFactory(_Factory[LedgerStorage]):
 
     def __call__(
         self,
-        storage: Storage | None = None,
+        storage: StorageKind | None = None,
         *,
         path: StrPath | None = None,
         directories: int = 1,
@@ -166,7 +166,7 @@ class BookieFactory(_JournaledFactory[Bookie]):
 
     def __call__(
         self,
-        storage: Storage | None = None,
+        storage: StorageKind | None = None,
         *,
         path: StrPath | None = None,
         directories: int = 1,
@@ -227,7 +227,7 @@ class ClusterFactory(_JournaledFactory[Cluster]):
     def __call__(
         self,
         bookies: int | Sequence[str] = 3,
-        storage: Storage | Sequence[Storage] | None = None,
+        storage: StorageKind | Sequence[StorageKind] | None = None,
         *,
         path: StrPath | None = None,
         store: MetadataStore | None = None,

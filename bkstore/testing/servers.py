@@ -7,7 +7,7 @@ from typing import Any
 
 from bkstore.errors import BkstoreError, InvalidArgument
 from bkstore.storage.bookie import Bookie
-from bkstore.storage.options import Storage
+from bkstore.storage.options import StorageKind
 from bkstore.testing.factories import BookieFactory
 from bkstore.wire.server import BookieServer
 
@@ -36,7 +36,7 @@ class ServerFactory:
 
     def __call__(
         self,
-        storage: Storage | None = None,
+        storage: StorageKind | None = None,
         *,
         bookie: Bookie | None = None,
         server: Mapping[str, Any] | None = None,

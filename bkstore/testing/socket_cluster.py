@@ -19,7 +19,7 @@ from bkstore.errors import BookieUnavailable, IllegalOperation
 from bkstore.formats.entry import RecordBatch
 from bkstore.ids import LedgerId
 from bkstore.index.api import LedgerLike
-from bkstore.index.bulk_listing import Errors
+from bkstore.index.bulk_listing import LedgerErrors
 from bkstore.storage.bookie import Bookie
 from bkstore.wire.client import WireClient
 from bkstore.wire.client.forwarding_client import ForwardingClient
@@ -149,7 +149,7 @@ class _SocketClient(ForwardingClient, LocalClient):
         return super().read_entries(*arguments, **options)
 
     def availability_many(
-        self, ledgers: Iterable[LedgerLike] | None = None, errors: Errors | None = None
+        self, ledgers: Iterable[LedgerLike] | None = None, errors: LedgerErrors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
         return iter(
             self.server.ask(self.client, lambda wire: list(wire.availability_many(ledgers, errors)))

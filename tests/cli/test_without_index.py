@@ -130,6 +130,6 @@ def test_sound_index_without_need_of_it(tmp_path: Path) -> None:
     """A sound index answers as if it had been opened at once."""
     top = _bookie(tmp_path / "b", 2)
     with BookieDir(top, needs_index=False) as bookie:
-        assert bookie.unopened is None
+        assert bookie.index_error is None
         assert list(range(20)) == bookie.index.entries(7).tolist()
         assert bookie.read_entry(7, 3).endswith(b"x" * 30)

@@ -54,7 +54,7 @@ def test_order_of_the_cookie(tmp_path: Path) -> None:
     with BookieDir(tmp_path) as bookie:
         assert (["y", "x"], "cookie") == (
             folder_names(bookie.folders.ledger),
-            bookie.folders.ordered,
+            bookie.folders.order_source,
         )
         assert [0, 1] == bookie.index.entries(1).tolist()
 

@@ -10,7 +10,7 @@ from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.ledgers.compaction_throttle import CompactionThrottle
-from bkstore.storage.ledgers.garbage_pass import Compaction, GarbagePass
+from bkstore.storage.ledgers.garbage_pass import CompactionOptions, GarbagePass
 
 __all__ = ["collect", "collecting"]
 
@@ -26,7 +26,7 @@ def collect(store: LedgerStorage, rnd: random.Random) -> None:
         return
     slices = iter(range(rnd.randint(0, 40)))
     throttle = CompactionThrottle(30, clock=lambda: 0.0, wait=lambda _: next(slices, None) is None)
-    compaction = Compaction(
+    compaction = CompactionOptions(
         threshold=0.9,
         transactional=transactional,
         max_outstanding=rnd.choice((None, 5)),

@@ -42,7 +42,7 @@ from bkstore.offline.dump import TABLES, dump
 from bkstore.offline.load import LocalEngine as LocalLoad, load
 from bkstore.schedule import bookie_index, write_set
 from bkstore.spark.source.options import SourceOptions
-from bkstore.storage.batch_limits import how_many
+from bkstore.storage.batch_limits import count_fitting
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.entry_log.writer import EntryLogger
 from bkstore.storage.journal.writer import JournalWriter
@@ -353,7 +353,7 @@ ARGUMENTS: dict[str, tuple[Callable[[Path, Any], Any], tuple[Any, ...]]] = {
     "fpp": (lambda _, bad: BloomFilter(9, bad), (None, "0.1", math.nan, 0, 1, -1, True)),
     "compat of a filter": (lambda _, bad: BloomFilter(9, compat=bad), (*WORD, "bookkeeper")),
     "compat of a schedule": (lambda _, bad: bookie_index(0, 0, 3, 2, bad), COMPAT),
-    "compat of a batch": (lambda _, bad: how_many(np.array([9]), 0, 99, bad), COMPAT),
+    "compat of a batch": (lambda _, bad: count_fitting(np.array([9]), 0, 99, bad), COMPAT),
     "compat of a path": (lambda _, bad: short_path(7, bad), COMPAT),
     "compat of a header": (
         lambda _, bad: decode_header(encode_header(IdxHeader(version=1)), bad),

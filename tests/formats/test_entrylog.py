@@ -219,7 +219,7 @@ def test_scan_of_what_is_written(tmp_path: Path, names: list[LedgerId], closed: 
             added[logger.add(name, record)] = record
         if closed:
             logger.roll()
-        logger.push()
+        logger.write_buffered()
     path, findings = tmp_path / "0.log", list[Finding]()
     found = {
         int(batch.position[at]): batch.record(at)
@@ -266,7 +266,7 @@ def test_accept(tmp_path: Path) -> None:
         for entry in range(300):
             name = names[entry % 3]
             logger.add(name, encode(Entry(name, entry, -1, 0, b""), "DUMMY"))
-        logger.push()
+        logger.write_buffered()
 
     def accept(name: LedgerId) -> bool:
         asked.append(name)

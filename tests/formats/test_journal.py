@@ -18,9 +18,9 @@ from bkstore.formats.journal import JournalHeader, LogMark
 from bkstore.storage.journal import (
     NO_MARK,
     delete_journals_before,
-    journal_files,
+    list_journal_files,
     journal_name,
-    journal_of,
+    journal_index_of,
     last_mark_name,
     read_last_mark,
     write_last_mark,
@@ -304,10 +304,10 @@ def test_names() -> None:
 
 def test_journal_of() -> None:
     """A ledger's journal is its id modulo their number, unsigned, whatever its scope."""
-    assert [0, 1, 2, 0] == [journal_of(ledger, 3) for ledger in (0, 1, 2, 3)]
-    assert 0xA716446655440000 % 7 == journal_of(SCOPED, 7)
+    assert [0, 1, 2, 0] == [journal_index_of(ledger, 3) for ledger in (0, 1, 2, 3)]
+    assert 0xA716446655440000 % 7 == journal_index_of(SCOPED, 7)
     with pytest.raises(InvalidArgument):
-        journal_of(7, 0)
+        journal_index_of(7, 0)
 
 
 def test_greatest_mark_wins(tmp_path: Path) -> None:
@@ -364,7 +364,7 @@ def test_files_are_listed_by_number(tmp_path: Path) -> None:
         (tmp_path / name).touch()
 
     assert [(9, "9.txn"), (10, "a.txn"), (16, "10.txn")] == [
-        (number, path.name) for number, path in journal_files(tmp_path)
+        (number, path.name) for number, path in list_journal_files(tmp_path)
     ]
 
 
@@ -374,7 +374,7 @@ def test_names_no_bookie_gives(tmp_path: Path, name: str) -> None:
     path = tmp_path / f"{name}.txn"
     path.touch()
     with pytest.raises(UnsupportedLayout, match=str(path)):
-        journal_files(tmp_path)
+        list_journal_files(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -387,7 +387,7 @@ def test_deleting_keeps_the_newest(tmp_path: Path, keep: int, left: list[int]) -
         (tmp_path / f"{number}.txn").touch()
     gone = delete_journals_before(tmp_path, LogMark(5, 512), keep)
 
-    assert left == [number for number, _ in journal_files(tmp_path)]
+    assert left == [number for number, _ in list_journal_files(tmp_path)]
     assert [f"{number}.txn" for number in range(1, left[0])] == [path.name for path in gone]
 
 

@@ -215,7 +215,7 @@ def _added(entries: list[int], good: set[int], most: int = 64) -> list[Finding]:
     runs = DamageRuns(findings, most)
     for entry in entries:
         if entry in good:
-            runs.end()
+            runs.end_runs()
         else:
             damage = Finding("damage", f"bad at {entry}", "a.log", entry, LedgerId.of(7))
             runs.add(damage, np.array([entry]))

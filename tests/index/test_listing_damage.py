@@ -18,7 +18,7 @@ from bkstore.files.disk_changes import OS_FILES
 from bkstore.formats.idxfile import IdxHeader, encode_header, index_path
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import EntryIndex, EntrySource, LedgerLike
-from bkstore.index.bulk_listing import answers
+from bkstore.index.bulk_listing import iterate_results
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.layered import LayeredSource
 from bkstore.index.memtable import MemtableIndex
@@ -256,7 +256,7 @@ def test_errors_of_parts(kind: str) -> None:
     source = LayeredSource(one, two) if kind == "layered" else PartitionedIndex([one, two])
     names = [LedgerId(0, number) for number in range(15)]
     expected = {name: alone(source, name) for name in names}
-    found = dict(answers(source, names))
+    found = dict(iterate_results(source, names))
     good = [name for name in names if isinstance(expected[name], Availability)]
     first = min(set(names) - set(good))
     listed = source.availability_many()

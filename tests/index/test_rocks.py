@@ -23,7 +23,7 @@ from bkstore.index.partitioned import PartitionedIndex
 from bkstore.index.rocks import RocksIndex
 from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.keys import entry_key
-from bkstore.index.rocks.options import database_options, location_options, opening_threads
+from bkstore.index.rocks.options import database_options, location_options, count_opening_threads
 from tests.corruption.rocks.databases import QUESTIONS
 
 # -- states of the index itself
@@ -134,4 +134,4 @@ def test_few_tables_few_threads(tmp_path: Path) -> None:
     assert ["1", "1", "2"] == told
     for number in range(100):
         (tmp_path / "x" / f"copy{number}.sst").touch()
-    assert 16 == opening_threads(tmp_path / "x")
+    assert 16 == count_opening_threads(tmp_path / "x")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bkstore.storage.options import Storage
+from bkstore.storage.options import StorageKind
 from bkstore.testing.servers import ServerFactory
 from bkstore.wire import v2, v3
 from bkstore.wire.frames import frame
@@ -56,7 +56,7 @@ def conversation(address: tuple[str, int]) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize("storage", ["sorted", "interleaved", "db"])
 def test_a_fence_answers_alike(
-    real_cluster: Cluster, bkstore_server: ServerFactory, tmp_path: Path, storage: Storage
+    real_cluster: Cluster, bkstore_server: ServerFactory, tmp_path: Path, storage: StorageKind
 ) -> None:
     """A fence ends a long poll at once, with the LAC as it is; one of before does not."""
     place = Place(real_cluster.new_id(), [tmp_path / "ledgers"], [tmp_path / "journal"])

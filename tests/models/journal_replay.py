@@ -15,8 +15,8 @@ from bkstore.formats.journal import JournalRecord
 from bkstore.index.api import Finding
 from bkstore.index.damage_runs import DamageRuns
 from bkstore.storage.journal import scan_journal
-from bkstore.storage.journal.blank_sectors import blank_sectors, is_unwritten
-from bkstore.storage.journal.replay import why_torn
+from bkstore.storage.journal.blank_sectors import find_blank_sectors, has_unwritten_sector
+from bkstore.storage.journal.replay import find_torn_reason
 from bkstore.storage.ledger_storage import LedgerStorage
 
 
@@ -47,8 +47,8 @@ class PlainReplay:
 
     def is_torn(self, record: JournalRecord, path: Path, offset: int) -> bool:
         """Return whether only a part of the record was written, with a finding then."""
-        blank = blank_sectors(offset, record)
-        why = why_torn(record, self.storage) if blank and is_unwritten(path, blank) else None
+        blank = find_blank_sectors(offset, record)
+        why = find_torn_reason(record, self.storage) if blank and has_unwritten_sector(path, blank) else None
         if why is not None:
             detail = f"record is torn, it ends in zeros ({why}): skipped"
             self.runs.add(Finding("damage", detail, str(path), offset, record.ledger))
@@ -60,7 +60,7 @@ class PlainReplay:
             detail = f"record of unknown kind {record.entry_id} is skipped"
             self.runs.add(Finding("oddity", detail, str(path), offset, record.ledger))
             return
-        self.runs.end()
+        self.runs.end_runs()
         self.records += 1
         if record.kind == "master_key":
             self.storage.set_master_key(record.ledger, record.body)

@@ -12,12 +12,12 @@ pytest.importorskip("kazoo", reason="kazoo is not installed")
 
 from bkstore.errors import MissingDependency
 from bkstore.ids import LedgerId
-from bkstore.storage.options import Storage
+from bkstore.storage.options import StorageKind
 from bkstore.testing.ensemble import Ensemble
 from tests.cluster.client.cluster_model import Config
 from tests.network.ensemble_machine import BOOKIES, EnsembleMachine
 
-Start = Callable[[list[Storage]], Ensemble]
+Start = Callable[[list[StorageKind]], Ensemble]
 
 SEEDS, STEPS = 15, 25
 
@@ -27,7 +27,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
     """Yield a function that starts an ensemble of these storages; skip without Java."""
     started: list[Ensemble] = []
 
-    def start(kinds: list[Storage]) -> Ensemble:
+    def start(kinds: list[StorageKind]) -> Ensemble:
         try:
             place = tmp_path_factory.mktemp("ensemble") / "e"
             started.append(Ensemble(place, BOOKIES, kinds, session=3.0, sync=True))
@@ -81,7 +81,7 @@ def test_kills(start: Start) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kinds", [["sorted", "db"], ["db"], ["interleaved", "sorted"]], ids=str)
-def test_many_kills(start: Start, kinds: list[Storage]) -> None:
+def test_many_kills(start: Start, kinds: list[StorageKind]) -> None:
     """So it is in any order, with each storage."""
     ensemble = start(kinds)
     for seed in range(SEEDS):

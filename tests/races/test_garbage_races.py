@@ -147,7 +147,7 @@ def _check(bookies: list[RegisteredBookie], writers: list[Writer]) -> None:
                 batch = bookie.read_entries(ledger, start)
                 assert all(mark(ledger) in record for record in batch.records())
                 start += len(batch)
-        logs = [path.read_bytes() for path in bookie.place.ledger[0].glob("*.log")]
+        logs = [path.read_bytes() for path in bookie.directories.ledger[0].glob("*.log")]
         left = [ledger for ledger in deleted if any(mark(ledger) in log for log in logs)]
 
         assert (bookie.storage.storage, []) == (bookie.storage.storage, left)

@@ -24,8 +24,8 @@ from bkstore.errors import InvalidArgument
 from bkstore.formats.entry import Coder, Entry, RecordBatch, encode_explicit_lac
 from bkstore.ids import LedgerId
 from bkstore.storage.bookie import Bookie
-from bkstore.storage.journal import journal_files, scan_journal
-from bkstore.storage.options import JournalOptions, Storage, StorageOptions
+from bkstore.storage.journal import list_journal_files, scan_journal
+from bkstore.storage.options import JournalOptions, StorageKind, StorageOptions
 from tests.rounds import rounds
 from tests.worlds.batch_adds import (
     KEY,
@@ -51,7 +51,7 @@ _names = st.sampled_from(NAMES)
 class Kind(NamedTuple):
     """One kind of bookie, and how many examples of a hundred it gets."""
 
-    storage: Storage
+    storage: StorageKind
     examples: int
     journals: int = 1
     options: dict[str, Any] = {}  # noqa: RUF012  # nobody changes it
@@ -247,7 +247,7 @@ class TwinBookies(RuleBasedStateMachine):
 
 def _records(current: Path) -> list[bytes]:
     """Return the records of all journal files of a directory, in order."""
-    return [data for _, path in journal_files(current) for _, data in scan_journal(path)]
+    return [data for _, path in list_journal_files(current) for _, data in scan_journal(path)]
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
@@ -307,7 +307,7 @@ def _add(bookie: Bookie, way: str, batch: RecordBatch) -> list[int]:
 @pytest.mark.parametrize("storage", ["sorted", "interleaved", "db"])
 @pytest.mark.parametrize("journals", [1, 3])
 def test_batch_of_ledgers_that_were_made_again(
-    storage: Storage, journals: int, tmp_path: Path
+    storage: StorageKind, journals: int, tmp_path: Path
 ) -> None:
     """After a crash ledgers that a batch made again have its records, and no older ones.
 

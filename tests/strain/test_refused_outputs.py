@@ -161,12 +161,12 @@ def test_looks_that_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in (errno.ENOENT, errno.ELOOP, errno.EIO):
         monkeypatch.setattr(file_listing.os, "scandir", lambda _, n=number: [_Entry(n)])
 
-        assert {"/b/0.log": (-1, 0)} == file_listing.sizes_and_times([Path("/b")])
+        assert {"/b/0.log": (-1, 0)} == file_listing.stat_files([Path("/b")])
 
     for number in (errno.EACCES, errno.ENOMEM, errno.EMFILE):
         monkeypatch.setattr(file_listing.os, "scandir", lambda _, n=number: [_Entry(n)])
         with pytest.raises(OSError, match=r"0\.log") as caught:
-            file_listing.sizes_and_times([Path("/b")])
+            file_listing.stat_files([Path("/b")])
 
         assert number == caught.value.errno
 
@@ -175,7 +175,7 @@ def test_a_map_that_the_medium_fails_under(bookie: Made, monkeypatch: pytest.Mon
     """What is counted by a scan instead comes with a finding: a read failed, if only once."""
     path = bookie.root / "ledgers" / "current" / "0.log"
     sound, _ = read_log_metadata(path, 0)
-    peek, failures = LogBytes.peek, iter([True])
+    peek, failures = LogBytes.read_bytes, iter([True])
 
     def fail_once(self: LogBytes, start: int, size: int) -> bytes | memoryview:
         if next(failures, False):

@@ -27,7 +27,7 @@ from bkstore.files.os_errors import reading_back, syncing, unreadable
 from bkstore.files.scratch import scratch_directory
 from bkstore.files.spill_files import append_spill, opened_spill, read_spill
 from bkstore.index.api import Finding
-from bkstore.index.bulk_listing import Errors, one_by_one
+from bkstore.index.bulk_listing import LedgerErrors, list_one_by_one
 from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.testing.factories import StorageFactory
 from bkstore.testing.faults import FaultPlan
@@ -115,9 +115,9 @@ def test_listings_end_with_a_shortage() -> None:
     def refuse(_: LedgerId) -> Availability:
         raise ReadFailed("/b/7.idx", OSError(errno.EMFILE, "Too many open files"))
 
-    errors: Errors = {}
+    errors: LedgerErrors = {}
     with pytest.raises(ReadFailed):
-        list(one_by_one(refuse, [LedgerId.of(7)], errors))
+        list(list_one_by_one(refuse, [LedgerId.of(7)], errors))
 
     assert {} == errors
 

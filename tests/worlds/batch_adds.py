@@ -306,5 +306,5 @@ def rows_of(storage: LedgerStorage) -> list[Any]:
             (name, *map(list, path.index.items(name)), path.index.state(name))
             for name in path.index.ledgers()
         ]
-        for path in storage.paths
+        for path in storage.write_paths
     ]

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from bkstore import Bookie, BookieDir, LedgerId
 from bkstore.formats.entry import Coder, Entry, encode_explicit_lac
 from bkstore.index.api import EntryIndex, LedgerState
-from bkstore.storage.options import JournalOptions, Storage, StorageOptions
+from bkstore.storage.options import JournalOptions, StorageKind, StorageOptions
 
 SCOPED = LedgerId(0xF00D, 0x8000000000000001)
 JOURNAL = JournalOptions(preallocate=0, max_backups=0)
@@ -31,13 +31,13 @@ class Made(NamedTuple):
     """A bookie's root, and the ledgers that it has."""
 
     root: Path
-    storage: Storage
+    storage: StorageKind
     ledgers: list[LedgerId]
 
 
 def make_bookie(
     root: Path,
-    storage: Storage,
+    storage: StorageKind,
     seed: int = 1,
     *,
     directories: int = 1,

@@ -8,7 +8,7 @@ from pathlib import Path
 from bkstore import Bookie
 from bkstore.formats.entry import Entry, encode
 from bkstore.formats.syntax.framing import PREFIX
-from bkstore.storage.journal import journal_files, scan_journal
+from bkstore.storage.journal import list_journal_files, scan_journal
 from bkstore.storage.options import JournalOptions
 
 __all__ = ["KEY", "SECTOR", "first_record", "torn_inside"]
@@ -28,7 +28,7 @@ def torn_inside(top: Path, record: bytes, there: int, behind: bytes = b"") -> in
     with Bookie.open(top, "sorted", journal=JournalOptions(preallocate=0)) as bookie:
         bookie.add_entry(first_record(), KEY)
         bookie.close(checkpoint=False)
-    _, path = journal_files(top / "journal" / "current")[-1]
+    _, path = list_journal_files(top / "journal" / "current")[-1]
     data = path.read_bytes()
     end = max(offset + PREFIX + len(found) for offset, found in scan_journal(path))
     sector = (end // SECTOR + 2) * SECTOR

@@ -28,7 +28,7 @@ def _write_batch_steps(directory: Path) -> Iterator[tuple[str, Work]]:
     from rocksdict import Rdict, WriteBatch
 
     from bkstore.ids import LedgerId
-    from bkstore.index.rocks.keys import entry_keys, values
+    from bkstore.index.rocks.keys import entry_keys, encode_locations
     from bkstore.index.rocks.options import location_options
 
     def load() -> int:
@@ -46,7 +46,7 @@ def _write_batch_steps(directory: Path) -> Iterator[tuple[str, Work]]:
             for first, end in zip([0, *starts], [*starts, entry.size]):
                 ledger_id = LedgerId.from_signed(int(scope[first]), int(ledger[first]))
                 keys = entry_keys(ledger_id, entry[first:end])
-                encoded_locations = values((log[first:end] << 32) | position[first:end])
+                encoded_locations = encode_locations((log[first:end] << 32) | position[first:end])
                 for start in range(0, len(keys), 10_000):
                     batch = WriteBatch(raw_mode=True)
                     for key, value in zip(

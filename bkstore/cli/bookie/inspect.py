@@ -73,7 +73,7 @@ def _read_properties(bookie: BookieDir, findings: list[Finding]) -> dict[str, An
             for current, folder in folders.configured.items()
             if folder != current.parent
         },
-        "directory_order_from": folders.ordered if len(folders.ledger) > 1 else None,
+        "directory_order_from": folders.order_source if len(folders.ledger) > 1 else None,
         "ledgers": len(ledgers),
         "fenced_ledgers": _count_fenced(bookie, findings),
         "other_scopes": len({ledger_id.scope for ledger_id in ledgers} - {0}),

@@ -11,7 +11,7 @@ from pathlib import Path
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.shared_options import add_directory, open_bookie
-from bkstore.storage.journal.last_mark import NO_MARK, journal_name, last_mark_name, mark_of_file
+from bkstore.storage.journal.last_mark import NO_MARK, journal_name, last_mark_name, read_mark
 from bkstore.tables import LAST_MARKS, Table
 
 _NUMBERED_MARK_FILE = re.compile(r"lastMark\.([0-9]{1,4})")
@@ -53,7 +53,7 @@ def _rows(ledger_dirs: list[Path], journal_dir_count: int) -> Iterator[Row]:
 
 def _greatest_mark(ledger_dirs: list[Path], journal_number: int, file_name: str) -> Row:
     marks = [
-        (mark_of_file(current / file_name), str(current / file_name)) for current in ledger_dirs
+        (read_mark(current / file_name), str(current / file_name)) for current in ledger_dirs
     ]
     present_marks = [(mark, path) for mark, path in marks if mark is not None]
     mark, path = max(present_marks, key=lambda pair: pair[0]) if present_marks else (NO_MARK, None)

@@ -12,12 +12,12 @@ from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.shared_options import add_directory, open_bookie
 from bkstore.files.opening import files_below
 from bkstore.files.os_errors import is_absent, readable
-from bkstore.storage.directories.layout import DATABASES, BookieFolders
-from bkstore.storage.directories.unknown_files import METADATA_CACHE, unknown_files
+from bkstore.storage.directories.layout import DATABASE_NAMES, BookieFolders
+from bkstore.storage.directories.unknown_files import METADATA_CACHE, find_unknown_files
 from bkstore.tables import BOOKIE_FILES, Table
 
 Row = tuple[str, int, str, int]
-_DATABASES = (*DATABASES, METADATA_CACHE)
+_DATABASES = (*DATABASE_NAMES, METADATA_CACHE)
 
 
 def add_arguments(parser: Parser) -> None:
@@ -81,7 +81,7 @@ def _others(folders: BookieFolders) -> Iterator[Row]:
     """Yield files with names that no bookie uses, except logs."""
     directories = list(dict.fromkeys([*folders.ledger, *folders.index, *folders.journal]))
     for dir_index, directory in enumerate(directories):
-        for unknown_file in unknown_files([directory]):
+        for unknown_file in find_unknown_files([directory]):
             if ".log" not in unknown_file.path.name or directory not in folders.ledger:
                 yield _row("other", dir_index, unknown_file.path)
 

@@ -25,7 +25,7 @@ from bkstore.formats.journal import SPECIAL_VERSIONS, JournalRecord, decode_reco
 from bkstore.formats.state_checks import explicit_lac_oddity, master_key_oddity
 from bkstore.index.api import Finding
 from bkstore.index.damage_runs import DamageRuns
-from bkstore.storage.journal.last_mark import SUFFIX, journal_files
+from bkstore.storage.journal.last_mark import JOURNAL_SUFFIX, list_journal_files
 from bkstore.storage.journal.scan import JournalScan, scan_journal
 from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import JOURNAL_RECORDS, Table
@@ -58,7 +58,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print a row for each record; torn and damaged records are reported on stderr."""
-    if args.directory.is_file() and args.directory.suffix == SUFFIX:
+    if args.directory.is_file() and args.directory.suffix == JOURNAL_SUFFIX:
         return _run_file(args)
     with open_bookie(args, needs_index=False) as bookie:
         files = _chosen_files(bookie.folders.journal, args.journal, args.journal_dir)
@@ -99,7 +99,7 @@ def _chosen_files(
     files = [
         _JournalFile(index, *id_and_path)
         for index in dir_indexes
-        for id_and_path in journal_files(journal_dirs[index])
+        for id_and_path in list_journal_files(journal_dirs[index])
     ]
     if journal is None:
         return files
@@ -116,7 +116,7 @@ def _chosen_files(
 def _journal_id(text: str) -> int:
     """Return the id of a decimal number or a file name, as the bookie shell reads them."""
     if re.fullmatch(r"[0-9a-fA-F]{1,16}\.txn", text):
-        return int(text.removesuffix(SUFFIX), 16)
+        return int(text.removesuffix(JOURNAL_SUFFIX), 16)
     if re.fullmatch(r"[0-9]{1,19}", text):
         return int(text)
     raise InvalidArgument(f"not a journal: {text[:60]!r} (a decimal id or <hex id>.txn)")
@@ -149,7 +149,7 @@ def _rows(
             continue
         problem = _problem_of(record, scan.version)
         if problem is None:
-            runs.end()
+            runs.end_runs()
         else:
             runs.add(Finding(*problem, str(file.path), offset, record.ledger))
         yield (*file_cells, offset, *_record_cells(record, len(record_bytes), payloads))

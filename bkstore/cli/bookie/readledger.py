@@ -128,7 +128,7 @@ def _row(
         is_verified = True
         try:
             coder.decode(record, ledger, entry_id)
-            runs.end()
+            runs.end_runs()
         except CorruptionError as error:
             is_verified = False
             damage = Finding("damage", error.reason, log_name(log_id), position, ledger)

@@ -150,7 +150,7 @@ def _rocksdb_cells(part: IndexPart) -> tuple[int | None, ...]:
         return (None,) * 6
     dead_rows = part.dead_rows if part.part.startswith("locations") else None
     deletions = (sizes.tombstones, sizes.range_tombstones)
-    return (sizes.table_bytes, sizes.estimated_rows, dead_rows, *deletions, sizes.waiting)
+    return (sizes.table_bytes, sizes.estimated_rows, dead_rows, *deletions, sizes.unflushed_entries)
 
 
 def _of_caches(_by_bookie: BookieDir, usage: Usage, args: argparse.Namespace) -> Rows:

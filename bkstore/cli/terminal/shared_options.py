@@ -63,8 +63,8 @@ def open_bookie(
     bookie = BookieDir(
         path, live=args.live, layout=args.layout, needs_index=needs_index, root=args.root
     )
-    if bookie.unopened is not None:
-        message = f"note: the order of the directories cannot be checked: {bookie.unopened}"
+    if bookie.index_error is not None:
+        message = f"note: the order of the directories cannot be checked: {bookie.index_error}"
         tell(message)
     if getattr(args, "output", None) is not None:
         try:

@@ -25,7 +25,7 @@ from bkstore.errors import (
     SystemRefused,
 )
 from bkstore.ids import LedgerId
-from bkstore.index.bulk_listing import Errors, ListsMany
+from bkstore.index.bulk_listing import LedgerErrors, BulkLister
 
 AT_A_TIME = 64
 """Number of ledgers that one task asks a bookie for."""
@@ -113,8 +113,8 @@ def ask_bookies(
     return answers
 
 
-def _lists_many(bookie: EntriesOfLedger) -> TypeGuard[ListsMany]:
-    return isinstance(bookie, ListsMany) and not isinstance(bookie, BookieClient)
+def _lists_many(bookie: EntriesOfLedger) -> TypeGuard[BulkLister]:
+    return isinstance(bookie, BulkLister) and not isinstance(bookie, BookieClient)
 
 
 def _query_bookie(
@@ -156,8 +156,8 @@ def _query_bookie(
 class _BatchedAnswers:
     """The answers of a bookie that is asked for all its ledgers by one call."""
 
-    def __init__(self, bookie: ListsMany, ledger_ids: Sequence[LedgerId]) -> None:
-        self._errors: Errors = {}
+    def __init__(self, bookie: BulkLister, ledger_ids: Sequence[LedgerId]) -> None:
+        self._errors: LedgerErrors = {}
         try:
             self._availabilities = dict(bookie.availability_many(ledger_ids, self._errors))
         except SystemRefused:

@@ -15,7 +15,7 @@ from bkstore.availability.sequence_groups import Groups
 from bkstore.errors import BookieUnavailable
 from bkstore.ids import Int64Array, LedgerId, ledger_stretches
 from bkstore.index.api import LedgerLike
-from bkstore.index.bulk_listing import Errors, asked_for, one_by_one
+from bkstore.index.bulk_listing import LedgerErrors, normalize_ledger_ids, list_one_by_one
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
 
@@ -43,14 +43,14 @@ class DirectoryBookie:
         return self.bookie.index.availability(ledger)
 
     def availability_many(
-        self, ledgers: Iterable[LedgerLike] | None = None, errors: Errors | None = None
+        self, ledgers: Iterable[LedgerLike] | None = None, errors: LedgerErrors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
         """As `EntrySource.availability_many`; with ``compat="bookkeeper"`` one by one."""
         index = self.bookie.index
         if not self._unanswered:
             return index.availability_many(ledgers, errors)
-        ledger_ids = index.ledgers() if ledgers is None else asked_for(ledgers)
-        return one_by_one(self.availability, ledger_ids, errors)
+        ledger_ids = index.ledgers() if ledgers is None else normalize_ledger_ids(ledgers)
+        return list_one_by_one(self.availability, ledger_ids, errors)
 
 
 class GroupsBookie:

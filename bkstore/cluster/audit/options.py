@@ -16,7 +16,7 @@ class EntriesOfLedger(Protocol):
     """What an audit needs of a bookie: a `BookieClient`, an index, a `DirectoryBookie`.
 
     A `BkstoreError` other than `NoSuchLedger` means that the entries are unknown: the bookie did
-    not respond, or could not read its index. If it has `availability_many` (`ListsMany`), that is
+    not respond, or could not read its index. If it has `availability_many` (`BulkLister`), that is
     called for a whole batch, except with a `BookieClient`: a running bookie is asked ledger by
     ledger, and no more after some failures in a row. Called from several threads.
     """

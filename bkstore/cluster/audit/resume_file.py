@@ -21,7 +21,7 @@ from bkstore.files.lock_files import let_go, take_lock
 from bkstore.files.opening import open_regular
 from bkstore.files.os_errors import readable, writing
 from bkstore.formats.syntax.json_text import format_json, parse_json
-from bkstore.index.api import Closing
+from bkstore.index.api import Closeable
 
 FORMAT = "bkstore-audit-1"
 _HEAD = b'{"format": "bkstore-audit-1"'
@@ -38,7 +38,7 @@ _MAX_TORN_BYTES = 1 << 20
 _CREATE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class RunFile(Closing):
+class RunFile(Closeable):
     """The steps of one run, each written when it is done; the file is locked until `close`.
 
     `run` describes the run (its parameters, not its time). Raises `InvalidArgument` if the file is

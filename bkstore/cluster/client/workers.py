@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from bkstore import forks
 from bkstore.arguments import whole
-from bkstore.index.api import Closing
+from bkstore.index.api import Closeable
 
 _A = TypeVar("_A")
 _B = TypeVar("_B")
@@ -19,7 +19,7 @@ _B = TypeVar("_B")
 _check_threads = whole(1, 4096)
 
 
-class Workers(Closing):
+class Workers(Closeable):
     """Two pools of at most `threads` threads each, started as needed; excess work queues.
 
     Work of `start` may wait for a caller that waits for `each`, so each of the two has its own

@@ -19,15 +19,15 @@ from bkstore.cluster.garbage.schedule import CompactionSchedule
 from bkstore.cluster.store.api import MetadataStore, check_store
 from bkstore.errors import BkstoreError
 from bkstore.ids import LedgerId
-from bkstore.index.api import Closing
+from bkstore.index.api import Closeable
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.ledgers.compaction_throttle import CompactionThrottle
 from bkstore.storage.ledgers.garbage_pass import (
-    Compaction,
+    CompactionOptions,
     GarbagePass,
     GarbageReport,
-    Kind,
-    Suspect,
+    CompactionKind,
+    MarkSuspects,
 )
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ LOG = logging.getLogger(__name__)
 _check_options = optional(instance(GarbageOptions))
 
 
-class BackgroundCollector(Closing):
+class BackgroundCollector(Closeable):
     """Runs passes of garbage collection over a bookie, in a thread of its own.
 
     `store` decides which ledgers are deleted (`deleted_ledgers`); without a store none is. If its
@@ -76,10 +76,10 @@ class BackgroundCollector(Closing):
         self._closed = False
         self._next_pass_at: float | None = None
         """When the next scheduled pass starts; None without a schedule."""
-        self._forced: frozenset[Kind] | None = None
+        self._forced: frozenset[CompactionKind] | None = None
         """The kinds that the requested pass may compact; None if no pass is requested."""
-        self._suspended: dict[Kind, set[str]] = {"major": set(), "minor": set()}
-        self._suspensions: dict[Kind, int] = {"major": 0, "minor": 0}
+        self._suspended: dict[CompactionKind, set[str]] = {"major": set(), "minor": set()}
+        self._suspensions: dict[CompactionKind, int] = {"major": 0, "minor": 0}
         """How often each kind was suspended: a running compaction stops when it changes."""
         self._store_problem: str | None = None
         self._logged_findings: set[str] = set()
@@ -100,7 +100,7 @@ class BackgroundCollector(Closing):
     def force(self, *, major: bool | None = None, minor: bool | None = None) -> bool:
         """Request a pass at once; return False, and do nothing, if one is requested already. It
         ignores the intervals. False: that kind is not compacted; True: it is even if suspended."""
-        wishes: list[tuple[Kind, bool | None]] = [("major", major), ("minor", minor)]
+        wishes: list[tuple[CompactionKind, bool | None]] = [("major", major), ("minor", minor)]
         with self._condition:
             self._check_open()
             if self._forced is not None:
@@ -119,7 +119,7 @@ class BackgroundCollector(Closing):
         """Whether a requested pass is running or about to run."""
         return self._forced is not None
 
-    def suspend(self, kind: Kind, reason: str = "asked for") -> None:
+    def suspend(self, kind: CompactionKind, reason: str = "asked for") -> None:
         """Stop a running compaction of a kind, and run none until every reason is withdrawn."""
         with self._condition:
             self._suspensions[kind] += 1
@@ -128,7 +128,7 @@ class BackgroundCollector(Closing):
             self._suspended[kind].add(reason)
             self._condition.notify_all()
 
-    def resume(self, kind: Kind, reason: str = "asked for") -> None:
+    def resume(self, kind: CompactionKind, reason: str = "asked for") -> None:
         """Withdraw a reason for a suspension."""
         with self._condition:
             if reason in self._suspended[kind]:
@@ -136,7 +136,7 @@ class BackgroundCollector(Closing):
                 if not self._suspended[kind]:
                     LOG.info("bookie %s: %s compaction resumed", self.bookie.bookie_id, kind)
 
-    def is_suspended(self, kind: Kind) -> bool:
+    def is_suspended(self, kind: CompactionKind) -> bool:
         """Return whether compactions of a kind are suspended."""
         return bool(self._suspended[kind])
 
@@ -206,7 +206,7 @@ class BackgroundCollector(Closing):
 
     # -- a pass
 
-    def run_pass(self, forced: Collection[Kind] | None = None) -> GarbageReport:
+    def run_pass(self, forced: Collection[CompactionKind] | None = None) -> GarbageReport:
         """Run a pass now, after one that is running, and return its report. It compacts one of the
         kinds in `forced` whatever the intervals; None = by the schedule. Raises as
         `LedgerStorage.collect_garbage`, except for errors of the store."""
@@ -230,9 +230,9 @@ class BackgroundCollector(Closing):
             self._report_pass(report)
             return report
 
-    def _collect_garbage(self, forced: Collection[Kind] | None) -> GarbageReport:
+    def _collect_garbage(self, forced: Collection[CompactionKind] | None) -> GarbageReport:
         """Run a garbage pass of the storage, and compact the location databases if due."""
-        kinds: tuple[Kind, ...] = ("major", "minor")
+        kinds: tuple[CompactionKind, ...] = ("major", "minor")
         if forced is None:
             suspended = [kind for kind in kinds if self._suspended[kind]]
         else:
@@ -256,7 +256,7 @@ class BackgroundCollector(Closing):
             self._schedule.locations_compacted(self._clock())
         return report
 
-    def _compaction_params(self, kind: Kind) -> Compaction:
+    def _compaction_params(self, kind: CompactionKind) -> CompactionOptions:
         """Return the parameters of a compaction, which stops if its kind is suspended."""
         options, suspension_count = self.options, self._suspensions[kind]
 
@@ -264,13 +264,13 @@ class BackgroundCollector(Closing):
             return self._closed or self._suspensions[kind] != suspension_count
 
         storage_options = self.bookie.storage.options
-        return Compaction(
+        return CompactionOptions(
             threshold=options.threshold(kind),
             kind=kind,
             transactional=options.use_transactional_compaction,
-            max_time=options.max_time(kind),
+            max_seconds=options.max_time(kind),
             max_outstanding=options.compaction_max_outstanding_requests,
-            full_log=storage_options.entry_log_size
+            target_log_bytes=storage_options.entry_log_size
             if options.use_target_entry_log_size_for_gc
             else 0,
             throttle=CompactionThrottle(
@@ -287,11 +287,11 @@ class BackgroundCollector(Closing):
             return self._condition.wait_for(is_over, seconds)
 
     def _find_deleted(
-        self, bookie_ledgers: list[LedgerId], suspect: Suspect
+        self, bookie_ledgers: list[LedgerId], suspect: MarkSuspects
     ) -> Iterator[list[LedgerId]]:
         """Yield the deleted ledgers; stops, and sets `_store_problem`, if the store fails."""
         assert self._store is not None
-        cookie = self.bookie.place.cookie
+        cookie = self.bookie.directories.cookie
         find_deleted = DeletedLedgers(
             self._store,
             instance_id=None if cookie is None else cookie.instance_id,
@@ -333,8 +333,8 @@ class BackgroundCollector(Closing):
         storage = self.bookie.storage
         if storage.storage != "db":
             return {}
-        indexes = (cast("RocksIndex", path.index) for path in storage.paths)
-        index_dirs = self.bookie.place.index
+        indexes = (cast("RocksIndex", path.index) for path in storage.write_paths)
+        index_dirs = self.bookie.directories.index
         return {
             str(index_dir / "locations"): index for index_dir, index in zip(index_dirs, indexes)
         }

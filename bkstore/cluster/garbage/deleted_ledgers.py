@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from bkstore.cluster.store.api import MetadataStore
 from bkstore.errors import IllegalOperation, MetadataUnavailable
 from bkstore.ids import LedgerId
-from bkstore.storage.ledgers.garbage_pass import Suspect
+from bkstore.storage.ledgers.garbage_pass import MarkSuspects
 
 _BATCH_LEDGERS = 256
 """Ledgers that are read, and deleted, together."""
@@ -42,7 +42,7 @@ class DeletedLedgers:
         self._pause = pause
         self._clock = clock
 
-    def __call__(self, here: list[LedgerId], suspect: Suspect) -> Iterator[list[LedgerId]]:
+    def __call__(self, here: list[LedgerId], suspect: MarkSuspects) -> Iterator[list[LedgerId]]:
         """Yield batches of the ledgers of `here` that are deleted.
 
         Calls `suspect` with each batch of candidates before it is read. Raises the store's errors,

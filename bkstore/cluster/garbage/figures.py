@@ -57,13 +57,13 @@ class GarbageFigures:
     def add(self, report: GarbageReport, active_ledgers: int) -> None:
         """Add the report of a pass."""
         self.deleted_ledgers += len(report.deleted_ledgers)
-        self.reclaimed_by_deletion += report.deleted_garbage
-        self.reclaimed_by_compaction += report.compacted_garbage
+        self.reclaimed_by_deletion += report.reclaimed_by_deletion
+        self.reclaimed_by_compaction += report.reclaimed_by_compaction
         self.moved_entries += report.moved_entries
         self.moved_bytes += report.moved_bytes
         self.damage += len(report.findings)
         self.active_ledgers = active_ledgers
-        self.logs, self.log_bytes = report.logs, report.log_bytes
+        self.logs, self.log_bytes = report.log_count, report.log_bytes
         self.live_bytes = report.live_bytes
         if sum(report.usage):
             self.usage = list(report.usage)

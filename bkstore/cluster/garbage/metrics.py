@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from bkstore.cluster.garbage.collector import BackgroundCollector
 from bkstore.cluster.garbage.figures import Runtime
-from bkstore.storage.ledgers.garbage_pass import Kind
+from bkstore.storage.ledgers.garbage_pass import CompactionKind
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
 _UPSTREAM_PREFIX = "bookie_gc_"
-_KINDS: tuple[Kind, ...] = ("major", "minor")
+_KINDS: tuple[CompactionKind, ...] = ("major", "minor")
 
 _COUNTER_FIELDS = {
     "DELETED_LEDGER_TOTAL": ("deleted_ledgers", "Ledgers deleted by garbage collection"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from bkstore.arguments import check_fields, number, optional, truth, whole
 from bkstore.errors import InvalidArgument
-from bkstore.storage.ledgers.garbage_pass import MAJOR_THRESHOLD, MINOR_THRESHOLD, Kind
+from bkstore.storage.ledgers.garbage_pass import MAJOR_THRESHOLD, MINOR_THRESHOLD, CompactionKind
 
 _MAX_SECONDS = 100 * 366 * 86400.0
 
@@ -57,7 +57,7 @@ class GarbageOptions:
 
     def __post_init__(self) -> None:
         check_fields(self, _FIELD_CHECKS)
-        kinds: tuple[Kind, ...] = ("minor", "major")
+        kinds: tuple[CompactionKind, ...] = ("minor", "major")
         for kind in kinds:
             if self.is_enabled(kind):
                 self._validate_kind(kind)
@@ -75,7 +75,7 @@ class GarbageOptions:
                 "entry_location_compaction_interval", interval, self.gc_wait_time
             )
 
-    def _validate_kind(self, kind: Kind) -> None:
+    def _validate_kind(self, kind: CompactionKind) -> None:
         threshold, interval = self.threshold(kind), self.interval(kind)
         if threshold > 1:
             name = f"{kind}_compaction_threshold"
@@ -83,26 +83,26 @@ class GarbageOptions:
         if interval < self.gc_wait_time:
             raise _too_short_error(f"{kind}_compaction_interval", interval, self.gc_wait_time)
 
-    def threshold(self, kind: Kind) -> float:
+    def threshold(self, kind: CompactionKind) -> float:
         """Return the threshold of minor or major compaction."""
         value: float = getattr(self, f"{kind}_compaction_threshold")
         return value
 
-    def interval(self, kind: Kind) -> float:
+    def interval(self, kind: CompactionKind) -> float:
         """Return the interval of minor or major compaction."""
         value: float = getattr(self, f"{kind}_compaction_interval")
         return value
 
-    def max_time(self, kind: Kind) -> float | None:
+    def max_time(self, kind: CompactionKind) -> float | None:
         """Return how long a minor or major compaction may take, None without a limit."""
         seconds: float | None = getattr(self, f"{kind}_compaction_max_time")
         return seconds if seconds and seconds > 0 else None
 
-    def is_enabled(self, kind: Kind) -> bool:
+    def is_enabled(self, kind: CompactionKind) -> bool:
         """Return whether a kind of compaction runs on the schedule."""
         return self.threshold(kind) > 0 and self.interval(kind) > 0
 
-    def is_forcible(self, kind: Kind) -> bool:
+    def is_forcible(self, kind: CompactionKind) -> bool:
         """Return whether a forced pass may run a kind of compaction."""
         allowed = self.force_allow_compaction and 0 < self.threshold(kind) < 1
         return allowed or self.is_enabled(kind)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Container
 
 from bkstore.cluster.garbage.options import GarbageOptions
-from bkstore.storage.ledgers.garbage_pass import Kind
+from bkstore.storage.ledgers.garbage_pass import CompactionKind
 
-_KINDS: tuple[Kind, ...] = ("major", "minor")
+_KINDS: tuple[CompactionKind, ...] = ("major", "minor")
 """By priority, the highest first."""
 
 
@@ -23,12 +23,12 @@ class CompactionSchedule:
 
     def __init__(self, options: GarbageOptions, now: float) -> None:
         self._options = options
-        self._compacted_at: dict[Kind, float] = {"major": now, "minor": now}
+        self._compacted_at: dict[CompactionKind, float] = {"major": now, "minor": now}
         self._locations_compacted_at = now
 
     def due(
-        self, now: float, *, force: bool = False, suspended: Container[Kind] = ()
-    ) -> Kind | None:
+        self, now: float, *, force: bool = False, suspended: Container[CompactionKind] = ()
+    ) -> CompactionKind | None:
         """Return the kind of compaction that a pass at `now` runs, None if none: major before
         minor, unless it is suspended. With `force` intervals are ignored."""
         for kind in _KINDS:
@@ -41,7 +41,7 @@ class CompactionSchedule:
                 return kind
         return None
 
-    def compacted(self, kind: Kind, now: float) -> None:
+    def compacted(self, kind: CompactionKind, now: float) -> None:
         """Record the end of a compaction; a major one counts as a minor one too."""
         self._compacted_at["minor"] = self._compacted_at[kind] = now
 

@@ -122,7 +122,7 @@ class LocalBookie:
         """Replay the journal, close the bookie, yield its index directories; reopen it after."""
         was_running = self.running
         self.start()
-        indexes = list(self.bookie.place.index)
+        indexes = list(self.bookie.directories.index)
         self.stop()
         try:
             yield indexes

@@ -22,7 +22,7 @@ from bkstore.errors import (
 from bkstore.formats.entry import RecordBatch
 from bkstore.ids import LedgerId, as_entry_ids
 from bkstore.index.api import LedgerLike
-from bkstore.index.bulk_listing import Errors, asked_for, one_by_one
+from bkstore.index.bulk_listing import LedgerErrors, normalize_ledger_ids, list_one_by_one
 from bkstore.storage.bookie import Bookie
 
 
@@ -161,12 +161,12 @@ class LocalClient:
         return self.server.call(self.client, read_availability)
 
     def availability_many(
-        self, ledgers: Iterable[LedgerLike] | None = None, errors: Errors | None = None
+        self, ledgers: Iterable[LedgerLike] | None = None, errors: LedgerErrors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
         """As `EntrySource.availability_many`, by single requests; may give `NoSuchLedger`."""
         if ledgers is None:
             ledgers = self.server.call(self.client, lambda bookie: bookie.ledgers())
-        return one_by_one(self.availability, asked_for(ledgers), errors)
+        return list_one_by_one(self.availability, normalize_ledger_ids(ledgers), errors)
 
 
 def _fencing_key(fence: bool, master_key: bytes | None) -> bytes | None:

@@ -25,16 +25,16 @@ from bkstore.cluster.store.key_value_store import MemoryStore
 from bkstore.errors import InvalidArgument
 from bkstore.files.disk_changes import OS_FILES, Files, StrPath, check_files
 from bkstore.ids import Int64Array
-from bkstore.index.api import Closing, LedgerLike
+from bkstore.index.api import Closeable, LedgerLike
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.ledgers.garbage_pass import GarbageReport
-from bkstore.storage.options import JournalOptions, Storage, StorageOptions, check_storage
+from bkstore.storage.options import JournalOptions, StorageKind, StorageOptions, check_storage
 
 _check_name = instance(str)
 _SMALL_JOURNAL = JournalOptions(preallocate=64 << 10)
 
 
-class Cluster(Client, Closing):
+class Cluster(Client, Closeable):
     """Bookies, their metadata store, and a client of them. `open` creates one.
 
     It is a `Client` itself; `client(name)` returns others, which can be cut off separately. Faults
@@ -53,19 +53,19 @@ class Cluster(Client, Closing):
     def __init__(
         self,
         path: StrPath,
-        storage: Storage | Sequence[Storage],
+        storage: StorageKind | Sequence[StorageKind],
         *,
         store: MetadataStore,
         placement: PlacementPolicy | None,
         client_options: ClientOptions | None,
-        open_bookie: Callable[[str, Path, Storage], Bookie],
+        open_bookie: Callable[[str, Path, StorageKind], Bookie],
         timeout: float,
         sleep: Callable[[float], None],
     ) -> None:
         self.path = as_path("path", path)
         self.store = check_store("store", store)
         kinds = [storage] if isinstance(storage, str) else storage
-        self._storages: list[Storage] = list(any_of(check_storage)("storage", kinds))
+        self._storages: list[StorageKind] = list(any_of(check_storage)("storage", kinds))
         self._open_bookie = open_bookie
         self._timeout = number(above=True)("timeout", timeout)
         self._sleep = call("sleep", sleep)
@@ -82,7 +82,7 @@ class Cluster(Client, Closing):
         cls,
         path: StrPath,
         bookies: int | Sequence[str] = 3,
-        storage: Storage | Sequence[Storage] = "sorted",
+        storage: StorageKind | Sequence[StorageKind] = "sorted",
         *,
         store: MetadataStore | None = None,
         placement: PlacementPolicy | None = None,
@@ -105,7 +105,7 @@ class Cluster(Client, Closing):
 
         check_files("files", files)
 
-        def open_bookie(name: str, bookie_dir: Path, kind: Storage) -> Bookie:
+        def open_bookie(name: str, bookie_dir: Path, kind: StorageKind) -> Bookie:
             return Bookie.open(
                 None,
                 kind,
@@ -177,7 +177,7 @@ class Cluster(Client, Closing):
             raise InvalidArgument(f"no bookie {name!r}; there are {', '.join(self._servers)}")
         return server
 
-    def add_bookie(self, name: str | None = None, storage: Storage | None = None) -> str:
+    def add_bookie(self, name: str | None = None, storage: StorageKind | None = None) -> str:
         """Open one more bookie, register it, and return its id."""
         number = len(self._servers)
         if name is None:

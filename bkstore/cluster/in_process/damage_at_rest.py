@@ -105,8 +105,8 @@ def corrupt_record(bookie: Bookie, ledger: LedgerId, entry: int, part: Part) -> 
     _check_part("part", part)
     record = bookie.read_entry(ledger, entry)
     bookie.checkpoint()
-    for write_path in bookie.storage.paths:
-        location = write_path.location(ledger, entry)
+    for write_path in bookie.storage.write_paths:
+        location = write_path.get_location(ledger, entry)
         if location is not None:
             log_id, position = split_location(location)
             log = Path(write_path.logger.path(log_id))

@@ -32,7 +32,7 @@ _SIGN_BYTE = np.int64(np.array([1 << 63], ">u8").view(np.int64)[0])
 """The sign bit of a big-endian word, in the byte order of this machine."""
 
 
-def slot_count(size: int, path: str) -> int:
+def count_slots(size: int, path: str) -> int:
     """Return how many slots a file of `size` bytes has. Raises `CorruptionError` if it ends inside
     a slot: only whole pages are ever written, so bytes are missing."""
     body = max(size - HEADER_SIZE, 0)
@@ -44,7 +44,7 @@ def slot_count(size: int, path: str) -> int:
     return body // SLOT_SIZE
 
 
-def read_at(fd: int, view: memoryview, offset: int, path: str) -> None:
+def read_exactly(fd: int, view: memoryview, offset: int, path: str) -> None:
     """Fill `view` from `offset` on; `CorruptionError` if the file ends before that."""
     filled = 0
     while filled < len(view):
@@ -70,7 +70,7 @@ def _read_chunks(fd: int, path: str, first: int, stop: int) -> Iterator[tuple[in
             if slot >= stop:
                 return
         words = buffer[: min(CHUNK_SLOTS, stop - slot)]
-        read_at(fd, words.data.cast("B"), HEADER_SIZE + SLOT_SIZE * slot, path)
+        read_exactly(fd, words.data.cast("B"), HEADER_SIZE + SLOT_SIZE * slot, path)
         if np.bitwise_or.reduce(words) & _SIGN_BYTE:
             bad_slot = slot + int(np.flatnonzero(words & _SIGN_BYTE)[0])
             raise CorruptionError(
@@ -82,7 +82,7 @@ def _read_chunks(fd: int, path: str, first: int, stop: int) -> Iterator[tuple[in
         slot += words.size
 
 
-def present_groups(fd: int, path: str, first: int, stop: int) -> Groups:
+def read_present_groups(fd: int, path: str, first: int, stop: int) -> Groups:
     """Return which of the slots first..stop-1 hold a location, as canonical groups. Cost: one read
     of the data, without expanding runs to ids. Memory: one chunk, and the groups."""
     chunks = _read_chunks(fd, path, first, stop)
@@ -100,7 +100,7 @@ def read_items(
             yield present + first_slot, _to_native(words[present])
 
 
-def last_present(fd: int, path: str, stop: int) -> int | None:
+def find_last_present(fd: int, path: str, stop: int) -> int | None:
     """Return the highest slot below `stop` that holds a location, None if there is none. Reads
     backwards, skipping holes in doubling strides: O(1) unless the file has a long tail of zeros."""
     stride = CHUNK_SLOTS
@@ -119,23 +119,23 @@ def last_present(fd: int, path: str, stop: int) -> int | None:
     return None
 
 
-def gather(fd: int, path: str, entries: Int64Array, slots: int) -> Int64Array:
-    """Return the locations of `entries` (any order), 0 where absent or past the end. Reads the
+def read_locations(fd: int, path: str, entry_ids: Int64Array, slot_count: int) -> Int64Array:
+    """Return the locations of `entry_ids` (any order), 0 where absent or past the end. Reads the
     chunks that hold these entries, each once."""
     # In ascending order, so that each chunk is read once; those past the end stay 0.
-    result = np.zeros(entries.size, np.int64)
+    result = np.zeros(entry_ids.size, np.int64)
     sort_order = (
-        np.argsort(entries, kind="stable") if _is_unsorted(entries) else np.arange(entries.size)
+        np.argsort(entry_ids, kind="stable") if _is_unsorted(entry_ids) else np.arange(entry_ids.size)
     )
-    sorted_ids = entries[sort_order]
-    sorted_ids = sorted_ids[: np.searchsorted(sorted_ids, slots)]
+    sorted_ids = entry_ids[sort_order]
+    sorted_ids = sorted_ids[: np.searchsorted(sorted_ids, slot_count)]
     start = 0
     while start < sorted_ids.size:
         # One read covers all entries within a chunk's length of the first unread one.
         first = int(sorted_ids[start])
         stop = int(np.searchsorted(sorted_ids, first + CHUNK_SLOTS))
         words = np.empty(int(sorted_ids[stop - 1]) - first + 1, np.int64)
-        read_at(fd, words.data.cast("B"), HEADER_SIZE + SLOT_SIZE * first, path)
+        read_exactly(fd, words.data.cast("B"), HEADER_SIZE + SLOT_SIZE * first, path)
         locations = _to_native(words[sorted_ids[start:stop] - first])
         if locations.size and int(locations.min()) < 0:
             slot = int(sorted_ids[start:stop][locations < 0][0])
@@ -156,7 +156,7 @@ def _to_native(words: Int64Array) -> Int64Array:
 
 def write_slots(
     fd: int,
-    entries: Int64Array,
+    entry_ids: Int64Array,
     locations: Int64Array,
     page_slots: int,
     files: Files = OS_FILES,
@@ -164,7 +164,7 @@ def write_slots(
     """Store locations of sorted, distinct entries by rewriting the pages that hold them; a page
     past the end starts as zeros. A write that fails (`OSError`) leaves its pages as they were."""
     # Split the entries at gaps between their pages, then write each run of pages in parts.
-    pages = entries // page_slots
+    pages = entry_ids // page_slots
     pages_per_write = max(_WRITE_SLOTS // page_slots, 1)
     gaps = np.flatnonzero(np.diff(pages) > 1) + 1
     for run_start, run_stop in zip(
@@ -174,7 +174,7 @@ def write_slots(
         while start < run_stop:
             stop = min(int(np.searchsorted(pages, pages[start] + pages_per_write)), int(run_stop))
             offset, data = _changed_pages(
-                fd, entries[start:stop], locations[start:stop], page_slots
+                fd, entry_ids[start:stop], locations[start:stop], page_slots
             )
             overwrite(fd, data, offset, files)
             start = stop
@@ -193,17 +193,17 @@ def overwrite(fd: int, data: bytes, offset: int, files: Files = OS_FILES) -> Non
 
 
 def _changed_pages(
-    fd: int, entries: Int64Array, locations: Int64Array, page_slots: int
+    fd: int, entry_ids: Int64Array, locations: Int64Array, page_slots: int
 ) -> tuple[int, bytes]:
     """Return (offset, new contents) of the whole pages that hold these entries."""
-    first = int(entries[0]) // page_slots * page_slots
-    stop = (int(entries[-1]) // page_slots + 1) * page_slots
+    first = int(entry_ids[0]) // page_slots * page_slots
+    stop = (int(entry_ids[-1]) // page_slots + 1) * page_slots
     offset = HEADER_SIZE + SLOT_SIZE * first
     words = np.zeros(stop - first, ">i8")
-    if entries.size < stop - first:
+    if entry_ids.size < stop - first:
         stored = os.pread(fd, words.nbytes, offset)
         words.view(np.uint8)[: len(stored)] = np.frombuffer(stored, np.uint8)
-    words[entries - first] = locations
+    words[entry_ids - first] = locations
     return offset, words.tobytes()
 
 

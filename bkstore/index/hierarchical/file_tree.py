@@ -27,23 +27,23 @@ _BYTE_OF_NAME = {f"{byte:x}": byte for byte in range(256)}
 
 
 @dataclass
-class Tree:
+class IndexFileTree:
     """The index files of several directories: path by ledger id, and findings."""
 
     files: dict[LedgerId, str] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
-    hidden: list[CorruptionError] = field(default_factory=list)
+    folder_errors: list[CorruptionError] = field(default_factory=list)
     """Errors for files in the place of a folder of index files: what it had is unknown."""
-    unusual: set[LedgerId] = field(default_factory=set)
+    irregular_ledgers: set[LedgerId] = field(default_factory=set)
     """Ledgers whose file is a link, a leftover, or no file at all."""
-    looked_at: bool = True
-    """Whether `unusual` is complete; if not, file types were not checked."""
+    has_file_types: bool = True
+    """Whether `irregular_ledgers` is complete; if not, file types were not checked."""
 
 
 class _Walk:
     """One pass over a ``current/``: index files under canonical paths, and all others."""
 
-    def __init__(self, current: Path, tree: Tree) -> None:
+    def __init__(self, current: Path, tree: IndexFileTree) -> None:
         self.files: dict[LedgerId, str] = {}
         self.others: list[tuple[tuple[str, ...], bool]] = []
         """Path parts of other index or .rloc names, and whether each is a regular file."""
@@ -66,7 +66,7 @@ class _Walk:
                 if entry.is_dir(follow_symlinks=False) or is_folder(entry):
                     yield entry
                 else:
-                    self._tree.hidden.append(_not_a_folder(entry.path))
+                    self._tree.folder_errors.append(_not_a_folder(entry.path))
 
     def _add_files(self, path: str, parts: tuple[str, ...]) -> None:
         """Add the index files of a lowest-level folder to `files`, or to `others`."""
@@ -90,7 +90,7 @@ class _Walk:
                 ledger: LedgerId = tuple.__new__(LedgerId, (0, ledger_number))
                 self.files[ledger] = entry.path
                 if not entry.is_file(follow_symlinks=False):
-                    self._tree.unusual.add(ledger)
+                    self._tree.irregular_ledgers.add(ledger)
             else:
                 self.others.append(((*parts, file_name), entry.is_file(follow_symlinks=False)))
 
@@ -106,11 +106,11 @@ def _not_a_folder(path: str) -> CorruptionError:
     return CorruptionError(path, None, "is not a directory: its index files cannot be read")
 
 
-def scan_trees(currents: list[Path]) -> Tree:
+def scan_trees(currents: list[Path]) -> IndexFileTree:
     """Return the index files below several ``current/`` directories, in configured order; the first
     that has a ledger's file wins, as in upstream's look-up. Cost: one read of each directory (about
     5 us a file); opens no file."""
-    tree = Tree()
+    tree = IndexFileTree()
     leftovers: list[tuple[LedgerId, str]] = []
     for current in currents:
         # Files under canonical names. A ledger that an earlier directory has is reported as a
@@ -136,26 +136,26 @@ def scan_trees(currents: list[Path]) -> Tree:
             else:
                 tree.files[ledger] = path
                 if not is_regular:
-                    tree.unusual.add(ledger)
+                    tree.irregular_ledgers.add(ledger)
     # Last, as a leftover is used only if no directory has the ledger's file.
     for ledger, path in leftovers:
         _add_leftover(tree, ledger, path)
-    tree.findings += map(Finding.of, tree.hidden)
+    tree.findings += map(Finding.of, tree.folder_errors)
     return tree
 
 
-def _add_leftover(tree: Tree, ledger: LedgerId, path: str) -> None:
+def _add_leftover(tree: IndexFileTree, ledger: LedgerId, path: str) -> None:
     """Report a leftover; use it as the ledger's file if the tree has no other."""
     if ledger in tree.files:
         detail = "leftover of an interrupted move; a bookie deletes it at start"
     else:
         tree.files[ledger] = path
-        tree.unusual.add(ledger)
+        tree.irregular_ledgers.add(ledger)
         detail = "leftover of an interrupted move, the only file of its ledger; read as the index"
     tree.findings.append(Finding("oddity", detail, path, ledger=ledger))
 
 
-def current_of(directory: Path) -> Path:
+def current_directory(directory: Path) -> Path:
     """Return the ``current/`` of an index directory, or the directory if it is one itself."""
     return directory if directory.name == "current" else directory / "current"
 
@@ -178,7 +178,7 @@ def find_index_file(currents: list[Path], relative: str) -> str | None:
     return None
 
 
-def find_plain_file(currents: list[Path], relative: str) -> str | None:
+def find_regular_file(currents: list[Path], relative: str) -> str | None:
     """Return the path if `find_index_file` would return a regular file other than a leftover."""
     for current in currents:
         path = f"{current}/{relative}"
@@ -204,7 +204,7 @@ def _check_folders(current: Path, relative: str) -> None:
             return
 
 
-def is_level(name: str) -> bool:
+def is_level_name(name: str) -> bool:
     """Return whether a folder of this name may hold index files."""
     return _LEVEL_NAME.fullmatch(name) is not None
 
@@ -224,7 +224,7 @@ def has_index_files(current: Path) -> bool:
     return False
 
 
-def stray_files(current: Path) -> Iterator[str]:
+def find_stray_files(current: Path) -> Iterator[str]:
     """Yield the paths of files among the index files that are not named like one, in order: copies
     under other names, leftovers of an interrupted copy. Cost: one read of each directory."""
     for top in _subfolders(current):

@@ -57,7 +57,7 @@ class HierarchicalIndex(HierarchicalReader):
         self._check_open()
         if not self._writable:
             raise ReadOnlyError("this index was opened read-only")
-        self._changes.check()
+        self._changes.check_writable()
 
     def _open_to_write(self, ledger_id: LedgerId) -> tuple[int, str]:
         """Return (descriptor, path) of the ledger's file, creating it if there is none."""
@@ -68,7 +68,7 @@ class HierarchicalIndex(HierarchicalReader):
         header = idxfile.encode_header(IdxHeader(version=self._header_version))
         fd, path = self._changes.create(current, ledger_id, header)
         if self._tree is not None:
-            self._tree.files[ledger_id] = self._changes.name_of(ledger_id)
+            self._tree.files[ledger_id] = self._changes.final_path_of(ledger_id)
         return self._keep_open(ledger_id, fd, path)
 
     def put_many(self, ledger: LedgerLike, entries: IntArrayLike, locations: IntArrayLike) -> None:
@@ -85,7 +85,7 @@ class HierarchicalIndex(HierarchicalReader):
         with self._lock:
             fd, path = self._open_to_write(LedgerId.of(ledger))
             if entry_ids.size:
-                self._changes.wrote(path)
+                self._changes.note_changed(path)
                 with writing(path):
                     file_slots.write_slots(
                         fd, entry_ids, sorted_locations, self._page_slots, self._files
@@ -107,7 +107,7 @@ class HierarchicalIndex(HierarchicalReader):
                 _changed_header(old_header, state, self._header_version, self._compat)
             )
             fd, path = self._open_to_write(ledger_id)
-            self._changes.wrote(path)
+            self._changes.note_changed(path)
             with writing(path):
                 file_slots.overwrite(fd, data, 0, self._files)
 

@@ -44,17 +44,17 @@ from bkstore.index.api import (
     LedgerLike,
     LedgerState,
 )
-from bkstore.index.bulk_listing import Errors, one_by_one
+from bkstore.index.bulk_listing import LedgerErrors, list_one_by_one
 from bkstore.index.hierarchical import file_slots
 from bkstore.index.hierarchical.file_tree import (
-    Tree,
-    current_of,
+    IndexFileTree,
+    current_directory,
     find_index_file,
-    find_plain_file,
+    find_regular_file,
     scan_trees,
 )
-from bkstore.index.hierarchical.small_files import read_files
-from bkstore.index.hierarchical.unsynced_changes import Changes
+from bkstore.index.hierarchical.small_files import read_small_files
+from bkstore.index.hierarchical.unsynced_changes import UnsyncedChanges
 from bkstore.index.scope_marker import check_marker
 
 DEFAULT_MAX_PAGES = 1 << 20
@@ -90,16 +90,16 @@ class HierarchicalReader(EntryIndex):
         max_pages = whole(1)("max_pages", max_pages)
         compat = check_compat("compat", compat)
         writable = truth("writable", writable)
-        self._currents = [current_of(each) for each in paths("directories", directories)]
+        self._currents = [current_directory(each) for each in paths("directories", directories)]
         self._writable = writable
         self._page_slots = page_size // idxfile.SLOT_SIZE
         self._header_version = header_version
         self._max_pages = max_pages
         self._compat = compat
-        self._tree: Tree | None = None
+        self._tree: IndexFileTree | None = None
         self._open: OrderedDict[LedgerId, tuple[int, str]] = OrderedDict()
         self._files = check_files("files", files)
-        self._changes = Changes(files)
+        self._changes = UnsyncedChanges(files)
         self._lock = RLock()
         self._closed = False
         forks.register(self)
@@ -122,13 +122,13 @@ class HierarchicalReader(EntryIndex):
         if self._closed:
             raise forks.closed(f"{self._currents[0]}: this index")
 
-    def _scanned_tree(self) -> Tree:
+    def _scanned_tree(self) -> IndexFileTree:
         """Return the tree of index files, scanning for them the first time."""
         self._check_open()
         if self._tree is None:
             with readable(self._currents[0]):
                 self._tree = scan_trees(self._currents)
-            self._tree.files.update(self._changes.names())
+            self._tree.files.update(self._changes.final_paths())
         return self._tree
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
@@ -152,10 +152,10 @@ class HierarchicalReader(EntryIndex):
         ledger_id = LedgerId.of(ledger)
         self._check_open()
         with self._lock:
-            if self._tree is not None and (ledger_id in self._tree.files or not self._tree.hidden):
+            if self._tree is not None and (ledger_id in self._tree.files or not self._tree.folder_errors):
                 return self._tree.files.get(ledger_id)
-            if ledger_id in self._changes.new:
-                return self._changes.name_of(ledger_id)
+            if ledger_id in self._changes.new_paths:
+                return self._changes.final_path_of(ledger_id)
         return find_index_file(self._currents, index_path(ledger_id))
 
     def has_ledger(self, ledger: LedgerLike) -> bool:
@@ -183,7 +183,7 @@ class HierarchicalReader(EntryIndex):
         if open_file is not None:
             self._open.move_to_end(ledger_id)
             return open_file
-        path = self._changes.new.get(ledger_id) or self.path(ledger_id)
+        path = self._changes.new_paths.get(ledger_id) or self.path(ledger_id)
         if path is None:
             return None
         mode = os.O_RDWR if self._writable else os.O_RDONLY
@@ -209,7 +209,7 @@ class HierarchicalReader(EntryIndex):
     def _slot_count(self, fd: int, path: str) -> int:
         if self._compat:  # PageEntriesIterableImpl visits whole pages only
             return self._whole_slots(fd) // self._page_slots * self._page_slots
-        return file_slots.slot_count(os.fstat(fd).st_size, path)
+        return file_slots.count_slots(os.fstat(fd).st_size, path)
 
     @staticmethod
     def _whole_slots(fd: int) -> int:
@@ -225,35 +225,35 @@ class HierarchicalReader(EntryIndex):
         """Return which entries are stored. One read of the file; memory: the sequence groups."""
 
         def read(fd: int, path: str) -> Availability:
-            groups = file_slots.present_groups(fd, path, 0, self._slot_count(fd, path))
+            groups = file_slots.read_present_groups(fd, path, 0, self._slot_count(fd, path))
             return Availability.from_canonical(groups)
 
         return self._with_file(ledger, read, Availability())
 
     def availability_many(
-        self, ledgers: Iterable[LedgerLike] | None = None, errors: Errors | None = None
+        self, ledgers: Iterable[LedgerLike] | None = None, errors: LedgerErrors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
         """Return (ledger, `availability`) of many ledgers; small files are read and checked
         together, so that each costs little more than its system calls. Memory: 2 MiB."""
         self._check_open()
-        return self._list_files(self._names_asked(ledgers), errors)
+        return self._list_files(self._ledgers_to_list(ledgers), errors)
 
     def _list_files(
-        self, ledger_ids: list[LedgerId], errors: Errors | None
+        self, ledger_ids: list[LedgerId], errors: LedgerErrors | None
     ) -> Iterator[tuple[LedgerId, Availability]]:
-        for chunk in read_files(self._plain_files(ledger_ids), self._listed_unit_bytes):
+        for chunk in read_small_files(self._plain_files(ledger_ids), self._listed_unit_bytes):
             self._check_open()
-            groups = from_mask_of_many(chunk.words != 0, chunk.base)
-            sets = sets_of(*groups, len(chunk.read))
-            if len(chunk.read) == len(chunk.names):
-                yield from zip(chunk.names, sets)
+            groups = from_mask_of_many(chunk.words != 0, chunk.first_words)
+            sets = sets_of(*groups, len(chunk.read_indexes))
+            if len(chunk.read_indexes) == len(chunk.ledger_ids):
+                yield from zip(chunk.ledger_ids, sets)
                 continue
             next_index = 0
-            for index, availability in zip(chunk.read, sets):
-                yield from one_by_one(self.availability, chunk.names[next_index:index], errors)
-                yield chunk.names[index], availability
+            for index, availability in zip(chunk.read_indexes, sets):
+                yield from list_one_by_one(self.availability, chunk.ledger_ids[next_index:index], errors)
+                yield chunk.ledger_ids[index], availability
                 next_index = index + 1
-            yield from one_by_one(self.availability, chunk.names[next_index:], errors)
+            yield from list_one_by_one(self.availability, chunk.ledger_ids[next_index:], errors)
 
     @property
     def _listed_unit_bytes(self) -> int:
@@ -261,20 +261,20 @@ class HierarchicalReader(EntryIndex):
         return SLOT_SIZE * (self._page_slots if self._compat else 1)
 
     def _plain_files(self, ledger_ids: Iterable[LedgerId]) -> Iterator[tuple[LedgerId, str | None]]:
-        """Yield (ledger id, path) for `read_files`; None if the file must be read alone."""
+        """Yield (ledger id, path) for `read_small_files`; None if the file must be read alone."""
         tree = self._tree
-        if tree and tree.looked_at and not tree.unusual and not self._changes.new:
+        if tree and tree.has_file_types and not tree.irregular_ledgers and not self._changes.new_paths:
             return zip(ledger_ids, map(tree.files.get, ledger_ids))
         return ((ledger_id, self._plain_file(ledger_id)) for ledger_id in ledger_ids)
 
     def _plain_file(self, ledger_id: LedgerId) -> str | None:
-        path, tree = self._changes.new.get(ledger_id), self._tree
+        path, tree = self._changes.new_paths.get(ledger_id), self._tree
         if path is None and tree is None:
-            return find_plain_file(self._currents, index_path(ledger_id))
-        if path is None and tree is not None and ledger_id not in tree.unusual:
+            return find_regular_file(self._currents, index_path(ledger_id))
+        if path is None and tree is not None and ledger_id not in tree.irregular_ledgers:
             path = tree.files.get(ledger_id)
-            if path is not None and not tree.looked_at:
-                return find_plain_file([Path(path).parent], os.path.basename(path))
+            if path is not None and not tree.has_file_types:
+                return find_regular_file([Path(path).parent], os.path.basename(path))
         return path
 
     def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
@@ -283,7 +283,7 @@ class HierarchicalReader(EntryIndex):
 
         def read(fd: int, path: str) -> Int64Array:
             return expand(
-                file_slots.present_groups(fd, path, *self._slot_range(fd, path, first, last))
+                file_slots.read_present_groups(fd, path, *self._slot_range(fd, path, first, last))
             )
 
         return self._with_file(ledger, read, _NO_ENTRIES)
@@ -309,7 +309,7 @@ class HierarchicalReader(EntryIndex):
 
         def read(fd: int, path: str) -> int | None:
             if self._compat is None:
-                return file_slots.last_present(fd, path, self._slot_count(fd, path))
+                return file_slots.find_last_present(fd, path, self._slot_count(fd, path))
             slots = self._whole_slots(fd)
             if 0 < slots < self._page_slots:
                 raise CorruptionError(path, HEADER_SIZE, "short read: less than a page of slots")
@@ -325,7 +325,7 @@ class HierarchicalReader(EntryIndex):
         def read(fd: int, path: str) -> Int64Array:
             is_compat = self._compat is not None
             slots = self._whole_slots(fd) if is_compat else self._slot_count(fd, path)
-            return file_slots.gather(fd, path, wanted, slots)
+            return file_slots.read_locations(fd, path, wanted, slots)
 
         return self._with_file(ledger, read, np.zeros(wanted.size, np.int64))
 
@@ -390,7 +390,7 @@ class HierarchicalReader(EntryIndex):
         row_count, rows_per_part = 0, max(batch, _MIN_SCAN_ROWS)
         # Files in the place of folders hide rows: report them first, or raise.
         with self._lock:
-            hidden = list(self._scanned_tree().hidden)
+            hidden = list(self._scanned_tree().folder_errors)
         for error in hidden:
             if findings is None:
                 raise error
@@ -410,14 +410,14 @@ class HierarchicalReader(EntryIndex):
 
     def _read_all_rows(self, findings: list[Finding] | None) -> Iterator[IndexBatch]:
         """Yield the rows of every file in order; a yield has the rows of many small files."""
-        for chunk in read_files(self._plain_files(self.ledgers()), self._listed_unit_bytes):
+        for chunk in read_small_files(self._plain_files(self.ledgers()), self._listed_unit_bytes):
             next_index = 0
             for first, stop, rows in chunk.rows():
-                for ledger in chunk.names[next_index:first]:
+                for ledger in chunk.ledger_ids[next_index:first]:
                     yield from self._read_ledger_rows(ledger, findings)
                 yield rows
                 next_index = stop
-            for ledger in chunk.names[next_index:]:
+            for ledger in chunk.ledger_ids[next_index:]:
                 yield from self._read_ledger_rows(ledger, findings)
 
     def _read_ledger_rows(
@@ -426,7 +426,7 @@ class HierarchicalReader(EntryIndex):
         path = None
         try:
             with self._lock:  # a flush may be giving the file its name
-                path = self._changes.new.get(ledger) or self.path(ledger)
+                path = self._changes.new_paths.get(ledger) or self.path(ledger)
                 fd = None if path is None else open_regular(path)
             if path is not None and fd is not None:
                 with os.fdopen(fd):

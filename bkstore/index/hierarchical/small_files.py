@@ -19,7 +19,7 @@ from bkstore.formats.idxfile import HEADER_SIZE, MIN_EXPLICIT_LAC, SLOT_SIZE, VE
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import IndexBatch
 
-LONGEST = HEADER_SIZE + (1 << 17)
+MAX_FILE_BYTES = HEADER_SIZE + (1 << 17)
 """Bytes of the longest file that is read with others: 16,384 slots."""
 
 _BYTES_PER_CHUNK = 1 << 20
@@ -34,33 +34,33 @@ _FIRST_WORDS = [
 ]
 
 
-class Read(NamedTuple):
+class SmallFiles(NamedTuple):
     """Ledgers in the given order, and the slots of those whose files could be read here.
 
-    `read` has the indexes in `names` of the ledgers whose files are valid; the others must be
+    `read_indexes` has the indexes in `ledger_ids` of the ledgers whose files are valid; the others must be
     read one by one. Slot 0 of the i-th valid file is ``words[base[i]]``; words are as in the
     file, and zero between the slots of two files. They are valid until the next step.
     """
 
-    names: list[LedgerId]
-    read: list[int]
+    ledger_ids: list[LedgerId]
+    read_indexes: list[int]
     words: Int64Array
-    base: Int64Array
+    first_words: Int64Array
 
     def rows(self) -> Iterator[tuple[int, int, IndexBatch]]:
-        """Yield (first, stop, rows) for each run of `names` whose files were all read."""
-        read = np.array(self.read, np.int64)
+        """Yield (first, stop, rows) for each run of `ledger_ids` whose files were all read."""
+        read = np.array(self.read_indexes, np.int64)
         run_starts = np.flatnonzero(np.diff(read) != 1) + 1
-        ends = np.append(self.base[1:] - _HEADER_WORDS, self.words.size)
+        ends = np.append(self.first_words[1:] - _HEADER_WORDS, self.words.size)
         for run in np.split(np.arange(read.size), run_starts):
             if run.size:
                 # The slots of neighbors are adjacent: one pass finds all that hold a location, and
                 # the starts of the files tell which file each belongs to.
                 first_read, last_read = int(run[0]), int(run[-1])
-                first_word = int(self.base[first_read])
+                first_word = int(self.first_words[first_read])
                 present = np.flatnonzero(self.words[first_word : int(ends[last_read])]) + first_word
-                file_of_word = np.searchsorted(self.base, present, "right") - 1
-                run_ids = self.names[int(read[first_read]) : int(read[last_read]) + 1]
+                file_of_word = np.searchsorted(self.first_words, present, "right") - 1
+                run_ids = self.ledger_ids[int(read[first_read]) : int(read[last_read]) + 1]
                 scopes, ledger_numbers = np.array(
                     [ledger_id.signed for ledger_id in run_ids], np.int64
                 ).T
@@ -70,14 +70,14 @@ class Read(NamedTuple):
                     scopes[file_of_word - first_read],
                     ledger_numbers[file_of_word - first_read],
                 )
-                rows = IndexBatch(zeros, *id_columns, present - self.base[file_of_word], locations)
+                rows = IndexBatch(zeros, *id_columns, present - self.first_words[file_of_word], locations)
                 yield int(read[first_read]), int(read[last_read]) + 1, rows
 
 
-def read_files(files: Iterable[tuple[LedgerId, str | None]], page_size: int) -> Iterator[Read]:
+def read_small_files(files: Iterable[tuple[LedgerId, str | None]], page_size: int) -> Iterator[SmallFiles]:
     """Yield the slots of the ledgers' files, many files at a time. A ledger without a path, or with
     a body that is not a multiple of `page_size` bytes, is not read. Memory: 1 MiB."""
-    buffer = np.empty((_BYTES_PER_CHUNK + LONGEST) // SLOT_SIZE + 1, np.int64)
+    buffer = np.empty((_BYTES_PER_CHUNK + MAX_FILE_BYTES) // SLOT_SIZE + 1, np.int64)
     view = buffer.data.cast("B")
     ledger_ids: list[LedgerId] = []
     file_offsets: list[int] = []
@@ -90,13 +90,13 @@ def read_files(files: Iterable[tuple[LedgerId, str | None]], page_size: int) -> 
                 fd = os.open(path, _OPEN_FLAGS)
                 try:
                     read_bytes = os.readv(
-                        fd, (view[buffered_bytes : buffered_bytes + LONGEST + 1],)
+                        fd, (view[buffered_bytes : buffered_bytes + MAX_FILE_BYTES + 1],)
                     )
                 finally:
                     os.close(fd)
         except OSError:  # the call for a single ledger reports it
             pass
-        if HEADER_SIZE <= read_bytes <= LONGEST and not (read_bytes - HEADER_SIZE) % page_size:
+        if HEADER_SIZE <= read_bytes <= MAX_FILE_BYTES and not (read_bytes - HEADER_SIZE) % page_size:
             file_offsets.append(buffered_bytes)
             read_indexes.append(len(ledger_ids))
             buffered_bytes += read_bytes
@@ -114,7 +114,7 @@ def read_files(files: Iterable[tuple[LedgerId, str | None]], page_size: int) -> 
 
 def _check_files(
     ledger_ids: list[LedgerId], read_indexes: list[int], words: Int64Array, file_offsets: list[int]
-) -> Read:
+) -> SmallFiles:
     # Zero the headers once they are checked, so that only slots are left in the buffer.
     file_starts = np.array(file_offsets, np.int64) // SLOT_SIZE
     is_good = _good_headers(words, file_starts)
@@ -134,7 +134,7 @@ def _check_files(
             if file_is_good
         ]
         file_starts = file_starts[is_good]
-    return Read(ledger_ids, read_indexes, words, file_starts + _HEADER_WORDS)
+    return SmallFiles(ledger_ids, read_indexes, words, file_starts + _HEADER_WORDS)
 
 
 def _clear_headers(words: Int64Array, file_starts: Int64Array) -> None:

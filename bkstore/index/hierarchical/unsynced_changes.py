@@ -22,39 +22,39 @@ from bkstore.index.scope_marker import write_marker
 NEW_SUFFIX = ".new"
 
 
-class Changes:
+class UnsyncedChanges:
     """The files and folders that the next `flush` has to sync. Not locked: the owner locks. A
     failed sync is final, as the system may have dropped the data, and reports that only once:
-    `check` raises the error from then on."""
+    `check_writable` raises the error from then on."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
-        self.new: dict[LedgerId, str] = {}
+        self.new_paths: dict[LedgerId, str] = {}
         """Current paths of new files that no flush has renamed yet."""
         self._unsynced_files: set[str] = set()
         self._unsynced_folders: set[str] = set()
         self._checked_folders: set[str] = set()
         self._sync_error: SyncFailed | None = None
 
-    def check(self) -> None:
+    def check_writable(self) -> None:
         """Raise the `SyncFailed` of an earlier flush, if there was one."""
         if self._sync_error is not None:
             raise self._sync_error
 
-    def name_of(self, ledger: LedgerId) -> str:
+    def final_path_of(self, ledger: LedgerId) -> str:
         """Return the path that a new file gets at the next flush."""
-        return self.new[ledger].removesuffix(NEW_SUFFIX)
+        return self.new_paths[ledger].removesuffix(NEW_SUFFIX)
 
-    def names(self) -> dict[LedgerId, str]:
+    def final_paths(self) -> dict[LedgerId, str]:
         """Return the paths that new files get at the next flush."""
-        return {ledger: self.name_of(ledger) for ledger in self.new}
+        return {ledger: self.final_path_of(ledger) for ledger in self.new_paths}
 
-    def create(self, current: Path, name: LedgerId, header: bytes) -> tuple[int, str]:
+    def create(self, current: Path, ledger_id: LedgerId, header: bytes) -> tuple[int, str]:
         """Create a ledger's file below ``current/``; return (descriptor, path)."""
-        final_path = current / index_path(name)
+        final_path = current / index_path(ledger_id)
         path = f"{final_path}{NEW_SUFFIX}"
         with writing(path):
-            if name.scope:
+            if ledger_id.scope:
                 write_marker(current, self._files)
             self._make_folders(final_path.parent)
             # Replaces a leftover of a crash: a file that was never flushed.
@@ -64,8 +64,8 @@ class Changes:
             except BaseException:
                 self._files.close(fd)
                 raise
-        self.wrote(path)
-        self.new[name] = path
+        self.note_changed(path)
+        self.new_paths[ledger_id] = path
         return fd, path
 
     def _make_folders(self, folder: Path) -> None:
@@ -78,7 +78,7 @@ class Changes:
             self._files.mkdir(new_folder)
             self._unsynced_folders.add(str(new_folder.parent))
 
-    def wrote(self, path: str) -> None:
+    def note_changed(self, path: str) -> None:
         """Record that a file's bytes change. The first flush syncs the folders above it too: an
         earlier writer may have created one and never synced its name."""
         self._unsynced_files.add(path)
@@ -89,14 +89,14 @@ class Changes:
             if os.path.basename(folder) != "current":
                 folder = os.path.dirname(folder)
 
-    def drop_new(self, name: LedgerId) -> None:
+    def drop_new(self, ledger_id: LedgerId) -> None:
         """Remove the ledger's new file, if it has one that no flush has renamed yet."""
-        path = self.new.get(name)
+        path = self.new_paths.get(ledger_id)
         if path is not None:
             with writing(path):
                 self._files.unlink(path)
             self._unsynced_files.discard(path)
-            del self.new[name]
+            del self.new_paths[ledger_id]
 
     def remove(self, path: str) -> None:
         """Remove a file."""
@@ -105,18 +105,18 @@ class Changes:
         self._unsynced_files.discard(path)
         self._unsynced_folders.add(os.path.dirname(path))
 
-    def flush(self, named: Callable[[LedgerId, str], None]) -> None:
-        """Make every change durable; `named` is called with each new file's final path. Bytes are
+    def flush(self, on_renamed: Callable[[LedgerId, str], None]) -> None:
+        """Make every change durable; `on_renamed` is called with each new file's final path. Bytes are
         synced before names, so a name never refers to bytes that a crash could lose. After an error
         the next flush does the rest; after `SyncFailed` every flush raises it."""
-        self.check()
+        self.check_writable()
         try:
             for path in sorted(self._unsynced_files):
                 with syncing(path):
                     self._files.sync_file(path)
                 self._unsynced_files.discard(path)
-            for ledger_id, path in list(self.new.items()):
-                named(ledger_id, self._rename_new(ledger_id, path))
+            for ledger_id, path in list(self.new_paths.items()):
+                on_renamed(ledger_id, self._rename_new(ledger_id, path))
             for folder in sorted(self._unsynced_folders):
                 with syncing(folder):
                     self._files.sync_dir(folder)
@@ -127,9 +127,9 @@ class Changes:
 
     def _rename_new(self, ledger_id: LedgerId, path: str) -> str:
         """Rename a new file to its final path, and return that."""
-        final_path = self.name_of(ledger_id)
+        final_path = self.final_path_of(ledger_id)
         with writing(final_path):
             self._files.replace(path, final_path)
         self._unsynced_folders.add(os.path.dirname(final_path))
-        del self.new[ledger_id]
+        del self.new_paths[ledger_id]
         return final_path

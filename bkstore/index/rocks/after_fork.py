@@ -27,7 +27,7 @@ def note_opened() -> None:
     _threads_started = True
 
 
-def lost_threads() -> bool:
+def has_lost_threads() -> bool:
     """Return whether this process was forked from one with RocksDB threads, which it lacks."""
     return _threads_lost
 

@@ -34,8 +34,8 @@ from bkstore.errors import BkstoreError, CorruptionError, SyncFailed, SystemRefu
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.os_errors import os_error, syncing, writing
 from bkstore.index.rocks import after_fork, manifest_file, scratch_links
-from bkstore.index.rocks.errors import translated
-from bkstore.index.rocks.options import opening_threads, reading_options
+from bkstore.index.rocks.errors import translate_errors
+from bkstore.index.rocks.options import count_opening_threads, reading_options
 
 _SIDE_FILE = "rocksdict-config.json"
 _TABLE_TOTALS = re.compile(
@@ -100,41 +100,41 @@ class Database:
         scratch_links.check_not_in_use(self.path)
         scratch_links.check_files(self.path)
         self._files.database_opened(self.path, options)
-        scratch_links.claim(self.path)
-        self._stack.callback(scratch_links.release, self.path)
+        scratch_links.register_writer(self.path)
+        self._stack.callback(scratch_links.unregister_writer, self.path)
         after_fork.note_opened()
-        options.set_max_file_opening_threads(opening_threads(self.path))
+        options.set_max_file_opening_threads(count_opening_threads(self.path))
         return Rdict(str(self.path), options, column_families={"default": options})
 
     def _open_reading(self) -> Rdict:
         """Check manifest and logs, noting oddities, then open through a directory of links."""
         scratch_links.check_not_in_use(self.path)
-        manifest = scratch_links.manifest_path(self.path)
+        manifest = scratch_links.find_manifest(self.path)
         edits = manifest_file.read_manifest(manifest)
-        if edits.torn_at is not None:
-            self.oddities.append((manifest, edits.torn_at, "manifest ends inside a record"))
-        for table_path in manifest_file.check_complete(edits, self.path):
+        if edits.torn_offset is not None:
+            self.oddities.append((manifest, edits.torn_offset, "manifest ends inside a record"))
+        for table_path in manifest_file.check_tables(edits, self.path):
             detail = "table file that no manifest lists: left by a crash; RocksDB deletes it"
             self.oddities.append((table_path, None, detail))
         torn_logs = manifest_file.check_logs(edits, self.path)
         for log_path, offset in torn_logs:
             detail = "write-ahead log ends inside a record: its last write is lost, as in a crash"
             self.oddities.append((log_path, offset, detail))
-        if edits.torn_at is not None:
-            torn_logs.append((manifest, edits.torn_at))
+        if edits.torn_offset is not None:
+            torn_logs.append((manifest, edits.torn_offset))
         return self._open_links(torn_logs)
 
     def _open_links(
-        self, torn: Sequence[tuple[Path, int]] = (), held: ExitStack | None = None
+        self, torn: Sequence[tuple[Path, int]] = (), open_files: ExitStack | None = None
     ) -> Rdict:
-        scratch = self._stack.enter_context(scratch_links.link_copy(self.path, held))
+        scratch = self._stack.enter_context(scratch_links.link_copy(self.path, open_files))
         self._scratch = str(scratch)
-        if held is not None:  # a database in use was not checked yet
-            edits = manifest_file.read_manifest(scratch_links.manifest_path(scratch))
+        if open_files is not None:  # a database in use was not checked yet
+            edits = manifest_file.read_manifest(scratch_links.find_manifest(scratch))
             torn = manifest_file.check_logs(edits, scratch)
-        scratch_links.cut_tails(scratch, torn)
+        scratch_links.truncate_torn_tails(scratch, torn)
         options = reading_options()
-        options.set_max_file_opening_threads(opening_threads(scratch))
+        options.set_max_file_opening_threads(count_opening_threads(scratch))
         after_fork.note_opened()
         return Rdict(self._scratch, options, {"default": options}, AccessType.read_only(False))
 
@@ -145,21 +145,21 @@ class Database:
             logs = list(self.path.glob("*.log"))
             try:
                 with ExitStack() as open_files:
-                    db = self._open_links(held=open_files)
+                    db = self._open_links(open_files=open_files)
             except Exception as error:
                 self._stack.close()
                 if isinstance(error, SystemRefused) or attempt + 1 == _MAX_LIVE_TRIES:
                     raise
                 continue
-            if scratch_links.CAN_HOLD or all(log_path.exists() for log_path in logs):
+            if scratch_links.CAN_REOPEN_UNLINKED or all(log_path.exists() for log_path in logs):
                 return db
             db.close()  # it may lack rows of a log that was removed before it was read
             self._stack.close()
-        raise scratch_links.in_use(self.path, "changes too fast to be read")
+        raise scratch_links.in_use_error(self.path, "changes too fast to be read")
 
     def _translated(self) -> AbstractContextManager[None]:
         """Return a context that translates RocksDB's textual errors to `BkstoreError`s."""
-        return translated(self.path, lambda: self._scratch)
+        return translate_errors(self.path, lambda: self._scratch)
 
     @property
     def _handle(self) -> Rdict:
@@ -190,42 +190,42 @@ class Database:
         with self._translated():
             return cast(list[bytes | None], self._handle.get(cast(Any, keys)))
 
-    def keys(self, lo: bytes, hi: bytes, width: int) -> Words:
+    def keys(self, start: bytes, stop: bytes, width: int) -> Words:
         """Return the keys of [lo, hi) as words, `width` // 8 a row; about 140 ns a key. Raises
         `CorruptionError` for keys of another width. If the tables may have one, or rows are only in
         a write-ahead log, each key is measured: about 200 ns a key."""
         with self._translated():
-            end_check = self._handle.iter(_read_options(hi))
-            rows = self._key_iterator(lo, hi)
+            end_check = self._handle.iter(_read_options(stop))
+            rows = self._key_iterator(start, stop)
             if self._has_odd_widths(width):
                 rows = list(rows)
                 self._check_widths(rows, width)
             words = _to_words(np.fromiter(rows, f"S{width + 8}"))
             if words[:, -1].any():
-                self._check_widths(list(self._key_iterator(lo, hi)), width)
-            self._check_end(end_check, lo, words[-1, :-1].tobytes() if len(words) else None)
+                self._check_widths(list(self._key_iterator(start, stop)), width)
+            self._check_end(end_check, start, words[-1, :-1].tobytes() if len(words) else None)
         return words[:, :-1]
 
-    def _key_iterator(self, lo: bytes, hi: bytes) -> Iterable[bytes]:
-        return cast(Iterable[bytes], self._handle.keys(from_key=lo, read_opt=_read_options(hi)))
+    def _key_iterator(self, start: bytes, stop: bytes) -> Iterable[bytes]:
+        return cast(Iterable[bytes], self._handle.keys(from_key=start, read_opt=_read_options(stop)))
 
-    def key_blocks(self, lo: bytes, hi: bytes, width: int, rows: int, most: int) -> Iterator[Words]:
-        """Yield the result of `keys` in arrays of `rows` rows, then of twice as many, up to `most`;
+    def key_blocks(self, start: bytes, stop: bytes, width: int, first_rows: int, max_rows: int) -> Iterator[Words]:
+        """Yield the result of `keys` in arrays of `read_all` rows, then of twice as many, up to `max_rows`;
         raises the `CorruptionError` for damage at the end, after the rows before it."""
         with self._translated():
-            end_check, last_key = self._handle.iter(_read_options(hi)), None
-            keys, has_more = iter(self._key_iterator(lo, hi)), True
+            end_check, last_key = self._handle.iter(_read_options(stop)), None
+            keys, has_more = iter(self._key_iterator(start, stop)), True
         while has_more:
             with self._translated():
                 _ = self._handle  # not closed meanwhile, nor by a fork
-                chunks = [self._join_keys(keys, width) for _ in range(0, rows, _KEYS_PER_CHUNK)]
+                chunks = [self._join_keys(keys, width) for _ in range(0, first_rows, _KEYS_PER_CHUNK)]
                 words = np.frombuffer(b"".join(chunks), ">i8").reshape(-1, width // 8)
-            has_more, rows = len(words) >= rows, min(2 * rows, most)
+            has_more, first_rows = len(words) >= first_rows, min(2 * first_rows, max_rows)
             if len(words):
                 last_key = words[-1].tobytes()
                 yield words
         with self._translated():
-            self._check_end(end_check, lo, last_key)
+            self._check_end(end_check, start, last_key)
 
     def _join_keys(self, keys: Iterator[bytes], width: int) -> bytes:
         chunk = list(islice(keys, _KEYS_PER_CHUNK))
@@ -233,8 +233,8 @@ class Database:
             self._check_widths(chunk, width)
         return b"".join(chunk)
 
-    def values(self, lo: bytes, hi: bytes, width: int) -> tuple[Words, bytes | None] | None:
-        """Return the values of [lo, hi) without their keys, and the last key below `hi`.
+    def values(self, start: bytes, stop: bytes, width: int) -> tuple[Words, bytes | None] | None:
+        """Return the values of [lo, hi) without their keys, and the last key below `stop`.
 
         Half the cost of `items`, about 160 ns a row, as it makes no pairs. The caller must check
         the number of values and the last key against what it expects; that also detects a scan
@@ -244,21 +244,21 @@ class Database:
             if self._has_odd_widths(width):
                 return None
             snapshot = self._handle.snapshot()  # number and last key must be of the same state
-            rows = snapshot.values(from_key=lo, read_opt=_read_options(hi))
+            rows = snapshot.values(from_key=start, read_opt=_read_options(stop))
             words = _to_words(np.fromiter(cast(Iterable[bytes], rows), f"S{_VALUE_BYTES + 8}"))
-            iterator = snapshot.iter(_read_options(hi))
+            iterator = snapshot.iter(_read_options(stop))
             iterator.seek_to_last()
             iterator.status()
             last_key = _key_at(iterator) if iterator.valid() else None
         return None if words[:, -1].any() else (words[:, 0], last_key)
 
-    def items(self, lo: bytes, hi: bytes, width: int, batch: int) -> Iterator[tuple[Words, Words]]:
+    def items(self, start: bytes, stop: bytes, width: int, batch: int) -> Iterator[tuple[Words, Words]]:
         """Yield (keys, values) of [lo, hi) in arrays of at most `batch` rows: all rows before the
         damage, then raises `CorruptionError`."""
         row_type = np.dtype([("k", f"S{width + 8}"), ("v", f"S{_VALUE_BYTES + 8}")])
         with self._translated():
-            end_check, last_key = self._handle.iter(_read_options(hi)), None
-            rows = iter(self._handle.items(from_key=lo, read_opt=_read_options(hi)))
+            end_check, last_key = self._handle.iter(_read_options(stop)), None
+            rows = iter(self._handle.items(from_key=start, read_opt=_read_options(stop)))
         has_more = True
         while has_more:
             with self._translated():
@@ -273,7 +273,7 @@ class Database:
             if width_error is not None:
                 raise width_error
         with self._translated():
-            self._check_end(end_check, lo, last_key)
+            self._check_end(end_check, start, last_key)
 
     def _read_rows(
         self, rows: Iterator[Any], row_type: np.dtype[Any], width: int, batch: int
@@ -337,7 +337,7 @@ class Database:
             detail = f"scan ended before key {_key_at(iterator).hex()}"
             raise CorruptionError(self.path, None, detail)
 
-    def rows(self) -> list[tuple[bytes, bytes]]:
+    def read_all(self) -> list[tuple[bytes, bytes]]:
         """Return every row; for the small `ledgers` databases."""
         with self._translated():
             end_check = self._handle.iter()
@@ -345,7 +345,7 @@ class Database:
             self._check_end(end_check, b"", all_rows[-1][0] if all_rows else None)
             return all_rows
 
-    def first_at(self, key: bytes) -> bytes | None:
+    def seek(self, key: bytes) -> bytes | None:
         """Return the lowest key at or above `key`, None if there is none."""
         with self._translated():
             iterator = self._handle.iter()
@@ -353,7 +353,7 @@ class Database:
             iterator.status()
             return _key_at(iterator) if iterator.valid() else None
 
-    def last_below(self, key: bytes) -> bytes | None:
+    def seek_for_prev(self, key: bytes) -> bytes | None:
         """Return the highest key at or below `key`, None if there is none."""
         with self._translated():
             iterator = self._handle.iter()
@@ -361,7 +361,7 @@ class Database:
             iterator.status()
             return _key_at(iterator) if iterator.valid() else None
 
-    def ends(self) -> list[tuple[bytes, bytes]]:
+    def read_end_rows(self) -> list[tuple[bytes, bytes]]:
         """Return the first and the last row; empty if there are none."""
         with self._translated():
             iterator = self._handle.iter()
@@ -404,11 +404,11 @@ class Database:
         with self._changing() as database:
             database.delete(key)
 
-    def delete_range(self, lo: bytes, hi: bytes) -> None:
+    def delete_range(self, start: bytes, stop: bytes) -> None:
         """Remove the rows of [lo, hi)."""
         with self._changing() as database:
             batch = WriteBatch(raw_mode=True)
-            batch.delete_range(lo, hi)
+            batch.delete_range(start, stop)
             database.write(batch)
 
     def put_list(self, keys: list[bytes], values: list[bytes], per_batch: int) -> None:

@@ -35,7 +35,7 @@ _LOCKED = re.compile(r"While lock file|lock hold by current process")
 
 
 @contextmanager
-def translated(path: Path, scratch: Callable[[], str]) -> Iterator[None]:
+def translate_errors(path: Path, scratch: Callable[[], str]) -> Iterator[None]:
     """Raise `BkstoreError` instead of what rocksdict raises for the database at `path`. `scratch`,
     called on an error, returns the directory of links that it is read through, or ""."""
     try:
@@ -60,7 +60,7 @@ def translated(path: Path, scratch: Callable[[], str]) -> Iterator[None]:
         raise _translate_text(str(error), path, scratch()) from error
 
 
-def readable_text(text: str, path: Path, scratch: str) -> str:
+def with_original_paths(text: str, path: Path, scratch: str) -> str:
     """Return an error's text with the scratch directory replaced by the original path."""
     text = _ADVICE.sub("", text).rstrip()
     return text.replace(scratch, str(path)) if scratch else text
@@ -68,7 +68,7 @@ def readable_text(text: str, path: Path, scratch: str) -> str:
 
 def _translate_text(raw: str, path: Path, scratch: str) -> BkstoreError:
     """Return the `BkstoreError` for the text of a RocksDB error."""
-    text = readable_text(raw, path, scratch)
+    text = with_original_paths(raw, path, scratch)
     if "IO error" in text and _LOCKED.search(text):
         return DirectoryInUse(f"{path}: {text}")
     system_error = os_error(raw) if _SYSTEM_ERROR.search(raw) else OSError(raw)

@@ -29,13 +29,13 @@ from bkstore.index.rocks.keys import (
     entry_keys,
     ledger_key,
     ledger_range,
-    values,
+    encode_locations,
 )
 from bkstore.index.rocks.reader import RocksReader
 from bkstore.index.rocks.rows import (
     row_keys,
-    rows_by_ledger,
-    write_table,
+    group_by_ledger,
+    write_sst_file,
 )
 from bkstore.index.scope_marker import write_marker
 
@@ -107,7 +107,7 @@ class RocksIndex(RocksReader):
             chunk = slice(start, start + PUTS_PER_BATCH)
             database.put_list(
                 entry_keys(ledger_id, entry_ids[chunk]),
-                values(checked_locations[chunk]),
+                encode_locations(checked_locations[chunk]),
                 PUTS_PER_BATCH,
             )
 
@@ -122,14 +122,14 @@ class RocksIndex(RocksReader):
         return row_count
 
     def _ingest(self, rows: IndexBatch, is_scoped: bool) -> int:
-        rows_of_ledger = rows_by_ledger(rows, is_scoped)
+        rows_of_ledger = group_by_ledger(rows, is_scoped)
         for ledger_id in rows_of_ledger:
             self._open_to_put(ledger_id)  # the ledger becomes known, its databases are opened
         if not rows_of_ledger:
             return 0
         with scratch_directory("ingest", self._current) as scratch:
             table_path = scratch / "rows.sst"
-            count = write_table(table_path, rows_of_ledger)
+            count = write_sst_file(table_path, rows_of_ledger)
             self._database("locations", is_scoped).ingest(table_path)
         return count
 

@@ -32,14 +32,14 @@ def ledger_key(ledger: LedgerId) -> bytes:
     return ledger.scope.to_bytes(8, "big") + number_bytes if ledger.scope else number_bytes
 
 
-def entry_key(ledger: LedgerId, entry: int) -> bytes:
+def entry_key(ledger: LedgerId, entry_id: int) -> bytes:
     """Return the location key of one entry.
 
     >>> entry_key(LedgerId(ledger=5), 7).hex()
     '00000000000000050000000000000007'
     """
     scope, number = ledger
-    return _WIDE.pack(scope, number, entry) if scope else _NARROW.pack(number, entry)
+    return _WIDE.pack(scope, number, entry_id) if scope else _NARROW.pack(number, entry_id)
 
 
 def ledger_range(ledger: LedgerId, first: int = 0, last: int | None = None) -> tuple[bytes, bytes]:
@@ -49,18 +49,18 @@ def ledger_range(ledger: LedgerId, first: int = 0, last: int | None = None) -> t
     return entry_key(ledger, first), entry_key(ledger, max(stop + 1, 0))
 
 
-def entry_keys(ledger: LedgerId, entries: Int64Array) -> list[bytes]:
+def entry_keys(ledger: LedgerId, entry_ids: Int64Array) -> list[bytes]:
     """Return the location keys of many entries, about 40 ns each, through a void view: an "S" array
     would strip trailing zero bytes."""
     prefix = np.frombuffer(ledger_key(ledger), ">i8")
-    columns = np.empty((entries.size, prefix.size + 1), ">i8")
+    columns = np.empty((entry_ids.size, prefix.size + 1), ">i8")
     columns[:, :-1] = prefix
-    columns[:, -1] = entries
+    columns[:, -1] = entry_ids
     keys: list[bytes] = columns.view(f"V{columns.shape[1] * 8}").ravel().tolist()
     return keys
 
 
-def values(locations: Int64Array) -> list[bytes]:
+def encode_locations(locations: Int64Array) -> list[bytes]:
     """Return the row values of many locations."""
     row_values: list[bytes] = locations.astype(">i8").view("V8").tolist()
     return row_values

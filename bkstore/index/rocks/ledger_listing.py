@@ -15,7 +15,7 @@ from bkstore.availability.sequence_groups import Groups
 from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId
 from bkstore.index.rocks.database import Database, Words
 from bkstore.index.rocks.keys import key_width, ledger_range
-from bkstore.index.rocks.rows import entry_column
+from bkstore.index.rocks.rows import decode_entry_ids
 
 _FIRST_BLOCK_ROWS = 1 << 9
 """Rows of the first block after a seek: reading them costs about as much as the seek."""
@@ -23,18 +23,18 @@ _FIRST_BLOCK_ROWS = 1 << 9
 _MAX_BLOCK_ROWS = 1 << 16
 _NO_ENTRIES = np.empty(0, np.int64)
 
-Listed = list[tuple[LedgerId, Availability]]
+LedgerAvailabilities = list[tuple[LedgerId, Availability]]
 
 
-def list_ledgers(database: Database, names: list[LedgerId]) -> Iterator[Listed]:
-    """Yield lists of (ledger, availability) of `names`: sorted, distinct, of one key width. Raises
+def list_ledgers(database: Database, ledger_ids: list[LedgerId]) -> Iterator[LedgerAvailabilities]:
+    """Yield lists of (ledger, availability) of `ledger_ids`: sorted, distinct, of one key width. Raises
     `CorruptionError` at damage, after everything before it. Memory: a block of rows, and the groups
     of a ledger that is longer than a block."""
-    progress = _ListingProgress(names)
-    while progress.done < len(names):
-        start, stop = ledger_range(names[progress.done])[0], ledger_range(names[-1])[1]
+    progress = _ListingProgress(ledger_ids)
+    while progress.done < len(ledger_ids):
+        start, stop = ledger_range(ledger_ids[progress.done])[0], ledger_range(ledger_ids[-1])[1]
         for keys in database.key_blocks(
-            start, stop, key_width(names[0]), _FIRST_BLOCK_ROWS, _MAX_BLOCK_ROWS
+            start, stop, key_width(ledger_ids[0]), _FIRST_BLOCK_ROWS, _MAX_BLOCK_ROWS
         ):
             yield progress.take(keys)
             if progress.leaps:
@@ -46,20 +46,20 @@ def list_ledgers(database: Database, names: list[LedgerId]) -> Iterator[Listed]:
 class _ListingProgress:
     """The state of a listing: `done` ledgers are listed, rows of the next may have been read."""
 
-    def __init__(self, names: list[LedgerId]) -> None:
+    def __init__(self, ledger_ids: list[LedgerId]) -> None:
         self.done = 0
         self.leaps = False
         """Whether the last block ended in a ledger that is not to be listed, so a seek is due."""
-        self._ledger_ids = names
-        self._index_of = {ledger_id: index for index, ledger_id in enumerate(names)}
+        self._ledger_ids = ledger_ids
+        self._index_of = {ledger_id: index for index, ledger_id in enumerate(ledger_ids)}
         # Rows read of the next ledger: the last ones as ids, those of full blocks as groups.
         self._partial_ids = _NO_ENTRIES
         self._partial_groups: list[Groups] = []
 
-    def take(self, keys: Words) -> Listed:
+    def take(self, keys: Words) -> LedgerAvailabilities:
         """Take the next rows; return the ledgers that they complete."""
         run_indexes, owner = self._owners(keys)
-        entries = entry_column(keys)
+        entries = decode_entry_ids(keys)
         # Negative entry ids, and ids above the highest valid one, are not listed.
         is_listed = (owner >= 0) & (entries >= 0) & (entries <= MAX_ENTRY_ID)
         if not is_listed.all():
@@ -77,7 +77,7 @@ class _ListingProgress:
         return self._take_complete(entries, owner, max(next_index, self.done))
 
     def _owners(self, keys: Words) -> tuple[list[int], Int64Array]:
-        """Return the index in `names` of each run of rows, and of each row; -1 for none."""
+        """Return the index in `ledger_ids` of each run of rows, and of each row; -1 for none."""
         change = keys[1:, 0] != keys[:-1, 0]
         if keys.shape[1] > 2:
             change |= keys[1:, 1] != keys[:-1, 1]
@@ -89,7 +89,7 @@ class _ListingProgress:
         run_lengths = np.diff(run_starts, append=len(keys))
         return run_indexes, np.repeat(np.array(run_indexes, np.int64), run_lengths)
 
-    def _take_complete(self, entries: Int64Array, owner: Int64Array, next_index: int) -> Listed:
+    def _take_complete(self, entries: Int64Array, owner: Int64Array, next_index: int) -> LedgerAvailabilities:
         """Return the ledgers before `next_index`; keep the rows of that one, which may go on."""
         # Rows kept from the last block come before the new ones.
         if self._partial_ids.size:
@@ -123,6 +123,6 @@ class _ListingProgress:
         self.done = next_index
         return list(zip(ledger_ids, sets))
 
-    def finish(self) -> Listed:
+    def finish(self) -> LedgerAvailabilities:
         """Return the remaining ledgers, as the scan has ended."""
         return self._take_complete(_NO_ENTRIES, _NO_ENTRIES, len(self._ledger_ids))

@@ -24,8 +24,8 @@ import google_crc32c
 from bkstore.errors import CorruptionError
 from bkstore.files.opening import opened, past_hole
 
-BLOCK = 32768
-HEADER = 7
+BLOCK_BYTES = 32768
+HEADER_BYTES = 7
 _RECYCLED_HEADER = 11
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 _RECYCLED_TYPES = frozenset({5, 6, 7, 8, 11, 131})
@@ -39,16 +39,16 @@ _UINT32_MASK = 0xFFFFFFFF
 class FramedLogReader:
     """The logical records of one file, in order, each with the offset where it begins.
 
-    After the iteration `torn_at` is the offset of an incomplete last record, or of zeros up to
+    After the iteration `torn_offset` is the offset of an incomplete last record, or of zeros up to
     the end (a crash may leave either), None if the file ends cleanly. Damage anywhere else
     raises `CorruptionError` with file and offset. Cost: one read of the file, a block at a time.
     """
 
     path: Path
-    torn_at: int | None = field(default=None, init=False)
+    torn_offset: int | None = field(default=None, init=False)
 
     def records(self) -> Iterator[tuple[int, bytes]]:
-        """Yield (offset of the first fragment, payload) of each whole record; set `torn_at`."""
+        """Yield (offset of the first fragment, payload) of each whole record; set `torn_offset`."""
         record_offset: int | None = None
         parts: list[bytes] = []
         for fragment_offset, fragment_type, payload in self._fragments():
@@ -64,25 +64,25 @@ class FramedLogReader:
                 yield record_offset, b"".join(parts)
                 record_offset, parts = None, []
         if record_offset is not None:
-            self.torn_at = record_offset
+            self.torn_offset = record_offset
 
     def _fragments(self) -> Iterator[tuple[int, int, bytes]]:
-        """Yield (offset, type 1..4, payload) of each fragment; set `torn_at`."""
+        """Yield (offset, type 1..4, payload) of each fragment; set `torn_offset`."""
         log_number = _log_number(self.path)
         block_offset = 0
         with opened(self.path) as file:
-            while block := file.read(BLOCK):
+            while block := file.read(BLOCK_BYTES):
                 position = 0
-                while position + HEADER <= len(block):
+                while position + HEADER_BYTES <= len(block):
                     _, length, fragment_type = struct.unpack_from("<IHB", block, position)
-                    header = _RECYCLED_HEADER if fragment_type in _RECYCLED_TYPES else HEADER
+                    header = _RECYCLED_HEADER if fragment_type in _RECYCLED_TYPES else HEADER_BYTES
                     end = position + header + length
                     if not _is_valid_record(block, position, end, header):
                         self._accept_torn_tail(block, block_offset, position, file)
                         return
                     if (
                         header == _RECYCLED_HEADER
-                        and _uint32(block, position + HEADER) != log_number & _UINT32_MASK
+                        and _uint32(block, position + HEADER_BYTES) != log_number & _UINT32_MASK
                     ):
                         return  # left over from the file's previous use
                     if fragment_type not in _SETTINGS_TYPES:
@@ -92,19 +92,19 @@ class FramedLogReader:
                             block[position + header : end],
                         )
                     position = end
-                if len(block) < BLOCK:  # the end, even if a writer appends meanwhile
-                    self.torn_at = block_offset + position if position < len(block) else None
+                if len(block) < BLOCK_BYTES:  # the end, even if a writer appends meanwhile
+                    self.torn_offset = block_offset + position if position < len(block) else None
                     return
-                block_offset += BLOCK
+                block_offset += BLOCK_BYTES
 
     def _accept_torn_tail(
         self, block: bytes, block_offset: int, position: int, file: BinaryIO
     ) -> None:
-        """Set `torn_at` if the invalid record at `position` is a torn tail, else raise."""
+        """Set `torn_offset` if the invalid record at `position` is a torn tail, else raise."""
         tail = block[position:]
-        cut_off = len(block) < BLOCK and _is_cut_off(tail) and not _holds_record(tail)
+        cut_off = len(block) < BLOCK_BYTES and _is_cut_off(tail) and not _holds_record(tail)
         if cut_off or (not any(tail) and _only_zeros_follow(file)):
-            self.torn_at = block_offset + position
+            self.torn_offset = block_offset + position
             return
         raise CorruptionError(self.path, block_offset + position, _reason(tail))
 
@@ -142,37 +142,37 @@ def _only_zeros_follow(file: BinaryIO) -> bool:
 
 def _is_cut_off(tail: bytes) -> bool:
     """Return whether the record at the start of `tail`, the end of the file, is longer than it."""
-    if len(tail) < HEADER:
+    if len(tail) < HEADER_BYTES:
         return True
     length, record_type = struct.unpack_from("<HB", tail, 4)
-    header = _RECYCLED_HEADER if record_type in _RECYCLED_TYPES else HEADER
+    header = _RECYCLED_HEADER if record_type in _RECYCLED_TYPES else HEADER_BYTES
     return record_type in _KNOWN_TYPES and header + int(length) > len(tail)
 
 
 def _holds_record(tail: bytes) -> bool:
     """Return whether a valid record begins inside `tail`: then it is damage, not a torn tail."""
-    for position in range(1, len(tail) - HEADER):
+    for position in range(1, len(tail) - HEADER_BYTES):
         _, length, record_type = struct.unpack_from("<IHB", tail, position)
-        header = _RECYCLED_HEADER if record_type in _RECYCLED_TYPES else HEADER
+        header = _RECYCLED_HEADER if record_type in _RECYCLED_TYPES else HEADER_BYTES
         if length and _is_valid_record(tail, position, position + header + length, header):
             return True
     return False
 
 
 def _reason(tail: bytes) -> str:
-    if not any(tail[:HEADER]):
+    if not any(tail[:HEADER_BYTES]):
         return "zeros where a record begins"
-    if len(tail) >= HEADER and tail[6] not in _KNOWN_TYPES:
+    if len(tail) >= HEADER_BYTES and tail[6] not in _KNOWN_TYPES:
         return f"record of unknown type {tail[6]}"
     return "record fails its checksum"
 
 
-def read_varint(data: bytes, at: int) -> tuple[int, int]:
+def read_varint(data: bytes, offset: int) -> tuple[int, int]:
     """Return (value, offset after it) of a base-128 integer; `CorruptionError` past the end."""
     value = shift = 0
-    for position in range(at, min(at + 10, len(data))):
+    for position in range(offset, min(offset + 10, len(data))):
         value |= (data[position] & 0x7F) << shift
         if data[position] < 0x80:
             return value, position + 1
         shift += 7
-    raise CorruptionError(None, at, "integer runs past its record")
+    raise CorruptionError(None, offset, "integer runs past its record")

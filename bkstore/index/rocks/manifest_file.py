@@ -29,17 +29,17 @@ _NAME = re.compile(r"(\d+)\.(sst|log)")
 
 @dataclass
 class Manifest:
-    """The sum of a manifest's edits: `live` and `ever` have the numbers of table files that are or
-    ever were in use; logs from `log_number` on are still needed. `understood` is False if an
+    """The sum of a manifest's edits: `live_tables` and `all_tables` have the numbers of table files that are or
+    ever were in use; logs from `log_number` on are still needed. `is_understood` is False if an
     unknown edit stopped the parsing: then nothing is reported as missing."""
 
     path: Path
-    live: set[int] = field(default_factory=set)
-    ever: set[int] = field(default_factory=set)
+    live_tables: set[int] = field(default_factory=set)
+    all_tables: set[int] = field(default_factory=set)
     log_number: int = 0
     last_sequence: int = 0
-    torn_at: int | None = None
-    understood: bool = True
+    torn_offset: int | None = None
+    is_understood: bool = True
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -48,10 +48,10 @@ def read_manifest(path: Path) -> Manifest:
     reader = FramedLogReader(path)
     for offset, record in reader.records():
         try:
-            manifest.understood = manifest.understood and _apply_edit(manifest, record)
+            manifest.is_understood = manifest.is_understood and _apply_edit(manifest, record)
         except CorruptionError as error:
             raise CorruptionError(path, offset, error.reason) from None
-    manifest.torn_at = reader.torn_at
+    manifest.torn_offset = reader.torn_offset
     return manifest
 
 
@@ -69,7 +69,7 @@ def _apply_edit(manifest: Manifest, record: bytes) -> bool:
         elif tag == _DELETED_FILE:
             _, position = read_varint(record, position)
             file_number, position = read_varint(record, position)
-            manifest.live.discard(file_number)
+            manifest.live_tables.discard(file_number)
         elif tag in (_NEW_FILE, _NEW_FILE_2, _NEW_FILE_3, _NEW_FILE_4):
             position = _add_new_file(manifest, record, position, tag)
         elif tag in _SKIPPED_NUMBERS:
@@ -108,8 +108,8 @@ def _add_new_file(manifest: Manifest, record: bytes, position: int, tag: int) ->
         if field_tag == 1:
             break
         position = _skip_string(record, position)
-    manifest.live.add(file_number)
-    manifest.ever.add(file_number)
+    manifest.live_tables.add(file_number)
+    manifest.all_tables.add(file_number)
     return position
 
 
@@ -122,7 +122,7 @@ def _numbered_files(directory: Path, suffix: str) -> dict[int, Path]:
     return dict(sorted(path_of_number.items()))
 
 
-def needed_logs(manifest: Manifest, directory: Path) -> dict[int, Path]:
+def list_needed_logs(manifest: Manifest, directory: Path) -> dict[int, Path]:
     """Return the write-ahead logs whose rows are in no table file yet, by number."""
     logs = _numbered_files(directory, "log")
     return {
@@ -136,7 +136,7 @@ def check_logs(manifest: Manifest, directory: Path) -> list[tuple[Path, int]]:
     not begin with the next write: one before it is missing."""
     torn_tails: list[tuple[Path, int]] = []
     last_write = manifest.last_sequence
-    for path in needed_logs(manifest, directory).values():
+    for path in list_needed_logs(manifest, directory).values():
         reader, has_begun = FramedLogReader(path), False
         for offset, record in reader.records():
             if torn_tails:
@@ -144,11 +144,11 @@ def check_logs(manifest: Manifest, directory: Path) -> list[tuple[Path, int]]:
                     *torn_tails[-1], f"ends inside a record, but {path.name} follows"
                 )
             last_write = _last_write_of_batch(
-                path, offset, record, last_write, has_begun or not manifest.understood
+                path, offset, record, last_write, has_begun or not manifest.is_understood
             )
             has_begun = True
-        if reader.torn_at is not None:
-            torn_tails.append((path, reader.torn_at))
+        if reader.torn_offset is not None:
+            torn_tails.append((path, reader.torn_offset))
     return torn_tails
 
 
@@ -170,26 +170,26 @@ def _last_write_of_batch(
     return max(last_write, sequence + int.from_bytes(record[8:12], "little") - 1)
 
 
-def check_complete(manifest: Manifest, directory: Path) -> list[Path]:
+def check_tables(manifest: Manifest, directory: Path) -> list[Path]:
     """Return the table files that the manifest does not name, if a crash explains them. Raises
     `CorruptionError` if a named one is missing, or unnamed ones show that the manifest was cut."""
-    if not manifest.understood:
+    if not manifest.is_understood:
         return []
     tables = _numbered_files(directory, "sst")
-    missing_tables = sorted(manifest.live - set(tables))
+    missing_tables = sorted(manifest.live_tables - set(tables))
     if missing_tables:
         reason = f"missing: {manifest.path.name} lists this table file"
         raise CorruptionError(directory / f"{missing_tables[0]:06d}.sst", None, reason)
     unnamed = {
         table_number: tables[table_number]
         for table_number in tables
-        if table_number not in manifest.ever
+        if table_number not in manifest.all_tables
     }
     if _first_logs_are_gone(manifest, directory):
         for table_number, path in unnamed.items():
             # A flush gives its table a higher number than the log that had the rows.
             if table_number >= manifest.log_number and _has_footer(path):
-                end_offset = manifest.torn_at
+                end_offset = manifest.torn_offset
                 end_offset = manifest.path.stat().st_size if end_offset is None else end_offset
                 reason = f"the end is missing: {path.name} is here, but no record lists it"
                 raise CorruptionError(directory / manifest.path.name, end_offset, reason)
@@ -200,7 +200,7 @@ def _first_logs_are_gone(manifest: Manifest, directory: Path) -> bool:
     """Return whether a flush removed the logs that this manifest started with. While one exists,
     its rows are read from it, and unnamed tables are leftovers of a killed flush or compaction."""
     manifest_number = int(manifest.path.name.removeprefix("MANIFEST-"))
-    logs = needed_logs(manifest, directory)
+    logs = list_needed_logs(manifest, directory)
     return not any(
         log_number == manifest.log_number or log_number < manifest_number for log_number in logs
     )

@@ -22,7 +22,7 @@ from rocksdict import (
 from bkstore.index.rocks import after_fork
 
 _MIB = 1 << 20
-BLOCK_CACHE = 64 * _MIB
+BLOCK_CACHE_BYTES = 64 * _MIB
 
 _MAX_LEVELS = 64
 """For reading: RocksDB refuses a database with more levels (`dbStorage_rocksDB_numLevels`)."""
@@ -38,7 +38,7 @@ def _table_options(block_size: int | None, bloom_bits: int | None) -> BlockBased
     table_options = BlockBasedOptions()
     table_options.set_format_version(5)
     table_options.set_checksum_type(ChecksumType.xxhash())
-    table_options.set_block_cache(Cache(BLOCK_CACHE))
+    table_options.set_block_cache(Cache(BLOCK_CACHE_BYTES))
     table_options.set_cache_index_and_filter_blocks(False)
     if block_size is not None:
         table_options.set_block_size(block_size)
@@ -84,11 +84,11 @@ def reading_options() -> Options:
     return options
 
 
-def opening_threads(database: Path) -> int:
+def count_opening_threads(database: Path) -> int:
     """Return how many threads should open the table files: one for each four, at most 16. RocksDB's
     default (`max_file_opening_threads`) is always 16, which takes longer for a small database. With
     1, the caller opens them: a forked child has no others."""
-    if after_fork.lost_threads():
+    if after_fork.has_lost_threads():
         return 1
     table_count = sum(file_name.endswith(".sst") for file_name in os.listdir(database))
     return min(max(table_count // 4, 1), 16)

@@ -46,7 +46,7 @@ from bkstore.index.api import (
     LedgerState,
     locations_of,
 )
-from bkstore.index.bulk_listing import Errors, one_by_one
+from bkstore.index.bulk_listing import LedgerErrors, list_one_by_one
 from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.keys import (
     entry_key,
@@ -58,17 +58,17 @@ from bkstore.index.rocks.ledger_listing import list_ledgers
 from bkstore.index.rocks.options import database_options
 from bkstore.index.rocks.rows import (
     DatabaseSizes,
-    check_shape,
-    database_sizes,
-    entry_column,
-    find_row,
-    first_ledgers,
-    ledger_rows,
-    location_column,
-    location_of,
-    odd_rows,
+    check_end_rows,
+    read_database_sizes,
+    decode_entry_ids,
+    find_ledger_row,
+    list_ledgers_with_rows,
+    read_ledger_rows,
+    decode_locations,
+    decode_location,
+    find_row_oddities,
     scan_rows,
-    storage_flags,
+    read_storage_flags,
 )
 from bkstore.index.scope_marker import MARKER_NAME, check_marker
 
@@ -138,7 +138,7 @@ class RocksReader(EntryIndex):
             else:
                 database = Database(path, live=self._live)
             self._open[kind, is_scoped] = database
-            check_shape(database, kind, is_scoped)
+            check_end_rows(database, kind, is_scoped)
             if (kind, is_scoped) == ("locations", False):
                 self._unscoped_locations = database
         return database
@@ -167,18 +167,18 @@ class RocksReader(EntryIndex):
                 path.suffix in (".sst", ".log") and path.stat().st_size for path in paths
             )
 
-    def _held(self, kind: str, is_scoped: bool) -> Database | None:
+    def _find_database(self, kind: str, is_scoped: bool) -> Database | None:
         """Return a database, None if it does not exist; raise if this index is closed."""
         if self._closed:
             raise forks.closed(f"{self._current}: this index")
         return self._open.get((kind, is_scoped))
 
     def _locations_of(self, ledger: LedgerId) -> Database | None:
-        return self._held("locations", bool(ledger.scope))
+        return self._find_database("locations", bool(ledger.scope))
 
     def _ledger_rows(self, is_scoped: bool) -> list[tuple[LedgerId, bytes, bytes]]:
-        database = self._held("ledgers", is_scoped)
-        return ledger_rows(database, is_scoped) if database else []
+        database = self._find_database("ledgers", is_scoped)
+        return read_ledger_rows(database, is_scoped) if database else []
 
     # -- reading
 
@@ -205,7 +205,7 @@ class RocksReader(EntryIndex):
         if database is None or last < first:
             return _NO_ENTRIES
         start, stop = ledger_range(ledger_id, first, last)
-        return entry_column(database.keys(start, stop, key_width(ledger_id)))
+        return decode_entry_ids(database.keys(start, stop, key_width(ledger_id)))
 
     def availability(self, ledger: LedgerLike) -> Availability:
         """Return which entries are stored; opens no entry log. Memory: as `availability_many`."""
@@ -222,22 +222,22 @@ class RocksReader(EntryIndex):
         return Availability.from_entries(self.entries(ledger))
 
     def availability_many(
-        self, ledgers: Iterable[LedgerLike] | None = None, errors: Errors | None = None
+        self, ledgers: Iterable[LedgerLike] | None = None, errors: LedgerErrors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
         """Return (ledger, `availability`) of many ledgers: one scan of the keys, about 150 ns
         each, that skips other ledgers by seeks. Memory: some 8 MiB, and groups of a ledger."""
-        self._held("locations", False)
-        return self._list_by_scan(self._names_asked(ledgers), errors)
+        self._find_database("locations", False)
+        return self._list_by_scan(self._ledgers_to_list(ledgers), errors)
 
     def _list_by_scan(
-        self, ledger_ids: list[LedgerId], errors: Errors | None
+        self, ledger_ids: list[LedgerId], errors: LedgerErrors | None
     ) -> Iterator[tuple[LedgerId, Availability]]:
         first_scoped = bisect_left(ledger_ids, 1, key=itemgetter(0))
         for is_scoped, remaining in (
             (False, ledger_ids[:first_scoped]),
             (True, ledger_ids[first_scoped:]),
         ):
-            database = self._held("locations", is_scoped) if remaining else None
+            database = self._find_database("locations", is_scoped) if remaining else None
             while remaining and database is not None:
                 listed_count = 0
                 try:
@@ -248,14 +248,14 @@ class RocksReader(EntryIndex):
                     raise
                 except BkstoreError:
                     # The damage is after the ledgers yielded: a call for the next one reports it.
-                    yield from one_by_one(
+                    yield from list_one_by_one(
                         self._availability_at_once,
                         remaining[listed_count : listed_count + 1],
                         errors,
                     )
                     listed_count += 1
                 remaining = remaining[listed_count:]
-            yield from one_by_one(self.availability, remaining, errors)
+            yield from list_one_by_one(self.availability, remaining, errors)
 
     def last_entry(self, ledger: LedgerLike) -> int | None:
         """Return the highest entry id, None if there is none. One seek."""
@@ -263,7 +263,7 @@ class RocksReader(EntryIndex):
         database = self._locations_of(ledger_id)
         if database is None:
             return None
-        key = database.last_below(entry_key(ledger_id, MAX_ENTRY_ID))
+        key = database.seek_for_prev(entry_key(ledger_id, MAX_ENTRY_ID))
         if key is None or key < entry_key(ledger_id, 0):
             return None
         if len(key) != key_width(ledger_id):
@@ -288,12 +288,12 @@ class RocksReader(EntryIndex):
             return self._get_checked(LedgerId.of(ledger), check_entry_id(entry))
         key = _pack_unscoped_key(number, entry)
         value = database.get(key)
-        return None if value is None else location_of(database, key, value)
+        return None if value is None else decode_location(database, key, value)
 
     def _get_checked(self, ledger_id: LedgerId, entry: int) -> int | None:
         database, key = self._locations_of(ledger_id), entry_key(ledger_id, entry)
         value = database.get(key) if database else None
-        return location_of(database, key, value) if database and value is not None else None
+        return decode_location(database, key, value) if database and value is not None else None
 
     def get_many(self, ledger: LedgerLike, entries: IntArrayLike) -> Int64Array:
         """Return locations, 0 where absent. Scans the covering range if most of it is wanted, else
@@ -311,7 +311,7 @@ class RocksReader(EntryIndex):
         keys = entry_keys(ledger_id, wanted[sort_order])
         for position, key, value in zip(sort_order, keys, database.get_list(keys)):
             if value is not None:
-                result[position] = location_of(database, key, value)
+                result[position] = decode_location(database, key, value)
         return result
 
     def items(
@@ -327,12 +327,12 @@ class RocksReader(EntryIndex):
         row_blocks = list(database.items(start, stop, key_width(ledger_id), DEFAULT_BATCH))
         if not row_blocks:
             return _NO_ENTRIES, _NO_ENTRIES
-        entries = np.concatenate([entry_column(keys) for keys, _ in row_blocks])
+        entries = np.concatenate([decode_entry_ids(keys) for keys, _ in row_blocks])
         return entries, np.concatenate(
-            [location_column(database, *row_block) for row_block in row_blocks]
+            [decode_locations(database, *row_block) for row_block in row_blocks]
         )
 
-    def run(self, ledger: LedgerLike, first: int, count: int) -> Int64Array:
+    def get_location_run(self, ledger: LedgerLike, first: int, count: int) -> Int64Array:
         """Return the locations of first, first + 1, ... up to a gap: int64[n], n <= `count`. One
         bounded scan of values, about 160 ns a row; if there is a gap, a scan of `items` too."""
         ledger_id = LedgerId.of(ledger)
@@ -361,8 +361,8 @@ class RocksReader(EntryIndex):
     def _scan_databases(self, batch: int, findings: list[Finding] | None) -> Iterator[IndexBatch]:
         for is_scoped in (False, True):
             database, rows = (
-                self._held("locations", is_scoped),
-                self._held("ledgers", is_scoped),
+                self._find_database("locations", is_scoped),
+                self._find_database("ledgers", is_scoped),
             )
             if database is not None and rows is not None:
                 yield from scan_rows(database, rows, is_scoped, batch, findings)
@@ -383,8 +383,8 @@ class RocksReader(EntryIndex):
         return state, findings
 
     def _read_row(self, ledger_id: LedgerId) -> tuple[LedgerState, LedgerData, str]:
-        database = self._held("ledgers", bool(ledger_id.scope))
-        row = find_row(database, ledger_id) if database else None
+        database = self._find_database("ledgers", bool(ledger_id.scope))
+        row = find_ledger_row(database, ledger_id) if database else None
         if database is None or row is None:
             raise NoSuchLedger(f"ledger {ledger_id} has no row in {self._current}")
         explicit_lac = row.explicit_lac or None
@@ -394,19 +394,19 @@ class RocksReader(EntryIndex):
     @property
     def storage_flags(self) -> int | None:
         """Inherited."""
-        database = self._held("ledgers", False)
-        return storage_flags(database) if database else None
+        database = self._find_database("ledgers", False)
+        return read_storage_flags(database) if database else None
 
     def findings(self) -> list[Finding]:
         """Return the findings from opening, odd rows, and ledgers with entries but no row."""
         findings = []
         for kind in _KINDS:
             for is_scoped in (False, True):
-                database = self._held(kind, is_scoped)
+                database = self._find_database(kind, is_scoped)
                 for file, offset, detail in database.oddities if database else []:
                     findings.append(Finding("oddity", detail, str(file), offset))
                 if database and kind == "ledgers":
-                    findings.extend(odd_rows(database, is_scoped))
+                    findings.extend(find_row_oddities(database, is_scoped))
         if self._has_unfinished_creation:
             detail = "128-bit databases whose creation was interrupted: they are empty"
             findings.append(Finding("oddity", detail, str(self._current / "locations-128")))
@@ -420,17 +420,17 @@ class RocksReader(EntryIndex):
 
     def sizes(self) -> list[DatabaseSizes]:
         """Return the sizes of each database; reads no row."""
-        databases = (self._held(kind, is_scoped) for is_scoped in (False, True) for kind in _KINDS)
-        return [database_sizes(database) for database in databases if database]
+        databases = (self._find_database(kind, is_scoped) for is_scoped in (False, True) for kind in _KINDS)
+        return [read_database_sizes(database) for database in databases if database]
 
     def ledgers_with_entries(self) -> list[LedgerId]:
         """Return the ledgers that have rows in `locations`: one seek a ledger."""
         unscoped, scoped = (
-            self._held("locations", False),
-            self._held("locations", True),
+            self._find_database("locations", False),
+            self._find_database("locations", True),
         )
-        ledger_ids = first_ledgers(unscoped, False) if unscoped else []
-        return ledger_ids + (first_ledgers(scoped, True) if scoped else [])
+        ledger_ids = list_ledgers_with_rows(unscoped, False) if unscoped else []
+        return ledger_ids + (list_ledgers_with_rows(scoped, True) if scoped else [])
 
     def _forked(self) -> None:
         self._closed, self._unscoped_locations = True, None

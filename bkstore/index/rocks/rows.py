@@ -22,7 +22,7 @@ from bkstore.formats.ledgerdata import FLAGS_KEY, LedgerData
 from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId
 from bkstore.index.api import Finding, IndexBatch, check_put, sorted_distinct
 from bkstore.index.rocks.database import Database, Words
-from bkstore.index.rocks.keys import entry_keys, ledger_key, values as row_values
+from bkstore.index.rocks.keys import entry_keys, ledger_key, encode_locations as row_values
 from bkstore.index.rocks.options import location_options
 
 _unpack_int64 = Struct(">q").unpack
@@ -36,7 +36,7 @@ class DatabaseSizes:
     `table_bytes` is the size of the table files in use. `table_entries` counts all entries in
     them, tombstones and hidden rows included; `tombstones` counts all tombstones,
     `range_tombstones` those of a range, as a deleted ledger leaves. `estimated_rows` is
-    `estimate-num-keys`, which ignores range tombstones. `waiting` entries are only in the
+    `estimate-num-keys`, which ignores range tombstones. `unflushed_entries` entries are only in the
     write-ahead log. `row_bytes` counts keys and values before compression (with the 8 bytes that
     RocksDB adds to a key), `index_block_bytes` and `filter_block_bytes` the blocks beside them.
     """
@@ -47,13 +47,13 @@ class DatabaseSizes:
     tombstones: int
     range_tombstones: int
     estimated_rows: int
-    waiting: int
+    unflushed_entries: int
     row_bytes: int
     index_block_bytes: int
     filter_block_bytes: int
 
 
-def database_sizes(database: Database) -> DatabaseSizes:
+def read_database_sizes(database: Database) -> DatabaseSizes:
     """Return the sizes of a database. Reads the properties of its tables, no row."""
     text = database.property("aggregated-table-properties")
     totals = {name.strip(): int(value) for name, value in _TABLE_TOTAL.findall(text)}
@@ -78,10 +78,10 @@ def row_keys(ledger: LedgerId) -> list[bytes]:
     return [key] if ledger.scope else [key, key + bytes(8)]
 
 
-def check_shape(database: Database, kind: str, wide: bool) -> None:
+def check_end_rows(database: Database, kind: str, is_scoped: bool) -> None:
     """Raise `CorruptionError` if the first or last row is not a bookie's. Two seeks."""
-    widths = {24 if wide else 16} if kind == "locations" else {16} if wide else {8, 16}
-    for key, value in database.ends():
+    widths = {24 if is_scoped else 16} if kind == "locations" else {16} if is_scoped else {8, 16}
+    for key, value in database.read_end_rows():
         if len(key) not in widths or (kind == "locations" and len(value) != 8):
             detail = f"{kind} row with a key of {len(key)} and a value of {len(value)} bytes"
             raise CorruptionError(database.path, None, f"not a bookie's database: {detail}")
@@ -90,17 +90,17 @@ def check_shape(database: Database, kind: str, wide: bool) -> None:
 # -- the `ledgers` databases
 
 
-def ledger_rows(database: Database, wide: bool) -> list[tuple[LedgerId, bytes, bytes]]:
+def read_ledger_rows(database: Database, is_scoped: bool) -> list[tuple[LedgerId, bytes, bytes]]:
     """Return (ledger, key, value) of the ledger rows in order, without those of negative ids, such
     as the flags row, which upstream does not load either."""
     rows = []
-    for key, value in database.rows():
-        if wide or not key or not key[0] & 0x80:
-            rows.append((_ledger_of(database.path, key, wide), key, value))
+    for key, value in database.read_all():
+        if is_scoped or not key or not key[0] & 0x80:
+            rows.append((_ledger_of(database.path, key, is_scoped), key, value))
     return rows
 
 
-def find_row(database: Database, ledger: LedgerId) -> LedgerData | None:
+def find_ledger_row(database: Database, ledger: LedgerId) -> LedgerData | None:
     """Return a ledger's row, or None; of two, that with the 16-byte key wins, as in a bookie."""
     for key in reversed(row_keys(ledger)):
         value = database.get(key)
@@ -109,7 +109,7 @@ def find_row(database: Database, ledger: LedgerId) -> LedgerData | None:
     return None
 
 
-def storage_flags(database: Database) -> int | None:
+def read_storage_flags(database: Database) -> int | None:
     """Return the storage flags (bit 0 = needs integrity check), None if there is no flags row."""
     value = database.get(FLAGS_KEY)
     if value is not None and len(value) != 8:
@@ -117,16 +117,16 @@ def storage_flags(database: Database) -> int | None:
     return None if value is None else int.from_bytes(value, "big") & 0xFFFFFFFF
 
 
-def odd_rows(database: Database, wide: bool) -> Iterator[Finding]:
+def find_row_oddities(database: Database, is_scoped: bool) -> Iterator[Finding]:
     """Yield a finding for each row that does not parse or is not as a bookie writes it."""
     path = str(database.path)
-    for key, value in database.rows():
-        if not wide and key and key[0] & 0x80:  # a negative ledger id: the flags row has one too
+    for key, value in database.read_all():
+        if not is_scoped and key and key[0] & 0x80:  # a negative ledger id: the flags row has one too
             if key != FLAGS_KEY:
                 yield Finding("oddity", f"row {key.hex()} of a negative ledger id", path)
             continue
-        ledger_id = _ledger_of(database.path, key, wide)
-        if not wide and len(key) == 16:
+        ledger_id = _ledger_of(database.path, key, is_scoped)
+        if not is_scoped and len(key) == 16:
             detail = f"row of ledger {ledger_id} has a 16-byte key (rebuild-db-ledgers-index)"
             yield Finding("oddity", detail, path, None, ledger_id)
         try:
@@ -160,13 +160,13 @@ def _decode_row(path: Path, key: bytes, value: bytes) -> LedgerData:
 # -- the `locations` databases
 
 
-def entry_column(keys: Words) -> Int64Array:
+def decode_entry_ids(keys: Words) -> Int64Array:
     """Return the entry ids of location keys."""
     entries: Int64Array = keys[:, -1].astype(np.int64)
     return entries
 
 
-def location_column(database: Database, keys: Words, values: Words) -> Int64Array:
+def decode_locations(database: Database, keys: Words, values: Words) -> Int64Array:
     """Return the locations of rows; `CorruptionError` for one that is not positive."""
     locations: Int64Array = values.astype(np.int64)
     if locations.size and int(locations.min()) <= 0:
@@ -176,7 +176,7 @@ def location_column(database: Database, keys: Words, values: Words) -> Int64Arra
     return locations
 
 
-def location_of(database: Database, key: bytes, value: bytes) -> int:
+def decode_location(database: Database, key: bytes, value: bytes) -> int:
     """Return the location in a value; `CorruptionError` if it is not a valid one."""
     location: int = _unpack_int64(value)[0] if len(value) == 8 else 0
     if location <= 0:
@@ -185,36 +185,36 @@ def location_of(database: Database, key: bytes, value: bytes) -> int:
     return location
 
 
-def first_ledgers(database: Database, wide: bool) -> list[LedgerId]:
+def list_ledgers_with_rows(database: Database, is_scoped: bool) -> list[LedgerId]:
     """Return the ledgers that have location rows: one seek a ledger. Stops at negative ids."""
     ledger_ids: list[LedgerId] = []
-    width = 24 if wide else 16
-    stop = 256 ** (width - 8) if wide else 256**8 // 2
+    width = 24 if is_scoped else 16
+    stop = 256 ** (width - 8) if is_scoped else 256**8 // 2
     next_prefix = 0
     while next_prefix < stop:
-        key = database.first_at(next_prefix.to_bytes(width - 8, "big"))
-        if key is None or (not wide and key[0] & 0x80):
+        key = database.seek(next_prefix.to_bytes(width - 8, "big"))
+        if key is None or (not is_scoped and key[0] & 0x80):
             break
         if len(key) != width:
             detail = f"not a bookie's row: key of {len(key)} bytes: {key[:40].hex()}"
             raise CorruptionError(database.path, None, detail)
-        ledger_ids.append(_ledger_of(database.path, key[:-8], wide))
+        ledger_ids.append(_ledger_of(database.path, key[:-8], is_scoped))
         next_prefix = int.from_bytes(key[:-8], "big") + 1
     return ledger_ids
 
 
 def scan_rows(
-    database: Database, rows: Database, wide: bool, batch: int, findings: list[Finding] | None
+    database: Database, rows: Database, is_scoped: bool, batch: int, findings: list[Finding] | None
 ) -> Iterator[IndexBatch]:
     """Yield every location row in one pass, in batches of `batch`. With `findings`, damage is
-    appended there (else raised), and the scan goes on at the next readable ledger of `rows`."""
-    width = 24 if wide else 16
+    appended there (else raised), and the scan goes on at the next readable ledger of `read_all`."""
+    width = 24 if is_scoped else 16
     start: bytes | None = bytes(width)
     while start is not None:
         last_key = start
         try:
             for keys, values in database.items(start, b"\xff" * (width + 1), width, batch):
-                index_rows = _to_index_batch(database, keys, values, wide, findings)
+                index_rows = _to_index_batch(database, keys, values, is_scoped, findings)
                 if index_rows.entry_id.size:
                     yield index_rows
                 last_key = keys[-1].tobytes()
@@ -224,7 +224,7 @@ def scan_rows(
             # that begins at a later ledger can, if that ledger's rows are in other blocks.
             if findings is None:
                 raise
-            start = _next_readable(database, last_key, rows, wide, findings)
+            start = _next_readable(database, last_key, rows, is_scoped, findings)
             resumed_at = "the end" if start is None else f"row {start.hex()}"
             detail = f"{error.reason}; rows after {last_key.hex()} up to {resumed_at} are not read"
             findings.append(Finding("damage", detail, error.file, error.offset))
@@ -237,7 +237,7 @@ def _next_readable(
     if there is none. Appends a finding for each ledger that cannot be read."""
     try:
         later_ledgers = [
-            row[0] for row in ledger_rows(rows, is_scoped) if ledger_key(row[0]) > last_key[:-8]
+            row[0] for row in read_ledger_rows(rows, is_scoped) if ledger_key(row[0]) > last_key[:-8]
         ]
     except CorruptionError as error:
         findings.append(Finding.of(error))
@@ -245,7 +245,7 @@ def _next_readable(
     for ledger_id in later_ledgers:
         start = ledger_key(ledger_id) + bytes(8)
         try:
-            key = database.first_at(start)
+            key = database.seek(start)
         except CorruptionError as error:
             detail = f"rows of ledger {ledger_id} cannot be read: {error.reason}"
             findings.append(Finding("damage", detail, error.file, error.offset, ledger_id))
@@ -279,11 +279,11 @@ def _to_index_batch(
 # -- writing tables
 
 
-def rows_by_ledger(rows: IndexBatch, wide: bool) -> dict[LedgerId, tuple[Int64Array, Int64Array]]:
-    """Return checked (entries, locations) by ledger: of scope 0, or if `wide` of other scopes."""
+def group_by_ledger(rows: IndexBatch, is_scoped: bool) -> dict[LedgerId, tuple[Int64Array, Int64Array]]:
+    """Return checked (entries, locations) by ledger: of scope 0, or if `is_scoped` of other scopes."""
     merged: dict[LedgerId, tuple[Int64Array, Int64Array]] = {}
     for ledger_id, entries, locations in rows.by_ledger():
-        if bool(ledger_id.scope) != wide:
+        if bool(ledger_id.scope) != is_scoped:
             continue
         if ledger_id in merged:
             entries = np.concatenate((merged[ledger_id][0], entries))
@@ -292,13 +292,13 @@ def rows_by_ledger(rows: IndexBatch, wide: bool) -> dict[LedgerId, tuple[Int64Ar
     return merged
 
 
-def write_table(file: Path, merged: dict[LedgerId, tuple[Int64Array, Int64Array]]) -> int:
+def write_sst_file(file: Path, rows_by_ledger: dict[LedgerId, tuple[Int64Array, Int64Array]]) -> int:
     """Write one sorted table file and return its number of rows; the last of equal entries wins."""
     writer = SstFileWriter(location_options())
     writer.open(str(file))
     count = 0
-    for ledger_id in sorted(merged):
-        entry_ids, locations = sorted_distinct(*merged[ledger_id], "last")
+    for ledger_id in sorted(rows_by_ledger):
+        entry_ids, locations = sorted_distinct(*rows_by_ledger[ledger_id], "last")
         for key, value in zip(entry_keys(ledger_id, entry_ids), row_values(locations)):
             writer[key] = value
         count += entry_ids.size

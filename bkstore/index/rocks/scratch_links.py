@@ -25,7 +25,7 @@ from bkstore.files.scratch import scratch_directory
 from bkstore.index.rocks import after_fork
 
 _DESCRIPTORS = "/proc/self/fd"
-CAN_HOLD = os.path.isdir(_DESCRIPTORS)
+CAN_REOPEN_UNLINKED = os.path.isdir(_DESCRIPTORS)
 """Whether an open file can be opened again after it was removed."""
 
 _FIXED_NAMES = ("CURRENT", "IDENTITY", "LOCK", "LOG", "rocksdict-config.json")
@@ -46,7 +46,7 @@ _open_for_writing: set[str] = set()
 
 _probe_lock = threading.Lock()
 """Held while a LOCK file is open for a query: closing it would drop the lock of a database that
-another thread opens meanwhile, so `claim` waits for it."""
+another thread opens meanwhile, so `register_writer` waits for it."""
 
 
 def _forget_claims() -> None:
@@ -58,18 +58,18 @@ def _forget_claims() -> None:
 os.register_at_fork(after_in_child=_forget_claims)
 
 
-def claim(path: Path) -> None:
+def register_writer(path: Path) -> None:
     """Record that this process writes the database at `path`; call before opening it."""
     with _probe_lock:
         _open_for_writing.add(os.path.realpath(path))
 
 
-def release(path: Path) -> None:
-    """Forget `claim`."""
+def unregister_writer(path: Path) -> None:
+    """Forget `register_writer`."""
     _open_for_writing.discard(os.path.realpath(path))
 
 
-def manifest_path(path: Path) -> Path:
+def find_manifest(path: Path) -> Path:
     """Return the manifest that CURRENT names. Raises `UnsupportedLayout` if `path` does not exist,
     `CorruptionError` if it is no database."""
     if not path.is_dir():
@@ -123,10 +123,10 @@ def _check_size(file: Path) -> os.stat_result:
     return file_stat
 
 
-def in_use(path: Path, why: str = "is open elsewhere") -> DirectoryInUse:
+def in_use_error(path: Path, reason: str = "is open elsewhere") -> DirectoryInUse:
     """Return the error for a database that somebody writes."""
     return DirectoryInUse(
-        f"{path} {why}: stop it, copy the directory, or read it live (live=True, --live)"
+        f"{path} {reason}: stop it, copy the directory, or read it live (live=True, --live)"
     )
 
 
@@ -135,7 +135,7 @@ def check_not_in_use(path: Path) -> None:
     with _probe_lock:
         used = os.path.realpath(path) in _open_for_writing or _is_locked(path / "LOCK")
     if used:
-        raise in_use(path)
+        raise in_use_error(path)
 
 
 def _is_locked(lock: Path) -> bool:
@@ -144,7 +144,7 @@ def _is_locked(lock: Path) -> bool:
     try:
         lock_stat = check_regular(lock)
         # Descriptors that a child inherited hold no lock of its own.
-        if not after_fork.lost_threads() and _is_open_in_this_process(lock_stat):
+        if not after_fork.has_lost_threads() and _is_open_in_this_process(lock_stat):
             return True
         fd = open_regular(lock)
     except (FileNotFoundError, PermissionError):  # never opened by RocksDB, or not readable
@@ -180,11 +180,11 @@ def _has_write_lock(fd: int) -> bool:
 
 
 @contextmanager
-def link_copy(path: Path, held: ExitStack | None = None) -> Iterator[Path]:
+def link_copy(path: Path, open_files: ExitStack | None = None) -> Iterator[Path]:
     """Yield a scratch directory with links to the database at `path`; remove it afterwards.
 
     Logs come first, then the manifest and CURRENT, then the tables: so rows that a writer flushes
-    meanwhile are in a log already linked or in a table linked later. With `held` (where the system
+    meanwhile are in a log already linked or in a table linked later. With `open_files` (where the system
     permits), files stay open until it is closed, so that a writer cannot remove them. Cost: one
     link for each file, and a copy of the manifest. Raises `CorruptionError` for a file that is
     not regular, or longer than possible.
@@ -193,18 +193,18 @@ def link_copy(path: Path, held: ExitStack | None = None) -> Iterator[Path]:
         scratch = scratch_top / "copy"
         with writing(scratch):
             OS_FILES.mkdir(scratch)
-        _link_files(path, scratch, (".log",), held)
-        manifest = manifest_path(path)
-        copy_start(manifest, scratch / manifest.name)
+        _link_files(path, scratch, (".log",), open_files)
+        manifest = find_manifest(path)
+        copy_prefix(manifest, scratch / manifest.name)
         with writing(scratch):
             OS_FILES.write_file(
                 scratch / "CURRENT", os.fsencode(manifest.name) + b"\n", durable=False
             )
-        _link_files(path, scratch, (".sst", ".blob"), held)
+        _link_files(path, scratch, (".sst", ".blob"), open_files)
         yield scratch
 
 
-def copy_start(source: Path, target: Path, size: int | None = None) -> None:
+def copy_prefix(source: Path, target: Path, size: int | None = None) -> None:
     """Copy the first `size` bytes of a file (None: all that it has now); holes stay holes."""
     with ExitStack() as stack:
         with readable(source):
@@ -231,13 +231,13 @@ def copy_start(source: Path, target: Path, size: int | None = None) -> None:
             OS_FILES.truncate(copy, stop)
 
 
-def cut_tails(scratch: Path, torn: Iterable[tuple[Path, int]]) -> None:
+def truncate_torn_tails(scratch: Path, torn: Iterable[tuple[Path, int]]) -> None:
     """Cut files at the end of their last whole record if a long tail follows, which RocksDB would
     read in full; a copy replaces the link in `scratch`."""
     for path, offset in torn:
         link_path = scratch / path.name
         if os.stat(link_path).st_size - offset > _MAX_TAIL_BYTES:
-            copy_start(link_path, scratch / "cut", offset)
+            copy_prefix(link_path, scratch / "cut", offset)
             with writing(link_path):
                 OS_FILES.replace(scratch / "cut", link_path)
 
@@ -250,7 +250,7 @@ def _link_files(
             continue
         target = os.path.realpath(path / file_name)
         check_regular(path / file_name)
-        if open_files is not None and CAN_HOLD:
+        if open_files is not None and CAN_REOPEN_UNLINKED:
             fd = open_regular(target)
             open_files.callback(os.close, fd)
             target = f"{_DESCRIPTORS}/{fd}"

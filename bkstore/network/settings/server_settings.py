@@ -22,13 +22,13 @@ from bkstore.network.settings.security import (
     configured_tls,
 )
 from bkstore.storage.directories.server_conf import read_server_conf
-from bkstore.storage.options import JournalOptions, Storage, StorageOptions
+from bkstore.storage.options import JournalOptions, StorageKind, StorageOptions
 from bkstore.wire.server import ServerOptions
 
 _SORTED = "org.apache.bookkeeper.bookie.SortedLedgerStorage"
 _INTERLEAVED = "org.apache.bookkeeper.bookie.InterleavedLedgerStorage"
 _DB = "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage"
-_STORAGE_OF_CLASS: dict[str, Storage] = {_SORTED: "sorted", _INTERLEAVED: "interleaved", _DB: "db"}
+_STORAGE_OF_CLASS: dict[str, StorageKind] = {_SORTED: "sorted", _INTERLEAVED: "interleaved", _DB: "db"}
 
 _SCHEME_OF_FACTORY = {
     f"org.apache.bookkeeper.meta.{name}LedgerManagerFactory": name.lower()
@@ -63,7 +63,7 @@ class ServerSettings:
     ``readOnlyModeEnabled=false`` and `forceReadOnlyBookie`. `not_honored` has keys without effect.
     """
 
-    storage: Storage | None = None
+    storage: StorageKind | None = None
     port: int | None = None
     host: str | None = None
     advertise: str | None = None
@@ -122,7 +122,7 @@ class ServerSettings:
         except BkstoreError as error:
             raise type(error)(f"{path}: {error}") from None
 
-    def storage_options(self, storage: Storage) -> StorageOptions:
+    def storage_options(self, storage: StorageKind) -> StorageOptions:
         """Return the options for this storage, whose cache has a key of its own. If frames may
         exceed the largest entry of the default, so may entries."""
         options = _read_options(self.conf, "storage", StorageOptions(), storage)
@@ -184,7 +184,7 @@ def _read_given(conf: Configuration, key_name: str) -> Any:
     return value if key.unit == 1 or value is None else value * key.unit
 
 
-def _read_storage(conf: Configuration) -> Storage | None:
+def _read_storage(conf: Configuration) -> StorageKind | None:
     if "ledgerStorageClass" not in conf and _read_key(conf, "sortedLedgerStorageEnabled"):
         return None
     class_name = ledger_storage_class(conf)
@@ -259,7 +259,7 @@ def _read_disk_options(conf: Configuration) -> DiskOptions:
 
 
 def _read_options(
-    conf: Configuration, group: str, defaults: _Options, storage: Storage | None = None
+    conf: Configuration, group: str, defaults: _Options, storage: StorageKind | None = None
 ) -> _Options:
     """Return `defaults` with the values of a group's keys; errors name the key."""
     values: dict[str, Any] = {}

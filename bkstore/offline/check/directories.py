@@ -13,7 +13,7 @@ from pathlib import Path
 from bkstore.errors import BkstoreError, CorruptionError
 from bkstore.files.opening import read_whole
 from bkstore.offline.check.findings import CheckFinding
-from bkstore.storage.directories.unknown_files import unknown_files
+from bkstore.storage.directories.unknown_files import find_unknown_files
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
 _LAST_ID = "lastId"
@@ -25,7 +25,7 @@ def check_directories(bookie: BookieDir) -> Iterator[CheckFinding]:
     """Yield findings on a bookie's directories. Lists them, and reads cookies and `lastId`."""
     folders = bookie.folders
     currents = list(dict.fromkeys([*folders.ledger, *folders.index, *folders.journal]))
-    for unknown_file in unknown_files(currents):
+    for unknown_file in find_unknown_files(currents):
         yield CheckFinding("leftover", "oddity", unknown_file.detail, str(unknown_file.path))
     yield from _check_cookies(bookie, currents)
     yield from _check_last_ids(bookie)

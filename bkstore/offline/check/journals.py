@@ -24,9 +24,9 @@ from bkstore.offline.check.findings import CheckFinding
 from bkstore.storage.directories.layout import BookieFolders
 from bkstore.storage.journal.last_mark import (
     NO_MARK,
-    journal_files,
+    list_journal_files,
     last_mark_name,
-    mark_of_file,
+    read_mark,
 )
 from bkstore.storage.journal.scan import scan_journal
 
@@ -109,7 +109,7 @@ def read_journals(
     for dir_index, current in enumerate(folders.journal):
         journal_index = dir_index if len(folders.journal) > 1 else None
         try:
-            files = journal_files(current)
+            files = list_journal_files(current)
         except BkstoreError as error:
             yield CheckFinding.of_error("journal", error)
             continue
@@ -127,7 +127,7 @@ def _check_marks(
     for current in currents:
         path = current / last_mark_name(journal_index)
         try:
-            mark = mark_of_file(path)
+            mark = read_mark(path)
         except BkstoreError as error:
             yield CheckFinding.of_error("last-mark", error)
             continue

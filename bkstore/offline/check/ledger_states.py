@@ -15,7 +15,7 @@ from bkstore.ids import LedgerId
 from bkstore.index.api import EntryIndex, LedgerState
 from bkstore.offline.check.coverage import Coverage
 from bkstore.offline.check.findings import CheckFinding
-from bkstore.storage.directories.layout import holdings
+from bkstore.storage.directories.layout import find_holdings
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
 Secret = tuple[str | int, bytes | str | None]
@@ -65,7 +65,7 @@ def _check_with_secret(
 def check_other_layout(bookie: BookieDir) -> Iterator[CheckFinding]:
     """Yield findings on ledgers whose states differ between the two layouts, if both have any."""
     other_layout = "rocksdb" if bookie.layout == "idx" else "idx"
-    if not any(other_layout in holdings(current) for current in bookie.folders.index):
+    if not any(other_layout in find_holdings(current) for current in bookie.folders.index):
         return
     try:
         with BookieDir(bookie.path, live=bookie.live, layout=other_layout) as other_bookie:  # type: ignore[arg-type]

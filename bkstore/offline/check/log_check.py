@@ -28,7 +28,7 @@ from bkstore.offline.check.log_sizes import LogSizes, size_findings
 from bkstore.offline.check.record_digests import RecordDigests
 from bkstore.offline.spilled_rows.rows_by_log import LogRows, Segment
 from bkstore.storage.directories.file_listing import LogFile
-from bkstore.storage.entry_log.byte_usage import LogAccount
+from bkstore.storage.entry_log.byte_usage import LogByteUsage
 from bkstore.storage.entry_log.scan import LogBatch, scan_log
 
 _LOOK_UP_BATCH = 1 << 19
@@ -111,7 +111,7 @@ class _LogCheck:
     def run(self) -> tuple[list[CheckFinding], LogCoverage]:
         """Join the log with its rows, and look up the rest; return findings and coverage."""
         findings: list[CheckFinding] = []
-        account = LogAccount()
+        account = LogByteUsage()
         if self._task.here:
             findings += self._scan(account)
         for rows in self._rows.rest():
@@ -122,18 +122,18 @@ class _LogCheck:
         findings += self._garbage_findings()
         return findings, self.coverage
 
-    def _scan(self, account: LogAccount) -> list[CheckFinding]:
+    def _scan(self, account: LogByteUsage) -> list[CheckFinding]:
         scan_findings: list[Finding] = []
         path, coverage = self._task.log.path, self.coverage
         try:
-            for batch in scan_log(path, scan_findings, account=account):
+            for batch in scan_log(path, scan_findings, usage=account):
                 self._join_batch(batch)
         except BkstoreError as error:
             scan_findings.append(Finding.of(error))
-        coverage.header_bytes, coverage.record_bytes = account.header, account.record_bytes
-        coverage.map_bytes, coverage.padding_bytes = account.map, account.padding
-        coverage.records, coverage.unaccounted = account.records, list(account.passed_over)
-        accounted_end = account.bytes + sum(end - start for start, end in account.passed_over)
+        coverage.header_bytes, coverage.record_bytes = account.header_bytes, account.record_bytes
+        coverage.map_bytes, coverage.padding_bytes = account.map_bytes, account.padding_bytes
+        coverage.records, coverage.unaccounted = account.record_count, list(account.skipped_ranges)
+        accounted_end = account.known_bytes + sum(end - start for start, end in account.skipped_ranges)
         if accounted_end < coverage.bytes:  # the scan ended early
             coverage.unaccounted.append((accounted_end, coverage.bytes))
         findings = [CheckFinding.of("log", finding) for finding in scan_findings]
@@ -246,9 +246,9 @@ class _LogCheck:
             findings += self._view.digests.findings(log.path)
         return findings
 
-    def _record_findings(self, account: LogAccount) -> list[CheckFinding]:
+    def _record_findings(self, account: LogByteUsage) -> list[CheckFinding]:
         path = self._task.log.path
-        if account.map_at is not None:  # a closed log has no unflushed tail
+        if account.map_offset is not None:  # a closed log has no unflushed tail
             self._unindexed.take(self._tail)
         findings = list(self._unindexed.findings("unindexed", "damage", _UNINDEXED, path))
         findings += self._earlier.findings("unindexed", "oddity", _EARLIER, path)

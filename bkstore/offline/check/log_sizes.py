@@ -17,7 +17,7 @@ from bkstore.formats.syntax.framing import PREFIX
 from bkstore.ids import LedgerId
 from bkstore.offline.check.findings import CheckFinding, Kind
 from bkstore.storage.directories.file_listing import LogFile
-from bkstore.storage.entry_log.byte_usage import LogAccount
+from bkstore.storage.entry_log.byte_usage import LogByteUsage
 from bkstore.storage.entry_log.resynchronization import LogBytes
 from bkstore.storage.entry_log.scan import LogBatch
 
@@ -48,7 +48,7 @@ class LogSizes:
 
 def size_findings(
     log: LogFile,
-    account: LogAccount,
+    account: LogByteUsage,
     sizes: LogSizes,
     cached: LogMetadata | None,
     damaged: bool,
@@ -60,8 +60,8 @@ def size_findings(
     findings = list(_check_header(log, account))
     for offset, why in account.map_errors:
         findings.append(CheckFinding("ledgers-map", "oddity", why, log.path, offset))
-    if not damaged and account.map_at is not None and not account.map_errors:
-        findings += _compare_sizes("ledgers-map", log, account.map_at, account.map_sizes, sizes.of)
+    if not damaged and account.map_offset is not None and not account.map_errors:
+        findings += _compare_sizes("ledgers-map", log, account.map_offset, account.map_ledger_bytes, sizes.of)
     if not damaged and cached is not None:
         sizes_found = {
             ledger_id: size for ledger_id, size in sizes.of.items() if ledger_id in cached.ledgers
@@ -100,11 +100,11 @@ def _compare_sizes(
         yield CheckFinding(kind, "oddity", f"the same for {more_ledgers}", log.path, offset)
 
 
-def _check_header(log: LogFile, account: LogAccount) -> Iterator[CheckFinding]:
+def _check_header(log: LogFile, account: LogByteUsage) -> Iterator[CheckFinding]:
     """Yield findings on a log's header; the scan has reported one that cannot be read."""
     try:
         with LogBytes(log.path) as file:
-            block = file.peek(0, HEADER_SIZE)
+            block = file.read_bytes(0, HEADER_SIZE)
         header = decode_header(block[:_HEADER_FIELDS_BYTES])
     except SystemRefused:
         raise
@@ -115,14 +115,14 @@ def _check_header(log: LogFile, account: LogAccount) -> Iterator[CheckFinding]:
         offset = len(block) - len(nonzero_bytes)
         detail = "nonzero bytes after the header's fields"
         yield CheckFinding("log-header", "oddity", detail, log.path, offset)
-    if account.map_at is None:
+    if account.map_offset is None:
         return
-    if header.map_offset != account.map_at:
-        detail = f"a ledgers map is at {account.map_at}, the header says {header.map_offset}"
+    if header.map_offset != account.map_offset:
+        detail = f"a ledgers map is at {account.map_offset}, the header says {header.map_offset}"
         yield CheckFinding("log-header", "oddity", detail, log.path, 8)
-    elif header.ledgers != len(account.map_sizes) and not account.map_errors:
+    elif header.ledgers != len(account.map_ledger_bytes) and not account.map_errors:
         detail = (
             f"the header says {counted(header.ledgers, 'ledger')}, "
-            f"the ledgers map has {len(account.map_sizes)}"
+            f"the ledgers map has {len(account.map_ledger_bytes)}"
         )
         yield CheckFinding("log-header", "oddity", detail, log.path, 16)

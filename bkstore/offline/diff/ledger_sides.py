@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 from bkstore.availability import Availability
 from bkstore.errors import BkstoreError
 from bkstore.ids import LedgerId
-from bkstore.index.bulk_listing import answers
+from bkstore.index.bulk_listing import iterate_results
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
 
@@ -68,7 +68,7 @@ class DirectorySide:
         ledger_ids = index.ledgers(None if only is None else only.scope)
         if only is not None:
             ledger_ids = [ledger_id for ledger_id in ledger_ids if ledger_id == only]
-        for ledger_id, entries in answers(index, ledger_ids):
+        for ledger_id, entries in iterate_results(index, ledger_ids):
             yield Held(ledger_id, entries, self._state(ledger_id))
 
     def _state(self, ledger_id: LedgerId) -> Kept | BkstoreError:

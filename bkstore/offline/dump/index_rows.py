@@ -11,14 +11,14 @@ import numpy as np
 from bkstore.ids import Int64Array, LedgerId, log_ids
 from bkstore.index.api import DEFAULT_BATCH, EntryIndex, Finding, IndexBatch
 from bkstore.index.hierarchical import HierarchicalIndex
-from bkstore.index.hierarchical.file_tree import Tree
+from bkstore.index.hierarchical.file_tree import IndexFileTree
 from bkstore.index.rocks import RocksIndex
 from bkstore.index.rocks.database import Database, Words
 from bkstore.index.rocks.keys import ledger_key
 from bkstore.index.rocks.rows import scan_rows
 from bkstore.offline.dump.plan import Piece
 from bkstore.storage.directories.file_listing import LogFile
-from bkstore.storage.read_only.bookie_dir import NOWHERE
+from bkstore.storage.read_only.bookie_dir import NO_DIRECTORY
 
 
 class PieceIndex:
@@ -87,9 +87,9 @@ def _first_directory_of_logs(logs: Iterable[LogFile]) -> tuple[Int64Array, Int64
 def _find_dirs(log_dirs: tuple[Int64Array, Int64Array], logs: Int64Array) -> Int64Array:
     known_logs, dir_numbers = log_dirs
     if not known_logs.size:
-        return np.broadcast_to(np.int64(NOWHERE), logs.shape)
+        return np.broadcast_to(np.int64(NO_DIRECTORY), logs.shape)
     positions = np.minimum(np.searchsorted(known_logs, logs), known_logs.size - 1)
-    return np.where(known_logs[positions] == logs, dir_numbers[positions], NOWHERE)
+    return np.where(known_logs[positions] == logs, dir_numbers[positions], NO_DIRECTORY)
 
 
 class _PieceIndexFiles(HierarchicalIndex):
@@ -99,7 +99,7 @@ class _PieceIndexFiles(HierarchicalIndex):
         self, currents: Sequence[str | os.PathLike[str]], files: Iterable[tuple[LedgerId, str]]
     ) -> None:
         super().__init__(currents)
-        self._tree = Tree(dict(files), looked_at=False)
+        self._tree = IndexFileTree(dict(files), has_file_types=False)
 
 
 class _RangeIndex(RocksIndex):
@@ -110,7 +110,7 @@ class _RangeIndex(RocksIndex):
     ) -> Iterator[IndexBatch]:
         """Yield the rows of ledgers from `first` to before `stop` (None: to the end)."""
         for wide in (False, True):  # databases of scope 0, then those of all other scopes
-            database, rows = self._held("locations", wide), self._held("ledgers", wide)
+            database, rows = self._find_database("locations", wide), self._find_database("ledgers", wide)
             if database is None or rows is None:
                 continue
             lo = ledger_key(first) if bool(first.scope) == wide else b""
@@ -127,7 +127,7 @@ class _DatabaseSlice:
 
     def __init__(self, database: Database, lo: bytes, hi: bytes | None) -> None:
         self.path = database.path
-        self.first_at = database.first_at
+        self.first_at = database.seek
         self._database = database
         self._lo = lo
         self._hi = hi

@@ -24,7 +24,7 @@ from bkstore.index.api import EntryIndex, Finding
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.partitioned import PartitionedIndex
 from bkstore.storage.directories.file_listing import LogFile
-from bkstore.storage.directories.layout import DATABASES, Layout
+from bkstore.storage.directories.layout import DATABASE_NAMES, Layout
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
 PIECE_ROWS = 1 << 22
@@ -278,7 +278,7 @@ def fingerprint(piece: Piece) -> str:
 
 def _db_files(current: Path) -> list[str]:
     paths = []
-    for database_name in DATABASES:
+    for database_name in DATABASE_NAMES:
         if (current / database_name).is_dir():
             with os.scandir(current / database_name) as entries:
                 paths += sorted(entry.path for entry in entries if not entry.is_dir())

@@ -44,7 +44,7 @@ class RecordLengths:
         self._open: dict[str, OpenFile] = {}
         self._codes: dict[tuple[str, str], int] = {}
         self._findings: list[Finding] = []
-        self._runs = DamageRuns(self._findings, most=1)
+        self._runs = DamageRuns(self._findings, max_runs=1)
         self._ledgers_of_code: dict[int, tuple[int, LedgerId]] = {}
         self._counted_ledgers: dict[int, list[Any]] = {}
 

@@ -28,7 +28,7 @@ def read_states(source: LoadSource, findings: list[Finding]) -> dict[LedgerId, L
             detail = f"the state of ledger {ledger} is not in the dump: an empty state is stored"
             runs.add(Finding("damage", detail, None, None, ledger))
         else:
-            runs.end()
+            runs.end_runs()
         state = _state_of_row(row)
         states[ledger] = _merge_states(ledger, states[ledger], state) if ledger in states else state
     return {ledger: states[ledger] for ledger in sorted(states)}

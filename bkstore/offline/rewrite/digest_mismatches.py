@@ -58,7 +58,7 @@ def _find_digest_mismatches(
         end = int((records.position[row:stop_row] + records.size[row:stop_row]).max())
         batch = RecordBatch(
             records.entry_id[row:stop_row],
-            data.peek(start, end - start),
+            data.read_bytes(start, end - start),
             records.position[row:stop_row] - start,
             records.size[row:stop_row],
         )

@@ -33,8 +33,8 @@ from bkstore.formats.entrylog import (
 from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId, positions
 from bkstore.index.api import Finding, IndexBatch
 from bkstore.storage.directories.file_listing import LogFile
-from bkstore.storage.entry_log.open_log import HARD_LIMIT
-from bkstore.storage.entry_log.resynchronization import LogBytes, look
+from bkstore.storage.entry_log.open_log import MAX_LOG_BYTES
+from bkstore.storage.entry_log.resynchronization import LogBytes, classify_at
 from bkstore.storage.entry_log.scan import scan_log
 
 _COPY_CHUNK_BYTES = 4 << 20
@@ -167,7 +167,7 @@ def _size_at(data: LogBytes, position: int, entry_key: tuple[int, int, int]) -> 
     if frame_start < HEADER_SIZE or position + V1_HEADER > data.size:
         return 0
     try:
-        header_bytes = data.peek(frame_start, _MAX_FRAME_HEAD_BYTES)
+        header_bytes = data.read_bytes(frame_start, _MAX_FRAME_HEAD_BYTES)
         size = int.from_bytes(header_bytes[:PREFIX], "big", signed=True)
         if not V1_HEADER <= size <= data.size - position:
             return 0
@@ -185,7 +185,7 @@ def _find_lost_bytes(data: LogBytes, records: LogRecords) -> list[LostBytes]:
     for gap in np.flatnonzero(starts > ends).tolist():
         gap_start, gap_end = int(ends[gap]), int(starts[gap])
         while gap_start < gap_end:
-            region = look(data, gap_start)
+            region = classify_at(data, gap_start)
             if region.kind not in ("frame", "padding", "zeros") or region.end > gap_end:
                 lost.append(LostBytes(gap_start, gap_end - gap_start))
                 break
@@ -219,7 +219,7 @@ def write_fresh(
         end = _copy_frames(data, target, fd, found, files)
         ledger_bytes = _bytes_by_ledger(found)
         ledgers_map = encode_ledgers_map(ledger_bytes)
-        if ledgers_map and end + len(ledgers_map) <= HARD_LIMIT:
+        if ledgers_map and end + len(ledgers_map) <= MAX_LOG_BYTES:
             with writing(target):
                 files.pwrite(fd, ledgers_map, end)
                 files.pwrite(fd, encode_map_fields(end, len(ledger_bytes)), MAP_FIELDS_OFFSET)
@@ -246,7 +246,7 @@ def _copy_frames(
     out_offset = HEADER_SIZE
     for start, end in zip(starts[first].tolist(), ends[last].tolist()):
         while start < end:
-            chunk = data.peek(start, min(end - start, _COPY_CHUNK_BYTES))
+            chunk = data.read_bytes(start, min(end - start, _COPY_CHUNK_BYTES))
             with writing(target):
                 files.pwrite(fd, chunk, out_offset)
             start, out_offset = start + len(chunk), out_offset + len(chunk)

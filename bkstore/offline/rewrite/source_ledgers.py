@@ -20,8 +20,8 @@ from bkstore.ids import LedgerId
 from bkstore.index.api import Finding, LedgerState
 from bkstore.index.damage_runs import DamageRuns, add_unreported
 from bkstore.index.rocks.database import Database
-from bkstore.index.rocks.rows import ledger_rows
-from bkstore.storage.journal.last_mark import journal_files, read_last_mark
+from bkstore.index.rocks.rows import read_ledger_rows
+from bkstore.storage.journal.last_mark import list_journal_files, read_last_mark
 from bkstore.storage.journal.scan import scan_journal
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
@@ -99,7 +99,7 @@ def known_ledgers(bookie: BookieDir, findings: list[Finding]) -> KnownLedgers:
         for ledger_id in ledger_ids:
             try:
                 known.indexed[ledger_id] = bookie.index.state(ledger_id)
-                damage_runs.end()
+                damage_runs.end_runs()
             except CorruptionError as error:
                 damage_runs.add(Finding.of(error, ledger_id))
                 known.listed.add(ledger_id)
@@ -139,7 +139,7 @@ def _read_ledger_states(
 ) -> Iterator[tuple[LedgerId, LedgerState]]:
     """Yield a database's ledgers and states; a ledger with an unreadable state is only listed."""
     with closing(Database(path)) as database:
-        for ledger_id, key, value in ledger_rows(database, has_scope):
+        for ledger_id, key, value in read_ledger_rows(database, has_scope):
             try:
                 row = ledgerdata.decode(value)
             except CorruptionError as error:
@@ -162,7 +162,7 @@ def _read_journals(bookie: BookieDir, findings: list[Finding]) -> dict[LedgerId,
         try:
             journal_index = dir_index if len(journal_dirs) > 1 else None
             mark = read_last_mark(bookie.folders.ledger, journal_index)
-            journal_paths = journal_files(current)
+            journal_paths = list_journal_files(current)
         except BkstoreError as error:
             add_unreported(findings, [Finding.of(error)])
             continue

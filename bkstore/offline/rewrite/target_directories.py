@@ -19,10 +19,10 @@ from bkstore.files.opening import check_regular
 from bkstore.files.os_errors import readable
 from bkstore.formats import cookie as cookie_format
 from bkstore.index.api import Finding
-from bkstore.index.hierarchical.file_tree import has_index_files, is_level, stray_files
+from bkstore.index.hierarchical.file_tree import has_index_files, is_level_name, find_stray_files
 from bkstore.index.scope_marker import MARKER_NAME
-from bkstore.storage.directories.layout import DATABASES, Layout
-from bkstore.storage.directories.server_conf import flat_server_conf
+from bkstore.storage.directories.layout import DATABASE_NAMES, Layout
+from bkstore.storage.directories.server_conf import flatten_server_conf
 from bkstore.storage.directories.unknown_files import METADATA_CACHE
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
@@ -117,7 +117,7 @@ def other_files(
         if bookie.layout == "rocksdb" and has_index_files(current):
             detail = "not in the target: index files, of the index that was not read"
             findings.append(Finding("oddity", detail, str(current)))
-        for stray_path in stray_files(current):
+        for stray_path in find_stray_files(current):
             detail = "not in the target: its name is not that of an index file"
             findings.append(Finding("oddity", detail, stray_path))
 
@@ -131,11 +131,11 @@ def _reason_left_behind(bookie: BookieDir, name: str, is_folder: bool) -> str | 
         return ""
     if _LOG_NAME.fullmatch(name):
         return "" if name.endswith(".log") else "of an interrupted compaction"
-    if name in DATABASES:
+    if name in DATABASE_NAMES:
         return "" if bookie.layout == "rocksdb" else "belongs to the index that was not read"
     if not is_folder:
         return None
-    return "" if is_level(name) else "a folder unknown to bookies"
+    return "" if is_level_name(name) else "a folder unknown to bookies"
 
 
 def _is_changed_cookie(name: str, target: TargetDirectories) -> bool:
@@ -156,4 +156,4 @@ def target_conf(bookie: BookieDir, target: TargetDirectories) -> bytes | None:
     if not bookie.folders.configured:
         return None
     with readable(bookie.path):
-        return flat_server_conf(bookie.path, "indexDirectories" if target.index_moved else "")
+        return flatten_server_conf(bookie.path, "indexDirectories" if target.index_moved else "")

@@ -10,7 +10,7 @@ from bkstore.errors import BkstoreError
 from bkstore.formats.idxfile import DEFAULT_PAGE_SIZE, check_page_size
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
-from bkstore.index.bulk_listing import answers
+from bkstore.index.bulk_listing import iterate_results
 from bkstore.offline.usage.cache_needs import DEFAULT_READ_AHEAD, CacheNeed, cache_needs
 from bkstore.offline.usage.entry_logs import LogUsage, log_usages
 from bkstore.offline.usage.index_size import IndexPart, index_parts
@@ -129,7 +129,7 @@ class Usage:
 
     def _count_entries(self, known: list[LedgerId]) -> Iterator[tuple[LedgerId, LedgerUsage]]:
         """Yield the usage of each ledger with its entry count; unreadable ones become findings."""
-        for ledger_id, availability in answers(self._bookie.index, known):
+        for ledger_id, availability in iterate_results(self._bookie.index, known):
             ledger_usage = LedgerUsage(ledger_id, ledger_id in self.live)
             if isinstance(availability, BkstoreError):
                 self.findings.append(Finding.of(availability, ledger_id))

@@ -19,7 +19,7 @@ from bkstore.index.api import Finding
 from bkstore.offline.usage.live_ledgers import LiveLedgers
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.entry_log.scan import read_log_metadata
-from bkstore.storage.entry_log.torn_end import cut_at, is_pointed_at
+from bkstore.storage.entry_log.torn_end import find_torn_record, is_indexed_from
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
 Fate = Literal["keep", "compact", "remove", "damaged"]
@@ -109,7 +109,7 @@ def _judge_log(
         fate = "compact" if not record_bytes or live_bytes / record_bytes < threshold else "keep"
     # A log that would be kept may end in a torn record. Otherwise damage keeps the log, unless the
     # torn record is one that no row of the index points at.
-    if damage and (fate != "keep" or cut_at(Path(log.path), damage) is None):
+    if damage and (fate != "keep" or find_torn_record(Path(log.path), damage) is None):
         fate = fate if _is_complete(bookie, log, damage) else "damaged"
     given_back = max(log.bytes - live_bytes, 0) if fate in ("remove", "compact") else 0
     return LogUsage(log, source, ledgers, live_ledgers, fate, given_back)
@@ -117,5 +117,5 @@ def _judge_log(
 
 def _is_complete(bookie: BookieDir, log: LogFile, damage: list[Finding]) -> bool:
     """Return whether only the last record is torn, and no row of the index points at it."""
-    torn_offset = cut_at(Path(log.path), damage)
-    return torn_offset is not None and not is_pointed_at(bookie.index, log.log_id, torn_offset)
+    torn_offset = find_torn_record(Path(log.path), damage)
+    return torn_offset is not None and not is_indexed_from(bookie.index, log.log_id, torn_offset)

@@ -14,7 +14,7 @@ from typing import Literal
 
 from bkstore.errors import InvalidArgument, UnsupportedLayout
 from bkstore.formats.syntax.configuration import Configuration
-from bkstore.storage.directories.server_conf import no_conf, read_server_conf
+from bkstore.storage.directories.server_conf import not_a_conf_error, read_server_conf
 
 _Role = Literal["ledger", "index", "journal"]
 
@@ -36,7 +36,7 @@ def configured_directories(conf: Path) -> dict[str, list[Path]]:
         role: _paths(conf, role_names) for role, role_names in names.items()
     }
     if not dirs_by_role["ledger"]:
-        raise no_conf(conf, "names no ledgerDirectories")
+        raise not_a_conf_error(conf, "names no ledgerDirectories")
     return dirs_by_role
 
 
@@ -61,7 +61,7 @@ def _paths(conf: Path, names: list[str]) -> list[Path]:
     return [conf.parent / name for name in names]
 
 
-def place_directories(
+def locate_directories(
     conf: Path, directories: Iterable[Path], root: Path | None
 ) -> dict[Path, Path]:
     """Return the actual path of each configured directory, a folder with a ``current/``.
@@ -110,13 +110,13 @@ def _walk_bookie_dirs(top: Path, depth: int) -> Iterable[Path]:
             yield from _walk_bookie_dirs(path, depth - 1)
 
 
-def _find_copy(conf: Path, directory: Path, top: Path, below: list[Path]) -> Path:
+def _find_copy(conf: Path, directory: Path, top: Path, bookie_dirs: list[Path]) -> Path:
     full_path = top.joinpath(*directory.parts[1:]) if directory.is_absolute() else top / directory
     if _is_bookie_dir(full_path):
         return full_path
-    suffix_lengths = {folder: _common_suffix_length(folder, directory) for folder in below}
+    suffix_lengths = {folder: _common_suffix_length(folder, directory) for folder in bookie_dirs}
     longest = max(suffix_lengths.values(), default=0)
-    fitting = [folder for folder in below if suffix_lengths[folder] == longest]
+    fitting = [folder for folder in bookie_dirs if suffix_lengths[folder] == longest]
     if longest == 0:
         raise UnsupportedLayout(
             f"{conf}: names {directory}, which is not here; {top} has no folder {directory.name!r} "

@@ -31,7 +31,7 @@ class LogFile:
     bytes: int
 
 
-def entry_logs_in(currents: Sequence[Path]) -> list[LogFile]:
+def list_entry_logs(currents: Sequence[Path]) -> list[LogFile]:
     """Return the entry log files, by directory and log id; 0 bytes if not a regular file."""
     logs = []
     for dir_index, current in enumerate(currents):
@@ -53,7 +53,7 @@ def _file_size(entry: os.DirEntry[str]) -> int | None:
         return None
 
 
-def journals_in(currents: Sequence[Path]) -> list[Path]:
+def list_journals(currents: Sequence[Path]) -> list[Path]:
     """Return the journal files, by directory and journal id."""
     journals = []
     for dir_index, current in enumerate(currents):
@@ -63,7 +63,7 @@ def journals_in(currents: Sequence[Path]) -> list[Path]:
     return [path for _, _, path in sorted(journals)]
 
 
-def odd_files(paths: Iterable[str | Path]) -> Iterator[Finding]:
+def find_irregular_files(paths: Iterable[str | Path]) -> Iterator[Finding]:
     """Yield a finding for each path that is not a regular file; skip missing paths."""
     for path in paths:
         try:
@@ -74,11 +74,11 @@ def odd_files(paths: Iterable[str | Path]) -> Iterator[Finding]:
             continue
 
 
-def sizes_and_times(
-    folders: Iterable[str | Path], inside: Container[str] = ()
+def stat_files(
+    folders: Iterable[str | Path], subfolders: Container[str] = ()
 ) -> dict[str, tuple[int, int]]:
     """Return (size, modification time in ns) of each file in these folders, and of those named in
-    `inside` in their subfolders; (-1, 0) if dead. A missing folder has no files."""
+    `subfolders` in their subfolders; (-1, 0) if dead. A missing folder has no files."""
     files = {}
     unread = list(folders)
     while unread:
@@ -93,7 +93,7 @@ def sizes_and_times(
                 if not entry.is_dir():
                     status = entry.stat()
                     files[entry.path] = (status.st_size, status.st_mtime_ns)
-                elif entry.name in inside:
+                elif entry.name in subfolders:
                     unread.append(entry.path)
             except OSError as error:
                 if not (is_absent(error) or is_medium_error(error)):

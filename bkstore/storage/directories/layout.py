@@ -18,7 +18,7 @@ from bkstore.arguments import choice, optional
 from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
 from bkstore.files.opening import read_whole
 from bkstore.index.hierarchical.file_tree import has_index_files
-from bkstore.storage.directories.conf_file import configured_directories, place_directories
+from bkstore.storage.directories.conf_file import configured_directories, locate_directories
 
 if TYPE_CHECKING:
     from bkstore.formats.cookie import Cookie
@@ -32,7 +32,7 @@ _LEDGER_FILE_NAMES = re.compile(
     r"|lastId|lastMark(\.\d+)?|DIRTY"
 )
 _JOURNAL_NAMES = re.compile(r"[0-9a-f]{1,16}\.txn")
-DATABASES = ("locations", "ledgers", "locations-128", "ledgers-128")
+DATABASE_NAMES = ("locations", "ledgers", "locations-128", "ledgers-128")
 _OTHER_NAMES = re.compile(r"VERSION|BKSTORE-128|metadata-cache|[0-9a-f]{1,2}|[0-9a-f]{8}")
 """Names that an empty ``current/`` may have: index folders remain after a delete."""
 _MAX_COOKIE_BYTES = 1 << 20
@@ -42,29 +42,29 @@ _MAX_COOKIE_BYTES = 1 << 20
 class BookieFolders:
     """The ``current/`` directories of one bookie, by role and in order.
 
-    `ordered` is the source of the order of the ledger directories; "names" means that there is
+    `order_source` is the source of the order of the ledger directories; "names" means that there is
     none but their names. `configured` has the path in the `bk_server.conf` for each: if the
-    directory is elsewhere, the conf is a copy. `held` has what each examined directory holds.
+    directory is elsewhere, the conf is a copy. `find_holdings` has what each examined directory holds.
     """
 
     ledger: list[Path] = field(default_factory=list)
     index: list[Path] = field(default_factory=list)
     journal: list[Path] = field(default_factory=list)
-    ordered: Literal["conf", "cookie", "names"] = "names"
+    order_source: Literal["conf", "cookie", "names"] = "names"
     cookie: Cookie | None = None
     configured: dict[Path, Path] = field(default_factory=dict)
-    held: dict[Path, set[Holding]] = field(default_factory=dict)
+    holdings: dict[Path, set[Holding]] = field(default_factory=dict)
 
 
-def holdings(current: Path, names: Collection[str] | None = None) -> set[Holding]:
-    """Return what a ``current/`` directory holds, by its `names` (None: list them)."""
-    names = os.listdir(current) if names is None else names
+def find_holdings(current: Path, file_names: Collection[str] | None = None) -> set[Holding]:
+    """Return what a ``current/`` directory holds, by its `file_names` (None: list them)."""
+    file_names = os.listdir(current) if file_names is None else file_names
     held: set[Holding] = set()
-    if not {*DATABASES}.isdisjoint(names):  # even if it is not a folder, it is not absent
+    if not {*DATABASE_NAMES}.isdisjoint(file_names):  # even if it is not a folder, it is not absent
         held.add("rocksdb")
-    if any(map(_LEDGER_FILE_NAMES.fullmatch, names)):
+    if any(map(_LEDGER_FILE_NAMES.fullmatch, file_names)):
         held.add("logs")
-    if any(map(_JOURNAL_NAMES.fullmatch, names)):
+    if any(map(_JOURNAL_NAMES.fullmatch, file_names)):
         held.add("journal")
     if has_index_files(current):
         held.add("idx")
@@ -87,7 +87,7 @@ def find_folders(path: Path, root: Path | None = None) -> BookieFolders:
     held: dict[Path, set[Holding]] = {}
     for current in currents:
         names = os.listdir(current)
-        kinds = holdings(current, names)
+        kinds = find_holdings(current, names)
         # A directory with other files only does not belong to a bookie.
         if kinds or not names or any(map(_OTHER_NAMES.fullmatch, names)):
             held[current] = kinds
@@ -131,7 +131,7 @@ def _natural_sort_key(name: str) -> list[tuple[int, int | str]]:
 
 
 def _assign_roles(held: dict[Path, set[Holding]], cookie: Cookie | None) -> BookieFolders:
-    folders = BookieFolders(cookie=cookie, held=held)
+    folders = BookieFolders(cookie=cookie, holdings=held)
     for current, kinds in held.items():
         roles = kinds or {_role_of_empty(current.parent.name, cookie)}
         if "journal" in roles:
@@ -172,7 +172,7 @@ def _share_directories(folders: BookieFolders) -> None:
 
 def _from_conf(path: Path, root: Path | None) -> BookieFolders:
     dirs_by_role = configured_directories(path)
-    actual_paths = place_directories(
+    actual_paths = locate_directories(
         path, [directory for role_dirs in dirs_by_role.values() for directory in role_dirs], root
     )
     currents = {
@@ -232,13 +232,13 @@ def read_cookie(currents: list[Path]) -> Cookie | None:
 
 def _order_by_cookie(folders: BookieFolders, cookie: Cookie) -> None:
     """Put the directories in the cookie's order, if their names match its paths."""
-    ledger = matched(folders.ledger, cookie.ledger_dirs)
-    index = matched(folders.index, cookie.index_dirs or cookie.ledger_dirs)
+    ledger = order_by_names(folders.ledger, cookie.ledger_dirs)
+    index = order_by_names(folders.index, cookie.index_dirs or cookie.ledger_dirs)
     if ledger and index:
-        folders.ledger, folders.index, folders.ordered = ledger, index, "cookie"
+        folders.ledger, folders.index, folders.order_source = ledger, index, "cookie"
 
 
-def matched(currents: list[Path], configured: Sequence[str]) -> list[Path] | None:
+def order_by_names(currents: list[Path], configured: Sequence[str]) -> list[Path] | None:
     """Return `currents` in configured order; None unless each path matches just one of them."""
     if len(currents) != len(configured):
         return None
@@ -255,7 +255,7 @@ def matched(currents: list[Path], configured: Sequence[str]) -> list[Path] | Non
     return ordered
 
 
-def order_by_residue(names: Sequence[str], ledgers: Sequence[Iterable[int]]) -> list[int]:
+def order_by_residue(dir_names: Sequence[str], ledgers: Sequence[Iterable[int]]) -> list[int]:
     """Return for each position the index of its directory, derived from the ledgers in them.
 
     With n directories, the position of a directory is the residue of its ledgers modulo n. Empty
@@ -264,7 +264,7 @@ def order_by_residue(names: Sequence[str], ledgers: Sequence[Iterable[int]]) -> 
     >>> order_by_residue(["a", "b"], [[1, 3], [2]])
     [1, 0]
     """
-    size = len(names)
+    size = len(dir_names)
     dir_of_position: dict[int, int] = {}
     for index, ledger_ids in enumerate(ledgers):
         residues = {ledger % size for ledger in ledger_ids}
@@ -274,9 +274,9 @@ def order_by_residue(names: Sequence[str], ledgers: Sequence[Iterable[int]]) -> 
             (dir_of_position[residue] for residue in residues if residue in dir_of_position), None
         )
         if len(residues) > 1 or clash is not None:
-            other = f" as {names[clash]} does" if clash is not None else ""
+            other = f" as {dir_names[clash]} does" if clash is not None else ""
             raise UnsupportedLayout(
-                f"{names[index]} holds ledgers of positions {sorted(residues)} of {size}{other}: "
+                f"{dir_names[index]} holds ledgers of positions {sorted(residues)} of {size}{other}: "
                 "directories are missing, or their order is unknown; give a bk_server.conf"
             )
         dir_of_position[residues.pop()] = index
@@ -287,33 +287,33 @@ def order_by_residue(names: Sequence[str], ledgers: Sequence[Iterable[int]]) -> 
     ]
 
 
-def check_order(names: Sequence[str], ledgers: Sequence[Iterable[int]], said_by: str) -> None:
+def check_order(dir_names: Sequence[str], ledgers: Sequence[Iterable[int]], order_source: str) -> None:
     """Raise `UnsupportedLayout` if all ledgers of a directory belong elsewhere by a stated order,
     in which every look-up would find nothing. A stray ledger is only a finding."""
-    size = len(names)
+    size = len(dir_names)
     for index, ledger_ids in enumerate(ledgers):
         residues = {ledger % size for ledger in ledger_ids}
         if residues and index not in residues:
             raise UnsupportedLayout(
-                f"{names[index]} is directory {index} of {size} by the {said_by}, but holds only "
+                f"{dir_names[index]} is directory {index} of {size} by the {order_source}, but holds only "
                 f"ledgers of {sorted(residues)}: directories are missing or in another order"
             )
 
 
-def pick_layout(folders: BookieFolders, asked: Layout | None) -> Layout:
-    """Return the directories' index layout; of a mix `asked`, or raise `UnsupportedLayout`."""
-    optional(check_layout)("layout", asked)
+def pick_layout(folders: BookieFolders, requested: Layout | None) -> Layout:
+    """Return the directories' index layout; of a mix `requested`, or raise `UnsupportedLayout`."""
+    optional(check_layout)("layout", requested)
     examples: dict[str, Path] = {}
     for current in folders.index:
-        if current not in folders.held:  # named by a bk_server.conf
-            folders.held[current] = holdings(current)
-        for layout in folders.held[current] & {"idx", "rocksdb"}:
+        if current not in folders.holdings:  # named by a bk_server.conf
+            folders.holdings[current] = find_holdings(current)
+        for layout in folders.holdings[current] & {"idx", "rocksdb"}:
             examples.setdefault(layout, current)
-    if asked is not None:
-        if examples and asked not in examples:
+    if requested is not None:
+        if examples and requested not in examples:
             other = next(iter(examples))
-            raise UnsupportedLayout(f"{examples[other]}: the index here is {other}, not {asked}")
-        return asked
+            raise UnsupportedLayout(f"{examples[other]}: the index here is {other}, not {requested}")
+        return requested
     if len(examples) == 2:
         raise UnsupportedLayout(
             f"both index files ({examples['idx']}) and RocksDB databases ({examples['rocksdb']}) "

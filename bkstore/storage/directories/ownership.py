@@ -23,11 +23,11 @@ from bkstore.storage.directories.layout import (
     BookieFolders,
     check_distinct,
     find_folders,
-    holdings,
-    matched,
+    find_holdings,
+    order_by_names,
     read_cookie,
 )
-from bkstore.storage.options import Storage
+from bkstore.storage.options import StorageKind
 
 _check_id = optional(text)
 _DEFAULT_JOURNAL = "/tmp/bk-txn"  # noqa: S108 (as `journalDirectory` of BookKeeper)
@@ -81,7 +81,7 @@ class OwnedDirectories:
     def _of_folders(cls, folders: BookieFolders) -> OwnedDirectories:
         journal = list(folders.journal) or list(folders.ledger[:1])
         if folders.cookie is not None:
-            journal = matched(journal, folders.cookie.journal_dirs) or journal
+            journal = order_by_names(journal, folders.cookie.journal_dirs) or journal
         return cls(list(folders.ledger), list(folders.index), journal, folders.cookie)
 
     @classmethod
@@ -112,11 +112,11 @@ class OwnedDirectories:
         shared = {os.path.realpath(current) for current in (*self.ledger, *self.index)}
         return [current for current in self.journal if os.path.realpath(current) not in shared]
 
-    def storage(self, asked: Storage | None) -> Storage:
-        """Return `asked` if given, else the storage whose index exists, else sorted."""
-        if asked is not None:
-            return asked
-        index_holdings = [holdings(current) for current in self.index if current.is_dir()]
+    def choose_storage(self, requested: StorageKind | None) -> StorageKind:
+        """Return `requested` if given, else the storage whose index exists, else sorted."""
+        if requested is not None:
+            return requested
+        index_holdings = [find_holdings(current) for current in self.index if current.is_dir()]
         return "db" if any("rocksdb" in held for held in index_holdings) else "sorted"
 
     # -- the cookie
@@ -133,7 +133,7 @@ class OwnedDirectories:
         _check_id("bookie_id", bookie_id), _check_id("instance_id", instance_id)
         if cookie is None:
             return
-        for current in self.without_cookie() if self.holds_anything() else ():
+        for current in self.list_without_cookie() if self.has_data() else ():
             raise UnsupportedLayout(
                 f"{current}: no cookie here, but the others have that of "
                 f"bookie {cookie.bookie_id!r}: is a disk not mounted, or another bookie's?"
@@ -153,11 +153,11 @@ class OwnedDirectories:
         _check_dirs_match_cookie("index", self.index, cookie.index_dirs or cookie.ledger_dirs)
         _check_dirs_match_cookie("journal", self.journal, cookie.journal_dirs)
 
-    def without_cookie(self) -> list[Path]:
+    def list_without_cookie(self) -> list[Path]:
         """Return the directories that have no cookie, or do not exist."""
         return [c for c in self.all if not (c / cookie_format.FILE_NAME).is_file()]
 
-    def holds_anything(self) -> bool:
+    def has_data(self) -> bool:
         """Return whether there is data; if not, a first start may have been interrupted."""
         return _have_data(current for current in self.all if current.is_dir())
 
@@ -174,7 +174,7 @@ class OwnedDirectories:
                 instance_id=instance_id,
             )
         data = cookie_format.encode(cookie)
-        for current in self.without_cookie():
+        for current in self.list_without_cookie():
             path = current / cookie_format.FILE_NAME
             with writing(path):
                 files.write_file(path, data)
@@ -182,7 +182,7 @@ class OwnedDirectories:
 
 
 def _have_data(currents: Iterable[Path]) -> bool:
-    return any(holdings(current) & {"logs", "journal", "idx"} for current in currents)
+    return any(find_holdings(current) & {"logs", "journal", "idx"} for current in currents)
 
 
 def _currents(role: str, directories: Sequence[StrPath]) -> list[Path]:
@@ -202,7 +202,7 @@ def _check_dirs_match_cookie(role: str, currents: list[Path], cookie_dirs: Seque
             f"{currents[0]}: the cookie names {len(cookie_dirs)} {role} directories, "
             f"{len(currents)} are given"
         )
-    in_cookie_order = matched(currents, cookie_dirs)
+    in_cookie_order = order_by_names(currents, cookie_dirs)
     # None if the names do not identify the directories, as in some copies: nothing to check.
     if in_cookie_order is not None and in_cookie_order != currents:
         raise UnsupportedLayout(

@@ -48,7 +48,7 @@ def read_server_conf(path: Path) -> Configuration:
     return Configuration(loader.loaded, _LOOKUPS)
 
 
-def flat_server_conf(path: Path, without: str = "") -> bytes:
+def flatten_server_conf(path: Path, without: str = "") -> bytes:
     """Return the bytes of a `bk_server.conf` with included files inserted in their place, without
     the lines of the key `without`. Raises what `read_server_conf` raises."""
     loader = _Loader(without)
@@ -56,10 +56,10 @@ def flat_server_conf(path: Path, without: str = "") -> bytes:
     return b"".join(loader.text)
 
 
-def no_conf(path: Path, why: str) -> UnsupportedLayout:
+def not_a_conf_error(path: Path, reason: str) -> UnsupportedLayout:
     """Return the error for a file given as a bookie that is not a `bk_server.conf`."""
     return UnsupportedLayout(
-        f"{path}: is a file, but not a bk_server.conf (it {why}): give a bookie's directory or "
+        f"{path}: is a file, but not a bk_server.conf (it {reason}): give a bookie's directory or "
         "its bk_server.conf"
     )
 
@@ -137,7 +137,7 @@ def _read_content(path: Path) -> bytes:
     with opened(path) as file:
         data = file.read(_MAX_FILE_BYTES + 1)
     if len(data) > _MAX_FILE_BYTES or b"\0" in data:
-        raise no_conf(path, "is longer" if len(data) > _MAX_FILE_BYTES else "is not text")
+        raise not_a_conf_error(path, "is longer" if len(data) > _MAX_FILE_BYTES else "is not text")
     return data
 
 

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from bkstore.files.os_errors import readable
 from bkstore.formats.entrylog import log_id_of
-from bkstore.index.hierarchical.file_tree import stray_files
+from bkstore.index.hierarchical.file_tree import find_stray_files
 from bkstore.index.scope_marker import MARKER_NAME
-from bkstore.storage.directories.layout import DATABASES
+from bkstore.storage.directories.layout import DATABASE_NAMES
 from bkstore.storage.directories.writer_lock import LOCK_NAME
 
 METADATA_CACHE = "metadata-cache"
@@ -27,7 +27,7 @@ _COMPACTED_NAME = re.compile(r"([0-9a-f]{1,8})\.log\.([0-9a-f]{1,8})\.compacted"
 _KNOWN_PATTERNS = re.compile(
     r"lastMark(\.\d+)?|[0-9a-f]{1,16}\.txn|[0-9a-f]{1,2}|[0-9a-f]{8}|DIRTY"
 )
-_KNOWN_NAMES = {"lastId", "VERSION", MARKER_NAME, LOCK_NAME, METADATA_CACHE, *DATABASES}
+_KNOWN_NAMES = {"lastId", "VERSION", MARKER_NAME, LOCK_NAME, METADATA_CACHE, *DATABASE_NAMES}
 
 
 class UnknownFile(NamedTuple):
@@ -37,7 +37,7 @@ class UnknownFile(NamedTuple):
     detail: str
 
 
-def unknown_files(currents: Iterable[Path]) -> Iterator[UnknownFile]:
+def find_unknown_files(currents: Iterable[Path]) -> Iterator[UnknownFile]:
     """Yield the files and folders with names that no running bookie leaves, sorted."""
     for current in currents:
         with readable(current):
@@ -45,7 +45,7 @@ def unknown_files(currents: Iterable[Path]) -> Iterator[UnknownFile]:
                 detail = _describe_unknown(name)
                 if detail is not None:
                     yield UnknownFile(current / name, detail)
-            for path in stray_files(current):
+            for path in find_stray_files(current):
                 yield UnknownFile(Path(path), "not the name of an index file: it is never read")
 
 

@@ -19,7 +19,7 @@ from bkstore.errors import DirectoryInUse, WriteFailed
 from bkstore.files.lock_files import held_lock, is_locked, take_lock
 from bkstore.files.opening import open_regular
 from bkstore.files.os_errors import writing
-from bkstore.index.api import Closing
+from bkstore.index.api import Closeable
 
 LOCK_NAME = "bkstore.lock"
 
@@ -37,12 +37,12 @@ def _open_directory(current: Path) -> int:
     return os.open(current, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
-class WriterLock(Closing):
+class WriterLock(Closeable):
     """The locks of several ``current/`` directories, held until `close`; they must exist.
 
     Raises `DirectoryInUse` if one is held, also by another writer in this process. A directory
     given twice, even through links, is locked once. Fork: the child releases its copies of the
-    locks, so that only the parent holds them, and calls the method passed to `closed_by_fork`.
+    locks, so that only the parent holds them, and calls the method passed to `close_on_fork`.
     """
 
     def __init__(self, directories: Iterable[Path]) -> None:
@@ -77,7 +77,7 @@ class WriterLock(Closing):
         while self._fds:
             os.close(self._fds.pop())
 
-    def closed_by_fork(self, close: Callable[[], None]) -> None:
+    def close_on_fork(self, close: Callable[[], None]) -> None:
         """Call the bound method `close` in a forked child."""
         self._close_owner = WeakMethod(close)
 

@@ -7,7 +7,7 @@ Steps of `TransactionalEntryLogCompactor`, each durable before the next:
 3. the index is pointed at the new log;
 4. ``.compacted`` is removed, then the old log.
 
-`drop_unfinished` and `finish_compacted` clean up after a crash. (Upstream's recovery names the
+`drop_unfinished_outputs` and `finish_compactions` clean up after a crash. (Upstream's recovery names the
 final log by its id in decimal, so that no location finds logs from id 10 on; here it is in hex.)
 """
 
@@ -25,8 +25,8 @@ from bkstore.formats.entrylog import log_name
 from bkstore.ids import Int64Array
 from bkstore.storage.entry_log.writer import EntryLogger
 
-COMPACTING = ".compacting"
-COMPACTED = re.compile(r"(0|[1-9a-f][0-9a-f]{0,7})\.log\.(0|[1-9a-f][0-9a-f]{0,7})\.compacted")
+COMPACTING_SUFFIX = ".compacting"
+COMPACTED_NAME = re.compile(r"(0|[1-9a-f][0-9a-f]{0,7})\.log\.(0|[1-9a-f][0-9a-f]{0,7})\.compacted")
 _UNFINISHED_PATTERN = re.compile(r"(0|[1-9a-f][0-9a-f]{0,7})\.log\.compacting")
 
 
@@ -37,18 +37,18 @@ class CompactionOutput:
         self._logger = logger
         self._files: Files = logger.files
         self._old_id = old_id
-        self._log = logger.create_temporary(COMPACTING)
+        self._log = logger.create_temporary(COMPACTING_SUFFIX)
         self._recovery_marker: Path | None = None
 
     def add_batch(self, batch: RecordBatch, ledgers: BatchLedgers) -> Iterator[Int64Array]:
         """Append the records of a framed batch; yield once their future locations, int64[n]."""
         if any(ledger_id.scope for ledger_id in ledgers.names):
-            self._log.mark_wide()
+            self._log.set_version_2()
         yield self._log.add_batch(batch, ledgers)
 
     def publish(self) -> None:
         """Finish and sync the log; link it to its final name and to the recovery marker."""
-        self._log.finish()
+        self._log.write_ledgers_map()
         self._log.sync()
         self._log.close()
         directory = self._log.path.parent
@@ -59,7 +59,7 @@ class CompactionOutput:
             self._files.link(self._log.path, final_path)
         with syncing(directory):
             self._files.sync_dir(directory)
-        self._logger.adopt(self._log.log_id, final_path)
+        self._logger.publish(self._log.log_id, final_path)
 
     def discard(self) -> None:
         """Remove the temporary name; needed after success and failure."""
@@ -68,14 +68,14 @@ class CompactionOutput:
             if self._log.path.exists():
                 self._files.unlink(self._log.path)
 
-    def settle(self) -> None:
+    def remove_recovery_marker(self) -> None:
         """Remove the recovery marker; call it once the index points at the new log."""
         if self._recovery_marker is not None:
             with writing(self._recovery_marker):
                 self._files.unlink(self._recovery_marker)
 
 
-def drop_unfinished(currents: Sequence[Path], files: Files) -> None:
+def drop_unfinished_outputs(currents: Sequence[Path], files: Files) -> None:
     """Remove compaction output that was not finished before a crash."""
     for current in currents:
         for name in sorted(os.listdir(current)):
@@ -84,19 +84,19 @@ def drop_unfinished(currents: Sequence[Path], files: Files) -> None:
                     files.unlink(current / name)
 
 
-def compacted_logs(currents: Sequence[Path]) -> list[tuple[Path, int, int]]:
+def list_compacted_logs(currents: Sequence[Path]) -> list[tuple[Path, int, int]]:
     """Return (path, new log id, old log id) of output that the index may not point at yet."""
     outputs = []
     for current in currents:
         for name in sorted(os.listdir(current)):
-            match = COMPACTED.fullmatch(name)
+            match = COMPACTED_NAME.fullmatch(name)
             if match:
                 outputs.append((current / name, int(match[1], 16), int(match[2], 16)))
     return outputs
 
 
-def finish_compacted(
-    logger: EntryLogger, currents: Sequence[Path], switch: Callable[[int, int], bool]
+def finish_compactions(
+    logger: EntryLogger, currents: Sequence[Path], relocate: Callable[[int, int], bool]
 ) -> list[tuple[int, int]]:
     """Finish compactions interrupted by a crash; return the (new, old) log ids finished.
 
@@ -104,15 +104,15 @@ def finish_compacted(
     the recovery marker and the old log are removed; otherwise both stay.
     """
     finished = []
-    for path, new_id, old_id in compacted_logs(currents):
+    for path, new_id, old_id in list_compacted_logs(currents):
         final_path = path.parent / log_name(new_id)
         if not final_path.exists():
             with writing(final_path):
                 logger.files.link(path, final_path)
             with syncing(path.parent):
                 logger.files.sync_dir(path.parent)
-        logger.adopt(new_id, final_path)
-        if not switch(new_id, old_id):
+        logger.publish(new_id, final_path)
+        if not relocate(new_id, old_id):
             continue
         with writing(path):
             logger.files.unlink(path)

@@ -25,7 +25,7 @@ def read_metadata_cache(current: Path, live: bool = False) -> dict[int, LogMetad
 
     database = Database(path, live=live)
     try:
-        return dict(_decode_row(path, key, value) for key, value in database.rows())
+        return dict(_decode_row(path, key, value) for key, value in database.read_all())
     finally:
         database.close()
 

@@ -13,7 +13,7 @@ from bkstore.formats.entry import BatchLedgers, RecordBatch
 from bkstore.formats.entrylog import HEADER_SIZE, MAP_FIELDS_OFFSET, PREFIX, LogMetadata
 from bkstore.ids import Int64Array, LedgerId, make_locations
 
-HARD_LIMIT = 2**31 - 1
+MAX_LOG_BYTES = 2**31 - 1
 """Largest size of a log: positions are 32-bit, and upstream reads them as signed."""
 
 _BUFFER_SIZE = 64 << 10  # writeBufferSizeBytes
@@ -29,7 +29,7 @@ class OpenLog:
         self.path = path
         self.fd = fd
         self.version = entrylog.VERSION_1
-        self.written = HEADER_SIZE
+        self.written_bytes = HEADER_SIZE
         self.buffer = bytearray()
         self._metadata = LogMetadata(log_id)
         self._last_ledger: LedgerId | None = None
@@ -39,7 +39,7 @@ class OpenLog:
     @property
     def end(self) -> int:
         """The position after the last record, buffered or not."""
-        return self.written + len(self.buffer)
+        return self.written_bytes + len(self.buffer)
 
     @property
     def metadata(self) -> LogMetadata:
@@ -56,7 +56,7 @@ class OpenLog:
         the log would exceed `limit`."""
         size, buffer = len(record), self.buffer
         buffered = len(buffer)
-        position = self.written + buffered + PREFIX
+        position = self.written_bytes + buffered + PREFIX
         if buffered >= _BUFFER_SIZE or position + size > limit:
             return 0
         buffer += size.to_bytes(PREFIX, "big") + record
@@ -67,7 +67,7 @@ class OpenLog:
 
     def add(self, ledger: LedgerId, record: bytes) -> int:
         """Append one record, buffered, and return its location."""
-        self.push_if_full()
+        self.write_if_full()
         return self.try_add(ledger, record, 1 << 32)
 
     def _count_from(self, ledger: LedgerId) -> None:
@@ -83,27 +83,27 @@ class OpenLog:
         if len(self.buffer) + len(batch.buffer) < _BUFFER_SIZE:
             self.buffer += batch.buffer
         else:
-            self.push()
+            self.write_buffered()
             with writing(self.path):
-                self._files.pwrite(self.fd, batch.buffer, self.written)
-            self.written += len(batch.buffer)
+                self._files.pwrite(self.fd, batch.buffer, self.written_bytes)
+            self.written_bytes += len(batch.buffer)
         self.metadata.add_all(_bytes_by_ledger(batch, ledgers))
         return make_locations(self.log_id, positions)
 
-    def push_if_full(self) -> None:
+    def write_if_full(self) -> None:
         """Write the buffer if it is full."""
         if len(self.buffer) >= _BUFFER_SIZE:
-            self.push()
+            self.write_buffered()
 
-    def push(self) -> None:
+    def write_buffered(self) -> None:
         """Write the buffer to the file, without a sync."""
         if self.buffer:
             with writing(self.path):
-                self._files.pwrite(self.fd, self.buffer, self.written)
-            self.written += len(self.buffer)
+                self._files.pwrite(self.fd, self.buffer, self.written_bytes)
+            self.written_bytes += len(self.buffer)
             self.buffer = bytearray()
 
-    def mark_wide(self) -> None:
+    def set_version_2(self) -> None:
         """Change the log to version 2, which a record of a scope other than 0 needs."""
         if self.version != entrylog.VERSION_2:
             with writing(self.path):
@@ -112,20 +112,20 @@ class OpenLog:
 
     # -- the end
 
-    def finish(self) -> None:
+    def write_ledgers_map(self) -> None:
         """Append the ledgers map, then point the header at it, so never at a partial map."""
-        self.push()
+        self.write_buffered()
         sizes = self.metadata.ledgers
         ledgers_map = entrylog.encode_ledgers_map(sizes)
-        if ledgers_map and self.written + len(ledgers_map) <= HARD_LIMIT:
-            fields = entrylog.encode_map_fields(self.written, len(sizes))
+        if ledgers_map and self.written_bytes + len(ledgers_map) <= MAX_LOG_BYTES:
+            fields = entrylog.encode_map_fields(self.written_bytes, len(sizes))
             with writing(self.path):
-                self._files.pwrite(self.fd, ledgers_map, self.written)
+                self._files.pwrite(self.fd, ledgers_map, self.written_bytes)
                 self._files.pwrite(self.fd, fields, MAP_FIELDS_OFFSET)
 
     def sync(self) -> None:
         """Write the buffer and sync the file, but not its directory."""
-        self.push()
+        self.write_buffered()
         with syncing(self.path):
             self._files.fsync(self.fd)
 

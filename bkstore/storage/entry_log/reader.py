@@ -22,7 +22,7 @@ from bkstore.formats.entry import V1_HEADER, V2_HEADER, RecordBatch, record_ids
 from bkstore.formats.entrylog import PREFIX
 from bkstore.formats.syntax.framing import words_at
 from bkstore.ids import Int64Array, LedgerId
-from bkstore.index.api import Closing
+from bkstore.index.api import Closeable
 
 _MIN_READ_SIZE, _READ_SIZE = 512, 2048
 """Bytes of a first read: while all records of a log were short, and after a longer one."""
@@ -35,7 +35,7 @@ _FRAME_START_BYTES = np.dtype(f"V{_FRAME_START.itemsize}")
 _MIN_FRAME_SIZE = PREFIX + V1_HEADER
 _IDS_V2 = Struct(">qqq")
 _MAX_OPEN_LOGS = 64
-WINDOW = 8 << 20
+WINDOW_BYTES = 8 << 20
 """Bytes that a batch read takes at once: enough for a batch of the default size limit."""
 
 _SPARSE_FACTOR = 4
@@ -54,11 +54,11 @@ class OpenFile:
     """A file open for reading, as `fd`; closed with its last reference, in the cache or a
     reader."""
 
-    __slots__ = ("fd", "guess", "path")
+    __slots__ = ("fd", "read_size", "path")
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.guess = _MIN_READ_SIZE
+        self.read_size = _MIN_READ_SIZE
         self.fd = open_regular(path)
 
     def __del__(self) -> None:
@@ -67,19 +67,19 @@ class OpenFile:
             os.close(fd)
 
 
-class LogReader(Closing):
+class LogReader(Closeable):
     """Reads records by location; `find(log_id)` returns a log's path, or None. Keeps up to 64 logs
     open. Threads: safe, without a lock. Fork: safe (reads by position)."""
 
-    def __init__(self, find: Callable[[int], str | os.PathLike[str] | None]) -> None:
-        self._find = find
+    def __init__(self, find_path: Callable[[int], str | os.PathLike[str] | None]) -> None:
+        self._find = find_path
         self._open_files: dict[int, OpenFile] = {}
 
     def close(self) -> None:
         """Close the logs; a later read opens them again."""
         self._open_files.clear()
 
-    def forget(self, log_id: int) -> None:
+    def close_log(self, log_id: int) -> None:
         """Close one log, because it is being removed."""
         self._open_files.pop(log_id, None)
 
@@ -102,7 +102,7 @@ class LogReader(Closing):
             self._open_files.pop(next(iter(self._open_files)), None)
         return handle
 
-    def lost(self, locations: Int64Array) -> int:
+    def count_lost(self, locations: Int64Array) -> int:
         """Return how many leading locations point into one missing log or past its end. They can be
         reported together, as the cause is the same for each."""
         if not locations.size:
@@ -127,7 +127,7 @@ class LogReader(Closing):
         log_id, position = location >> 32, location & 0xFFFFFFFF
         handle = self._open_files.get(log_id) or self._open_log(log_id)
         try:
-            data = os.pread(handle.fd, handle.guess, position - PREFIX if position > PREFIX else 0)
+            data = os.pread(handle.fd, handle.read_size, position - PREFIX if position > PREFIX else 0)
         except OSError as error:
             raise unreadable(error, handle.path) from error
         if len(data) >= _MIN_FRAME_SIZE:  # fast path: a complete record of version 1
@@ -156,7 +156,7 @@ class LogReader(Closing):
 
     def _read_long(self, handle: OpenFile, position: int, size: int, read_size: int) -> bytes:
         """Read a record that did not fit the first read; raise if its size is impossible."""
-        handle.guess = _READ_SIZE  # copying four times as much is cheaper than reading twice
+        handle.read_size = _READ_SIZE  # copying four times as much is cheaper than reading twice
         bytes_left = os.fstat(handle.fd).st_size - position
         if position < PREFIX or read_size < PREFIX or bytes_left <= 0:
             reason = f"location points past the end of the log ({bytes_left + position} bytes)"
@@ -174,11 +174,11 @@ class LogReader(Closing):
     def read_many(
         self,
         ledger: LedgerId,
-        entries: Int64Array,
+        entry_ids: Int64Array,
         locations: Int64Array,
         max_bytes: int | None = None,
     ) -> RecordBatch:
-        """Return the records of `entries` in their order; one read per window of adjacent records.
+        """Return the records of `entry_ids` in their order; one read per window of adjacent records.
 
         Ends early once the records have more than `max_bytes` (4 + size each; the first is always
         returned), or at damage, which is then in `stopped`. Damage at the first entry is raised.
@@ -186,20 +186,20 @@ class LogReader(Closing):
         parts: list[RecordBatch] = []
         bytes_left = max_bytes
         window_size = (
-            WINDOW if bytes_left is None else min(max(bytes_left, _READ_SIZE) + _MAX_GAP, WINDOW)
+            WINDOW_BYTES if bytes_left is None else min(max(bytes_left, _READ_SIZE) + _MAX_GAP, WINDOW_BYTES)
         )
         # Most batches are adjacent records: one read returns all, and nothing has to be joined.
         if _in_one_read(locations, window_size):
-            first_part = self._read_window(ledger, entries, locations, window_size)
-            if len(first_part) == len(entries):
+            first_part = self._read_window(ledger, entry_ids, locations, window_size)
+            if len(first_part) == len(entry_ids):
                 return first_part
             parts.append(first_part)
-            entries, locations = entries[len(first_part) :], locations[len(first_part) :]
+            entry_ids, locations = entry_ids[len(first_part) :], locations[len(first_part) :]
             bytes_left = None if bytes_left is None else bytes_left - _framed_size(first_part)
             if bytes_left is not None and bytes_left < 0:
                 return first_part
         # Scattered, or something odd was met: read part by part, up to the limit or to damage.
-        for part in self._read_windows(ledger, entries, locations, window_size):
+        for part in self._read_windows(ledger, entry_ids, locations, window_size):
             parts.append(part)
             if part.stopped is not None:
                 break
@@ -213,7 +213,7 @@ class LogReader(Closing):
         return batch
 
     def _read_windows(
-        self, ledger: LedgerId, entries: Int64Array, locations: Int64Array, window: int
+        self, ledger: LedgerId, entry_ids: Int64Array, locations: Int64Array, window: int
     ) -> Iterator[RecordBatch]:
         """Yield batches, each from one read; short runs are read singly and gathered."""
         singles: list[int] = []
@@ -222,10 +222,10 @@ class LogReader(Closing):
                 # Collect records of short runs; yield them before a longer run, to keep the order.
                 if stop - start < _MIN_RUN_LENGTH:
                     singles.extend(range(start, stop))
-                    if len(singles) < _MAX_SINGLES and stop < entries.size:
+                    if len(singles) < _MAX_SINGLES and stop < entry_ids.size:
                         continue
                 if singles:
-                    yield from self._read_singles(ledger, entries, locations, singles)
+                    yield from self._read_singles(ledger, entry_ids, locations, singles)
                     singles.clear()
                 next_row = start if stop - start >= _MIN_RUN_LENGTH else stop
                 while next_row < stop:
@@ -235,7 +235,7 @@ class LogReader(Closing):
                     )
                     batch = self._read_window(
                         ledger,
-                        entries[next_row:window_stop],
+                        entry_ids[next_row:window_stop],
                         locations[next_row:window_stop],
                         window,
                     )
@@ -245,24 +245,24 @@ class LogReader(Closing):
             yield RecordBatch(_NO_ENTRIES, b"", _NO_ENTRIES, _NO_ENTRIES, error)
 
     def _read_singles(
-        self, ledger: LedgerId, entries: Int64Array, locations: Int64Array, rows: list[int]
+        self, ledger: LedgerId, entry_ids: Int64Array, locations: Int64Array, rows: list[int]
     ) -> Iterator[RecordBatch]:
         """Yield adjacent `rows` as one batch, read one by one; then raise damage, if any."""
         records: list[bytes] = []
         damage: CorruptionError | None = None
         for row in rows:
             try:
-                records.append(self.read(int(locations[row]), ledger, int(entries[row])))
+                records.append(self.read(int(locations[row]), ledger, int(entry_ids[row])))
             except CorruptionError as error:
                 damage = error
                 break
         if records:
-            yield RecordBatch.of(records, entries[rows[0] : rows[0] + len(records)])
+            yield RecordBatch.of(records, entry_ids[rows[0] : rows[0] + len(records)])
         if damage is not None:
             raise damage
 
     def _read_window(
-        self, ledger: LedgerId, entries: Int64Array, locations: Int64Array, window_size: int
+        self, ledger: LedgerId, entry_ids: Int64Array, locations: Int64Array, window_size: int
     ) -> RecordBatch:
         """Return the records that one read returns, at least one; raise damage at the first."""
         location = int(locations[0])
@@ -278,10 +278,10 @@ class LogReader(Closing):
         except OSError as error:
             raise unreadable(error, handle.path) from error
         offsets = locations - (location - PREFIX)
-        sizes = _sizes_if_all_match(data, offsets, ledger, entries) if file_offset >= 0 else None
+        sizes = _sizes_if_all_match(data, offsets, ledger, entry_ids) if file_offset >= 0 else None
         if sizes is None:
-            return self._take_intact(handle, file_offset, data, offsets, ledger, entries)
-        return _drop_sparse_buffer(RecordBatch(entries, data, offsets, sizes))
+            return self._take_intact(handle, file_offset, data, offsets, ledger, entry_ids)
+        return _drop_sparse_buffer(RecordBatch(entry_ids, data, offsets, sizes))
 
     def _take_intact(
         self,
@@ -290,7 +290,7 @@ class LogReader(Closing):
         data: bytes,
         offsets: Int64Array,
         ledger: LedgerId,
-        entries: Int64Array,
+        entry_ids: Int64Array,
     ) -> RecordBatch:
         """Return the leading complete records of one read, up to one with other ids."""
         # Offsets past the bytes read belong to the next read.
@@ -304,16 +304,16 @@ class LogReader(Closing):
         is_complete = (sizes >= V1_HEADER) & (offsets + sizes <= len(data))
         count = int(is_complete.size if is_complete.all() else np.argmin(is_complete))
         if count == 0:
-            record = self._check_record(handle, data, file_offset + PREFIX, ledger, int(entries[0]))
-            return RecordBatch.of([record], entries[:1])
+            record = self._check_record(handle, data, file_offset + PREFIX, ledger, int(entry_ids[0]))
+            return RecordBatch.of([record], entry_ids[:1])
         # Compare ids last, as the headers are known to be complete now.
-        offsets, sizes, entries = offsets[:count], sizes[:count], entries[:count]
-        mismatch = _first_mismatch(raw, offsets, ledger, entries)
+        offsets, sizes, entry_ids = offsets[:count], sizes[:count], entry_ids[:count]
+        mismatch = _first_mismatch(raw, offsets, ledger, entry_ids)
         if mismatch == 0:
-            raise _mismatch_error(handle, file_offset + PREFIX, ledger, int(entries[0]))
+            raise _mismatch_error(handle, file_offset + PREFIX, ledger, int(entry_ids[0]))
         if mismatch is not None:
-            offsets, sizes, entries = offsets[:mismatch], sizes[:mismatch], entries[:mismatch]
-        return _drop_sparse_buffer(RecordBatch(entries, data, offsets, sizes))
+            offsets, sizes, entry_ids = offsets[:mismatch], sizes[:mismatch], entry_ids[:mismatch]
+        return _drop_sparse_buffer(RecordBatch(entry_ids, data, offsets, sizes))
 
     def _past_end_error(self, handle: OpenFile, file_offset: int) -> CorruptionError:
         size = os.fstat(handle.fd).st_size
@@ -352,7 +352,7 @@ def _drop_sparse_buffer(batch: RecordBatch) -> RecordBatch:
 
 
 def _sizes_if_all_match(
-    data: bytes, offsets: Int64Array, ledger: LedgerId, entries: Int64Array
+    data: bytes, offsets: Int64Array, ledger: LedgerId, entry_ids: Int64Array
 ) -> Int64Array | None:
     """Return the sizes of version 1 records if all are complete and have these ids, else None. One
     gather reads sizes and ids, so each record start is touched once."""
@@ -364,7 +364,7 @@ def _sizes_if_all_match(
     heads = starts[offsets - PREFIX].view(_FRAME_START)
     sizes: Int64Array = heads["size"].astype(np.int64)
     is_complete = int(sizes.min()) >= V1_HEADER and int((offsets + sizes).max()) <= len(data)
-    is_match = (heads["ledger"] == ledger.ledger).all() and (heads["entry"] == entries).all()
+    is_match = (heads["ledger"] == ledger.ledger).all() and (heads["entry"] == entry_ids).all()
     return sizes if is_complete and is_match else None
 
 
@@ -378,7 +378,7 @@ def _first_mismatch(
     raw: np.ndarray[tuple[int], np.dtype[np.uint8]],
     offsets: Int64Array,
     ledger: LedgerId,
-    entries: Int64Array,
+    entry_ids: Int64Array,
 ) -> int | None:
     """Return the index of the first record with other ids than given, None if all match."""
     if (
@@ -387,7 +387,7 @@ def _first_mismatch(
         raw = np.concatenate((raw, np.zeros(V2_HEADER, np.uint8)))
     scopes, ledgers, record_entries = record_ids(raw, offsets)
     scope, number = ledger.signed
-    is_mismatch = (scopes != scope) | (ledgers != number) | (record_entries != entries)
+    is_mismatch = (scopes != scope) | (ledgers != number) | (record_entries != entry_ids)
     return int(np.argmax(is_mismatch)) if is_mismatch.any() else None
 
 

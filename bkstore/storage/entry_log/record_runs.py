@@ -8,22 +8,22 @@ from collections.abc import Callable
 from bkstore.formats.entry import RecordBatch
 from bkstore.formats.syntax.framing import PREFIX
 
-FIRST_LOOK = 1024
+FIRST_PART_ENTRIES = 1024
 """Entries in the first part of a batch read; each further part has four times as many."""
 
 _MAX_PART_ENTRIES = 1 << 16
 
-Piece = Callable[[int, int, int], RecordBatch]
+ReadPart = Callable[[int, int, int], RecordBatch]
 """(first entry, max. count, max. bytes) -> the records from there up to a gap."""
 
 
-def read_run(piece: Piece, start: int, count: int, max_bytes: int) -> RecordBatch:
+def read_run(read_part: ReadPart, start: int, count: int, max_bytes: int) -> RecordBatch:
     """Return the records of start, start + 1, ... up to a gap, `count` or about `max_bytes`. Empty
     if `start` is absent. Damage at `start` is raised; later damage ends the run."""
     parts: list[RecordBatch] = []
-    next_entry, part_limit, bytes_left = start, FIRST_LOOK, max_bytes
+    next_entry, part_limit, bytes_left = start, FIRST_PART_ENTRIES, max_bytes
     while count > 0 and bytes_left >= 0:
-        part = piece(next_entry, min(count, part_limit), bytes_left)
+        part = read_part(next_entry, min(count, part_limit), bytes_left)
         if part.stopped is not None and not (parts or len(part)):
             raise part.stopped
         parts.append(part)

@@ -22,9 +22,9 @@ from bkstore.formats.entry import V1_HEADER, V2_HEADER, fitting_checksum, record
 from bkstore.formats.entrylog import DIRECT_HEADER_SIZE, HEADER_SIZE
 from bkstore.formats.syntax.framing import PREFIX, Bytes, find_frames, run_end, words, words_at
 from bkstore.ids import Int64Array
-from bkstore.index.api import Closing
+from bkstore.index.api import Closeable
 
-WINDOW = 4 << 20
+WINDOW_BYTES = 4 << 20
 """Bytes read at a time."""
 
 ENTRY, MAP, FILLER, NONE = 1, 2, 3, 0
@@ -42,7 +42,7 @@ _ZEROS = b"\0\0\0\0"
 _MAP_BATCH_HEADER = 20  # bytes of a batch before its ledgers
 
 
-class LogBytes(Closing):
+class LogBytes(Closeable):
     """One entry log file, open for reading; `size` is that at opening."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -57,30 +57,30 @@ class LogBytes(Closing):
             os.close(self._fd)
             self._fd = -1
 
-    def peek(self, at: int, count: int) -> bytes:
-        """Return `count` bytes at offset `at`; fewer at the end of the file."""
-        read_size = max(min(count, self.size - at), 0)
+    def read_bytes(self, offset: int, count: int) -> bytes:
+        """Return `count` bytes at offset `offset`; fewer at the end of the file."""
+        read_size = max(min(count, self.size - offset), 0)
         with readable(self.path):
-            data = read_fully(self._fd, read_size, at)
+            data = read_fully(self._fd, read_size, offset)
         if len(data) < read_size:
             raise DirectoryInUse(f"{self.path}: was truncated while it was read")
         return data
 
-    def read(self, at: int, count: int | None = None) -> Bytes:
-        """Return `count` bytes from `at` on (None: a window) as an array; fewer at the end."""
-        return np.frombuffer(self.peek(at, WINDOW if count is None else count), np.uint8)
+    def read_array(self, offset: int, count: int | None = None) -> Bytes:
+        """Return `count` bytes from `offset` on (None: a window) as an array; fewer at the end."""
+        return np.frombuffer(self.read_bytes(offset, WINDOW_BYTES if count is None else count), np.uint8)
 
-    def run_end(self, at: int, value: int) -> int:
-        """Return the end of a run of bytes `value` that starts at `at`; at most `size`."""
-        while at < self.size:
+    def run_end(self, offset: int, value: int) -> int:
+        """Return the end of a run of bytes `value` that starts at `offset`; at most `size`."""
+        while offset < self.size:
             if value == 0:
-                at = self._next_data_offset(at)
-            data = self.read(at, 1 << 16)
+                offset = self._next_data_offset(offset)
+            data = self.read_array(offset, 1 << 16)
             run_length = run_end(data, 0, value)
-            at += run_length
+            offset += run_length
             if run_length < data.size:
                 break
-        return at
+        return offset
 
     def _next_data_offset(self, offset: int) -> int:
         with readable(self.path):
@@ -89,13 +89,13 @@ class LogBytes(Closing):
 
 
 @dataclass(frozen=True)
-class Run:
-    """Adjacent frames in `data`, which is at file offset `base`; `offsets` are those of the records
+class FrameRun:
+    """Adjacent frames in `data`, which is at file offset `data_offset`; `offsets` are those of the records
     in it, int64[n], `end` the file offset after the last frame. `kinds` has what each frame holds;
     ids are valid for entries only."""
 
     data: Bytes
-    base: int
+    data_offset: int
     offsets: Int64Array
     sizes: Int64Array
     scopes: Int64Array
@@ -109,26 +109,26 @@ class Run:
         """The number of frames."""
         return int(self.offsets.size)
 
-    def start(self, number: int) -> int:
-        """Return the file offset of a frame's size; `end` if `number` is one after the last."""
-        return self.base + int(self.offsets[number]) - PREFIX if number < self.count else self.end
+    def start_of(self, frame_index: int) -> int:
+        """Return the file offset of a frame's size; `end` if `frame_index` is one after the last."""
+        return self.data_offset + int(self.offsets[frame_index]) - PREFIX if frame_index < self.count else self.end
 
-    def first(self, count: int) -> Run:
+    def first(self, count: int) -> FrameRun:
         """Return the first `count` frames."""
-        return Run(
+        return FrameRun(
             self.data,
-            self.base,
+            self.data_offset,
             self.offsets[:count],
             self.sizes[:count],
             self.scopes[:count],
             self.ledgers[:count],
             self.entries[:count],
             self.kinds[:count],
-            self.start(count),
+            self.start_of(count),
         )
 
 
-class Place(NamedTuple):
+class Region(NamedTuple):
     """The region at an offset: a frame or padding up to `end`, zeros up to the file's end, the
     file's end, or garbage, with the `reason`."""
 
@@ -163,57 +163,57 @@ def _classify_frames(
     return scopes, ledgers, entries, kinds
 
 
-def read_run(log: LogBytes, at: int) -> Run:
-    """Return the frames from `at` on, up to an implausible one; there must be one at `at`, as
-    `look` returns it. Reads a window, or one frame that is longer."""
-    size = int.from_bytes(log.peek(at, PREFIX), "big")
-    data = log.read(at, max(WINDOW, PREFIX + size))
+def read_frames(log: LogBytes, offset: int) -> FrameRun:
+    """Return the frames from `offset` on, up to an implausible one; there must be one at `offset`, as
+    `classify_at` returns it. Reads a window, or one frame that is longer."""
+    size = int.from_bytes(log.read_bytes(offset, PREFIX), "big")
+    data = log.read_array(offset, max(WINDOW_BYTES, PREFIX + size))
     frames = find_frames(data, 0, V1_HEADER)
-    scopes, ledgers, entries, kinds = _classify_frames(data, frames.offsets, frames.sizes, at)
-    end = at + frames.end
-    run = Run(data, at, frames.offsets, frames.sizes, scopes, ledgers, entries, kinds, end)
+    scopes, ledgers, entries, kinds = _classify_frames(data, frames.offsets, frames.sizes, offset)
+    end = offset + frames.end
+    run = FrameRun(data, offset, frames.offsets, frames.sizes, scopes, ledgers, entries, kinds, end)
     return run if kinds.all() else run.first(int(kinds.argmin()))
 
 
-def look(log: LogBytes, at: int) -> Place:
-    """Classify the bytes at offset `at`. One small read; padding and zeros are read to the end."""
-    bytes_left = log.size - at
+def classify_at(log: LogBytes, offset: int) -> Region:
+    """Classify the bytes at offset `offset`. One small read; padding and zeros are read to the end."""
+    bytes_left = log.size - offset
     if bytes_left <= 0:
-        return Place("end", at)
-    head_bytes = log.peek(at, _HEAD_SIZE)
+        return Region("end", offset)
+    head_bytes = log.read_bytes(offset, _HEAD_SIZE)
     size = int.from_bytes(head_bytes[:PREFIX], "big", signed=True)
     if bytes_left > PREFIX and size > 0:
-        return _check_frame(log, at, head_bytes, size)
+        return _check_frame(log, offset, head_bytes, size)
     if head_bytes[0] == _PADDING:
-        end = log.run_end(at, _PADDING)
+        end = log.run_end(offset, _PADDING)
         if end % _ALIGNMENT == 0 or end == log.size:
-            return Place("padding", end)
+            return Region("padding", end)
     if head_bytes.startswith(_ZEROS[: min(bytes_left, PREFIX)]):
-        end = log.run_end(at, 0)
+        end = log.run_end(offset, 0)
         if end == log.size:
-            return Place("zeros", end)
-        return Place("garbage", end, f"{end - at} zero bytes")
-    return Place(
-        "garbage", at, "no size" if bytes_left > PREFIX else f"{bytes_left} bytes, less than a size"
+            return Region("zeros", end)
+        return Region("garbage", end, f"{end - offset} zero bytes")
+    return Region(
+        "garbage", offset, "no size" if bytes_left > PREFIX else f"{bytes_left} bytes, less than a size"
     )
 
 
-def _check_frame(log: LogBytes, at: int, head_bytes: bytes, size: int) -> Place:
-    """Return the frame of `size` bytes at `at`, or garbage if it is implausible."""
-    bytes_left = log.size - at - PREFIX
+def _check_frame(log: LogBytes, offset: int, head_bytes: bytes, size: int) -> Region:
+    """Return the frame of `size` bytes at `offset`, or garbage if it is implausible."""
+    bytes_left = log.size - offset - PREFIX
     if size > bytes_left:
-        return Place("garbage", at, f"record of {size} bytes, {bytes_left} are left in the log")
+        return Region("garbage", offset, f"record of {size} bytes, {bytes_left} are left in the log")
     if size < V1_HEADER:
-        return Place("garbage", at, f"record of {size} bytes, too short for an entry")
+        return Region("garbage", offset, f"record of {size} bytes, too short for an entry")
     data = np.frombuffer(head_bytes, np.uint8)
-    if _classify_frames(data, np.array([PREFIX]), np.array([size]), at)[3][0] == NONE:
-        return Place(
-            "garbage", at, f"record of {size} bytes that does not begin with an entry's ids"
+    if _classify_frames(data, np.array([PREFIX]), np.array([size]), offset)[3][0] == NONE:
+        return Region(
+            "garbage", offset, f"record of {size} bytes that does not begin with an entry's ids"
         )
-    return Place("frame", at + PREFIX + size)
+    return Region("frame", offset + PREFIX + size)
 
 
-def suspects(log: LogBytes, run: Run) -> int:
+def find_doubtful_frame(log: LogBytes, run: FrameRun) -> int:
     """Return the index of the first doubtful frame of a run that ends in garbage.
 
     A wrong size may skip over the starts of other records, to a frame that looks right by chance.
@@ -222,34 +222,34 @@ def suspects(log: LogBytes, run: Run) -> int:
     """
     last_frame = run.count - 1
     for frame in range(last_frame, max(last_frame - _MAX_DOUBTFUL, -1), -1):
-        if _has_valid_digest(log, run.start(frame)):
+        if _has_valid_digest(log, run.start_of(frame)):
             return frame + 1
     frame = last_frame
-    while frame > max(last_frame - _MAX_DOUBTFUL, 0) and not _in_order(log, run.start(frame)):
+    while frame > max(last_frame - _MAX_DOUBTFUL, 0) and not _in_order(log, run.start_of(frame)):
         frame -= 1
     return frame
 
 
-def next_record(log: LogBytes, at: int, start: int) -> int:
-    """Return the offset of the next record, given that none is at `at`; the file size if none.
+def find_next_record(log: LogBytes, bad_offset: int, start: int) -> int:
+    """Return the offset of the next record, given that none is at `offset`; the file size if none.
 
-    The search starts after `start`, the offset of the first doubtful frame before `at` (`at` if
-    there is none); a result below `at` confirms that this frame is wrong. An offset is accepted
-    if its record has a valid digest; else if a chain of records leads from it past `at` and two
+    The search starts after `start_of`, the offset of the first doubtful frame before `offset` (`offset` if
+    there is none); a result below `offset` confirms that this frame is wrong. An offset is accepted
+    if its record has a valid digest; else if a chain of records leads from it past `offset` and two
     records further, or in order to the end, and no better offset precedes that chain.
     """
-    # The size at `at` may be right and only its record damaged: then a record follows it.
-    size = int.from_bytes(log.peek(at, PREFIX), "big", signed=True)
-    record_end, dead_ends = at + PREFIX + size, set[int]()
+    # The size at `offset` may be right and only its record damaged: then a record follows it.
+    size = int.from_bytes(log.read_bytes(bad_offset, PREFIX), "big", signed=True)
+    record_end, dead_ends = bad_offset + PREFIX + size, set[int]()
     if size >= V1_HEADER and (
-        record_end == log.size or _follow_chain(log, record_end, at, dead_ends)
+        record_end == log.size or _follow_chain(log, record_end, bad_offset, dead_ends)
     ):
         return record_end
     # Otherwise no size can be trusted: try every offset at which a record could start, in order.
     chain, chain_offsets, limit, is_ordered = list[int](), set[int](), log.size, False
-    window_start = start + 1 if start == at else start + PREFIX + V1_HEADER
+    window_start = start + 1 if start == bad_offset else start + PREFIX + V1_HEADER
     while window_start < limit:
-        data = log.read(window_start)
+        data = log.read_array(window_start)
         for offset in (_find_candidates(data, log.size - window_start) + window_start).tolist():
             if offset >= limit:
                 break
@@ -258,7 +258,7 @@ def next_record(log: LogBytes, at: int, start: int) -> int:
             if (
                 is_ordered
                 or offset in chain_offsets
-                or not (offset_chain := _follow_chain(log, offset, at, dead_ends))
+                or not (offset_chain := _follow_chain(log, offset, bad_offset, dead_ends))
             ):
                 continue
             # Keep the first chain unless one in order is found. The search ends at the first
@@ -280,11 +280,11 @@ def next_record(log: LogBytes, at: int, start: int) -> int:
 
 def _has_valid_digest(log: LogBytes, offset: int) -> bool:
     """Return whether the frame at `offset` has a valid digest of a type without password."""
-    head_bytes = log.peek(offset, PREFIX + 1)
+    head_bytes = log.read_bytes(offset, PREFIX + 1)
     size = int.from_bytes(head_bytes[:PREFIX], "big", signed=True)
     if not V1_HEADER <= size <= min(_MAX_VERIFIED_SIZE, log.size - offset - PREFIX):
         return False
-    record = log.peek(offset + PREFIX, size)
+    record = log.read_bytes(offset + PREFIX, size)
     return fitting_checksum(record) is not None
 
 
@@ -316,7 +316,7 @@ def _follow_chain(log: LogBytes, offset: int, beyond: int, dead_ends: set[int]) 
     that after them. None if the chain breaks: it goes to `dead_ends`, not to be followed again."""
     chain: list[int] = []
     while len(chain) <= _MIN_FOLLOWERS or (offset <= beyond and len(chain) < _TRUSTED_CHAIN_LENGTH):
-        region = look(log, offset)
+        region = classify_at(log, offset)
         if region.kind != "frame" or offset in dead_ends:
             is_at_end = region.kind in ("end", "padding") and offset > beyond
             if (
@@ -335,7 +335,7 @@ def _follow_chain(log: LogBytes, offset: int, beyond: int, dead_ends: set[int]) 
 def _in_order(log: LogBytes, offset: int) -> bool:
     """Return whether the LAC of the record at `offset` is below its entry id, as in most records;
     True for a batch of the ledgers map."""
-    head_bytes = log.peek(offset + PREFIX, V2_HEADER)
+    head_bytes = log.read_bytes(offset + PREFIX, V2_HEADER)
     if head_bytes[0] == _MAP_FIRST_BYTE:
         return True
     header = record_header(head_bytes)

@@ -30,18 +30,18 @@ from bkstore.formats.syntax.framing import PREFIX, Bytes, words
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import Finding
 from bkstore.index.damage_runs import DamageRuns
-from bkstore.storage.entry_log.byte_usage import LogAccount
+from bkstore.storage.entry_log.byte_usage import LogByteUsage
 from bkstore.storage.entry_log.resynchronization import (
     ENTRY,
     FILLER,
     MAP,
     LogBytes,
-    Place,
-    Run,
-    look,
-    next_record,
-    read_run,
-    suspects,
+    Region,
+    FrameRun,
+    classify_at,
+    find_next_record,
+    read_frames,
+    find_doubtful_frame,
 )
 
 StrPath = str | os.PathLike[str]
@@ -54,7 +54,7 @@ _HEADER_FIELDS_SIZE = 20
 @dataclass(frozen=True)
 class LogBatch:
     """Records of a log in their order, as int64 columns of equal length over one buffer, which is
-    at file offset `base`. Ids are in two's complement. `position` is the record's file offset, as
+    at file offset `data_offset`. Ids are in two's complement. `position` is the record's file offset, as
     in a location (4 after that of its size), `size` its size in bytes."""
 
     scope_id: Int64Array
@@ -63,23 +63,23 @@ class LogBatch:
     position: Int64Array
     size: Int64Array
     buffer: Bytes
-    base: int
+    buffer_offset: int
 
     def __len__(self) -> int:
         return int(self.position.size)
 
-    def record(self, at: int) -> bytes:
-        """Return a copy of the record at row `at`."""
-        start = int(self.position[at]) - self.base
-        return self.buffer[start : start + int(self.size[at])].tobytes()
+    def record(self, row: int) -> bytes:
+        """Return a copy of the record at row `row`."""
+        start = int(self.position[row]) - self.buffer_offset
+        return self.buffer[start : start + int(self.size[row])].tobytes()
 
     def records(self) -> RecordBatch:
         """Return the records as a batch over the same buffer."""
-        return RecordBatch(self.entry_id, self.buffer.data, self.position - self.base, self.size)
+        return RecordBatch(self.entry_id, self.buffer.data, self.position - self.buffer_offset, self.size)
 
     def lac_and_length(self) -> tuple[Int64Array, Int64Array]:
         """Return the LAC and ledger length fields of the records, int64[n] each."""
-        field_offsets = self.position - self.base + np.where(self.scope_id == 0, 16, 25)
+        field_offsets = self.position - self.buffer_offset + np.where(self.scope_id == 0, 16, 25)
         return words(self.buffer, field_offsets), words(self.buffer, field_offsets, 8)
 
     def ledgers(self) -> list[tuple[LedgerId, Int64Array]]:
@@ -95,7 +95,7 @@ class LogBatch:
             self.position[rows],
             self.size[rows],
             self.buffer,
-            self.base,
+            self.buffer_offset,
         )
 
 
@@ -103,7 +103,7 @@ def scan_log(
     path: StrPath,
     findings: list[Finding] | None = None,
     accept: _Accept | None = None,
-    account: LogAccount | None = None,
+    usage: LogByteUsage | None = None,
 ) -> Iterator[LogBatch]:
     """Yield the records of an entry log in batches of about 4 MiB, in their order.
 
@@ -113,7 +113,7 @@ def scan_log(
     With a `findings` list, damage is appended to it and the scan continues after it; from the
     64th place of one kind on, the last finding covers the rest (`DamageRuns`). Without the list,
     `CorruptionError` is raised after the records before the damage are yielded. A record longer
-    than a window is read whole, after its size is checked. About 200 ns a record. An `account`
+    than a window is read whole, after its size is checked. About 200 ns a record. An `usage`
     counts what every byte of the log is used for; it is complete when the scan is.
 
     >>> import tempfile
@@ -128,7 +128,7 @@ def scan_log(
     (array([7]), array([1028]), True)
     """
     with LogBytes(path) as log:
-        scan = _Scan(log, findings, LogAccount() if account is None else account)
+        scan = _Scan(log, findings, LogByteUsage() if usage is None else usage)
         is_accepted: dict[LedgerId, bool] = {}
         for run in scan.runs():
             rows = np.flatnonzero(run.kinds == ENTRY)
@@ -136,10 +136,10 @@ def scan_log(
                 run.scopes[rows],
                 run.ledgers[rows],
                 run.entries[rows],
-                run.offsets[rows] + run.base,
+                run.offsets[rows] + run.data_offset,
                 run.sizes[rows],
                 run.data,
-                run.base,
+                run.data_offset,
             )
             if accept is not None:
                 batch = _filter_by_ledger(batch, accept, is_accepted)
@@ -161,45 +161,45 @@ def _filter_by_ledger(
 class _Scan:
     """One pass over a log: runs of frames, and the damage between them."""
 
-    def __init__(self, log: LogBytes, findings: list[Finding] | None, account: LogAccount) -> None:
+    def __init__(self, log: LogBytes, findings: list[Finding] | None, usage: LogByteUsage) -> None:
         self._log = log
-        self._account = account
+        self._account = usage
         self._findings = findings
         self._damage_runs = None if findings is None else DamageRuns(findings, noun="places")
         self._has_damage = False
         self._has_seen_map = False
         self._is_direct_io = False
 
-    def runs(self) -> Iterator[Run]:
+    def runs(self) -> Iterator[FrameRun]:
         """Yield the frames from the header on, in runs that one read returns; report damage."""
         log, offset = self._log, HEADER_SIZE
         if log.size == 0:  # created, its header still in the writer's buffer
             return
         header = self._read_header()
-        self._account.header = min(log.size, HEADER_SIZE)
+        self._account.header_bytes = min(log.size, HEADER_SIZE)
         while True:
-            region = look(log, offset)
+            region = classify_at(log, offset)
             if region.kind == "frame":
-                run = read_run(log, offset)
+                run = read_frames(log, offset)
                 self._note_other_frames(run, header)
-                next_region = look(log, run.end)
+                next_region = classify_at(log, run.end)
                 if next_region.kind != "garbage":
                     self._end_damage_run()
-                    self._account.take(run)
+                    self._account.count_frames(run)
                     yield run
                     offset = run.end
                     continue
                 # Garbage after a run: the size of one of its last frames may be wrong. Search the
                 # next record, and drop the frames from the one that it shows to be wrong.
-                intact_count = suspects(log, run)
-                next_offset = next_record(log, run.end, run.start(intact_count))
-                while intact_count < run.count and run.start(intact_count + 1) <= next_offset:
+                intact_count = find_doubtful_frame(log, run)
+                next_offset = find_next_record(log, run.end, run.start_of(intact_count))
+                while intact_count < run.count and run.start_of(intact_count + 1) <= next_offset:
                     intact_count += 1
                 if intact_count:
                     self._end_damage_run()
-                    self._account.take(run.first(intact_count))
+                    self._account.count_frames(run.first(intact_count))
                 yield run.first(intact_count)
-                damage_start = run.start(intact_count)
+                damage_start = run.start_of(intact_count)
                 reason = (
                     next_region.reason
                     if damage_start == run.end
@@ -208,25 +208,25 @@ class _Scan:
                 offset = self._report_skipped(damage_start, next_offset, reason)
             elif region.kind == "garbage":
                 offset = self._report_skipped(
-                    offset, next_record(log, offset, offset), region.reason
+                    offset, find_next_record(log, offset, offset), region.reason
                 )
             elif region.kind == "padding":
-                self._account.padding += region.end - offset
+                self._account.padding_bytes += region.end - offset
                 offset = region.end
             else:
-                self._account.padding += region.end - offset
+                self._account.padding_bytes += region.end - offset
                 self._check_end(offset, region, header)
                 return
 
     def _end_damage_run(self) -> None:
         """Note that records were read, so that later damage counts as another run."""
         if self._damage_runs is not None:
-            self._damage_runs.end()
+            self._damage_runs.end_runs()
 
     def _read_header(self) -> LogHeader:
         """Return the log's header; report a broken one and return an empty header."""
         try:
-            header = decode_header(self._log.peek(0, _HEADER_FIELDS_SIZE))
+            header = decode_header(self._log.read_bytes(0, _HEADER_FIELDS_SIZE))
             if self._log.size < HEADER_SIZE:
                 reason = f"header is cut off: {HEADER_SIZE} bytes are needed"
                 raise CorruptionError(None, self._log.size, reason)
@@ -238,25 +238,25 @@ class _Scan:
             return header
         return LogHeader()  # without version and map
 
-    def _note_other_frames(self, run: Run, header: LogHeader) -> None:
+    def _note_other_frames(self, run: FrameRun, header: LogHeader) -> None:
         """Note whether a run has the ledgers map that the header names, or a filler."""
         for frame in np.flatnonzero(run.kinds != ENTRY).tolist():
             self._is_direct_io |= bool(run.kinds[frame] == FILLER)
-            frame_offset = run.base + int(run.offsets[frame]) - PREFIX
+            frame_offset = run.data_offset + int(run.offsets[frame]) - PREFIX
             self._has_seen_map |= (
                 bool(run.kinds[frame] == MAP) and frame_offset == header.map_offset
             )
 
     def _report_skipped(self, start: int, stop: int, reason: str) -> int:
         """Report start..stop, which has no readable record, as damage; return `stop`."""
-        self._account.passed_over.append((start, stop))
+        self._account.skipped_ranges.append((start, stop))
         range_end = "to the end of the log" if stop == self._log.size else f"up to {stop}"
         skipped_bytes = counted(stop - start, f"byte {range_end} is", f"bytes {range_end} are")
         detail = f"{reason}; {skipped_bytes} skipped"
         self._report(CorruptionError(self._log.path, start, detail))
         return stop
 
-    def _check_end(self, start: int, tail: Place, header: LogHeader) -> None:
+    def _check_end(self, start: int, tail: Region, header: LogHeader) -> None:
         """Report a missing ledgers map, or zeros at the end that only a crash leaves."""
         if header.map_offset and not self._has_seen_map and not self._has_damage:
             reason = f"the ledgers map is not at {header.map_offset}, where the header places it"
@@ -288,7 +288,7 @@ def read_log_metadata(
     """
     with LogBytes(path) as log:
         try:
-            header = decode_header(log.peek(0, _HEADER_FIELDS_SIZE))
+            header = decode_header(log.read_bytes(0, _HEADER_FIELDS_SIZE))
             if header.version > 0 and header.map_offset > 0:
                 return _read_ledgers_map(log, log_id, header), "map"
         except CorruptionError as error:
@@ -313,7 +313,7 @@ def _read_ledgers_map(log: LogBytes, log_id: int, header: LogHeader) -> LogMetad
     """Read the batches of the ledgers map; raise `CorruptionError` if they are inconsistent."""
     metadata, batch_offset = LogMetadata(log_id), header.map_offset
     while batch_offset + PREFIX <= log.size:
-        size = int.from_bytes(log.peek(batch_offset, PREFIX), "big", signed=True)
+        size = int.from_bytes(log.read_bytes(batch_offset, PREFIX), "big", signed=True)
         if size <= 0:  # padding
             break
         if size > min(_MAX_MAP_BATCH_SIZE, log.size - batch_offset - PREFIX):
@@ -321,7 +321,7 @@ def _read_ledgers_map(log: LogBytes, log_id: int, header: LogHeader) -> LogMetad
                 None, batch_offset, f"ledgers map batch of {counted(size, 'byte')}"
             )
         try:
-            metadata.add_all(decode_map_batch(log.peek(batch_offset + PREFIX, size)))
+            metadata.add_all(decode_map_batch(log.read_bytes(batch_offset + PREFIX, size)))
         except CorruptionError as error:
             raise CorruptionError(None, batch_offset, error.reason) from None
         batch_offset += PREFIX + size

@@ -12,10 +12,10 @@ from pathlib import Path
 from bkstore.formats.entrylog import HEADER_SIZE, PREFIX
 from bkstore.ids import log_ids, positions
 from bkstore.index.api import EntryIndex, Finding
-from bkstore.storage.entry_log.resynchronization import LogBytes, next_record
+from bkstore.storage.entry_log.resynchronization import LogBytes, find_next_record
 
 
-def cut_at(path: Path, damage: Sequence[Finding]) -> int | None:
+def find_torn_record(path: Path, damage: Sequence[Finding]) -> int | None:
     """Return the offset of the torn last record (0: the header is cut), None if there is other or
     no damage. `damage` is from a scan of the log."""
     if len(damage) != 1 or damage[0].offset is None:
@@ -25,17 +25,17 @@ def cut_at(path: Path, damage: Sequence[Finding]) -> int | None:
         if log.size < HEADER_SIZE:
             return 0
         bytes_left = log.size - record_offset
-        size = int.from_bytes(log.peek(record_offset, PREFIX), "big", signed=True)
+        size = int.from_bytes(log.read_bytes(record_offset, PREFIX), "big", signed=True)
         if bytes_left <= 0 or (bytes_left >= PREFIX and size <= bytes_left - PREFIX):
             return None
-        return record_offset if next_record(log, record_offset, record_offset) == log.size else None
+        return record_offset if find_next_record(log, record_offset, record_offset) == log.size else None
 
 
-def is_pointed_at(index: EntryIndex, log_id: int, at: int) -> bool:
-    """Return whether an index row points into a log at or after `at`: then a damaged record is
+def is_indexed_from(index: EntryIndex, log_id: int, offset: int) -> bool:
+    """Return whether an index row points into a log at or after `offset`: then a damaged record is
     there, not one whose write was interrupted. Scans the whole index."""
     for batch in index.scan():
-        is_behind = (log_ids(batch.location) == log_id) & (positions(batch.location) >= at)
+        is_behind = (log_ids(batch.location) == log_id) & (positions(batch.location) >= offset)
         if is_behind.any():
             return True
     return False

@@ -28,16 +28,16 @@ from bkstore.formats import entrylog
 from bkstore.formats.entry import BatchLedgers, RecordBatch, record_header
 from bkstore.formats.entrylog import HEADER_SIZE, PREFIX, LogHeader, LogMetadata
 from bkstore.ids import MAX_LOG_ID, Int64Array, LedgerId
-from bkstore.index.api import Closing
-from bkstore.storage.entry_log.open_log import HARD_LIMIT, OpenLog
+from bkstore.index.api import Closeable
+from bkstore.storage.entry_log.open_log import MAX_LOG_BYTES, OpenLog
 from bkstore.storage.entry_log.reader import LogReader
 from bkstore.storage.options import DEFAULT_LOG_SIZE, check_log_size
 
-LAST_ID = "lastId"
+LAST_ID_NAME = "lastId"
 _MAX_LAST_ID_BYTES = 1 << 16
 
 
-class EntryLogger(Closing):
+class EntryLogger(Closeable):
     """Appends to entry logs in the ``current/`` of one or more ledger directories.
 
     A log is rolled before a record that would exceed `size_limit`. `per_ledger` keeps one open
@@ -80,7 +80,7 @@ class EntryLogger(Closing):
         self._paths: dict[int, Path] = {}
         for current in self._currents:
             self._paths.update(_list_logs(current))
-        self._last_id = last_log_id(self._currents)
+        self._last_id = find_last_log_id(self._currents)
         self._sync_failure: SyncFailed | None = None
         self.reader = LogReader(self._paths.get)
 
@@ -121,7 +121,7 @@ class EntryLogger(Closing):
     def read(self, location: int, ledger: LedgerId, entry_id: int) -> bytes:
         """Return one record, as `LogReader.read` does, or from the write buffer."""
         log = self._writing.get(location >> 32)
-        if log is not None and (location & 0xFFFFFFFF) >= log.written:
+        if log is not None and (location & 0xFFFFFFFF) >= log.written_bytes:
             record = self._read_buffered(log, location & 0xFFFFFFFF)
             if record is not None and record_header(record)[:2] == (ledger, entry_id):
                 return record
@@ -130,25 +130,25 @@ class EntryLogger(Closing):
     def _read_buffered(self, log: OpenLog, position: int) -> bytes | None:
         """Return a record from the write buffer, None if it was written meanwhile."""
         with self._lock:
-            start = position - log.written
+            start = position - log.written_bytes
             if start < PREFIX:
                 return None
             size = int.from_bytes(log.buffer[start - PREFIX : start], "big")
             return bytes(log.buffer[start : start + size])
 
-    def push(self, log_id: int | None = None) -> None:
+    def write_buffered(self, log_id: int | None = None) -> None:
         """Write the buffered records of one log, or of all, without a sync."""
         with self._lock:
             for log in list(self._writing.values()):
                 if log_id in (None, log.log_id):
-                    log.push()
+                    log.write_buffered()
 
     # -- appending
 
     def add(self, ledger: LedgerId, record: bytes, *, roll: bool = True) -> int:
         """Append one record and return its location. Without `roll` the size limit is 2^31-1."""
         with self._lock:
-            limit = self._size_limit if roll else HARD_LIMIT
+            limit = self._size_limit if roll else MAX_LOG_BYTES
             log = None if self._per_ledger or self._sync_failure else self._active.get(None)
             if log is not None and ledger.scope == 0:
                 location = log.try_add(ledger, record, limit)
@@ -156,7 +156,7 @@ class EntryLogger(Closing):
                     return location
             log = self._log_for(ledger, len(record), roll)
             if ledger.scope:
-                log.mark_wide()
+                log.set_version_2()
             return log.add(ledger, record)
 
     def add_batch(
@@ -174,7 +174,7 @@ class EntryLogger(Closing):
         self, batch: RecordBatch, ledgers: BatchLedgers, start: int, stop: int, roll: bool
     ) -> Iterator[Int64Array]:
         """Append the records start..stop (half open), each time as many as fit in the log."""
-        limit = self._size_limit if roll else HARD_LIMIT
+        limit = self._size_limit if roll else MAX_LOG_BYTES
         record_ends = batch.offsets + batch.sizes
         while start < stop:
             with self._lock:
@@ -185,7 +185,7 @@ class EntryLogger(Closing):
                 is_whole_batch = (start, run_stop) == (0, len(batch))
                 run_ledgers = ledgers if is_whole_batch else ledgers.between(start, run_stop)
                 if any(ledger_id.scope for ledger_id in run_ledgers.names):
-                    log.mark_wide()
+                    log.set_version_2()
                 locations = log.add_batch(batch.between(start, run_stop).framed(), run_ledgers)
             yield locations
             start = run_stop
@@ -197,8 +197,8 @@ class EntryLogger(Closing):
         key = ledger if self._per_ledger else None
         log = self._active.get(key)
         if log is not None:
-            log.push_if_full()
-        limit = self._size_limit if roll else HARD_LIMIT
+            log.write_if_full()
+        limit = self._size_limit if roll else MAX_LOG_BYTES
         if log is not None and log.end + PREFIX + size > limit and log.end > HEADER_SIZE:
             self._rotate(key)
             log = None
@@ -216,7 +216,7 @@ class EntryLogger(Closing):
         if len(self._rotated) >= self._max_active:
             self._release_rotated()
 
-    def ledger_deleted(self, ledger: LedgerId) -> None:
+    def close_ledger_log(self, ledger: LedgerId) -> None:
         """Close the ledger's own log, so that it can be collected."""
         with self._lock:
             if ledger in self._active:
@@ -250,7 +250,7 @@ class EntryLogger(Closing):
         for current in self._currents:
             with writing(current):
                 # Not durable: if it is lost, the ids are taken from the log names.
-                self.files.write_file(current / LAST_ID, f"{log_id:x}\n".encode(), durable=False)
+                self.files.write_file(current / LAST_ID_NAME, f"{log_id:x}\n".encode(), durable=False)
         self._last_id = log_id
         return log_id
 
@@ -269,17 +269,17 @@ class EntryLogger(Closing):
                 if log.end > self._size_limit:
                     self._rotate(key)
 
-    def roll_those(self, is_meant: Callable[[LogMetadata], bool]) -> None:
-        """Close the active logs that have records and whose metadata `is_meant` accepts."""
+    def roll_matching(self, is_match: Callable[[LogMetadata], bool]) -> None:
+        """Close the active logs that have records and whose metadata `is_match` accepts."""
         with self._lock:
             for key, log in list(self._active.items()):
-                if log.metadata.ledgers and is_meant(log.metadata):
+                if log.metadata.ledgers and is_match(log.metadata):
                     self._rotate(key)
 
     def _rotate(self, key: LedgerId | None) -> None:
         """Close an active log to further records; the next flush syncs it."""
         log = self._active[key]
-        log.finish()  # if this fails, the log stays active, and it is tried again
+        log.write_ledgers_map()  # if this fails, the log stays active, and it is tried again
         del self._active[key]
         self._rotated.append(log)
 
@@ -327,7 +327,7 @@ class EntryLogger(Closing):
 
     # -- removing
 
-    def adopt(self, log_id: int, path: Path) -> None:
+    def publish(self, log_id: int, path: Path) -> None:
         """Make a finished log visible to readers."""
         with self._lock:
             self._paths[log_id] = path
@@ -341,13 +341,13 @@ class EntryLogger(Closing):
             with writing(path):
                 self.files.unlink(path)
             del self._paths[log_id]
-            self.reader.forget(log_id)
+            self.reader.close_log(log_id)
 
     def close(self) -> None:
         """Write buffered records, without a sync, and close the files. Idempotent."""
         with self._lock:
             try:
-                self.push()
+                self.write_buffered()
             finally:
                 self._active.clear()
                 self._rotated.clear()
@@ -365,15 +365,15 @@ def _list_logs(current: Path) -> dict[int, Path]:
     return paths
 
 
-def last_log_id(currents: Sequence[Path]) -> int:
+def find_last_log_id(currents: Sequence[Path]) -> int:
     """Return the highest id in `lastId` files and log names, -1 if there is none. As upstream,
     ignores an unreadable number in `lastId`: the log names suffice."""
     highest_id = -1
     for current in currents:
         highest_id = max([highest_id, *_list_logs(current)])
         id_text = ""
-        with readable(current / LAST_ID), suppress(FileNotFoundError):
-            id_text = read_whole(current / LAST_ID, _MAX_LAST_ID_BYTES).decode("utf-8", "replace")
+        with readable(current / LAST_ID_NAME), suppress(FileNotFoundError):
+            id_text = read_whole(current / LAST_ID_NAME, _MAX_LAST_ID_BYTES).decode("utf-8", "replace")
         with suppress(ValueError):
             highest_id = max(highest_id, int(id_text.strip(), 16))
     return highest_id

@@ -13,13 +13,13 @@ from bkstore.formats.journal import LogMark
 from bkstore.storage.journal.last_mark import (
     NO_MARK,
     delete_journals_before,
-    journal_files,
+    list_journal_files,
     journal_name,
     last_mark_name,
     read_last_mark,
     write_last_mark,
 )
-from bkstore.storage.journal.ledger_journals import journal_of
+from bkstore.storage.journal.ledger_journals import journal_index_of
 from bkstore.storage.journal.scan import JournalScan, ScannedRecord, scan_journal
 from bkstore.storage.journal.writer import JournalWriter
 
@@ -30,9 +30,9 @@ __all__ = [
     "LogMark",
     "ScannedRecord",
     "delete_journals_before",
-    "journal_files",
+    "list_journal_files",
     "journal_name",
-    "journal_of",
+    "journal_index_of",
     "last_mark_name",
     "read_last_mark",
     "scan_journal",

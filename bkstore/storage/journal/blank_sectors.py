@@ -23,12 +23,12 @@ _MAX_IDS_SIZE = 29 + PREFIX
 """Size of flags, scope, ledger, entry and body length, without which a record is unreadable."""
 
 
-def suspicious(offsets: Int64Array, batch: RecordBatch) -> Int64Array:
+def find_suspicious_rows(offsets: Int64Array, batch: RecordBatch) -> Int64Array:
     """Return the rows of entries with a later sector that may be all zeros in the file, int64[k].
 
     `offsets` are those of the length fields in the file, ascending; the batch lies in one chunk of
     it, after whose end nothing is known. Entries of other rows are not torn; check these with
-    `blank_sectors` and `is_unwritten`. About 5 ns an entry.
+    `find_blank_sectors` and `has_unwritten_sector`. About 5 ns an entry.
     """
     data = np.frombuffer(batch.buffer, np.uint8)
     chunk_offset = int(offsets[0]) - int(batch.offsets[0]) + PREFIX  # of the piece
@@ -44,7 +44,7 @@ def suspicious(offsets: Int64Array, batch: RecordBatch) -> Int64Array:
     return np.unique(rows[blank_starts < offsets[rows] + PREFIX + batch.sizes[rows]])
 
 
-def blank_sectors(offset: int, record: JournalRecord) -> list[int]:
+def find_blank_sectors(offset: int, record: JournalRecord) -> list[int]:
     """Return the offsets of the later sectors in which a record has nothing but zeros, `offset`
     being that of its length field; none for fence records, as a torn one reads as a record of
     another kind. Under a microsecond for most records."""
@@ -63,7 +63,7 @@ def _find_blank_sectors(offset: int, start: int, data: bytes) -> list[int]:
     return blank_offsets
 
 
-def is_unwritten(path: Path, sectors: Iterable[int]) -> bool:
+def has_unwritten_sector(path: Path, sectors: Iterable[int]) -> bool:
     """Return whether all of one of these sectors is zero in the file: as sectors are written whole,
     data after a record in its last one (padding, the next record) prove that it was written."""
     with readable(path), opened(path) as file:
@@ -74,9 +74,9 @@ def is_unwritten(path: Path, sectors: Iterable[int]) -> bool:
     return False
 
 
-def lacks_ids(path: Path, offset: int, data: bytes) -> bool:
+def has_unwritten_ids(path: Path, offset: int, data: bytes) -> bool:
     """Return whether a later sector with a part of the record's ids or size was not written, as
     after a power loss, which is no damage. `data` is the record at `offset`, without its length."""
-    return is_unwritten(
+    return has_unwritten_sector(
         path, _find_blank_sectors(offset, offset + PREFIX, data[:_MAX_IDS_SIZE])[:1]
     )

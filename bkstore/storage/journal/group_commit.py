@@ -21,10 +21,10 @@ _MAX_WAIT_SECONDS = 0.002  # upstream: `journalMaxGroupWaitMSec`
 class _Follower:
     """A thread that waits until its position is durable, or until it leads."""
 
-    __slots__ = ("gate", "leads", "place")
+    __slots__ = ("gate", "leads", "position")
 
-    def __init__(self, place: LogMark | None) -> None:
-        self.place = place
+    def __init__(self, position: LogMark | None) -> None:
+        self.position = position
         self.leads = False
         self.gate = threading.Lock()
         self.gate.acquire()
@@ -59,12 +59,12 @@ class GroupCommit:
         self._followers_gathered: threading.Lock | None = None  # released when they have come
 
     @contextmanager
-    def leading(self, place: LogMark | None = None) -> Iterator[bool]:
-        """Wait until the caller leads (yield True) or `place` is durable (yield False); without
-        `place`, always lead. The lead ends with the ``with`` block, even if that raises."""
+    def leading(self, position: LogMark | None = None) -> Iterator[bool]:
+        """Wait until the caller leads (yield True) or `position` is durable (yield False); without
+        `position`, always lead. The lead ends with the ``with`` block, even if that raises."""
         is_leader = False
         try:
-            is_leader = self._enter(place)
+            is_leader = self._enter(position)
             if is_leader:
                 self._await_followers()
             yield is_leader
@@ -114,8 +114,8 @@ class GroupCommit:
                 (now - self._commit_start) / _WAIT_DIVISOR, _MAX_WAIT_SECONDS
             )
             self._expected_followers = len(self._waiting)
-            covered = [found for found in self._waiting if _covers(self.durable, found.place)]
-            remaining = [found for found in self._waiting if not _covers(self.durable, found.place)]
+            covered = [found for found in self._waiting if _covers(self.durable, found.position)]
+            remaining = [found for found in self._waiting if not _covers(self.durable, found.position)]
             self._has_leader = bool(remaining)
             self._waiting = remaining[1:]
             for follower in remaining[:1]:

@@ -20,7 +20,7 @@ from bkstore.formats.journal import LAST_MARK_SIZE, LogMark, decode_mark, encode
 NO_MARK = LogMark(0, 0)
 """The mark if no file has one: replay everything."""
 
-SUFFIX = ".txn"
+JOURNAL_SUFFIX = ".txn"
 _FILE_NAME_PATTERN = re.compile(r"(0|[1-9a-f][0-9a-f]{0,14}|[1-7][0-9a-f]{15})\.txn")
 
 
@@ -32,10 +32,10 @@ def journal_name(journal_id: int) -> str:
     """
     if not 0 <= journal_id < 1 << 63:
         raise InvalidArgument(f"journal id {journal_id} is outside 0..2^63-1")
-    return f"{journal_id:x}{SUFFIX}"
+    return f"{journal_id:x}{JOURNAL_SUFFIX}"
 
 
-def journal_files(current: Path) -> list[tuple[int, Path]]:
+def list_journal_files(current: Path) -> list[tuple[int, Path]]:
     """Return (id, path) of the journal files in a ``current/`` directory, by id. Raises
     `UnsupportedLayout` for a .txn file with a name that no bookie gives (a real one does not start,
     or looks for another file), `BkstoreError` if the directory cannot be read."""
@@ -43,7 +43,7 @@ def journal_files(current: Path) -> list[tuple[int, Path]]:
         names = os.listdir(current)
     ids_and_paths = []
     for name in names:
-        if not name.endswith(SUFFIX):
+        if not name.endswith(JOURNAL_SUFFIX):
             continue
         match = _FILE_NAME_PATTERN.fullmatch(name)
         if match is None:
@@ -58,7 +58,7 @@ def last_mark_name(index: int | None = None) -> str:
     return "lastMark" if index is None else f"lastMark.{index}"
 
 
-def mark_of_file(path: Path) -> LogMark | None:
+def read_mark(path: Path) -> LogMark | None:
     """Return the mark in one file; None if it is missing, or shorter than a mark (a real bookie
     writes in place, so a crash may cut it). Raises `CorruptionError` for a negative mark,
     `BkstoreError` for a file that cannot be read."""
@@ -86,9 +86,9 @@ def _read_first_bytes(path: Path) -> bytes | None:
 
 def read_last_mark(ledger_currents: Sequence[Path], index: int | None = None) -> LogMark:
     """Return the greatest mark of journal `index` (None if it is the only one) in the ledger
-    directories; (0, 0) if none has a mark. Raises what `mark_of_file` raises."""
+    directories; (0, 0) if none has a mark. Raises what `read_mark` raises."""
     name = last_mark_name(index)
-    marks = [mark_of_file(current / name) for current in ledger_currents]
+    marks = [read_mark(current / name) for current in ledger_currents]
     return max((mark for mark in marks if mark is not None), default=NO_MARK)
 
 
@@ -107,7 +107,7 @@ def write_last_mark(
     data = encode_mark(mark)
     for current in ledger_currents:
         path = current / last_mark_name(index)
-        stored_mark = mark_of_file(path)
+        stored_mark = read_mark(path)
         if stored_mark is None or stored_mark < mark:
             with writing(path):
                 files.write_file(path, data)
@@ -124,7 +124,7 @@ def delete_journals_before(
     if keep < 0:
         raise InvalidArgument(f"cannot keep {keep} journal files")
     older_files = [
-        path for journal_id, path in journal_files(current) if journal_id < mark.journal_id
+        path for journal_id, path in list_journal_files(current) if journal_id < mark.journal_id
     ]
     deleted_files = older_files[: max(len(older_files) - keep, 0)]
     for path in deleted_files:

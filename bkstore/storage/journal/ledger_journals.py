@@ -1,6 +1,6 @@
 """LedgerJournals: the journals of one bookie, and the ledgers whose master keys they have.
 
-All records of a ledger go to one journal (`journal_of`). Its master key is appended before the
+All records of a ledger go to one journal (`journal_index_of`). Its master key is appended before the
 first of them, since a replay skips records of unknown ledgers.
 """
 
@@ -17,7 +17,7 @@ from bkstore.formats.journal import LogMark
 from bkstore.ids import LedgerId
 from bkstore.storage.journal.writer import JournalWriter
 
-Places = dict[int, LogMark]
+Positions = dict[int, LogMark]
 """Positions in journals, by the journal's index."""
 
 
@@ -33,54 +33,54 @@ class LedgerJournals:
         self._ledgers_with_key: set[LedgerId] = set()
 
     @property
-    def failed(self) -> bool:
+    def has_failed(self) -> bool:
         """Whether a journal failed; it takes no more records then."""
-        return any(writer.failed for writer in self.writers)
+        return any(writer.has_failed for writer in self.writers)
 
-    def of(self, name: LedgerId) -> JournalWriter:
+    def journal_for(self, ledger_id: LedgerId) -> JournalWriter:
         """Return the journal of a ledger."""
-        return self.writers[journal_of(name, len(self.writers))]
+        return self.writers[journal_index_of(ledger_id, len(self.writers))]
 
-    def append(self, name: LedgerId, record: bytes, key: bytes) -> tuple[JournalWriter, LogMark]:
+    def append(self, ledger_id: LedgerId, record: bytes, key: bytes) -> tuple[JournalWriter, LogMark]:
         """Append one record, after its ledger's key; return the journal and the end position."""
-        if name not in self._ledgers_with_key:
-            self.append_key(name, key)
-        writer = self.of(name)
+        if ledger_id not in self._ledgers_with_key:
+            self.append_key(ledger_id, key)
+        writer = self.journal_for(ledger_id)
         return writer, writer.append(record)
 
-    def append_key(self, name: LedgerId, key: bytes) -> None:
+    def append_key(self, ledger_id: LedgerId, key: bytes) -> None:
         """Append the ledger's key, unless that was done before. It is noted only afterwards, so
         that no other thread appends an entry before the key; two key records do no harm."""
-        if name not in self._ledgers_with_key:
-            self._before_key(name)
-            self.of(name).append_special("master_key", name, key)
-            self._ledgers_with_key.add(name)
+        if ledger_id not in self._ledgers_with_key:
+            self._before_key(ledger_id)
+            self.journal_for(ledger_id).append_special("master_key", ledger_id, key)
+            self._ledgers_with_key.add(ledger_id)
 
-    def append_special(self, kind: str, name: LedgerId, key: bytes, body: bytes = b"") -> None:
+    def append_special(self, kind: str, ledger_id: LedgerId, key: bytes, body: bytes = b"") -> None:
         """Append a fence or an explicit LAC of a ledger, after the ledger's key."""
-        self.append_key(name, key)
-        self.of(name).append_special(kind, name, body)
+        self.append_key(ledger_id, key)
+        self.journal_for(ledger_id).append_special(kind, ledger_id, body)
 
-    def append_batch(self, batch: RecordBatch, key: bytes) -> Places:
+    def append_batch(self, batch: RecordBatch, key: bytes) -> Positions:
         """Append the records of a batch, each ledger's key before its first record. Makes one large
         write for each journal, plus one for each new key. Returns the positions after the records.
         If a journal fails, the error's `stored` is 0: no record of the batch is acknowledged."""
         with _unacknowledge_on_error():
             return self._append_with_keys(batch, key)
 
-    def _append_with_keys(self, batch: RecordBatch, key: bytes) -> Places:
+    def _append_with_keys(self, batch: RecordBatch, key: bytes) -> Positions:
         """Append runs of the batch that end before the first record of each new ledger."""
         ids = ids_of(batch)
         ledgers = BatchLedgers.of(ids.scopes, ids.ledgers)
         journal_of_ledger = [
-            journal_of(ledger_id, len(self.writers)) for ledger_id in ledgers.names
+            journal_index_of(ledger_id, len(self.writers)) for ledger_id in ledgers.names
         ]
         ledgers_without_key = [
             (ledger_index, ledger_id)
             for ledger_index, ledger_id in enumerate(ledgers.names)
             if ledger_id not in self._ledgers_with_key
         ]
-        positions: Places = {}
+        positions: Positions = {}
         start = 0
         for ledger_index, ledger_id in ledgers_without_key:
             stop = ledgers.first(ledger_index)
@@ -97,7 +97,7 @@ class LedgerJournals:
         journal_of_ledger: list[int],
         start: int,
         stop: int,
-    ) -> Places:
+    ) -> Positions:
         if start == stop:
             return {}
         run = batch.between(start, stop)
@@ -114,48 +114,48 @@ class LedgerJournals:
         }
 
     @contextmanager
-    def synced(self, places: Places, sync: bool) -> Iterator[None]:
-        """Sync what the ``with`` block appends and adds to `places`, if `sync`, even if it raises.
+    def syncing(self, positions: Positions, sync: bool) -> Iterator[None]:
+        """Sync what the ``with`` block appends and adds to `positions`, if `sync`, even if it raises.
         After a journal failed, sync nothing: the error's `stored` is 0, as nothing is
         acknowledged."""
         try:
             yield
         except BaseException as error:
-            if self.failed and isinstance(error, BkstoreError):
+            if self.has_failed and isinstance(error, BkstoreError):
                 error.stored = 0
-            elif sync and not self.failed:
+            elif sync and not self.has_failed:
                 with _unacknowledge_on_error():
-                    self.sync(places)
+                    self.sync(positions)
             raise
         if sync:
             with _unacknowledge_on_error():
-                self.sync(places)
+                self.sync(positions)
 
-    def sync(self, places: Places) -> None:
+    def sync(self, positions: Positions) -> None:
         """Block until everything before these positions is durable."""
-        for journal_index, position in places.items():
+        for journal_index, position in positions.items():
             self.writers[journal_index].sync(position)
 
     def sync_all(self) -> list[LogMark]:
         """Make all appended records durable; return the mark of each journal."""
         return [writer.sync() for writer in self.writers]
 
-    def forget(self, names: Iterable[LedgerId]) -> None:
+    def forget(self, ledger_ids: Iterable[LedgerId]) -> None:
         """Note that ledgers were deleted: if created again, their keys are appended again."""
-        self._ledgers_with_key.difference_update(names)
+        self._ledgers_with_key.difference_update(ledger_ids)
 
 
-def journal_of(ledger: int | LedgerId, count: int) -> int:
+def journal_index_of(ledger_id: int | LedgerId, count: int) -> int:
     """Return the index of the journal directory, of `count`, that takes a ledger's records.
 
     This is the ledger half, unsigned, modulo the count (`MathUtils.signSafeMod` on scope 0's ids).
 
-    >>> journal_of(2001, 2), journal_of(LedgerId(5, 2000), 2)
+    >>> journal_index_of(2001, 2), journal_index_of(LedgerId(5, 2000), 2)
     (1, 0)
     """
     if count < 1:
         raise InvalidArgument(f"{count} journal directories")
-    return LedgerId.of(ledger).ledger % count
+    return LedgerId.of(ledger_id).ledger % count
 
 
 @contextmanager

@@ -35,8 +35,8 @@ from bkstore.formats.syntax.framing import PREFIX
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import Finding
 from bkstore.index.damage_runs import DamageRuns
-from bkstore.storage.journal.blank_sectors import blank_sectors, is_unwritten, suspicious
-from bkstore.storage.journal.last_mark import journal_files, journal_name, read_last_mark
+from bkstore.storage.journal.blank_sectors import find_blank_sectors, has_unwritten_sector, find_suspicious_rows
+from bkstore.storage.journal.last_mark import list_journal_files, journal_name, read_last_mark
 from bkstore.storage.journal.scan import scan_journal
 from bkstore.storage.ledger_storage import LedgerStorage
 
@@ -48,8 +48,8 @@ _TORN_KEY_ZEROS = 4  # a key ending so is torn; 2^-32 of the intact ones do
 class Replay:
     """Replays journals into a ledger storage.
 
-    `findings` lists what was odd, adjacent findings merged: torn ends, unknown records. `records`
-    counts replayed records; `skipped` counts those of unknown (deleted) ledgers among them.
+    `findings` lists what was odd, adjacent findings merged: torn ends, unknown records. `record_count`
+    counts replayed records; `skipped_count` counts those of unknown (deleted) ledgers among them.
     Adjacent entries of a chunk of the file are added in batches: the cost of
     `LedgerStorage.add_batch` plus 0.1 us each; 10 us each for those of unknown ledgers. With the
     option `compat`, torn records are replayed, as upstream does.
@@ -61,28 +61,28 @@ class Replay:
         self._skips_invalid = skip_invalid
         self.findings: list[Finding] = []
         self._finding_runs = DamageRuns(self.findings)
-        self.records = 0
-        self.skipped = 0
+        self.record_count = 0
+        self.skipped_count = 0
 
-    def run(self, journal: Path, ledgers: Sequence[Path], index: int | None) -> LogMark:
+    def run(self, journal_dir: Path, ledger_dirs: Sequence[Path], mark_index: int | None) -> LogMark:
         """Replay one journal directory from its mark on; return the position reached. Raises
         `CorruptionError` if the file named by the mark is missing, or for an invalid length, an
         invalid record, or a master key that differs from the storage's."""
-        mark = reached = read_last_mark(ledgers, index)
+        mark = reached = read_last_mark(ledger_dirs, mark_index)
         files = [
             id_and_path
-            for id_and_path in journal_files(journal)
+            for id_and_path in list_journal_files(journal_dir)
             if id_and_path[0] >= mark.journal_id
         ]
         if mark.journal_id > 0 and (not files or files[0][0] != mark.journal_id):
             missing_name = journal_name(mark.journal_id)
             raise CorruptionError(
-                journal / missing_name, None, "lastMark refers to this file; it is missing"
+                journal_dir / missing_name, None, "lastMark refers to this file; it is missing"
             )
         for journal_id, path in files:
             start = mark.position if journal_id == mark.journal_id else 0
             reached = LogMark(journal_id, self._replay_file(path, start))
-        _log.info("%s: replayed %d records up to %s", journal, self.records, tuple(reached))
+        _log.info("%s: replayed %d records up to %s", journal_dir, self.record_count, tuple(reached))
         return reached
 
     def _replay_file(self, path: Path, start: int) -> int:
@@ -104,7 +104,7 @@ class Replay:
         """Add adjacent entries, except torn ones. Those before a suspicious entry are added before
         it is checked, as the check may read the storage."""
         start = 0
-        for row in suspicious(offsets, batch).tolist() if self._skips_torn else ():
+        for row in find_suspicious_rows(offsets, batch).tolist() if self._skips_torn else ():
             record = decode_record(bytes(batch[row]))
             if has_crc(record):
                 continue
@@ -114,10 +114,10 @@ class Replay:
 
     def _add_batch(self, path: Path, offsets: Int64Array, batch: RecordBatch) -> None:
         """Add a batch; flush if the cache is full, and skip entries of unknown ledgers."""
-        self.records += len(batch)
+        self.record_count += len(batch)
         is_flushed = False  # flushed, and nothing added since
         while len(batch):
-            self._finding_runs.end()
+            self._finding_runs.end_runs()
             try:
                 self._storage.add_batch(batch, recovery=True)
                 return
@@ -159,7 +159,7 @@ class Replay:
             try:
                 self._add_one(bytes(batch[row]))
             except NoSuchLedger:  # deleted since: no earlier record had its key
-                self.skipped += 1
+                self.skipped_count += 1
             except InvalidArgument:
                 is_left[row:] = False
                 is_left[row] = True
@@ -180,10 +180,10 @@ class Replay:
         """Return whether a crash left only a part of the record; add a finding if so."""
         if not self._skips_torn:
             return False
-        blank_offsets = blank_sectors(offset, record)
-        if not blank_offsets or not is_unwritten(path, blank_offsets):
+        blank_offsets = find_blank_sectors(offset, record)
+        if not blank_offsets or not has_unwritten_sector(path, blank_offsets):
             return False
-        reason = why_torn(record, self._storage)
+        reason = find_torn_reason(record, self._storage)
         if reason is not None:
             detail = f"record is torn, it ends in zeros ({reason}): skipped"
             self._finding_runs.add(Finding("damage", detail, str(path), offset, record.ledger))
@@ -196,8 +196,8 @@ class Replay:
             detail = f"record of unknown kind {record.entry_id} is skipped"
             self._finding_runs.add(Finding("oddity", detail, str(path), offset, ledger))
             return
-        self._finding_runs.end()
-        self.records += 1
+        self._finding_runs.end_runs()
+        self.record_count += 1
         try:
             if record.kind == "master_key":
                 storage.set_master_key(ledger, record.body)
@@ -206,7 +206,7 @@ class Replay:
             else:
                 storage.set_explicit_lac(ledger, record.body)
         except NoSuchLedger:  # deleted since, like its entries
-            self.skipped += 1
+            self.skipped_count += 1
         except (InvalidArgument, UnauthorizedAccess) as error:
             raise _replay_error(path, offset, error) from error
 
@@ -223,7 +223,7 @@ def _replay_error(path: Path, offset: int, error: BkstoreError) -> CorruptionErr
 # checked without a password; and an unverifiable record must not replace a stored entry.
 
 
-def why_torn(record: JournalRecord, storage: LedgerStorage) -> str | None:
+def find_torn_reason(record: JournalRecord, storage: LedgerStorage) -> str | None:
     """Return why a record with an unwritten sector must not be replayed, None if it may. An entry
     with a matching CRC is whole. Without one it is torn if its ledger's last entry has a CRC;
     otherwise (HMAC, no digest) it must not replace a stored entry."""

@@ -34,9 +34,9 @@ from bkstore.formats.journal import (
 from bkstore.formats.syntax.framing import PREFIX, Frames, find_frames
 from bkstore.ids import Int64Array
 from bkstore.index.api import Finding
-from bkstore.storage.journal.blank_sectors import lacks_ids
+from bkstore.storage.journal.blank_sectors import has_unwritten_ids
 
-CHUNK = 1 << 20
+CHUNK_BYTES = 1 << 20
 """Bytes read at once. More is no quicker: a MiB stays in the processor's cache."""
 
 _TAIL_SEARCH_BYTES = 16 << 20
@@ -71,7 +71,7 @@ class _Window:
         if start < 0 or start + count > len(self.data):
             self.data = b""  # free it before reading as much again
             with readable(self.path):
-                self.data = read_fully(self.fd, max(count, CHUNK), offset)
+                self.data = read_fully(self.fd, max(count, CHUNK_BYTES), offset)
             self.base, start = offset, 0
             if len(self.data) < count:
                 raise DirectoryInUse(f"{self.path}: was truncated while it was read")
@@ -156,7 +156,7 @@ class JournalScan:
         try:
             return decode_record(data, self.version)
         except CorruptionError as error:
-            if self.skip_torn and lacks_ids(self.path, offset, data):
+            if self.skip_torn and has_unwritten_ids(self.path, offset, data):
                 detail = f"record is torn, its ids end in zeros ({error.reason}): skipped"
                 self.findings.append(Finding("damage", detail, str(self.path), offset))
                 return None
@@ -274,8 +274,8 @@ class JournalScan:
         """Stop after a zero length; add a finding if data follow it."""
         self.stop = position
         search_stop = min(window.size, position + _TAIL_SEARCH_BYTES)
-        for chunk_start in range(position, search_stop, CHUNK):
-            chunk = window.read(chunk_start, min(CHUNK, search_stop - chunk_start))
+        for chunk_start in range(position, search_stop, CHUNK_BYTES):
+            chunk = window.read(chunk_start, min(CHUNK_BYTES, search_stop - chunk_start))
             if np.frombuffer(chunk, np.uint8).max():
                 data_offset = chunk_start + len(chunk) - len(chunk.lstrip(b"\0"))
                 detail = (

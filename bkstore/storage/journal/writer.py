@@ -30,13 +30,13 @@ from bkstore.formats.journal import (
     padding,
 )
 from bkstore.ids import LedgerId
-from bkstore.index.api import Closing
+from bkstore.index.api import Closeable
 from bkstore.storage.journal.group_commit import GroupCommit
-from bkstore.storage.journal.last_mark import journal_files, journal_name
+from bkstore.storage.journal.last_mark import list_journal_files, journal_name
 from bkstore.storage.options import JournalOptions
 
 
-class JournalWriter(Closing):
+class JournalWriter(Closeable):
     """Writes the journal of one directory; each writer starts a new file.
 
     `current` is the journal directory's ``current/``, which must exist. The first file's id is one
@@ -93,7 +93,7 @@ class JournalWriter(Closing):
         self._buffer = bytearray()
         self._closed = False
         forks.register(self)
-        existing_files = journal_files(self.current)
+        existing_files = list_journal_files(self.current)
         if existing_files:
             first_id = existing_files[-1][0] + 1
         elif first_id is None:
@@ -108,7 +108,7 @@ class JournalWriter(Closing):
         return self._commit.durable
 
     @property
-    def failed(self) -> bool:
+    def has_failed(self) -> bool:
         """Whether a write or fsync failed; the writer takes no more records then."""
         return self._failure is not None
 

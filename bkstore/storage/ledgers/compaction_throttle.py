@@ -34,7 +34,7 @@ class CompactionThrottle:
 
     >>> waits = []
     >>> throttle = CompactionThrottle(10, clock=lambda: 5.0, wait=waits.append)
-    >>> throttle.take(12, 0), throttle.take(1, 0), waits
+    >>> throttle.acquire(12, 0), throttle.acquire(1, 0), waits
     (True, True, [0.0, 1.2000000000000002])
     """
 
@@ -52,20 +52,20 @@ class CompactionThrottle:
         self._wait = wait
         self._free_at = clock()
         """The time by which all permits that were taken have accrued."""
-        self.given_up = False
+        self.is_given_up = False
         """Whether the compaction is to end; no other log is started then."""
 
-    def take(self, entries: int, size: int) -> bool:
+    def acquire(self, entry_count: int, size: int) -> bool:
         """Wait until so much may pass; return False if the compaction is to be given up."""
         now = self._clock()
         self._free_at = max(self._free_at, now - _MAX_SAVED_SECONDS)
         if self._wait(max(0.0, self._free_at - now)):
-            self.given_up = True
+            self.is_given_up = True
             return False
-        self._free_at += (size if self._by_bytes else entries) / self._rate
+        self._free_at += (size if self._by_bytes else entry_count) / self._rate
         return True
 
-    def slices(self, sizes: Int64Array) -> Iterator[tuple[int, int]]:
+    def throttled_slices(self, sizes: Int64Array) -> Iterator[tuple[int, int]]:
         """Yield (start, stop) slices of records with these sizes, of a tenth of a second and at
         least one record, each when it may pass; end early if the compaction is to be given up."""
         end_offsets = sizes.cumsum()
@@ -80,7 +80,7 @@ class CompactionThrottle:
             else:
                 stop = start + int(permits_per_slice)
             stop = min(max(stop, start + 1), count)
-            if not self.take(stop - start, int(end_offsets[stop - 1]) - passed_bytes):
+            if not self.acquire(stop - start, int(end_offsets[stop - 1]) - passed_bytes):
                 return
             yield start, stop
             start = stop

@@ -26,14 +26,14 @@ from bkstore.ids import Int64Array, LedgerId, make_locations
 from bkstore.index.api import Finding
 from bkstore.storage.entry_log.compaction_log import (
     CompactionOutput,
-    drop_unfinished,
-    finish_compacted,
+    drop_unfinished_outputs,
+    finish_compactions,
 )
 from bkstore.storage.entry_log.scan import LogBatch, read_log_metadata, scan_log
-from bkstore.storage.entry_log.torn_end import cut_at, is_pointed_at
+from bkstore.storage.entry_log.torn_end import find_torn_record, is_indexed_from
 from bkstore.storage.ledgers.garbage_pass import (
     USAGE_BUCKETS,
-    Compaction,
+    CompactionOptions,
     GarbagePass,
     GarbageReport,
 )
@@ -51,17 +51,17 @@ class GarbageCollector:
     keeps its ledgers in memory, reads records only to compact. Threads: one at a time; adds and
     reads continue meanwhile."""
 
-    def __init__(self, path: WritePath, number: int = 0) -> None:
-        self._path = path
-        self._number = number
+    def __init__(self, write_path: WritePath, dir_index: int = 0) -> None:
+        self._path = write_path
+        self._dir_index = dir_index
         self._closed_logs: dict[int, LogMetadata] = {}
         self._torn_logs: dict[int, tuple[int, Finding]] = {}
         """By log id: the offset of a torn last record, and the finding of the scan."""
 
-    def run(self, report: GarbageReport, asked: GarbagePass) -> None:
+    def run(self, report: GarbageReport, options: GarbagePass) -> None:
         """Remove logs without live ledgers, then compact those with few live bytes."""
-        if asked.close_logs:
-            self._close_unwanted(asked.compaction)
+        if options.close_logs:
+            self._close_unwanted(options.compaction)
         # Fix the set of logs first, then flush, then read the live ledgers: so every record of
         # these logs is in the index when its ledger is looked up.
         self._path.flush()
@@ -71,7 +71,7 @@ class GarbageCollector:
         self._path.flush()  # other threads may have rolled logs since the last flush
         live_ledgers = set(self._path.states.ledgers())
         for log_id in closed_logs:
-            if asked.is_stopped():
+            if options.is_stopped():
                 return
             metadata = self._read_metadata(log_id, report)
             if metadata is None:
@@ -79,13 +79,13 @@ class GarbageCollector:
             for name in [name for name in metadata.ledgers if name not in live_ledgers]:
                 metadata.remove_ledger(name)
             if not metadata.ledgers and self._is_whole(log_id, report):
-                report.deleted_garbage += metadata.total_size
+                report.reclaimed_by_deletion += metadata.total_size
                 self._remove(log_id, report)
-        if asked.compaction is not None:
-            self._compact_below(asked.compaction, report)
+        if options.compaction is not None:
+            self._compact_below(options.compaction, report)
         self._count_logs(report)
 
-    def _close_unwanted(self, compaction: Compaction | None) -> None:
+    def _close_unwanted(self, compaction: CompactionOptions | None) -> None:
         """Close the active logs that the pass would collect if they were closed. A ledger created
         meanwhile may count as deleted: a log closed early does no harm."""
         self._path.flush()  # records in memory reach the log, whose ledgers map then counts them
@@ -103,11 +103,11 @@ class GarbageCollector:
                 and _usage(live_metadata, compaction) < compaction.threshold
             )
 
-        self._path.logger.roll_those(is_unwanted)
+        self._path.logger.roll_matching(is_unwanted)
 
     def _count_logs(self, report: GarbageReport) -> None:
         for metadata in self._closed_logs.values():
-            report.logs += 1
+            report.log_count += 1
             report.log_bytes += metadata.total_size
             report.live_bytes += metadata.remaining_size
 
@@ -122,7 +122,7 @@ class GarbageCollector:
             metadata, source = read_log_metadata(path, log_id, findings=damage)
             report.findings += damage
             if source == "scan" and any(finding.severity == "damage" for finding in damage):
-                torn_offset = cut_at(self._path.logger.path(log_id), damage)
+                torn_offset = find_torn_record(self._path.logger.path(log_id), damage)
                 if torn_offset is None:
                     return None
                 self._torn_logs[log_id] = (torn_offset, damage[0])
@@ -135,7 +135,7 @@ class GarbageCollector:
         if log_id not in self._torn_logs:
             return True
         try:
-            if not is_pointed_at(self._path.index, log_id, self._torn_logs[log_id][0]):
+            if not is_indexed_from(self._path.index, log_id, self._torn_logs[log_id][0]):
                 return True
         except BkstoreError as error:
             report.findings.append(Finding.of(error))
@@ -150,14 +150,14 @@ class GarbageCollector:
         report.removed_bytes += self._path.logger.path(log_id).stat().st_size
         self._path.logger.remove(log_id)
         self._forget(log_id)
-        report.removed_logs.append((self._number, log_id))
+        report.removed_logs.append((self._dir_index, log_id))
 
     # -- compaction
 
-    def _compact_below(self, compaction: Compaction, report: GarbageReport) -> None:
+    def _compact_below(self, compaction: CompactionOptions, report: GarbageReport) -> None:
         """Compact the logs below the threshold: by tenths of live bytes, then by log id, so that
         copies are laid out as by `GarbageCollectorThread.doCompactEntryLogs`."""
-        deadline = compaction.clock() + (compaction.max_time or math.inf)
+        deadline = compaction.clock() + (compaction.max_seconds or math.inf)
         candidates: list[tuple[int, int]] = []
         for metadata in self._closed_logs.values():
             usage = _usage(metadata, compaction)
@@ -166,7 +166,7 @@ class GarbageCollector:
             if usage < compaction.threshold:
                 candidates.append((tenth, metadata.log_id))
         for _, log_id in sorted(candidates):
-            if compaction.throttle.given_up or compaction.clock() >= deadline:
+            if compaction.throttle.is_given_up or compaction.clock() >= deadline:
                 return
             if not self._is_whole(log_id, report):
                 continue
@@ -174,15 +174,15 @@ class GarbageCollector:
             compact = (
                 self._compact_into_new if compaction.transactional else self._compact_into_current
             )
-            with self._path.watching():
+            with self._path.tracking_changes():
                 is_compacted = compact(metadata, compaction, report)
             if is_compacted:
-                report.compacted_logs.append((self._number, log_id))
-                report.compacted_garbage += metadata.total_size - metadata.remaining_size
+                report.compacted_logs.append((self._dir_index, log_id))
+                report.reclaimed_by_compaction += metadata.total_size - metadata.remaining_size
                 self._remove(log_id, report)
 
     def _compact_into_current(
-        self, metadata: LogMetadata, compaction: Compaction, report: GarbageReport
+        self, metadata: LogMetadata, compaction: CompactionOptions, report: GarbageReport
     ) -> bool:
         """Append live records to the active log; return whether all are moved. After damage, or if
         given up, records already copied stay moved, and the log stays because of the others."""
@@ -199,7 +199,7 @@ class GarbageCollector:
                 moves, outstanding_count = [], 0
         self._relocate_to_current(moves, report)
         report.findings += damage
-        return not damage and not compaction.throttle.given_up
+        return not damage and not compaction.throttle.is_given_up
 
     def _relocate_to_current(self, moves: list[_Move], report: GarbageReport) -> None:
         """Make the copies in the active log durable, then point the index at them."""
@@ -208,7 +208,7 @@ class GarbageCollector:
         self._relocate(moves, report)
 
     def _compact_into_new(
-        self, metadata: LogMetadata, compaction: Compaction, report: GarbageReport
+        self, metadata: LogMetadata, compaction: CompactionOptions, report: GarbageReport
     ) -> bool:
         """Copy live records to a new log, which appears whole or not at all; return whether all are
         moved: not after damage, or if the compaction is given up."""
@@ -221,7 +221,7 @@ class GarbageCollector:
             for live_records in self._throttled_records(metadata, compaction, damage):
                 moves += live_records.copied(output.add_batch)
                 copied_bytes += int(live_records.records.sizes.sum())
-            is_given_up = bool(damage) or compaction.throttle.given_up
+            is_given_up = bool(damage) or compaction.throttle.is_given_up
             if moves and not is_given_up:
                 output.publish()
         finally:
@@ -229,10 +229,10 @@ class GarbageCollector:
         report.findings += damage
         if is_given_up:
             return False
-        # From here on, the next start would finish the switch. `settle` removes the marker for it.
+        # From here on, the next start would finish the switch. `remove_recovery_marker` removes the marker for it.
         report.moved_bytes += copied_bytes
         self._relocate(moves, report)
-        output.settle()
+        output.remove_recovery_marker()
         return True
 
     def _relocate(self, moves: list[_Move], report: GarbageReport) -> None:
@@ -244,14 +244,14 @@ class GarbageCollector:
             self._path.flush()
 
     def _throttled_records(
-        self, metadata: LogMetadata, compaction: Compaction, damage: list[Finding]
+        self, metadata: LogMetadata, compaction: CompactionOptions, damage: list[Finding]
     ) -> Iterator[_LiveRecords]:
         """Yield the records to be moved, as the throttle permits; end early if it gives up."""
         throttle = compaction.throttle
         for live_records in self._live_records(metadata, damage):
-            for start, stop in throttle.slices(live_records.records.sizes):
+            for start, stop in throttle.throttled_slices(live_records.records.sizes):
                 yield live_records.between(start, stop)
-            if throttle.given_up:
+            if throttle.is_given_up:
                 return
 
     def _live_records(self, metadata: LogMetadata, damage: list[Finding]) -> Iterator[_LiveRecords]:
@@ -274,17 +274,17 @@ class GarbageCollector:
         for ledger_id, rows in batch.ledgers():
             if ledger_id in metadata.ledgers:
                 is_live = (
-                    self._path.locations_of(ledger_id, batch.entry_id[rows]) == locations[rows]
+                    self._path.get_locations(ledger_id, batch.entry_id[rows]) == locations[rows]
                 )
                 if is_live.any():
                     yield ledger_id, rows[is_live]
 
 
-def _usage(metadata: LogMetadata, compaction: Compaction) -> float:
-    """Return the live share of a log; a log below `full_log` bytes counts as that large."""
-    if metadata.usage == 1.0 or metadata.total_size >= compaction.full_log:
+def _usage(metadata: LogMetadata, compaction: CompactionOptions) -> float:
+    """Return the live share of a log; a log below `target_log_bytes` bytes counts as that large."""
+    if metadata.usage == 1.0 or metadata.total_size >= compaction.target_log_bytes:
         return metadata.usage
-    return metadata.remaining_size / compaction.full_log
+    return metadata.remaining_size / compaction.target_log_bytes
 
 
 @dataclass
@@ -299,7 +299,7 @@ class _LiveRecords:
     def of(
         cls,
         batch: LogBatch,
-        places: Int64Array,
+        locations: Int64Array,
         chosen: Iterable[tuple[LedgerId, Int64Array]],
     ) -> _LiveRecords:
         """Return the chosen rows of a batch; ledgers in the order of their first record."""
@@ -310,7 +310,7 @@ class _LiveRecords:
         rows = np.flatnonzero(ledger_indexes >= 0)
         has_one_ledger = len(ledger_ids) == 1
         ledgers = BatchLedgers(ledger_ids, None if has_one_ledger else ledger_indexes[rows])
-        return cls(batch.records().at(rows).framed(), ledgers, places[rows])
+        return cls(batch.records().at(rows).framed(), ledgers, locations[rows])
 
     def between(self, start: int, stop: int) -> _LiveRecords:
         """Return the records start..stop (half open)."""
@@ -332,10 +332,10 @@ class _LiveRecords:
         ]
 
 
-def recover_compaction(path: WritePath, findings: list[Finding]) -> list[tuple[int, int]]:
+def recover_compaction(write_path: WritePath, findings: list[Finding]) -> list[tuple[int, int]]:
     """Finish or drop the compactions that a crash interrupted; return (new, old) log ids. If the
     new log is damaged, `findings` says so and both logs stay; the index decides which is read."""
-    logger = path.logger
+    logger = write_path.logger
 
     def switch(new_id: int, old_id: int) -> bool:
         # Read all of the new log before relocating anything: with damage, both logs stay.
@@ -349,19 +349,19 @@ def recover_compaction(path: WritePath, findings: list[Finding]) -> list[tuple[i
         for batch in scan_log(logger.path(new_id)):
             for ledger_id, rows in batch.ledgers():
                 entry_ids = batch.entry_id[rows]
-                locations = path.locations_of(ledger_id, entry_ids)
+                locations = write_path.get_locations(ledger_id, entry_ids)
                 is_in_old_log = (locations != 0) & (
                     locations >> np.int64(32) == old_id
                 )  # location 0 means absent
                 new_locations = make_locations(new_id, batch.position[rows])
-                path.relocate(
+                write_path.relocate(
                     ledger_id,
                     entry_ids[is_in_old_log],
                     locations[is_in_old_log],
                     new_locations[is_in_old_log],
                 )
-        path.flush()
+        write_path.flush()
         return True
 
-    drop_unfinished(logger.currents, logger.files)
-    return finish_compacted(logger, logger.currents, switch)
+    drop_unfinished_outputs(logger.currents, logger.files)
+    return finish_compactions(logger, logger.currents, switch)

@@ -18,32 +18,32 @@ MAJOR_THRESHOLD = 0.8
 USAGE_BUCKETS = 10
 """Logs are counted and compacted by tenths of live bytes."""
 
-Kind = Literal["major", "minor"]
+CompactionKind = Literal["major", "minor"]
 
-Suspect = Callable[[list[LedgerId]], None]
+MarkSuspects = Callable[[list[LedgerId]], None]
 """Called with ledgers before a metadata store is asked whether they exist."""
 
-FindDeleted = Callable[[list[LedgerId], Suspect], Iterable[list[LedgerId]]]
+FindDeleted = Callable[[list[LedgerId], MarkSuspects], Iterable[list[LedgerId]]]
 """Takes the ledgers of a bookie; yields groups of those that count as deleted. Each must be a
 suspect before the store is asked for it: a later add shows that it was created again."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Compaction:
+class CompactionOptions:
     """How a pass compacts entry logs.
 
-    Logs whose live share is below `threshold` are compacted. `max_time` seconds after the start,
+    Logs whose live share is below `threshold` are compacted. `max_seconds` seconds after the start,
     no further log is started. After `max_outstanding` copied entries the index is pointed at
     them; None waits for the end of each log, as `transactional` compaction always does. A log
-    smaller than `full_log` bytes counts as that large (`useTargetEntryLogSizeForGc`).
+    smaller than `target_log_bytes` bytes counts as that large (`useTargetEntryLogSizeForGc`).
     """
 
     threshold: float = MAJOR_THRESHOLD
-    kind: Kind = "major"
+    kind: CompactionKind = "major"
     transactional: bool = False
-    max_time: float | None = None
+    max_seconds: float | None = None
     max_outstanding: int | None = None
-    full_log: int = 0
+    target_log_bytes: int = 0
     throttle: CompactionThrottle = UNLIMITED
     clock: Callable[[], float] = time.monotonic
 
@@ -59,7 +59,7 @@ class GarbagePass:
     """
 
     find_deleted: FindDeleted | None = None
-    compaction: Compaction | None = None
+    compaction: CompactionOptions | None = None
     close_logs: bool = False
     is_stopped: Callable[[], bool] = lambda: False
 
@@ -75,11 +75,11 @@ class GarbageReport:
     moved_bytes: int = 0
     removed_bytes: int = 0
     findings: list[Finding] = field(default_factory=list)
-    deleted_garbage: int = 0
+    reclaimed_by_deletion: int = 0
     """Bytes of records in the logs that were removed because none of their ledgers is live."""
-    compacted_garbage: int = 0
+    reclaimed_by_compaction: int = 0
     """Bytes of dead records in the logs that were compacted."""
-    logs: int = 0
+    log_count: int = 0
     """Closed logs that are left; `log_bytes` counts their records, `live_bytes` the live ones."""
     log_bytes: int = 0
     live_bytes: int = 0
@@ -87,29 +87,29 @@ class GarbageReport:
     """Number of logs by tenths of live bytes, before compaction."""
 
 
-class GarbagePasses:
+class GarbagePassCounts:
     """Counts and times of the compacting passes since the storage was opened.
 
-    `counts` and `last` (end time, in seconds since 1970; at first the time of opening) have the
-    keys "major" and "minor"; a major pass sets both times. `running` is the kind of the pass that
+    `counts` and `last_times` (end time, in seconds since 1970; at first the time of opening) have the
+    keys "major" and "minor"; a major pass sets both times. `running_kind` is the kind of the pass that
     runs now, or None. Threads: any may read.
     """
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self.running: Kind | None = None
+        self.running_kind: CompactionKind | None = None
         self.counts: dict[str, int] = {"major": 0, "minor": 0}
-        self.last = dict.fromkeys(self.counts, clock())
+        self.last_times = dict.fromkeys(self.counts, clock())
 
     @contextmanager
-    def one(self, kind: Kind | None) -> Iterator[None]:
+    def counting(self, kind: CompactionKind | None) -> Iterator[None]:
         """Count the pass that the ``with`` block runs, even if it fails; not if `kind` is None."""
-        self.running = kind
+        self.running_kind = kind
         try:
             yield
         finally:
-            self.running = None
+            self.running_kind = None
             if kind is not None:
-                self.last["minor"] = now = self._clock()
-                self.last[kind] = now
+                self.last_times["minor"] = now = self._clock()
+                self.last_times[kind] = now
                 self.counts[kind] += 1

@@ -25,14 +25,14 @@ from bkstore.formats.entry import decode_explicit_lac, record_header
 from bkstore.formats.idxfile import HEADER_FIELDS, HEADER_SIZE
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import EntrySource, LedgerLike, LedgerState
-from bkstore.index.bulk_listing import Errors, over_parts
+from bkstore.index.bulk_listing import LedgerErrors, list_from_parts
 from bkstore.storage.ledgers.last_add_confirmed import (
-    ForgetfulLastAddConfirmed,
-    LastAddConfirmed,
+    ForgetfulLacTracker,
+    LacTracker,
     StoredLac,
 )
 from bkstore.storage.ledgers.write_paths.api import WritePath
-from bkstore.storage.options import Storage, StorageOptions
+from bkstore.storage.options import StorageKind, StorageOptions
 
 
 class KnownLedgers(EntrySource):
@@ -40,21 +40,21 @@ class KnownLedgers(EntrySource):
     `LedgerStorage`. Threads: all calls may run concurrently."""
 
     def __init__(
-        self, storage: Storage, paths: Sequence[WritePath], options: StorageOptions
+        self, storage: StorageKind, write_paths: Sequence[WritePath], options: StorageOptions
     ) -> None:
         self.storage = storage
         self.options = options
-        self.paths = list(paths)
-        self._confirmed = LastAddConfirmed(self._stored_lac)
+        self.write_paths = list(write_paths)
+        self._confirmed = LacTracker(self._stored_lac)
         if options.compat is not None:
-            self._confirmed = ForgetfulLastAddConfirmed(self._stored_lac, storage == "db")
-        self._last_id = options.last_entry_id(storage)
+            self._confirmed = ForgetfulLacTracker(self._stored_lac, storage == "db")
+        self._last_id = options.max_entry_id(storage)
         self._closed = False
 
     def _path(self, ledger_id: LedgerId) -> WritePath:
         """Return the write path of a ledger: the directory `L mod n` of db storage."""
         self._check_open()
-        return self.paths[ledger_id.ledger % len(self.paths)]
+        return self.write_paths[ledger_id.ledger % len(self.write_paths)]
 
     def _check_open(self) -> None:
         if self._closed:
@@ -71,7 +71,7 @@ class KnownLedgers(EntrySource):
         """Return the known ledgers in unsigned order, unflushed ones too."""
         self._check_open()
         ledger_ids: list[LedgerId] = []
-        for path in self.paths:
+        for path in self.write_paths:
             with path.lock:
                 ledger_ids += path.states.ledgers(scope)
         return sorted(ledger_ids)
@@ -79,7 +79,7 @@ class KnownLedgers(EntrySource):
     def ledger_exists(self, ledger: LedgerLike) -> bool:
         """Return whether the ledger is known."""
         ledger_id = LedgerId.of(ledger)
-        return self._path(ledger_id).knows(ledger_id)
+        return self._path(ledger_id).has_ledger(ledger_id)
 
     def source(self, ledger: LedgerLike) -> EntrySource:
         """Return the source of the ledger's entry ids: unflushed entries over the index."""
@@ -95,13 +95,13 @@ class KnownLedgers(EntrySource):
         return self.source(ledger).availability(ledger)
 
     def availability_many(
-        self, ledgers: Iterable[LedgerLike] | None = None, errors: Errors | None = None
+        self, ledgers: Iterable[LedgerLike] | None = None, errors: LedgerErrors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
         """Return (ledger, `availability`) of many ledgers, unflushed entries too."""
         self._check_open()
-        sources = [path.source for path in self.paths]
-        ledger_ids = self._names_asked(ledgers)
-        return over_parts(
+        sources = [path.source for path in self.write_paths]
+        ledger_ids = self._ledgers_to_list(ledgers)
+        return list_from_parts(
             sources, lambda ledger_id: ledger_id.ledger % len(sources), ledger_ids, errors
         )
 
@@ -109,7 +109,7 @@ class KnownLedgers(EntrySource):
         """Return the highest entry id, None if there is none; raise `DataUnknown` in limbo."""
         ledger_id = LedgerId.of(ledger)
         path = self._path(ledger_id)
-        if not path.knows(ledger_id):
+        if not path.has_ledger(ledger_id):
             raise _no_such_ledger(ledger_id)
         with path.lock:
             state = path.states.find(ledger_id)
@@ -129,7 +129,7 @@ class KnownLedgers(EntrySource):
         with path.lock:
             path.check_writable()
             if path.states.set_master_key(ledger_id, key):
-                self._confirmed.created(ledger_id)
+                self._confirmed.note_created(ledger_id)
 
     def open_ledger(self, ledger: LedgerLike, key: bytes) -> None:
         """Create a ledger with a key, or check that a known ledger has this key. Stricter than
@@ -204,7 +204,7 @@ class KnownLedgers(EntrySource):
             path.check_writable()
             state = path.states.get(ledger_id)
             self._check_header_fits(len(state.master_key), len(body))
-            self._confirmed.set_explicitly(ledger_id, lac)
+            self._confirmed.note_explicit_set(ledger_id, lac)
             path.states.set(ledger_id, state._replace(explicit_lac=body))
 
     def _check_header_fits(self, key_size: int, lac_size: int) -> None:
@@ -222,7 +222,7 @@ class KnownLedgers(EntrySource):
             raise _limbo_error(ledger_id, "its explicit LAC")
         if state.explicit_lac is not None:
             with path.lock:
-                self._confirmed.read_explicitly(
+                self._confirmed.note_explicit_read(
                     ledger_id, decode_explicit_lac(state.explicit_lac)[1]
                 )
         return state.explicit_lac
@@ -246,15 +246,15 @@ class KnownLedgers(EntrySource):
             None if body is None else decode_explicit_lac(body)[1],
         )
 
-    def _missing(self, ledger_id: LedgerId, path: WritePath, entry: int) -> Exception:
+    def _missing(self, ledger_id: LedgerId, path: WritePath, entry_id: int) -> Exception:
         """Return the error for an entry that is absent: why depends on the ledger's state."""
         with path.lock:
             state = path.states.find(ledger_id)
         if state is None:
             return _no_such_ledger(ledger_id)
         if state.limbo:
-            return _limbo_error(ledger_id, f"entry {entry}")
-        return NoSuchEntry(f"entry {entry} of ledger {ledger_id} is not here")
+            return _limbo_error(ledger_id, f"entry {entry_id}")
+        return NoSuchEntry(f"entry {entry_id} of ledger {ledger_id} is not here")
 
 
 def _no_such_ledger(ledger_id: LedgerId) -> NoSuchLedger:

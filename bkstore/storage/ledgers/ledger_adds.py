@@ -39,7 +39,7 @@ _check_batch = instance(RecordBatch)
 _MAX_BATCH_RECORDS, _MAX_BATCH_BYTES = 1000, 1 << 20  # an iterable's records are grouped so
 
 
-class Adds(KnownLedgers):
+class LedgerAdds(KnownLedgers):
     """The half of a ledger storage that adds records. Threads: all calls may run concurrently; adds
     to one directory take turns, and what a batch adds in one becomes visible together."""
 
@@ -57,18 +57,18 @@ class Adds(KnownLedgers):
             record = data("record", record)  # an immutable copy
         if master_key is not None and type(master_key) is not bytes:
             master_key = data("master key", master_key)
-        return self.take_entry(record, master_key, recovery)[1]
+        return self.add_record(record, master_key, recovery)[1]
 
-    def take_entry(
+    def add_record(
         self, record: bytes, master_key: bytes | None, recovery: bool
     ) -> tuple[LedgerId, int]:
         """Add one record as `add_entry` does; return its ledger id and its entry id."""
         size = len(record)
         if V1_HEADER <= size <= self.options.max_entry_size and record[0] < 0x80:
             ledger_number, entry_id, lac = _unpack_v1_header(record)
-            path = self.paths[ledger_number % len(self.paths)]
+            path = self.write_paths[ledger_number % len(self.write_paths)]
             with path.lock:  # fast path: the checks of an earlier add still hold
-                ready_ledger = path.states.ready.get(ledger_number)
+                ready_ledger = path.states.fast_path_ledgers.get(ledger_number)
                 if (
                     ready_ledger is not None
                     and (master_key is None or compare_digest(master_key, ready_ledger[1]))
@@ -76,7 +76,7 @@ class Adds(KnownLedgers):
                     and path.fits(size)
                 ):
                     path.add(ready_ledger[0], entry_id, record)
-                    self._confirmed.added(ready_ledger[0], lac)
+                    self._confirmed.note_added(ready_ledger[0], lac)
                     return ready_ledger[0], entry_id
         return self._add_checked(record, master_key, recovery)
 
@@ -92,15 +92,15 @@ class Adds(KnownLedgers):
             self._admit(path, ledger_id, master_key, recovery)
             self._confirmed.before_add(ledger_id)
             path.add(ledger_id, entry_id, record)
-            self._confirmed.added(ledger_id, lac)
+            self._confirmed.note_added(ledger_id, lac)
             self._note_ready(path, ledger_id)
         return ledger_id, entry_id
 
     def _note_ready(self, path: WritePath, ledger_id: LedgerId) -> None:
-        """Register a ledger that was just added to for the fast path of `take_entry`."""
+        """Register a ledger that was just added to for the fast path of `add_record`."""
         state = path.states.get(ledger_id)
         if ledger_id.scope == 0 and not (state.fenced or state.limbo or self._closed):
-            path.states.ready[ledger_id.ledger] = ledger_id, state.master_key
+            path.states.fast_path_ledgers[ledger_id.ledger] = ledger_id, state.master_key
 
     def add_batch(
         self, batch: RecordBatch, *, master_key: bytes | None = None, recovery: bool = False
@@ -145,7 +145,7 @@ class Adds(KnownLedgers):
         """Add records in order, by `add_batch`, about a thousand at a time; return their entry ids,
         int64[n]. Raises the error of the first that is refused, with `stored`; those before it are
         stored."""
-        return in_batches(
+        return add_in_batches(
             records, lambda batch: self.add_batch(batch, master_key=master_key, recovery=recovery)
         )
 
@@ -188,13 +188,13 @@ class Adds(KnownLedgers):
         is_bad |= (entries < 0) | (entries != batch_add.batch.entries[:count])
         return int(is_bad.argmax()) if is_bad.any() else count
 
-    def _refusal_of_record(self, batch: RecordBatch, number: int) -> BkstoreError:
-        """Return the error for record `number` of a batch, which is refused."""
+    def _refusal_of_record(self, batch: RecordBatch, record_index: int) -> BkstoreError:
+        """Return the error for record `record_index` of a batch, which is refused."""
         try:
-            _, entry_id, _ = self._parse_record(bytes(batch[number]))
+            _, entry_id, _ = self._parse_record(bytes(batch[record_index]))
         except BkstoreError as error:
             return error
-        listed_entry = int(batch.entries[number])
+        listed_entry = int(batch.entries[record_index])
         return InvalidArgument(
             f"the batch lists entry {listed_entry}, but its record is {entry_id}"
         )
@@ -205,15 +205,15 @@ class Adds(KnownLedgers):
         self, ledgers: BatchLedgers, count: int
     ) -> Iterator[tuple[WritePath, int, int]]:
         """Yield (write path, start, stop): runs of records that have one write path."""
-        if len(self.paths) == 1 or ledgers.numbers is None:
+        if len(self.write_paths) == 1 or ledgers.numbers is None:
             if count:
                 yield self._path(ledgers.names[0]), 0, count
             return
-        path_of = np.array([id_.ledger % len(self.paths) for id_ in ledgers.names], np.int64)
+        path_of = np.array([id_.ledger % len(self.write_paths) for id_ in ledgers.names], np.int64)
         path_of_record = path_of[ledgers.numbers[:count]]
         starts = [0, *(np.flatnonzero(np.diff(path_of_record)) + 1).tolist()] if count else []
         for start, stop in zip(starts, [*starts[1:], count]):
-            yield self.paths[int(path_of_record[start])], start, stop
+            yield self.write_paths[int(path_of_record[start])], start, stop
 
     def _add_run(self, path: WritePath, batch_add: _BatchAdd, start: int, stop: int) -> None:
         """Add records of one write path, as many at a time as fit before a flush is due."""
@@ -223,7 +223,7 @@ class Adds(KnownLedgers):
                 path.check_writable()
                 # `fitting_stop` ends what fits before a flush is due. Its ledgers are checked
                 # first: one that takes no adds ends the batch at its first record.
-                fitting_stop = min(start + path.room(batch_add.batch.between(start, stop)), stop)
+                fitting_stop = min(start + path.count_fitting(batch_add.batch.between(start, stop)), stop)
                 ledgers = batch_add.ledgers.between(start, fitting_stop)
                 for ledger_index, ledger_id in enumerate(ledgers.names):
                     try:
@@ -248,7 +248,7 @@ class Adds(KnownLedgers):
                 batch_add.ids.lacs,
             )
             for ledger_id, lac in added_ledgers.highest(lacs[start : start + count]):
-                self._confirmed.added(ledger_id, lac)
+                self._confirmed.note_added(ledger_id, lac)
             start += count
             batch_add.stored += count
 
@@ -273,14 +273,14 @@ def _refusal(ledger_id: LedgerId, state: LedgerState) -> BkstoreError:
     return DataUnknown(f"ledger {ledger_id} is in limbo: whether it is fenced is unknown")
 
 
-def in_batches(
+def add_in_batches(
     records: Iterable[bytes], add_batch: Callable[[RecordBatch], Int64Array]
 ) -> Int64Array:
     """Add records in batches and return their entry ids, int64[n]."""
-    return add_all(_batches_of(records), add_batch)
+    return add_batches(_batches_of(records), add_batch)
 
 
-def add_all(
+def add_batches(
     batches: Iterable[RecordBatch], add_batch: Callable[[RecordBatch], Int64Array]
 ) -> Int64Array:
     """Add batches in order; return their entry ids, int64[n]. An error's `stored` counts all."""
@@ -294,14 +294,14 @@ def add_all(
     return np.concatenate(entry_ids)
 
 
-def cut_behind_firsts(batch: RecordBatch, names: Collection[LedgerId]) -> list[RecordBatch]:
+def split_after_first_records(batch: RecordBatch, ledger_ids: Collection[LedgerId]) -> list[RecordBatch]:
     """Return a batch, split after the first record of each of these ledgers."""
-    if not names:
+    if not ledger_ids:
         return [batch]
     ids = ids_of(batch)
     ledgers = BatchLedgers.of(ids.scopes, ids.ledgers)
     chosen_ledgers = [
-        number for number, ledger_id in enumerate(ledgers.names) if ledger_id in names
+        number for number, ledger_id in enumerate(ledgers.names) if ledger_id in ledger_ids
     ]
     cuts = [0, *(ledgers.first(number) + 1 for number in chosen_ledgers), len(batch)]
     return [batch.between(start, stop) for start, stop in pairwise(cuts)]
@@ -320,16 +320,16 @@ def _batches_of(records: Iterable[bytes]) -> Iterator[RecordBatch]:
             group.append(record)
             if len(group) >= _MAX_BATCH_RECORDS or size >= _MAX_BATCH_BYTES:
                 full, group, size = group, [], 0
-                yield as_batch(full)
+                yield make_batch(full)
     except Exception:
         if group:
-            yield as_batch(group)
+            yield make_batch(group)
         raise
     if group:
-        yield as_batch(group)
+        yield make_batch(group)
 
 
-def as_batch(records: list[bytes]) -> RecordBatch:
+def make_batch(records: list[bytes]) -> RecordBatch:
     """Return records as a batch with their entry ids; -1 from the first malformed one on."""
     batch = RecordBatch.of(records, np.full(len(records), -1))
     entries = ids_of(batch).entries

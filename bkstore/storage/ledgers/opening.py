@@ -16,19 +16,19 @@ from bkstore.errors import InvalidArgument, UnsupportedLayout
 from bkstore.files.disk_changes import Files, StrPath
 from bkstore.files.os_errors import writing
 from bkstore.index.api import Finding
-from bkstore.storage.directories.layout import check_distinct, check_order, holdings
+from bkstore.storage.directories.layout import check_distinct, check_order, find_holdings
 from bkstore.storage.directories.writer_lock import WriterLock
 from bkstore.storage.entry_log.writer import EntryLogger
 from bkstore.storage.ledgers.garbage_collection import recover_compaction
 from bkstore.storage.ledgers.write_paths.api import WritePath
-from bkstore.storage.ledgers.write_paths.interleaved import InterleavedPath
-from bkstore.storage.options import Storage, StorageOptions, check_storage
+from bkstore.storage.ledgers.write_paths.interleaved import InterleavedWritePath
+from bkstore.storage.options import StorageKind, StorageOptions, check_storage
 
 
-def compose(
+def open_write_paths(
     ledger_dirs: Sequence[StrPath],
     index_dirs: Sequence[StrPath] | None,
-    storage: Storage,
+    storage: StorageKind,
     options: StorageOptions,
     files: Files,
 ) -> tuple[list[WritePath], WriterLock, list[Finding]]:
@@ -69,9 +69,9 @@ def _current(directory: StrPath) -> Path:
     return absolute_path if absolute_path.name == "current" else absolute_path / "current"
 
 
-def _check_layout(current: Path, storage: Storage) -> None:
+def _check_layout(current: Path, storage: StorageKind) -> None:
     """Raise `UnsupportedLayout` if the directory has the index of another storage."""
-    layouts = holdings(current)
+    layouts = find_holdings(current)
     foreign_layout = "idx" if storage == "db" else "rocksdb"
     if foreign_layout in layouts:
         raise UnsupportedLayout(
@@ -96,13 +96,13 @@ def _open_logger(
 def _open_idx_path(
     ledger_currents: list[Path],
     index_currents: list[Path],
-    storage: Storage,
+    storage: StorageKind,
     options: StorageOptions,
     files: Files,
     undo: ExitStack,
 ) -> WritePath:
     from bkstore.index.hierarchical import HierarchicalIndex
-    from bkstore.storage.ledgers.write_paths.sorted import SortedPath
+    from bkstore.storage.ledgers.write_paths.sorted import SortedWritePath
 
     tree = HierarchicalIndex(
         index_currents,
@@ -115,7 +115,7 @@ def _open_idx_path(
     )
     undo.enter_context(tree)
     logger = _open_logger(ledger_currents, options, files, undo)
-    path_class = SortedPath if storage == "sorted" else InterleavedPath
+    path_class = SortedWritePath if storage == "sorted" else InterleavedWritePath
     return path_class(tree, logger, options)
 
 
@@ -127,7 +127,7 @@ def _open_db_paths(
     undo: ExitStack,
 ) -> list[WritePath]:
     from bkstore.index.rocks import RocksIndex
-    from bkstore.storage.ledgers.write_paths.db import DbPath
+    from bkstore.storage.ledgers.write_paths.db import DbWritePath
 
     cache_bytes = max(
         options.write_cache // len(ledger_currents) // 2, 1
@@ -136,7 +136,7 @@ def _open_db_paths(
     for log_dir, rocks_dir in zip(ledger_currents, index_currents):
         database = undo.enter_context(RocksIndex(rocks_dir, writable=True, files=files))
         paths.append(
-            DbPath(database, _open_logger([log_dir], options, files, undo), options, cache_bytes)
+            DbWritePath(database, _open_logger([log_dir], options, files, undo), options, cache_bytes)
         )
     if len(paths) > 1:
         _check_dir_order(ledger_currents, paths)

@@ -30,27 +30,27 @@ from bkstore.formats import idxfile
 from bkstore.formats.entry import RecordBatch
 from bkstore.formats.entrylog import LogMetadata
 from bkstore.ids import Int64Array, LedgerId, as_int64, check_integer, log_ids
-from bkstore.index.api import DEFAULT_BATCH, Closing, EntryIndex, Finding, IndexBatch, LedgerLike
+from bkstore.index.api import DEFAULT_BATCH, Closeable, EntryIndex, Finding, IndexBatch, LedgerLike
 from bkstore.index.rocks.scratch_links import check_not_in_use
 from bkstore.storage.directories.file_listing import (
     LogFile,
-    entry_logs_in,
-    journals_in,
-    odd_files,
-    sizes_and_times,
+    list_entry_logs,
+    list_journals,
+    find_irregular_files,
+    stat_files,
 )
 from bkstore.storage.directories.layout import (
-    DATABASES,
+    DATABASE_NAMES,
     BookieFolders,
     Layout,
     find_folders,
     pick_layout,
 )
-from bkstore.storage.directories.unknown_files import unknown_files
+from bkstore.storage.directories.unknown_files import find_unknown_files
 from bkstore.storage.directories.writer_lock import LOCK_NAME, check_not_locked
 from bkstore.storage.entry_log.metadata_cache import read_metadata_cache
 from bkstore.storage.entry_log.scan import LogBatch, read_log_metadata, scan_log
-from bkstore.storage.read_only.records import LAST_ENTRY, RecordReading
+from bkstore.storage.read_only.records import LAST_ENTRY, RecordReader
 from bkstore.tables.safe_text import encodable
 
 if TYPE_CHECKING:
@@ -58,11 +58,11 @@ if TYPE_CHECKING:
 
 __all__ = ["BookieDir", "LogFile", "open_index"]
 
-NOWHERE = -1
+NO_DIRECTORY = -1
 """The `dir_index` of a location whose entry log is in no ledger directory."""
 
 
-class BookieDir(Closing):
+class BookieDir(Closeable):
     """A bookie's directories, opened for reading.
 
     `path` is a ledger directory, its ``current/``, a root with several folders that have a
@@ -75,7 +75,7 @@ class BookieDir(Closing):
 
     With ``needs_index=False``, logs and journals can be read even if the index cannot be opened: it
     is opened on first use, which then raises the error. Only several directories of db storage open
-    it at once, to check their order; `unopened` then has the error, and the order is not relied on.
+    it at once, to check their order; `index_error` then has the error, and the order is not relied on.
 
     Threads: reading is as safe as `index`. Fork: with index files it keeps working in the child;
     with RocksDB it is closed there: open it again. Close it, or use it as a context manager.
@@ -115,7 +115,7 @@ class BookieDir(Closing):
             self._initial_files = self._list_file_states()
             self._check_logs()
             self._check_locks(needs_index)
-        self.unopened: BkstoreError | None = None
+        self.index_error: BkstoreError | None = None
         self._index: EntryIndex | None = None
         self._index_lock = Lock()
         if needs_index:
@@ -128,7 +128,7 @@ class BookieDir(Closing):
     def _check_logs(self) -> None:
         """Raise `UnsupportedLayout` for equal log ids in directories of index files: they are of
         two bookies. Not checked if a conf or cookie names the directories."""
-        if self.layout == "rocksdb" or self.folders.ordered != "names":
+        if self.layout == "rocksdb" or self.folders.order_source != "names":
             return
         paths: dict[int, str] = {}
         for log in self.entry_logs:
@@ -148,7 +148,7 @@ class BookieDir(Closing):
             check_not_locked(directory)
         if self.layout == "rocksdb" and not opens_index:
             for current in self.folders.index:
-                for database in DATABASES:
+                for database in DATABASE_NAMES:
                     check_not_in_use(current / database)
 
     @property
@@ -161,16 +161,16 @@ class BookieDir(Closing):
             if self._index is None:
                 if self._closed:
                     raise IllegalOperation(f"{self.path}: this bookie directory is closed")
-                if self.unopened is not None:
-                    raise self.unopened
+                if self.index_error is not None:
+                    raise self.index_error
                 with readable(self.path):
                     self._index = self._open_index()
             return self._index
 
     @cached_property
-    def _records(self) -> RecordReading:
+    def _records(self) -> RecordReader:
         by_ledger = self.layout == "rocksdb"
-        return RecordReading(self.index, self.folders.ledger, by_ledger, self._compat)
+        return RecordReader(self.index, self.folders.ledger, by_ledger, self._compat)
 
     def _try_open_index(self) -> None:
         try:
@@ -178,7 +178,7 @@ class BookieDir(Closing):
         except (DirectoryInUse, SystemRefused):
             raise
         except BkstoreError as error:
-            self.unopened = error
+            self.index_error = error
 
     def _open_index(self) -> EntryIndex:
         if self.layout == "idx":
@@ -230,12 +230,12 @@ class BookieDir(Closing):
     def entry_logs(self) -> list[LogFile]:
         """The entry log files, by directory and log id. Reads names and sizes only. Anything with a
         log's name that is no file is included, with 0 bytes: reading raises."""
-        return entry_logs_in(self.folders.ledger)
+        return list_entry_logs(self.folders.ledger)
 
     @cached_property
     def journals(self) -> list[Path]:
         """The journal files, by directory and journal id."""
-        return journals_in(self.folders.journal)
+        return list_journals(self.folders.journal)
 
     def findings(self) -> list[Finding]:
         """Return the index's oddities, and this directory's own."""
@@ -245,7 +245,7 @@ class BookieDir(Closing):
             findings.append(Finding("oddity", detail, str(self.folders.index[0])))
         cookie, dir_count = self.folders.cookie, len(self.folders.ledger)
         empty_logs = [log.path for log in self.entry_logs if not log.bytes]
-        findings += odd_files([*empty_logs, *self.journals])
+        findings += find_irregular_files([*empty_logs, *self.journals])
         if cookie and len(cookie.ledger_dirs) != dir_count:
             detail = (
                 f"{dir_count} of the {len(cookie.ledger_dirs)} ledger directories of the cookie"
@@ -262,7 +262,7 @@ class BookieDir(Closing):
         currents = dict.fromkeys([*folders.ledger, *folders.index, *folders.journal])
         return [
             Finding("oddity", unknown.detail, str(unknown.path))
-            for unknown in unknown_files(currents)
+            for unknown in find_unknown_files(currents)
         ]
 
     # -- index rows with their directory
@@ -281,9 +281,9 @@ class BookieDir(Closing):
         """Return for each log id the index of its directory, -1 if no directory has it."""
         known_ids, dir_indexes = self._log_table
         if not known_ids.size:
-            return np.full(logs.size, NOWHERE, np.int64)
+            return np.full(logs.size, NO_DIRECTORY, np.int64)
         positions = np.minimum(np.searchsorted(known_ids, logs), known_ids.size - 1)
-        return np.where(known_ids[positions] == logs, dir_indexes[positions], NOWHERE)
+        return np.where(known_ids[positions] == logs, dir_indexes[positions], NO_DIRECTORY)
 
     @cached_property
     def _log_table(self) -> tuple[Int64Array, Int64Array]:
@@ -382,7 +382,7 @@ class BookieDir(Closing):
     def _finder(self) -> LogFinder:
         from bkstore.storage.read_only.find_logs import LogFinder  # loads mmh3
 
-        by_ledger = self.layout == "rocksdb" and self.unopened is None
+        by_ledger = self.layout == "rocksdb" and self.index_error is None
         return LogFinder(self.entry_logs, len(self.folders.ledger) if by_ledger else 1)
 
     def find_logs(
@@ -422,7 +422,7 @@ class BookieDir(Closing):
 
     def _list_file_states(self) -> dict[str, tuple[int, int]]:
         folders = {*self.folders.ledger, *self.folders.index, *self.folders.journal}
-        return sizes_and_times(folders, DATABASES)
+        return stat_files(folders, DATABASE_NAMES)
 
     def check_unchanged(self) -> None:
         """Raise `DirectoryInUse` if a file changed since the opening (not with ``live=True``)."""

@@ -48,7 +48,7 @@ class FoundLog:
 class LogFinder:
     """Finds the logs that hold entries of a ledger, among `logs`, which must not change once read.
 
-    `directories` is the number of directories over which ledgers are distributed, ledger L being in
+    `directory_count` is the number of directories over which ledgers are distributed, ledger L being in
     ``L mod directories`` as in db storage; 1 if any log may have it. Caches filters, and up to
     `contents_bytes` of the contents of scanned logs, least recently used first out (the last
     scanned are always cached). Threads: safe; one call at a time.
@@ -57,20 +57,20 @@ class LogFinder:
     def __init__(
         self,
         logs: Sequence[LogFile],
-        directories: int = 1,
+        directory_count: int = 1,
         *,
         filters: FilterSet | None = None,
         contents_bytes: int = DEFAULT_CONTENTS_BYTES,
     ) -> None:
         # Newest first: log ids ascend with time, in each sequence of them.
         self._logs = sorted(logs, key=lambda log: log.log_id, reverse=True)
-        self._directories = directories
+        self._directories = directory_count
         self.filters = FilterSet() if filters is None else filters
         self.contents_bytes = contents_bytes
         self._lock = Lock()
         self._contents: OrderedDict[_LogKey, LogContents] = OrderedDict()
         self._cached_bytes = 0
-        self.scans = 0
+        self.scan_count = 0
 
     @property
     def nbytes(self) -> int:
@@ -137,8 +137,8 @@ class LogFinder:
         self._contents.move_to_end(log_key)
         if findings is not None:
             findings.extend(contents.findings)
-        elif contents.damage is not None:
-            raise _error_of(contents.damage)
+        elif contents.first_damage is not None:
+            raise _error_of(contents.first_damage)
         return contents.entries(ledger)
 
     def _load_contents(
@@ -153,8 +153,8 @@ class LogFinder:
             if ledger not in metadata.ledgers:
                 return None
         contents = scan_contents(log.path, oddities)
-        self.scans += 1
-        if contents.damage is None:  # else the filter might miss ledgers that damage hides
+        self.scan_count += 1
+        if contents.first_damage is None:  # else the filter might miss ledgers that damage hides
             self.filters.build(log_key, _filter_ids(contents.ledgers))
         self._cache_contents(log_key, contents)
         return contents
@@ -205,7 +205,7 @@ def _read_map(log: LogFile, oddities: list[Finding]) -> LogMetadata | None:
     """Return the metadata in the ledgers map, None if it is missing or broken."""
     with LogBytes(log.path) as data:
         try:
-            header = decode_header(data.peek(0, HEADER_SIZE))
+            header = decode_header(data.read_bytes(0, HEADER_SIZE))
         except (CorruptionError, UnsupportedLayout):
             return None  # the scan reports it
     if header.version == 0 or header.map_offset <= 0:

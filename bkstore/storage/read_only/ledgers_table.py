@@ -8,7 +8,7 @@ from typing import Any
 from bkstore.errors import BkstoreError
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding, LedgerState
-from bkstore.index.bulk_listing import answers
+from bkstore.index.bulk_listing import iterate_results
 from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import FINDINGS, LEDGERS, Table
 
@@ -22,7 +22,7 @@ def ledger_tables(
     ledger's index once. Damage becomes a finding and nulls in the row."""
     rows: list[tuple[Any, ...]] = []
     has_yielded = False
-    for ledger, availability in answers(bookie.index, bookie.index.ledgers(scope)):
+    for ledger, availability in iterate_results(bookie.index, bookie.index.ledgers(scope)):
         summary = None
         if isinstance(availability, BkstoreError):
             findings.append(Finding.of(availability, ledger))

@@ -16,9 +16,9 @@ from bkstore.errors import CorruptionError, DataUnknown, NoSuchEntry
 from bkstore.formats.entry import RecordBatch
 from bkstore.formats.entrylog import log_name
 from bkstore.ids import LedgerId, check_entry_id, check_integer, consecutive, positions
-from bkstore.index.api import DEFAULT_BATCH, Closing, EntryIndex, Finding
+from bkstore.index.api import DEFAULT_BATCH, Closeable, EntryIndex, Finding
 from bkstore.index.damage_runs import DamageRuns
-from bkstore.storage.batch_limits import DEFAULT_MAX_SIZE, check_limits, how_many, most_records
+from bkstore.storage.batch_limits import DEFAULT_MAX_SIZE, check_limits, count_fitting, max_records
 from bkstore.storage.entry_log.reader import LogReader
 from bkstore.storage.entry_log.record_runs import read_run
 
@@ -30,7 +30,7 @@ _FIRST_COUNT, _GROWTH = 8, 4
 """After damage so few entries are read at once; then each time so many times as many."""
 
 
-class RecordReading(Closing):
+class RecordReader(Closeable):
     """Reads records through an index, from the logs in `currents`: with `by_ledger`, as in db
     storage, of ledger L those of directory ``L mod n``; else log ids are one sequence over all
     directories, and the first file found is used. Threads: as safe as the index."""
@@ -55,14 +55,14 @@ class RecordReading(Closing):
     def _reader(self, ledger_id: LedgerId) -> LogReader:
         return self._readers[ledger_id.ledger % len(self._readers)]
 
-    def read_entry(self, name: LedgerId, entry: int = LAST_ENTRY) -> bytes:
+    def read_entry(self, ledger_id: LedgerId, entry_id: int = LAST_ENTRY) -> bytes:
         """Return one stored record; see `BookieDir.read_entry`."""
-        entry = check_integer(entry, "entry id")
-        if entry == LAST_ENTRY:
-            entry = self._last_entry(name)
-        location = self._index.get(name, check_entry_id(entry))
-        self._check_present(name, location is not None, entry)
-        return self._reader(name).read(location or 0, name, entry)
+        entry_id = check_integer(entry_id, "entry id")
+        if entry_id == LAST_ENTRY:
+            entry_id = self._last_entry(ledger_id)
+        location = self._index.get(ledger_id, check_entry_id(entry_id))
+        self._check_present(ledger_id, location is not None, entry_id)
+        return self._reader(ledger_id).read(location or 0, ledger_id, entry_id)
 
     def _last_entry(self, ledger_id: LedgerId) -> int:
         if self._index.state(ledger_id).limbo:
@@ -72,28 +72,28 @@ class RecordReading(Closing):
             raise NoSuchEntry(f"ledger {ledger_id} has no entry")
         return last_entry
 
-    def _check_present(self, ledger_id: LedgerId, is_present: bool, entry: int) -> None:
+    def _check_present(self, ledger_id: LedgerId, is_present: bool, entry_id: int) -> None:
         """Raise `NoSuchLedger`, `DataUnknown` or `NoSuchEntry` unless the entry is present."""
         state = self._index.state(ledger_id)
         if not is_present and state.limbo:
-            raise DataUnknown(f"ledger {ledger_id} is in limbo: entry {entry} is unknown")
+            raise DataUnknown(f"ledger {ledger_id} is in limbo: entry {entry_id} is unknown")
         if not is_present:
-            raise NoSuchEntry(f"entry {entry} of ledger {ledger_id} is not here")
+            raise NoSuchEntry(f"entry {entry_id} of ledger {ledger_id} is not here")
 
     def read_entries(
-        self, name: LedgerId, start: int, max_count: int, max_size: int
+        self, ledger_id: LedgerId, start: int, max_count: int, max_size: int
     ) -> RecordBatch:
         """Return records of consecutive entries; see `BookieDir.read_entries`."""
         max_count, max_size = check_limits(max_count, max_size)
         start = check_integer(start, "entry id")
         if start == LAST_ENTRY:
-            last_entry = self._last_entry(name)
-            return RecordBatch.of([self.read_entry(name, last_entry)], [last_entry])
+            last_entry = self._last_entry(ledger_id)
+            return RecordBatch.of([self.read_entry(ledger_id, last_entry)], [last_entry])
         size = max_size or DEFAULT_MAX_SIZE
-        read_part = partial(self._read_part, name)
-        batch = read_run(read_part, check_entry_id(start), most_records(max_count, size), size)
-        self._check_present(name, len(batch) > 0, start)
-        return batch.first(how_many(batch.sizes, max_count, size, self._compat))
+        read_part = partial(self._read_part, ledger_id)
+        batch = read_run(read_part, check_entry_id(start), max_records(max_count, size), size)
+        self._check_present(ledger_id, len(batch) > 0, start)
+        return batch.first(count_fitting(batch.sizes, max_count, size, self._compat))
 
     def _read_part(
         self, ledger_id: LedgerId, start: int, count: int, max_bytes: int
@@ -105,16 +105,16 @@ class RecordReading(Closing):
         )
 
     def scan_ledger(
-        self, name: LedgerId, first: int, last: int | None, findings: list[Finding] | None
+        self, ledger_id: LedgerId, first: int, last: int | None, findings: list[Finding] | None
     ) -> Iterator[RecordBatch]:
         """Yield the records of first..last; see `BookieDir.scan_ledger`."""
-        entries, locations = self._index.items(name, first, last)
-        reader, row, part_size = self._reader(name), 0, DEFAULT_BATCH
+        entries, locations = self._index.items(ledger_id, first, last)
+        reader, row, part_size = self._reader(ledger_id), 0, DEFAULT_BATCH
         runs = None if findings is None else DamageRuns(findings)
         while row < entries.size:
             part = slice(row, row + part_size)
             try:
-                batch = reader.read_many(name, entries[part], locations[part], _MAX_READ_BYTES)
+                batch = reader.read_many(ledger_id, entries[part], locations[part], _MAX_READ_BYTES)
             except CorruptionError as error:
                 damage: CorruptionError | None = error
             else:
@@ -123,18 +123,18 @@ class RecordReading(Closing):
                 yield batch
                 part_size = min(_GROWTH * part_size, DEFAULT_BATCH)
                 if runs is not None:
-                    runs.end()
+                    runs.end_runs()
             if damage is None:
                 continue
             if runs is None:
                 raise damage
             # Report together all entries whose locations are lost for the same reason.
-            stop = row + max(reader.lost(locations[row:]), 1)
+            stop = row + max(reader.count_lost(locations[row:]), 1)
             last_position = (
                 None if damage.offset is None else int(positions(locations[stop - 1 : stop])[0])
             )
             runs.add(
-                Finding.of(damage, name),
+                Finding.of(damage, ledger_id),
                 entries[row:stop],
                 last_position if stop > row + 1 else None,
             )

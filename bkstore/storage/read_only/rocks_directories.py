@@ -44,8 +44,8 @@ def _put_in_order(path: Path, folders: BookieFolders, parts: list[RocksIndex]) -
         )
     ledgers_by_dir = [[ledger_id.ledger for ledger_id in part.ledgers()] for part in parts]
     names = [str(current.parent) for current in folders.index]
-    if folders.ordered != "names":
-        check_order(names, ledgers_by_dir, folders.ordered)
+    if folders.order_source != "names":
+        check_order(names, ledgers_by_dir, folders.order_source)
         return parts
     order = order_by_residue(names, ledgers_by_dir)
     # Separate ledger and index directories are pairs by position, here in name order.

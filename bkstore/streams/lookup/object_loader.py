@@ -11,7 +11,7 @@ from typing import NamedTuple
 from bkstore import forks
 from bkstore.arguments import number, optional, whole
 from bkstore.errors import LoadFailed
-from bkstore.index.api import Closing
+from bkstore.index.api import Closeable
 from bkstore.streams.image.object_ranges import ObjectRanges
 from bkstore.streams.image.stream_image import StreamImage
 from bkstore.streams.lookup.object_reader import ObjectReader
@@ -25,7 +25,7 @@ class Wave(NamedTuple):
     joined: int
 
 
-class Loader(Closing):
+class Loader(Closeable):
     """Loads objects through `reader`; requests for an object that is being loaded share the load.
 
     `on_load(object_id, ranges, image)` is called once per load, before any caller gets the object.

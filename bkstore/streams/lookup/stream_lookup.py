@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from bkstore.arguments import instance, interface, optional
 from bkstore.ids import check_integer
-from bkstore.index.api import Closing
+from bkstore.index.api import Closeable
 from bkstore.index.offset_range import OffsetRangeIndex
 from bkstore.streams.image.object_ranges import ObjectRanges
 from bkstore.streams.image.stream_image import StreamImage
@@ -32,7 +32,7 @@ _check_reader = interface("ObjectReader", "load")
 _check_options = optional(instance(LookupOptions))
 
 
-class StreamLookup(Closing):
+class StreamLookup(Closeable):
     """Answers `get_objects` from an image, with an index and filters that outlive queries.
 
     Each strategy after ``partial`` includes the one before it:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bkstore.errors import BookieUnavailable, IllegalOperation
-from bkstore.storage.options import Storage
+from bkstore.storage.options import StorageKind
 from bkstore.testing.ensemble.process_group import ProcessGroup, last_lines
 from bkstore.testing.ensemble.state_file import BookieState
 
@@ -33,7 +33,7 @@ class BookieProcess:
         self, state: BookieState, top: Path, group: ProcessGroup, options: Sequence[str] = ()
     ) -> None:
         self.id = state.id
-        self.storage: Storage = state.storage
+        self.storage: StorageKind = state.storage
         self.directory = top / state.id
         self.log = top / f"{state.id}.log"
         self._port = state.port

@@ -18,8 +18,8 @@ from bkstore.errors import IllegalOperation, InvalidArgument, MetadataUnavailabl
 from bkstore.files.disk_changes import StrPath
 from bkstore.files.lock_files import held_lock
 from bkstore.files.scratch import scratch_directory
-from bkstore.index.api import Closing
-from bkstore.storage.options import Storage, check_storage
+from bkstore.index.api import Closeable
+from bkstore.storage.options import StorageKind, check_storage
 from bkstore.testing.ensemble.bookie_process import BookieProcess, is_free
 from bkstore.testing.ensemble.process_group import ProcessGroup, last_lines
 from bkstore.testing.ensemble.state_file import (
@@ -46,7 +46,7 @@ _SESSION_TICKS = 20  # ZooKeeper's longest session
 _check_manager = optional(choice("hierarchical", "longhierarchical", "flat"))
 
 
-class Ensemble(Closing):
+class Ensemble(Closeable):
     """A cluster of processes: `uri` is the service URI for clients in any language.
 
     `path` is a missing or empty directory, or one of an ensemble, which continues with its data,
@@ -71,7 +71,7 @@ class Ensemble(Closing):
         self,
         path: StrPath | None = None,
         bookies: int | None = None,
-        storage: Storage | Sequence[Storage] = "sorted",
+        storage: StorageKind | Sequence[StorageKind] = "sorted",
         *,
         port: int = 0,
         manager: str | None = None,
@@ -81,7 +81,7 @@ class Ensemble(Closing):
         timeout: float = _START_SECONDS,
         command: bool = False,
     ) -> None:
-        kinds: Sequence[Storage] = [storage] if isinstance(storage, str) else list(storage)
+        kinds: Sequence[StorageKind] = [storage] if isinstance(storage, str) else list(storage)
         self._kinds = [check_storage("storage", kind) for kind in kinds]
         self._timeout = number(0, 3600, above=True)("timeout", timeout)
         tick = round(number(0.1, 60)("session", session) * 1000 / _SESSION_TICKS)
@@ -206,7 +206,7 @@ class Ensemble(Closing):
             self._find_bookie(bookie).kill()
 
     def add_bookie(
-        self, bookie: str | None = None, storage: Storage | None = None
+        self, bookie: str | None = None, storage: StorageKind | None = None
     ) -> BookieProcess:
         """Start a new bookie and return it; its id is ``bookie-N`` by default."""
         self._check_open()
@@ -355,7 +355,7 @@ def _choose_port(requested: int, last_port: int) -> int:
 
 
 def _plan_bookies(
-    state: EnsembleState, count: int | None, kinds: Sequence[Storage]
+    state: EnsembleState, count: int | None, kinds: Sequence[StorageKind]
 ) -> list[BookieState]:
     """Return the bookies of the state, and new ones up to `count` (3 if there are none)."""
     bookies = list(state.bookies)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from bkstore.errors import BkstoreError, InvalidArgument, MissingDependency
-from bkstore.storage.options import Storage
+from bkstore.storage.options import StorageKind
 from bkstore.testing.ensemble.ensemble import Ensemble
 
 
@@ -28,7 +28,7 @@ class EnsembleFactory:
     def __init__(
         self,
         top: Path,
-        storage: Storage = "sorted",
+        storage: StorageKind = "sorted",
         missing: Callable[[str], NoReturn] | None = None,
     ) -> None:
         self.top = top
@@ -39,7 +39,7 @@ class EnsembleFactory:
     def __call__(
         self,
         bookies: int | None = None,
-        storage: Storage | Sequence[Storage] | None = None,
+        storage: StorageKind | Sequence[StorageKind] | None = None,
         *,
         path: Path | None = None,
         **options: Any,

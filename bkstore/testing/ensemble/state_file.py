@@ -22,7 +22,7 @@ from bkstore.files.lock_files import is_locked
 from bkstore.files.opening import open_regular, read_whole
 from bkstore.files.os_errors import writing
 from bkstore.formats.syntax.json_text import format_json, parse_json
-from bkstore.storage.options import Storage
+from bkstore.storage.options import StorageKind
 
 STATE_NAME = "ensemble.json"
 LOCK_NAME = "ensemble.lock"
@@ -42,7 +42,7 @@ class BookieState:
     """A bookie: its id, storage, last port (0: none yet) and process id if it is running."""
 
     id: str
-    storage: Storage
+    storage: StorageKind
     port: int = 0
     pid: int | None = None
 
@@ -177,7 +177,7 @@ def _decode_bookie(row: dict[str, Any], path: Path) -> BookieState:
     bookie_id = row.get("id")
     if not isinstance(bookie_id, str) or not ID.fullmatch(bookie_id):
         raise CorruptionError(path, None, f"{bookie_id!r:.60} is not a bookie id")
-    storage: Any = _decode_choice(row, "storage", get_args(Storage), path)
+    storage: Any = _decode_choice(row, "storage", get_args(StorageKind), path)
     return BookieState(
         bookie_id, storage, _decode_number(row, "port", path) or 0, _decode_number(row, "pid", path)
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bkstore.files.os_errors import readable
 from bkstore.storage.bookie import Bookie
-from bkstore.storage.directories.file_listing import entry_logs_in
+from bkstore.storage.directories.file_listing import list_entry_logs
 from bkstore.storage.journal.last_mark import journal_name, read_last_mark
 from bkstore.wire.admin.messages import HttpResponse, HttpRequest, json_response, stream_json_object
 
@@ -35,18 +35,18 @@ class DiskEndpoints:
 
     def _joined_names(self, kind: str) -> str:
         """Return the names of the files of a kind, each with a tab behind it."""
-        place = self._bookie.place
+        place = self._bookie.directories
         dirs_of_kind = {"journal": place.journal, "entrylog": place.ledger, "index": place.index}
         current_dirs = dirs_of_kind[kind]
         if kind == "entrylog" and not self._compat:
-            paths = [log.path for log in entry_logs_in(current_dirs)]
+            paths = [log.path for log in list_entry_logs(current_dirs)]
         else:  # BookKeeper counts RocksDB's write-ahead logs as entry logs
             paths = list(_files_with_suffix(current_dirs, SUFFIX_BY_KIND[kind]))
         return "".join(f"{os.path.basename(path)}\t" for path in _sorted_by_time(paths))
 
     def show_log_marks(self, request: HttpRequest) -> HttpResponse:
         """Answer with the log mark of each journal, as stored on disk."""
-        place, marks = self._bookie.place, dict[str, str]()
+        place, marks = self._bookie.directories, dict[str, str]()
         has_several = len(place.journal) > 1
         for journal_index in range(len(place.journal)):
             mark = read_last_mark(place.ledger, journal_index if has_several else None)
@@ -61,7 +61,7 @@ class DiskEndpoints:
     def show_disk_space(self, request: HttpRequest) -> HttpResponse:
         """Answer with free and total bytes of the disks of the ledger directories."""
         disks = {}
-        for current in self._bookie.place.ledger:
+        for current in self._bookie.directories.ledger:
             with readable(current):
                 disks[os.stat(current).st_dev] = os.statvfs(current)
         free = sum(disk.f_bavail * disk.f_frsize for disk in disks.values())

@@ -16,14 +16,14 @@ from typing import Any
 
 from bkstore.cluster.garbage.collector import BackgroundCollector
 from bkstore.errors import BkstoreError
-from bkstore.storage.ledgers.garbage_pass import Kind
+from bkstore.storage.ledgers.garbage_pass import CompactionKind
 from bkstore.wire.admin import query_parameters
 from bkstore.wire.admin.messages import HttpResponse, HttpError, HttpRequest, json_response
 
 LOG = logging.getLogger("bkstore.wire.admin")
 
 _COMPACTION_PREFIX = "compaction of "
-_KINDS: tuple[Kind, ...] = ("major", "minor")
+_KINDS: tuple[CompactionKind, ...] = ("major", "minor")
 
 
 class BackgroundJobs:
@@ -103,17 +103,17 @@ class GarbageEndpoints:
         passes, collector = self._bookie.storage.garbage_passes, self._collector
         row = {
             "forceCompacting": collector.is_forced,
-            "majorCompacting": passes.running == "major",
-            "minorCompacting": passes.running == "minor",
-            "lastMajorCompactionTime": int(passes.last["major"] * 1000),
-            "lastMinorCompactionTime": int(passes.last["minor"] * 1000),
+            "majorCompacting": passes.running_kind == "major",
+            "minorCompacting": passes.running_kind == "minor",
+            "lastMajorCompactionTime": int(passes.last_times["major"] * 1000),
+            "lastMinorCompactionTime": int(passes.last_times["minor"] * 1000),
             "lastEntryLocationCompactionTime": int(collector.locations_compacted_at * 1000),
             "majorCompactionCounter": passes.counts["major"],
             "minorCompactionCounter": passes.counts["minor"],
             "entryLocationCompactionCounter": collector.location_compactions,
             "lastFailure": collector.problem,
         }
-        return json_response([row for _ in self._bookie.storage.paths])
+        return json_response([row for _ in self._bookie.storage.write_paths])
 
     def show_suspended(self, request: HttpRequest) -> HttpResponse:
         """Answer which compactions are suspended, as text, as in BookKeeper."""
@@ -130,7 +130,7 @@ class GarbageEndpoints:
         """Resume compactions that were suspended over HTTP."""
         return self._switch_kinds(request, "resume", self._collector.resume)
 
-    def _switch_kinds(self, request: HttpRequest, verb: str, switch: Callable[[Kind], None]) -> HttpResponse:
+    def _switch_kinds(self, request: HttpRequest, verb: str, switch: Callable[[CompactionKind], None]) -> HttpResponse:
         """Call `switch` for the kinds that the body enables; answer in BookKeeper's words."""
         options = query_parameters.parse_json_body(request)
         if options is None:

@@ -17,7 +17,7 @@ from bkstore.arguments import check_compat, host_name, instance, optional, whole
 from bkstore.cluster.garbage.collector import BackgroundCollector
 from bkstore.cluster.store.api import MetadataStore, check_store
 from bkstore.errors import IllegalOperation, MissingDependency
-from bkstore.index.api import Closing
+from bkstore.index.api import Closeable
 from bkstore.storage.bookie import Bookie
 from bkstore.wire.admin.connection_limits import Limits
 from bkstore.wire.admin.counters import OperationCounters
@@ -37,7 +37,7 @@ _BACKLOG = 128
 _STOP_SECONDS = 5.0
 
 
-class AdminServer(Closing):
+class AdminServer(Closeable):
     """The HTTP admin of a bookie: `docs/http-admin.md` has its endpoints.
 
     `port` 0 takes a free one; `url` has it. `metadata` is the store for ``ledger/list``,

@@ -18,9 +18,9 @@ from bkstore.cluster.client.bookie_client import LastConfirmed
 from bkstore.errors import BkstoreError, IllegalOperation, InvalidArgument
 from bkstore.formats.entry import RecordBatch, ids_of, record_header
 from bkstore.ids import LedgerId, as_entry_ids, check_integer
-from bkstore.index.api import Closing, LedgerLike
-from bkstore.index.bulk_listing import Errors, asked_for
-from bkstore.storage.batch_limits import check_limits, fencing_key
+from bkstore.index.api import Closeable, LedgerLike
+from bkstore.index.bulk_listing import LedgerErrors, normalize_ledger_ids
+from bkstore.storage.batch_limits import check_limits, check_fencing_key
 from bkstore.wire.client.pending_requests import LAST_ENTRY, PendingRequest
 from bkstore.wire.client.reconnection import ReconnectingLink, ConnectionSettings
 from bkstore.wire.client.socket_stream import parse_address
@@ -41,7 +41,7 @@ _check_previous = whole(-1)
 _MAX_BATCH_COUNT = 2**31 - 1
 
 
-class WireClient(Closing):
+class WireClient(Closeable):
     """One bookie, over protocol v2 or v3. Connects at the first call, and again as needed.
 
     Requests that v2 has no message for (LAC, force, adds without sync, bookie info, lists of
@@ -190,7 +190,7 @@ class WireClient(Closing):
     ) -> bytes:
         """Return one record; entry -1 means the last one. With `fence`, which needs the
         `master_key`, the ledger is fenced first, even if there is no such entry."""
-        ledger_id, key = self._check_ledger(ledger), fencing_key(fence, master_key)
+        ledger_id, key = self._check_ledger(ledger), check_fencing_key(fence, master_key)
         request = self._main_link.dialect.read(ledger_id, check_integer(entry, "entry id"), key)
         return self._main_link.get_connection().call(request)
 
@@ -209,7 +209,7 @@ class WireClient(Closing):
         `max_count` 0 is no limit, `max_size` 0 the largest frame. The batch is a view of the
         answer; ids are checked, digests are not. Cost: a round trip and about 0.2 us a record.
         """
-        ledger_id, key = self._check_ledger(ledger), fencing_key(fence, master_key)
+        ledger_id, key = self._check_ledger(ledger), check_fencing_key(fence, master_key)
         max_count, max_size = check_limits(max_count, max_size)
         size_limit = min(max_size, MAX_FRAME_BYTES) if max_size else MAX_FRAME_BYTES
         count_limit = 1 if start == LAST_ENTRY else min(max_count, _MAX_BATCH_COUNT)
@@ -232,7 +232,7 @@ class WireClient(Closing):
         Raises the error of the first read that fails. With `errors`, which gets them by entry id,
         failed entries are left out; only a failure to connect is raised. About 10 us an entry.
         """
-        ledger_id, key = self._check_ledger(ledger), fencing_key(fence, master_key)
+        ledger_id, key = self._check_ledger(ledger), check_fencing_key(fence, master_key)
         entry_ids = as_entry_ids(entries).tolist()
         dialect = self._main_link.dialect
         connection = self._main_link.get_connection()
@@ -283,13 +283,13 @@ class WireClient(Closing):
         return self._ask_over_v3(self._v3_link.dialect.availability(self._check_ledger(ledger)))
 
     def availability_many(
-        self, ledgers: Iterable[LedgerLike] | None = None, errors: Errors | None = None
+        self, ledgers: Iterable[LedgerLike] | None = None, errors: LedgerErrors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
         """As `EntrySource.availability_many`, with requests in flight together. Raises
         `NoSuchLedger` for an unknown ledger, and `IllegalOperation` without `ledgers`."""
         if ledgers is None:
             raise IllegalOperation(f"{self!r}: the protocol cannot list ledgers")
-        ledger_ids = [self._check_ledger(ledger_id) for ledger_id in asked_for(ledgers)]
+        ledger_ids = [self._check_ledger(ledger_id) for ledger_id in normalize_ledger_ids(ledgers)]
         connection = self._v3_link.get_connection()
         requests = map(self._v3_link.dialect.availability, ledger_ids)
         for request, ledger_id in zip(connection.call_all(requests), ledger_ids):

@@ -8,7 +8,7 @@ from typing import Any
 
 from bkstore.arguments import instance, optional
 from bkstore.errors import InvalidArgument
-from bkstore.index.api import Closing
+from bkstore.index.api import Closeable
 from bkstore.wire.client.socket_stream import parse_address
 from bkstore.wire.client.wire_client import WireClient
 
@@ -16,7 +16,7 @@ _check_addresses = optional(instance(Mapping))
 _CLIENT_OPTIONS = set(signature(WireClient).parameters) - {"address", "bookie_id"}
 
 
-class WireClients(Mapping[str, WireClient], Closing):
+class WireClients(Mapping[str, WireClient], Closeable):
     """A `WireClient` for each bookie, made at its first use; a `Client` takes this mapping.
 
     The address of a bookie is that in `addresses`, or else its id, ``host:port``. An id that is no

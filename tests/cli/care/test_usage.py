@@ -17,14 +17,14 @@ from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.offline.usage.cache_needs import DEFAULT_READ_AHEAD
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.ledgers.garbage_pass import MAJOR_THRESHOLD, MINOR_THRESHOLD
-from bkstore.storage.options import JournalOptions, Storage
+from bkstore.storage.options import JournalOptions, StorageKind
 
 Capsys = pytest.CaptureFixture[str]
 CODER = Coder("CRC32C", "pw")
 RECORD = 4 + 36 + 64
 
 
-def _make(top: Path, kind: Storage = "interleaved") -> Path:
+def _make(top: Path, kind: StorageKind = "interleaved") -> Path:
     """Make ledger 1 with 10 and ledger 2 with 30 records, in one closed log."""
     with LedgerStorage.open(top / "ledgers", kind) as storage:
         for ledger, count in ((1, 10), (2, 30)):
@@ -61,7 +61,7 @@ def test_a_directory_that_is_none(tmp_path: Path, capsys: Capsys) -> None:
 
 
 @pytest.mark.parametrize("kind", ["interleaved", "db"])
-def test_a_bookie(tmp_path: Path, capsys: Capsys, kind: Storage) -> None:
+def test_a_bookie(tmp_path: Path, capsys: Capsys, kind: StorageKind) -> None:
     """One row a bookie: what its log files hold, and what would be given back."""
     top = _make(tmp_path / "b1", kind)
     log = (top / "ledgers/current/0.log").stat().st_size

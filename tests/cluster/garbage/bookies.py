@@ -76,7 +76,7 @@ def store_of(*ledgers: LedgerId) -> MemoryStore:
 
 def log_bytes(bookie: Bookie) -> bytes:
     """Return the bytes of all entry logs."""
-    paths = [path for place in bookie.place.ledger for path in sorted(place.glob("*.log"))]
+    paths = [path for place in bookie.directories.ledger for path in sorted(place.glob("*.log"))]
     return b"".join(path.read_bytes() for path in paths)
 
 

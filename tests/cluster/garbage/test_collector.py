@@ -16,7 +16,7 @@ from bkstore.cluster.store.key_value_store import MemoryStore
 from bkstore.errors import MetadataUnavailable
 from bkstore.formats.entry import Entry, encode
 from bkstore.storage.ledgers.compaction_throttle import CompactionThrottle
-from bkstore.storage.ledgers.garbage_pass import Compaction, GarbagePass
+from bkstore.storage.ledgers.garbage_pass import CompactionOptions, GarbagePass
 from tests.cluster.garbage.bookies import (
     GONE,
     KEY,
@@ -77,11 +77,11 @@ def test_a_log_of_which_enough_lives_goes_on_taking_records(bookie: Bookie) -> N
     add(bookie, LIVE, range(40, 43))
     add(bookie, GONE, range(40, 43))
     bookie.storage.flush()
-    before = bookie.storage.paths[0].logger.active_ids
+    before = bookie.storage.write_paths[0].logger.active_ids
     clock.now = 2.0
     collector.run_pass()
 
-    assert before == bookie.storage.paths[0].logger.active_ids
+    assert before == bookie.storage.write_paths[0].logger.active_ids
     assert 1 == bookie.storage.garbage_passes.counts["minor"]
 
 
@@ -101,7 +101,7 @@ def test_without_a_store_nothing_is_deleted(bookie: Bookie) -> None:
 def test_transactional_compaction(bookie: Bookie) -> None:
     """Copies get logs of their own: the log that takes records has none of them."""
     options = GarbageOptions(use_transactional_compaction=True)
-    logger = bookie.storage.paths[0].logger
+    logger = bookie.storage.write_paths[0].logger
     report = BackgroundCollector(bookie, store_of(LIVE), options).run_pass(["major"])
 
     assert (40, []) == (report.moved_entries, logger.active_ids)
@@ -132,13 +132,13 @@ def test_an_index_is_told_of_copies_as_they_come(
     with open_bookie(tmp_path / "b", "interleaved") as bookie:
         add(bookie, LIVE, range(16))
         add(bookie, GONE, range(16))
-        path = bookie.storage.paths[0]
+        path = bookie.storage.write_paths[0]
         path.logger.roll()
         flush, moved = path.flush, [0]
 
         def flushed() -> None:
             flush()
-            count = int((path.locations_of(LIVE, np.arange(16)) >> 32 != 0).sum())
+            count = int((path.get_locations(LIVE, np.arange(16)) >> 32 != 0).sum())
             if count > moved[0]:
                 told.append(count - moved[0])
                 moved[0] = count
@@ -146,7 +146,7 @@ def test_an_index_is_told_of_copies_as_they_come(
         path.flush = flushed  # type: ignore[method-assign]
         bookie.delete_ledger(GONE)
         throttle = CompactionThrottle(50, clock=lambda: 0.0, wait=lambda _: False)
-        compaction = Compaction(max_outstanding=most, throttle=throttle)
+        compaction = CompactionOptions(max_outstanding=most, throttle=throttle)
         report = bookie.storage.run_garbage_pass(GarbagePass(compaction=compaction))
 
         assert (16, parts) == (report.moved_entries, told)
@@ -242,7 +242,7 @@ def test_what_stays_damaged_is_logged_once(
     bookie: Bookie, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A damaged log is told of when it is met first, not with each pass."""
-    first = min(bookie.place.ledger[0].glob("*.log"))
+    first = min(bookie.directories.ledger[0].glob("*.log"))
     data = bytearray(first.read_bytes())
     data[0:20] = b"BKLO" + bytes(16)  # its header tells of no ledgers map
     data[1024 + 450 : 1024 + 460] = b"\xff" * 10

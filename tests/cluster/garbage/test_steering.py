@@ -161,7 +161,7 @@ def test_a_compaction_that_is_given_up(
         )
         slow = BackgroundCollector(bookie, store_of(LIVE), options)
         slow.force()
-        until(lambda: bookie.storage.garbage_passes.running == "major")
+        until(lambda: bookie.storage.garbage_passes.running_kind == "major")
         until(lambda: slow.figures.judgements.succeeded)
         slow.suspend("major") if how == "suspend" else slow.close()
         until(lambda: not slow.is_forced)

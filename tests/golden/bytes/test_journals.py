@@ -14,8 +14,8 @@ from bkstore.storage.journal import (
     JournalScan,
     JournalWriter,
     LogMark,
-    journal_files,
-    journal_of,
+    list_journal_files,
+    journal_index_of,
     read_last_mark,
     scan_journal,
 )
@@ -89,7 +89,7 @@ def test_files_are_listed_by_id(journal: Golden) -> None:
             if answer["dir"] == name
         )
 
-        assert expected == journal_files(current)
+        assert expected == list_journal_files(current)
 
 
 def test_records_lie_in_their_ledgers_journal(journal: Golden) -> None:
@@ -98,7 +98,7 @@ def test_records_lie_in_their_ledgers_journal(journal: Golden) -> None:
     for answer in journal[1]["journal_files"]:
         number = int(answer["dir"].removeprefix("journal") or 0)
 
-        assert {number} == {journal_of(row[2], count) for row in answer["records"]}
+        assert {number} == {journal_index_of(row[2], count) for row in answer["records"]}
 
 
 def test_last_marks(journal: Golden) -> None:
@@ -123,7 +123,7 @@ def _replayed_mark(root: Path, mark_name: str, skip_invalid: bool) -> LogMark:
     """Return the mark behind all that a replay from the mark in force reads."""
     mark = read_last_mark([root / "ledgers" / "current"], _index(mark_name))
     reached = mark
-    for number, path in journal_files(_directory(root, mark_name)):
+    for number, path in list_journal_files(_directory(root, mark_name)):
         if number >= mark.journal_id:
             start = mark.position if number == mark.journal_id else 0
             scan = scan_journal(path, start, skip_invalid=skip_invalid)
@@ -214,10 +214,10 @@ def test_marked_file_missing(journal: Golden, tmp_path: Path) -> None:
     for name, (marked, _) in document["last_mark"].items():
         copy = tmp_path / name
         shutil.copytree(_directory(root, name), copy)
-        before = dict(journal_files(copy))
+        before = dict(list_journal_files(copy))
         before.pop(marked).unlink()
 
-        assert before == dict(journal_files(copy))
+        assert before == dict(list_journal_files(copy))
         assert marked == read_last_mark([root / "ledgers" / "current"], _index(name)).journal_id
 
 
@@ -242,5 +242,5 @@ def test_the_writer_writes_the_real_bytes(journal: Golden, tmp_path: Path) -> No
 
                 assert offset + 4 + len(data) == end
 
-        assert [(answer["id"], here / answer["file"])] == journal_files(here)
+        assert [(answer["id"], here / answer["file"])] == list_journal_files(here)
         assert path.read_bytes() == (here / answer["file"]).read_bytes()

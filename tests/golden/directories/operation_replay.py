@@ -18,7 +18,7 @@ from bkstore.errors import DataUnknown, NoSuchEntry, NoSuchLedger
 from bkstore.formats.entry import Coder, Entry, record_header
 from bkstore.ids import LedgerId
 from bkstore.storage.ledger_storage import LedgerStorage
-from bkstore.storage.ledgers.write_paths.cached import CachedPath
+from bkstore.storage.ledgers.write_paths.cached import CachedWritePath
 from bkstore.storage.options import StorageOptions
 
 Compat = Literal["bookkeeper"] | None
@@ -169,8 +169,8 @@ class Replay:
         self.storage.checkpoint()
 
     def _do_memtable_snapshot(self, operation: dict[str, Any]) -> None:
-        (path,) = self.storage.paths
-        assert isinstance(path, CachedPath)
+        (path,) = self.storage.write_paths
+        assert isinstance(path, CachedWritePath)
         path.take_snapshot()
 
     def _do_delete_ledger(self, operation: dict[str, Any]) -> None:
@@ -218,13 +218,13 @@ class Replay:
 
     def flushed(self, ledger: int) -> list[list[int]]:
         """Return what the index alone lists, as runs."""
-        paths = self.storage.paths
+        paths = self.storage.write_paths
         return runs_of(paths[ledger % len(paths)].index.entries(ledger).tolist())
 
     def located(self, ledger: int, entry: int) -> list[int]:
         """Return [entry, location, length, crc32] as a snapshot has it."""
-        paths = self.storage.paths
-        location = paths[ledger % len(paths)].location(LedgerId(ledger=ledger), entry)
+        paths = self.storage.write_paths
+        location = paths[ledger % len(paths)].get_location(LedgerId(ledger=ledger), entry)
         record = self.storage.read_entry(ledger, entry)
         return [entry, location or 0, len(record), crc32(record)]
 

@@ -17,7 +17,7 @@ import pytest
 from bkstore.errors import CorruptionError, LedgerFenced, UnauthorizedAccess
 from bkstore.formats.entry import Coder, Entry, decode, encode, master_key, record_header
 from bkstore.storage.bookie import Bookie
-from bkstore.storage.journal import journal_files, read_last_mark, scan_journal
+from bkstore.storage.journal import list_journal_files, read_last_mark, scan_journal
 from bkstore.storage.options import JournalOptions, StorageOptions
 from tests.golden.directories.operation_replay import (
     EXCEPTIONS,
@@ -309,7 +309,7 @@ def _records(current: Path) -> list[list[Any]]:
     """Return [kind, ledger, entry, length, crc32] of all records of a journal directory."""
     return [
         [record.kind, record.ledger.ledger, record.entry_id, len(data), crc32(data)]
-        for _, path in journal_files(current)
+        for _, path in list_journal_files(current)
         for (_, data), (_, record) in zip(scan_journal(path), scan_journal(path).records())
     ]
 

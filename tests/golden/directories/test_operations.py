@@ -156,7 +156,7 @@ def test_logs_after_garbage_collection(tree: Any, tmp_path: Path) -> None:
     done = 0
     for kind, operation, replay, _ in _replayed(tree, tmp_path):
         if kind == "gc":
-            logs = [log for path in replay.storage.paths for log in path.logger.log_ids]
+            logs = [log for path in replay.storage.write_paths for log in path.logger.log_ids]
 
             assert operation["logs_after"] == logs
             done += 1
@@ -183,8 +183,8 @@ def test_closed_logs_hold_the_same(tree: Any, tmp_path: Path) -> None:
 
 
 def _log(replay: Replay, told: dict[str, Any]) -> dict[str, Any]:
-    (path,) = replay.storage.paths
-    path.logger.push()
+    (path,) = replay.storage.write_paths
+    path.logger.write_buffered()
     file = path.logger.path(told["log_id"])
     metadata, source = read_log_metadata(file, told["log_id"])
     records = [batch.record(at) for batch in scan_log(file) for at in range(len(batch))]

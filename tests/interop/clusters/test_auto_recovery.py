@@ -15,13 +15,13 @@ from bkstore.cluster import ZooKeeperStore
 from bkstore.errors import LedgerFenced
 from bkstore.network import Client, DiskOptions, RegisteredBookie
 from bkstore.schedule import expected
-from bkstore.storage.options import Storage
+from bkstore.storage.options import StorageKind
 from tests.interop.bookies import Cluster
 from tests.interop.clusters.conftest import MakeClient, MakeCluster
 from tests.interop.clusters.replication import RealMarks, replication
 from tests.interop.driver import RealError
 
-STORAGES: dict[str, Storage] = {
+STORAGES: dict[str, StorageKind] = {
     "b0": "sorted",
     "b1": "interleaved",
     "b2": "db",

@@ -102,7 +102,7 @@ def test_dead_rows_below_tombstones(tmp_path: Path) -> None:
     assert (15_000, 24 * 15_000) == (part.rows, part.row_bytes)
     assert 5 == sizes.range_tombstones == sizes.tombstones
     assert 5000 == part.dead_rows
-    assert 20_005 == sizes.table_entries + sizes.waiting
+    assert 20_005 == sizes.table_entries + sizes.unflushed_entries
     assert sizes.table_bytes == sum(p.stat().st_size for p in tables.parent.glob("*.sst"))
     assert 32 * 20_000 <= sizes.row_bytes
 

@@ -13,17 +13,17 @@ from bkstore.formats.entry import Coder
 from bkstore.formats.entrylog import LogHeader, encode_header
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.offline.usage import LiveLedgers, LogUsage, Usage, read_live_list
-from bkstore.storage.options import Storage, StorageOptions
+from bkstore.storage.options import StorageKind, StorageOptions
 from tests.worlds.dumps import record, write_log
 
-KINDS: list[Storage] = ["sorted", "interleaved", "db"]
+KINDS: list[StorageKind] = ["sorted", "interleaved", "db"]
 CODER = Coder("CRC32C", "pw")
 KEY = b"k" * 20
 OPTIONS = StorageOptions(entry_log_size=8 << 10, auto_flush=True)
 WIDE = LedgerId(5, 9)
 
 
-def _filled(top: Path, kind: Storage, directories: int = 1) -> list[Path]:
+def _filled(top: Path, kind: StorageKind, directories: int = 1) -> list[Path]:
     """Return the ledger directories of a storage with some small logs of mixed ledgers."""
     places = [top / f"ledgers{number}" for number in range(directories)]
     with LedgerStorage.open(places, kind, options=OPTIONS) as storage:
@@ -47,7 +47,7 @@ def _gone_through(bookie: BookieDir, live: set[LedgerId] | None = None, **shares
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("threshold", [0.0, 0.5, 0.8, 1.0])
 def test_garbage_collection_does_what_is_foretold(
-    tmp_path: Path, kind: Storage, threshold: float
+    tmp_path: Path, kind: StorageKind, threshold: float
 ) -> None:
     """Logs that go, logs that are compacted, bytes that are given back: as the pass does it."""
     _filled(tmp_path, kind)

@@ -14,7 +14,7 @@ from bkstore import BookieDir, InvalidArgument, LedgerId, UnsupportedLayout, ope
 from bkstore.cli.main import main
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
-from bkstore.storage.directories.conf_file import place_directories
+from bkstore.storage.directories.conf_file import locate_directories
 
 CONF = "ledgerDirectories=/nowhere/d1/bk/ledgers,/nowhere/d2/bk/ledgers\n"
 
@@ -124,7 +124,7 @@ def test_bookies_are_not_looked_into(tmp_path: Path) -> None:
     (tmp_path / "ledgers" / "ledgers" / "current").mkdir(parents=True)
     conf = tmp_path / "bk_server.conf"
 
-    assert {Path("/nowhere/ledgers"): tmp_path / "ledgers"} == place_directories(
+    assert {Path("/nowhere/ledgers"): tmp_path / "ledgers"} == locate_directories(
         conf, [Path("/nowhere/ledgers")], None
     )
 

@@ -10,7 +10,7 @@ import pytest
 from bkstore import BookieDir, CorruptionError, InvalidArgument, UnsupportedLayout
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.storage.directories.conf_file import configured_directories
-from bkstore.storage.directories.server_conf import flat_server_conf, read_server_conf
+from bkstore.storage.directories.server_conf import flatten_server_conf, read_server_conf
 
 
 def _write(folder: Path, **texts: str) -> Path:
@@ -186,7 +186,7 @@ def test_flat(tmp_path: Path, last: str, included: str) -> None:
         b=included,
     )
     flat = tmp_path / "flat.conf"
-    flat.write_bytes(flat_server_conf(conf, "indexDirectories"))
+    flat.write_bytes(flatten_server_conf(conf, "indexDirectories"))
     found = read_server_conf(flat)
 
     assert {"a": ["1", "2"], "c": ["4"]} == {key: found.strings(key) for key in found}

@@ -14,8 +14,8 @@ from bkstore.offline.rewrite import RewriteResult, convert, rebuild_index, salva
 from bkstore.offline.usage import Usage
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.directories.layout import Layout
-from bkstore.storage.directories.unknown_files import unknown_files
-from bkstore.storage.options import Storage
+from bkstore.storage.directories.unknown_files import find_unknown_files
+from bkstore.storage.options import StorageKind
 from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.testing.suites.storage.base import KEY, record
 
@@ -34,7 +34,7 @@ ODD = {
 """Copies under other names, rsync's partial files, folders of somebody."""
 
 
-def _made(top: Path, storage: Storage = "sorted") -> Path:
+def _made(top: Path, storage: StorageKind = "sorted") -> Path:
     with Bookie.open(top, storage) as bookie:
         bookie.add_entry(record(0x384, 0), KEY)
     return top
@@ -53,19 +53,19 @@ def _add_odd(top: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("storage", ["sorted", "db"])
-def test_bookie_leaves_none(tmp_path: Path, storage: Storage) -> None:
+def test_bookie_leaves_none(tmp_path: Path, storage: StorageKind) -> None:
     """What a bookie itself has in its directories is no unknown file."""
     _made(tmp_path, storage)
     (tmp_path / "ledgers" / "current" / "DIRTY").touch()
     (tmp_path / "ledgers" / "current" / "metadata-cache").mkdir()
 
     currents = [tmp_path / "ledgers" / "current", tmp_path / "journal" / "current"]
-    assert [] == list(unknown_files(currents))
+    assert [] == list(find_unknown_files(currents))
 
 
 @pytest.mark.parametrize("storage", ["sorted", "db"])
 def test_each_is_told_once(
-    tmp_path: Path, storage: Storage, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, storage: StorageKind, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`inspect`, `check`, `usage` and `listfiles` name each with its path, once."""
     odd = _add_odd(_made(tmp_path, storage))
@@ -100,7 +100,7 @@ REWRITES: dict[str, Callable[[Path, Path, Layout], RewriteResult]] = {
 
 @pytest.mark.parametrize("rewrite", REWRITES)
 @pytest.mark.parametrize("storage", ["sorted", "db"])
-def test_rewrites_carry_or_name_each(tmp_path: Path, storage: Storage, rewrite: str) -> None:
+def test_rewrites_carry_or_name_each(tmp_path: Path, storage: StorageKind, rewrite: str) -> None:
     """A rewrite copies what lies beside the logs, and names what it leaves behind."""
     source, target = _made(tmp_path / "source", storage), tmp_path / "target"
     odd = _add_odd(source)

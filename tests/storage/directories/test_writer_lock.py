@@ -16,7 +16,7 @@ from bkstore.files import lock_files
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.directories.writer_lock import LOCK_NAME
 from bkstore.storage.ledger_storage import LedgerStorage
-from bkstore.storage.options import Storage
+from bkstore.storage.options import StorageKind
 from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.testing.suites.storage.base import KEY, record
 
@@ -61,7 +61,7 @@ WAYS = [
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("storage", ["sorted", "interleaved", "db"])
 def test_second_writer_by_another_path(
-    tmp_path: Path, storage: Storage, way: Callable[[Path], Path]
+    tmp_path: Path, storage: StorageKind, way: Callable[[Path], Path]
 ) -> None:
     """A second writer is refused, and so is a reader, however they reach the directory."""
     first = LedgerStorage.open(tmp_path / "ledgers", storage)
@@ -137,7 +137,7 @@ def test_second_writer_by_a_bind_mount(tmp_path: Path) -> None:
 @pytest.mark.parametrize("storage", ["sorted", "db"])
 @pytest.mark.parametrize("probed", [LOCK_NAME, "current"])
 def test_reader_that_asks_does_not_refuse_a_writer(
-    tmp_path: Path, storage: Storage, probed: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, storage: StorageKind, probed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A writer that begins while a reader asks whether one is there gets in."""
     LedgerStorage.open(tmp_path, storage).close()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bkstore.files.disk_changes import Files
-from bkstore.storage.journal import journal_files, scan_journal
+from bkstore.storage.journal import list_journal_files, scan_journal
 
 
 def record_of(number: int, size: int = 16) -> bytes:
@@ -19,7 +19,7 @@ def record_of(number: int, size: int = 16) -> bytes:
 def records_in(current: Path) -> list[bytes]:
     """Return the records of all files of a directory; nothing odd may be found on the way."""
     found = []
-    for _, path in journal_files(current):
+    for _, path in list_journal_files(current):
         scan = scan_journal(path)
         found.extend(data for _, data in scan)
 

@@ -67,7 +67,7 @@ def test_every_kind_of_record_is_done_again(tmp_path: Path) -> None:
     with place.storage as storage:
         place.run()
 
-        assert (5, 0, []) == (place.replay.records, place.replay.skipped, place.replay.findings)
+        assert (5, 0, []) == (place.replay.record_count, place.replay.skipped_count, place.replay.findings)
         assert records == [storage.read_entry(7, entry) for entry in range(3)]
         assert KEY == storage.state(7).master_key
         assert storage.state(7).fenced
@@ -81,7 +81,7 @@ def test_records_of_a_ledger_whose_key_lies_before_the_mark(tmp_path: Path) -> N
         place.run()
 
         assert [LedgerId(0, 8)] == storage.ledgers()
-        assert 2 == place.replay.skipped
+        assert 2 == place.replay.skipped_count
 
 
 def test_a_record_that_contradicts_the_storage(tmp_path: Path) -> None:

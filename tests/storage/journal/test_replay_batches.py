@@ -22,15 +22,15 @@ from bkstore.formats.journal import (
 )
 from bkstore.ids import LedgerId
 from bkstore.storage.journal import replay, scan, scan_journal
-from bkstore.storage.journal.blank_sectors import blank_sectors, is_unwritten, suspicious
+from bkstore.storage.journal.blank_sectors import find_blank_sectors, has_unwritten_sector, find_suspicious_rows
 from bkstore.storage.journal.replay import Replay
 from bkstore.storage.ledger_storage import LedgerStorage
-from bkstore.storage.options import Storage, StorageOptions
+from bkstore.storage.options import StorageKind, StorageOptions
 from bkstore.testing.suites.storage.base import KEY, OTHER_KEY
 from tests.models.journal_replay import PlainReplay
 
 LEDGERS = [LedgerId(0, 7), LedgerId(0, 8), LedgerId(5, 7), LedgerId(0, 12), LedgerId(9, 1)]
-KINDS: list[Storage] = ["sorted", "interleaved", "sorted", "db", "sorted"]
+KINDS: list[StorageKind] = ["sorted", "interleaved", "sorted", "db", "sorted"]
 DIGESTS = ["CRC32C", "CRC32", "HMAC", "DUMMY"]
 SECTOR = 512
 FIRST = 512
@@ -80,7 +80,7 @@ class Outcome:
     """What a replay left, said and raised."""
 
     def __init__(
-        self, top: Path, path: Path, way: str, kind: Storage, options: dict[str, Any]
+        self, top: Path, path: Path, way: str, kind: StorageKind, options: dict[str, Any]
     ) -> None:
         tops = [top / name for name in ("a", "b")[: 1 + (kind == "interleaved")]]
         with LedgerStorage.open(tops, kind, options=StorageOptions(**options)) as storage:
@@ -162,7 +162,7 @@ def test_unknown_ledgers_among_known_ones(tmp_path: Path, storage: LedgerStorage
     done = Replay(storage)
     done._replay_file(path, 0)
 
-    assert (400, 200) == (done.records, done.skipped)
+    assert (400, 200) == (done.record_count, done.skipped_count)
     assert list(range(0, 400, 2)) == storage.entries(7).tolist()
     assert [LedgerId(0, 7)] == storage.ledgers()
 
@@ -230,12 +230,12 @@ def _doubtful(path: Path) -> tuple[list[int], list[int]]:
     """Return offsets of entries: those that may be torn, one by one, and those by arrays."""
     slow, quick = [], []
     for offset, record in scan_journal(path).records():
-        blank = blank_sectors(offset, record)
-        if record.kind == "add" and blank and is_unwritten(path, blank):
+        blank = find_blank_sectors(offset, record)
+        if record.kind == "add" and blank and has_unwritten_sector(path, blank):
             slow.append(offset)
     for offsets, found in scan_journal(path).batches():
         if isinstance(found, RecordBatch):
-            rows = suspicious(offsets, found)
+            rows = find_suspicious_rows(offsets, found)
             quick += offsets[rows].tolist()
     return slow, quick
 
@@ -268,7 +268,7 @@ def test_whole_entries_cost_no_call_of_their_own(
     path = tmp_path / "1.txn"
     zeros = [encode(Entry(7, at, -1, 5, bytes(900)), "CRC32C", "") for at in range(50)]
     offsets = np.array(_written(path, *zeros))
-    assert suspicious(offsets, next(scan_journal(path).batches())[1]).size  # type: ignore[arg-type]
+    assert find_suspicious_rows(offsets, next(scan_journal(path).batches())[1]).size  # type: ignore[arg-type]
     Replay(storage)._replay_file(path, 0)
 
     assert zeros == [storage.read_entry(7, at) for at in range(50)]

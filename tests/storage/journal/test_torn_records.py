@@ -15,8 +15,8 @@ from bkstore.formats.journal import decode_record, encode_special
 from bkstore.formats.syntax.framing import PREFIX
 from bkstore.index.api import Finding
 from bkstore.storage.entry_log.scan import read_log_metadata
-from bkstore.storage.journal import journal_files, scan_journal
-from bkstore.storage.journal.blank_sectors import blank_sectors
+from bkstore.storage.journal import list_journal_files, scan_journal
+from bkstore.storage.journal.blank_sectors import find_blank_sectors
 from bkstore.storage.options import JournalOptions, StorageOptions
 from tests.worlds.torn_journals import KEY, SECTOR, first_record, torn_inside
 
@@ -38,7 +38,7 @@ def _open(top: Path, storage: str = "sorted", compat: Any = None) -> Bookie:
 
 def _torn_at_sector(top: Path, cut: int) -> None:
     """Zero the last record of the newest journal from sector `cut` behind its start on."""
-    _, path = journal_files(top / "journal" / "current")[-1]
+    _, path = list_journal_files(top / "journal" / "current")[-1]
     offset = max(offset for offset, _ in scan_journal(path))
     data = bytearray(path.read_bytes())
     start = (offset // SECTOR + cut) * SECTOR
@@ -111,10 +111,10 @@ def test_suspicion_is_by_sectors() -> None:
     whole = decode_record(_record(0, "CRC32C", b"x" * 700))
     zeros = decode_record(_record(0, "CRC32C", b"x" * 476 + bytes(224)))
 
-    assert not blank_sectors(512, whole)
-    assert blank_sectors(512 - 4, zeros)  # 36 + 476 bytes fill the sector, zeros the next
-    assert not blank_sectors(520, zeros)  # the next has some of the x
-    assert not blank_sectors(1024 - 4 - 20, decode_record(encode_special("fence", 7)))
+    assert not find_blank_sectors(512, whole)
+    assert find_blank_sectors(512 - 4, zeros)  # 36 + 476 bytes fill the sector, zeros the next
+    assert not find_blank_sectors(520, zeros)  # the next has some of the x
+    assert not find_blank_sectors(1024 - 4 - 20, decode_record(encode_special("fence", 7)))
 
 
 def test_torn_keys_and_explicit_lacs() -> None:
@@ -123,9 +123,9 @@ def test_torn_keys_and_explicit_lacs() -> None:
     body = encode_explicit_lac(7, 3, "CRC32C", "pw")[:16] + bytes(4)
     lac = decode_record(encode_special("explicit_lac", 7, body))
 
-    assert blank_sectors(1024 - 4 - 20 - 12, key)
-    assert not blank_sectors(1024 - 4 - 20 - 11, key)
-    assert blank_sectors(1024 - 4 - 20 - 16, lac)
+    assert find_blank_sectors(1024 - 4 - 20 - 12, key)
+    assert not find_blank_sectors(1024 - 4 - 20 - 11, key)
+    assert find_blank_sectors(1024 - 4 - 20 - 16, lac)
 
 
 def test_torn_key(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_torn_key(tmp_path: Path) -> None:
     bookie = _open(tmp_path)
     bookie.add_entry(_record(0, "CRC32C", b"x"), KEY)
     bookie.close(checkpoint=False)
-    _, path = journal_files(tmp_path / "journal" / "current")[-1]
+    _, path = list_journal_files(tmp_path / "journal" / "current")[-1]
     data = bytearray(path.read_bytes())
     torn = encode_special("master_key", 8, b"q" * 20)
     place = max(offset + 4 + len(record) for offset, record in scan_journal(path))
@@ -174,7 +174,7 @@ def test_overhead_of_a_scope(scope: int, tmp_path: Path) -> None:
         for entry in range(10):
             bookie.add_entry(_record(entry, "CRC32C", b"payload", LedgerId(number, 7)), KEY)
         bookie.close()
-        _, path = journal_files(top / "journal" / "current")[-1]
+        _, path = list_journal_files(top / "journal" / "current")[-1]
         journal = [len(data) for _, data in scan_journal(path)][1:]
         log, _ = read_log_metadata(top / "ledgers" / "current" / "0.log", 0)
         sizes[number] = (journal, log.total_size)
@@ -218,7 +218,7 @@ def test_no_ids_is_told(tmp_path: Path) -> None:
     """A record of which only the flags were written is a finding with its offset; to a scan that
     is not told to pass it over, and to a real bookie, it is an error."""
     offset = torn_inside(tmp_path, _of_kind("fence", LedgerId(5, 7)), PREFIX + 4)
-    _, path = journal_files(tmp_path / "journal" / "current")[-1]
+    _, path = list_journal_files(tmp_path / "journal" / "current")[-1]
     scan = scan_journal(path, skip_torn=True)
 
     assert ["master_key", "add"] == [record.kind for _, record in scan.records()]

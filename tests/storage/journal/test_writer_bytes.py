@@ -19,7 +19,7 @@ from bkstore.formats.journal import encode_record
 from bkstore.storage.journal import (
     JournalWriter,
     LogMark,
-    journal_files,
+    list_journal_files,
     scan_journal,
 )
 from bkstore.testing.faults import FaultPlan
@@ -139,8 +139,8 @@ def test_bytes_are_those_of_the_format(
                     assert LogMark(file + 1, position) == place == writer.position
         oracle.flush(roll=False)
 
-        assert list(range(1, len(oracle.files) + 1)) == [n for n, _ in journal_files(Path(name))]
-        assert oracle.on_disk() == [path.read_bytes() for _, path in journal_files(Path(name))]
+        assert list(range(1, len(oracle.files) + 1)) == [n for n, _ in list_journal_files(Path(name))]
+        assert oracle.on_disk() == [path.read_bytes() for _, path in list_journal_files(Path(name))]
         assert written == records_in(Path(name))
 
 
@@ -178,7 +178,7 @@ def test_special_records(tmp_path: Path, version: int) -> None:
         lac = writer.append_special("explicit_lac", 7, bytes(16))
         assert (None if version < 6 else LogMark(1, header + 67)) == lac
         writer.append_special("fence", 7)
-    ((_, path),) = journal_files(tmp_path)
+    ((_, path),) = list_journal_files(tmp_path)
     kinds = [record.kind for _, record in scan_journal(path).records()]
 
     assert ["master_key", *["explicit_lac"] * (version == 6), "fence"] == kinds
@@ -317,7 +317,7 @@ def test_first_id_is_the_clock_and_one(tmp_path: Path) -> None:
     """In an empty directory the first id is the clock's milliseconds plus 1."""
     with JournalWriter(tmp_path, preallocate=0, clock=lambda: 1795244360.5) as writer:
         assert LogMark(1795244360501, 512) == writer.mark == writer.position
-    assert [tmp_path / "1a1fce70335.txn"] == [path for _, path in journal_files(tmp_path)]
+    assert [tmp_path / "1a1fce70335.txn"] == [path for _, path in list_journal_files(tmp_path)]
 
 
 def test_ids_go_up_by_one(tmp_path: Path) -> None:
@@ -327,7 +327,7 @@ def test_ids_go_up_by_one(tmp_path: Path) -> None:
             writer.append(record_of(start, 500))
             writer.sync()
 
-    assert [9, 10, 11, 12, 13, 14] == [number for number, _ in journal_files(tmp_path)]
+    assert [9, 10, 11, 12, 13, 14] == [number for number, _ in list_journal_files(tmp_path)]
     assert [record_of(start, 500) for start in range(3)] == records_in(tmp_path)
 
 

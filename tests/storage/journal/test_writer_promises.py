@@ -19,7 +19,7 @@ from bkstore.storage.journal import (
     JournalWriter,
     LogMark,
     delete_journals_before,
-    journal_files,
+    list_journal_files,
     read_last_mark,
     scan_journal,
     write_last_mark,
@@ -190,7 +190,7 @@ def test_many_threads(tmp_path: Path, version: int) -> None:
     assert sorted(record for mine in lists for record in mine) == sorted(found)
     for mine in lists:
         assert mine == [record for record in found if record in set(mine)]
-    assert 5 <= len(journal_files(tmp_path))
+    assert 5 <= len(list_journal_files(tmp_path))
 
 
 def test_appended_during_the_last_fsync_of_a_file(tmp_path: Path) -> None:
@@ -255,11 +255,11 @@ def test_any_call_may_fail(tmp_path: Path, batches: bool) -> None:
             assert (SyncFailed if synced else WriteFailed, errno.ENOSPC, current) == found, call
         else:
             break
-        left = [data for _, path in journal_files(current) for _, data in scan_journal(path)]
+        left = [data for _, path in list_journal_files(current) for _, data in scan_journal(path)]
 
         assert _contained(left, durable), f"call {failing}, {call}"
         assert {} == disk.open_files, f"call {failing}, {call}"
-        there = [number for number, _ in journal_files(current)]
+        there = [number for number, _ in list_journal_files(current)]
         with JournalWriter(current, preallocate=0, first_id=1) as writer:
             assert 1 + max(there, default=0) == writer.mark.journal_id
 
@@ -281,7 +281,7 @@ def test_a_failure_ends_the_writer(tmp_path: Path, skipped: int, error: type[Wri
     writer.append(record_of(1))
     mark = writer.sync()
     lost = writer.append(record_of(2))
-    assert not writer.failed
+    assert not writer.has_failed
     disk.failing = len(disk.calls) + skipped
     with pytest.raises(error, match=r"1\.txn"):
         writer.sync()
@@ -297,7 +297,7 @@ def test_a_failure_ends_the_writer(tmp_path: Path, skipped: int, error: type[Wri
         with pytest.raises(IllegalOperation, match="an earlier write failed"):
             call()
 
-    assert writer.failed
+    assert writer.has_failed
     assert mark == writer.mark == writer.sync(mark)
     assert calls == disk.calls
     writer.close()
@@ -353,7 +353,7 @@ def test_an_append_fails_during_an_fsync(tmp_path: Path) -> None:
 
         assert place <= writer.sync(place) == writer.mark
         assert _holds(disk, place, record_of(1, 500))
-        assert [1] == [number for number, _ in journal_files(tmp_path)]
+        assert [1] == [number for number, _ in list_journal_files(tmp_path)]
         with pytest.raises(IllegalOperation):
             writer.append(record_of(3))
 
@@ -415,7 +415,7 @@ def test_deleting_fails_without_a_gap(tmp_path: Path) -> None:
     with pytest.raises(WriteFailed, match=r"3\.txn"):
         delete_journals_before(tmp_path, LogMark(6, 0), 0, files=Disk(2))
 
-    assert [3, 4, 5, 6, 7] == [number for number, _ in journal_files(tmp_path)]
+    assert [3, 4, 5, 6, 7] == [number for number, _ in list_journal_files(tmp_path)]
     disk = Disk()
     delete_journals_before(tmp_path, LogMark(6, 0), 1, files=disk)
     delete_journals_before(tmp_path, NO_MARK, 0, files=disk)

@@ -225,7 +225,7 @@ def test_batch_of_newer_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with LedgerStorage.open(tmp_path, "db") as opened:
         opened.set_master_key(7, KEY)
         opened.add_entries(old)
-        (path,) = opened.paths
+        (path,) = opened.write_paths
         assert path.take_snapshot()  # type: ignore[attr-defined]
         opened.add_entry(new)
 
@@ -242,8 +242,8 @@ def test_batch_beside_a_compaction(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         for pair in zip(records(7, range(40)), records(8, range(40))):
             opened.add_entries(pair)
         opened.flush()
-        (path,) = opened.paths
-        found, once = path.run_locations, [True]
+        (path,) = opened.write_paths
+        found, once = path.get_location_run, [True]
 
         def looked_up(*args: Any) -> Any:
             locations = found(*args)
@@ -305,7 +305,7 @@ def test_many_logs_of_their_own(tmp_path: Path) -> None:
     with LedgerStorage.open(tmp_path, "interleaved", options=options) as opened:
         for ledger in range(30):
             opened.add_entries(records(ledger, range(3)), master_key=KEY)
-        (path,) = opened.paths
+        (path,) = opened.write_paths
 
         assert 4 == len(path.logger.active_ids)
         assert len([log for log in range(30) if path.logger.metadata_of(log)]) <= 2 * 4

@@ -27,7 +27,7 @@ from hypothesis.stateful import (
 from bkstore.formats.entry import Coder, encode_explicit_lac
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.ledgers.write_paths.write_cache import ENTRY_OVERHEAD
-from bkstore.storage.options import Storage, StorageOptions
+from bkstore.storage.options import StorageKind, StorageOptions
 from tests.rounds import rounds
 from tests.worlds.batch_adds import (
     KEY,
@@ -50,7 +50,7 @@ _names = st.sampled_from(NAMES)
 class Kind(NamedTuple):
     """One kind of storage, and how many examples of a hundred it gets."""
 
-    storage: Storage
+    storage: StorageKind
     examples: int
     directories: int = 1
     options: dict[str, Any] = {}  # noqa: RUF012  # nobody changes it
@@ -280,7 +280,7 @@ def test_batches_are_single_adds(kind: Kind) -> None:
 @pytest.mark.parametrize("per_ledger", [False, True], ids=["shared", "per-ledger"])
 @pytest.mark.parametrize("storage", ["sorted", "interleaved", "db"])
 @pytest.mark.parametrize("by", [-1, 0, 1])
-def test_limits_to_the_byte(storage: Storage, by: int, per_ledger: bool, tmp_path: Path) -> None:
+def test_limits_to_the_byte(storage: StorageKind, by: int, per_ledger: bool, tmp_path: Path) -> None:
     """Logs roll and caches are flushed at the same record where it ends just at a limit.
 
     A byte before it and behind it too, and whatever the batch begins with.
@@ -310,7 +310,7 @@ def test_limits_to_the_byte(storage: Storage, by: int, per_ledger: bool, tmp_pat
                     else:
                         for data in batch.records():
                             opened.add_entry(data, master_key=KEY)
-                lists = [len(path.logger.log_ids) for path in opened.paths]
+                lists = [len(path.logger.log_ids) for path in opened.write_paths]
                 opened.flush()
                 contents.append((lists, files_below(top), rows_of(opened)))
 

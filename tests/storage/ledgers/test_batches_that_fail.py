@@ -20,7 +20,7 @@ from bkstore.files.disk_changes import OS_FILES
 from bkstore.formats.entry import Entry, RecordBatch, encode
 from bkstore.ids import LedgerId
 from bkstore.storage.entry_log.scan import scan_log
-from bkstore.storage.options import JournalOptions, Storage, StorageOptions
+from bkstore.storage.options import JournalOptions, StorageKind, StorageOptions
 from bkstore.testing.crash import CrashFiles, PowerLoss
 from bkstore.testing.faults import FaultPlan
 
@@ -34,7 +34,7 @@ Content = dict[tuple[LedgerId, int], bytes]
 class Kind(NamedTuple):
     """One kind of storage, and what it sets."""
 
-    storage: Storage
+    storage: StorageKind
     options: dict[str, Any]
 
 
@@ -213,7 +213,7 @@ def test_nothing_is_written_twice(kind: str, tmp_path: Path) -> None:
             _flushed(storage)
         while not _flushed(storage):
             pass
-        (path,) = storage.paths
+        (path,) = storage.write_paths
         logs = [path.logger.path(log_id) for log_id in path.logger.log_ids]
 
         assert expected == sum(len(batch) for log in logs for batch in scan_log(log))
@@ -274,7 +274,7 @@ def _takes_no_more(storage: LedgerStorage) -> None:
 # -- a bookie
 
 
-def _bookie(storage: Storage, top: Path, files: Any = OS_FILES, journals: int = 2) -> Bookie:
+def _bookie(storage: StorageKind, top: Path, files: Any = OS_FILES, journals: int = 2) -> Bookie:
     return Bookie.open(
         storage=storage,
         ledger_dirs=[top / "ledgers"],
@@ -288,7 +288,7 @@ def _bookie(storage: Storage, top: Path, files: Any = OS_FILES, journals: int = 
 @pytest.mark.parametrize("storage", ["sorted", "interleaved", "db"])
 @pytest.mark.parametrize("what", ["write", "sync"])
 @in_parts
-def test_bookie_whose_disk_fails(storage: Storage, what: str, part: int, tmp_path: Path) -> None:
+def test_bookie_whose_disk_fails(storage: StorageKind, what: str, part: int, tmp_path: Path) -> None:
     """What was acknowledged before, and what `stored` says, is there after a power loss."""
     _judge_failing_disk(storage, what, part, tmp_path, "add_batch")
 
@@ -304,7 +304,7 @@ def test_records_in_several_batches(
     _judge_failing_disk("sorted", what, part, tmp_path, "add_entries")
 
 
-def _judge_failing_disk(storage: Storage, what: str, part: int, tmp_path: Path, way: str) -> None:
+def _judge_failing_disk(storage: StorageKind, what: str, part: int, tmp_path: Path, way: str) -> None:
     failed = 0
     for number in range(1 + part, 40, 4):
         top, disk = tmp_path / str(number), CrashFiles()

@@ -94,17 +94,17 @@ def test_clean_up_follows_any_flush(tmp_path: Path, full: bool) -> None:
     """Locations of a deleted ledger are found until a flush, one of an empty cache too."""
     name = LedgerId.of(7)
     with open_db(tmp_path, "bookkeeper", write_cache=4000) as storage:
-        (path,) = storage.paths
+        (path,) = storage.write_paths
         storage.add_entries(records(7, range(3)), master_key=KEY)
         storage.flush()
         storage.delete_ledger(7)
 
-        assert path.location(name, 2) is not None
+        assert path.get_location(name, 2) is not None
         if full:  # the flush that makes room
             storage.add_entries(records(8, range(60)), master_key=KEY)
         else:
             storage.flush()
-        assert path.location(name, 2) is None
+        assert path.get_location(name, 2) is None
 
 
 @pytest.mark.parametrize("entries", [0, 2])

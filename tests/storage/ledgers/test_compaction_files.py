@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bkstore.files.disk_changes import OS_FILES
-from bkstore.storage.entry_log.compaction_log import compacted_logs, drop_unfinished
+from bkstore.storage.entry_log.compaction_log import list_compacted_logs, drop_unfinished_outputs
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.testing.suites.storage.base import KEY, content_of, record
 
@@ -48,7 +48,7 @@ def test_what_a_crash_left_goes_from_every_directory(tmp_path: Path) -> None:
         (current / "1f.log.compacting").write_bytes(b"half")
         (current / "1f.log.1e.compacted").write_bytes(b"whole")
         (current / "compacting").write_bytes(b"another's")
-    drop_unfinished(currents, OS_FILES)
+    drop_unfinished_outputs(currents, OS_FILES)
 
     for current in currents:
         assert {"1f.log.1e.compacted", "compacting"} == {path.name for path in current.iterdir()}
@@ -64,7 +64,7 @@ def test_ids_in_names_are_hexadecimal(tmp_path: Path) -> None:
     assert [
         (tmp_path / "a" / "10.log.9.compacted", 16, 9),
         (tmp_path / "b" / "1f.log.1e.compacted", 31, 30),
-    ] == compacted_logs([tmp_path / "a", tmp_path / "b"])
+    ] == list_compacted_logs([tmp_path / "a", tmp_path / "b"])
 
 
 @pytest.mark.parametrize("kind", KINDS)

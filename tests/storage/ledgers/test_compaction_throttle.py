@@ -36,7 +36,7 @@ def test_slices_are_what_passes_in_a_tenth_of_a_second() -> None:
     clock = Clock()
     throttle = CompactionThrottle(50, clock=clock, wait=clock.wait)
 
-    assert [(0, 5), (5, 10), (10, 12)] == list(throttle.slices(np.full(12, 1000)))
+    assert [(0, 5), (5, 10), (10, 12)] == list(throttle.throttled_slices(np.full(12, 1000)))
     assert [0, 0.1, 0.1] == pytest.approx(clock.waits)
 
 
@@ -46,7 +46,7 @@ def test_bytes_are_counted_where_they_are_the_limit() -> None:
     clock = Clock()
     throttle = CompactionThrottle(1000, by_bytes=True, clock=clock, wait=clock.wait)
 
-    assert [(0, 2), (2, 3), (3, 5)] == list(throttle.slices(_sizes(60, 40, 500, 30, 30)))
+    assert [(0, 2), (2, 3), (3, 5)] == list(throttle.throttled_slices(_sizes(60, 40, 500, 30, 30)))
     assert [0, 0.1, 0.5] == pytest.approx(clock.waits)
 
 
@@ -55,10 +55,10 @@ def test_a_second_of_permits_is_saved_at_most() -> None:
     waits for a tenth."""
     clock = Clock()
     throttle = CompactionThrottle(10, clock=clock, wait=clock.wait)
-    throttle.take(1, 0)
+    throttle.acquire(1, 0)
     clock.now += 10
     for _ in range(12):
-        assert throttle.take(1, 0)
+        assert throttle.acquire(1, 0)
 
     assert [0] * 12 + [0.1] == pytest.approx(clock.waits)
 
@@ -68,12 +68,12 @@ def test_what_is_given_up_ends_before_the_next_slice() -> None:
     clock = Clock(stop_at=100.15)
     throttle = CompactionThrottle(50, clock=clock, wait=clock.wait)
 
-    assert [(0, 5), (5, 10)] == list(throttle.slices(np.full(100, 10)))
-    assert throttle.given_up
-    assert [] == list(throttle.slices(np.full(100, 10)))
+    assert [(0, 5), (5, 10)] == list(throttle.throttled_slices(np.full(100, 10)))
+    assert throttle.is_given_up
+    assert [] == list(throttle.throttled_slices(np.full(100, 10)))
 
 
 def test_without_a_limit_all_passes_at_once() -> None:
     """A compaction that somebody asked for by a call takes whole batches."""
-    assert [(0, 70_000)] == list(UNLIMITED.slices(np.full(70_000, 100)))
-    assert not UNLIMITED.given_up
+    assert [(0, 70_000)] == list(UNLIMITED.throttled_slices(np.full(70_000, 100)))
+    assert not UNLIMITED.is_given_up

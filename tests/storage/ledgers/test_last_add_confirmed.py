@@ -10,7 +10,7 @@ import pytest
 from bkstore.errors import CorruptionError
 from bkstore.ids import LedgerId
 from bkstore.storage.ledger_storage import LedgerStorage
-from bkstore.storage.ledgers.last_add_confirmed import LastAddConfirmed, StoredLac
+from bkstore.storage.ledgers.last_add_confirmed import LacTracker, StoredLac
 from bkstore.testing.suites.storage.base import KEY, record
 
 KINDS: tuple[Any, ...] = ("sorted", "interleaved", "db")
@@ -48,13 +48,13 @@ def test_adds_go_on_over_a_damaged_last_entry(tmp_path: Path, kind: Any) -> None
 )
 def test_the_highest_counts(stored: tuple[int | None, int | None], expected: int) -> None:
     """Of the last entry's LAC and the explicit one, the higher; -1 where neither is there."""
-    assert expected == LastAddConfirmed(lambda name: StoredLac(*stored)).get(SEVEN)
+    assert expected == LacTracker(lambda name: StoredLac(*stored)).get(SEVEN)
 
 
 def test_a_ledger_made_again_begins_anew() -> None:
     """What was known of a deleted ledger is not said of the next one of its id."""
     stored = {SEVEN: StoredLac(4, None)}
-    confirmed = LastAddConfirmed(lambda name: stored[name])
+    confirmed = LacTracker(lambda name: stored[name])
 
     assert 4 == confirmed.get(SEVEN)
     stored[SEVEN] = StoredLac(None, None)

@@ -11,7 +11,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.ledger_storage import LedgerStorage
-from bkstore.storage.options import JournalOptions, Storage, StorageOptions
+from bkstore.storage.options import JournalOptions, StorageKind, StorageOptions
 from bkstore.testing.suites.storage.machine import BookieMachine, bookie_machine, storage_machine
 from tests.rounds import rounds
 
@@ -21,7 +21,7 @@ ROLLING: dict[str, Any] = {"entry_log_size": 6000}
 class Kind(NamedTuple):
     """One kind of storage: how it is opened, which examples it gets of a hundred."""
 
-    storage: Storage
+    storage: StorageKind
     storage_examples: int
     bookie_examples: int
     directories: int = 1

@@ -19,10 +19,10 @@ from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.options import location_options
 from bkstore.storage.entry_log.reader import LogReader
 from bkstore.storage.ledger_storage import LedgerStorage
-from bkstore.storage.options import Storage, StorageOptions
+from bkstore.storage.options import StorageKind, StorageOptions
 from bkstore.testing.leaks import CAN_CHECK, open_files
 
-STORAGES: tuple[Storage, ...] = ("sorted", "interleaved", "db")
+STORAGES: tuple[StorageKind, ...] = ("sorted", "interleaved", "db")
 KEY = b"k" * 20
 SCOPED = LedgerId(5, 7)
 
@@ -64,7 +64,7 @@ def test_a_ledger_that_comes_again_is_read_anew(storage: LedgerStorage) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sorted", "interleaved"])
-def test_an_index_file_without_its_name_yet(kind: Storage, tmp_path: Path) -> None:
+def test_an_index_file_without_its_name_yet(kind: StorageKind, tmp_path: Path) -> None:
     """Locations that left memory before any flush are found, and after the flush too."""
     options = StorageOptions(pending_locations=4, write_cache=2000)
     with LedgerStorage.open(tmp_path, kind, options=options) as storage:
@@ -94,7 +94,7 @@ def test_more_ledgers_than_files_stay_open(storage: LedgerStorage, tmp_path: Pat
 
 
 @pytest.mark.parametrize("kind", ["sorted", "interleaved"])
-def test_damage_in_a_slot_is_named(kind: Storage, tmp_path: Path) -> None:
+def test_damage_in_a_slot_is_named(kind: StorageKind, tmp_path: Path) -> None:
     """A slot that turns bad under an open file is the index's `CorruptionError`, with its place."""
     with LedgerStorage.open(tmp_path, kind) as storage:
         fill(storage, 7, dict.fromkeys(range(3), b"x"))
@@ -149,9 +149,9 @@ def test_a_location_of_another_record(ledger: int | LedgerId, tmp_path: Path) ->
         for name in (ledger, 8):
             fill(storage, name, {entry: b"%d" % entry for entry in range(8)})
         storage.flush()
-        path = storage.paths[0]
+        path = storage.write_paths[0]
         name = LedgerId.of(ledger)
-        places, others = (path.locations(LedgerId.of(n), 0, 7)[1] for n in (ledger, 8))
+        places, others = (path.list_locations(LedgerId.of(n), 0, 7)[1] for n in (ledger, 8))
         reader = LogReader(path.logger.path)
         for place, wanted in ((places[4], name), (others[3], name), (places[3], LedgerId(0, 9))):
             with pytest.raises(CorruptionError, match="not entry 3 of ledger"):
@@ -190,9 +190,9 @@ def test_run_of_rows(rows: RocksIndex, ids: set[int], first: int, count: int) ->
     while len(expected) < count and first + len(expected) in ids:
         expected.append(1000 + first + len(expected))
 
-    assert expected == rows.run(7, first, count).tolist()
-    assert [] == rows.run(9, first, count).tolist()
-    assert [] == rows.run(SCOPED, first, count).tolist()
+    assert expected == rows.get_location_run(7, first, count).tolist()
+    assert [] == rows.get_location_run(9, first, count).tolist()
+    assert [] == rows.get_location_run(SCOPED, first, count).tolist()
 
 
 FIRST = bytes(7) + b"\x07" + bytes(8)
@@ -217,7 +217,7 @@ def test_a_row_of_another_width_ends_a_run(odd: str, tmp_path: Path) -> None:
     database.close()
 
     with RocksIndex(tmp_path) as index, pytest.raises(CorruptionError, match="another size"):
-        index.run(7, 0, 5)
+        index.get_location_run(7, 0, 5)
 
 
 def test_a_location_that_is_none_ends_a_run(tmp_path: Path) -> None:
@@ -230,5 +230,5 @@ def test_a_location_that_is_none_ends_a_run(tmp_path: Path) -> None:
 
     with RocksIndex(tmp_path) as index:
         with pytest.raises(CorruptionError, match="0000000000000003: location 0"):
-            index.run(7, 0, 5)
-        assert [1000, 1001, 1002] == index.run(7, 0, 3).tolist()
+            index.get_location_run(7, 0, 5)
+        assert [1000, 1001, 1002] == index.get_location_run(7, 0, 3).tolist()

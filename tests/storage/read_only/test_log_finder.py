@@ -113,14 +113,14 @@ def test_each_log_is_scanned_once(tmp_path: Path) -> None:
     finder = finder_of(tmp_path)
     finder.find(LedgerId.of(7))
 
-    assert 4 == finder.scans
+    assert 4 == finder.scan_count
     for path in (tmp_path / "current").glob("*.log"):
         path.unlink()
     assert [{n: [n]} for n in range(4)] == [
         ids_by_log(finder.find(LedgerId.of(7), n, n)) for n in range(4)
     ]
     assert {n: [n + 50] for n in range(4)} == ids_by_log(finder.find(LedgerId.of(8)))
-    assert 4 == finder.scans
+    assert 4 == finder.scan_count
 
 
 @pytest.mark.parametrize("fpp", [0.01, 0.5])
@@ -133,7 +133,7 @@ def test_a_map_spares_the_scan(tmp_path: Path, fpp: float) -> None:
     absent = [*map(LedgerId.of, range(100, 140)), LedgerId(SCOPED.scope, 5)]
 
     assert [{}] * 41 == [ids_by_log(finder.find(name)) for name in absent]
-    assert (0, 3) == (finder.scans, len(finder.filters))
+    assert (0, 3) == (finder.scan_count, len(finder.filters))
 
 
 def test_a_refused_log_is_not_opened(tmp_path: Path) -> None:
@@ -158,9 +158,9 @@ def test_an_entry_in_the_newest_log(tmp_path: Path) -> None:
     finder = finder_of(tmp_path)
 
     assert {4: [0]} == ids_by_log(finder.find(LedgerId.of(7), 0, 0))
-    assert 1 == finder.scans
+    assert 1 == finder.scan_count
     assert 5 == len(finder.find(LedgerId.of(7), 0, 0, copies=True))
-    assert 5 == finder.scans
+    assert 5 == finder.scan_count
 
 
 def test_what_is_kept_is_bounded(tmp_path: Path) -> None:
@@ -171,10 +171,10 @@ def test_what_is_kept_is_bounded(tmp_path: Path) -> None:
     finder = finder_of(tmp_path, contents_bytes=room)
 
     def scans(ledger: int) -> int:
-        before = finder.scans
+        before = finder.scan_count
         assert {ledger: [ledger]} == ids_by_log(finder.find(LedgerId.of(ledger)))
         assert room >= finder.nbytes - finder.filters.nbytes
-        return finder.scans - before
+        return finder.scan_count - before
 
     assert [1, 1, 0, 1] == [scans(0), scans(1), scans(0), scans(2)]
     assert [0, 1] == [scans(0), scans(1)]
@@ -187,7 +187,7 @@ def test_the_last_scanned_is_kept(tmp_path: Path) -> None:
     for _ in range(3):
         assert {0: [0]} == ids_by_log(finder.find(LedgerId.of(7)))
 
-    assert 1 == finder.scans
+    assert 1 == finder.scan_count
 
 
 def test_threads_share_one_scan(tmp_path: Path) -> None:
@@ -206,4 +206,4 @@ def test_threads_share_one_scan(tmp_path: Path) -> None:
         thread.join()
 
     assert [{n: list(range(n, 60, 6)) for n in range(6)}] * 8 == answers
-    assert 6 == finder.scans
+    assert 6 == finder.scan_count

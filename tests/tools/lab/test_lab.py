@@ -383,7 +383,7 @@ def test_a_dump_is_a_load(tmp_path: Path) -> None:
         storage.add_entries(world.records(), master_key=world.master_key)
         storage.flush()
         places = {
-            (name, entry): storage.paths[0].location(name, entry)
+            (name, entry): storage.write_paths[0].get_location(name, entry)
             for name, ids in world.expected.items()
             for entry in ids.tolist()
         }

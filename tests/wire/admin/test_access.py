@@ -330,7 +330,7 @@ def test_a_defect_shows_no_traceback(
 def test_errors_of_the_disk(admin: AdminServer, bookie: Bookie) -> None:
     """An error of the system is 500 and names the file."""
     fill(bookie, 7, [0])
-    place = bookie.place.ledger[0]
+    place = bookie.directories.ledger[0]
     place.rename(place.with_name("moved"))
     try:
         reply = ask(admin, "/api/v1/bookie/info")

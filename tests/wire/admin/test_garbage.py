@@ -72,7 +72,7 @@ def logged(tmp_path: Path, storage: Any) -> Iterator[Bookie]:
 
 def logs(bookie: Bookie) -> set[str]:
     """Return the names of the entry logs."""
-    return {path.name for place in bookie.place.ledger for path in place.glob("*.log")}
+    return {path.name for place in bookie.directories.ledger for path in place.glob("*.log")}
 
 
 def test_garbage_is_what_the_store_lacks(logged: Bookie) -> None:
@@ -307,7 +307,7 @@ def test_locations_are_compacted(tmp_path: Path) -> None:
         fill(bookie, 2, range(100))
         bookie.delete_ledger(1)
         bookie.checkpoint()
-        index = bookie.storage.paths[0].index
+        index = bookie.storage.write_paths[0].index
         assert isinstance(index, RocksIndex)
         locations = index._open["locations", False]
         before = int(locations.property("estimate-num-keys"))

@@ -7,7 +7,7 @@ from threading import Thread
 from typing import Any, Literal
 
 from bkstore import Bookie
-from bkstore.storage.options import JournalOptions, Storage
+from bkstore.storage.options import JournalOptions, StorageKind
 from bkstore.wire.client import WireClient
 from bkstore.wire.server import BookieServer
 
@@ -20,14 +20,14 @@ class OverSockets:
     def __init__(
         self,
         path: Path,
-        storage: Storage,
+        storage: StorageKind,
         protocol: Literal["v2", "v3"],
         *,
         extended: bool = False,
         **options: Any,
     ) -> None:
         self.path = path
-        self._storage: Storage = storage
+        self._storage: StorageKind = storage
         self._extended = extended
         self._port = 0
         self.start()

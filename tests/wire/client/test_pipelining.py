@@ -19,7 +19,7 @@ from bkstore.errors import (
 )
 from bkstore.formats.entry import RecordBatch, encode_explicit_lac
 from bkstore.ids import LedgerId
-from bkstore.index.bulk_listing import Errors
+from bkstore.index.bulk_listing import LedgerErrors
 from bkstore.wire import v3
 from bkstore.wire.client import WireClient, connection
 from bkstore.wire.protocol_detection import RequestDecoder
@@ -441,7 +441,7 @@ def test_lists_of_many_ledgers() -> None:
             status = Status.EOK if ledger % 3 else Status.ENOLEDGER
             peer.answer(v3.encode(v3.new_response(request, status, fields)))
 
-    errors: Errors = {}
+    errors: LedgerErrors = {}
     with served(script) as server, WireClient(server.address) as client:
         found = dict(client.availability_many(range(1, 6), errors))
 

@@ -14,7 +14,7 @@ from bkstore.cluster import Auditor
 from bkstore.cluster.client.bookie_client import LastConfirmed
 from bkstore.errors import BookieUnavailable, LedgerFenced, NoSuchLedger
 from bkstore.formats.entry import Coder, Entry, encode_explicit_lac, master_key
-from bkstore.storage.options import Storage
+from bkstore.storage.options import StorageKind
 from bkstore.testing.socket_cluster import SocketCluster
 from bkstore.wire.client import WireClient
 from tests.cluster.client.ensembles import holders
@@ -38,7 +38,7 @@ def _record(entry: int) -> bytes:
 @everywhere
 @by_each_protocol
 def test_with_one_bookie(
-    tmp_path: Path, storage: Storage, protocol: Literal["v2", "v3"], extended: bool
+    tmp_path: Path, storage: StorageKind, protocol: Literal["v2", "v3"], extended: bool
 ) -> None:
     """Each path does what it does to a bookie in this process."""
     served = OverSockets(tmp_path, storage, protocol, extended=extended, timeout=20)
@@ -91,7 +91,7 @@ def test_with_one_bookie(
 @everywhere
 @by_each_protocol
 def test_with_an_ensemble(
-    tmp_path: Path, storage: Storage, protocol: Literal["v2", "v3"], extended: bool
+    tmp_path: Path, storage: StorageKind, protocol: Literal["v2", "v3"], extended: bool
 ) -> None:
     """A writer, a reader, a recovery and an audit, with a bookie that comes back."""
 

@@ -139,9 +139,9 @@ def test_keys_are_compared_in_constant_time(bkstore_server: ServerFactory) -> No
     with Peer(server.address) as peer:
         peer.ask(add(7, 0), add(8, 0))
         for ledger in map(LedgerId.of, (7, 8)):
-            states = storage.paths[0].states
+            states = storage.write_paths[0].states
             states.set(ledger, states.get(ledger)._replace(master_key=_Key(KEY)))
-        states.ready[7] = LedgerId.of(7), _Key(KEY)
+        states.fast_path_ledgers[7] = LedgerId.of(7), _Key(KEY)
         several = [v2.AddRequest(wrong, record(ledger, 1)) for ledger in (7, 8, 7, 8)]
         answers = [
             *(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bkstore.storage.options import Storage
+from bkstore.storage.options import StorageKind
 from bkstore.testing.servers import ServerFactory
 from bkstore.wire import v2, v3
 from bkstore.wire.frames import frame
@@ -17,7 +17,7 @@ from bkstore.wire.status_codes import Status
 from tests.wire.server.peer import KEY, Peer, add, record
 
 Operation = v3.Operation
-STORAGES: list[Storage] = ["sorted", "interleaved", "db"]
+STORAGES: list[StorageKind] = ["sorted", "interleaved", "db"]
 
 
 def poll(server: BookieServer, ledger: int, previous: int, time_out: int) -> Any:
@@ -112,7 +112,7 @@ def fence_by(kind: str, server: BookieServer, ledger: int) -> None:
 
 @pytest.mark.parametrize("kind", ["v2", "v3", "bookie"])
 @pytest.mark.parametrize("storage", STORAGES)
-def test_a_fence_ends_the_wait(bkstore_server: ServerFactory, storage: Storage, kind: str) -> None:
+def test_a_fence_ends_the_wait(bkstore_server: ServerFactory, storage: StorageKind, kind: str) -> None:
     """A long poll is answered when its ledger is fenced, with the LAC as it is, and no entry."""
     server = bkstore_server(storage)
     for ledger in (7, 8):
@@ -156,7 +156,7 @@ def test_a_fence_of_before_ends_no_wait(bkstore_server: ServerFactory) -> None:
 
 
 @pytest.mark.parametrize("storage", STORAGES)
-def test_garbage_ends_the_wait(bkstore_server: ServerFactory, storage: Storage) -> None:
+def test_garbage_ends_the_wait(bkstore_server: ServerFactory, storage: StorageKind) -> None:
     """A long poll is answered when its ledger is deleted: there is none."""
     server = bkstore_server(storage)
     server.bookie.add_entries([record(7, entry) for entry in range(3)], KEY)

@@ -17,7 +17,7 @@ import pytest
 from bkstore.availability import Availability
 from bkstore.errors import CorruptionError
 from bkstore.storage.bookie import Bookie
-from bkstore.storage.options import Storage, StorageOptions
+from bkstore.storage.options import StorageKind, StorageOptions
 from bkstore.wire import v2, v3
 from bkstore.wire.server import BookieServer, ServerOptions
 from tests.wire.recorded import conversations, needs_golden
@@ -138,7 +138,7 @@ PLAYED = {
 
 @pytest.mark.parametrize("storage", ["sorted", "interleaved", "db"])
 @pytest.mark.parametrize("recording", PLAYED)
-def test_a_recorded_bookie(recording: str, storage: Storage, tmp_path: Path) -> None:
+def test_a_recorded_bookie(recording: str, storage: StorageKind, tmp_path: Path) -> None:
     """Every recorded request gets the recorded answer and leaves the recorded state, whatever
     the storage; what differs is listed. Limbo is db storage's alone."""
     file, name = PLAYED[recording]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import cast
 
 from bkstore import Bookie
-from bkstore.storage.options import JournalOptions, Storage
+from bkstore.storage.options import JournalOptions, StorageKind
 from bkstore.wire.server import BookieServer
 from tools.bench.inputs.wire_load import Served
 
@@ -50,7 +50,7 @@ class BookieProcess:
 
 
 @contextmanager
-def bookie_process(storage: Storage, directory: Path) -> Iterator[BookieProcess]:
+def bookie_process(storage: StorageKind, directory: Path) -> Iterator[BookieProcess]:
     """Yield a new bookie in a process of its own; end the process afterwards."""
     command = [sys.executable, "-m", __name__, storage, str(directory)]
     with subprocess.Popen(
@@ -69,7 +69,7 @@ def main(arguments: list[str]) -> None:
     storage, directory = arguments
     journal = JournalOptions(preallocate=1 << 20)
     with (
-        Bookie.open(directory, cast(Storage, storage), journal=journal) as bookie,
+        Bookie.open(directory, cast(StorageKind, storage), journal=journal) as bookie,
         BookieServer(bookie, extended=True) as server,
     ):
         print(server.address.port, flush=True)

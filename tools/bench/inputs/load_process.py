@@ -14,7 +14,7 @@ from typing import cast
 
 from bkstore.formats.entry import Coder
 from bkstore.storage.ledger_storage import LedgerStorage
-from bkstore.storage.options import Storage
+from bkstore.storage.options import StorageKind
 from tools.bench.inputs.own_memory import peak_memory
 
 PAYLOAD = 100
@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> None:
     memory_before = peak_memory()
     coder, payloads = Coder("DUMMY"), [bytes(PAYLOAD)] * _ENTRIES_PER_BATCH
     started = time.perf_counter()
-    with LedgerStorage.open(directory, cast(Storage, storage)) as ledger_storage:
+    with LedgerStorage.open(directory, cast(StorageKind, storage)) as ledger_storage:
         for ledger in range(ledgers):
             ledger_storage.set_master_key(ledger, b"k" * 20)
         next_entry = 0

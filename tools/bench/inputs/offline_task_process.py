@@ -20,7 +20,7 @@ from typing import cast
 
 from bkstore import BookieDir, LedgerStorage
 from bkstore.formats.entry import Coder, master_key
-from bkstore.storage.options import Storage, StorageOptions
+from bkstore.storage.options import StorageKind, StorageOptions
 from tools.bench.inputs.own_memory import KIB, peak_memory
 
 LOGS, LEDGERS = 100, 1000
@@ -29,7 +29,7 @@ _ENTRIES_PER_BATCH, _PAYLOAD = 100, bytes(60)
 _FRAME_BYTES = 4 + 32 + 4 + len(_PAYLOAD)
 
 
-def make_directory(storage: Storage, directory: Path, entries: int) -> None:
+def make_directory(storage: StorageKind, directory: Path, entries: int) -> None:
     """Write a directory of a thousand ledgers, which take turns at a hundred entries each."""
     coder = Coder("CRC32C", PASSWORD)
     log_size = max(entries * _FRAME_BYTES // LOGS, 8 << 10)
@@ -108,7 +108,7 @@ def main(arguments: list[str]) -> None:
     """Write a directory, or run a task on one and print its result and cost."""
     task, *operands = arguments
     if task == "make":
-        make_directory(cast(Storage, operands[0]), Path(operands[1]), int(operands[2]))
+        make_directory(cast(StorageKind, operands[0]), Path(operands[1]), int(operands[2]))
         return
     started, cpu_before = time.perf_counter(), time.process_time()
     count = TASKS[task](Path(operands[0]))

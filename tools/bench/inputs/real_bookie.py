@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bkstore.cluster import ZooKeeperStore
-from bkstore.storage.options import Storage
+from bkstore.storage.options import StorageKind
 from bkstore.testing.zookeeper_server import ZooKeeperServer
 from bkstore.wire.frames import frame
 from bkstore.wire.v2 import ReadRequest
@@ -48,7 +48,7 @@ def _free_port() -> int:
 
 
 @contextmanager
-def real_bookie(storage: Storage, directory: Path) -> Iterator[Served]:
+def real_bookie(storage: StorageKind, directory: Path) -> Iterator[Served]:
     """Yield a new real bookie, registered in a ZooKeeper of its own; stop both afterwards."""
     port = _free_port()
     with ZooKeeperServer(directory / "zookeeper") as zookeeper:

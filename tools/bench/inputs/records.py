@@ -12,11 +12,11 @@ import numpy as np
 from bkstore.formats.entry import Coder
 from bkstore.ids import LedgerId
 from bkstore.storage.ledger_storage import LedgerStorage
-from bkstore.storage.options import Storage, StorageOptions
+from bkstore.storage.options import StorageKind, StorageOptions
 from tools.bench.inputs.entry_ids import SCOPE_0, new_directory
 from tools.bench.measure import Context
 
-STORAGES: tuple[Storage, ...] = ("sorted", "interleaved", "db")
+STORAGES: tuple[StorageKind, ...] = ("sorted", "interleaved", "db")
 KEY = b"k" * 20
 
 _LARGE_CACHE = StorageOptions(write_cache=1 << 30)  # no flush in the middle of a run
@@ -37,7 +37,7 @@ def records_of(
 
 
 def empty_storage(
-    context: Context, storage: Storage, ledger_id: LedgerId = SCOPE_0, **options: int
+    context: Context, storage: StorageKind, ledger_id: LedgerId = SCOPE_0, **options: int
 ) -> LedgerStorage:
     """Return a new storage in a directory of its own, with the master key of one ledger set."""
     settings = StorageOptions(**options) if options else _LARGE_CACHE  # type: ignore[arg-type]
@@ -48,14 +48,14 @@ def empty_storage(
 
 def remove_storage(storage: LedgerStorage) -> None:
     """Close a storage that `empty_storage` created, and delete its directory."""
-    directory: Path = storage.paths[0].logger.currents[0].parent
+    directory: Path = storage.write_paths[0].logger.currents[0].parent
     storage.close()
     shutil.rmtree(directory)
 
 
 @contextmanager
 def storage_with(
-    context: Context, storage: Storage, records: list[bytes], flushed: bool
+    context: Context, storage: StorageKind, records: list[bytes], flushed: bool
 ) -> Iterator[LedgerStorage]:
     """Yield a storage that holds the records of a ledger, `flushed` or in its write cache."""
     ledger_storage = empty_storage(context, storage)

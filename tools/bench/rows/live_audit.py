@@ -15,7 +15,7 @@ from bkstore.cluster.audit import AuditOptions, Auditor, DirectoryBookie, Entrie
 from bkstore.errors import MissingDependency
 from bkstore.formats.metadata.service_info import ServiceInfo
 from bkstore.network import AuditedBookies
-from bkstore.storage.options import Storage
+from bkstore.storage.options import StorageKind
 from bkstore.testing.zookeeper_server import ZooKeeperServer
 from tools.bench.inputs.audit_cluster import (
     BOOKIES,
@@ -31,7 +31,7 @@ from tools.bench.inputs.entry_ids import new_directory
 from tools.bench.measure import Case, Context, Fact, Figures, Row, Side
 
 LEDGERS, ENTRIES = 20_000, 500
-_STORAGES: Mapping[Layout, Storage] = {"idx": "sorted", "rocksdb": "db"}
+_STORAGES: Mapping[Layout, StorageKind] = {"idx": "sorted", "rocksdb": "db"}
 
 
 def _fill_zookeeper(server: ZooKeeperServer, cluster: Cluster, stack: ExitStack) -> ZooKeeperStore:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bkstore.storage.options import Storage
+from bkstore.storage.options import StorageKind
 from tools.bench.inputs.entry_ids import new_directory
 from tools.bench.inputs.offline_task_process import LOGS, TASKS
 from tools.bench.measure import Context, Fact, Figures, Row
@@ -34,7 +34,7 @@ def _run_process(*arguments: object) -> str:
     return process.stdout
 
 
-def _run_tasks(context: Context, storage: Storage, entries: int) -> dict[str, list[dict[str, Any]]]:
+def _run_tasks(context: Context, storage: StorageKind, entries: int) -> dict[str, list[dict[str, Any]]]:
     """Run the tasks in turns for several rounds; return the costs of each task's runs."""
     directory = new_directory(context) / "bookie"
     _run_process("make", storage, directory, entries)
@@ -46,7 +46,7 @@ def _run_tasks(context: Context, storage: Storage, entries: int) -> dict[str, li
     return runs_of_task
 
 
-def _facts(context: Context, storage: Storage, entries: int) -> list[Fact]:
+def _facts(context: Context, storage: StorageKind, entries: int) -> list[Fact]:
     runs_of_task = _run_tasks(context, storage, entries)
     size = runs_of_task["read"][0]["count"]
     facts = [Fact("bytes of logs", size)]
@@ -69,7 +69,7 @@ def _facts(context: Context, storage: Storage, entries: int) -> list[Fact]:
 
 @contextmanager
 def _care_figures(context: Context) -> Iterator[Iterator[Figures]]:
-    def figures(storage: Storage) -> Figures:
+    def figures(storage: StorageKind) -> Figures:
         entries = context.scaled(ENTRIES, 20_000)
         shape = f"{entries} entries of 96 bytes in a thousand ledgers, {LOGS} logs"
         return Figures(storage, entries, shape, lambda: _facts(context, storage, entries))

@@ -13,7 +13,7 @@ from rocksdict import AccessType, Rdict, ReadOptions
 from bkstore.ids import Int64Array
 from bkstore.index.api import IndexBatch
 from bkstore.index.rocks import RocksIndex
-from bkstore.index.rocks.keys import entry_keys, ledger_range, values
+from bkstore.index.rocks.keys import entry_keys, ledger_range, encode_locations
 from bkstore.index.rocks.options import location_options, reading_options
 from tools.bench.inputs.entry_ids import SCOPE_0, locations_of, new_directory, rocks_index
 from tools.bench.measure import Case, Context, Row, Side
@@ -85,7 +85,7 @@ def _peer_scans(
         directory = new_directory(context)
         store = open_store(directory)
         open_until.callback(store.close)
-        store.put_list(entry_keys(SCOPE_0, ids), values(locations_of(ids)), _PER_BATCH)
+        store.put_list(entry_keys(SCOPE_0, ids), encode_locations(locations_of(ids)), _PER_BATCH)
         store.compact()
 
         def scan(store: Peer = store) -> Int64Array:
@@ -115,7 +115,7 @@ def _put_singly(database: Rdict, keys: list[bytes], encoded_locations: list[byte
 
 
 def _put_loop_side(context: Context, ids: Int64Array, locations: Int64Array) -> Side:
-    keys, encoded_locations = entry_keys(SCOPE_0, ids), values(locations)
+    keys, encoded_locations = entry_keys(SCOPE_0, ids), encode_locations(locations)
 
     def fresh() -> Rdict:
         options = location_options()
@@ -172,7 +172,7 @@ def _fill_cases(context: Context) -> Iterator[list[Case]]:
 def _peer_fills(
     context: Context, ids: Int64Array, locations: Int64Array
 ) -> Iterator[tuple[str, Side]]:
-    keys, encoded_locations = entry_keys(SCOPE_0, ids), values(locations)
+    keys, encoded_locations = entry_keys(SCOPE_0, ids), encode_locations(locations)
 
     def put(store_and_directory: tuple[Peer, Path]) -> None:
         store_and_directory[0].put_list(keys, encoded_locations, _PER_BATCH)

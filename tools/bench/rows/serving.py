@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from bkstore.storage.options import Storage
+from bkstore.storage.options import StorageKind
 from tools.bench.inputs.bookie_process import bookie_process
 from tools.bench.inputs.entry_ids import new_directory
 from tools.bench.inputs.real_bookie import real_bookie, why_unavailable
@@ -27,7 +27,7 @@ _CONNECTIONS, WINDOW, _WINDOW_COUNT, PAYLOAD = 64, 50, 40, 100
 ROUNDS = 5
 
 Kind = Literal["adds", "reads", "half and half"]
-_STORAGES: tuple[Storage, ...] = ("sorted", "db")
+_STORAGES: tuple[StorageKind, ...] = ("sorted", "db")
 
 
 def _windows_of_round(

@@ -20,7 +20,7 @@ from bkstore.index.api import IndexBatch, LedgerLike
 from bkstore.index.hierarchical import file_slots
 from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.index import PUTS_PER_BATCH, RocksIndex
-from bkstore.index.rocks.keys import entry_keys, values
+from bkstore.index.rocks.keys import entry_keys, encode_locations
 from bkstore.index.rocks.options import location_options
 from tools.bench.inputs.entry_ids import (
     SCOPE_0,
@@ -54,7 +54,7 @@ def _put_many_64(database: Database, ledger: int, ids: Int64Array, locations: In
     ids, locations = as_entry_ids(ids), as_locations(locations)
     for start in range(0, ids.size, PUTS_PER_BATCH):
         rows = slice(start, start + PUTS_PER_BATCH)
-        database.put_list(_keys_64(ledger, ids[rows]), values(locations[rows]), PUTS_PER_BATCH)
+        database.put_list(_keys_64(ledger, ids[rows]), encode_locations(locations[rows]), PUTS_PER_BATCH)
 
 
 def _availability_64(database: Database, ledger: int) -> Availability:
@@ -77,8 +77,8 @@ def _get_64(database: Database, ledger: int, entry: int) -> int | None:
 def _idx_availability_64(fd: int, path: str) -> Availability:
     own_fd = os.dup(fd)  # as in HierarchicalIndex, whose pool may close the original
     try:
-        slots = file_slots.slot_count(os.fstat(own_fd).st_size, path)
-        return Availability.from_canonical(file_slots.present_groups(own_fd, path, 0, slots))
+        slots = file_slots.count_slots(os.fstat(own_fd).st_size, path)
+        return Availability.from_canonical(file_slots.read_present_groups(own_fd, path, 0, slots))
     finally:
         os.close(own_fd)
 

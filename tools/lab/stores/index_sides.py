@@ -22,19 +22,19 @@ from tools.lab.workloads.index_loads import IndexLoad, Put
 class Layered(LayeredSource):
     """A memtable over RocksDB that also looks up locations, as a storage looks them up in both."""
 
-    top: MemtableIndex
-    below: RocksIndex
+    unflushed: MemtableIndex
+    flushed: RocksIndex
 
     def get(self, ledger: LedgerLike, entry: int) -> int | None:
         """Return the location of one entry: the memtable's, otherwise the one on disk."""
-        return self.top.get(ledger, entry) or self.below.get(ledger, entry)
+        return self.unflushed.get(ledger, entry) or self.flushed.get(ledger, entry)
 
     def get_many(self, ledger: LedgerLike, entries: Int64Array) -> Int64Array:
         """Return the locations of many entries; only those not in memory are looked up on disk."""
-        locations = self.top.get_many(ledger, entries)
+        locations = self.unflushed.get_many(ledger, entries)
         missing = np.flatnonzero(locations == 0)
         if missing.size:
-            locations[missing] = self.below.get_many(ledger, entries[missing])
+            locations[missing] = self.flushed.get_many(ledger, entries[missing])
         return locations
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from bkstore.ids import LedgerId
 from bkstore.index.rocks.database import Database
-from bkstore.index.rocks.keys import entry_keys, ledger_range, values
+from bkstore.index.rocks.keys import entry_keys, ledger_range, encode_locations
 from bkstore.index.rocks.options import location_options
 from bkstore.testing.generators import locations
 
@@ -59,7 +59,7 @@ class ShrinkingRocks:
         """Write a ledger's rows."""
         entry_locations = locations(self.per_ledger, seed, log_id=ledger.ledger)
         keys = entry_keys(ledger, np.arange(self.per_ledger))
-        self.database.put_list(keys, values(entry_locations), self.per_ledger)
+        self.database.put_list(keys, encode_locations(entry_locations), self.per_ledger)
         self._flush_if_full(self.per_ledger)
 
     def delete_by_range(self, ledger: LedgerId) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from bkstore.errors import CorruptionError, ReadOnlyError, SyncFailed, WriteFailed
 from bkstore.formats.entry import BatchLedgers, RecordBatch
 from bkstore.ids import Int64Array, LedgerId, consecutive
-from bkstore.index.api import Closing, EntryIndex, EntrySource
+from bkstore.index.api import Closeable, EntryIndex, EntrySource
 from bkstore.index.layered import LayeredSource
 from bkstore.storage.entry_log.record_runs import read_run
 from bkstore.storage.entry_log.writer import EntryLogger
@@ -24,7 +24,7 @@ from bkstore.storage.ledgers.write_paths.ledger_states import LedgerStates
 from bkstore.storage.options import StorageOptions
 
 
-class WritePath(Closing):
+class WritePath(Closeable):
     """Index, entry logs and unflushed entries of some ledgers; `lock` guards writing. Reading takes
     no lock: an entry is in the index before it is dropped from memory, which is searched first."""
 
@@ -54,29 +54,29 @@ class WritePath(Closing):
         return True
 
     @abstractmethod
-    def add(self, name: LedgerId, entry: int, record: bytes) -> None:
+    def add(self, ledger_id: LedgerId, entry_id: int, record: bytes) -> None:
         """Add one record; the caller holds `lock` and has checked everything."""
 
     @abstractmethod
-    def room(self, batch: RecordBatch) -> int:
+    def count_fitting(self, batch: RecordBatch) -> int:
         """Return how many records of a batch fit before a flush may be due; at least 1."""
 
     @abstractmethod
     def add_batch(self, batch: RecordBatch, ledgers: BatchLedgers) -> Iterator[int]:
-        """Add the records of a framed batch, at most `room`; yield the count of each part added.
+        """Add the records of a framed batch, at most `count_fitting`; yield the count of each part added.
         The caller holds `lock` and has checked everything."""
 
     @abstractmethod
-    def cached(self, name: LedgerId, entry: int) -> bytes | None:
+    def get_cached(self, ledger_id: LedgerId, entry_id: int) -> bytes | None:
         """Return a record from memory, None if it is not there."""
 
     @abstractmethod
-    def cached_run(self, name: LedgerId, start: int, count: int) -> RecordBatch:
+    def get_cached_run(self, ledger_id: LedgerId, start: int, count: int) -> RecordBatch:
         """Return the records of start, start + 1, ... that are in memory, at most `count`; fewer if
         they lie in several buffers: another call returns the following ones."""
 
     @abstractmethod
-    def first_cached(self, name: LedgerId, first: int, last: int) -> int | None:
+    def find_first_cached(self, ledger_id: LedgerId, first: int, last: int) -> int | None:
         """Return the lowest entry of first..last whose record is in memory."""
 
     @property
@@ -84,50 +84,50 @@ class WritePath(Closing):
         """All entries of this path: unflushed ones over the index."""
         return LayeredSource(self.unflushed, self.index)
 
-    def last_entry(self, name: LedgerId) -> int | None:
+    def last_entry(self, ledger_id: LedgerId) -> int | None:
         """Return the ledger's highest entry id, None if it has no entry."""
-        return LayeredSource(self.unflushed, self.index).last_entry(name)
+        return LayeredSource(self.unflushed, self.index).last_entry(ledger_id)
 
-    def knows(self, name: LedgerId) -> bool:
+    def has_ledger(self, ledger_id: LedgerId) -> bool:
         """Return whether the ledger is known; takes `lock` only for the first such answer."""
-        if name in self._seen_ledgers:
+        if ledger_id in self._seen_ledgers:
             return True
         with self.lock:
-            if self.states.find(name) is None:
+            if self.states.find(ledger_id) is None:
                 return False
-            self._seen_ledgers.add(name)  # under the lock, since `delete` removes it
+            self._seen_ledgers.add(ledger_id)  # under the lock, since `delete` removes it
             return True
 
-    def delete(self, names: Sequence[LedgerId]) -> None:
+    def delete(self, ledger_ids: Sequence[LedgerId]) -> None:
         """Delete ledgers; the caller holds `lock`."""
-        self._forget_all(names)
+        self._forget_all(ledger_ids)
         try:
             with self.noting_failure():
-                self.index.delete_many(names)
+                self.index.delete_many(ledger_ids)
         finally:
-            for name in names:
-                self.gone(name)
+            for name in ledger_ids:
+                self.after_delete(name)
                 if self.options.compat is None:  # upstream lets a ledger's own log stay open
-                    self.logger.ledger_deleted(name)
-        for name in names:
-            self.states.deleted_from_index(name)
+                    self.logger.close_ledger_log(name)
+        for name in ledger_ids:
+            self.states.note_deleted_from_index(name)
 
     def _forget_all(self, ledger_ids: Sequence[LedgerId]) -> None:
         """Drop the ledgers' states and unflushed entries from memory."""
         for ledger_id in ledger_ids:
             self._seen_ledgers.discard(ledger_id)
-            self.touch(ledger_id)
+            self.note_changed(ledger_id)
             self.states.delete(ledger_id)
-            self.forget(ledger_id)
+            self.drop_unflushed(ledger_id)
 
     def clean_up(self) -> None:
         """Remove deleted ledgers from the index if `delete` postponed that."""
 
     @abstractmethod
-    def forget(self, name: LedgerId) -> None:
+    def drop_unflushed(self, ledger_id: LedgerId) -> None:
         """Drop a deleted ledger's unflushed entries."""
 
-    def gone(self, name: LedgerId) -> None:
+    def after_delete(self, ledger_id: LedgerId) -> None:
         """Finish a deletion after the index has deleted the ledger."""
 
     @abstractmethod
@@ -153,7 +153,7 @@ class WritePath(Closing):
             yield
         except SyncFailed as error:
             self._sync_failure = error
-            self.states.ready.clear()
+            self.states.fast_path_ledgers.clear()
             raise
 
     def check_writable(self) -> None:
@@ -163,29 +163,29 @@ class WritePath(Closing):
                 f"no more writes after a failed sync ({self._sync_failure}); reopen"
             )
 
-    def location(self, name: LedgerId, entry: int) -> int | None:
+    def get_location(self, ledger_id: LedgerId, entry_id: int) -> int | None:
         """Return a record's entry log location, None if it is in no log."""
-        return self.index.get(name, entry)
+        return self.index.get(ledger_id, entry_id)
 
-    def locations(self, name: LedgerId, first: int, last: int) -> tuple[Int64Array, Int64Array]:
+    def list_locations(self, ledger_id: LedgerId, first: int, last: int) -> tuple[Int64Array, Int64Array]:
         """Return (entries, locations) of those of first..last that are in entry logs."""
-        return self.index.items(name, first, last)
+        return self.index.items(ledger_id, first, last)
 
-    def run_locations(self, name: LedgerId, start: int, count: int) -> Int64Array:
+    def get_location_run(self, ledger_id: LedgerId, start: int, count: int) -> Int64Array:
         """Return the locations of start, start + 1, ... up to a gap, at most `count`."""
-        entries, locations = self.locations(name, start, start + count - 1)
+        entries, locations = self.list_locations(ledger_id, start, start + count - 1)
         return locations[: consecutive(entries, start)]
 
-    def locations_of(self, name: LedgerId, entries: Int64Array) -> Int64Array:
+    def get_locations(self, ledger_id: LedgerId, entry_ids: Int64Array) -> Int64Array:
         """Return the log locations of these entries, 0 for those in no log."""
-        return self.index.get_many(name, entries)
+        return self.index.get_many(ledger_id, entry_ids)
 
-    def put_locations(self, name: LedgerId, entries: Int64Array, locations: Int64Array) -> None:
+    def put_locations(self, ledger_id: LedgerId, entry_ids: Int64Array, locations: Int64Array) -> None:
         """Set the locations of records; durable at the next flush."""
-        self.index.put_many(name, entries, locations)
+        self.index.put_many(ledger_id, entry_ids, locations)
 
     @contextmanager
-    def watching(self) -> Iterator[None]:
+    def tracking_changes(self) -> Iterator[None]:
         """Record which ledgers' locations change, so that `relocate` rereads only those."""
         with self.lock:
             self._changed_ledgers = set()
@@ -194,56 +194,56 @@ class WritePath(Closing):
         finally:
             self._changed_ledgers = None
 
-    def touch(self, name: LedgerId) -> None:
+    def note_changed(self, ledger_id: LedgerId) -> None:
         """Note that a ledger's locations change; the caller holds `lock`."""
         if self._changed_ledgers is not None:
-            self._changed_ledgers.add(name)
+            self._changed_ledgers.add(ledger_id)
 
     def relocate(
-        self, name: LedgerId, entries: Int64Array, old: Int64Array, new: Int64Array
+        self, ledger_id: LedgerId, entry_ids: Int64Array, old_locations: Int64Array, new_locations: Int64Array
     ) -> int:
-        """Change index rows that still have location `old` to `new`; return how many did.
+        """Change index rows that still have location `old_locations` to `new_locations`; return how many did.
 
-        Entries deleted or added again since the copy stay as they are. Within `watching`, in which
-        the caller read `old`, rows of unchanged ledgers are not read again.
+        Entries deleted or added again since the copy stay as they are. Within `tracking_changes`, in which
+        the caller read `old_locations`, rows of unchanged ledgers are not read again.
         """
         with self.lock:
-            if self.states.find(name) is None:
+            if self.states.find(ledger_id) is None:
                 return 0
-            if self._changed_ledgers is None or name in self._changed_ledgers:
-                is_unmoved = self.locations_of(name, entries) == old
-                entries, new = entries[is_unmoved], new[is_unmoved]
-            if entries.size:
-                self.put_locations(name, entries, new)
-            return int(entries.size)
+            if self._changed_ledgers is None or ledger_id in self._changed_ledgers:
+                is_unmoved = self.get_locations(ledger_id, entry_ids) == old_locations
+                entry_ids, new_locations = entry_ids[is_unmoved], new_locations[is_unmoved]
+            if entry_ids.size:
+                self.put_locations(ledger_id, entry_ids, new_locations)
+            return int(entry_ids.size)
 
-    def read(self, name: LedgerId, entry: int) -> bytes | None:
+    def read(self, ledger_id: LedgerId, entry_id: int) -> bytes | None:
         """Return one record, None if the entry is absent."""
-        record = self.cached(name, entry)
-        return self.read_logged(name, entry) if record is None else record
+        record = self.get_cached(ledger_id, entry_id)
+        return self.read_logged(ledger_id, entry_id) if record is None else record
 
-    def read_logged(self, name: LedgerId, entry: int) -> bytes | None:
+    def read_logged(self, ledger_id: LedgerId, entry_id: int) -> bytes | None:
         """Return a record from an entry log; retry if compaction moved it meanwhile."""
-        location = self.location(name, entry)
+        location = self.get_location(ledger_id, entry_id)
         if location is None:
             return None
         try:
-            return self.logger.read(location, name, entry)
+            return self.logger.read(location, ledger_id, entry_id)
         except CorruptionError:
-            new_location = self.location(name, entry)
+            new_location = self.get_location(ledger_id, entry_id)
             if new_location is None or new_location == location:
                 raise
-            return self.logger.read(new_location, name, entry)
+            return self.logger.read(new_location, ledger_id, entry_id)
 
-    def read_run(self, name: LedgerId, start: int, count: int, max_bytes: int) -> RecordBatch:
+    def read_run(self, ledger_id: LedgerId, start: int, count: int, max_bytes: int) -> RecordBatch:
         """Return the records of start, start + 1, ... up to a gap, `count` or about `max_bytes`;
         empty if `start` is absent. One index scan (in growing parts) and coalesced reads."""
 
         def read_part(part_start: int, max_count: int, max_part_bytes: int) -> RecordBatch:
-            batch = self.cached_run(name, part_start, max_count)
+            batch = self.get_cached_run(ledger_id, part_start, max_count)
             if len(batch):
                 return batch.within(max_part_bytes)
-            return self._logged_run(name, part_start, max_count, max_part_bytes)
+            return self._logged_run(ledger_id, part_start, max_count, max_part_bytes)
 
         return read_run(read_part, start, count, max_bytes)
 
@@ -271,9 +271,9 @@ class WritePath(Closing):
 
     def _run_without_newer(self, ledger_id: LedgerId, start: int, count: int) -> Int64Array:
         """Return the locations of entries from `start` on, up to a newer copy in memory."""
-        locations = self.run_locations(ledger_id, start, count)
+        locations = self.get_location_run(ledger_id, start, count)
         stop = locations.size
-        first_newer = self.first_cached(ledger_id, start, start + stop - 1) if stop else None
+        first_newer = self.find_first_cached(ledger_id, start, start + stop - 1) if stop else None
         return locations if first_newer is None else locations[: first_newer - start]
 
     def _located_run(
@@ -282,7 +282,7 @@ class WritePath(Closing):
         """Return the records at these locations; entry ids count from `start`."""
         entries = np.arange(start, start + locations.size)
         try:
-            self.logger.push()
+            self.logger.write_buffered()
         except WriteFailed:  # disk full: read what the write buffer holds, record by record
             ids_and_locations = zip(entries.tolist(), locations.tolist())
             records = [

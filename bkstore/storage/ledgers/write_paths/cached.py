@@ -30,20 +30,20 @@ class _LoggedEntries(NamedTuple):
     locations: Int64Array
 
 
-class CachedPath(WritePath):
+class CachedWritePath(WritePath):
     """A write path with an active write cache, and the one that is being flushed. `lock` guards the
     two; a second lock lets one flush run at a time. An add that finds the active cache full waits
     for the running flush, or runs one."""
 
-    rule: Literal["first", "last"]
+    duplicates: Literal["first", "last"]
 
     def __init__(
-        self, index: EntryIndex, logger: EntryLogger, options: StorageOptions, cache: int
+        self, index: EntryIndex, logger: EntryLogger, options: StorageOptions, cache_bytes: int
     ) -> None:
         super().__init__(index, logger, options)
-        self._limit = cache
-        self.active = WriteCache(self.rule, cache)
-        self.snapshot = WriteCache(self.rule, cache)
+        self._limit = cache_bytes
+        self.active_cache = WriteCache(self.duplicates, cache_bytes)
+        self.snapshot = WriteCache(self.duplicates, cache_bytes)
         self._flush_lock = RLock()
         self._logged: dict[LedgerId, _LoggedEntries] = {}
         """Records of the snapshot that are in the log; a flush after a failed one resumes."""
@@ -51,7 +51,7 @@ class CachedPath(WritePath):
     @property
     def unflushed(self) -> EntrySource:
         """Inherited."""
-        return LayeredSource(self.active, self.snapshot)
+        return LayeredSource(self.active_cache, self.snapshot)
 
     def reserve(self, size: int) -> None:
         """Make room in the active cache: wait for the running flush, or run one. With concurrent
@@ -70,60 +70,60 @@ class CachedPath(WritePath):
 
     def fits(self, size: int) -> bool:
         """Inherited."""
-        active = self.active
+        active = self.active_cache
         return active.size + size + ENTRY_OVERHEAD <= active.limit
 
-    def add(self, name: LedgerId, entry: int, record: bytes) -> None:
+    def add(self, ledger_id: LedgerId, entry_id: int, record: bytes) -> None:
         """Put a record into the active cache; `reserve` made room for it."""
-        self.active.put(name, entry, record)
+        self.active_cache.put(ledger_id, entry_id, record)
 
-    def room(self, batch: RecordBatch) -> int:
+    def count_fitting(self, batch: RecordBatch) -> int:
         """Return how many records fit into the active cache."""
-        return self.active.room(batch)
+        return self.active_cache.count_fitting(batch)
 
     def add_batch(self, batch: RecordBatch, ledgers: BatchLedgers) -> Iterator[int]:
         """Put records into the active cache, by ledger; yield once, for all."""
         if ledgers.numbers is None:
-            self.active.put_batch(ledgers.names[0], batch)
+            self.active_cache.put_batch(ledgers.names[0], batch)
         else:
             for ledger_id, rows in zip(ledgers.names, ledgers.rows(len(batch))):
-                self.active.put_batch(ledger_id, batch.at(rows).framed())
+                self.active_cache.put_batch(ledger_id, batch.at(rows).framed())
         yield len(batch)
 
-    def cached(self, name: LedgerId, entry: int) -> bytes | None:
+    def get_cached(self, ledger_id: LedgerId, entry_id: int) -> bytes | None:
         """Return a record from the active cache, else from the one being flushed."""
-        active = self.active
-        record = active.get(name, entry) if active.count else None
+        active = self.active_cache
+        record = active.get(ledger_id, entry_id) if active.count else None
         if record is None and (snapshot := self.snapshot).count:
-            return snapshot.get(name, entry)
+            return snapshot.get(ledger_id, entry_id)
         return record
 
-    def cached_run(self, name: LedgerId, start: int, count: int) -> RecordBatch:
+    def get_cached_run(self, ledger_id: LedgerId, start: int, count: int) -> RecordBatch:
         """Return consecutive records from one cache, up to a newer copy in the active one."""
-        batch = self.active.get_run(name, start, count)
+        batch = self.active_cache.get_run(ledger_id, start, count)
         if len(batch):
             return batch
-        batch = self.snapshot.get_run(name, start, count)
+        batch = self.snapshot.get_run(ledger_id, start, count)
         first_newer = (
-            self.active.first_in(name, start, start + len(batch) - 1) if len(batch) else None
+            self.active_cache.find_first(ledger_id, start, start + len(batch) - 1) if len(batch) else None
         )
         return batch if first_newer is None else batch.first(first_newer - start)
 
-    def first_cached(self, name: LedgerId, first: int, last: int) -> int | None:
+    def find_first_cached(self, ledger_id: LedgerId, first: int, last: int) -> int | None:
         """Inherited."""
-        lowest_ids = [cache.first_in(name, first, last) for cache in (self.active, self.snapshot)]
+        lowest_ids = [cache.find_first(ledger_id, first, last) for cache in (self.active_cache, self.snapshot)]
         return min((entry for entry in lowest_ids if entry is not None), default=None)
 
-    def forget(self, name: LedgerId) -> None:
+    def drop_unflushed(self, ledger_id: LedgerId) -> None:
         """Drop the ledger's records from both caches."""
-        self.active.drop(name)
-        self.snapshot.drop(name)
-        self._logged.pop(name, None)
+        self.active_cache.drop(ledger_id)
+        self.snapshot.drop(ledger_id)
+        self._logged.pop(ledger_id, None)
 
-    def place(self, *, roll: bool = True) -> None:
+    def log_snapshot(self, *, roll: bool = True) -> None:
         """Append the snapshot's records to the log, in key order; the caller holds `lock`. Of a
         deleted ledger (compat mode only) the first is logged needlessly, as upstream does."""
-        for ledger_id in self.snapshot.names():
+        for ledger_id in self.snapshot.list_ledger_ids():
             if self.states.find(ledger_id) is None:
                 first_batch = next(self.snapshot.batches(ledger_id), None)
                 if first_batch is not None:
@@ -155,8 +155,8 @@ class CachedPath(WritePath):
         """Make the active cache the snapshot, unless an earlier flush could not write out its own,
         which then comes first; return whether there is anything to flush."""
         with self.lock:
-            if not self.snapshot.count and self.active.count:
-                self.snapshot, self.active = self.active, WriteCache(self.rule, self._limit)
+            if not self.snapshot.count and self.active_cache.count:
+                self.snapshot, self.active_cache = self.active_cache, WriteCache(self.duplicates, self._limit)
             return bool(self.snapshot.count)
 
     def drain(self) -> bool:
@@ -167,21 +167,21 @@ class CachedPath(WritePath):
                 with self.noting_failure():
                     self.write_snapshot()
                 with self.lock:
-                    self.snapshot = WriteCache(self.rule, self._limit)
+                    self.snapshot = WriteCache(self.duplicates, self._limit)
                     self._logged.clear()
                 is_written = True
         return is_written
 
-    def last_entry(self, name: LedgerId) -> int | None:
+    def last_entry(self, ledger_id: LedgerId) -> int | None:
         """Return the highest entry id; in compat mode that of the first source with the ledger:
         active cache, cache being flushed, index."""
         if self.options.compat is None:
-            return super().last_entry(name)
-        for cache in (self.active, self.snapshot):
-            last_cached = cache.last_entry(name)
+            return super().last_entry(ledger_id)
+        for cache in (self.active_cache, self.snapshot):
+            last_cached = cache.last_entry(ledger_id)
             if last_cached is not None:
                 return last_cached
-        return self.index.last_entry(name)
+        return self.index.last_entry(ledger_id)
 
     @abstractmethod
     def write_snapshot(self) -> None:

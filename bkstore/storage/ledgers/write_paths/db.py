@@ -9,51 +9,51 @@ from typing import TYPE_CHECKING
 from bkstore.errors import CorruptionError
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.storage.entry_log.writer import EntryLogger
-from bkstore.storage.ledgers.write_paths.cached import CachedPath
+from bkstore.storage.ledgers.write_paths.cached import CachedWritePath
 from bkstore.storage.options import StorageOptions
 
 if TYPE_CHECKING:
     from bkstore.index.rocks import RocksIndex
 
 
-class DbPath(CachedPath):
+class DbWritePath(CachedWritePath):
     """Two write caches that take turns; the last of equal entries stays; log before index."""
 
-    rule = "last"
+    duplicates = "last"
 
     def __init__(
-        self, index: RocksIndex, logger: EntryLogger, options: StorageOptions, cache: int
+        self, index: RocksIndex, logger: EntryLogger, options: StorageOptions, cache_bytes: int
     ) -> None:
-        super().__init__(index, logger, options, cache)
+        super().__init__(index, logger, options, cache_bytes)
         self._rocks = index
         self._reader = logger.reader
         self._delayed_deletions: set[LedgerId] = set()
 
-    def read(self, name: LedgerId, entry: int) -> bytes | None:
+    def read(self, ledger_id: LedgerId, entry_id: int) -> bytes | None:
         """Return one record, bypassing the write buffer, as the index has only flushed records. If
         that fails, compaction may have moved the record: `read_logged` retries."""
-        if self.active.count or self.snapshot.count:
-            record = self.cached(name, entry)
+        if self.active_cache.count or self.snapshot.count:
+            record = self.get_cached(ledger_id, entry_id)
             if record is not None:
                 return record
-        location = self._rocks.get(name, entry)
+        location = self._rocks.get(ledger_id, entry_id)
         if location is None:
             return None
         try:
-            return self._reader.read(location, name, entry)
+            return self._reader.read(location, ledger_id, entry_id)
         except CorruptionError:
-            return self.read_logged(name, entry)
+            return self.read_logged(ledger_id, entry_id)
 
-    def run_locations(self, name: LedgerId, start: int, count: int) -> Int64Array:
+    def get_location_run(self, ledger_id: LedgerId, start: int, count: int) -> Int64Array:
         """Return the locations of consecutive entries, by a scan that passes over the keys."""
-        return self._rocks.run(name, start, count)
+        return self._rocks.get_location_run(ledger_id, start, count)
 
-    def delete(self, names: Sequence[LedgerId]) -> None:
+    def delete(self, ledger_ids: Sequence[LedgerId]) -> None:
         """Delete ledgers; in compat mode their locations stay until the next flush."""
         if self.options.compat is None:
-            return super().delete(names)
-        self._forget_all(names)
-        self._delayed_deletions.update(names)
+            return super().delete(ledger_ids)
+        self._forget_all(ledger_ids)
+        self._delayed_deletions.update(ledger_ids)
         return None
 
     def clean_up(self) -> None:
@@ -62,11 +62,11 @@ class DbPath(CachedPath):
             while self._delayed_deletions:
                 ledger_id = self._delayed_deletions.pop()
                 new_state = (
-                    None if self.states.is_gone(ledger_id) else self.states.written(ledger_id)
+                    None if self.states.is_deleted(ledger_id) else self.states.read_stored(ledger_id)
                 )
                 self.index.delete(ledger_id)
-                self.touch(ledger_id)
-                self.states.deleted_from_index(ledger_id)
+                self.note_changed(ledger_id)
+                self.states.note_deleted_from_index(ledger_id)
                 if new_state is not None:
                     self.index.set_state(ledger_id, new_state)
 
@@ -77,7 +77,7 @@ class DbPath(CachedPath):
     def write_snapshot(self) -> None:
         """Append the records in key order, sync the log, then put the locations."""
         with self.lock:
-            self.place()
+            self.log_snapshot()
         self.logger.flush()
         with self.lock:
             if self.states.dirty:  # a crash must not leave entries of an unknown ledger
@@ -85,7 +85,7 @@ class DbPath(CachedPath):
                 self.index.flush()
             for ledger_id, logged in self._logged.items():  # deletions removed theirs meanwhile
                 self.index.put_many(ledger_id, *logged)
-                self.touch(ledger_id)
+                self.note_changed(ledger_id)
 
     def write_out(self) -> None:
         """Empty the caches, then sync locations and ledger rows. In compat mode, as upstream, empty

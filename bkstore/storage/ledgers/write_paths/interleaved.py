@@ -17,7 +17,7 @@ from bkstore.index.api import EntrySource, LedgerLike
 from bkstore.index.layered import LayeredSource
 from bkstore.storage.entry_log.writer import EntryLogger
 from bkstore.storage.ledgers.write_paths.api import WritePath
-from bkstore.storage.ledgers.write_paths.pending import PendingLocations, merged
+from bkstore.storage.ledgers.write_paths.pending import PendingLocations, merge_locations
 from bkstore.storage.ledgers.write_paths.slot_reader import SlotReader
 from bkstore.storage.options import StorageOptions
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bkstore.index.hierarchical import HierarchicalIndex
 
 
-class InterleavedPath(WritePath):
+class InterleavedWritePath(WritePath):
     """Records straight to the entry log, locations in memory until a flush, in the order of the
     option `flush_order`; upstream's is index first, then logs."""
 
@@ -49,24 +49,24 @@ class InterleavedPath(WritePath):
         """All entries; in compat mode without the one that a real listing misses."""
         if self.options.compat is None:
             return super().source
-        return LayeredSource(self.listed, self.index)
+        return LayeredSource(self.unflushed_as_listed, self.index)
 
     @property
-    def listed(self) -> EntrySource:
+    def unflushed_as_listed(self) -> EntrySource:
         """The entries in memory as the real storage lists them."""
         return _PagewisePending(self.pending, self._index_files, self.options.page_size)
 
-    def add(self, name: LedgerId, entry: int, record: bytes) -> None:
+    def add(self, ledger_id: LedgerId, entry_id: int, record: bytes) -> None:
         """Append to the entry log; note the location."""
-        location = self.logger.add(name, record)
+        location = self.logger.add(ledger_id, record)
         pending = self.pending
-        pending.put(name, entry, location)
+        pending.put(ledger_id, entry_id, location)
         if self._changed_ledgers is not None:
-            self.touch(name)
+            self.note_changed(ledger_id)
         if pending.count >= self.options.pending_locations:
             self.write_index()
 
-    def room(self, batch: RecordBatch) -> int:
+    def count_fitting(self, batch: RecordBatch) -> int:
         """Return how many more locations may wait in memory."""
         return max(self.options.pending_locations - self.pending.count, 1)
 
@@ -79,22 +79,22 @@ class InterleavedPath(WritePath):
             entries = batch.entries[start:stop]
             for ledger_id, rows in zip(logged_ledgers.names, logged_ledgers.rows(locations.size)):
                 self.pending.put_many(ledger_id, entries[rows], locations[rows])
-                self.touch(ledger_id)
+                self.note_changed(ledger_id)
             yield locations.size
             start = stop
             if self.pending.count >= self.options.pending_locations:
                 self.write_index()
 
-    def put_locations(self, name: LedgerId, entries: Int64Array, locations: Int64Array) -> None:
+    def put_locations(self, ledger_id: LedgerId, entry_ids: Int64Array, locations: Int64Array) -> None:
         """Keep locations in memory until the next flush."""
-        self.pending.put_many(name, entries, locations)
+        self.pending.put_many(ledger_id, entry_ids, locations)
 
-    def locations_of(self, name: LedgerId, entries: Int64Array) -> Int64Array:
+    def get_locations(self, ledger_id: LedgerId, entry_ids: Int64Array) -> Int64Array:
         """Return locations in memory, else those of the index."""
-        unflushed = self.pending.get_many(name, entries)
-        return np.where(unflushed != 0, unflushed, self.index.get_many(name, entries))
+        unflushed = self.pending.get_many(ledger_id, entry_ids)
+        return np.where(unflushed != 0, unflushed, self.index.get_many(ledger_id, entry_ids))
 
-    def read(self, name: LedgerId, entry: int) -> bytes | None:
+    def read(self, ledger_id: LedgerId, entry_id: int) -> bytes | None:
         """Return one record, None if the entry is absent.
 
         If the location comes from the index file, the read bypasses the write buffer, as logs are
@@ -102,47 +102,47 @@ class InterleavedPath(WritePath):
         the record may be in the buffer, or compaction may have moved it.
         """
         pending = self.pending
-        if not pending.count or pending.get(name, entry) is None:
-            location = self._slots.get(name, entry)
+        if not pending.count or pending.get(ledger_id, entry_id) is None:
+            location = self._slots.get(ledger_id, entry_id)
             if location is None:
                 return None
             try:
-                return self._reader.read(location, name, entry)
+                return self._reader.read(location, ledger_id, entry_id)
             except CorruptionError:
-                return self.read_logged(name, entry)
-        return self.read_logged(name, entry)
+                return self.read_logged(ledger_id, entry_id)
+        return self.read_logged(ledger_id, entry_id)
 
-    def cached(self, name: LedgerId, entry: int) -> bytes | None:
+    def get_cached(self, ledger_id: LedgerId, entry_id: int) -> bytes | None:
         """Return None: no record is kept in memory."""
         return None
 
-    def cached_run(self, name: LedgerId, start: int, count: int) -> RecordBatch:
+    def get_cached_run(self, ledger_id: LedgerId, start: int, count: int) -> RecordBatch:
         """Return an empty batch: no record is kept in memory."""
         return RecordBatch.of([], [])
 
-    def location(self, name: LedgerId, entry: int) -> int | None:
+    def get_location(self, ledger_id: LedgerId, entry_id: int) -> int | None:
         """Return the location in memory, else that of the index."""
         pending = self.pending
-        unflushed = pending.get(name, entry) if pending.count else None
-        return unflushed or self._slots.get(name, entry)
+        unflushed = pending.get(ledger_id, entry_id) if pending.count else None
+        return unflushed or self._slots.get(ledger_id, entry_id)
 
-    def locations(self, name: LedgerId, first: int, last: int) -> tuple[Int64Array, Int64Array]:
+    def list_locations(self, ledger_id: LedgerId, first: int, last: int) -> tuple[Int64Array, Int64Array]:
         """Return locations in memory merged with those of the index; the former win."""
-        unflushed = self.pending.items(name, first, last)
-        flushed = self.index.items(name, first, last)
-        return merged([unflushed, flushed]) if unflushed[0].size else flushed
+        unflushed = self.pending.items(ledger_id, first, last)
+        flushed = self.index.items(ledger_id, first, last)
+        return merge_locations([unflushed, flushed]) if unflushed[0].size else flushed
 
-    def first_cached(self, name: LedgerId, first: int, last: int) -> int | None:
+    def find_first_cached(self, ledger_id: LedgerId, first: int, last: int) -> int | None:
         """Return None: no record is kept in memory."""
         return None
 
-    def forget(self, name: LedgerId) -> None:
+    def drop_unflushed(self, ledger_id: LedgerId) -> None:
         """Drop the ledger's locations."""
-        self.pending.drop(name)
+        self.pending.drop(ledger_id)
 
-    def gone(self, name: LedgerId) -> None:
+    def after_delete(self, ledger_id: LedgerId) -> None:
         """Close the ledger's index file."""
-        self._slots.forget(name)
+        self._slots.close_file(ledger_id)
 
     def close(self) -> None:
         """Close the index files as well."""
@@ -158,7 +158,7 @@ class InterleavedPath(WritePath):
         with self.lock, self.noting_failure():
             if not self.options.index_first:
                 self.logger.flush()
-            for ledger_id, entries, locations in self.pending.tables():
+            for ledger_id, entries, locations in self.pending.by_ledger():
                 self.index.put_many(ledger_id, entries, locations)
             self.states.flush()
             self.pending = PendingLocations()

@@ -23,76 +23,76 @@ class LedgerStates:
         self._states: dict[LedgerId, LedgerState] = {}
         self._dirty: set[LedgerId] = set()
         self._deleted: set[LedgerId] = set()
-        self.ready: dict[int, tuple[LedgerId, bytes]] = {}
+        self.fast_path_ledgers: dict[int, tuple[LedgerId, bytes]] = {}
         """Ledgers of scope 0 that take adds, by number, with their master keys. An add that passed
         all checks enters its ledger, any change removes it: the fast path checks nothing else."""
         self.suspects: set[LedgerId] = set()
         """Ledgers that a garbage collection is about to delete; an add or change removes one."""
 
-    def find(self, name: LedgerId) -> LedgerState | None:
+    def find(self, ledger_id: LedgerId) -> LedgerState | None:
         """Return a ledger's state, None if it is unknown."""
-        state = self._states.get(name)
-        if state is None and name not in self._deleted:
-            state = self.written(name)
+        state = self._states.get(ledger_id)
+        if state is None and ledger_id not in self._deleted:
+            state = self.read_stored(ledger_id)
             if state is not None:
-                self._states[name] = state
+                self._states[ledger_id] = state
         return state
 
-    def get(self, name: LedgerId) -> LedgerState:
+    def get(self, ledger_id: LedgerId) -> LedgerState:
         """Return a ledger's state; `NoSuchLedger` if it is unknown."""
-        state = self._states.get(name) or self.find(name)
+        state = self._states.get(ledger_id) or self.find(ledger_id)
         if state is None:
-            raise NoSuchLedger(f"ledger {name} is not on this bookie")
+            raise NoSuchLedger(f"ledger {ledger_id} is not on this bookie")
         return state
 
-    def set(self, name: LedgerId, state: LedgerState) -> None:
+    def set(self, ledger_id: LedgerId, state: LedgerState) -> None:
         """Set a state in memory; the ledger is known from now on."""
-        self._states[name] = state
-        self.suspects.discard(name)
-        self.ready.pop(name.ledger, None)
-        self._dirty.add(name)
-        self._deleted.discard(name)
+        self._states[ledger_id] = state
+        self.suspects.discard(ledger_id)
+        self.fast_path_ledgers.pop(ledger_id.ledger, None)
+        self._dirty.add(ledger_id)
+        self._deleted.discard(ledger_id)
 
-    def set_master_key(self, name: LedgerId, key: bytes) -> bool:
+    def set_master_key(self, ledger_id: LedgerId, key: bytes) -> bool:
         """Create a ledger with a key or check its key; return whether the ledger is new. As in
         `LedgerMetadataIndex.setMasterKey`, a stored key that is empty or all zeros is replaced,
         such a `key` is ignored; raises `UnauthorizedAccess` if two others differ."""
-        state = self.find(name)
+        state = self.find(ledger_id)
         if state is None:
-            self.set(name, LedgerState(key))
+            self.set(ledger_id, LedgerState(key))
             return True
         if not compare_digest(state.master_key, key) and any(key):
             if any(state.master_key):
-                raise UnauthorizedAccess(f"ledger {name} has another master key")
-            self.set(name, state._replace(master_key=key))
+                raise UnauthorizedAccess(f"ledger {ledger_id} has another master key")
+            self.set(ledger_id, state._replace(master_key=key))
         return False
 
-    def suspect(self, names: Iterable[LedgerId]) -> None:
+    def mark_suspects(self, ledger_ids: Iterable[LedgerId]) -> None:
         """Make ledgers suspects: the next add to one runs all checks, which clears it."""
-        for name in names:
-            self.ready.pop(name.ledger, None)
+        for name in ledger_ids:
+            self.fast_path_ledgers.pop(name.ledger, None)
             self.suspects.add(name)
 
-    def delete(self, name: LedgerId) -> None:
+    def delete(self, ledger_id: LedgerId) -> None:
         """Drop a ledger's state; the caller deletes it from the index."""
-        self._states.pop(name, None)
-        self.suspects.discard(name)
-        self.ready.pop(name.ledger, None)
-        self._dirty.discard(name)
-        self._deleted.add(name)
+        self._states.pop(ledger_id, None)
+        self.suspects.discard(ledger_id)
+        self.fast_path_ledgers.pop(ledger_id.ledger, None)
+        self._dirty.discard(ledger_id)
+        self._deleted.add(ledger_id)
 
-    def deleted_from_index(self, name: LedgerId) -> None:
+    def note_deleted_from_index(self, ledger_id: LedgerId) -> None:
         """Note that the index has deleted the ledger."""
-        self._deleted.discard(name)
+        self._deleted.discard(ledger_id)
 
-    def is_gone(self, name: LedgerId) -> bool:
+    def is_deleted(self, ledger_id: LedgerId) -> bool:
         """Return whether the ledger is deleted, but not yet from the index."""
-        return name in self._deleted
+        return ledger_id in self._deleted
 
-    def written(self, name: LedgerId) -> LedgerState | None:
+    def read_stored(self, ledger_id: LedgerId) -> LedgerState | None:
         """Return the state in the index, None if the index has no such ledger."""
         try:
-            return self._index.state(name)
+            return self._index.state(ledger_id)
         except NoSuchLedger:
             return None
 
@@ -109,10 +109,10 @@ class LedgerStates:
         """The ledgers whose states are not in the index yet."""
         return frozenset(self._dirty)
 
-    def flush(self, names: Iterable[LedgerId] | None = None) -> None:
-        """Write changed states (of `names` only, if given) to the index, without a sync. An
+    def flush(self, ledger_ids: Iterable[LedgerId] | None = None) -> None:
+        """Write changed states (of `ledger_ids` only, if given) to the index, without a sync. An
         explicit LAC that the index has no field for stays in memory, as in `FileInfo`."""
-        for ledger_id in sorted(self._dirty if names is None else self._dirty.intersection(names)):
+        for ledger_id in sorted(self._dirty if ledger_ids is None else self._dirty.intersection(ledger_ids)):
             state = self._states[ledger_id]
             if state.explicit_lac is not None and not self._index.can_store_explicit_lac(ledger_id):
                 state = state._replace(explicit_lac=None)

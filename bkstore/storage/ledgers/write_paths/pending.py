@@ -19,105 +19,105 @@ from bkstore.index.api import EntrySource, LedgerLike, locations_of, sorted_dist
 
 _T = TypeVar("_T")
 
-FEWEST = 16
+MIN_RUN_ENTRIES = 16
 """Smaller batches are stored entry by entry: a run of their own would cost more."""
 
 _NO_ENTRIES = np.empty(0, np.int64)
 
 
-class Run(Generic[_T]):
+class EntryRun(Generic[_T]):
     """Values of ascending entry ids, as immutable arrays."""
 
-    def __init__(self, entries: Int64Array) -> None:
-        self.entries = entries
-        self.first, self.last = int(entries[0]), int(entries[-1])
-        self.dense = self.last - self.first + 1 == entries.size
+    def __init__(self, entry_ids: Int64Array) -> None:
+        self.entry_ids = entry_ids
+        self.first, self.last = int(entry_ids[0]), int(entry_ids[-1])
+        self.is_dense = self.last - self.first + 1 == entry_ids.size
 
     def __len__(self) -> int:
-        return int(self.entries.size)
+        return int(self.entry_ids.size)
 
     @abstractmethod
-    def value(self, at: int) -> _T:
-        """Return the value at index `at`."""
+    def value_at(self, index: int) -> _T:
+        """Return the value at index `index`."""
 
-    def place(self, entry: int) -> int | None:
+    def find_index(self, entry_id: int) -> int | None:
         """Return the index of an entry's value, None if the entry is absent."""
-        if not self.first <= entry <= self.last:
+        if not self.first <= entry_id <= self.last:
             return None
-        if self.dense:
-            return entry - self.first
-        index = int(self.entries.searchsorted(entry))
-        return index if self.entries[index] == entry else None
+        if self.is_dense:
+            return entry_id - self.first
+        index = int(self.entry_ids.searchsorted(entry_id))
+        return index if self.entry_ids[index] == entry_id else None
 
-    def span(self, first: int, last: int | None) -> slice:
+    def find_slice(self, first: int, last: int | None) -> slice:
         """Return the slice of the ids first..last."""
         start_offset, stop_offset = (
             max(first - self.first, 0),
             None if last is None else last - self.first + 1,
         )
-        if self.dense:
+        if self.is_dense:
             return slice(start_offset, None if stop_offset is None else max(stop_offset, 0))
-        stop = None if last is None else int(self.entries.searchsorted(last, "right"))
-        return slice(int(self.entries.searchsorted(first)), stop)
+        stop = None if last is None else int(self.entry_ids.searchsorted(last, "right"))
+        return slice(int(self.entry_ids.searchsorted(first)), stop)
 
 
-class Table(Generic[_T]):
+class LedgerValues(Generic[_T]):
     """The values of one ledger; a single value takes precedence over a run's. Readers need no lock:
-    a run is appended to `runs` before its first id is to `firsts`."""
+    a run is appended to `runs` before its first id is to `run_starts`."""
 
-    __slots__ = ("firsts", "highest", "in_order", "lowest", "replaced", "runs", "values")
+    __slots__ = ("run_starts", "highest", "is_ordered", "lowest", "replaced_count", "runs", "values")
 
     def __init__(self, first: int) -> None:
         self.values: dict[int, _T] = {}
-        self.runs: list[Run[_T]] = []
-        self.firsts: list[int] = []
+        self.runs: list[EntryRun[_T]] = []
+        self.run_starts: list[int] = []
         self.lowest = first
         self.highest = -1
-        self.in_order = True
+        self.is_ordered = True
         """Whether the single values came in ascending order."""
-        self.replaced = 0
+        self.replaced_count = 0
         """Number of values in runs that a single value replaces."""
 
-    def append(self, run: Run[_T]) -> None:
+    def append(self, run: EntryRun[_T]) -> None:
         """Add a run of ids that are all above the highest."""
         self.runs.append(run)
-        self.firsts.append(run.first)
+        self.run_starts.append(run.first)
         self.highest = run.last
 
-    def replace(self, entry: int, value: _T) -> None:
+    def replace(self, entry_id: int, value: _T) -> None:
         """Replace a value that is present."""
-        if entry not in self.values:
-            self.replaced += 1
-            self.in_order = False
-        self.values[entry] = value
+        if entry_id not in self.values:
+            self.replaced_count += 1
+            self.is_ordered = False
+        self.values[entry_id] = value
 
-    def get(self, entry: int) -> _T | None:
+    def get(self, entry_id: int) -> _T | None:
         """Return one value, None if the entry is absent."""
-        value = self.values.get(entry)
-        if value is None and self.firsts:
-            return self.in_run(entry)
+        value = self.values.get(entry_id)
+        if value is None and self.run_starts:
+            return self.get_from_runs(entry_id)
         return value
 
-    def in_run(self, entry: int) -> _T | None:
+    def get_from_runs(self, entry_id: int) -> _T | None:
         """Return an entry's value from the runs, None if no run has it."""
-        run_index = bisect_right(self.firsts, entry) - 1
+        run_index = bisect_right(self.run_starts, entry_id) - 1
         if run_index < 0:
             return None
-        value_index = self.runs[run_index].place(entry)
-        return None if value_index is None else self.runs[run_index].value(value_index)
+        value_index = self.runs[run_index].find_index(entry_id)
+        return None if value_index is None else self.runs[run_index].value_at(value_index)
 
     def count(self) -> int:
         """Return the number of entries."""
-        return len(self.values) + sum(map(len, self.runs)) - self.replaced
+        return len(self.values) + sum(map(len, self.runs)) - self.replaced_count
 
-    def single_ids(self, first: int = 0, last: int | None = None) -> list[int]:
+    def list_single_ids(self, first: int = 0, last: int | None = None) -> list[int]:
         """Return the sorted ids of first..last that are stored as single values. Visits the ids of
         the range or all stored ids, whichever are fewer."""
         candidates = self._clamp_range(first, last)
         if len(candidates) < len(self.values):
             return list(filter(self.values.__contains__, candidates))
         ids = list(self.values)  # atomic: other threads may add
-        if not self.in_order:
+        if not self.is_ordered:
             ids.sort()
         return ids[bisect_left(ids, first) : len(ids) if last is None else bisect_right(ids, last)]
 
@@ -126,37 +126,37 @@ class Table(Generic[_T]):
         stop = self.highest if last is None else min(last, self.highest)
         return range(max(first, self.lowest), stop + 1)
 
-    def runs_in(self, first: int, last: int | None) -> list[tuple[Run[_T], slice]]:
+    def find_runs(self, first: int, last: int | None) -> list[tuple[EntryRun[_T], slice]]:
         """Return the runs that have ids of first..last, each with the slice of those ids."""
-        start = max(bisect_right(self.firsts, first) - 1, 0)
-        stop = len(self.firsts) if last is None else bisect_right(self.firsts, last)
-        candidates = [(run, run.span(first, last)) for run in self.runs[start:stop]]
-        return [(run, id_slice) for run, id_slice in candidates if run.entries[id_slice].size]
+        start = max(bisect_right(self.run_starts, first) - 1, 0)
+        stop = len(self.run_starts) if last is None else bisect_right(self.run_starts, last)
+        candidates = [(run, run.find_slice(first, last)) for run in self.runs[start:stop]]
+        return [(run, id_slice) for run, id_slice in candidates if run.entry_ids[id_slice].size]
 
-    def ids_in(self, first: int, last: int | None) -> Int64Array:
+    def list_ids(self, first: int, last: int | None) -> Int64Array:
         """Return the sorted ids of first..last, a copy."""
-        parts = [run.entries[id_slice] for run, id_slice in self.runs_in(first, last)]
-        single = self.single_ids(first, last)
+        parts = [run.entry_ids[id_slice] for run, id_slice in self.find_runs(first, last)]
+        single = self.list_single_ids(first, last)
         if not parts:
             return np.array(single, np.int64)
         if single:
             return np.unique(np.concatenate([np.array(single, np.int64), *parts]))
         return np.concatenate(parts)  # copies even a single array: the caller may change it
 
-    def first_in(self, first: int, last: int) -> int | None:
+    def find_first(self, first: int, last: int) -> int | None:
         """Return the lowest id of first..last that is present, None if there is none."""
         candidates = self._clamp_range(first, last)
         lowest_single = (
             next(filter(self.values.__contains__, candidates), None) if self.values else None
         )
-        for run, id_slice in self.runs_in(first, last if lowest_single is None else lowest_single):
-            return int(run.entries[id_slice][0])
+        for run, id_slice in self.find_runs(first, last if lowest_single is None else lowest_single):
+            return int(run.entry_ids[id_slice][0])
         return lowest_single
 
-    def pieces(self) -> Iterator[tuple[list[int], Run[_T] | None]]:
+    def ids_and_runs(self) -> Iterator[tuple[list[int], EntryRun[_T] | None]]:
         """Yield (ids of single values, run or None), in ascending order of ids; the single ids lie
         within the range of the run, or between two runs if it is None."""
-        single_ids, start = self.single_ids(), 0
+        single_ids, start = self.list_single_ids(), 0
         for run in self.runs:
             run_start = bisect_left(single_ids, run.first, start)
             if run_start > start:
@@ -167,61 +167,61 @@ class Table(Generic[_T]):
             yield single_ids[start:], None
 
 
-class Pending(EntrySource, Generic[_T]):
+class PendingValues(EntrySource, Generic[_T]):
     """Values by ledger and entry, in memory; `duplicates` says which of equal entries stays.
     Threads: one writer; concurrent readers see each put completely or not at all."""
 
     def __init__(self, duplicates: Literal["first", "last"]) -> None:
         self.duplicates = duplicates
         self.count = 0
-        self._tables: dict[LedgerId, Table[_T]] = {}
+        self._tables: dict[LedgerId, LedgerValues[_T]] = {}
 
     def __len__(self) -> int:
         return self.count
 
-    def _table(self, ledger_id: LedgerId, first: int) -> Table[_T]:
+    def _table(self, ledger_id: LedgerId, first: int) -> LedgerValues[_T]:
         """Return the ledger's table; create it with lowest id `first` if there is none."""
-        return self._tables.get(ledger_id) or self._tables.setdefault(ledger_id, Table(first))
+        return self._tables.get(ledger_id) or self._tables.setdefault(ledger_id, LedgerValues(first))
 
-    def put(self, name: LedgerId, entry: int, value: _T) -> bool:
+    def put(self, ledger_id: LedgerId, entry_id: int, value: _T) -> bool:
         """Store one value; return whether the entry is new."""
-        table = self._tables.get(name) or self._table(name, entry)
-        if entry > table.highest:
-            table.highest = entry
-        elif entry in table.values or (table.firsts and table.in_run(entry) is not None):
+        table = self._tables.get(ledger_id) or self._table(ledger_id, entry_id)
+        if entry_id > table.highest:
+            table.highest = entry_id
+        elif entry_id in table.values or (table.run_starts and table.get_from_runs(entry_id) is not None):
             if self.duplicates == "last":
-                table.replace(entry, value)
+                table.replace(entry_id, value)
             return False
         else:
-            table.in_order = False
-            table.lowest = min(table.lowest, entry)
-        table.values[entry] = value
+            table.is_ordered = False
+            table.lowest = min(table.lowest, entry_id)
+        table.values[entry_id] = value
         self.count += 1
         return True
 
-    def put_run(self, name: LedgerId, run: Run[_T]) -> None:
+    def put_run(self, ledger_id: LedgerId, run: EntryRun[_T]) -> None:
         """Store the values of a run; one by one unless all ids are above those present."""
-        table = self._table(name, run.first)
-        if len(run) < FEWEST or run.first <= table.highest:
-            for index, entry in enumerate(run.entries.tolist()):
-                self.put(name, entry, run.value(index))
+        table = self._table(ledger_id, run.first)
+        if len(run) < MIN_RUN_ENTRIES or run.first <= table.highest:
+            for index, entry in enumerate(run.entry_ids.tolist()):
+                self.put(ledger_id, entry, run.value_at(index))
         else:
             table.append(run)
             self.count += len(run)
 
-    def get(self, name: LedgerId, entry: int) -> _T | None:
+    def get(self, ledger_id: LedgerId, entry_id: int) -> _T | None:
         """Return one value, None if the entry is absent."""
-        table = self._tables.get(name)
-        return None if table is None else table.get(entry)
+        table = self._tables.get(ledger_id)
+        return None if table is None else table.get(entry_id)
 
-    def first_in(self, name: LedgerId, first: int, last: int) -> int | None:
+    def find_first(self, ledger_id: LedgerId, first: int, last: int) -> int | None:
         """Return the lowest id of first..last that is present, None if there is none."""
-        table = self._tables.get(name)
-        return None if table is None else table.first_in(first, last)
+        table = self._tables.get(ledger_id)
+        return None if table is None else table.find_first(first, last)
 
-    def drop(self, name: LedgerId) -> None:
+    def drop(self, ledger_id: LedgerId) -> None:
         """Drop a ledger's values."""
-        table = self._tables.pop(name, None)
+        table = self._tables.pop(ledger_id, None)
         if table is not None:
             self.count -= table.count()
 
@@ -241,7 +241,7 @@ class Pending(EntrySource, Generic[_T]):
         case ids that arrived out of order are sorted."""
         first, last = check_bounds(first, last)
         table = self._tables.get(LedgerId.of(ledger))
-        return _NO_ENTRIES if table is None else table.ids_in(first, last)
+        return _NO_ENTRIES if table is None else table.list_ids(first, last)
 
     def last_entry(self, ledger: LedgerLike) -> int | None:
         """Return the highest id, None if there is none. O(1)."""
@@ -249,18 +249,18 @@ class Pending(EntrySource, Generic[_T]):
         return None if table is None or table.highest < 0 else table.highest
 
 
-class _LocationRun(Run[int]):
+class _LocationRun(EntryRun[int]):
     """Locations of ascending entries."""
 
-    def __init__(self, entries: Int64Array, locations: Int64Array) -> None:
-        super().__init__(entries)
+    def __init__(self, entry_ids: Int64Array, locations: Int64Array) -> None:
+        super().__init__(entry_ids)
         self.locations = locations
 
-    def value(self, at: int) -> int:
-        return int(self.locations[at])
+    def value_at(self, index: int) -> int:
+        return int(self.locations[index])
 
 
-class PendingLocations(Pending[int]):
+class PendingLocations(PendingValues[int]):
     """Locations of entries whose index pages are not written yet; the last of equal ones stays.
 
     They take the place of the pages that BookKeeper's interleaved storage keeps in memory
@@ -269,50 +269,50 @@ class PendingLocations(Pending[int]):
     >>> pending, name = PendingLocations(), LedgerId(ledger=7)
     >>> pending.put(name, 3, 1028), pending.put(name, 3, 2000)
     (True, False)
-    >>> pending.get(name, 3), pending.entries(7).tolist()
+    >>> pending.get(name, 3), pending.entry_ids(7).tolist()
     (2000, [3])
     """
 
     def __init__(self) -> None:
         super().__init__("last")
 
-    def put_many(self, name: LedgerId, entries: Int64Array, locations: Int64Array) -> None:
+    def put_many(self, ledger_id: LedgerId, entry_ids: Int64Array, locations: Int64Array) -> None:
         """Store locations, in this order: int64[n] each, which must not change later."""
-        if entries.size >= FEWEST and is_ascending(entries):
-            self.put_run(name, _LocationRun(entries, locations))
+        if entry_ids.size >= MIN_RUN_ENTRIES and is_ascending(entry_ids):
+            self.put_run(ledger_id, _LocationRun(entry_ids, locations))
         else:
-            for entry, location in zip(entries.tolist(), locations.tolist()):
-                self.put(name, entry, location)
+            for entry, location in zip(entry_ids.tolist(), locations.tolist()):
+                self.put(ledger_id, entry, location)
 
-    def items(self, name: LedgerId, first: int, last: int | None) -> tuple[Int64Array, Int64Array]:
-        """Return (entries, locations) of first..last, sorted by entry. Cost: as `entries`."""
-        table = self._tables.get(name)
+    def items(self, ledger_id: LedgerId, first: int, last: int | None) -> tuple[Int64Array, Int64Array]:
+        """Return (entries, locations) of first..last, sorted by entry. Cost: as `entry_ids`."""
+        table = self._tables.get(ledger_id)
         if table is None:
             return np.empty(0, np.int64), np.empty(0, np.int64)
-        single_ids = table.single_ids(first, last)
+        single_ids = table.list_single_ids(first, last)
         parts = [(np.array(single_ids, np.int64), _values(table, single_ids))]
-        for run, id_slice in table.runs_in(first, last):
+        for run, id_slice in table.find_runs(first, last):
             assert isinstance(run, _LocationRun)
-            parts.append((run.entries[id_slice], run.locations[id_slice]))
-        return merged(parts)
+            parts.append((run.entry_ids[id_slice], run.locations[id_slice]))
+        return merge_locations(parts)
 
-    def get_many(self, name: LedgerId, entries: Int64Array) -> Int64Array:
+    def get_many(self, ledger_id: LedgerId, entry_ids: Int64Array) -> Int64Array:
         """Return the locations of these entries, 0 for absent ones."""
-        if not entries.size or name not in self._tables:
-            return np.zeros(entries.size, np.int64)
-        return locations_of(entries, *self.items(name, int(entries.min()), int(entries.max())))
+        if not entry_ids.size or ledger_id not in self._tables:
+            return np.zeros(entry_ids.size, np.int64)
+        return locations_of(entry_ids, *self.items(ledger_id, int(entry_ids.min()), int(entry_ids.max())))
 
-    def tables(self) -> Iterator[tuple[LedgerId, Int64Array, Int64Array]]:
+    def by_ledger(self) -> Iterator[tuple[LedgerId, Int64Array, Int64Array]]:
         """Yield (ledger, sorted entry ids, their locations), ledgers in unsigned order."""
         for ledger_id in sorted(self._tables):
             yield ledger_id, *self.items(ledger_id, 0, None)
 
 
-def _values(table: Table[int], ids: list[int]) -> Int64Array:
+def _values(table: LedgerValues[int], ids: list[int]) -> Int64Array:
     return np.fromiter(map(table.values.__getitem__, ids), np.int64, len(ids))
 
 
-def merged(parts: list[tuple[Int64Array, Int64Array]]) -> tuple[Int64Array, Int64Array]:
+def merge_locations(parts: list[tuple[Int64Array, Int64Array]]) -> tuple[Int64Array, Int64Array]:
     """Return (entries, locations) of all parts, sorted; of equal entries the first stays."""
     entries, locations = (np.concatenate(columns) for columns in zip(*parts))
     return sorted_distinct(entries, locations, "first")

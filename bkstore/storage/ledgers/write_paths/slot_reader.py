@@ -29,7 +29,7 @@ class SlotReader:
     """Reads locations from a writer's index, one at a time.
 
     Keeps up to 64 index files open; a file is opened once the index, which checks headers, has
-    found an entry in it. Call `forget` after a ledger's file is removed. Threads: safe. Fork:
+    found an entry in it. Call `close_file` after a ledger's file is removed. Threads: safe. Fork:
     safe (reads by position).
     """
 
@@ -38,24 +38,24 @@ class SlotReader:
         self._files: dict[LedgerId, OpenFile] = {}
         self._lock = Lock()
 
-    def get(self, name: LedgerId, entry: int) -> int | None:
+    def get(self, ledger_id: LedgerId, entry_id: int) -> int | None:
         """Return the location of one entry, None if absent, as the index does; one 8-byte read."""
-        file = self._files.get(name)
-        if file is not None and entry < _ENTRY_LIMIT:
+        file = self._files.get(ledger_id)
+        if file is not None and entry_id < _ENTRY_LIMIT:
             try:
-                slot = os.pread(file.fd, SLOT_SIZE, HEADER_SIZE + SLOT_SIZE * entry)
+                slot = os.pread(file.fd, SLOT_SIZE, HEADER_SIZE + SLOT_SIZE * entry_id)
             except OSError:
                 slot = b""  # the index meets the same error, and raises it
             location: int = _unpack_slot(slot)[0] if len(slot) == SLOT_SIZE else 0
-            return location if location > 0 else self._index.get(name, entry)
-        indexed_location = self._index.get(name, entry)
+            return location if location > 0 else self._index.get(ledger_id, entry_id)
+        indexed_location = self._index.get(ledger_id, entry_id)
         if indexed_location is not None and file is None:
-            self._keep_open(name)
+            self._keep_open(ledger_id)
         return indexed_location
 
     def _keep_open(self, ledger_id: LedgerId) -> None:
         """Open the ledger's index file for later reads, and close the oldest beyond the limit."""
-        with self._lock:  # a file opened before its removal is in the dict before `forget` runs
+        with self._lock:  # a file opened before its removal is in the dict before `close_file` runs
             path = self._index.path(ledger_id)
             try:
                 file = None if path is None else OpenFile(path)
@@ -66,10 +66,10 @@ class SlotReader:
                 if len(self._files) > _MAX_OPEN_FILES:
                     del self._files[next(iter(self._files))]
 
-    def forget(self, name: LedgerId) -> None:
+    def close_file(self, ledger_id: LedgerId) -> None:
         """Close the ledger's file, which was removed."""
         with self._lock:
-            self._files.pop(name, None)
+            self._files.pop(ledger_id, None)
 
     def close(self) -> None:
         """Close all files; a later read opens them again."""

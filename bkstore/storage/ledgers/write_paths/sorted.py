@@ -9,96 +9,96 @@ from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import EntrySource
 from bkstore.index.layered import LayeredSource
 from bkstore.storage.entry_log.writer import EntryLogger
-from bkstore.storage.ledgers.write_paths.cached import CachedPath
-from bkstore.storage.ledgers.write_paths.interleaved import InterleavedPath
+from bkstore.storage.ledgers.write_paths.cached import CachedWritePath
+from bkstore.storage.ledgers.write_paths.interleaved import InterleavedWritePath
 from bkstore.storage.options import StorageOptions
 
 if TYPE_CHECKING:
     from bkstore.index.hierarchical import HierarchicalIndex
 
 
-class SortedPath(CachedPath):
+class SortedWritePath(CachedWritePath):
     """A skip list in front of the interleaved path; the first of equal entries stays."""
 
-    rule = "first"
+    duplicates = "first"
 
     def __init__(
         self, index: HierarchicalIndex, logger: EntryLogger, options: StorageOptions
     ) -> None:
         super().__init__(index, logger, options, options.write_cache)
-        self.below = InterleavedPath(index, logger, options)
-        self.below.lock, self.below.states = self.lock, self.states
+        self.interleaved = InterleavedWritePath(index, logger, options)
+        self.interleaved.lock, self.interleaved.states = self.lock, self.states
         self._compat = options.compat
 
     @property
     def unflushed(self) -> EntrySource:
         """The entries of the skip lists, and those whose locations are in memory."""
-        return LayeredSource(LayeredSource(self.active, self.snapshot), self.below.unflushed)
+        return LayeredSource(LayeredSource(self.active_cache, self.snapshot), self.interleaved.unflushed)
 
-    def location(self, name: LedgerId, entry: int) -> int | None:
+    def get_location(self, ledger_id: LedgerId, entry_id: int) -> int | None:
         """Inherited."""
-        return self.below.location(name, entry)
+        return self.interleaved.get_location(ledger_id, entry_id)
 
-    def locations(self, name: LedgerId, first: int, last: int) -> tuple[Int64Array, Int64Array]:
+    def list_locations(self, ledger_id: LedgerId, first: int, last: int) -> tuple[Int64Array, Int64Array]:
         """Inherited."""
-        return self.below.locations(name, first, last)
+        return self.interleaved.list_locations(ledger_id, first, last)
 
-    def locations_of(self, name: LedgerId, entries: Int64Array) -> Int64Array:
+    def get_locations(self, ledger_id: LedgerId, entry_ids: Int64Array) -> Int64Array:
         """Inherited."""
-        return self.below.locations_of(name, entries)
+        return self.interleaved.get_locations(ledger_id, entry_ids)
 
-    def put_locations(self, name: LedgerId, entries: Int64Array, locations: Int64Array) -> None:
+    def put_locations(self, ledger_id: LedgerId, entry_ids: Int64Array, locations: Int64Array) -> None:
         """Inherited."""
-        self.below.put_locations(name, entries, locations)
+        self.interleaved.put_locations(ledger_id, entry_ids, locations)
 
     @property
     def source(self) -> EntrySource:
         """All entries; in compat mode without the one that a real listing misses."""
-        return LayeredSource(LayeredSource(self.active, self.snapshot), self.below.source)
+        return LayeredSource(LayeredSource(self.active_cache, self.snapshot), self.interleaved.source)
 
-    def read(self, name: LedgerId, entry: int) -> bytes | None:
+    def read(self, ledger_id: LedgerId, entry_id: int) -> bytes | None:
         """Return one record; in compat mode one in a log precedes one in a skip list."""
         if self._compat is None:
-            if self.active.count or self.snapshot.count:
-                cached_record = self.cached(name, entry)
+            if self.active_cache.count or self.snapshot.count:
+                cached_record = self.get_cached(ledger_id, entry_id)
                 if cached_record is not None:
                     return cached_record
-            return self.below.read(name, entry)
-        record = self.read_logged(name, entry)
-        return self.cached(name, entry) if record is None else record
+            return self.interleaved.read(ledger_id, entry_id)
+        record = self.read_logged(ledger_id, entry_id)
+        return self.get_cached(ledger_id, entry_id) if record is None else record
 
-    def knows(self, name: LedgerId) -> bool:
+    def has_ledger(self, ledger_id: LedgerId) -> bool:
         """Return whether the ledger is known; in compat mode also if a cache has its records."""
         return (
-            name in self._seen_ledgers
-            or super().knows(name)
-            or self.active.last_entry(name) is not None
-            or self.snapshot.last_entry(name) is not None
+            ledger_id in self._seen_ledgers
+            or super().has_ledger(ledger_id)
+            or self.active_cache.last_entry(ledger_id) is not None
+            or self.snapshot.last_entry(ledger_id) is not None
         )
 
-    def forget(self, name: LedgerId) -> None:
+    def drop_unflushed(self, ledger_id: LedgerId) -> None:
         """Drop the ledger's records and locations; in compat mode the skip lists keep theirs."""
         if self.options.compat is None:
-            super().forget(name)
-        self.below.forget(name)
+            super().drop_unflushed(ledger_id)
+        self.interleaved.drop_unflushed(ledger_id)
 
-    def gone(self, name: LedgerId) -> None:
+    def after_delete(self, ledger_id: LedgerId) -> None:
         """Inherited."""
-        self.below.gone(name)
+        self.interleaved.after_delete(ledger_id)
 
     def close(self) -> None:
         """Inherited."""
-        self.below.close()
+        self.interleaved.close()
 
     def write_snapshot(self) -> None:
         """Append the records in key order; note their locations. Only the hard limit rolls logs."""
         with self.lock:
-            self.place(roll=False)
+            self.log_snapshot(roll=False)
             for ledger_id, logged in self._logged.items():
-                self.below.put_locations(ledger_id, *logged)
-                self.touch(ledger_id)
-            if self.below.unflushed.count >= self.options.pending_locations:
-                self.below.write_index()
+                self.interleaved.put_locations(ledger_id, *logged)
+                self.note_changed(ledger_id)
+            if self.interleaved.unflushed.count >= self.options.pending_locations:
+                self.interleaved.write_index()
 
     def after_full_cache(self) -> None:
         """Roll logs that grew past the size limit meanwhile; a plain flush does not."""
@@ -107,7 +107,7 @@ class SortedPath(CachedPath):
     def write_out(self) -> None:
         """Empty the skip lists, then sync logs and index."""
         self.drain()
-        self.below.write_out()
+        self.interleaved.write_out()
 
     def checkpoint(self) -> None:
         """Flush, and start another entry log if the skip lists held any record. With one log per

@@ -16,7 +16,7 @@ from bkstore.formats.entry import RecordBatch
 from bkstore.formats.syntax.framing import PREFIX
 from bkstore.ids import LedgerId, consecutive, is_ascending
 from bkstore.index.api import sorted_distinct
-from bkstore.storage.ledgers.write_paths.pending import FEWEST, Pending, Run, Table
+from bkstore.storage.ledgers.write_paths.pending import MIN_RUN_ENTRIES, PendingValues, EntryRun, LedgerValues
 
 ENTRY_OVERHEAD = 150
 """Bytes counted for an entry besides its record (measured): objects and a dict slot. An entry of a
@@ -26,7 +26,7 @@ _MAX_BATCH_RECORDS = 4096
 _JOINED_BYTES = 1 << 18  # bytes of records that are written at once
 
 
-class _RecordRun(Run[bytes]):
+class _RecordRun(EntryRun[bytes]):
     """The records of ascending entries, as one immutable buffer of frames."""
 
     def __init__(self, batch: RecordBatch) -> None:
@@ -35,16 +35,16 @@ class _RecordRun(Run[bytes]):
         size = int(batch.sizes[0])
         self._record_size = size if (batch.sizes == size).all() else None
 
-    def value(self, at: int) -> bytes:
+    def value_at(self, index: int) -> bytes:
         size = self._record_size
         if size is not None:  # all records have one size: no array look-up
-            start = PREFIX + at * (PREFIX + size)
+            start = PREFIX + index * (PREFIX + size)
         else:
-            start, size = int(self.batch.offsets[at]), int(self.batch.sizes[at])
+            start, size = int(self.batch.offsets[index]), int(self.batch.sizes[index])
         return bytes(self.batch.buffer[start : start + size])
 
 
-class WriteCache(Pending[bytes]):
+class WriteCache(PendingValues[bytes]):
     """Records that are not flushed yet, up to `limit` bytes (`ENTRY_OVERHEAD` counted in).
 
     >>> cache = WriteCache("first", 1000)
@@ -63,83 +63,83 @@ class WriteCache(Pending[bytes]):
         """Return whether one more record of this size stays within the limit."""
         return self.size + record_size + ENTRY_OVERHEAD <= self.limit
 
-    def room(self, batch: RecordBatch) -> int:
+    def count_fitting(self, batch: RecordBatch) -> int:
         """Return how many records of a batch stay within the limit, if all are new; at least 1."""
         if self.size + int(batch.sizes.sum()) + ENTRY_OVERHEAD * len(batch) <= self.limit:
             return max(len(batch), 1)
         end_sizes = np.cumsum(batch.sizes + ENTRY_OVERHEAD)
         return max(int(end_sizes.searchsorted(self.limit - self.size, "right")), 1)
 
-    def put(self, name: LedgerId, entry: int, value: bytes) -> bool:
+    def put(self, ledger_id: LedgerId, entry_id: int, value: bytes) -> bool:
         """Store a record; return whether the entry is new. A replaced one counts until a flush."""
-        table = self._tables.get(name)
-        if table is not None and entry > table.highest:  # fast path of the most frequent case
-            table.highest = entry
-            table.values[entry] = value
+        table = self._tables.get(ledger_id)
+        if table is not None and entry_id > table.highest:  # fast path of the most frequent case
+            table.highest = entry_id
+            table.values[entry_id] = value
             self.count += 1
             self.size += len(value) + ENTRY_OVERHEAD
             return True
-        is_new = super().put(name, entry, value)
+        is_new = super().put(ledger_id, entry_id, value)
         if is_new or self.duplicates == "last":
             self.size += len(value) + ENTRY_OVERHEAD
         return is_new
 
-    def put_batch(self, name: LedgerId, batch: RecordBatch) -> None:
+    def put_batch(self, ledger_id: LedgerId, batch: RecordBatch) -> None:
         """Store a framed batch of one ledger's records, in this order: as a run, with one copy of
         the buffer, if ids ascend and are above all present; else one by one."""
-        entries, table = batch.entries, self._table(name, int(batch.entries[0]))
+        entries, table = batch.entries, self._table(ledger_id, int(batch.entries[0]))
         is_above_all = int(entries[0]) > table.highest
-        if is_above_all and entries.size >= FEWEST and is_ascending(entries):
+        if is_above_all and entries.size >= MIN_RUN_ENTRIES and is_ascending(entries):
             own_batch = RecordBatch.of_frames(
                 entries.copy(),
                 _immutable_bytes(batch.buffer),
                 batch.offsets.copy(),
                 batch.sizes.copy(),
             )
-            self.put_run(name, _RecordRun(own_batch))
+            self.put_run(ledger_id, _RecordRun(own_batch))
             self.size += int(batch.sizes.sum()) + ENTRY_OVERHEAD * entries.size
         else:
             for entry, record in zip(entries.tolist(), batch.records()):
-                self.put(name, entry, record)
+                self.put(ledger_id, entry, record)
 
-    def get_run(self, name: LedgerId, start: int, count: int) -> RecordBatch:
+    def get_run(self, ledger_id: LedgerId, start: int, count: int) -> RecordBatch:
         """Return the records of start, start + 1, ... up to a gap, at most `count`; fewer if the
         rest lies in another buffer, which another call returns. About 50 ns a single record;
         records of a batch are a slice."""
-        table = self._tables.get(name)
+        table = self._tables.get(ledger_id)
         if table is None:
             return RecordBatch.of([], [])
-        if start in table.values or not table.firsts:
+        if start in table.values or not table.run_starts:
             return _single_run(table, start, count)
-        for run, id_slice in table.runs_in(start, start + count - 1):
-            if run.entries[id_slice][0] == start:
+        for run, id_slice in table.find_runs(start, start + count - 1):
+            if run.entry_ids[id_slice][0] == start:
                 return _slice_run(run, id_slice, table, start)
         return RecordBatch.of([], [])
 
-    def drop(self, name: LedgerId) -> None:
+    def drop(self, ledger_id: LedgerId) -> None:
         """Drop a ledger's records; replaced ones count until the cache is empty."""
-        table = self._tables.get(name)
+        table = self._tables.get(ledger_id)
         if table is not None:
             record_bytes = sum(map(len, table.values.values()))
             for run in table.runs:
                 assert isinstance(run, _RecordRun)
                 record_bytes += int(run.batch.sizes.sum())
             self.size -= record_bytes - _replaced_bytes(table) + ENTRY_OVERHEAD * table.count()
-        super().drop(name)
+        super().drop(ledger_id)
         if not self.count:
             self.size = 0
 
     # -- flushing
 
-    def names(self) -> list[LedgerId]:
+    def list_ledger_ids(self) -> list[LedgerId]:
         """Return the ids of the ledgers in the cache, in unsigned order."""
         return sorted(self._tables)
 
-    def batches(self, name: LedgerId) -> Iterator[RecordBatch]:
+    def batches(self, ledger_id: LedgerId) -> Iterator[RecordBatch]:
         """Yield a ledger's records by ascending id, as framed batches of about 256 KiB."""
         parts: list[RecordBatch] = []
         joined_bytes = 0
-        for batch in _unjoined_batches(self._tables[name]):
+        for batch in _unjoined_batches(self._tables[ledger_id]):
             parts.append(batch)
             joined_bytes += len(batch.buffer)
             if joined_bytes >= _JOINED_BYTES:
@@ -156,7 +156,7 @@ def _immutable_bytes(buffer: bytes | memoryview) -> bytes | memoryview:
     return bytes(buffer)
 
 
-def _single_run(table: Table[bytes], start: int, count: int) -> RecordBatch:
+def _single_run(table: LedgerValues[bytes], start: int, count: int) -> RecordBatch:
     """Return consecutive single records from `start` on, up to a gap."""
     values, entry_ids = table.values, range(start, min(start + count, table.highest + 1))
     try:  # most ranges have no gap
@@ -166,14 +166,14 @@ def _single_run(table: Table[bytes], start: int, count: int) -> RecordBatch:
     return RecordBatch.of(records, np.arange(start, start + len(records)))
 
 
-def _slice_run(run: Run[bytes], id_slice: slice, table: Table[bytes], start: int) -> RecordBatch:
+def _slice_run(run: EntryRun[bytes], id_slice: slice, table: LedgerValues[bytes], start: int) -> RecordBatch:
     """Return consecutive records of a run, up to a gap or a replaced record; the arrays are copies,
     as the caller may change them."""
     assert isinstance(run, _RecordRun)
-    entries = run.entries[id_slice]
+    entries = run.entry_ids[id_slice]
     count = consecutive(entries, start)
-    if table.replaced:
-        replaced_ids = table.single_ids(start, start + count - 1)
+    if table.replaced_count:
+        replaced_ids = table.list_single_ids(start, start + count - 1)
         count = replaced_ids[0] - start if replaced_ids else count
     start_index = id_slice.start
     sliced = run.batch.between(start_index, start_index + count).framed()
@@ -182,16 +182,16 @@ def _slice_run(run: Run[bytes], id_slice: slice, table: Table[bytes], start: int
     return RecordBatch.of_frames(entries, sliced.buffer, offsets, sizes)
 
 
-def _replaced_bytes(table: Table[bytes]) -> int:
+def _replaced_bytes(table: LedgerValues[bytes]) -> int:
     """Return the bytes of records in runs that single records replace."""
-    if not table.replaced:
+    if not table.replaced_count:
         return 0
-    return sum(len(table.in_run(entry) or b"") for entry in table.values)
+    return sum(len(table.get_from_runs(entry) or b"") for entry in table.values)
 
 
-def _unjoined_batches(table: Table[bytes]) -> Iterator[RecordBatch]:
+def _unjoined_batches(table: LedgerValues[bytes]) -> Iterator[RecordBatch]:
     """Yield a ledger's records by ascending id, as framed batches of any size."""
-    for single_ids, run in table.pieces():
+    for single_ids, run in table.ids_and_runs():
         if run is None:
             for start in range(0, len(single_ids), _MAX_BATCH_RECORDS):
                 batch_ids = single_ids[start : start + _MAX_BATCH_RECORDS]

@@ -64,11 +64,11 @@ class HealthEndpoints:
     def _can_write(self) -> bool:
         """Return whether no sync of a journal, an entry log or an index has failed."""
         try:
-            for path in self._bookie.storage.paths:
+            for path in self._bookie.storage.write_paths:
                 path.check_writable()
         except ReadOnlyError:
             return False
-        return not any(journal.failed for journal in self._bookie.journals)
+        return not any(journal.has_failed for journal in self._bookie.journals)
 
     def show_read_only(self, request: HttpRequest) -> HttpResponse:
         """Answer whether writes other than those of recoveries are refused."""

@@ -29,7 +29,7 @@ class SettingsEndpoints:
 
     def show_settings(self, request: HttpRequest) -> HttpResponse:
         """Answer with name -> value, each as text, as in BookKeeper."""
-        place, storage = self._bookie.place, self._bookie.storage
+        place, storage = self._bookie.directories, self._bookie.storage
         settings: dict[str, object] = {
             **self._controls.settings,
             "bookieId": self._bookie.bookie_id,

@@ -22,7 +22,7 @@ from bkstore.errors import (
 )
 from bkstore.formats.entry import RecordBatch
 from bkstore.ids import LedgerId
-from bkstore.storage.batch_limits import how_many
+from bkstore.storage.batch_limits import count_fitting
 from bkstore.storage.bookie import Bookie
 from bkstore.wire.server.requests.operations import (
     EncodedResponse,
@@ -188,7 +188,7 @@ class ReadRules:
         batch = RecordBatch.joined([last_entry.framed(), from_first.framed()])
         options = self.bookie.storage.options
         max_batch_bytes = min(max_bytes, options.max_batch_size)
-        return batch.first(how_many(batch.sizes, max_count, max_batch_bytes, options.compat))
+        return batch.first(count_fitting(batch.sizes, max_count, max_batch_bytes, options.compat))
 
     def _read_lac(self, operation: ReadLacOperation) -> EncodedResponse:
         """Return the explicit LAC and the last entry; ENOENTRY if there is neither."""
@@ -221,7 +221,7 @@ class ReadRules:
     def _bookie_info(self, operation: BookieInfoOperation) -> EncodedResponse:
         """Return the sizes of the file systems of the ledger directories, each counted once."""
         try:
-            path_of_device = {os.stat(path).st_dev: path for path in self.bookie.place.ledger}
+            path_of_device = {os.stat(path).st_dev: path for path in self.bookie.directories.ledger}
             usages = [shutil.disk_usage(path) for path in path_of_device.values()]
         except OSError as error:
             return operation.answer(status_for_bookie_error(error))

@@ -19,7 +19,7 @@ from bkstore.errors import (
 )
 from bkstore.formats.entry import RecordBatch, record_header
 from bkstore.storage.bookie import Bookie
-from bkstore.storage.ledgers.ledger_adds import as_batch
+from bkstore.storage.ledgers.ledger_adds import make_batch
 from bkstore.wire.server.requests.operations import (
     AddOperation,
     AddManyOperation,
@@ -92,7 +92,7 @@ class BookieRules(ReadRules):
         elif len(adds) == 1:
             return [first.answer(self._add_one(first))]
         else:
-            batch = as_batch([add.record for add in adds if isinstance(add, AddOperation)])
+            batch = make_batch([add.record for add in adds if isinstance(add, AddOperation)])
             statuses = self._add_batch(batch, first)
         bounds = pairwise(accumulate((add.request_count for add in adds), initial=0))
         return [
@@ -132,7 +132,7 @@ class BookieRules(ReadRules):
             for row in refused_rows:
                 statuses[row] = status
             pending_rows = sorted(set(pending_rows).difference(refused_rows))
-            unstored = as_batch([bytes(batch[row]) for row in pending_rows])
+            unstored = make_batch([bytes(batch[row]) for row in pending_rows])
         return statuses
 
     def _store(

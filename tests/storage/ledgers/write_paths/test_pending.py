@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 from bkstore.formats.entry import RecordBatch
 from bkstore.ids import LedgerId
 from bkstore.storage.ledgers.write_paths import write_cache
-from bkstore.storage.ledgers.write_paths.pending import FEWEST, PendingLocations
+from bkstore.storage.ledgers.write_paths.pending import MIN_RUN_ENTRIES, PendingLocations
 from bkstore.storage.ledgers.write_paths.write_cache import ENTRY_OVERHEAD, WriteCache
 from tests.worlds.batches import SHAPES, shaped
 
@@ -29,7 +29,7 @@ def _stretches(draw: Any) -> list[int]:
     """Return ids: dense or sparse, ascending, descending or mixed, some twice."""
     step = draw(st.sampled_from([1, 1, 1, 2, 3, 1000]))
     first = draw(st.integers(0, 80) | st.just(HIGHEST - 60 * step))
-    count = draw(st.integers(1, 12) | st.integers(FEWEST - 1, FEWEST + 1) | st.integers(1, 60))
+    count = draw(st.integers(1, 12) | st.integers(MIN_RUN_ENTRIES - 1, MIN_RUN_ENTRIES + 1) | st.integers(1, 60))
     ids = [first + step * at for at in range(count)]
     order = draw(st.sampled_from(["ascending"] * 4 + ["descending", "mixed", "twice", "gaps"]))
     if order == "descending":
@@ -128,7 +128,7 @@ def _same_locations(model: Model, pending: PendingLocations, data: Any) -> None:
         (name, sorted(there), [there[entry] for entry in sorted(there)])
         for name, there in sorted(model.ledgers.items())
     ]
-    found = [(name, ids.tolist(), places.tolist()) for name, ids, places in pending.tables()]
+    found = [(name, ids.tolist(), places.tolist()) for name, ids, places in pending.by_ledger()]
     assert tables == found
     for name in NAMES:
         there = model.ledgers.get(name, {})
@@ -197,7 +197,7 @@ def _same_records(model: Model, cache: WriteCache, data: Any) -> None:
             run.append(there[at])
             at += 1
         assert run == _whole_run(cache, name, start, count)
-        if name in cache.names():
+        if name in cache.list_ledger_ids():
             batches = list(cache.batches(name))
             assert sorted(there) == [e for batch in batches for e in batch.entries.tolist()]
             assert [there[e] for e in sorted(there)] == [r for b in batches for r in b.records()]
@@ -262,14 +262,14 @@ def test_room(sizes: list[int], limit: int, before: int) -> None:
         expected += 1
     batch = RecordBatch.of([bytes(size) for size in sizes], range(len(sizes)))
 
-    assert max(expected, 1) == cache.room(batch)
+    assert max(expected, 1) == cache.count_fitting(batch)
     assert cache.fits(sizes[0]) == (expected > 0)
 
     for count in range(1, len(sizes) + 1):  # just at the limit, and a byte below it
         cache.limit = cache.size + sum(sizes[:count]) + count * ENTRY_OVERHEAD
-        assert count == cache.room(batch)
+        assert count == cache.count_fitting(batch)
         cache.limit -= 1
-        assert max(count - 1, 1) == cache.room(batch)
+        assert max(count - 1, 1) == cache.count_fitting(batch)
 
 
 @pytest.mark.parametrize("rule", ["first", "last"])
@@ -299,7 +299,7 @@ def test_batches_that_meet(rule: Literal["first", "last"], first: int, alone: bo
     assert places.ledgers[NAMES[0]] == {entry: pending.get(NAMES[0], entry) for entry in there}
 
 
-@pytest.mark.parametrize("count", [FEWEST - 1, FEWEST, 3 * FEWEST])
+@pytest.mark.parametrize("count", [MIN_RUN_ENTRIES - 1, MIN_RUN_ENTRIES, 3 * MIN_RUN_ENTRIES])
 def test_nobody_changes_what_waits(count: int) -> None:
     """Arrays and bytes that came in, or were given out, can be changed without any effect."""
     ids, values = list(range(count)), [b"%5d" % at for at in range(count)]

@@ -12,7 +12,7 @@ import pytest
 
 from bkstore.ids import LedgerId
 from bkstore.storage.bookie import Bookie
-from bkstore.storage.options import JournalOptions, Storage, StorageOptions
+from bkstore.storage.options import JournalOptions, StorageKind, StorageOptions
 from bkstore.testing.servers import ServerFactory
 from bkstore.wire import v2
 from bkstore.wire.frames import frame
@@ -243,7 +243,7 @@ def _random_requests(rnd: random.Random) -> list[v2.Request]:
 
 
 @pytest.mark.parametrize("storage", ["sorted", "interleaved", "db"])
-def test_over_a_socket(bkstore_server: ServerFactory, storage: Storage) -> None:
+def test_over_a_socket(bkstore_server: ServerFactory, storage: StorageKind) -> None:
     """What comes at once, and what comes one by one, has the same answers byte for byte, beyond
     `max_waiting` too; and the same reads find the same bytes afterwards."""
     requests = _random_requests(random.Random(7))

@@ -15,7 +15,7 @@ from bkstore.files.disk_changes import Files
 from bkstore.formats.entry import Coder, Entry, encode
 from bkstore.ids import LedgerId
 from bkstore.storage.bookie import Bookie
-from bkstore.storage.journal import journal_files
+from bkstore.storage.journal import list_journal_files
 from tools.bench.inputs.entry_ids import SCOPE_0, new_directory
 from tools.bench.inputs.records import KEY
 from tools.bench.measure import Case, Context, Fact, Figures, Row, Side
@@ -157,7 +157,7 @@ def _replay_case(context: Context) -> Case:
             bookie.close(checkpoint=False)
 
     def copy_journal(directory: Path) -> None:
-        _copy_file(journal_files(directory / "journal" / "current")[-1][1])
+        _copy_file(list_journal_files(directory / "journal" / "current")[-1][1])
 
     ours = Side("Bookie.open, replay", walls.timing(walls.ours, replay), fresh, shutil.rmtree)
     by_hand = Side(

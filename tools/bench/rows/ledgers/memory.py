@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bkstore.index.rocks.options import BLOCK_CACHE
-from bkstore.storage.options import Storage, StorageOptions
+from bkstore.index.rocks.options import BLOCK_CACHE_BYTES
+from bkstore.storage.options import StorageKind, StorageOptions
 from tools.bench.inputs.entry_ids import new_directory
 from tools.bench.inputs.load_process import PAYLOAD
 from tools.bench.inputs.records import STORAGES
@@ -25,17 +25,17 @@ _WRITE_BUFFER_BYTES = 4 * 64 * _MIB  # of `location_options`
 _CHECKOUT = Path(__file__).parents[4]
 
 
-def _configured_bytes(storage: Storage) -> dict[str, int]:
+def _configured_bytes(storage: StorageKind) -> dict[str, int]:
     """Return the bytes that the default settings allow each cache and buffer of a storage."""
     if storage == "interleaved":
         return {}
     cache = {"write cache": StorageOptions().write_cache}
     if storage == "sorted":
         return cache
-    return cache | {"block cache": BLOCK_CACHE, "write buffers": _WRITE_BUFFER_BYTES}
+    return cache | {"block cache": BLOCK_CACHE_BYTES, "write buffers": _WRITE_BUFFER_BYTES}
 
 
-def _run_load_process(context: Context, storage: Storage, entries: int) -> dict[str, Any]:
+def _run_load_process(context: Context, storage: StorageKind, entries: int) -> dict[str, Any]:
     directory = new_directory(context)
     command = [sys.executable, "-m", "tools.bench.inputs.load_process", storage, str(directory)]
     command += [str(entries), str(LEDGERS)]
@@ -46,7 +46,7 @@ def _run_load_process(context: Context, storage: Storage, entries: int) -> dict[
     return result
 
 
-def _facts(context: Context, storage: Storage, entries: int) -> list[Fact]:
+def _facts(context: Context, storage: StorageKind, entries: int) -> list[Fact]:
     result, bytes_of_part = _run_load_process(context, storage, entries), _configured_bytes(storage)
     limit = sum(bytes_of_part.values()) + _ALLOWANCE_BYTES
     terms = " + ".join(
@@ -62,7 +62,7 @@ def _facts(context: Context, storage: Storage, entries: int) -> list[Fact]:
 
 @contextmanager
 def _memory_figures(context: Context) -> Iterator[Iterator[Figures]]:
-    def figures(storage: Storage, size: int) -> Figures:
+    def figures(storage: StorageKind, size: int) -> Figures:
         entries = context.scaled(size)
         shape = (
             f"{entries} entries of {PAYLOAD} bytes in {LEDGERS} ledgers, a thousand each in turn"

@@ -122,7 +122,7 @@ def _database_reader(get: Callable[[bytes], Any], read_record: Callable[[int], b
 
 
 def _handwritten_reader(storage: LedgerStorage, read_bytes: int, stack: ExitStack) -> Read:
-    path = storage.paths[0]
+    path = storage.write_paths[0]
     fd_of_log = {
         log_id: _open_file(path.logger.path(log_id), stack) for log_id in path.logger.log_ids
     }

@@ -9,7 +9,7 @@ from bkstore.ids import LedgerId
 from bkstore.index.rocks import RocksIndex
 from bkstore.storage.journal.writer import JournalWriter
 from bkstore.storage.ledger_storage import LedgerStorage
-from bkstore.storage.options import Storage
+from bkstore.storage.options import StorageKind
 from tools.bench.inputs.entry_ids import SCOPE_0, SCOPED, new_directory
 from tools.bench.inputs.records import STORAGES, empty_storage, records_of, remove_storage
 from tools.bench.measure import Case, Context, Fact, Figures, Row, Side
@@ -42,7 +42,7 @@ def _cases(context: Context) -> Iterator[Case | Figures]:
 
 def _fill_storage(
     context: Context,
-    storage: Storage,
+    storage: StorageKind,
     ledger_id: LedgerId,
     records: dict[LedgerId, list[bytes]],
     stack: ExitStack,
@@ -54,7 +54,7 @@ def _fill_storage(
     return ledger_storage
 
 
-def _add_case(context: Context, storage: Storage, records: dict[LedgerId, list[bytes]]) -> Case:
+def _add_case(context: Context, storage: StorageKind, records: dict[LedgerId, list[bytes]]) -> Case:
     def side(ledger_id: LedgerId) -> Side:
         def run(ledger_storage: LedgerStorage) -> None:
             ledger_storage.add_entries(records[ledger_id])
@@ -68,7 +68,7 @@ def _add_case(context: Context, storage: Storage, records: dict[LedgerId, list[b
     return Case(f"add, {storage}", count, shape, side(SCOPE_0), (side(SCOPED),))
 
 
-def _read_case(storage: Storage, storages: dict[LedgerId, LedgerStorage], entry_ids: range) -> Case:
+def _read_case(storage: StorageKind, storages: dict[LedgerId, LedgerStorage], entry_ids: range) -> Case:
     def side(ledger_id: LedgerId) -> Side:
         read = storages[ledger_id].read_entry
         run: Callable[[], object] = lambda: [read(ledger_id, entry_id) for entry_id in entry_ids]  # noqa: E731
@@ -88,11 +88,11 @@ def _byte_facts(context: Context, records: dict[LedgerId, list[bytes]]) -> list[
     for ledger_id, ledger_records in records.items():
         with ExitStack() as stack:
             ledger_storage = _fill_storage(context, "db", ledger_id, records, stack)
-            logger = ledger_storage.paths[0].logger
+            logger = ledger_storage.write_paths[0].logger
             log_bytes[ledger_id] = logger.path(logger.log_ids[0]).stat().st_size
-            index = ledger_storage.paths[0].index
+            index = ledger_storage.write_paths[0].index
             assert isinstance(index, RocksIndex)
-            key_bytes[ledger_id] = len(index._open["locations", bool(ledger_id.scope)].ends()[0][0])
+            key_bytes[ledger_id] = len(index._open["locations", bool(ledger_id.scope)].read_end_rows()[0][0])
         with JournalWriter(new_directory(context)) as journal:
             position_before = journal.position.position
             journal_bytes[ledger_id] = (

@@ -18,7 +18,7 @@ from bkstore.ids import LedgerId
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.entry_log.scan import scan_log
 from bkstore.storage.ledger_storage import LedgerStorage
-from bkstore.storage.options import Storage
+from bkstore.storage.options import StorageKind
 from tools.bench.inputs.entry_ids import SCOPE_0, new_directory
 from tools.bench.inputs.records import KEY, STORAGES, empty_storage, records_of, remove_storage
 from tools.bench.measure import Case, Context, Fact, Row, Side
@@ -102,7 +102,7 @@ def _make_batches(records: list[bytes]) -> list[RecordBatch]:
 
 
 def _add_side(
-    context: Context, storage: Storage, name: str, add: Callable[[LedgerStorage], object]
+    context: Context, storage: StorageKind, name: str, add: Callable[[LedgerStorage], object]
 ) -> Side:
     def run(ledger_storage: LedgerStorage) -> None:
         add(ledger_storage)
@@ -112,7 +112,7 @@ def _add_side(
 
 
 def _add_sides(
-    context: Context, storage: Storage, records: list[bytes]
+    context: Context, storage: StorageKind, records: list[bytes]
 ) -> Iterator[tuple[str, Side, float]]:
     batches = _make_batches(records)
 
@@ -137,7 +137,7 @@ def _add_sides(
     yield "add_entry", _add_side(context, storage, "add_entry", add_singly), 2.0
 
 
-def _journal_side(context: Context, storage: Storage, records: list[bytes]) -> Side:
+def _journal_side(context: Context, storage: StorageKind, records: list[bytes]) -> Side:
     batches = _make_batches(records)
 
     def run(bookie: Bookie) -> None:
@@ -210,27 +210,27 @@ def _replay_case(context: Context, records: list[bytes], payload_bytes: int) -> 
     return replace(case, baselines=(by_hand, add))
 
 
-def _make_half_garbage(context: Context, storage: Storage, records: list[bytes]) -> LedgerStorage:
+def _make_half_garbage(context: Context, storage: StorageKind, records: list[bytes]) -> LedgerStorage:
     """Return a storage with one closed log: the records, and as many of a deleted ledger."""
     ledger_storage = empty_storage(context, storage)
     ledger_storage.set_master_key(_DELETED_LEDGER, KEY)
     garbage = [_DELETED_LEDGER.ledger.to_bytes(8, "big") + record[8:] for record in records]
     ledger_storage.add_entries(record for pair in zip(records, garbage) for record in pair)
     ledger_storage.flush()
-    ledger_storage.paths[0].logger.roll()
-    ledger_storage.paths[0].logger.flush()
+    ledger_storage.write_paths[0].logger.roll()
+    ledger_storage.write_paths[0].logger.flush()
     ledger_storage.delete_ledger(_DELETED_LEDGER)
     return ledger_storage
 
 
 def _compaction_case(
-    context: Context, storage: Storage, records: list[bytes], payload_bytes: int
+    context: Context, storage: StorageKind, records: list[bytes], payload_bytes: int
 ) -> Case:
     def run(ledger_storage: LedgerStorage) -> None:
         assert len(records) == ledger_storage.collect_garbage().moved_entries
 
     def copy_log(ledger_storage: LedgerStorage) -> None:
-        logger = ledger_storage.paths[0].logger
+        logger = ledger_storage.write_paths[0].logger
         target = logger.currents[0] / "copy"
         shutil.copyfile(logger.path(logger.log_ids[0]), target)
         fd = os.open(target, os.O_RDWR)
@@ -272,7 +272,7 @@ def _upkeep_cases(context: Context) -> Iterator[Case]:
         ledger_storage = empty_storage(context, "interleaved")
         ledger_storage.add_entries(records)
         ledger_storage.flush()
-        path = ledger_storage.paths[0].logger.path(0)
+        path = ledger_storage.write_paths[0].logger.path(0)
         assert len(records) == sum(map(len, scan_log(path))) == len(_scan_frames(path))
         scan: Callable[[], Any] = lambda: list(scan_log(path))  # noqa: B023, E731
         baseline = Side("struct, frame by frame", lambda: _scan_frames(path))  # noqa: B023
