@@ -240,7 +240,7 @@ Category = Literal[
     "bookie_unavailable",
 ]
 CATEGORIES: tuple[Category, ...] = get_args(Category)
-DURABILITY: tuple[Category, ...] = CATEGORIES[:3]
+DURABILITY_CATEGORIES: tuple[Category, ...] = CATEGORIES[:3]
 
 MOST_RANGES = 10_000
 """Up to this many ranges are listed in a table row; with more it has the groups only."""

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.metrics_core import Metric
 
-PREFIX = "bkstore_stream"
+LOOKUP_PREFIX = "bkstore_stream"
 
-SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
+LATENCY_BUCKETS_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
 _WAVES = (0, 1, 2, 3, 5, 8, 13, 21, 34, 55)
 OBJECTS = (0, 1, 2, 4, 8, 16, 32, 64)
 
@@ -99,7 +99,7 @@ class LookupMetrics:
         self._registry = registry
 
         def made(kind: type[Any], name: str, text: str, **options: Any) -> Any:
-            return kind(f"{PREFIX}_{name}", text, registry=registry, **options)
+            return kind(f"{LOOKUP_PREFIX}_{name}", text, registry=registry, **options)
 
         counter, histogram = prometheus.Counter, prometheus.Histogram
         try:
@@ -109,7 +109,7 @@ class LookupMetrics:
         text = "Objects loaded, by purpose"
         self._loads = made(counter, "loads", text, labelnames=["cause"])
         text = "Time of a lookup"
-        self._seconds = made(histogram, "lookup_seconds", text, buckets=SECONDS)
+        self._seconds = made(histogram, "lookup_seconds", text, buckets=LATENCY_BUCKETS_SECONDS)
         text = "Waves of loads that a lookup waited for"
         self._waves = made(histogram, "lookup_waves", text, buckets=_WAVES)
         text = "Objects of an answer"
@@ -150,12 +150,12 @@ class _SizeCollector:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         for name, (key, text) in _SIZES.items():
-            yield GaugeMetricFamily(f"{PREFIX}_{name}", text, value=sizes.get(key, 0))
+            yield GaugeMetricFamily(f"{LOOKUP_PREFIX}_{name}", text, value=sizes.get(key, 0))
         text = "Filters evicted for lack of space"
         count = sizes.get(_FILTER_EVICTIONS, 0)
-        yield CounterMetricFamily(f"{PREFIX}_filter_evictions", text, value=count)
+        yield CounterMetricFamily(f"{LOOKUP_PREFIX}_filter_evictions", text, value=count)
         text = "Items removed from the index, by reason"
-        evictions = CounterMetricFamily(f"{PREFIX}_index_evictions", text, labels=["reason"])
+        evictions = CounterMetricFamily(f"{LOOKUP_PREFIX}_index_evictions", text, labels=["reason"])
         for key, value in sizes.items():
             if key.startswith(_INDEX_EVICTIONS):
                 evictions.add_metric([key.removeprefix(_INDEX_EVICTIONS)], value)

@@ -29,10 +29,10 @@ from bkstore.index.api import Closeable, LedgerLike
 from bkstore.index.bulk_listing import LedgerErrors, normalize_ledger_ids
 from bkstore.network.registrations import RegisteredBookies
 
-AT_A_TIME = 128
+MAX_CONCURRENT_REQUESTS = 128
 """Maximum number of concurrent requests to a bookie."""
 
-PATIENCE = 10
+BACKOFF_FACTOR = 10
 """A bookie that does not respond is not asked for this multiple of the time it took to fail."""
 
 _MIN_BACKOFF_SECONDS = 0.1
@@ -65,7 +65,7 @@ class AuditedBookies(Mapping[str, EntriesOfLedger], Closeable):
     ) -> None:
         self._store = store
         self._directories = dict(directories or {})
-        options |= {"timeout": _check_timeout("timeout", timeout), "window": 2 * AT_A_TIME}
+        options |= {"timeout": _check_timeout("timeout", timeout), "window": 2 * MAX_CONCURRENT_REQUESTS}
         self._registered = RegisteredBookies(store, **options)
         self._audited: dict[str, AuditedBookie] = {}
 
@@ -101,7 +101,7 @@ class AuditedBookie:
     If no list arrives, entry 0 of a ledger is read as a probe, then a list requested again. A
     bookie that answers only the read does not support lists: every further ledger fails with
     `NoListOfEntries`, unless it has sent a list before. One that takes long to fail at both is not
-    asked again for `PATIENCE` times as long. Errors name the bookie. Threads: safe, one at a time.
+    asked again for `BACKOFF_FACTOR` times as long. Errors name the bookie. Threads: safe, one at a time.
     """
 
     def __init__(self, name: str, registered: RegisteredBookies) -> None:
@@ -120,7 +120,7 @@ class AuditedBookie:
     def availability_many(
         self, ledgers: Iterable[LedgerLike] | None = None, errors: LedgerErrors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
-        """As `EntrySource.availability_many`, by up to `AT_A_TIME` concurrent requests; raises
+        """As `EntrySource.availability_many`, by up to `MAX_CONCURRENT_REQUESTS` concurrent requests; raises
         `IllegalOperation` without `ledgers`. Keeps all lists until the last has arrived."""
         if ledgers is None:
             raise IllegalOperation(f"bookie {self._name}: the protocol cannot list ledgers")
@@ -128,8 +128,8 @@ class AuditedBookie:
         lists: dict[LedgerId, Availability] = {}
         failed: LedgerErrors = {}
         with self._lock:
-            for start in range(0, len(ledger_ids), AT_A_TIME):
-                self._request_part(ledger_ids[start : start + AT_A_TIME], lists, failed)
+            for start in range(0, len(ledger_ids), MAX_CONCURRENT_REQUESTS):
+                self._request_part(ledger_ids[start : start + MAX_CONCURRENT_REQUESTS], lists, failed)
         if errors is None and failed:
             raise next(iter(failed.values()))
         if errors is not None:
@@ -260,7 +260,7 @@ class AuditedBookie:
         """Return `reason`; if the failure took long, stop asking the bookie for a while."""
         now = time.monotonic()
         if now - started > _MIN_BACKOFF_SECONDS:
-            self._refusal, self._refused_until = reason, now + PATIENCE * (now - started)
+            self._refusal, self._refused_until = reason, now + BACKOFF_FACTOR * (now - started)
         return reason
 
 

@@ -21,7 +21,7 @@ from bkstore.errors import (
 from bkstore.formats.metadata.service_info import ServiceInfo, decode_service_info
 from bkstore.ids import LedgerId
 from bkstore.network import AuditedBookies
-from bkstore.network.audited_bookies import AT_A_TIME
+from bkstore.network.audited_bookies import MAX_CONCURRENT_REQUESTS
 from bkstore.wire.status_codes import Status
 from tests.network.listing_servers import HungUp, Listing, asked_ledger, list_of, refusal
 from tests.wire.client.scripted import Peer, served
@@ -115,10 +115,10 @@ def test_silence_is_no_answer_and_soon_over() -> None:
     """A bookie that accepts connections and says nothing is given up after its time, however many
     ledgers it has; the next batches do not wait for it."""
     with _bookie(_silent) as (name, script):
-        report = _audit(name, ledgers=3 * AT_A_TIME, batch=AT_A_TIME, timeout=QUICK)
+        report = _audit(name, ledgers=3 * MAX_CONCURRENT_REQUESTS, batch=MAX_CONCURRENT_REQUESTS, timeout=QUICK)
 
-    assert {"bookie_unavailable": 3 * AT_A_TIME} == _categories(report)
-    assert AT_A_TIME == script.asked.count("GET_LIST_OF_ENTRIES_OF_LEDGER")
+    assert {"bookie_unavailable": 3 * MAX_CONCURRENT_REQUESTS} == _categories(report)
+    assert MAX_CONCURRENT_REQUESTS == script.asked.count("GET_LIST_OF_ENTRIES_OF_LEDGER")
 
 
 def test_a_bookie_that_lists_nothing_has_lost_nothing() -> None:
@@ -232,8 +232,8 @@ def test_a_connection_that_is_lost() -> None:
 
 
 def test_requests_under_way_are_bounded() -> None:
-    """As many requests as `AT_A_TIME` have no answer at a time, and no more."""
-    most, ledgers = 0, 3 * AT_A_TIME + 50
+    """As many requests as `MAX_CONCURRENT_REQUESTS` have no answer at a time, and no more."""
+    most, ledgers = 0, 3 * MAX_CONCURRENT_REQUESTS + 50
 
     class Holding(Listing):
         def __call__(self, peer: Peer) -> None:
@@ -241,7 +241,7 @@ def test_requests_under_way_are_bounded() -> None:
             waiting = []
             for message in peer.requests():
                 waiting.append(self._answer(message))
-                if len(waiting) == AT_A_TIME or len(self.asked) == ledgers:
+                if len(waiting) == MAX_CONCURRENT_REQUESTS or len(self.asked) == ledgers:
                     most = max(most, len(waiting) + len(peer._frames))
                     for each in waiting:
                         peer.answer(each or b"")
@@ -251,7 +251,7 @@ def test_requests_under_way_are_bounded() -> None:
         report = _audit("{}:{}".format(*server.address), ledgers=ledgers)
 
     assert report.clean
-    assert AT_A_TIME == most
+    assert MAX_CONCURRENT_REQUESTS == most
 
 
 def test_single_calls_raise() -> None:

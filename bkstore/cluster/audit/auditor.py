@@ -20,7 +20,7 @@ from typing import Any, Protocol, runtime_checkable
 from bkstore.arguments import instance, number, optional
 from bkstore.cluster.audit.batch_check import Checker
 from bkstore.cluster.audit.batch_outcome import Outcome
-from bkstore.cluster.audit.bookkeeper_compat import ledger_ranges
+from bkstore.cluster.audit.bookkeeper_compat import group_by_leaf
 from bkstore.cluster.audit.options import AuditOptions, EntriesOfLedger
 from bkstore.cluster.audit.report import AuditReport
 from bkstore.cluster.audit.resume_file import RunFile
@@ -28,7 +28,7 @@ from bkstore.cluster.audit.throttle import Pace
 from bkstore.cluster.placement.policies import DefaultPlacement, PlacementPolicy
 from bkstore.cluster.store.api import MetadataStore
 from bkstore.counts import counted
-from bkstore.durability import DURABILITY
+from bkstore.durability import DURABILITY_CATEGORIES
 from bkstore.errors import BkstoreError
 from bkstore.files.disk_changes import StrPath
 from bkstore.ids import LedgerId
@@ -186,7 +186,7 @@ class Auditor:
     def _batches(self, ledgers: list[LedgerId], pace: Pace) -> Iterator[list[LedgerId]]:
         """Yield ledgers in batches, at the rate; raises `_Stopped` if stopped meanwhile."""
         if self.options.compat is not None:
-            batches = ledger_ranges(ledgers)
+            batches = group_by_leaf(ledgers)
         else:
             batch_size = self.options.batch
             batches = (
@@ -312,7 +312,7 @@ class _Outcomes:
             self.again = outcome.again
             self.report.looks = self.looks
         if self._compat:  # upstream resets its counters before each range
-            for category in DURABILITY:
+            for category in DURABILITY_CATEGORIES:
                 self.report.counts[category] = 0
         self.report.add_counts(outcome)
         for violations in outcome.found.values():

@@ -27,7 +27,7 @@ from bkstore.errors import (
 from bkstore.ids import LedgerId
 from bkstore.index.bulk_listing import LedgerErrors, BulkLister
 
-AT_A_TIME = 64
+LEDGERS_PER_TASK = 64
 """Number of ledgers that one task asks a bookie for."""
 
 _MAX_FAILURES = 5
@@ -95,7 +95,7 @@ def ask_bookies(
             )
             answers[bookie_id].absent = True
             continue
-        step = len(questions.numbers) if _lists_many(bookie) else AT_A_TIME
+        step = len(questions.numbers) if _lists_many(bookie) else LEDGERS_PER_TASK
         for start in range(0, len(questions.numbers), step):
             ledger_numbers = questions.numbers[start : start + step]
             if pool is None:
@@ -130,7 +130,7 @@ def _query_bookie(
     )  # no more requests: all at once above
     failures, reason = 0, ""
     for position, number in enumerate(numbers):
-        if position % AT_A_TIME == 0:
+        if position % LEDGERS_PER_TASK == 0:
             failures = 0
         if failures == max_failures:
             answers.silent[number] = f"not asked after {_MAX_FAILURES} failures: {reason}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bkstore.availability import Availability
-from bkstore.cluster.audit.report import ABSENCES, COUNTERS, NUMBERS, Absence, AuditCounts
+from bkstore.cluster.audit.report import ABSENCES, COUNTER_FIELDS, NUMBER_FIELDS, Absence, AuditCounts
 from bkstore.durability import CATEGORIES, Violation
 from bkstore.ids import LedgerId, check_entry_id
 
@@ -26,8 +26,8 @@ class Outcome(AuditCounts):
 
     def to_json(self) -> dict[str, Any]:
         """Return the outcome as plain values, for `from_json`."""
-        plain: dict[str, Any] = {name: getattr(self, name) for name in NUMBERS}
-        plain |= {name: dict(getattr(self, name)) for name in COUNTERS}
+        plain: dict[str, Any] = {name: getattr(self, name) for name in NUMBER_FIELDS}
+        plain |= {name: dict(getattr(self, name)) for name in COUNTER_FIELDS}
         for field_name in ABSENCES:
             plain[field_name] = {
                 bookie: list(absence) for bookie, absence in getattr(self, field_name).items()
@@ -50,9 +50,9 @@ class Outcome(AuditCounts):
     def from_json(cls, plain: dict[str, Any]) -> Outcome:
         """Return the outcome of values from `to_json`; others raise `KeyError`, `TypeError`,
         `AttributeError` or `ValueError` (as `InvalidArgument` and `CorruptionError` are)."""
-        counts: dict[str, Any] = {name: int(_check_number(plain[name])) for name in NUMBERS}
+        counts: dict[str, Any] = {name: int(_check_number(plain[name])) for name in NUMBER_FIELDS}
         outcome = cls(**counts)
-        for name in COUNTERS:
+        for name in COUNTER_FIELDS:
             counts_by_key = {
                 _check_text(key): _check_number(count) for key, count in plain[name].items()
             }

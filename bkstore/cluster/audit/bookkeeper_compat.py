@@ -32,7 +32,7 @@ def missing_as_built(
     return decoded_answer.missing(due, first, last, compat="bookkeeper")
 
 
-def ledger_ranges(ledgers: Iterable[LedgerId]) -> Iterator[list[LedgerId]]:
+def group_by_leaf(ledgers: Iterable[LedgerId]) -> Iterator[list[LedgerId]]:
     """Yield ledgers grouped by leaf folder of the metadata store (all but the last four digits),
     before each of which BookKeeper's auditor resets its counters."""
     for _, leaf_ledgers in groupby(

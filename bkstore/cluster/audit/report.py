@@ -74,9 +74,9 @@ class AuditCounts:
 
     def add_counts(self, other: AuditCounts) -> None:
         """Add the counts of other ledgers."""
-        for field_name in NUMBERS:
+        for field_name in NUMBER_FIELDS:
             setattr(self, field_name, getattr(self, field_name) + getattr(other, field_name))
-        for field_name in COUNTERS:
+        for field_name in COUNTER_FIELDS:
             getattr(self, field_name).update(getattr(other, field_name))
         for field_name in ABSENCES:
             absences = getattr(self, field_name)
@@ -87,8 +87,8 @@ class AuditCounts:
         self.unanswered.update(other.unanswered)
 
 
-NUMBERS = ("checked", "empty", "replicas", "redone", "undated", "without")
-COUNTERS = ("skipped", "seconds", "excused")
+NUMBER_FIELDS = ("checked", "empty", "replicas", "redone", "undated", "without")
+COUNTER_FIELDS = ("skipped", "seconds", "excused")
 ABSENCES = ("absent", "unlisted")
 """Fields of `AuditCounts` by type: plain counts, counts by key, and absences by bookie."""
 

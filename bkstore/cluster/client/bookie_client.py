@@ -17,7 +17,7 @@ from bkstore.formats.entry import RecordBatch
 from bkstore.index.api import LedgerLike
 
 
-class LastConfirmed(NamedTuple):
+class LacResponse(NamedTuple):
     """A bookie's data on a ledger's LAC: the explicit LAC's body and the last entry's record."""
 
     explicit_lac: bytes | None
@@ -75,7 +75,7 @@ class BookieClient(Protocol):
         `IllegalOperation` if the bookie does not support batch reads."""
         ...
 
-    def read_lac(self, ledger: LedgerLike) -> LastConfirmed:
+    def read_lac(self, ledger: LedgerLike) -> LacResponse:
         """Return the bookie's data on the LAC; raises `NoSuchEntry` if it has neither part."""
         ...
 

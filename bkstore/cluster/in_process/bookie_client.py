@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy.typing as npt
 
 from bkstore.availability import Availability
-from bkstore.cluster.client.bookie_client import LastConfirmed
+from bkstore.cluster.client.bookie_client import LacResponse
 from bkstore.cluster.in_process.bookie import LocalBookie
 from bkstore.errors import (
     BkstoreError,
@@ -127,10 +127,10 @@ class LocalClient:
 
         return self.server.call(self.client, read)
 
-    def read_lac(self, ledger: LedgerLike) -> LastConfirmed:
+    def read_lac(self, ledger: LedgerLike) -> LacResponse:
         """As `BookieClient.read_lac`; an unknown ledger raises `NoSuchEntry` too, as upstream."""
 
-        def read(bookie: Bookie) -> LastConfirmed:
+        def read(bookie: Bookie) -> LacResponse:
             try:
                 explicit, last = bookie.explicit_lac(ledger), bookie.last_entry(ledger)
             except NoSuchLedger:
@@ -138,7 +138,7 @@ class LocalClient:
             if explicit is None and last is None:
                 raise NoSuchEntry(f"no LAC of ledger {LedgerId.of(ledger)} is stored here")
             record = None if last is None else bookie.read_entry(ledger, last)
-            return LastConfirmed(explicit, record)
+            return LacResponse(explicit, record)
 
         return self.server.call(self.client, read)
 

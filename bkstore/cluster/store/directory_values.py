@@ -23,10 +23,10 @@ from bkstore.files.lock_files import held_lock, let_go
 from bkstore.files.opening import read_whole
 from bkstore.files.os_errors import readable, writing
 
-MARKER = "BKSTORE-METADATA"
-VERSION = 1
-KINDS = ("tree", "keys")
-LOCK = "lock"
+MARKER_NAME = "BKSTORE-METADATA"
+FORMAT_VERSION = 1
+LAYOUTS = ("tree", "keys")
+LOCK_FILE_NAME = "lock"
 _TEMPORARY_SUFFIX = ".tmp"
 VALUE_LIMIT = 16 << 20
 """Maximum bytes of a value's file; upstream's stores accept about 1 MiB."""
@@ -42,7 +42,7 @@ def _value_crc(key: str, version: int, data: bytes) -> int:
 
 def encode_value(key: str, version: int, data: bytes) -> bytes:
     """Return the content of a value's file."""
-    head = f"BKSTORE-VALUE\t{VERSION}\t{version}\t{_value_crc(key, version, data):08x}\n"
+    head = f"BKSTORE-VALUE\t{FORMAT_VERSION}\t{version}\t{_value_crc(key, version, data):08x}\n"
     return head.encode("ascii") + data
 
 
@@ -51,9 +51,9 @@ def decode_value(key: str, content: bytes) -> Value:
     head_match = _HEAD_PATTERN.match(content)
     if not head_match:
         raise CorruptionError(None, 0, "not a value file: its first line is different")
-    if int(head_match[1]) != VERSION:
+    if int(head_match[1]) != FORMAT_VERSION:
         raise UnsupportedLayout(
-            f"value file has format {int(head_match[1])}, supported is {VERSION}"
+            f"value file has format {int(head_match[1])}, supported is {FORMAT_VERSION}"
         )
     version, data = int(head_match[2]), content[head_match.end() :]
     if _value_crc(key, version, data) != int(head_match[3], 16):
@@ -65,7 +65,7 @@ def decode_value(key: str, content: bytes) -> Value:
 
 def is_store(path: str | os.PathLike[str]) -> bool:
     """Return whether a directory is marked as a metadata store."""
-    return os.path.lexists(Path(path) / MARKER)
+    return os.path.lexists(Path(path) / MARKER_NAME)
 
 
 class DirectoryValues:
@@ -88,33 +88,33 @@ class DirectoryValues:
         self.read_only = read_only
         self._sync = sync
         self._files = files
-        if kind not in (None, *KINDS):
-            raise InvalidArgument(f"unknown layout {kind!r}: {' or '.join(KINDS)}")
+        if kind not in (None, *LAYOUTS):
+            raise InvalidArgument(f"unknown layout {kind!r}: {' or '.join(LAYOUTS)}")
         if not is_store(self.path):
-            self._create(kind or KINDS[0])
+            self._create(kind or LAYOUTS[0])
         self.kind = self._read_marker()
         if kind not in (None, self.kind):
             raise UnsupportedLayout(f"{self.path} has the layout {self.kind}, not {kind}")
 
     def _create(self, kind: str) -> None:
         if self.read_only or (self.path.exists() and not self._is_empty()):
-            raise UnsupportedLayout(f"{self.path} is not a metadata store: it has no {MARKER}")
+            raise UnsupportedLayout(f"{self.path} is not a metadata store: it has no {MARKER_NAME}")
         with writing(self.path):
             self._files.makedirs(self.path)
-            text = f"{MARKER}\n{VERSION}\n{kind}\n"
-            self._files.write_file(self.path / MARKER, text.encode("ascii"))
+            text = f"{MARKER_NAME}\n{FORMAT_VERSION}\n{kind}\n"
+            self._files.write_file(self.path / MARKER_NAME, text.encode("ascii"))
 
     def _is_empty(self) -> bool:
         with readable(self.path):
-            return not set(os.listdir(self.path)) - {MARKER + _TEMPORARY_SUFFIX}
+            return not set(os.listdir(self.path)) - {MARKER_NAME + _TEMPORARY_SUFFIX}
 
     def _read_marker(self) -> str:
-        path = self.path / MARKER
+        path = self.path / MARKER_NAME
         with readable(path):
             lines = read_whole(path, _MAX_MARKER_BYTES).split(b"\n")
-        if len(lines) != 4 or lines[0] != MARKER.encode("ascii") or not lines[1].isdigit():
-            raise CorruptionError(path, 0, f"marker does not state {MARKER}, version and layout")
-        if lines[1] != b"%d" % VERSION or lines[2].decode("latin-1") not in KINDS:
+        if len(lines) != 4 or lines[0] != MARKER_NAME.encode("ascii") or not lines[1].isdigit():
+            raise CorruptionError(path, 0, f"marker does not state {MARKER_NAME}, version and layout")
+        if lines[1] != b"%d" % FORMAT_VERSION or lines[2].decode("latin-1") not in LAYOUTS:
             raise UnsupportedLayout(
                 f"{path}: version or layout is not supported: {lines[1:3]!r:.80}"
             )
@@ -173,7 +173,7 @@ class DirectoryValues:
         """As `KeyValues.keys`."""
         top = prefix.rpartition("/")[0]
         all_keys = (f"{top}/{name}" for name in walk(f"{self.path}{top}"))
-        store_files = {f"/{MARKER}", f"/{LOCK}"}
+        store_files = {f"/{MARKER_NAME}", f"/{LOCK_FILE_NAME}"}
         return sorted(key for key in all_keys if key.startswith(prefix) and key not in store_files)
 
     @contextmanager
@@ -181,7 +181,7 @@ class DirectoryValues:
         """Hold the lock for changes, also against other threads of this process."""
         if self.read_only:
             raise ReadOnlyError(f"{self.path} is open for reading")
-        path = self.path / LOCK
+        path = self.path / LOCK_FILE_NAME
         fd = held_lock(path, f"{self.path} is being changed", wait=True)
         try:
             yield

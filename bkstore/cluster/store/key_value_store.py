@@ -50,8 +50,8 @@ AVAILABLE = "/available/"
 UNAVAILABLE = "/unavailable/"
 MARKS = "/underreplication/ledgers/"
 CHECKED_AT = "/underreplication/replicascheckctime"
-COUNTERS = "/idgen/"
-READ_ONLY = "readonly"
+COUNTERS_PREFIX = "/idgen/"
+READ_ONLY_FOLDER = "readonly"
 
 
 def uuid_ledger_id() -> LedgerId:
@@ -149,7 +149,7 @@ class KeyValueStore:
     def next_id(self, scope: int = 0) -> LedgerId:
         """As `MetadataStore.next_id`; raises `InvalidArgument` when the scope is used up."""
         scope = LedgerId(scope, 0).scope
-        key = f"{COUNTERS}{scope:016x}"
+        key = f"{COUNTERS_PREFIX}{scope:016x}"
         while True:
             value = self._values.get(key)
             number = 0 if value is None else self._parse_number(value, key)
@@ -184,7 +184,7 @@ class KeyValueStore:
         """As `MetadataStore.writable_bookies`."""
         if "registered" not in self._tells:
             return None
-        return self._list_bookies(AVAILABLE) - self._list_bookies(f"{AVAILABLE}{READ_ONLY}/")
+        return self._list_bookies(AVAILABLE) - self._list_bookies(f"{AVAILABLE}{READ_ONLY_FOLDER}/")
 
     def unavailable_bookies(self) -> frozenset[str] | None:
         """As `MetadataStore.unavailable_bookies`."""
@@ -302,8 +302,8 @@ class KeyValueStore:
 
     def _list_bookies(self, folder: str) -> frozenset[str]:
         keys = (key.removeprefix(folder) for key in self._values.keys(folder))
-        bookies = (key.removeprefix(f"{READ_ONLY}/") for key in keys)
-        return frozenset(unquote(bookie) for bookie in bookies if bookie != READ_ONLY)
+        bookies = (key.removeprefix(f"{READ_ONLY_FOLDER}/") for key in keys)
+        return frozenset(unquote(bookie) for bookie in bookies if bookie != READ_ONLY_FOLDER)
 
     def _overwrite(self, key: str, data: bytes) -> None:
         while True:
@@ -322,7 +322,7 @@ class KeyValueStore:
 
 
 def _bookie_key(folder: str, bookie: str) -> str:
-    if not bookie or bookie.lower() == READ_ONLY:
+    if not bookie or bookie.lower() == READ_ONLY_FOLDER:
         raise InvalidArgument(f"{bookie!r} is not a bookie id")
     try:
         quoted_id = quote(bookie, safe=":@")

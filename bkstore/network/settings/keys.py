@@ -131,7 +131,7 @@ _HONORED_KEYS = [
 
 HONORED: dict[str, Key] = {key.name: key for key in _HONORED_KEYS}
 
-REFUSED = {
+REFUSED_KEYS = {
     "bookieAuthProviderFactoryClass": "but `SASLBookieAuthProviderFactory`, with `--jaas`",
     "authorizedRoles": "any",
     "permittedStartupUsers": "without the user of the command",
@@ -187,7 +187,7 @@ NOT_HONORED: dict[str, object] = {
 """Keys that change what a real bookie does and are not honored, with BookKeeper's defaults."""
 
 
-def not_honored(conf: Configuration) -> list[str]:
+def list_ignored_keys(conf: Configuration) -> list[str]:
     """Return the keys in the file that are not honored and differ from the default, sorted."""
     return sorted(key for key in NOT_HONORED if key in conf and not _is_default(conf, key))
 

@@ -14,7 +14,7 @@ from bkstore.formats.syntax.java_values import is_blank
 from bkstore.formats.syntax.properties_text import trim
 from bkstore.network.disk_watch import DiskOptions
 from bkstore.network.settings.interfaces import interface_address
-from bkstore.network.settings.keys import HONORED, not_honored
+from bkstore.network.settings.keys import HONORED, list_ignored_keys
 from bkstore.network.settings.security import (
     TlsFiles,
     asks_for_sasl,
@@ -60,7 +60,7 @@ class ServerSettings:
     `metadata` is a service URI, `host` where to listen, `advertise` the host for clients, `http`
     where the admin listens (host, port). `sasl` is whether clients must authenticate, as users of
     `jaas_section` whose names match `sasl_allowed_ids`. `stop_when_full` and `read_only` are
-    ``readOnlyModeEnabled=false`` and `forceReadOnlyBookie`. `not_honored` has keys without effect.
+    ``readOnlyModeEnabled=false`` and `forceReadOnlyBookie`. `list_ignored_keys` has keys without effect.
     """
 
     storage: StorageKind | None = None
@@ -116,7 +116,7 @@ class ServerSettings:
                 garbage=_read_options(conf, "garbage", GarbageOptions()),
                 stop_when_full=not _read_key(conf, "readOnlyModeEnabled"),
                 read_only=_read_key(conf, "forceReadOnlyBookie"),
-                not_honored=tuple(not_honored(conf)),
+                not_honored=tuple(list_ignored_keys(conf)),
                 conf=conf,
             )
         except BkstoreError as error:

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from bkstore.availability import Availability
-from bkstore.cluster.client.bookie_client import BookieClient, LastConfirmed, TakesMany
+from bkstore.cluster.client.bookie_client import BookieClient, LacResponse, TakesMany
 from bkstore.errors import (
     BkstoreError,
     BookieUnavailable,
@@ -261,21 +261,21 @@ class BookieClientSuite:
         client.add_entry(_record(0), KEY)
         client.add_entry(_record(1), KEY)
 
-        assert LastConfirmed(None, _record(1)) == client.read_lac(7)
+        assert LacResponse(None, _record(1)) == client.read_lac(7)
 
         body = encode_explicit_lac(7, 1, "CRC32C", "pw")
         client.write_lac(7, body, KEY)
 
-        assert LastConfirmed(body, _record(1)) == client.read_lac(7)
+        assert LacResponse(body, _record(1)) == client.read_lac(7)
         with pytest.raises(UnauthorizedAccess):
             client.write_lac(7, encode_explicit_lac(7, 0, "CRC32C", "pw"), OTHER_KEY)
-        assert LastConfirmed(body, _record(1)) == client.read_lac(7)
+        assert LacResponse(body, _record(1)) == client.read_lac(7)
 
         lower = encode_explicit_lac(7, 0, "CRC32C", "pw")
         client.read_entry(7, 0, fence=True, master_key=KEY)
         client.write_lac(7, lower, KEY)
 
-        assert LastConfirmed(lower, _record(1)) == client.read_lac(7)
+        assert LacResponse(lower, _record(1)) == client.read_lac(7)
 
     def test_availability(self, client: BookieClient) -> None:
         """Availability is that of the added entries, for one ledger or many; unknown ones raise."""
@@ -322,7 +322,7 @@ class BookieClientSuite:
             client.read_entry(LedgerId(SCOPED.scope, 7), 3)
         body = encode_explicit_lac(SCOPED, 3, "CRC32C", "pw")
         client.write_lac(SCOPED, body, KEY)
-        assert LastConfirmed(body, record) == client.read_lac(SCOPED)
+        assert LacResponse(body, record) == client.read_lac(SCOPED)
         if self.batches:
             assert [record] == client.read_entries(SCOPED, 3).records()
         client.force(SCOPED)

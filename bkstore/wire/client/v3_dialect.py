@@ -10,7 +10,7 @@ from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
 from bkstore.availability import Availability
-from bkstore.cluster.client.bookie_client import LastConfirmed
+from bkstore.cluster.client.bookie_client import LacResponse
 from bkstore.errors import CorruptionError, IllegalOperation
 from bkstore.formats.entry import NO_ENTRY, RecordBatch, decode_explicit_lac
 from bkstore.ids import LedgerId
@@ -177,14 +177,14 @@ class V3Dialect:
             high_priority=master_key is not None,
         )
 
-    def read_lac(self, ledger_id: LedgerId) -> PendingRequest[LastConfirmed]:
+    def read_lac(self, ledger_id: LedgerId) -> PendingRequest[LacResponse]:
         """Return a request for the explicit LAC and the last entry."""
 
-        def read(answer: Any) -> LastConfirmed:
+        def read(answer: Any) -> LacResponse:
             record = answer.lastEntryBody or None
             if record is not None:
                 verify_record_ids(record, ledger_id, LAST_ENTRY)
-            return LastConfirmed(answer.lacBody or None, record)
+            return LacResponse(answer.lacBody or None, record)
 
         return self._request(Operation.READ_LAC, ledger_id, {}, read, ("LAC", ledger_id))
 

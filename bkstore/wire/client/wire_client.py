@@ -14,7 +14,7 @@ import numpy.typing as npt
 from bkstore import forks
 from bkstore.arguments import choice, data, instance, number, optional, text, truth, whole
 from bkstore.availability import Availability
-from bkstore.cluster.client.bookie_client import LastConfirmed
+from bkstore.cluster.client.bookie_client import LacResponse
 from bkstore.errors import BkstoreError, IllegalOperation, InvalidArgument
 from bkstore.formats.entry import RecordBatch, ids_of, record_header
 from bkstore.ids import LedgerId, as_entry_ids, check_integer
@@ -250,7 +250,7 @@ class WireClient(Closeable):
                 read_ids.append(entry)
         return RecordBatch.of(records, read_ids)
 
-    def read_lac(self, ledger: LedgerLike) -> LastConfirmed:
+    def read_lac(self, ledger: LedgerLike) -> LacResponse:
         """Return the explicit LAC and the last entry. Raises `NoSuchEntry` if there is neither."""
         return self._ask_over_v3(self._v3_link.dialect.read_lac(self._check_ledger(ledger)))
 

@@ -16,7 +16,7 @@ from bkstore.availability import Availability
 from bkstore.availability.sequence_groups import Groups
 from bkstore.cluster import MemoryStore
 from bkstore.cluster.audit import AuditOptions, Auditor, AuditReport, DirectoryBookie, GroupsBookie
-from bkstore.durability import DURABILITY, Due, Held, has_due, missing_entries, shortage
+from bkstore.durability import DURABILITY_CATEGORIES, Due, Held, has_due, missing_entries, shortage
 from bkstore.formats.entry import Entry, encode
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata
@@ -50,7 +50,7 @@ def _rows(report: AuditReport) -> set[Row]:
     rows = [
         (v.category, v.ledger, v.first_entry, v.bookie, tuple(v.missing.entries().tolist()))
         for v in report.violations
-        if v.category in DURABILITY
+        if v.category in DURABILITY_CATEGORIES
     ]
 
     assert len(set(rows)) == len(rows)
@@ -61,10 +61,10 @@ def _check(world: World, bookies: Any, options: AuditOptions = ONCE) -> AuditRep
     report = Auditor(_store(world), bookies, options=options).run()
     closed = [each for each in world.ledgers if each.state == "CLOSED"]
     expected = world.rows()
-    counts = {name: len({row[1] for row in expected if row[0] == name}) for name in DURABILITY}
+    counts = {name: len({row[1] for row in expected if row[0] == name}) for name in DURABILITY_CATEGORIES}
 
     assert expected == _rows(report)
-    assert counts == {name: report.counts[name] for name in DURABILITY}
+    assert counts == {name: report.counts[name] for name in DURABILITY_CATEGORIES}
     assert len(closed) == report.checked
     assert len(world.ledgers) - len(closed) == sum(report.skipped.values())
     assert sum(each.last_entry_id == -1 for each in closed) == report.empty

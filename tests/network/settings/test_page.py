@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from bkstore.network.settings.keys import HONORED, NOT_HONORED, REFUSED, Key
+from bkstore.network.settings.keys import HONORED, NOT_HONORED, REFUSED_KEYS, Key
 from tests.paths import ROOT
 
 _CELL = re.compile(r"^\| `([^`]+)` \|(.*)\|$", re.MULTILINE)
@@ -47,7 +47,7 @@ def test_honored_keys() -> None:
 
 def test_refused_keys() -> None:
     """Each key of security, and what of it is refused."""
-    assert [*REFUSED.items()] == _tables()["Keys of security"]
+    assert [*REFUSED_KEYS.items()] == _tables()["Keys of security"]
 
 
 def test_keys_that_are_not_honored() -> None:

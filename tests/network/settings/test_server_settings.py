@@ -14,7 +14,7 @@ from bkstore import BkstoreError, IllegalOperation, InvalidArgument
 from bkstore.cluster.garbage import GarbageOptions
 from bkstore.network.disk_watch import DiskOptions
 from bkstore.network.settings import ServerSettings
-from bkstore.network.settings.keys import HONORED, NOT_HONORED, REFUSED
+from bkstore.network.settings.keys import HONORED, NOT_HONORED, REFUSED_KEYS
 from bkstore.network.settings.security import TlsFiles
 from bkstore.storage.options import JournalOptions, StorageOptions
 from bkstore.wire.server import ServerOptions
@@ -304,7 +304,7 @@ def test_options_of_the_table_are_there() -> None:
         group, dot, name = key.option.partition(" ")[0].partition(".")
         if dot and group in classes:
             assert hasattr(classes[group], name), key
-    groups = [set(HONORED), set(NOT_HONORED), set(REFUSED)]
+    groups = [set(HONORED), set(NOT_HONORED), set(REFUSED_KEYS)]
     assert sum(map(len, groups)) == len(set().union(*groups))
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from bkstore.availability import Availability
 from bkstore.cluster import Auditor
-from bkstore.cluster.client.bookie_client import LastConfirmed
+from bkstore.cluster.client.bookie_client import LacResponse
 from bkstore.errors import BookieUnavailable, LedgerFenced, NoSuchLedger
 from bkstore.formats.entry import Coder, Entry, encode_explicit_lac, master_key
 from bkstore.storage.options import StorageKind
@@ -58,7 +58,7 @@ def test_with_one_bookie(
     assert batch.records() == client.read_many(7, entries).records()
     if client.batch_reads:  # 4: batch read
         assert batch.first(500).records() == client.read_entries(7, 1, 500).records()
-    assert LastConfirmed(None, _record(699)) == client.read_lac(7)  # 5: read LAC
+    assert LacResponse(None, _record(699)) == client.read_lac(7)  # 5: read LAC
 
     body = encode_explicit_lac(7, 699, "CRC32C", "secret")
     client.write_lac(7, body, KEY)  # 6: explicit LAC

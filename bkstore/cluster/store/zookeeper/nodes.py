@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 VALUE_LIMIT = (1 << 20) - 1024
 """Maximum bytes of a value: the server rejects requests of 1 MiB (jute.maxbuffer)."""
 
-OWN = "/unavailable/"
+BKSTORE_KEYS_PREFIX = "/unavailable/"
 _SCOPES_SUFFIX = "-scopes"
 _MARKER = "BKSTORE-SCOPES"
 _MARKER_VERSION = 1
@@ -52,7 +52,7 @@ class Nodes:
 
     def where(self, key: str) -> str:
         """Return the path of the key's node."""
-        if key.startswith(OWN) or _SCOPED_KEY.match(key):
+        if key.startswith(BKSTORE_KEYS_PREFIX) or _SCOPED_KEY.match(key):
             return self.beside + key
         return self.root + key
 

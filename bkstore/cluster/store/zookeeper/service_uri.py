@@ -12,7 +12,7 @@ from typing import NamedTuple
 from bkstore.errors import InvalidArgument, UnsupportedLayout
 from bkstore.formats.metadata.ledger_layout import Manager
 
-EXAMPLE = "zk+hierarchical://host:2181/ledgers"
+EXAMPLE_URI = "zk+hierarchical://host:2181/ledgers"
 _DEFAULT_PORT = 2181
 
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9.-]*)((?:\+[A-Za-z0-9]*)*)://([^/]*)(.*)", re.DOTALL)
@@ -60,7 +60,7 @@ def parse_service_uri(text: str) -> ServiceUri:
     uri_match = _URI.fullmatch(text)
     scheme = uri_match[1].lower() if uri_match else ""
     if uri_match is None or scheme != "zk":
-        raise InvalidArgument(f"{text!r} is not a service URI of ZooKeeper, such as {EXAMPLE}")
+        raise InvalidArgument(f"{text!r} is not a service URI of ZooKeeper, such as {EXAMPLE_URI}")
     manager_name = uri_match[2][1:].lower()
     if manager_name in _UNSUPPORTED_MANAGERS:
         raise UnsupportedLayout(f"{text}: the ledger manager {manager_name} is not supported")

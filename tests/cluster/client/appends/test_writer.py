@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bkstore.cluster import Client, ClientOptions
-from bkstore.cluster.client.bookie_client import LastConfirmed
+from bkstore.cluster.client.bookie_client import LacResponse
 from bkstore.errors import (
     IllegalOperation,
     InvalidArgument,
@@ -324,8 +324,8 @@ class TestOtherBookies:
             def read_entries(self, *args: Any, **options: Any) -> Any:
                 return self.inner.read_entries(*args, **options)
 
-            def read_lac(self, ledger: Any) -> LastConfirmed:
-                found: LastConfirmed = self.inner.read_lac(ledger)
+            def read_lac(self, ledger: Any) -> LacResponse:
+                found: LacResponse = self.inner.read_lac(ledger)
                 return found
 
             def write_lac(self, ledger: Any, body: bytes, master_key: bytes) -> None:
