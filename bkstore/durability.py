@@ -26,14 +26,14 @@ _MAX_AXIS_LENGTH = 2**62
 """Length up to which ledgers share an axis; a longer ledger has an axis of its own."""
 
 
-class Due(NamedTuple):
+class DueEntries(NamedTuple):
     """The entries that one bookie should hold: a row for each segment it is in, int64 columns.
 
-    `ledger` is the ledger's number in the batch, ascending; `first` and `last` are the segment's
+    `ledger_number` is the ledger's number in the batch, ascending; `first` and `last` are the segment's
     ends, ascending within a ledger; `bookie_index` is the bookie's in the segment's ensemble.
     """
 
-    ledger: Int64Array
+    ledger_number: Int64Array
     first: Int64Array
     last: Int64Array
     bookie_index: Int64Array
@@ -41,18 +41,18 @@ class Due(NamedTuple):
     write_quorum: Int64Array
 
 
-class Held(NamedTuple):
+class HeldEntries(NamedTuple):
     """The entries that one bookie holds: groups by ledger, and the ledger number of each group."""
 
-    ledger: Int64Array
+    ledger_number: Int64Array
     groups: Groups
 
     @classmethod
-    def of(cls, answers: Sequence[tuple[int, Availability]]) -> Held:
+    def from_availabilities(cls, availabilities: Sequence[tuple[int, Availability]]) -> HeldEntries:
         """Return the columns of (ledger number, availability) pairs, which ascend by number."""
-        columns = [availability.columns for _, availability in answers]
+        columns = [availability.columns for _, availability in availabilities]
         sizes = [group_columns.first.size for group_columns in columns]
-        numbers = np.array([ledger_number for ledger_number, _ in answers], np.int64)
+        numbers = np.array([ledger_number for ledger_number, _ in availabilities], np.int64)
         groups = Groups(*map(np.concatenate, zip(*columns))) if columns else empty()
         return cls(np.repeat(numbers, sizes), groups)
 
@@ -61,7 +61,7 @@ class Shortage(NamedTuple):
     """The entry of a ledger with the most missing replicas, and how many are missing."""
 
     missing: int
-    entry: int
+    entry_id: int
 
 
 class MissingReplicas(NamedTuple):
@@ -78,10 +78,10 @@ class MissingReplicas(NamedTuple):
         return self.ensemble[self.bookie_index]
 
 
-def has_due(first: int, last: int, index: int, ensemble_size: int, write_quorum: int) -> bool:
+def has_due_entries(first: int, last: int, index: int, ensemble_size: int, write_quorum: int) -> bool:
     """Return whether any entry of first..last goes to the bookie at `index`. O(1).
 
-    >>> has_due(0, 1, 2, 3, 1), has_due(0, 2, 2, 3, 1)
+    >>> has_due_entries(0, 1, 2, 3, 1), has_due_entries(0, 2, 2, 3, 1)
     (False, True)
     """
     if last < first:
@@ -90,13 +90,13 @@ def has_due(first: int, last: int, index: int, ensemble_size: int, write_quorum:
     return entries_to_next_due + write_quorum > ensemble_size or first + entries_to_next_due <= last
 
 
-def due_places(
+def due_replicas(
     segments: Iterable[tuple[int, int, Sequence[str]]], ensemble_size: int, write_quorum: int
 ) -> Iterator[tuple[str, int, int, int]]:
     """Yield (bookie, first, last, bookie index) for each bookie with entries in a segment. Segments
     are (first, last, ensemble); empty ones yield nothing. O(segments x E).
 
-    >>> list(due_places([(0, 0, ["b1", "b2"]), (1, 0, ["b1", "b3"])], 2, 1))
+    >>> list(due_replicas([(0, 0, ["b1", "b2"]), (1, 0, ["b1", "b3"])], 2, 1))
     [('b1', 0, 0, 0)]
     """
     for first, last, ensemble in segments:
@@ -104,11 +104,11 @@ def due_places(
             continue
         all_bookies_due = write_quorum == ensemble_size or last - first >= ensemble_size - 1
         for bookie_index, bookie in enumerate(ensemble):
-            if all_bookies_due or has_due(first, last, bookie_index, ensemble_size, write_quorum):
+            if all_bookies_due or has_due_entries(first, last, bookie_index, ensemble_size, write_quorum):
                 yield bookie, first, last, bookie_index
 
 
-def missing_entries(due: Due, held: Held) -> Iterator[tuple[int, Availability]]:
+def missing_entries(due: DueEntries, held: HeldEntries) -> Iterator[tuple[int, Availability]]:
     """Yield (row of `due`, its missing entries) for each row that has any.
 
     Entries that are held but not due are ignored. O(rows + groups) if the groups of both have equal
@@ -116,8 +116,8 @@ def missing_entries(due: Due, held: Held) -> Iterator[tuple[int, Availability]]:
 
     >>> rows = [np.array([value]) for value in (0, 0, 8, 1, 3, 2)]
     >>> here = Availability.from_entries([0, 1, 3, 6, 7])
-    >>> [(row, gone.entries().tolist()) for row, gone in missing_entries(Due(*rows),
-    ...     Held.of([(0, here)]))]
+    >>> [(row, gone.entries().tolist()) for row, gone in missing_entries(DueEntries(*rows),
+    ...     HeldEntries.from_availabilities([(0, here)]))]
     [(0, [4])]
     """
     for rows, groups in missing_groups(due, held):
@@ -128,31 +128,31 @@ def missing_entries(due: Due, held: Held) -> Iterator[tuple[int, Availability]]:
             yield int(rows[start]), Availability.from_canonical(fold(missing))
 
 
-def missing_groups(due: Due, held: Held) -> Iterator[tuple[Int64Array, Groups]]:
+def missing_groups(due: DueEntries, held: HeldEntries) -> Iterator[tuple[Int64Array, Groups]]:
     """Yield the missing entries as arrays: (row of `due` for each group, ascending; the groups).
     The groups of a row are ordered and disjoint; `fold` makes them canonical."""
     for start_row, end_row in _split_by_axis(due):
-        axis_due = Due(*(column[start_row:end_row] for column in due))
-        first_ledger, last_ledger = int(axis_due.ledger[0]), int(axis_due.ledger[-1])
-        held_start, held_end = np.searchsorted(held.ledger, [first_ledger, last_ledger + 1])
-        axis_held = Held(
-            held.ledger[held_start:held_end], held.groups.take(np.arange(held_start, held_end))
+        axis_due = DueEntries(*(column[start_row:end_row] for column in due))
+        first_ledger, last_ledger = int(axis_due.ledger_number[0]), int(axis_due.ledger_number[-1])
+        held_start, held_end = np.searchsorted(held.ledger_number, [first_ledger, last_ledger + 1])
+        axis_held = HeldEntries(
+            held.ledger_number[held_start:held_end], held.groups.take(np.arange(held_start, held_end))
         )
         rows, missing = _missing_on_axis(axis_due, axis_held)
         if rows.size:
             yield start_row + rows, missing
 
 
-def _ledger_spans(due: Due) -> tuple[Int64Array, Int64Array]:
+def _ledger_spans(due: DueEntries) -> tuple[Int64Array, Int64Array]:
     """Return where each ledger's rows start, and how many entry ids it takes up on an axis."""
-    ledger_starts = np.flatnonzero(np.concatenate(([True], due.ledger[1:] != due.ledger[:-1])))
-    ledger_ends = np.concatenate((ledger_starts[1:], [due.ledger.size])) - 1
+    ledger_starts = np.flatnonzero(np.concatenate(([True], due.ledger_number[1:] != due.ledger_number[:-1])))
+    ledger_ends = np.concatenate((ledger_starts[1:], [due.ledger_number.size])) - 1
     return ledger_starts, due.last[ledger_ends] + 1
 
 
-def _split_by_axis(due: Due) -> Iterator[tuple[int, int]]:
+def _split_by_axis(due: DueEntries) -> Iterator[tuple[int, int]]:
     """Yield half-open ranges of rows whose ledgers fit on one axis."""
-    if not due.ledger.size:
+    if not due.ledger_number.size:
         return
     ledger_starts, spans = _ledger_spans(due)
     start_row, length = 0, 0
@@ -161,16 +161,16 @@ def _split_by_axis(due: Due) -> Iterator[tuple[int, int]]:
             yield start_row, row
             start_row, length = row, 0
         length += span
-    yield start_row, due.ledger.size
+    yield start_row, due.ledger_number.size
 
 
-def _missing_on_axis(due: Due, held: Held) -> tuple[Int64Array, Groups]:
+def _missing_on_axis(due: DueEntries, held: HeldEntries) -> tuple[Int64Array, Groups]:
     """Return (row of `due` for each group, groups of missing entries) of ledgers on one axis."""
     # Give each ledger an offset on the axis.
     ledger_starts, spans = _ledger_spans(due)
     offsets = np.concatenate(([0], np.cumsum(spans[:-1])))
-    ledger_numbers = due.ledger[ledger_starts]
-    ledger_of_row = np.searchsorted(ledger_numbers, due.ledger)
+    ledger_numbers = due.ledger_number[ledger_starts]
+    ledger_of_row = np.searchsorted(ledger_numbers, due.ledger_number)
     row_offsets = offsets[ledger_of_row]
     # Subtract what is held from what is due.
     due_groups = expected_many(
@@ -186,15 +186,15 @@ def _missing_on_axis(due: Due, held: Held) -> tuple[Int64Array, Groups]:
 
 
 def _place_on_axis(
-    held: Held, ledger_numbers: Int64Array, offsets: Int64Array, spans: Int64Array
+    held: HeldEntries, ledger_numbers: Int64Array, offsets: Int64Array, spans: Int64Array
 ) -> Groups:
     """Return the held groups moved to their ledgers' offsets, cut to the ledgers' spans."""
-    if not held.ledger.size:
+    if not held.ledger_number.size:
         return empty()
     # Keep the groups of ledgers that are on this axis.
-    ledger_of_group = np.searchsorted(ledger_numbers, held.ledger)
+    ledger_of_group = np.searchsorted(ledger_numbers, held.ledger_number)
     is_on_axis = (ledger_of_group < ledger_numbers.size) & (
-        ledger_numbers[np.minimum(ledger_of_group, ledger_numbers.size - 1)] == held.ledger
+        ledger_numbers[np.minimum(ledger_of_group, ledger_numbers.size - 1)] == held.ledger_number
     )
     groups, ledger_of_group = held.groups.take(is_on_axis), ledger_of_group[is_on_axis]
     # Drop what lies past the last due entry: it would overlap the next ledger.
@@ -211,11 +211,11 @@ def _place_on_axis(
     )
 
 
-def shortage(missing: Iterable[Availability]) -> Shortage | None:
+def find_worst_shortage(missing: Iterable[Availability]) -> Shortage | None:
     """Return the entry with the most missing replicas, None if no replica is missing. `missing` are
     the entries that each bookie lacks in each segment. O(groups x write quorum).
 
-    >>> shortage([Availability.from_entries([3, 4]), Availability.from_entries([4, 5])])
+    >>> find_worst_shortage([Availability.from_entries([3, 4]), Availability.from_entries([4, 5])])
     Shortage(missing=2, entry=4)
     """
     layers: list[Availability] = []  # layer k: the entries that k + 1 bookies lack
@@ -242,7 +242,7 @@ Category = Literal[
 CATEGORIES: tuple[Category, ...] = get_args(Category)
 DURABILITY_CATEGORIES: tuple[Category, ...] = CATEGORIES[:3]
 
-MOST_RANGES = 10_000
+MAX_RANGES = 10_000
 """Up to this many ranges are listed in a table row; with more it has the groups only."""
 
 
@@ -250,7 +250,7 @@ class Violation(NamedTuple):
     """One violation.
 
     `first_entry` is the segment's first entry, `bookie` the replica's; both are None if it is of
-    the whole ledger. `ledger` is None if it is of a bookie. `missing` are the segment's entries
+    the whole ledger. `ledger_number` is None if it is of a bookie. `missing` are the segment's entries
     that the bookie lacks: empty for violations that are not about entries, None if unknown.
     """
 
@@ -262,7 +262,7 @@ class Violation(NamedTuple):
     detail: str = ""
 
     @property
-    def order(self) -> tuple[bool, LedgerId, int, str, str]:
+    def sort_key(self) -> tuple[bool, LedgerId, int, str, str]:
         """The sort key of reports: ledger (unsigned; None first), segment, category, bookie."""
         first_entry = -1 if self.first_entry is None else self.first_entry
         ledger = self.ledger or LedgerId(0, 0)
@@ -289,7 +289,7 @@ def _missing_cells(
         return None, None, None
     groups = entries.groups
     is_listable = (
-        int(((groups[:, 1] - groups[:, 0]) // groups[:, 3].clip(1) + 1).sum()) <= MOST_RANGES
+        int(((groups[:, 1] - groups[:, 0]) // groups[:, 3].clip(1) + 1).sum()) <= MAX_RANGES
     )
     return len(entries), entries.ranges() if is_listable else None, groups
 
@@ -299,10 +299,10 @@ def violations_table(violations: Iterable[Violation]) -> Table:
     return Table.from_rows(VIOLATIONS, (violation.row() for violation in violations))
 
 
-def category_of(replicas: int, write_quorum: int, ack_quorum: int) -> Category:
+def categorize_shortage(replicas: int, write_quorum: int, ack_quorum: int) -> Category:
     """Return the category of a ledger whose worst entry has `replicas` of W replicas.
 
-    >>> [category_of(left, 3, 2) for left in (0, 1, 2)]
+    >>> [categorize_shortage(left, 3, 2) for left in (0, 1, 2)]
     ['no_replica', 'below_ack_quorum', 'below_write_quorum']
     """
     if not 0 <= replicas < write_quorum:
@@ -320,11 +320,11 @@ def durability_violations(
     ack_quorum: int,
 ) -> Iterator[Violation]:
     """Yield a violation for each segment and bookie; the worst entry sets their category."""
-    category = category_of(write_quorum - worst.missing, write_quorum, ack_quorum)
+    category = categorize_shortage(write_quorum - worst.missing, write_quorum, ack_quorum)
     for replicas in missing:
         detail = (
             f"index {replicas.bookie_index} of {' '.join(replicas.ensemble)}; W {write_quorum}, "
-            f"A {ack_quorum}; entry {worst.entry} of the ledger lacks {worst.missing} of "
+            f"A {ack_quorum}; entry {worst.entry_id} of the ledger lacks {worst.missing} of "
             f"{write_quorum} replicas"
         )
         yield Violation(

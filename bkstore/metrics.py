@@ -18,7 +18,7 @@ LOOKUP_PREFIX = "bkstore_stream"
 
 LATENCY_BUCKETS_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
 _WAVES = (0, 1, 2, 3, 5, 8, 13, 21, 34, 55)
-OBJECTS = (0, 1, 2, 4, 8, 16, 32, 64)
+OBJECT_COUNT_BUCKETS = (0, 1, 2, 4, 8, 16, 32, 64)
 
 # metric -> (count of one look-up, help)
 _COUNTS = {
@@ -113,7 +113,7 @@ class LookupMetrics:
         text = "Waves of loads that a lookup waited for"
         self._waves = made(histogram, "lookup_waves", text, buckets=_WAVES)
         text = "Objects of an answer"
-        self._objects = made(histogram, "lookup_objects", text, buckets=OBJECTS)
+        self._objects = made(histogram, "lookup_objects", text, buckets=OBJECT_COUNT_BUCKETS)
         self._counts = {count: made(counter, name, text) for name, (count, text) in _COUNTS.items()}
 
     def observe(self, result: str, stats: LookupCosts) -> None:
@@ -206,12 +206,12 @@ class AuditMetrics:
         for name, timer in self._timers.items():
             timer.observe(stats[name])
 
-    def skip(self) -> None:
+    def count_skipped(self) -> None:
         """Count a skipped audit."""
         self._skipped.inc()
 
 
-class AuditFigures(Protocol):
+class AuditSummary(Protocol):
     """The attributes of an `AuditReport` that are read."""
 
     started_at: float
@@ -233,7 +233,7 @@ class AuditFigures(Protocol):
         ...
 
 
-def audit_textfile(report: AuditFigures) -> bytes:
+def audit_textfile(report: AuditSummary) -> bytes:
     """Return an audit's metrics for the textfile collector of Prometheus' node exporter.
 
     They are those of `AuditMetrics`, ``bkstore_audit_ledgers`` by outcome, ``bkstore_audit_clean``

@@ -26,30 +26,30 @@ def _check_quorum(ensemble_size: int, write_quorum: int) -> None:
         whole(1, checked_size)("write_quorum", write_quorum)
 
 
-def write_sets(entries: IntArrayLike, ensemble_size: int, write_quorum: int) -> Int64Array:
+def write_sets(entry_ids: IntArrayLike, ensemble_size: int, write_quorum: int) -> Int64Array:
     """Return int64[n, W]: for each entry the bookie indexes that store it, in order. O(n W).
 
     >>> write_sets([0, 1, 2], 3, 2).tolist()
     [[0, 1], [1, 2], [2, 0]]
     """
     _check_quorum(ensemble_size, write_quorum)
-    first = as_entry_ids(entries) % ensemble_size
+    first = as_entry_ids(entry_ids) % ensemble_size
     return (first[:, None] + np.arange(write_quorum)) % ensemble_size
 
 
-def write_set(entry: int, ensemble_size: int, write_quorum: int) -> list[int]:
-    """Return the bookie indexes that store `entry`, in order (`getWriteSet`)."""
+def write_set(entry_id: int, ensemble_size: int, write_quorum: int) -> list[int]:
+    """Return the bookie indexes that store `entry_id`, in order (`getWriteSet`)."""
     _check_quorum(ensemble_size, write_quorum)
-    return [(check_entry_id(entry) + w) % ensemble_size for w in range(write_quorum)]
+    return [(check_entry_id(entry_id) + w) % ensemble_size for w in range(write_quorum)]
 
 
-def ensemble_set(entry: int, ensemble_size: int) -> list[int]:
-    """Return all bookie indexes in the order used for `entry` (`getEnsembleSet`)."""
-    return write_set(entry, ensemble_size, ensemble_size)
+def ensemble_set(entry_id: int, ensemble_size: int) -> list[int]:
+    """Return all bookie indexes in the order used for `entry_id` (`getEnsembleSet`)."""
+    return write_set(entry_id, ensemble_size, ensemble_size)
 
 
 def bookie_index(
-    entry: int, nth: int, ensemble_size: int, write_quorum: int, compat: Compat | None = None
+    entry_id: int, nth: int, ensemble_size: int, write_quorum: int, compat: Compat | None = None
 ) -> int:
     """Return the `nth` bookie index of the write set (`getWriteSetBookieIndex`).
 
@@ -62,7 +62,7 @@ def bookie_index(
     _check_quorum(ensemble_size, write_quorum)
     if type(nth) is not int or not 0 <= nth < write_quorum:
         nth = whole(0, write_quorum - 1)("nth", nth)
-    value = check_entry_id(entry) + nth
+    value = check_entry_id(entry_id) + nth
     if compat is None:
         return value % ensemble_size
     check_compat("compat", compat)
@@ -71,11 +71,11 @@ def bookie_index(
 
 
 def has_entry(
-    entry: int, index: int, ensemble_size: int, write_quorum: int, compat: Compat | None = None
+    entry_id: int, index: int, ensemble_size: int, write_quorum: int, compat: Compat | None = None
 ) -> bool:
-    """Return whether bookie `index` is in the write set of `entry` (`hasEntry`)."""
+    """Return whether bookie `index` is in the write set of `entry_id` (`hasEntry`)."""
     return any(
-        bookie_index(entry, nth, ensemble_size, write_quorum, compat) == index
+        bookie_index(entry_id, nth, ensemble_size, write_quorum, compat) == index
         for nth in range(write_quorum)
     )
 

@@ -40,7 +40,7 @@ from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import VIOLATIONS, Schema, Table
 
 if TYPE_CHECKING:
-    from bkstore.cluster.audit import EntriesOfLedger, Violation
+    from bkstore.cluster.audit import AvailabilitySource, Violation
     from bkstore.cluster.audit.auditor import Progress
     from bkstore.cluster.store.api import MetadataStore
 
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
         bookie_dirs = dict(_open_bookies(args, stack))
         _refuse_output(args, list(bookie_dirs.values()))
         _print_unnamed_bookies(store, bookie_dirs)
-        bookies: Mapping[str, EntriesOfLedger] = {
+        bookies: Mapping[str, AvailabilitySource] = {
             bookie_id: DirectoryBookie(bookie_dir, args.compat)
             for bookie_id, bookie_dir in bookie_dirs.items()
         }
@@ -111,13 +111,13 @@ def run(args: argparse.Namespace) -> int:
             bookies,
             placement=placement,
             options=options,
-            wait=_announcing_sleep(options.look_delay),
+            wait=_announcing_sleep(options.recheck_delay),
         )
         with work_progress("ledgers") as show_progress:
             report = auditor.run(
                 progress=_progress(show_progress),
                 resume=args.resume,
-                what=_describe_audit(args, store, bookie_dirs, live),
+                description=_describe_audit(args, store, bookie_dirs, live),
             )
         for bookie_dir in bookie_dirs.values():
             bookie_dir.check_unchanged()
@@ -126,7 +126,7 @@ def run(args: argparse.Namespace) -> int:
     write_output(args, *on_screen(report.violations))
     for line in report.summary():
         tell(line)
-    return verdict(findings=not report.clean, checked=not report.nothing)
+    return verdict(findings=not report.clean, checked=not report.checked_nothing)
 
 
 def _announcing_sleep(look_delay: float) -> Callable[[float], None]:

@@ -147,8 +147,8 @@ def options_of(args: argparse.Namespace, live: bool) -> AuditOptions:
     looks = args.looks if args.looks is not None else int(live and args.compat is None)
     return AuditOptions(
         grace_period=args.grace_period,
-        looks=looks,
-        look_delay=args.look_delay,
+        rechecks=looks,
+        recheck_delay=args.look_delay,
         concurrency=_LIVE_CONCURRENCY if live else AuditOptions().concurrency,
         rate=args.rate,
         compat=args.compat,
@@ -157,7 +157,7 @@ def options_of(args: argparse.Namespace, live: bool) -> AuditOptions:
 
 def placement_of(args: argparse.Namespace) -> PlacementPolicy:
     """Return the policy that judges ensembles; raises `InvalidArgument` for misuse of --places."""
-    from bkstore.cluster.placement.network_locations import read_places
+    from bkstore.cluster.placement.network_locations import read_network_locations
     from bkstore.cluster.placement.policies import DefaultPlacement, RackPlacement, RegionPlacement
 
     if args.placement == "default":
@@ -166,7 +166,7 @@ def placement_of(args: argparse.Namespace) -> PlacementPolicy:
         return DefaultPlacement()
     if args.places is None:
         raise InvalidArgument(f"--placement {args.placement} needs --places FILE")
-    places = read_places(args.places)
+    places = read_network_locations(args.places)
     if args.placement == "rack":
         return RackPlacement(places, min_racks=args.spread, enforce=args.enforce_places)
     return RegionPlacement(places, min_regions=args.spread, enforce=args.enforce_places)

@@ -201,7 +201,7 @@ def _print_audit(cluster: DemoCluster, bookies: Sequence[BookieDir]) -> int:
 
     _print_paragraph("3. Auditing them against the ledger metadata (BP-34)")
     audited_bookies = {bookie.bookie_id: DirectoryBookie(bookie) for bookie in bookies}
-    options = AuditOptions(looks=0)
+    options = AuditOptions(rechecks=0)
     report = Auditor(open_metadata(cluster.metadata), audited_bookies, options=options).run()
     rows = [_violation_row(violation) for violation in report.violations]
     _print_table(_VIOLATION_SCHEMA, [Table.from_rows(_VIOLATION_SCHEMA, rows)])

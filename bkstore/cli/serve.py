@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from bkstore.cluster.garbage import BackgroundCollector
     from bkstore.cluster.store.zookeeper.store import ZooKeeperStore
-    from bkstore.network.checkpoints import Checkpoints
+    from bkstore.network.checkpoints import CheckpointRunner
     from bkstore.network.registered_bookie import RegisteredBookie
     from bkstore.network.settings import ServerSettings
     from bkstore.storage.bookie import Bookie
@@ -112,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
     """Serve until an interrupt or SIGTERM, then answer the received requests and stop."""
     from bkstore.arguments import number, whole
     from bkstore.cluster.garbage import BackgroundCollector
-    from bkstore.network.checkpoints import Checkpoints
+    from bkstore.network.checkpoints import CheckpointRunner
     from bkstore.wire.server import BookieServer
 
     conf = complete(args)
@@ -145,7 +145,7 @@ def run(args: argparse.Namespace) -> int:
             options=conf.server,
         ) as server,
     ):
-        checkpoints, collector.changed = Checkpoints(bookie), tell_garbage
+        checkpoints, collector.on_problem_changed = CheckpointRunner(bookie), tell_garbage
         with _registered(
             args, store, server, checkpoints, collector, conf, state_changes
         ) as registration:
@@ -158,7 +158,7 @@ def run(args: argparse.Namespace) -> int:
                 until_stopped(partial(waited, server, state_changes), checkpoints, admin, interval)
             except (KeyboardInterrupt, SystemExit):
                 begin_stop()
-                collector.changed = bool
+                collector.on_problem_changed = bool
                 show_stop(admin)
                 tell("bkstore: stopping (a second signal ends it at once)")
     return 2 if state_changes.stops else 0
@@ -167,7 +167,7 @@ def run(args: argparse.Namespace) -> int:
 def _print_warnings(
     args: argparse.Namespace, server: BookieServer, admin: AdminServer | None
 ) -> None:
-    from bkstore.network.advertised import means_any
+    from bkstore.network.advertised import is_wildcard_host
 
     if server.max_connections < server.options.max_connections:
         tell(
@@ -181,7 +181,7 @@ def _print_warnings(
                 "bkstore: the HTTP admin is not on loopback: anyone who reaches it can "
                 "read all payloads, unencrypted"
             )
-    if means_any(args.host):
+    if is_wildcard_host(args.host):
         tell(
             f"bkstore: {args.host} means all addresses of this machine: anyone who reaches one "
             "can read and write" + ("" if args.jaas is None else " after authenticating")
@@ -198,11 +198,11 @@ def _open_store(args: argparse.Namespace) -> Iterator[ZooKeeperStore | None]:
         yield None
         return
     from bkstore.arguments import number
-    from bkstore.cluster.store.zookeeper.store import SESSION_TIMEOUT, ZooKeeperStore
-    from bkstore.network.advertised import check_advertised
+    from bkstore.cluster.store.zookeeper.store import SESSION_TIMEOUT_SECONDS, ZooKeeperStore
+    from bkstore.network.advertised import check_advertised_host
 
-    check_advertised(args.advertise or args.host)
-    seconds = SESSION_TIMEOUT if args.session_timeout is None else args.session_timeout
+    check_advertised_host(args.advertise or args.host)
+    seconds = SESSION_TIMEOUT_SECONDS if args.session_timeout is None else args.session_timeout
     session = number(0, 3600, above=True)("--session-timeout", seconds)
     with ZooKeeperStore(args.metadata, session_timeout=session) as store:
         try:
@@ -216,7 +216,7 @@ def _registered(
     args: argparse.Namespace,
     store: ZooKeeperStore | None,
     server: BookieServer,
-    checkpoints: Checkpoints,
+    checkpoints: CheckpointRunner,
     collector: BackgroundCollector,
     conf: ServerSettings,
     state_changes: StateChanges,
@@ -242,14 +242,14 @@ def _registered(
             advertise=args.advertise,
             extended=args.extended,
             tls=args.tls_certificate is not None,
-            limits=conf.disks,
+            disk_options=conf.disks,
             collector=collector,
-            problem=problem,
-            changed=state_changes,
+            find_problem=problem,
+            on_read_only_change=state_changes,
         )
         exit_stack.enter_context(registered_bookie)
         exit_stack.callback(store.finish_within, _ZOOKEEPER_EXIT_SECONDS)  # runs first on exit
-        checkpoints.changed = registered_bookie.check_disks
+        checkpoints.on_problem_changed = registered_bookie.check_disks
         tell(f"bkstore: bookie {server.bookie.bookie_id} is registered at {args.metadata}")
         yield registered_bookie
 

@@ -134,7 +134,7 @@ def show_server(
     controls.read_only = lambda: server.read_only
     controls.set_read_only = set_read_only
     controls.settings = {
-        **asked.shown(),
+        **asked.list_option_texts(),
         "bookiePort": server.address.port,
         "httpServerEnabled": True,
         "httpServerHost": admin.address[0],

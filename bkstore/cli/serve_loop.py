@@ -14,7 +14,7 @@ from bkstore.cli.terminal.messages import tell
 from bkstore.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from bkstore.network.checkpoints import Checkpoints
+    from bkstore.network.checkpoints import CheckpointRunner
     from bkstore.network.disk_watch import DiskOptions
     from bkstore.network.settings import ServerSettings
     from bkstore.wire.admin import AdminServer
@@ -29,7 +29,7 @@ _CHECKPOINT_RETRY_SECONDS = 10.0
 
 def until_stopped(
     ended: Callable[[float], bool],
-    checkpoints: Checkpoints,
+    checkpoints: CheckpointRunner,
     admin: AdminServer | None,
     interval: float,
 ) -> None:
@@ -39,7 +39,7 @@ def until_stopped(
         interval if checkpoints.problem is None else min(interval, _CHECKPOINT_RETRY_SECONDS)
     ):
         failures = checkpoints.failures
-        checkpoints.run()
+        checkpoints.run_if_needed()
         if checkpoints.failures > failures and admin is not None:
             admin.counters.count_checkpoint_failure()
 
@@ -90,7 +90,7 @@ class LoneBookie:
     def __init__(
         self,
         server: BookieServer,
-        checkpoints: Checkpoints,
+        checkpoints: CheckpointRunner,
         limits: DiskOptions | None,
         problem: Callable[[], str | None],
         changed: Callable[[str | None], object],
@@ -105,7 +105,7 @@ class LoneBookie:
         self._interval = math.inf if limits is None else limits.interval
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        checkpoints.changed = self.check
+        checkpoints.on_problem_changed = self.check
         self.check()
         self._thread = threading.Thread(target=self._run, name="bkstore-disks", daemon=True)
         if limits is not None:
@@ -117,16 +117,16 @@ class LoneBookie:
             was_read_only = self._server.read_only
             reason = self._requested_reason or self._problem()
             if reason is None and self._disk_watch is not None:
-                reason = self._disk_watch.reason(was_read_only)
+                reason = self._disk_watch.find_read_only_reason(was_read_only)
             if (reason is not None) != was_read_only:
                 self._server.read_only = reason is not None
                 self._on_state_change(reason)
 
     def set_read_only(self, wanted: bool) -> None:
         """Make the bookie read-only until this is called with False."""
-        from bkstore.network.registered_bookie import READ_ONLY_BY_ORDER
+        from bkstore.network.registered_bookie import OPERATOR_READ_ONLY_REASON
 
-        self._requested_reason = READ_ONLY_BY_ORDER if wanted else None
+        self._requested_reason = OPERATOR_READ_ONLY_REASON if wanted else None
         self.check()
 
     def _run(self) -> None:

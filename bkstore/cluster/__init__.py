@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bkstore.cluster.store.api import KeyValues, MetadataStore, Value, Versioned
-from bkstore.cluster.store.dump_store import DumpStore, snapshot, store_of
+from bkstore.cluster.store.dump_store import DumpStore, snapshot, make_memory_store
 from bkstore.cluster.store.key_value_store import (
     DirectoryStore,
     KeyValueStore,
@@ -62,7 +62,7 @@ __all__ = [
     "open_metadata",
     "open_store",
     "snapshot",
-    "store_of",
+    "make_memory_store",
     "uuid_ledger_id",
 ]
 

@@ -13,31 +13,31 @@ from bkstore.formats.metadata.service_info import ServiceInfo
 _PROTOCOL_PROPERTY, _EXTENDED_PROTOCOL = "bkstore-protocol", "v3-extended"
 
 
-def advertised(host: str, port: int, *, tls: bool = False, extended: bool = False) -> ServiceInfo:
+def build_service_info(host: str, port: int, *, tls: bool = False, extended: bool = False) -> ServiceInfo:
     """Return the registration of a bookie that listens there.
 
-    >>> advertised("10.0.0.1", 3181, extended=True).properties
+    >>> build_service_info("10.0.0.1", 3181, extended=True).properties
     {'bkstore-protocol': 'v3-extended'}
     """
     properties = {_PROTOCOL_PROPERTY: _EXTENDED_PROTOCOL} if extended else {}
     return ServiceInfo.at(host, port, tls=tls)._replace(properties=properties)
 
 
-def check_advertised(host: str) -> str:
+def check_advertised_host(host: str) -> str:
     """Return a host to advertise; raises `InvalidArgument` if it is a wildcard address.
 
-    >>> check_advertised("10.0.0.1")
+    >>> check_advertised_host("10.0.0.1")
     '10.0.0.1'
     """
-    if means_any(host):
+    if is_wildcard_host(host):
         raise InvalidArgument(f"clients cannot connect to {host!r}: advertise a host")
     return host
 
 
-def means_any(host: str) -> bool:
+def is_wildcard_host(host: str) -> bool:
     """Return whether a host is a wildcard address: all addresses of the machine.
 
-    >>> [means_any(host) for host in ("0.0.0.0", "0", "::", "", "127.0.0.1", "localhost")]
+    >>> [is_wildcard_host(host) for host in ("0.0.0.0", "0", "::", "", "127.0.0.1", "localhost")]
     [True, True, True, True, False, False]
     """
     if not host or host == "0":
@@ -48,6 +48,6 @@ def means_any(host: str) -> bool:
         return False
 
 
-def knows_scopes(info: ServiceInfo) -> bool:
+def supports_scopes(info: ServiceInfo) -> bool:
     """Return whether the registration says that the bookie serves scopes other than 0."""
     return info.properties.get(_PROTOCOL_PROPERTY) == _EXTENDED_PROTOCOL

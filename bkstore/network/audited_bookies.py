@@ -14,7 +14,7 @@ from typing import Any
 
 from bkstore.arguments import number
 from bkstore.availability import Availability
-from bkstore.cluster.audit.options import EntriesOfLedger
+from bkstore.cluster.audit.options import AvailabilitySource
 from bkstore.cluster.store.api import MetadataStore
 from bkstore.errors import (
     BkstoreError,
@@ -27,7 +27,7 @@ from bkstore.errors import (
 from bkstore.ids import LedgerId
 from bkstore.index.api import Closeable, LedgerLike
 from bkstore.index.bulk_listing import LedgerErrors, normalize_ledger_ids
-from bkstore.network.registrations import RegisteredBookies
+from bkstore.network.registrations import BookieClients
 
 MAX_CONCURRENT_REQUESTS = 128
 """Maximum number of concurrent requests to a bookie."""
@@ -42,7 +42,7 @@ _check_timeout = number(above=True)
 _ADVICE = ": a real bookie with db storage cannot list entries; pass its directory (%s=DIR)"
 
 
-class AuditedBookies(Mapping[str, EntriesOfLedger], Closeable):
+class AuditedBookies(Mapping[str, AvailabilitySource], Closeable):
     """A mapping from bookie ids to sources of entries: `directories`, else the bookie itself.
 
     A bookie, read-only ones included, is reached at its address in `store`; without a readable
@@ -58,7 +58,7 @@ class AuditedBookies(Mapping[str, EntriesOfLedger], Closeable):
     def __init__(
         self,
         store: MetadataStore,
-        directories: Mapping[str, EntriesOfLedger] | None = None,
+        directories: Mapping[str, AvailabilitySource] | None = None,
         *,
         timeout: float = 5.0,
         **options: Any,
@@ -66,10 +66,10 @@ class AuditedBookies(Mapping[str, EntriesOfLedger], Closeable):
         self._store = store
         self._directories = dict(directories or {})
         options |= {"timeout": _check_timeout("timeout", timeout), "window": 2 * MAX_CONCURRENT_REQUESTS}
-        self._registered = RegisteredBookies(store, **options)
+        self._registered = BookieClients(store, **options)
         self._audited: dict[str, AuditedBookie] = {}
 
-    def __getitem__(self, bookie: str) -> EntriesOfLedger:
+    def __getitem__(self, bookie: str) -> AvailabilitySource:
         directory = self._directories.get(bookie)
         if directory is not None:
             return directory
@@ -104,9 +104,9 @@ class AuditedBookie:
     asked again for `BACKOFF_FACTOR` times as long. Errors name the bookie. Threads: safe, one at a time.
     """
 
-    def __init__(self, name: str, registered: RegisteredBookies) -> None:
-        self._name = name
-        self._registered = registered
+    def __init__(self, bookie_id: str, clients: BookieClients) -> None:
+        self._name = bookie_id
+        self._registered = clients
         self._has_listed = False
         self._refusal: BkstoreError | None = None
         self._refused_until = 0.0
@@ -196,7 +196,7 @@ class AuditedBookie:
             }
         self._has_listed |= len(lists) > lists_before
         if any(isinstance(error, BookieUnavailable) for error in failures.values()):
-            self._registered.doubt(self._name)
+            self._registered.mark_unreachable(self._name)
         errors: LedgerErrors = {
             ledger_id: self._name_bookie(error) for ledger_id, error in failures.items()
         }

@@ -11,7 +11,7 @@ from bkstore.errors import BkstoreError
 from bkstore.storage.bookie import Bookie
 
 
-class Checkpoints:
+class CheckpointRunner:
     """Makes a bookie's checkpoints; `problem` is why it must be read-only, None if it need not.
 
     A refused write (`WriteFailed`) changes nothing; the next successful checkpoint ends the
@@ -23,11 +23,11 @@ class Checkpoints:
         self.failures = 0
         """Failed checkpoints."""
         self._bookie = bookie
-        self.changed: Callable[[], object] = bool
+        self.on_problem_changed: Callable[[], object] = bool
         """Called when a problem begins, and when it ends."""
         self._last_positions = self._journal_positions()
 
-    def run(self) -> None:
+    def run_if_needed(self) -> None:
         """Make a checkpoint if entries were written since the last one, or if that failed."""
         positions = self._journal_positions()
         if positions == self._last_positions:
@@ -44,7 +44,7 @@ class Checkpoints:
     def _set_problem(self, problem: str | None) -> None:
         old_problem, self.problem = self.problem, problem
         if (old_problem is None) != (problem is None):
-            self.changed()
+            self.on_problem_changed()
 
     def _journal_positions(self) -> list[object]:
         return [journal.position for journal in self._bookie.journals]

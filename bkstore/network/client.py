@@ -13,7 +13,7 @@ from bkstore.cluster.placement.policies import PlacementPolicy
 from bkstore.cluster.store.api import MetadataStore, check_store
 from bkstore.cluster.store.opening import open_store
 from bkstore.index.api import Closeable
-from bkstore.network.registrations import RegisteredBookies
+from bkstore.network.registrations import BookieClients
 from bkstore.wire.sasl import SaslUser
 
 _check_tls = optional(instance(ssl.SSLContext))
@@ -72,7 +72,7 @@ class Client(ClusterClient, Closeable):
             if isinstance(store, (str, os.PathLike))
             else check_store("store", store)
         )
-        self.bookies = RegisteredBookies(self.store, timeout=timeout, tls=tls, sasl=sasl)
+        self.bookies = BookieClients(self.store, timeout=timeout, tls=tls, sasl=sasl)
         self._workers = Workers(threads)
         super().__init__(
             self.store,
@@ -80,7 +80,7 @@ class Client(ClusterClient, Closeable):
             placement,
             options,
             workers=self._workers,
-            writable=self.bookies.writable,
+            list_writable=self.bookies.writable_bookies,
         )
 
     def close(self) -> None:

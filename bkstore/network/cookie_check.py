@@ -15,8 +15,8 @@ from bkstore.formats.metadata.service_info import check_bookie_id
 from bkstore.storage.directories.ownership import OwnedDirectories
 
 
-def check_in(
-    store: ZooKeeperStore, place: OwnedDirectories, bookie: str, *, files: Files = OS_FILES
+def validate_cookies(
+    store: ZooKeeperStore, dirs: OwnedDirectories, bookie_id: str, *, files: Files = OS_FILES
 ) -> str | None:
     """Return the cluster's instance id if the bookie may start on these directories.
 
@@ -24,29 +24,29 @@ def check_in(
     and nothing is stored yet. Raises `UnsupportedLayout`, changing nothing, if a cookie is missing,
     differs, or is of another bookie or cluster; `InvalidArgument` for an id real clients refuse.
     """
-    check_bookie_id(bookie)
+    check_bookie_id(bookie_id)
     instance = store.instance_id()
-    place.check_cookie(bookie, instance)
-    cluster_cookie = store.cookie(bookie)
-    first_dir = place.all[0]
-    if place.cookie is None:
+    dirs.check_cookie(bookie_id, instance)
+    cluster_cookie = store.cookie(bookie_id)
+    first_dir = dirs.all[0]
+    if dirs.cookie is None:
         if cluster_cookie is not None:
             raise UnsupportedLayout(
-                f"{first_dir}: no cookie here, but the cluster has one of bookie {bookie!r}: is a "
+                f"{first_dir}: no cookie here, but the cluster has one of bookie {bookie_id!r}: is a "
                 "disk not mounted, or is the id another bookie's?"
             )
-        if place.has_data():
+        if dirs.has_data():
             raise UnsupportedLayout(f"{first_dir}: has data, but no cookie to identify the bookie")
-        _write_both_cookies(store, place, bookie, instance, files)
+        _write_both_cookies(store, dirs, bookie_id, instance, files)
     elif cluster_cookie is None:
-        if place.has_data():
+        if dirs.has_data():
             raise UnsupportedLayout(
-                f"{first_dir}: the cookie of bookie {bookie!r} is here, but not in the "
+                f"{first_dir}: the cookie of bookie {bookie_id!r} is here, but not in the "
                 "cluster: was the bookie decommissioned?"
             )
-        _write_both_cookies(store, place, bookie, instance, files)
+        _write_both_cookies(store, dirs, bookie_id, instance, files)
     else:
-        _check_same_cookies(place, place.cookie, cluster_cookie.cookie)
+        _check_same_cookies(dirs, dirs.cookie, cluster_cookie.cookie)
     return instance
 
 

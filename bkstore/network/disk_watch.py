@@ -46,18 +46,18 @@ def used_share(path: Path) -> float:
 
 
 class DiskWatch:
-    """Checks whether a bookie can accept writes; `used` returns the used share of a disk."""
+    """Checks whether a bookie can accept writes; `get_used_share` returns the used share of a disk."""
 
     def __init__(
-        self, bookie: Bookie, limits: DiskOptions, used: Callable[[Path], float] = used_share
+        self, bookie: Bookie, options: DiskOptions, get_used_share: Callable[[Path], float] = used_share
     ) -> None:
         self._bookie = bookie
-        self._limits = limits
-        self._used = used
+        self._limits = options
+        self._used = get_used_share
         self.is_full = False
         """Whether a ledger directory was on a full disk at the last check."""
 
-    def reason(self, read_only: bool) -> str | None:
+    def find_read_only_reason(self, read_only: bool) -> str | None:
         """Return why the bookie must be read-only, None if it need not; `read_only` is its state.
 
         It must be while disks are full (by the limits), and for good after a failed sync.

@@ -16,8 +16,8 @@ from bkstore.cluster.store.zookeeper.store import ZooKeeperStore
 from bkstore.errors import BkstoreError, InvalidArgument, MetadataUnavailable
 from bkstore.files.disk_changes import StrPath
 from bkstore.index.api import Closeable
-from bkstore.network.advertised import advertised, check_advertised
-from bkstore.network.cookie_check import check_in
+from bkstore.network.advertised import build_service_info, check_advertised_host
+from bkstore.network.cookie_check import validate_cookies
 from bkstore.network.disk_watch import DiskOptions, DiskWatch, used_share
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.directories.ownership import OwnedDirectories
@@ -26,7 +26,7 @@ from bkstore.wire.server import BookieServer
 
 _log = logging.getLogger(__name__)
 
-READ_ONLY_BY_ORDER = "an operator requested it"
+OPERATOR_READ_ONLY_REASON = "an operator requested it"
 
 _check_limits = optional(instance(DiskOptions))
 _check_collector = optional(instance(BackgroundCollector))
@@ -35,7 +35,7 @@ _check_collector = optional(instance(BackgroundCollector))
 class RegisteredBookie(Closeable):
     """A server's registration, from the constructor's call until `close`.
 
-    If the session expires, the bookie registers again. While its disks are full (`limits`, checked
+    If the session expires, the bookie registers again. While its disks are full (`disk_options`, checked
     every `interval` seconds) it is registered as read-only and refuses adds except those of
     recoveries; reads go on. Its `collector` removes ledgers that the cluster has deleted.
     `advertise` is the host for clients, by default where the server listens. Raises what
@@ -51,42 +51,42 @@ class RegisteredBookie(Closeable):
         advertise: str | None = None,
         extended: bool = False,
         tls: bool = False,
-        limits: DiskOptions | None = None,
+        disk_options: DiskOptions | None = None,
         collector: BackgroundCollector | None = None,
-        used: Callable[[Path], float] = used_share,
-        problem: Callable[[], str | None] = lambda: None,
-        changed: Callable[[str | None], object] = bool,
+        get_used_share: Callable[[Path], float] = used_share,
+        find_problem: Callable[[], str | None] = lambda: None,
+        on_read_only_change: Callable[[str | None], object] = bool,
     ) -> None:
         """Register a started server; start `collector` and the thread that checks the disks.
 
-        The default `collector` has the bookie's own settings. `used` returns the used share of a
-        directory's disk, `problem` another reason to be read-only, or None. `changed` gets the
+        The default `collector` has the bookie's own settings. `get_used_share` returns the used share of a
+        directory's disk, `find_problem` another reason to be read-only, or None. `on_read_only_change` gets the
         reason when the bookie becomes read-only, also at the start, and None when it is writable.
         """
         self.server = server
         self.bookie = server.bookie
-        self.limits = _check_limits("limits", limits) or DiskOptions()
-        self._watch = DiskWatch(self.bookie, self.limits, used)
+        self.disk_options = _check_limits("limits", disk_options) or DiskOptions()
+        self._watch = DiskWatch(self.bookie, self.disk_options, get_used_share)
         self.collector = _check_collector("collector", collector) or BackgroundCollector(
             self.bookie, store
         )
-        self._problem = problem
-        self._changed = changed
+        self._problem = find_problem
+        self._changed = on_read_only_change
         self._operator_reason: str | None = None
         self._resources = ExitStack()
         self._lock = threading.Lock()
         self._stop = threading.Event()
-        reason = problem() or self._watch.reason(False)
+        reason = find_problem() or self._watch.find_read_only_reason(False)
         server.read_only = reason is not None
-        host = check_advertised(advertise or server.address.host)
-        info = advertised(host, server.address.port, tls=tls, extended=extended)
+        host = check_advertised_host(advertise or server.address.host)
+        info = build_service_info(host, server.address.port, tls=tls, extended=extended)
         self._registration = store.register(self.bookie.bookie_id, info, read_only=server.read_only)
         if reason is not None:
             _log.warning("bookie %s: %s", self.bookie.bookie_id, reason)
-            changed(reason)
+            on_read_only_change(reason)
         self._thread = threading.Thread(target=self._watch_disks, name="bkstore-disks", daemon=True)
         self._thread.start()
-        self.collector.note_space(self._watch.is_full)
+        self.collector.set_disks_full(self._watch.is_full)
         self.collector.start()
 
     @classmethod
@@ -113,9 +113,9 @@ class RegisteredBookie(Closeable):
         id; a new bookie is called `bookie_id`, by default ``advertise:port``. In this order:
         compares cookies, replays the journal, opens the port, registers. `garbage` has the settings
         of the collector, `server` further arguments of `BookieServer`, `registration` of the class.
-        Raises what `check_in`, `Bookie.open` and the class raise, after undoing earlier steps.
+        Raises what `validate_cookies`, `Bookie.open` and the class raise, after undoing earlier steps.
         """
-        check_advertised(advertise or host)  # before any side effect
+        check_advertised_host(advertise or host)  # before any side effect
         with ExitStack() as undo:
             if isinstance(store, str):
                 store = undo.enter_context(ZooKeeperStore(store))
@@ -167,8 +167,8 @@ class RegisteredBookie(Closeable):
         The registration turns read-only before the server refuses adds, and writable after it.
         """
         with self._lock:
-            reason = self._operator_reason or self._problem() or self._watch.reason(self.read_only)
-            self.collector.note_space(self._watch.is_full)
+            reason = self._operator_reason or self._problem() or self._watch.find_read_only_reason(self.read_only)
+            self.collector.set_disks_full(self._watch.is_full)
             if self._stop.is_set() or (reason is not None) == self.read_only:
                 return reason
             _log.warning("bookie %s: %s", self.bookie.bookie_id, reason or "writable again")
@@ -184,14 +184,14 @@ class RegisteredBookie(Closeable):
             self._changed(reason)
             return reason
 
-    def set_read_only(self, wanted: bool) -> str | None:
+    def set_read_only(self, read_only: bool) -> str | None:
         """Be read-only until this is called with False, or longer for other reasons
         (`check_disks`); return why it is read-only."""
-        self._operator_reason = READ_ONLY_BY_ORDER if truth("wanted", wanted) else None
+        self._operator_reason = OPERATOR_READ_ONLY_REASON if truth("wanted", read_only) else None
         return self.check_disks()
 
     def _watch_disks(self) -> None:
-        while not self._stop.wait(self.limits.interval):
+        while not self._stop.wait(self.disk_options.interval):
             try:
                 self.check_disks()
             except BkstoreError as error:
@@ -226,13 +226,13 @@ def cluster_bookie(
     """Open the directory of a cluster's bookie, after comparing its cookies.
 
     `bookie_id` is the id it must have; without it, a directory with a cookie keeps its id, and a
-    new bookie gets `new_id`. Raises what `check_in` and `Bookie.open` raise.
+    new bookie gets `new_id`. Raises what `validate_cookies` and `Bookie.open` raise.
     """
     dirs = OwnedDirectories.of_path(path)
     id_in_cluster = bookie_id or (new_id if dirs.cookie is None else dirs.cookie.bookie_id)
     if id_in_cluster is None:
         raise InvalidArgument("a new bookie needs an id, or a port to derive it from")
-    instance_id = check_in(store, dirs, id_in_cluster)
+    instance_id = validate_cookies(store, dirs, id_in_cluster)
     return Bookie.open(
         None,
         storage,

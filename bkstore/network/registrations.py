@@ -1,4 +1,4 @@
-"""RegisteredBookies: clients of a cluster's bookies by id, at their registered addresses.
+"""BookieClients: clients of a cluster's bookies by id, at their registered addresses.
 
 A bookie with an unreadable registration is down and gets no new ledgers; real clients wait for it
 for ever. Source: `discover/ZKRegistrationClient`, `client/DefaultBookieAddressResolver`.
@@ -19,7 +19,7 @@ from bkstore.cluster.store.api import MetadataStore
 from bkstore.errors import BkstoreError, CorruptionError, InvalidArgument
 from bkstore.formats.metadata.service_info import ServiceInfo, decode_service_info
 from bkstore.index.api import Closeable
-from bkstore.network.advertised import knows_scopes
+from bkstore.network.advertised import supports_scopes
 from bkstore.network.scoped_client import ScopedClient
 
 _log = logging.getLogger(__name__)
@@ -37,12 +37,12 @@ class _HasServiceInfo(Protocol):
     def service_info(self, bookie: str) -> ServiceInfo | None: ...
 
 
-class RegisteredBookies(Mapping[str, ScopedClient], Closeable):
+class BookieClients(Mapping[str, ScopedClient], Closeable):
     """A `ScopedClient` for each registered bookie, created when it is first requested.
 
     A bookie's address is the endpoint ``bookie-rpc`` of its registration; if that is empty, as for
     old bookies and stores without addresses, its id ``host:port``. Bookies without address are not
-    in the mapping (`KeyError`). Call `doubt` for a bookie that cannot be reached: its registration
+    in the mapping (`KeyError`). Call `mark_unreachable` for a bookie that cannot be reached: its registration
     is read again at the next access, but if unchanged, not within the next fifth of a second. The
     known address is used until the store responds, after waiting a second. `options` are those of
     `WireClient`. Threads: safe. Fork: as `WireClient`.
@@ -84,18 +84,18 @@ class RegisteredBookies(Mapping[str, ScopedClient], Closeable):
     def __len__(self) -> int:
         return len(list(iter(self)))
 
-    def doubt(self, name: str) -> None:
+    def mark_unreachable(self, bookie_id: str) -> None:
         """Have this bookie's registration read again at the next access."""
         with self._lock:
-            self._doubted.add(name)
+            self._doubted.add(bookie_id)
 
-    def moved(self, names: Iterable[str]) -> bool:
+    def refresh_addresses(self, bookie_ids: Iterable[str]) -> bool:
         """Read the registrations of doubted ones of these now; return whether a client changed."""
         with self._lock:
-            old_clients = {name: self._clients.get(name) for name in names if name in self._doubted}
+            old_clients = {name: self._clients.get(name) for name in bookie_ids if name in self._doubted}
         return any(self.get(name) is not client for name, client in old_clients.items())
 
-    def writable(self, scope: int = 0) -> frozenset[str]:
+    def writable_bookies(self, scope: int = 0) -> frozenset[str]:
         """Return the bookies for new ledgers of a scope: writable, with an address, and for scopes
         other than 0 `extended`."""
         clients = self._clients_of(self._store.writable_bookies() or frozenset())
@@ -103,7 +103,7 @@ class RegisteredBookies(Mapping[str, ScopedClient], Closeable):
 
     def _clients_of(self, bookies: frozenset[str]) -> dict[str, ScopedClient]:
         sorted_ids = sorted(bookies)
-        clients = self._workers.each(self.get, sorted_ids)
+        clients = self._workers.map(self.get, sorted_ids)
         return {key: client for key, client in zip(sorted_ids, clients) if client is not None}
 
     def close(self) -> None:
@@ -124,7 +124,7 @@ class RegisteredBookies(Mapping[str, ScopedClient], Closeable):
         with self._lock:
             lookup = self._lookups.get(bookie)
             if lookup is None:
-                lookup = self._lookups[bookie] = self._workers.start(self._look_up, bookie)
+                lookup = self._lookups[bookie] = self._workers.submit(self._look_up, bookie)
         try:
             new_client = lookup.result(_MAX_LOOKUP_WAIT)
         except (TimeoutError, BkstoreError) as error:
@@ -162,7 +162,7 @@ class RegisteredBookies(Mapping[str, ScopedClient], Closeable):
 
     def _client_for(self, bookie: str, info: ServiceInfo) -> ScopedClient | None:
         """Return the client for a registration: the existing one, if the address is unchanged."""
-        address, extended = info.address, knows_scopes(info)
+        address, extended = info.address, supports_scopes(info)
         if address is None:
             return None
         with self._lock:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bkstore.cluster.client.client import Client
 from bkstore.cluster.store.api import MetadataStore
 from bkstore.errors import CorruptionError
-from bkstore.network.advertised import means_any
+from bkstore.network.advertised import is_wildcard_host
 from bkstore.wire.client import WireClient
 from bkstore.wire.sasl import SaslUser
 from bkstore.wire.server import BookieServer
@@ -28,12 +28,12 @@ def check_sanity(
     """
     bookie_id, address = server.bookie.bookie_id, server.address
     host = address.host
-    if means_any(host):
+    if is_wildcard_host(host):
         host = "::1" if ":" in host else "127.0.0.1"
     endpoint = host, address.port
     with WireClient(endpoint, timeout=timeout, sasl=sasl, bookie_id=bookie_id) as wire_client:
         bookie_ids = frozenset({bookie_id})
-        client = Client(store, {bookie_id: wire_client}, writable=lambda _: bookie_ids)
+        client = Client(store, {bookie_id: wire_client}, list_writable=lambda _: bookie_ids)
         writer = client.create_ledger(1, 1, 1, digest_type="MAC")
         try:
             writer.append_many(_PAYLOADS)

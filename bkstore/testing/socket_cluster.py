@@ -12,7 +12,7 @@ from threading import Lock, Thread
 from typing import Any, ClassVar, Literal, TypeVar
 
 from bkstore.availability import Availability
-from bkstore.cluster.in_process.bookie import EVERYONE, LocalBookie
+from bkstore.cluster.in_process.bookie import ALL_CLIENTS, LocalBookie
 from bkstore.cluster.in_process.bookie_client import LocalClient, LocalClients
 from bkstore.cluster.in_process.cluster import Cluster
 from bkstore.errors import BookieUnavailable, IllegalOperation
@@ -47,12 +47,12 @@ class SocketCluster(Cluster):
     protocol: ClassVar[Literal["v2", "v3"]] = "v3"
     extended: ClassVar[bool] = True
 
-    def _new_bookie(self, name: str, path: Path, open_at: Callable[[Path], Bookie]) -> LocalBookie:
+    def _new_bookie(self, bookie_id: str, path: Path, open_at: Callable[[Path], Bookie]) -> LocalBookie:
         def connect(address: tuple[str, int]) -> WireClient:
-            return WireClient(address, self.protocol, self.extended, bookie_id=name)
+            return WireClient(address, self.protocol, self.extended, bookie_id=bookie_id)
 
         return _SocketBookie(
-            name,
+            bookie_id,
             path,
             open_at,
             connect,
@@ -120,7 +120,7 @@ class _SocketBookie(LocalBookie):
 
     def ask(self, client: str, work: Callable[[WireClient], _T]) -> _T:
         try:
-            if self.cut & {client, EVERYONE}:
+            if self.unreachable_from & {client, ALL_CLIENTS}:
                 raise BookieUnavailable(f"{self.bookie_id} cannot be reached")
             with self._connecting:
                 if client not in self._connections:
@@ -135,12 +135,12 @@ class _SocketClient(ForwardingClient, LocalClient):
     server: _SocketBookie
 
     def _call_client(self, ledger: LedgerLike, call: Callable[[WireClient], _T]) -> _T:
-        return self.server.ask(self.client, call)
+        return self.server.ask(self.client_name, call)
 
     @property
     def batch_reads(self) -> bool:
         return self.server.batch_reads and self.server.ask(
-            self.client, lambda connection: connection.batch_reads
+            self.client_name, lambda connection: connection.batch_reads
         )
 
     def read_entries(self, *arguments: Any, **options: Any) -> RecordBatch:
@@ -152,5 +152,5 @@ class _SocketClient(ForwardingClient, LocalClient):
         self, ledgers: Iterable[LedgerLike] | None = None, errors: LedgerErrors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
         return iter(
-            self.server.ask(self.client, lambda wire: list(wire.availability_many(ledgers, errors)))
+            self.server.ask(self.client_name, lambda wire: list(wire.availability_many(ledgers, errors)))
         )

@@ -25,8 +25,8 @@ from typing import Any
 
 from bkstore import Bookie, BookieDir, LedgerId
 from bkstore.cli.main import main
-from bkstore.cluster.audit.resume_file import RunFile
-from bkstore.cluster.placement.network_locations import read_places
+from bkstore.cluster.audit.resume_file import ResumeFile
+from bkstore.cluster.placement.network_locations import read_network_locations
 from bkstore.cluster.store.dump_store import snapshot
 from bkstore.cluster.store.key_value_store import DirectoryStore
 from bkstore.cluster.store.opening import open_metadata
@@ -160,7 +160,7 @@ def _single(top: Path) -> None:
         "ledgerDirectories=bookie/ledgers\njournalDirectories=bookie/journal\n"
     )
     (tree / "image.json").write_text(json.dumps(WORLD))
-    run = RunFile(tree / "audit", {"a": 1}, 5.0)
+    run = ResumeFile(tree / "audit", {"a": 1}, 5.0)
     assert not run.steps
 
 
@@ -291,9 +291,9 @@ def _read_dump(path: Path) -> Readers:
 
 def _read_single(path: Path) -> Readers:
     yield from _read_metadata(path / "metadata.json")
-    yield "places", lambda f: read_places(path / "places")
+    yield "places", lambda f: read_network_locations(path / "places")
     yield "conf", lambda f: BookieDir(path / "conf").close()
-    yield "audit", lambda f: RunFile(path / "audit", {"a": 1}, 5.0).steps
+    yield "audit", lambda f: ResumeFile(path / "audit", {"a": 1}, 5.0).steps
     yield "image", _command(*_LOOKUP, "--start", "0", path / "image.json")
 
 

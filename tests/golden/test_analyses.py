@@ -44,7 +44,7 @@ def test_violations_are_the_auditors(
     out, store, _, paths = dumped
     with ExitStack() as stack:
         bookies = {n: DirectoryBookie(stack.enter_context(BookieDir(p))) for n, p in paths.items()}
-        report = Auditor(store, bookies, options=AuditOptions(looks=0)).run()
+        report = Auditor(store, bookies, options=AuditOptions(rechecks=0)).run()
     expected = violations_table(report.violations).to_arrow()
 
     assert expected.num_rows

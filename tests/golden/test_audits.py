@@ -21,7 +21,7 @@ from bkstore.cluster.audit import (
     Auditor,
     AuditReport,
     DirectoryBookie,
-    EntriesOfLedger,
+    AvailabilitySource,
 )
 from bkstore.errors import BookieUnavailable
 from bkstore.formats.metadata.serialized import decode
@@ -63,7 +63,7 @@ def asked(
     folder, document = cluster
     with ExitStack() as stack:
 
-        def bookies(compat: Compat) -> dict[str, EntriesOfLedger]:
+        def bookies(compat: Compat) -> dict[str, AvailabilitySource]:
             if request.param != "directories":
                 return {
                     name: Snapshot(document, request.param, name, compat)
@@ -83,7 +83,7 @@ def _audit(asked: Any, compat: Compat) -> AuditReport:
     store = MemoryStore()
     for each in document[when]["state"]["ledgers"]:
         store.create(decode(bytes.fromhex(each["metadata_hex"]), each["ledger"]))
-    options = AuditOptions(looks=0, compat=compat)
+    options = AuditOptions(rechecks=0, compat=compat)
     return Auditor(store, bookies(compat), options=options).run()
 
 
@@ -178,7 +178,7 @@ def test_the_last_range_alone_counts_as_built() -> None:
             return Availability()
 
     built, whole = (
-        Auditor(store, {"bookie-1": Empty()}, options=AuditOptions(looks=0, compat=compat)).run()
+        Auditor(store, {"bookie-1": Empty()}, options=AuditOptions(rechecks=0, compat=compat)).run()
         for compat in ("bookkeeper", None)
     )
 

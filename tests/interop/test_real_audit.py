@@ -32,7 +32,7 @@ def test_what_real_bookies_say(storage: str, real_cluster: Cluster, tmp_path: Pa
     try:
         with WireClient(name, timeout=60.0) as client, AuditedBookies(store, timeout=4.0) as asked:
             client.add_batch(batch, KEY)
-            report = Auditor(store, asked, options=AuditOptions(looks=0)).run()
+            report = Auditor(store, asked, options=AuditOptions(rechecks=0)).run()
     finally:
         bookie.stop()
     found = {row.ledger.ledger: list(row.missing or ()) for row in report.violations if row.ledger}

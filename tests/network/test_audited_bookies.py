@@ -68,7 +68,7 @@ def _audit(
         auditor = Auditor(
             store,
             bookies,
-            options=AuditOptions(looks=looks, look_delay=0.0, **options),
+            options=AuditOptions(rechecks=looks, recheck_delay=0.0, **options),
             wait=lambda _: None,
         )
         return auditor.run()
@@ -132,7 +132,7 @@ def test_a_bookie_that_lists_nothing_has_lost_nothing() -> None:
     assert (300, False) == (report.checked, report.clean)
     assert f"what {name} holds of 300 ledgers: it answers reads" in line
     assert f"{name}=DIR" in line
-    assert 0 == report.looks  # to look again would not help
+    assert 0 == report.rechecks  # to look again would not help
     assert {"GET_LIST_OF_ENTRIES_OF_LEDGER": 101, "READ_ENTRY": 1} == Counter(script.asked)
 
 
@@ -284,7 +284,7 @@ def test_a_registration_without_an_address_is_no_bookie(tmp_path: Path) -> None:
     store = _HalfRegistered()
     for each in ("b1", "127.0.0.1:1"):
         store.register_bookie(each)
-    options = AuditOptions(looks=0)
+    options = AuditOptions(rechecks=0)
     with AuditedBookies(store, {"b2": FULL}) as bookies:
         report = Auditor(store, bookies, options=options).run(resume=tmp_path / "steps")
 

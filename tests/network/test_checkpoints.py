@@ -10,7 +10,7 @@ import pytest
 from bkstore.cli.serve_loop import tell_state, until_stopped
 from bkstore.errors import ReadOnlyError
 from bkstore.formats.entry import Entry, encode, master_key
-from bkstore.network.checkpoints import Checkpoints
+from bkstore.network.checkpoints import CheckpointRunner
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.options import JournalOptions
 from bkstore.testing.faults import FaultPlan
@@ -46,14 +46,14 @@ def test_only_when_something_was_written(bookie: Bookie, monkeypatch: pytest.Mon
     monkeypatch.setattr(bookie, "checkpoint", lambda: made.append(checkpoint()))
     bookie.add_entry(_record(0), KEY)
     checkpoint()
-    checkpoints = Checkpoints(bookie)
-    checkpoints.run()
+    checkpoints = CheckpointRunner(bookie)
+    checkpoints.run_if_needed()
 
     assert [] == made
 
     bookie.add_entry(_record(1), KEY)
-    checkpoints.run()
-    checkpoints.run()
+    checkpoints.run_if_needed()
+    checkpoints.run_if_needed()
 
     assert 1 == len(made)
     assert (None, 0) == (checkpoints.problem, checkpoints.failures)
@@ -82,14 +82,14 @@ def test_a_full_disk(bookie: Bookie, plan: FaultPlan, capsys: pytest.CaptureFixt
     do."""
     counters = OperationCounters()
     with BookieServer(bookie, observer=counters) as server, WireClient(server.address) as client:
-        checkpoints = Checkpoints(bookie)
+        checkpoints = CheckpointRunner(bookie)
         counters.watch_read_only(lambda: server.read_only)
 
         def changed() -> None:
             server.read_only = checkpoints.problem is not None
             tell_state(checkpoints.problem)
 
-        checkpoints.changed = changed
+        checkpoints.on_problem_changed = changed
         told: list[tuple[object, ...]] = []
 
         def tell() -> None:
@@ -135,11 +135,11 @@ def test_a_sync_that_failed(tmp_path: Path, plan: FaultPlan) -> None:
     """What a failed sync lost is not known: the bookie stays read-only until it is opened anew,
     and then has what was acknowledged."""
     bookie = Bookie.open(tmp_path / "b", "sorted", journal=JOURNAL, files=plan)
-    checkpoints = Checkpoints(bookie)
+    checkpoints = CheckpointRunner(bookie)
     bookie.add_entry(_record(0), KEY)
     plan.fail_sync(2)
     for _ in range(3):
-        checkpoints.run()
+        checkpoints.run_if_needed()
 
         assert str(checkpoints.problem).startswith("a checkpoint failed: ")
     assert 3 == checkpoints.failures

@@ -228,7 +228,7 @@ def test_replicas_that_are_late(
     ledger.append_many([b"x"] * 599)
     closing = threading.Thread(target=client.close)
     closing.start()
-    until(lambda: client._workers.finished)
+    until(lambda: client._workers.is_finished)
     with pytest.raises(IllegalOperation, match="closed"):
         ledger.append(b"too late")
     with pytest.raises(IllegalOperation, match="closed"):

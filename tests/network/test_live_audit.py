@@ -182,7 +182,7 @@ def test_a_bookie_that_comes_back(
         running["b2"] = registered(uri, tmp_path, "b2")
 
     with store, AuditedBookies(store) as bookies:
-        auditor = Auditor(store, bookies, options=AuditOptions(looks=2, look_delay=9.0), wait=back)
+        auditor = Auditor(store, bookies, options=AuditOptions(rechecks=2, recheck_delay=9.0), wait=back)
         report = auditor.run()
     running["b2"].close()
 
@@ -214,7 +214,7 @@ def test_the_way_it_is_while_ledgers_change(uri: str, running: dict[str, Registe
 
         changing = Changing()
         others = {name: bookies[name] for name in ("b2", "b3")}
-        report = Auditor(store, {"b1": changing, **others}, options=AuditOptions(looks=0)).run()
+        report = Auditor(store, {"b1": changing, **others}, options=AuditOptions(rechecks=0)).run()
 
     assert [] == report.violations
     assert {"gone": 1, "underreplicated": 1} == dict(report.skipped)

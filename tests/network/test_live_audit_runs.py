@@ -55,7 +55,7 @@ def running(uri: str, tmp_path: Path) -> Iterator[dict[str, RegisteredBookie]]:
 
 def _run(store: ZooKeeperStore, **more: Any) -> AuditReport:
     with AuditedBookies(store) as bookies:
-        options = AuditOptions(batch=4, looks=1, look_delay=0.0)
+        options = AuditOptions(batch=4, rechecks=1, recheck_delay=0.0)
         return Auditor(store, bookies, options=options, wait=lambda _: None).run(**more)
 
 

@@ -26,7 +26,7 @@ from bkstore.formats import cookie as cookies
 from bkstore.formats.entry import Entry, encode, master_key
 from bkstore.formats.metadata.service_info import BOOKIE_RPC, Endpoint, ServiceInfo
 from bkstore.network import Client, DiskOptions, RegisteredBookie, registrations
-from bkstore.network.registrations import RegisteredBookies
+from bkstore.network.registrations import BookieClients
 from bkstore.storage.bookie import Bookie
 from bkstore.testing.zookeeper_server import ZooKeeperServer
 from tests.cluster.store.samples import new_uri
@@ -111,8 +111,8 @@ def test_bad_registrations(store: ZooKeeperStore, uri: str, tmp_path: Path) -> N
             address = str(old.server.address)
             raw.create(f"{folder}/{address}", b"")
 
-            assert {"good", "old", address} == client.bookies.writable()
-            assert {"good", "old"} == client.bookies.writable(7)
+            assert {"good", "old", address} == client.bookies.writable_bookies()
+            assert {"good", "old"} == client.bookies.writable_bookies(7)
             assert {"good", "old", address} == set(client.bookies)
         ledger = client.create_ledger(1, 1, 1)
 
@@ -408,11 +408,11 @@ def test_news_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registrations, "_LOOKUP_INTERVAL", 60.0)
     store = _SlowStore()
     store.register_bookie("b1")
-    with RegisteredBookies(store) as bookies:
+    with BookieClients(store) as bookies:
 
         def doubted(port: int) -> int:
             store.info = ServiceInfo.at("127.0.0.1", port)
-            bookies.doubt("b1")
+            bookies.mark_unreachable("b1")
             return bookies["b1"].address[1]
 
         assert "b1" in bookies
@@ -427,7 +427,7 @@ def test_late_news(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registrations, "_LOOKUP_INTERVAL", 0.0)
     store = _SlowStore()
     store.register_bookie("b1")
-    with RegisteredBookies(store) as bookies:
+    with BookieClients(store) as bookies:
 
         def port() -> int:
             return bookies["b1"].address[1]
@@ -436,7 +436,7 @@ def test_late_news(monkeypatch: pytest.MonkeyPatch) -> None:
         for later in (2, 3):
             store.gate.clear()
             store.info = ServiceInfo.at("127.0.0.1", later)
-            bookies.doubt("b1")
+            bookies.mark_unreachable("b1")
 
             assert later - 1 == port()
             store.gate.set()

@@ -27,7 +27,7 @@ from bkstore.cluster.client.handle import LedgerHandle
 from bkstore.cluster.garbage import BackgroundCollector
 from bkstore.errors import MetadataUnavailable
 from bkstore.network import Client, RegisteredBookie
-from bkstore.network.checkpoints import Checkpoints
+from bkstore.network.checkpoints import CheckpointRunner
 from bkstore.network.settings import ServerSettings
 from bkstore.storage.bookie import Bookie
 from bkstore.testing.zookeeper_server import ZooKeeperServer
@@ -282,7 +282,7 @@ def test_full_disks_are_told(
         Bookie.open(tmp_path / "b1", "sorted", bookie_id="b1") as bookie,
         BookieServer(bookie) as server,
     ):
-        checkpoints = Checkpoints(bookie)
+        checkpoints = CheckpointRunner(bookie)
         asked = ServerSettings()
         given = checkpoints, BackgroundCollector(bookie, store), asked, StateChanges(asked)
         with serve._registered(arguments, store, server, *given) as made:

@@ -25,7 +25,7 @@ from bkstore.formats.cookie import Cookie
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.network import DiskOptions, RegisteredBookie, audited_bookies, registered_bookie
 from bkstore.network.audited_bookies import AuditedBookie
-from bkstore.network.cookie_check import check_in
+from bkstore.network.cookie_check import validate_cookies
 from bkstore.network.disk_watch import DiskWatch
 from bkstore.network.registered_bookie import cluster_bookie
 from bkstore.storage.bookie import Bookie
@@ -74,7 +74,7 @@ def bookie(tmp_path: Path, used: list[float]) -> Iterator[tuple[RegisteredBookie
         )
         registration.server = server
         limits = DiskOptions(full=0.95, writable_again=0.9, interval=3600)
-        with RegisteredBookie(store, server, limits=limits, used=lambda _: used[0]) as made:
+        with RegisteredBookie(store, server, disk_options=limits, get_used_share=lambda _: used[0]) as made:
             yield made, registration
 
 
@@ -139,24 +139,24 @@ def _watched(
 
 def test_what_makes_a_bookie_read_only() -> None:
     """A disk of its is full; or one of its journals failed; or its storage takes no writes."""
-    assert None is _watched(0.9, 0.9).reason(False)
-    assert ".: its disk is full: 99.0% used" == _watched(0.2, 0.99, 0.9).reason(False)
-    assert "all disks of ledger directories are full: 91.0% used" == _watched(0.91, 0.95).reason(
+    assert None is _watched(0.9, 0.9).find_read_only_reason(False)
+    assert ".: its disk is full: 99.0% used" == _watched(0.2, 0.99, 0.9).find_read_only_reason(False)
+    assert "all disks of ledger directories are full: 91.0% used" == _watched(0.91, 0.95).find_read_only_reason(
         False
     )
-    assert None is _watched(0.8, 0.7).reason(True)
-    assert None is not _watched(0.81, 0.7).reason(True)
-    assert None is _watched(0.1, failed=(False, False)).reason(False)
-    assert "writing a journal failed" == _watched(0.1, failed=(False, True, False)).reason(False)
-    assert "no" == _watched(0.1, refuses="no").reason(True)
+    assert None is _watched(0.8, 0.7).find_read_only_reason(True)
+    assert None is not _watched(0.81, 0.7).find_read_only_reason(True)
+    assert None is _watched(0.1, failed=(False, False)).find_read_only_reason(False)
+    assert "writing a journal failed" == _watched(0.1, failed=(False, True, False)).find_read_only_reason(False)
+    assert "no" == _watched(0.1, refuses="no").find_read_only_reason(True)
 
 
 def test_a_bookie_that_needs_one_disk_only() -> None:
     """Without `any_full` it takes writes until all of its disks are full."""
-    assert None is _watched(0.99, 0.9, any_full=False).reason(False)
-    assert None is _watched(0.8, 0.99, any_full=False).reason(True)
-    assert None is not _watched(0.81, 0.99, any_full=False).reason(True)
-    assert None is not _watched(0.91, 0.95, any_full=False).reason(False)
+    assert None is _watched(0.99, 0.9, any_full=False).find_read_only_reason(False)
+    assert None is _watched(0.8, 0.99, any_full=False).find_read_only_reason(True)
+    assert None is not _watched(0.81, 0.99, any_full=False).find_read_only_reason(True)
+    assert None is not _watched(0.91, 0.95, any_full=False).find_read_only_reason(False)
 
 
 class _Cookies:
@@ -189,25 +189,25 @@ def test_cookies_of_a_start(tmp_path: Path) -> None:
     one of them alone, or one that differs in anything, it does not start."""
     cluster: Any = _Cookies()
 
-    assert "one" == check_in(cluster, _place(tmp_path), "b1")
+    assert "one" == validate_cookies(cluster, _place(tmp_path), "b1")
     ((bookie, written),) = cluster.written
     assert "b1" == bookie == written.bookie_id
-    assert "one" == check_in(cluster, _place(tmp_path), "b1")
+    assert "one" == validate_cookies(cluster, _place(tmp_path), "b1")
     for field in ("journal_dirs", "ledger_dirs", "index_dirs"):
         cluster.known = SimpleNamespace(cookie=replace(written, **{field: ("/elsewhere",)}))
         with pytest.raises(UnsupportedLayout, match=f"the cookie says {field}"):
-            check_in(cluster, _place(tmp_path), "b1")
+            validate_cookies(cluster, _place(tmp_path), "b1")
     (tmp_path / "l" / "current" / "0.log").write_bytes(b"")
     cluster.known = None
     with pytest.raises(UnsupportedLayout, match="is here, but not in the cluster"):
-        check_in(cluster, _place(tmp_path), "b1")
+        validate_cookies(cluster, _place(tmp_path), "b1")
     for path in tmp_path.rglob("VERSION"):
         path.unlink()
     with pytest.raises(UnsupportedLayout, match="has data, but no cookie to identify the bookie"):
-        check_in(cluster, _place(tmp_path), "b1")
+        validate_cookies(cluster, _place(tmp_path), "b1")
     cluster.known = SimpleNamespace(cookie=written)
     with pytest.raises(UnsupportedLayout, match="no cookie here, but the cluster has one"):
-        check_in(cluster, _place(tmp_path), "b1")
+        validate_cookies(cluster, _place(tmp_path), "b1")
     assert 1 == len(cluster.written)
 
 
@@ -291,18 +291,18 @@ def test_a_watch_is_tried_again() -> None:
 
     assert [({"b1"}, {"b2"})] == told
     assert [] == events.waiting
-    watch.woken(None)
+    watch.on_event(None)
     events.step()
     assert 1 == len(told)
     nodes.answers[_READ_ONLY] = []
-    watch.woken(None)
+    watch.on_event(None)
     events.step()
     assert ({"b1"}, frozenset()) == told[-1]
-    watch.woken(None)
+    watch.on_event(None)
     watch.end()
     nodes.answers[_BOOKIES] = []
     events.step()
-    watch.woken(None)
+    watch.on_event(None)
     assert [] == events.waiting
     assert 2 == len(told)
 
@@ -336,12 +336,12 @@ def test_a_watch_of_a_ledger() -> None:
     for answer in (MetadataUnavailable("x"), version(3), version(3), version(2), version(5)):
         nodes.answers[path] = answer
         if not events.waiting:
-            watch.woken(None)
+            watch.on_event(None)
         events.step()
     assert [3, 5] == told
     nodes.answers[path] = NoNodeError()
-    watch.woken(None)
-    watch.woken(None)
+    watch.on_event(None)
+    watch.on_event(None)
     events.step()
     events.step()
 
@@ -363,7 +363,7 @@ class _Asked:
         """Return itself."""
         return self
 
-    def doubt(self, _: str) -> None:
+    def mark_unreachable(self, _: str) -> None:
         """Do nothing."""
 
     def monotonic(self) -> float:
@@ -424,4 +424,4 @@ def test_how_often_silent_bookies_are_asked_again(words: list[str], live: bool, 
     """A live audit asks once more, one by upstream's rules does not, unless it is told to."""
     args = make_parser().parse_args(["audit", "zk://h:1/ledgers", *words])
 
-    assert looks == options_of(args, live).looks
+    assert looks == options_of(args, live).rechecks

@@ -163,9 +163,9 @@ def copied_and_marked(here: TwoClients, one: ZooKeeperStore, other: ZooKeeperSto
     one.underreplication.mark(7, ["b1"])
 
     def copy() -> int | None:
-        lock = one.underreplication.take()
+        lock = one.underreplication.lock_any()
         assert lock is not None
-        one.underreplication.done(lock)
+        one.underreplication.mark_replicated(lock)
         return lock.version
 
     told = here.run(copy, lambda: other.underreplication.mark(7, ["b2"]))
@@ -190,13 +190,13 @@ def workers(here: TwoClients, one: ZooKeeperStore, other: ZooKeeperStore) -> Non
 
     def work(store: ZooKeeperStore) -> None:
         while store.underreplicated():
-            lock = store.underreplication.take()
+            lock = store.underreplication.lock_any()
             if lock is not None:
                 assert lock.ledger not in held
                 held.add(lock.ledger)
                 here.turns()
                 held.remove(lock.ledger)
-                if store.underreplication.done(lock):
+                if store.underreplication.mark_replicated(lock):
                     copied.append(lock.ledger)
 
     told = here.run(lambda: work(one), lambda: work(other))

@@ -126,11 +126,11 @@ def _cluster(uri: str, top: Path) -> Iterator[list[RegisteredBookie]]:
 
 def _after_two_passes(bookies: list[RegisteredBookie]) -> None:
     """Wait for the pass that may be under way, and for a whole one behind it."""
-    figures = [bookie.collector.figures for bookie in bookies]
-    wanted = [(one.judgements.succeeded + 2, one.passes.succeeded + 2) for one in figures]
+    figures = [bookie.collector.stats for bookie in bookies]
+    wanted = [(one.deletion_scans.succeeded + 2, one.passes.succeeded + 2) for one in figures]
     end = time.monotonic() + 60
     for one, (judgements, passes) in zip(figures, wanted):
-        while one.judgements.succeeded < judgements or one.passes.succeeded < passes:
+        while one.deletion_scans.succeeded < judgements or one.passes.succeeded < passes:
             assert time.monotonic() < end
             time.sleep(0.01)
 
@@ -213,8 +213,8 @@ def test_while_zookeeper_stands_still_nothing_is_judged(
                 one.bookie.ledgers(),
             )
             assert (0, 1) == (
-                one.collector.figures.judgements.succeeded,
-                one.collector.figures.judgements.failed,
+                one.collector.stats.deletion_scans.succeeded,
+                one.collector.stats.deletion_scans.failed,
             )
 
             _until_answered(store)

@@ -40,16 +40,16 @@ _T = TypeVar("_T")
 class _Bookie(LocalBookie):
     turn: Callable[[], None] = staticmethod(lambda: None)
 
-    def call(self, client: str, work: Callable[[Bookie], _T]) -> _T:
+    def call(self, client_name: str, request: Callable[[Bookie], _T]) -> _T:
         self.turn()
-        return super().call(client, work)
+        return super().call(client_name, request)
 
 
 class Bookies(Cluster):
     """Bookies that several runs share, each with ledgers of a scope of its own."""
 
-    def _new_bookie(self, name: str, path: Path, open_at: Callable[[Path], Bookie]) -> _Bookie:
-        return _Bookie(name, path, open_at, timeout=self._timeout, sleep=self._sleep)
+    def _new_bookie(self, bookie_id: str, path: Path, open_at: Callable[[Path], Bookie]) -> _Bookie:
+        return _Bookie(bookie_id, path, open_at, timeout=self._timeout, sleep=self._sleep)
 
     def take_turns(self, turns: Callable[[], None]) -> None:
         """Let each request begin with a turn."""

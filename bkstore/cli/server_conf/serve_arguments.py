@@ -53,8 +53,8 @@ def _set(args: argparse.Namespace, name: str, value: Any) -> None:
 
 def tell_not_honored(args: argparse.Namespace, settings: ServerSettings) -> None:
     """Print which keys of the conf would change what the bookie does, but are not honored."""
-    if settings.not_honored:
-        keys = ", ".join(settings.not_honored)
+    if settings.ignored_keys:
+        keys = ", ".join(settings.ignored_keys)
         text = f"bkstore: {args.directory.name}: not honored: {keys}"
         for line in textwrap.wrap(text, _WIDTH, subsequent_indent="  ", break_on_hyphens=False):
             tell(line)

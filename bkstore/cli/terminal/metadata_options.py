@@ -22,10 +22,10 @@ def metadata_word(text: str) -> str | Path:
     """
     if "://" not in text and not text.startswith("file:"):
         return Path(text)
-    from bkstore.cluster.store.opening import metadata_place  # loads the stores
+    from bkstore.cluster.store.opening import parse_metadata_location  # loads the stores
 
     try:
-        return metadata_place(text)
+        return parse_metadata_location(text)
     except BkstoreError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 

@@ -9,7 +9,7 @@ is the check as upstream implements it; `resume_file` lets an interrupted run co
 
 from bkstore.cluster.audit.auditor import Auditor
 from bkstore.cluster.audit.offline_bookies import DirectoryBookie, GroupsBookie
-from bkstore.cluster.audit.options import AuditOptions, EntriesOfLedger
+from bkstore.cluster.audit.options import AuditOptions, AvailabilitySource
 from bkstore.cluster.audit.report import AuditReport
 from bkstore.durability import Violation, violations_table
 
@@ -18,7 +18,7 @@ __all__ = [
     "AuditReport",
     "Auditor",
     "DirectoryBookie",
-    "EntriesOfLedger",
+    "AvailabilitySource",
     "GroupsBookie",
     "Violation",
     "violations_table",

@@ -18,13 +18,13 @@ from threading import Event
 from typing import Any, Protocol, runtime_checkable
 
 from bkstore.arguments import instance, number, optional
-from bkstore.cluster.audit.batch_check import Checker
-from bkstore.cluster.audit.batch_outcome import Outcome
+from bkstore.cluster.audit.batch_check import BatchChecker
+from bkstore.cluster.audit.batch_outcome import BatchOutcome
 from bkstore.cluster.audit.bookkeeper_compat import group_by_leaf
-from bkstore.cluster.audit.options import AuditOptions, EntriesOfLedger
+from bkstore.cluster.audit.options import AuditOptions, AvailabilitySource
 from bkstore.cluster.audit.report import AuditReport
-from bkstore.cluster.audit.resume_file import RunFile
-from bkstore.cluster.audit.throttle import Pace
+from bkstore.cluster.audit.resume_file import ResumeFile
+from bkstore.cluster.audit.throttle import Throttle
 from bkstore.cluster.placement.policies import DefaultPlacement, PlacementPolicy
 from bkstore.cluster.store.api import MetadataStore
 from bkstore.counts import counted
@@ -73,7 +73,7 @@ class Auditor:
     def __init__(
         self,
         store: MetadataStore,
-        bookies: Mapping[str, EntriesOfLedger],
+        bookies: Mapping[str, AvailabilitySource],
         *,
         placement: PlacementPolicy | None = None,
         options: AuditOptions | None = None,
@@ -98,25 +98,25 @@ class Auditor:
         *,
         progress: Progress | None = None,
         resume: StrPath | None = None,
-        what: str = "",
+        description: str = "",
     ) -> AuditReport:
         """Check every ledger once and return the report.
 
         With `resume`, a path, the run can be interrupted: the next call with the same file
-        continues after the last checked batch; the file is removed when the run ends. `what`
+        continues after the last checked batch; the file is removed when the run ends. `description`
         describes the audited cluster: a file with another description or other options is refused,
         because its verdicts are not this cluster's. So are any other file, a link, a path inside
         the audited directories, and a file that another run has open (`DirectoryInUse`). Raises
         what the metadata store raises; damaged metadata of a ledger are in the report.
         """
-        return self._run(progress or _no_progress, resume, self._wait, what)
+        return self._run(progress or _no_progress, resume, self._wait, description)
 
     def _run(
         self,
         progress: Progress,
         resume: StrPath | None,
         wait: Callable[[float], object],
-        what: str = "",
+        description: str = "",
     ) -> AuditReport:
         if resume is None:
             return self._run_audit(progress, None, wait)
@@ -125,29 +125,29 @@ class Auditor:
         for source in inputs:
             if isinstance(source, _RefusesOutput):
                 source.refuse_output(Path(resume))
-        parameters = {**self._parameters(), "what": what}
-        with RunFile(resume, parameters, self._clock()) as run_file:
+        parameters = {**self._parameters(), "what": description}
+        with ResumeFile(resume, parameters, self._clock()) as run_file:
             report = self._run_audit(progress, run_file, wait)
             run_file.remove()
         return report
 
     def _run_audit(
-        self, progress: Progress, run_file: RunFile | None, wait: Callable[[float], object]
+        self, progress: Progress, resume_file: ResumeFile | None, wait: Callable[[float], object]
     ) -> AuditReport:
         started_at = self._clock()
-        report = AuditReport(started_at if run_file is None else run_file.started_at)
+        report = AuditReport(started_at if resume_file is None else resume_file.started_at)
         ledgers = self.store.ledgers()
         report.ledgers = len(ledgers)
-        outcomes = _Outcomes(report, run_file, compat=self.options.compat is not None)
+        outcomes = _Outcomes(report, resume_file, compat=self.options.compat is not None)
         with ExitStack() as stack:
             pool = self._open_pool(stack)
-            checker = Checker(
+            checker = BatchChecker(
                 self.store, self.bookies, self.placement, self.options, self._clock, pool
             )
-            pace = Pace(self.options.rate, self._monotonic, wait)
+            pace = Throttle(self.options.rate, self._monotonic, wait)
             self._first_round(checker, ledgers, outcomes, progress, pace)
             self._later_rounds(checker, outcomes, wait, pace)
-        report.not_judged += self._rules_not_checked(report, checker.looks.tells_marks)
+        report.unchecked_rules += self._rules_not_checked(report, checker.snapshots.has_marks)
         report.finish(self._clock())
         if self._metrics is not None:
             self._metrics.observe(report.stats)
@@ -163,27 +163,27 @@ class Auditor:
 
     def _first_round(
         self,
-        checker: Checker,
+        checker: BatchChecker,
         ledgers: list[LedgerId],
         outcomes: _Outcomes,
         progress: Progress,
-        pace: Pace,
+        throttle: Throttle,
     ) -> None:
-        """Check all ledgers after `judged_up_to`; without rechecks, this round is final."""
-        last_checked = outcomes.judged_up_to
+        """Check all ledgers after `last_judged`; without rechecks, this round is final."""
+        last_checked = outcomes.last_judged
         unchecked = (
             ledgers
             if last_checked is None
             else [ledger for ledger in ledgers if ledger > last_checked]
         )
-        done, final = len(ledgers) - len(unchecked), self.options.looks == 0
+        done, final = len(ledgers) - len(unchecked), self.options.rechecks == 0
         progress(done, len(ledgers))
-        for batch in self._batches(unchecked, pace):
-            outcomes.take(f"ledger {batch[-1].qualified_name}", checker.check(batch, final=final))
+        for batch in self._batches(unchecked, throttle):
+            outcomes.record(f"ledger {batch[-1].qualified_name}", checker.check(batch, final=final))
             done += len(batch)
             progress(done, len(ledgers))
 
-    def _batches(self, ledgers: list[LedgerId], pace: Pace) -> Iterator[list[LedgerId]]:
+    def _batches(self, ledgers: list[LedgerId], throttle: Throttle) -> Iterator[list[LedgerId]]:
         """Yield ledgers in batches, at the rate; raises `_Stopped` if stopped meanwhile."""
         if self.options.compat is not None:
             batches = group_by_leaf(ledgers)
@@ -193,31 +193,31 @@ class Auditor:
                 ledgers[start : start + batch_size] for start in range(0, len(ledgers), batch_size)
             )
         for batch in batches:
-            yield from pace.stretches(batch)
-            if pace.stopped:
+            yield from throttle.groups(batch)
+            if throttle.stopped:
                 raise _Stopped
 
     def _later_rounds(
         self,
-        checker: Checker,
+        checker: BatchChecker,
         outcomes: _Outcomes,
         wait: Callable[[float], object],
-        pace: Pace,
+        throttle: Throttle,
     ) -> None:
         """Recheck ledgers whose bookies gave no answer; the last round is final."""
-        for look in range(outcomes.looks + 1, self.options.looks + 1):
-            if not outcomes.again:
+        for look in range(outcomes.rechecks + 1, self.options.rechecks + 1):
+            if not outcomes.to_recheck:
                 return
-            if wait(self.options.look_delay):
+            if wait(self.options.recheck_delay):
                 raise _Stopped
-            final, merged = look == self.options.looks, Outcome()
-            for batch in self._batches(outcomes.again, pace):
+            final, merged = look == self.options.rechecks, BatchOutcome()
+            for batch in self._batches(outcomes.to_recheck, throttle):
                 merged.merge(checker.check(batch, final=final))
-            outcomes.take(f"look {look}", merged)
+            outcomes.record(f"look {look}", merged)
 
-    def _rules_not_checked(self, report: AuditReport, tells_marks: bool) -> list[str]:
+    def _rules_not_checked(self, report: AuditReport, has_marks: bool) -> list[str]:
         rules = []
-        if not tells_marks:
+        if not has_marks:
             rules.append("underreplicated marks, as the store keeps none")
         elif self.options.grace_period is None:
             rules.append("overdue marks, as no grace period was given")
@@ -258,7 +258,7 @@ class Auditor:
             if not may_run():
                 self.skipped_runs += 1
                 if self._metrics is not None:
-                    self._metrics.skip()
+                    self._metrics.count_skipped()
             else:
                 try:
                     report = self._run(_progress_until(stop), resume, stop.wait)
@@ -286,36 +286,36 @@ class _RefusesOutput(Protocol):
 class _Outcomes:
     """Adds outcomes to the report: first those of the resume file, then new ones."""
 
-    def __init__(self, report: AuditReport, run_file: RunFile | None, *, compat: bool) -> None:
+    def __init__(self, report: AuditReport, resume_file: ResumeFile | None, *, compat: bool) -> None:
         self.report = report
-        self.again: list[LedgerId] = []
-        self.judged_up_to: LedgerId | None = None
-        self.looks = 0
-        self._resume_file = run_file
+        self.to_recheck: list[LedgerId] = []
+        self.last_judged: LedgerId | None = None
+        self.rechecks = 0
+        self._resume_file = resume_file
         self._compat = compat
-        for step, outcome in [] if run_file is None else run_file.steps:
+        for step, outcome in [] if resume_file is None else resume_file.steps:
             self._add_outcome(step, outcome)
 
-    def take(self, step: str, outcome: Outcome) -> None:
+    def record(self, step: str, outcome: BatchOutcome) -> None:
         """Write an outcome to the resume file, then add it to the report."""
         if self._resume_file is not None:
-            self._resume_file.keep(step, outcome)
+            self._resume_file.append_step(step, outcome)
         self._add_outcome(step, outcome)
 
-    def _add_outcome(self, step: str, outcome: Outcome) -> None:
+    def _add_outcome(self, step: str, outcome: BatchOutcome) -> None:
         step_kind, _, position = step.partition(" ")
         if step_kind == "ledger":
-            self.judged_up_to = LedgerId.parse(position)
-            self.again += outcome.again
+            self.last_judged = LedgerId.parse(position)
+            self.to_recheck += outcome.to_recheck
         else:
-            self.looks = int(position)
-            self.again = outcome.again
-            self.report.looks = self.looks
+            self.rechecks = int(position)
+            self.to_recheck = outcome.to_recheck
+            self.report.rechecks = self.rechecks
         if self._compat:  # upstream resets its counters before each range
             for category in DURABILITY_CATEGORIES:
                 self.report.counts[category] = 0
         self.report.add_counts(outcome)
-        for violations in outcome.found.values():
+        for violations in outcome.violations.values():
             self.report.add(violations)
 
 

@@ -14,9 +14,9 @@ from typing import TypeGuard
 import numpy as np
 
 from bkstore.availability import Availability
-from bkstore.cluster.audit.options import EntriesOfLedger
+from bkstore.cluster.audit.options import AvailabilitySource
 from bkstore.cluster.client.bookie_client import BookieClient
-from bkstore.durability import Due, Held, missing_entries
+from bkstore.durability import DueEntries, HeldEntries, missing_entries
 from bkstore.errors import (
     BkstoreError,
     BookieUnavailable,
@@ -34,70 +34,70 @@ _MAX_FAILURES = 5
 """A bookie that was unreachable this often in a row is not asked for the task's other ledgers."""
 
 DueRow = tuple[int, int, int, int, int, int]
-"""A row of `Due`."""
+"""A row of `DueEntries`."""
 
 
 @dataclass(slots=True)
-class Questions:
+class AvailabilityQuery:
     """The query to one bookie: ledgers, by number in the batch, and the entries due of them."""
 
-    numbers: list[int] = field(default_factory=list)
+    ledger_numbers: list[int] = field(default_factory=list)
     rows: list[DueRow] = field(default_factory=list)
 
     def add(self, row: DueRow) -> None:
         """Add a row; the rows of a ledger must be added consecutively."""
-        if not self.numbers or self.numbers[-1] != row[0]:
-            self.numbers.append(row[0])
+        if not self.ledger_numbers or self.ledger_numbers[-1] != row[0]:
+            self.ledger_numbers.append(row[0])
         self.rows.append(row)
 
 
 @dataclass(slots=True)
-class Answers:
-    """One bookie's entries, ascending by ledger number; `silent` has the reason if unknown.
+class AvailabilityResponse:
+    """One bookie's entries, ascending by ledger number; `unanswered` has the reason if unknown.
 
     `unlisted` has the reason if the bookie responds but cannot list entries. `absent`: it is not in
     the audit's mapping, so it was not asked.
     """
 
-    held: list[tuple[int, Availability]] = field(default_factory=list)
-    silent: dict[int, str] = field(default_factory=dict)
+    availabilities: list[tuple[int, Availability]] = field(default_factory=list)
+    unanswered: dict[int, str] = field(default_factory=dict)
     unlisted: dict[int, str] = field(default_factory=dict)
     absent: bool = False
 
-    def lacks(self, questions: Questions) -> Iterator[tuple[DueRow, Availability]]:
+    def find_missing(self, query: AvailabilityQuery) -> Iterator[tuple[DueRow, Availability]]:
         """Yield (row, missing entries) for the rows of which the bookie lacks entries."""
-        unknown = self.silent.keys() | self.unlisted.keys()
+        unknown = self.unanswered.keys() | self.unlisted.keys()
         rows = (
-            [row for row in questions.rows if row[0] not in unknown] if unknown else questions.rows
+            [row for row in query.rows if row[0] not in unknown] if unknown else query.rows
         )
         if not rows:
             return
-        due = Due(*np.array(rows, np.int64).T)
-        for row_index, missing in missing_entries(due, Held.of(self.held)):
+        due = DueEntries(*np.array(rows, np.int64).T)
+        for row_index, missing in missing_entries(due, HeldEntries.from_availabilities(self.availabilities)):
             yield rows[row_index], missing
 
 
-def ask_bookies(
-    bookies: Mapping[str, EntriesOfLedger],
-    asked: Mapping[str, Questions],
+def query_bookies(
+    bookies: Mapping[str, AvailabilitySource],
+    queries: Mapping[str, AvailabilityQuery],
     ledgers: Sequence[LedgerId],
     pool: ThreadPoolExecutor | None,
-) -> dict[str, Answers]:
+) -> dict[str, AvailabilityResponse]:
     """Query bookies, in this thread without a pool; one that is not in `bookies` is `absent`."""
     # Split each bookie's ledgers into tasks; with a pool they start at once.
-    tasks: list[tuple[str, Callable[[], Answers]]] = []
-    answers = {bookie_id: Answers() for bookie_id in asked}
-    for bookie_id, questions in asked.items():
+    tasks: list[tuple[str, Callable[[], AvailabilityResponse]]] = []
+    answers = {bookie_id: AvailabilityResponse() for bookie_id in queries}
+    for bookie_id, questions in queries.items():
         bookie = bookies.get(bookie_id)
         if bookie is None:
-            answers[bookie_id].silent = dict.fromkeys(
-                questions.numbers, "no directory was given and no address is known"
+            answers[bookie_id].unanswered = dict.fromkeys(
+                questions.ledger_numbers, "no directory was given and no address is known"
             )
             answers[bookie_id].absent = True
             continue
-        step = len(questions.numbers) if _lists_many(bookie) else LEDGERS_PER_TASK
-        for start in range(0, len(questions.numbers), step):
-            ledger_numbers = questions.numbers[start : start + step]
+        step = len(questions.ledger_numbers) if _lists_many(bookie) else LEDGERS_PER_TASK
+        for start in range(0, len(questions.ledger_numbers), step):
+            ledger_numbers = questions.ledger_numbers[start : start + step]
             if pool is None:
                 tasks.append((bookie_id, partial(_query_bookie, bookie, ledger_numbers, ledgers)))
             else:
@@ -107,39 +107,39 @@ def ask_bookies(
     # Collect the results in order.
     for bookie_id, task in tasks:
         task_answers = task()
-        answers[bookie_id].held += task_answers.held
-        answers[bookie_id].silent |= task_answers.silent
+        answers[bookie_id].availabilities += task_answers.availabilities
+        answers[bookie_id].unanswered |= task_answers.unanswered
         answers[bookie_id].unlisted |= task_answers.unlisted
     return answers
 
 
-def _lists_many(bookie: EntriesOfLedger) -> TypeGuard[BulkLister]:
+def _lists_many(bookie: AvailabilitySource) -> TypeGuard[BulkLister]:
     return isinstance(bookie, BulkLister) and not isinstance(bookie, BookieClient)
 
 
 def _query_bookie(
-    bookie: EntriesOfLedger, numbers: list[int], ledgers: Sequence[LedgerId]
-) -> Answers:
+    bookie: AvailabilitySource, ledger_numbers: list[int], ledgers: Sequence[LedgerId]
+) -> AvailabilityResponse:
     """Ask one bookie for some ledgers, given by number; errors become part of the answers."""
     availability_of: Callable[[LedgerId], Availability] = bookie.availability
     if _lists_many(bookie):
-        availability_of = _BatchedAnswers(bookie, [ledgers[number] for number in numbers]).answer
-    answers = Answers()
+        availability_of = _BatchedAnswers(bookie, [ledgers[number] for number in ledger_numbers]).availability_of
+    answers = AvailabilityResponse()
     max_failures = (
-        len(numbers) if _lists_many(bookie) else _MAX_FAILURES
+        len(ledger_numbers) if _lists_many(bookie) else _MAX_FAILURES
     )  # no more requests: all at once above
     failures, reason = 0, ""
-    for position, number in enumerate(numbers):
+    for position, number in enumerate(ledger_numbers):
         if position % LEDGERS_PER_TASK == 0:
             failures = 0
         if failures == max_failures:
-            answers.silent[number] = f"not asked after {_MAX_FAILURES} failures: {reason}"
+            answers.unanswered[number] = f"not asked after {_MAX_FAILURES} failures: {reason}"
             continue
         try:
-            answers.held.append((number, availability_of(ledgers[number])))
+            answers.availabilities.append((number, availability_of(ledgers[number])))
             failures = 0
         except NoSuchLedger:
-            answers.held.append((number, Availability()))
+            answers.availabilities.append((number, Availability()))
             failures = 0
         except NoListOfEntries as error:
             answers.unlisted[number] = str(error)
@@ -147,9 +147,9 @@ def _query_bookie(
             raise
         except BookieUnavailable as error:
             failures, reason = failures + 1, str(error)
-            answers.silent[number] = f"no answer: {reason}"
+            answers.unanswered[number] = f"no answer: {reason}"
         except BkstoreError as error:
-            answers.silent[number] = f"answered with an error: {error}"
+            answers.unanswered[number] = f"answered with an error: {error}"
     return answers
 
 
@@ -166,7 +166,7 @@ class _BatchedAnswers:
             self._availabilities = {}
             self._errors = dict.fromkeys(ledger_ids, error)
 
-    def answer(self, ledger: LedgerId) -> Availability:
+    def availability_of(self, ledger: LedgerId) -> Availability:
         availability = self._availabilities.get(ledger)
         if availability is None:
             raise self._errors[ledger]

@@ -2,7 +2,7 @@
 
 The mark and the metadata are read, the placement of each segment is judged, and each bookie is
 asked which entries it has of each ledger. Ledgers with a problem are read again: the verdict is
-void if a mark has appeared or the metadata changed (`looks`). Source: BP-34, "High Level Logic".
+void if a mark has appeared or the metadata changed (`snapshots`). Source: BP-34, "High Level Logic".
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from functools import lru_cache
 from time import perf_counter
 
 from bkstore.availability import Availability
-from bkstore.cluster.audit.availability_queries import Answers, DueRow, Questions, ask_bookies
-from bkstore.cluster.audit.batch_outcome import Outcome
-from bkstore.cluster.audit.bookkeeper_compat import missing_as_built
-from bkstore.cluster.audit.ledger_snapshots import BookieLists, Looks, Subject
-from bkstore.cluster.audit.options import AuditOptions, EntriesOfLedger
+from bkstore.cluster.audit.availability_queries import AvailabilityResponse, DueRow, AvailabilityQuery, query_bookies
+from bkstore.cluster.audit.batch_outcome import BatchOutcome
+from bkstore.cluster.audit.bookkeeper_compat import missing_upstream
+from bkstore.cluster.audit.ledger_snapshots import BookieLists, LedgerSnapshots, CheckedLedger
+from bkstore.cluster.audit.options import AuditOptions, AvailabilitySource
 from bkstore.cluster.audit.report import Absence
 from bkstore.cluster.placement.policies import Adherence, PlacementPolicy
 from bkstore.cluster.store.api import MetadataStore
 from bkstore.durability import (
     MissingReplicas,
     Violation,
-    due_places,
+    due_replicas,
     durability_violations,
-    shortage,
+    find_worst_shortage,
 )
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata.model import SegmentRange
@@ -37,13 +37,13 @@ from bkstore.ledger_metadata.model import SegmentRange
 _NO_ABSENCE = Absence(0, 0, "")
 
 
-class Checker:
+class BatchChecker:
     """Checks ledgers for an audit. Threads: one `check` at a time; `pool` queries bookies."""
 
     def __init__(
         self,
         store: MetadataStore,
-        bookies: Mapping[str, EntriesOfLedger],
+        bookies: Mapping[str, AvailabilitySource],
         placement: PlacementPolicy,
         options: AuditOptions,
         clock: Callable[[], float],
@@ -54,13 +54,13 @@ class Checker:
         self._options = options
         self._pool = pool
         self._is_compat = options.compat is not None
-        self.looks = Looks(store, options, clock)
+        self.snapshots = LedgerSnapshots(store, options, clock)
         self._judge_placement = lru_cache(1 << 16)(placement.judge)
 
-    def check(self, ledgers: Sequence[LedgerId], *, final: bool) -> Outcome:
+    def check(self, ledgers: Sequence[LedgerId], *, final: bool) -> BatchOutcome:
         """Check some ledgers; those that change meanwhile are checked again (`redo_limit`). Unless
-        `final`, those with a bookie that did not answer go to `again`, without a verdict."""
-        outcome = Outcome()
+        `final`, those with a bookie that did not answer go to `to_recheck`, without a verdict."""
+        outcome = BatchOutcome()
         changed = self._check_once(ledgers, final, outcome)
         for _ in range(self._options.redo_limit):
             outcome.redone += len(changed)
@@ -69,13 +69,13 @@ class Checker:
         return outcome
 
     def _check_once(
-        self, ledgers: Sequence[LedgerId], final: bool, outcome: Outcome
+        self, ledgers: Sequence[LedgerId], final: bool, outcome: BatchOutcome
     ) -> list[LedgerId]:
         """Check ledgers once; return those that changed meanwhile and so have no verdict."""
-        subjects = self.looks.first(ledgers, outcome)
+        subjects = self.snapshots.read_first(ledgers, outcome)
         with _timed(outcome.seconds, "PLACEMENT_POLICY_CHECK_TIME"):
             for subject in subjects:
-                subject.placement = list(self._placement_violations(subject))
+                subject.placement_violations = list(self._placement_violations(subject))
         with _timed(outcome.seconds, "REPLICAS_CHECK_TIME"):
             self._check_replicas(subjects, outcome)
             if self._is_compat:
@@ -86,7 +86,7 @@ class Checker:
 
     # -- rules
 
-    def _placement_violations(self, subject: Subject) -> Iterator[Violation]:
+    def _placement_violations(self, subject: CheckedLedger) -> Iterator[Violation]:
         """Yield a violation for each segment whose ensemble does not strictly meet the policy."""
         metadata = subject.metadata
         quorums = metadata.write_quorum_size, metadata.ack_quorum_size
@@ -103,34 +103,34 @@ class Checker:
                 detail=detail,
             )
 
-    def _check_replicas(self, subjects: list[Subject], outcome: Outcome) -> None:
-        queries: dict[str, Questions] = {}
+    def _check_replicas(self, subjects: list[CheckedLedger], outcome: BatchOutcome) -> None:
+        queries: dict[str, AvailabilityQuery] = {}
         for number, subject in enumerate(subjects):
-            if self._is_compat and subject.marked:
+            if self._is_compat and subject.is_marked:
                 continue
             for bookie, row in _due_rows(number, subject):
-                queries.setdefault(bookie, Questions()).add(row)
-                subject.due = True
+                queries.setdefault(bookie, AvailabilityQuery()).add(row)
+                subject.has_due_entries = True
         ledgers = [subject.metadata.ledger for subject in subjects]
-        answers = ask_bookies(self._bookies, queries, ledgers, self._pool)
+        answers = query_bookies(self._bookies, queries, ledgers, self._pool)
         for bookie, bookie_answers in answers.items():
-            outcome.replicas += len(bookie_answers.held)
+            outcome.replicas += len(bookie_answers.availabilities)
             self._record_answers(subjects, bookie, queries[bookie], bookie_answers)
 
     def _record_answers(
-        self, subjects: list[Subject], bookie: str, query: Questions, answers: Answers
+        self, subjects: list[CheckedLedger], bookie: str, query: AvailabilityQuery, answers: AvailabilityResponse
     ) -> None:
         missing_by_row = (
-            _compat_missing(query, answers) if self._is_compat else answers.lacks(query)
+            _compat_missing(query, answers) if self._is_compat else answers.find_missing(query)
         )
         for row, missing in missing_by_row:
             subject = subjects[row[0]]
             first, _, ensemble = _segment_of(subject, row)
-            subject.missing.append(MissingReplicas(first, ensemble, row[3], missing))
-        for row in query.rows if answers.silent or answers.unlisted else ():
+            subject.missing_replicas.append(MissingReplicas(first, ensemble, row[3], missing))
+        for row in query.rows if answers.unanswered or answers.unlisted else ():
             subject = subjects[row[0]]
             for unknown_of_subject, reasons in (
-                (subject.silent, answers.silent),
+                (subject.unanswered, answers.unanswered),
                 (subject.unlisted, answers.unlisted),
             ):
                 if row[0] in reasons:
@@ -143,65 +143,65 @@ class Checker:
     # -- verdicts
 
     def _add_verdicts(
-        self, subjects: Sequence[Subject], final: bool, outcome: Outcome
+        self, subjects: Sequence[CheckedLedger], final: bool, outcome: BatchOutcome
     ) -> list[LedgerId]:
         """Add verdicts to the outcome; return the ledgers that changed and so have none."""
         # A ledger without any problem needs no second read.
-        with_problems = [subject for subject in subjects if subject.amiss]
+        with_problems = [subject for subject in subjects if subject.has_problem]
         for subject in subjects:
-            if not subject.amiss:
+            if not subject.has_problem:
                 outcome.checked += 1
-                outcome.empty += not subject.due
+                outcome.empty += not subject.has_due_entries
         if not with_problems:
             return []
         # Read the others again; a verdict counts only if mark and metadata are unchanged.
         changed: list[LedgerId] = []
         lists = BookieLists(self._store)
-        for subject, is_unchanged in self.looks.second(with_problems, outcome):
+        for subject, is_unchanged in self.snapshots.read_again(with_problems, outcome):
             ledger = subject.metadata.ledger
             if is_unchanged is False:
                 changed.append(ledger)
-            elif is_unchanged and subject.silent and not final:
-                outcome.again.append(ledger)
+            elif is_unchanged and subject.unanswered and not final:
+                outcome.to_recheck.append(ledger)
             elif is_unchanged:
                 self._add_verdict(subject, lists, outcome)
         return changed
 
-    def _add_verdict(self, subject: Subject, lists: BookieLists, outcome: Outcome) -> None:
+    def _add_verdict(self, subject: CheckedLedger, lists: BookieLists, outcome: BatchOutcome) -> None:
         unreachable = list(self._unavailability_violations(subject, lists, outcome))
-        violations = [*subject.placement, *_durability_violations(subject), *unreachable]
+        violations = [*subject.placement_violations, *_durability_violations(subject), *unreachable]
         if violations:
-            outcome.found[subject.metadata.ledger] = violations
+            outcome.violations[subject.metadata.ledger] = violations
         for bookie, (reason, segments) in subject.unlisted.items():
             absence = Absence(1, len(segments), reason)
             outcome.unlisted[bookie] = outcome.unlisted.get(bookie, _NO_ABSENCE) + absence
         outcome.checked += 1
-        outcome.empty += not subject.due
+        outcome.empty += not subject.has_due_entries
 
-    def _add_compat_verdict(self, subject: Subject, outcome: Outcome) -> None:
+    def _add_compat_verdict(self, subject: CheckedLedger, outcome: BatchOutcome) -> None:
         """Add a verdict as upstream does: no second read, bookies without an answer only listed."""
         ledger = subject.metadata.ledger
-        violations = [*subject.placement, *_durability_violations(subject)]
+        violations = [*subject.placement_violations, *_durability_violations(subject)]
         if violations:
-            outcome.found.setdefault(ledger, []).extend(violations)
-        if subject.silent or subject.unlisted:
-            outcome.unanswered[ledger] = tuple(sorted({*subject.silent, *subject.unlisted}))
-        if not subject.marked:
+            outcome.violations.setdefault(ledger, []).extend(violations)
+        if subject.unanswered or subject.unlisted:
+            outcome.unanswered[ledger] = tuple(sorted({*subject.unanswered, *subject.unlisted}))
+        if not subject.is_marked:
             outcome.checked += 1
-            outcome.empty += not subject.due
+            outcome.empty += not subject.has_due_entries
 
     def _unavailability_violations(
-        self, subject: Subject, lists: BookieLists, outcome: Outcome
+        self, subject: CheckedLedger, lists: BookieLists, outcome: BatchOutcome
     ) -> Iterator[Violation]:
         """Yield violations for bookies that did not answer in the last round either: each is one
         unless the bookie is not registered and is known to be unavailable. If the store has too
         little information to decide, the ledger counts as unanswered."""
-        if not subject.silent:
+        if not subject.unanswered:
             return
         registered, unavailable = lists.registered, lists.unavailable
         undecided = []
         is_absent = has_violation = False
-        for bookie, (reason, segments) in sorted(subject.silent.items()):
+        for bookie, (reason, segments) in sorted(subject.unanswered.items()):
             problems = []
             if registered is not None and bookie in registered:
                 problems.append("it is registered")
@@ -243,34 +243,34 @@ def _timed(seconds: Counter[str], timer: str) -> Iterator[None]:
     seconds[timer] += perf_counter() - started  # type: ignore[assignment]
 
 
-def _due_rows(ledger_number: int, subject: Subject) -> Iterator[tuple[str, DueRow]]:
+def _due_rows(ledger_number: int, subject: CheckedLedger) -> Iterator[tuple[str, DueRow]]:
     """Yield (bookie, row) for each bookie of each segment that should hold entries."""
     ensemble_size, write_quorum = subject.metadata.ensemble_size, subject.metadata.write_quorum_size
-    for bookie, first, last, bookie_index in due_places(
+    for bookie, first, last, bookie_index in due_replicas(
         subject.segments, ensemble_size, write_quorum
     ):
         yield bookie, (ledger_number, first, last, bookie_index, ensemble_size, write_quorum)
 
 
-def _segment_of(subject: Subject, row: DueRow) -> SegmentRange:
+def _segment_of(subject: CheckedLedger, row: DueRow) -> SegmentRange:
     index = bisect_left(subject.segments, row[1], key=lambda segment: segment.first_entry)
     return subject.segments[index]
 
 
-def _compat_missing(query: Questions, answers: Answers) -> Iterator[tuple[DueRow, Availability]]:
+def _compat_missing(query: AvailabilityQuery, answers: AvailabilityResponse) -> Iterator[tuple[DueRow, Availability]]:
     """Yield (row, entries that upstream's check reports as missing)."""
-    held = dict(answers.held)
+    held = dict(answers.availabilities)
     for row in query.rows:
         if row[0] in held:
-            missing = missing_as_built(held[row[0]], *row[1:4], row[4:])
+            missing = missing_upstream(held[row[0]], *row[1:4], row[4:])
             if missing:
                 yield row, missing
 
 
-def _durability_violations(subject: Subject) -> Iterator[Violation]:
-    worst = shortage(replicas.missing for replicas in subject.missing)
+def _durability_violations(subject: CheckedLedger) -> Iterator[Violation]:
+    worst = find_worst_shortage(replicas.missing for replicas in subject.missing_replicas)
     if worst is None:
         return iter(())
     metadata = subject.metadata
     quorums = metadata.write_quorum_size, metadata.ack_quorum_size
-    return durability_violations(metadata.ledger, subject.missing, worst, *quorums)
+    return durability_violations(metadata.ledger, subject.missing_replicas, worst, *quorums)

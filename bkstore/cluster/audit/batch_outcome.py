@@ -6,36 +6,36 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bkstore.availability import Availability
-from bkstore.cluster.audit.report import ABSENCES, COUNTER_FIELDS, NUMBER_FIELDS, Absence, AuditCounts
+from bkstore.cluster.audit.report import ABSENCE_FIELDS, COUNTER_FIELDS, NUMBER_FIELDS, Absence, AuditCounts
 from bkstore.durability import CATEGORIES, Violation
 from bkstore.ids import LedgerId, check_entry_id
 
 
 @dataclass
-class Outcome(AuditCounts):
-    """The verdicts on a batch; `again` are ledgers without a verdict yet, to be checked again."""
+class BatchOutcome(AuditCounts):
+    """The verdicts on a batch; `to_recheck` are ledgers without a verdict yet, to be checked again."""
 
-    found: dict[LedgerId, list[Violation]] = field(default_factory=dict)
-    again: list[LedgerId] = field(default_factory=list)
+    violations: dict[LedgerId, list[Violation]] = field(default_factory=dict)
+    to_recheck: list[LedgerId] = field(default_factory=list)
 
-    def merge(self, other: Outcome) -> None:
+    def merge(self, other: BatchOutcome) -> None:
         """Add the outcome of other ledgers."""
         self.add_counts(other)
-        self.found.update(other.found)
-        self.again += other.again
+        self.violations.update(other.violations)
+        self.to_recheck += other.to_recheck
 
     def to_json(self) -> dict[str, Any]:
         """Return the outcome as plain values, for `from_json`."""
         plain: dict[str, Any] = {name: getattr(self, name) for name in NUMBER_FIELDS}
         plain |= {name: dict(getattr(self, name)) for name in COUNTER_FIELDS}
-        for field_name in ABSENCES:
+        for field_name in ABSENCE_FIELDS:
             plain[field_name] = {
                 bookie: list(absence) for bookie, absence in getattr(self, field_name).items()
             }
         return plain | {
             "found": [
                 _violation_to_json(violation)
-                for violations in self.found.values()
+                for violations in self.violations.values()
                 for violation in violations
             ],
             "unreadable": [[ledger.qualified_name, reason] for ledger, reason in self.unreadable],
@@ -43,11 +43,11 @@ class Outcome(AuditCounts):
             "unanswered": {
                 ledger.qualified_name: list(bookies) for ledger, bookies in self.unanswered.items()
             },
-            "again": [ledger.qualified_name for ledger in self.again],
+            "again": [ledger.qualified_name for ledger in self.to_recheck],
         }
 
     @classmethod
-    def from_json(cls, plain: dict[str, Any]) -> Outcome:
+    def from_json(cls, plain: dict[str, Any]) -> BatchOutcome:
         """Return the outcome of values from `to_json`; others raise `KeyError`, `TypeError`,
         `AttributeError` or `ValueError` (as `InvalidArgument` and `CorruptionError` are)."""
         counts: dict[str, Any] = {name: int(_check_number(plain[name])) for name in NUMBER_FIELDS}
@@ -60,8 +60,8 @@ class Outcome(AuditCounts):
         for row in plain["found"]:
             name, *fields = row
             ledger = _parse_ledger_id(name)
-            outcome.found.setdefault(ledger, []).append(_violation_from_json(ledger, *fields))
-        for field_name in ABSENCES:
+            outcome.violations.setdefault(ledger, []).append(_violation_from_json(ledger, *fields))
+        for field_name in ABSENCE_FIELDS:
             setattr(
                 outcome,
                 field_name,
@@ -78,7 +78,7 @@ class Outcome(AuditCounts):
             _parse_ledger_id(name): tuple(map(_check_text, bookies))
             for name, bookies in plain["unanswered"].items()
         }
-        outcome.again = [_parse_ledger_id(name) for name in plain["again"]]
+        outcome.to_recheck = [_parse_ledger_id(name) for name in plain["again"]]
         return outcome
 
 

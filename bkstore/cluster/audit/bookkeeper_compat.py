@@ -17,17 +17,17 @@ from bkstore.schedule import expected
 _LEDGERS_PER_LEAF = 10_000
 
 
-def missing_as_built(
-    held: Availability, first: int, last: int, bookie_index: int, sizes: tuple[int, int]
+def missing_upstream(
+    stored: Availability, first: int, last: int, bookie_index: int, sizes: tuple[int, int]
 ) -> Availability:
     """Return the due entries that BookKeeper's auditor reports as missing; `sizes` are (E, W).
 
     The bookie in the example has all of its entries; the gaps between them are of two ids.
 
-    >>> missing_as_built(Availability.from_entries([0, 3, 6, 9]), 0, 9, 0, (3, 1)).ranges().tolist()
+    >>> missing_upstream(Availability.from_entries([0, 3, 6, 9]), 0, 9, 0, (3, 1)).ranges().tolist()
     [[3, 3], [6, 6], [9, 9]]
     """
-    decoded_answer = Availability.from_bytes(held.to_bytes("bookkeeper"), compat="bookkeeper")
+    decoded_answer = Availability.from_bytes(stored.to_bytes("bookkeeper"), compat="bookkeeper")
     due = expected(first, last, bookie_index, *sizes)
     return decoded_answer.missing(due, first, last, compat="bookkeeper")
 

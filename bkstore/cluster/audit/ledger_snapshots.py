@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from bkstore.cluster.audit.batch_outcome import Outcome
+from bkstore.cluster.audit.batch_outcome import BatchOutcome
 from bkstore.cluster.audit.options import AuditOptions
 from bkstore.cluster.store.api import MetadataStore, Versioned
 from bkstore.durability import MissingReplicas, Violation
@@ -26,20 +26,20 @@ _UnknownEntries = dict[str, tuple[str, list[SegmentRange]]]
 
 
 @dataclass(slots=True)
-class Subject:
+class CheckedLedger:
     """A closed ledger that is being checked: its metadata as first read, and its problems so far.
 
-    `silent` are bookies that did not answer (those in `absent` are not in the audit's mapping),
-    `unlisted` those that respond, but cannot list entries. `due`: any bookie should hold entries.
+    `unanswered` are bookies that did not answer (those in `absent` are not in the audit's mapping),
+    `unlisted` those that respond, but cannot list entries. `has_due_entries`: any bookie should hold entries.
     """
 
     versioned: Versioned
     segments: list[SegmentRange]
-    due: bool = False
-    marked: bool = False
-    placement: list[Violation] = field(default_factory=list)
-    missing: list[MissingReplicas] = field(default_factory=list)
-    silent: _UnknownEntries = field(default_factory=dict)
+    has_due_entries: bool = False
+    is_marked: bool = False
+    placement_violations: list[Violation] = field(default_factory=list)
+    missing_replicas: list[MissingReplicas] = field(default_factory=list)
+    unanswered: _UnknownEntries = field(default_factory=dict)
     unlisted: _UnknownEntries = field(default_factory=dict)
     absent: set[str] = field(default_factory=set)
 
@@ -49,9 +49,9 @@ class Subject:
         return self.versioned.metadata
 
     @property
-    def amiss(self) -> bool:
+    def has_problem(self) -> bool:
         """Whether there is a problem, so that the ledger is read again before a verdict."""
-        return bool(self.placement or self.missing or self.silent or self.unlisted)
+        return bool(self.placement_violations or self.missing_replicas or self.unanswered or self.unlisted)
 
 
 class BookieLists:
@@ -71,8 +71,8 @@ class BookieLists:
         return self._store.unavailable_bookies()
 
 
-class Looks:
-    """Reads a run's marks (if the store `tells_marks`) and metadata, one batch at a time."""
+class LedgerSnapshots:
+    """Reads a run's marks (if the store `has_marks`) and metadata, one batch at a time."""
 
     def __init__(
         self, store: MetadataStore, options: AuditOptions, clock: Callable[[], float]
@@ -82,10 +82,10 @@ class Looks:
         self._is_compat = options.compat is not None
         self._clock = clock
         marked_ledgers = store.marked()
-        self.tells_marks = marked_ledgers is not None
+        self.has_marks = marked_ledgers is not None
         self._marked = marked_ledgers or frozenset()
 
-    def first(self, ledgers: Sequence[LedgerId], outcome: Outcome) -> list[Subject]:
+    def read_first(self, ledgers: Sequence[LedgerId], outcome: BatchOutcome) -> list[CheckedLedger]:
         """Return the ledgers to check; the reasons for skipping others go into the outcome."""
         # Read the marks. With compat a marked ledger is checked all the same, if its mark is read.
         marked_ledgers = [ledger_id for ledger_id in ledgers if ledger_id in self._marked]
@@ -108,15 +108,15 @@ class Looks:
             read_count += 1
             subject = self._check_metadata(ledger_id, versioned, outcome)
             if subject is not None:
-                subject.marked = ledger_id in marks
+                subject.is_marked = ledger_id in marks
                 subjects.append(subject)
         if read_count < len(ledgers_to_read):
             outcome.skipped["gone"] += len(ledgers_to_read) - read_count
         return subjects
 
     def _check_metadata(
-        self, ledger: LedgerId, versioned: Versioned | CorruptionError, outcome: Outcome
-    ) -> Subject | None:
+        self, ledger: LedgerId, versioned: Versioned | CorruptionError, outcome: BatchOutcome
+    ) -> CheckedLedger | None:
         """Return the subject of a closed ledger, None for others, which the outcome counts."""
         if isinstance(versioned, CorruptionError):
             outcome.unreadable.append((ledger, str(versioned)))
@@ -129,11 +129,11 @@ class Looks:
         if not metadata.closed:
             outcome.skipped[metadata.state.lower()] += 1
             return None
-        return Subject(versioned, metadata.segments_with_ends())
+        return CheckedLedger(versioned, metadata.segments_with_ends())
 
-    def second(
-        self, subjects: Sequence[Subject], outcome: Outcome
-    ) -> Iterator[tuple[Subject, bool | None]]:
+    def read_again(
+        self, subjects: Sequence[CheckedLedger], outcome: BatchOutcome
+    ) -> Iterator[tuple[CheckedLedger, bool | None]]:
         """Read marks and metadata again; yield each ledger, and whether it is unchanged, None if it
         is skipped."""
         ledger_ids = [subject.metadata.ledger for subject in subjects]
@@ -153,7 +153,7 @@ class Looks:
                 yield subject, current_metadata[ledger_id] == subject.versioned
 
     def _skip_marked(
-        self, ledger: LedgerId, mark: Mark | CorruptionError, outcome: Outcome
+        self, ledger: LedgerId, mark: Mark | CorruptionError, outcome: BatchOutcome
     ) -> bool:
         """Count a marked ledger as skipped, as it is being repaired; a mark past the grace period
         is a violation. Returns False, and counts it as unreadable, if the mark cannot be read."""
@@ -172,5 +172,5 @@ class Looks:
             if mark.missing_bookies:
                 detail += f"; missing bookies: {' '.join(mark.missing_bookies)}"
             violation = Violation("overdue", ledger, detail=detail)
-            outcome.found.setdefault(ledger, []).append(violation)
+            outcome.violations.setdefault(ledger, []).append(violation)
         return True

@@ -12,7 +12,7 @@ from bkstore.index.api import LedgerLike
 
 
 @runtime_checkable
-class EntriesOfLedger(Protocol):
+class AvailabilitySource(Protocol):
     """What an audit needs of a bookie: a `BookieClient`, an index, a `DirectoryBookie`.
 
     A `BkstoreError` other than `NoSuchLedger` means that the entries are unknown: the bookie did
@@ -27,7 +27,7 @@ class EntriesOfLedger(Protocol):
 
 
 _MAX_DELAY_SECONDS, _MIN_RATE = 86400.0, 1e-5
-"""Limits of `look_delay` and `rate`: the system cannot sleep for arbitrarily long."""
+"""Limits of `recheck_delay` and `rate`: the system cannot sleep for arbitrarily long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,8 @@ class AuditOptions:
     """Settings of an audit; invalid ones raise `InvalidArgument`.
 
     `grace_period`: seconds after which an underreplicated mark is overdue (upstream
-    `underreplicatedLedgerRecoveryGracePeriod`); None = the age of marks is not checked. `looks`:
-    how often ledgers with an unreachable bookie are rechecked, each time after `look_delay` seconds
+    `underreplicatedLedgerRecoveryGracePeriod`); None = the age of marks is not checked. `rechecks`:
+    how often ledgers with an unreachable bookie are rechecked, each time after `recheck_delay` seconds
     (at most a day). `redo_limit`: how often a check is repeated because the ledger's metadata
     changed meanwhile. `concurrency`: threads that query bookies (1 = the calling thread does it);
     `batch`: ledgers checked together. `rate`: maximum ledgers a second, in each round; None = no
@@ -45,8 +45,8 @@ class AuditOptions:
     """
 
     grace_period: float | None = None
-    looks: int = 2
-    look_delay: float = 60.0
+    rechecks: int = 2
+    recheck_delay: float = 60.0
     redo_limit: int = 3
     concurrency: int = 8
     batch: int = 1000

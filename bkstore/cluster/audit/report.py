@@ -15,8 +15,8 @@ from bkstore.ids import LedgerId
 from bkstore.metrics import AUDIT_GAUGES, AUDIT_TIMERS
 from bkstore.tables import Table
 
-Skip = Literal["open", "in_recovery", "underreplicated", "gone"]
-_SKIPS: tuple[Skip, ...] = get_args(Skip)
+SkipReason = Literal["open", "in_recovery", "underreplicated", "gone"]
+_SKIPS: tuple[SkipReason, ...] = get_args(SkipReason)
 
 _GAUGES: dict[str, Category] = dict(zip(AUDIT_GAUGES, CATEGORIES))
 
@@ -78,7 +78,7 @@ class AuditCounts:
             setattr(self, field_name, getattr(self, field_name) + getattr(other, field_name))
         for field_name in COUNTER_FIELDS:
             getattr(self, field_name).update(getattr(other, field_name))
-        for field_name in ABSENCES:
+        for field_name in ABSENCE_FIELDS:
             absences = getattr(self, field_name)
             for bookie, absence in getattr(other, field_name).items():
                 absences[bookie] = absences[bookie] + absence if bookie in absences else absence
@@ -89,21 +89,21 @@ class AuditCounts:
 
 NUMBER_FIELDS = ("checked", "empty", "replicas", "redone", "undated", "without")
 COUNTER_FIELDS = ("skipped", "seconds", "excused")
-ABSENCES = ("absent", "unlisted")
+ABSENCE_FIELDS = ("absent", "unlisted")
 """Fields of `AuditCounts` by type: plain counts, counts by key, and absences by bookie."""
 
 
 @dataclass
 class AuditReport(AuditCounts):
-    """The result of one run. `ledgers` is how many were listed, `looks` how many rechecks ran."""
+    """The result of one run. `ledgers` is how many were listed, `rechecks` how many rechecks ran."""
 
     started_at: float = 0.0
     ended_at: float | None = None
     ledgers: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     violations: list[Violation] = field(default_factory=list)
-    not_judged: list[str] = field(default_factory=list)
-    looks: int = 0
+    unchecked_rules: list[str] = field(default_factory=list)
+    rechecks: int = 0
 
     @property
     def clean(self) -> bool:
@@ -118,7 +118,7 @@ class AuditReport(AuditCounts):
         return self.ended_at is not None and not any(problems)
 
     @property
-    def nothing(self) -> bool:
+    def checked_nothing(self) -> bool:
         """Whether no ledger was checked, or no bookie answered for any ledger with entries: such an
         audit has not passed, even if it is `clean`."""
         return not self.checked or (self.checked > self.empty and not self.replicas)
@@ -154,15 +154,15 @@ class AuditReport(AuditCounts):
         """Return the `violations` table."""
         return violations_table(self.violations)
 
-    def finish(self, at: float) -> None:
+    def finish(self, ended_at: float) -> None:
         """Set the end time, add a violation for each absent bookie, and sort the findings."""
-        self.ended_at = at
+        self.ended_at = ended_at
         self.violations += [
             _absence_violation(bookie, absence) for bookie, absence in self.absent.items()
         ]
         if self.without:
             self.counts["bookie_unavailable"] += self.without
-        self.violations.sort(key=lambda violation: violation.order)
+        self.violations.sort(key=lambda violation: violation.sort_key)
         self.unreadable.sort()
         self.unsettled.sort()
         self.unanswered = dict(sorted(self.unanswered.items()))
@@ -172,7 +172,7 @@ class AuditReport(AuditCounts):
         lines = [
             f"{name}: {_ledgers(self.counts[name])}" for name in CATEGORIES if self.counts[name]
         ]
-        lines += [f"not judged: {reason}" for reason in self.not_judged]
+        lines += [f"not judged: {reason}" for reason in self.unchecked_rules]
         if self.unanswered:
             silent_bookies = sorted({name for names in self.unanswered.values() for name in names})
             partly = _ledgers(len(self.unanswered))

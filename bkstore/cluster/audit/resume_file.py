@@ -14,7 +14,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-from bkstore.cluster.audit.batch_outcome import Outcome
+from bkstore.cluster.audit.batch_outcome import BatchOutcome
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.files.disk_changes import OS_FILES, StrPath
 from bkstore.files.lock_files import let_go, take_lock
@@ -38,26 +38,26 @@ _MAX_TORN_BYTES = 1 << 20
 _CREATE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class RunFile(Closeable):
+class ResumeFile(Closeable):
     """The steps of one run, each written when it is done; the file is locked until `close`.
 
-    `run` describes the run (its parameters, not its time). Raises `InvalidArgument` if the file is
+    `parameters` describes the run (its parameters, not its time). Raises `InvalidArgument` if the file is
     of another run, is a link, or is neither empty nor an audit's; `CorruptionError` if it is an
     audit's but damaged, or no regular file; `DirectoryInUse` if another audit has it open;
     `WriteFailed`. A file that is refused is not changed.
     """
 
-    def __init__(self, path: StrPath, run: dict[str, Any], started_at: float) -> None:
+    def __init__(self, path: StrPath, parameters: dict[str, Any], started_at: float) -> None:
         self.path = Path(os.path.abspath(path))
         self.started_at = started_at
-        self.steps: list[tuple[str, Outcome]] = []
+        self.steps: list[tuple[str, BatchOutcome]] = []
         self._end_offset = 0
         self._fd = _open_and_lock(self.path)
         try:
             with open(self._fd, "rb", closefd=False) as file:
-                self._read(file, run)
+                self._read(file, parameters)
             if not self._end_offset:
-                self._append({"format": FORMAT, "started_at": started_at, "run": run})
+                self._append({"format": FORMAT, "started_at": started_at, "run": parameters})
                 with writing(self.path):
                     OS_FILES.sync_dir(self.path.parent)
         except BaseException:
@@ -66,14 +66,14 @@ class RunFile(Closeable):
 
     # -- reading
 
-    def _read(self, file: BufferedReader, run: dict[str, Any]) -> None:
+    def _read(self, file: BufferedReader, parameters: dict[str, Any]) -> None:
         """Read head and steps, and set `_end_offset` to where the last whole line ends."""
         with readable(self.path):
             line = file.readline(_MAX_HEAD_BYTES)
             if not line:
                 return
             head = self._parse_head(line)
-            if head["run"] != parse_json(format_json(run)):
+            if head["run"] != parse_json(format_json(parameters)):
                 other_run = format_json(head["run"])
                 raise InvalidArgument(
                     f"{self.path}: belongs to an audit with other parameters: {other_run:.2000}"
@@ -123,11 +123,11 @@ class RunFile(Closeable):
             raise self._corruption(offset, f"a step is longer than {_MAX_STEP_BYTES} bytes")
         return None
 
-    def _parse_step(self, line: bytes, offset: int) -> tuple[str, Outcome]:
+    def _parse_step(self, line: bytes, offset: int) -> tuple[str, BatchOutcome]:
         """Parse a line into the position of the run and the outcome of a batch."""
         try:
             content = parse_json(line)
-            step, outcome = content["step"], Outcome.from_json(content["outcome"])
+            step, outcome = content["step"], BatchOutcome.from_json(content["outcome"])
             is_known = _STEPS.fullmatch(step)
         except CorruptionError as error:
             raise self._corruption(offset, error.reason) from None
@@ -144,7 +144,7 @@ class RunFile(Closeable):
 
     # -- writing
 
-    def keep(self, step: str, outcome: Outcome) -> None:
+    def append_step(self, step: str, outcome: BatchOutcome) -> None:
         """Append a step, durably."""
         self._append({"step": step, "outcome": outcome.to_json()})
 

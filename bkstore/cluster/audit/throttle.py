@@ -11,15 +11,15 @@ _GROUPS_PER_SECOND = 10
 """Groups of ledgers a second: a group is a tenth of the rate, or one ledger."""
 
 
-class Pace:
+class Throttle:
     """Yields ledgers in groups, and waits before each until the rate allows it.
 
     `rate` is in ledgers a second, None = no limit. `now` returns the time in seconds; `wait` sleeps
     for some, and returns true to stop. A higher rate never makes up for a delay.
 
     >>> waits = []
-    >>> pace = Pace(20.0, lambda: sum(waits), waits.append)
-    >>> [len(group) for group in pace.stretches(list(range(5)))], waits
+    >>> pace = Throttle(20.0, lambda: sum(waits), waits.append)
+    >>> [len(group) for group in pace.groups(list(range(5)))], waits
     ([2, 2, 1], [0.1, 0.1])
     """
 
@@ -32,7 +32,7 @@ class Pace:
         self._next_start: float | None = None
         self.stopped = False
 
-    def stretches(self, ledgers: list[_T]) -> Iterator[list[_T]]:
+    def groups(self, ledgers: list[_T]) -> Iterator[list[_T]]:
         """Yield ledgers in groups, each in its time; set `stopped` and end if `wait` says so."""
         rate = self._rate
         if rate is None:

@@ -7,7 +7,7 @@ result may be shorter than requested, but never wrong or empty. Source:
 
 from __future__ import annotations
 
-from bkstore.cluster.client.bookie_answers import Answer, told, verdict
+from bkstore.cluster.client.bookie_answers import BookieAnswer, describe_answers, combine_errors
 from bkstore.cluster.client.bookie_client import BookieClient
 from bkstore.cluster.client.open_ledger import LedgerAccess
 from bkstore.errors import (
@@ -28,10 +28,10 @@ class BatchReader:
 
     def __init__(self, access: LedgerAccess) -> None:
         self.access = access
-        self.unsupported: str | None = None
+        self.bookie_refusal: str | None = None
         """Why single reads are used: the response of a bookie without batch reads, or None."""
 
-    def cannot(self) -> str | None:
+    def unsupported_reason(self) -> str | None:
         """Return why this ledger cannot be read in batches, None if it can."""
         access = self.access
         ensemble_size, write_quorum = (
@@ -42,14 +42,14 @@ class BatchReader:
             return f"the ledger is striped: {write_quorum} of {ensemble_size} bookies have an entry"
         if not access.context.options.batch_reads:
             return "batch reads are disabled"
-        return self.unsupported
+        return self.bookie_refusal
 
     def read(
         self, start: int, max_count: int, max_size: int, last: int | None, *, fence: bool
     ) -> list[Entry]:
         """Return entries from `start` on; see `LedgerHandle.read_batch`."""
         self._check_arguments(start, max_count, max_size, last)
-        reason = self.cannot()
+        reason = self.unsupported_reason()
         if reason is not None:
             raise IllegalOperation(
                 f"cannot read in batches from ledger {self.access.ledger}: {reason}"
@@ -63,12 +63,12 @@ class BatchReader:
     ) -> list[Entry]:
         """Return entries as `read` does, by single reads if batch reads are not possible."""
         self._check_arguments(start, max_count, max_size, last)
-        if self.cannot() is None:
+        if self.unsupported_reason() is None:
             count = _limit_count(start, max_count, last)
             try:
                 return self._read_batch(start, count, self._size_limit(max_size), fence)
             except BkstoreError:
-                if self.unsupported is None:
+                if self.bookie_refusal is None:
                     raise
         if self.access.context.options.compat is not None:
             return self._read_singly_as_upstream(start, max_count, last, fence)
@@ -92,9 +92,9 @@ class BatchReader:
         """Ask the replicas of `start` in turn; return the entries of the first that has it."""
 
         def read_from_first(replicas: list[str]) -> list[Entry]:
-            answers: list[Answer[list[Entry]]] = []
+            answers: list[BookieAnswer[list[Entry]]] = []
             for bookie in replicas:
-                answer = self.access.ask(
+                answer = self.access.call_bookie(
                     bookie,
                     lambda client: self._read_batch_from(client, start, count, max_size, fence),
                 )
@@ -103,7 +103,7 @@ class BatchReader:
                 answers.append(answer)
             raise self._batch_error(start, answers)
 
-        return self.access.with_replicas(start, read_from_first)
+        return self.access.call_with_replicas(start, read_from_first)
 
     def _read_batch_from(
         self, client: BookieClient, start: int, count: int, max_size: int, fence: bool
@@ -122,7 +122,7 @@ class BatchReader:
         entries: list[Entry] = []
         for record in batch.first(count) if count else batch:
             try:
-                entries.append(self.access.verified(record, start + len(entries)))
+                entries.append(self.access.verify_record(record, start + len(entries)))
             except CorruptionError:
                 if not entries:
                     raise
@@ -131,17 +131,17 @@ class BatchReader:
             raise CorruptionError(None, None, f"the batch from entry {start} is empty")
         return entries
 
-    def _batch_error(self, start: int, answers: list[Answer[list[Entry]]]) -> BkstoreError:
-        """Return the error to raise if no bookie returned entries. Sets `unsupported` if one has no
+    def _batch_error(self, start: int, answers: list[BookieAnswer[list[Entry]]]) -> BkstoreError:
+        """Return the error to raise if no bookie returned entries. Sets `bookie_refusal` if one has no
         batch reads, with `compat` also if it is down, as upstream's client cannot distinguish."""
         request = f"batch from entry {start} of ledger {self.access.ledger}"
         error_types: tuple[type[BkstoreError], ...] = (IllegalOperation,)
         if self.access.context.options.compat is not None:
             error_types = (IllegalOperation, BookieUnavailable)
         if any(isinstance(answer.error, error_types) for answer in answers):
-            self.unsupported = f"a bookie does not support batch reads ({told(answers)})"
-            return IllegalOperation(f"{request}: {told(answers)}")
-        return verdict(request, answers)
+            self.bookie_refusal = f"a bookie does not support batch reads ({describe_answers(answers)})"
+            return IllegalOperation(f"{request}: {describe_answers(answers)}")
+        return combine_errors(request, answers)
 
     # -- one by one
 

@@ -22,11 +22,11 @@ from bkstore.errors import (
 
 _T = TypeVar("_T")
 
-NEGATIVE = (NoSuchEntry, NoSuchLedger)
+NOT_FOUND_ERRORS = (NoSuchEntry, NoSuchLedger)
 """Errors by which a bookie states that it does not have the entry or the ledger."""
 
 
-class Answer(NamedTuple, Generic[_T]):
+class BookieAnswer(NamedTuple, Generic[_T]):
     """One bookie's answer: a value, or the error that came instead."""
 
     bookie: str
@@ -34,56 +34,56 @@ class Answer(NamedTuple, Generic[_T]):
     error: BkstoreError | None
 
     @property
-    def negative(self) -> bool:
+    def is_not_found(self) -> bool:
         """Whether the bookie stated that it does not have the entry or the ledger."""
-        return isinstance(self.error, NEGATIVE)
+        return isinstance(self.error, NOT_FOUND_ERRORS)
 
 
 @runtime_checkable
-class Doubting(Protocol):
+class AddressRefresher(Protocol):
     """A mapping of bookies whose addresses may change: callers report unreachable ones."""
 
-    def doubt(self, name: str) -> None:
+    def mark_unreachable(self, bookie_id: str) -> None:
         """Look up this bookie's address again before its next use."""
         ...
 
-    def moved(self, names: Iterable[str]) -> bool:
+    def refresh_addresses(self, bookie_ids: Iterable[str]) -> bool:
         """Look up the doubted bookies among these now; return whether one has a new address."""
         ...
 
 
-def ask(
-    bookies: Mapping[str, BookieClient], name: str, work: Callable[[BookieClient], _T]
-) -> Answer[_T]:
-    """Call `work` with the client of the bookie `name`; return its result or its error. It is
+def call_bookie(
+    bookies: Mapping[str, BookieClient], bookie_id: str, request: Callable[[BookieClient], _T]
+) -> BookieAnswer[_T]:
+    """Call `request` with the client of the bookie `bookie_id`; return its result or its error. It is
     called once more if the bookie cannot be reached and has a new address by now."""
-    answer, client = _call(bookies, name, work)
-    if isinstance(answer.error, BookieUnavailable) and isinstance(bookies, Doubting):
-        bookies.doubt(name)
-        if client is not None and bookies.get(name) not in (None, client):
-            answer, _ = _call(bookies, name, work)
+    answer, client = _call(bookies, bookie_id, request)
+    if isinstance(answer.error, BookieUnavailable) and isinstance(bookies, AddressRefresher):
+        bookies.mark_unreachable(bookie_id)
+        if client is not None and bookies.get(bookie_id) not in (None, client):
+            answer, _ = _call(bookies, bookie_id, request)
     return answer
 
 
 def _call(
-    bookies: Mapping[str, BookieClient], bookie_id: str, work: Callable[[BookieClient], _T]
-) -> tuple[Answer[_T], BookieClient | None]:
+    bookies: Mapping[str, BookieClient], bookie_id: str, request: Callable[[BookieClient], _T]
+) -> tuple[BookieAnswer[_T], BookieClient | None]:
     client = None
     try:
         client = bookies.get(bookie_id)
         if client is None:
-            return Answer(
+            return BookieAnswer(
                 bookie_id, None, BookieUnavailable(f"{bookie_id} is unknown to this client")
             ), None
-        return Answer(bookie_id, work(client), None), client
+        return BookieAnswer(bookie_id, request(client), None), client
     except BkstoreError as error:
-        return Answer(bookie_id, None, error), client
+        return BookieAnswer(bookie_id, None, error), client
 
 
-def told(answers: Sequence[Answer[_T]]) -> str:
+def describe_answers(answers: Sequence[BookieAnswer[_T]]) -> str:
     """Describe each bookie's answer, in one line.
 
-    >>> told([Answer("b1", b"", None), Answer("b2", None, NoSuchEntry("not here"))])
+    >>> describe_answers([BookieAnswer("b1", b"", None), BookieAnswer("b2", None, NoSuchEntry("not here"))])
     'b1: OK; b2: NoSuchEntry: not here'
     """
     descriptions = []
@@ -94,12 +94,12 @@ def told(answers: Sequence[Answer[_T]]) -> str:
     return "; ".join(descriptions)
 
 
-def verdict(what: str, answers: Sequence[Answer[_T]]) -> BkstoreError:
+def combine_errors(request: str, answers: Sequence[BookieAnswer[_T]]) -> BkstoreError:
     """Return the error to raise if no bookie returned a value: `NoSuchEntry` if every bookie stated
     that it has nothing, else the first of these that occurs: `UnauthorizedAccess`,
     `BookieUnavailable` (or any other error: it may come back), `CorruptionError`, `DataUnknown`."""
-    message = f"{what}: {told(answers)}"
-    if answers and all(answer.negative for answer in answers):
+    message = f"{request}: {describe_answers(answers)}"
+    if answers and all(answer.is_not_found for answer in answers):
         return NoSuchEntry(message)
     errors = [answer.error for answer in answers]
     for error_type in (UnauthorizedAccess, BookieUnavailable):

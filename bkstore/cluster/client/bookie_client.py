@@ -93,7 +93,7 @@ class BookieClient(Protocol):
 
 
 @runtime_checkable
-class TakesMany(Protocol):
+class BatchAdder(Protocol):
     """A bookie that can add several records in one call; writers use that if it is available."""
 
     def add_batch(self, batch: RecordBatch, master_key: bytes, *, recovery: bool = False) -> None:
@@ -106,7 +106,7 @@ class TakesMany(Protocol):
 
 
 @runtime_checkable
-class ReadsMany(Protocol):
+class BulkReader(Protocol):
     """A bookie that can read several entries in one call; readers use that if it is available."""
 
     def read_many(

@@ -12,11 +12,11 @@ from bkstore.cluster.client.appends.pipelined_writer import PipelinedWriter
 from bkstore.cluster.client.appends.writer import LedgerWriter
 from bkstore.cluster.client.bookie_client import BookieClient
 from bkstore.cluster.client.handle import LedgerHandle
-from bkstore.cluster.client.last_add_confirmed import ConfirmedRead
+from bkstore.cluster.client.last_add_confirmed import LacRead
 from bkstore.cluster.client.open_ledger import ClientContext, ClientOptions, LedgerAccess
-from bkstore.cluster.client.recovery import recover
+from bkstore.cluster.client.recovery import recover_ledger
 from bkstore.cluster.client.workers import Workers
-from bkstore.cluster.placement.policies import DefaultPlacement, PlacementPolicy, check_sizes
+from bkstore.cluster.placement.policies import DefaultPlacement, PlacementPolicy, check_quorum_sizes
 from bkstore.cluster.store.api import MetadataStore, Versioned, check_store
 from bkstore.errors import InvalidArgument, UnauthorizedAccess
 from bkstore.formats.entry import NO_ENTRY
@@ -33,7 +33,7 @@ class Client:
 
     `bookies` has a `BookieClient` for each bookie and may change; one that is not in it counts as
     unreachable. With `workers` requests to several bookies are concurrent, and appends pipelined.
-    `writable` returns the bookies that may take ledgers of a scope (default: registered ones).
+    `list_writable` returns the bookies that may take ledgers of a scope (default: registered ones).
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Client:
         options: ClientOptions | None = None,
         *,
         workers: Workers | None = None,
-        writable: Callable[[int], frozenset[str]] | None = None,
+        list_writable: Callable[[int], frozenset[str]] | None = None,
     ) -> None:
         self.context = ClientContext(
             check_store("store", store),
@@ -52,7 +52,7 @@ class Client:
             _check_placement("placement", placement) or DefaultPlacement(),
             _check_options("options", options) or ClientOptions(),
             workers,
-            writable,
+            list_writable,
         )
 
     def create_ledger(
@@ -74,7 +74,7 @@ class Client:
         or `InvalidArgument` for quorum sizes or a digest type that are not valid.
         """
         store, quorum_sizes = self.context.store, (ensemble_size, write_quorum, ack_quorum)
-        check_sizes(*quorum_sizes)
+        check_quorum_sizes(*quorum_sizes)
         digest_type, password = digest_name(digest_type), data("password", password)
         ledger_id = _ledger_id(ledger, scope)
         bookies = self.context.writable_bookies(scope if ledger_id is None else ledger_id.scope)
@@ -111,8 +111,8 @@ class Client:
         `NotEnoughBookies` if too few bookies answer for a recovery.
         """
         access = self._open_access(ledger, digest_type, password, scope)
-        metadata = recover(access)
-        return LedgerHandle(access, confirmed=ConfirmedRead(metadata.last_entry_id, NO_ENTRY, []))
+        metadata = recover_ledger(access)
+        return LedgerHandle(access, lac_read=LacRead(metadata.last_entry_id, NO_ENTRY, []))
 
     def open_ledger_no_recovery(
         self,

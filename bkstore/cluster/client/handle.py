@@ -13,7 +13,7 @@ from bkstore.arguments import data as as_data, each
 from bkstore.cluster.client.appends.pending_append import PendingAppend
 from bkstore.cluster.client.appends.writer import LedgerWriter
 from bkstore.cluster.client.batch_reads import BatchReader
-from bkstore.cluster.client.last_add_confirmed import ConfirmedRead, read_confirmed
+from bkstore.cluster.client.last_add_confirmed import LacRead, read_lac
 from bkstore.cluster.client.open_ledger import LedgerAccess
 from bkstore.cluster.client.range_reads import RangeReader
 from bkstore.errors import IllegalOperation, InvalidArgument, NoSuchEntry
@@ -43,7 +43,7 @@ class LedgerHandle:
         self,
         access: LedgerAccess,
         writer: LedgerWriter | None = None,
-        confirmed: ConfirmedRead | None = None,
+        lac_read: LacRead | None = None,
     ) -> None:
         self._access = access
         self._writer = writer
@@ -53,7 +53,7 @@ class LedgerHandle:
         self._length: int | None = 0
         self._lac_entries: list[Entry] = []
         if writer is None:
-            self._follow(confirmed or read_confirmed(access))
+            self._follow(lac_read or read_lac(access))
 
     def __repr__(self) -> str:
         role = "reader" if self._writer is None else "writer"
@@ -101,7 +101,7 @@ class LedgerHandle:
     @property
     def last_add_pushed(self) -> int:
         """The highest entry that was sent, -1 if none was; a reader's is the LAC."""
-        return self._known_lac() if self._writer is None else self._writer.pushed
+        return self._known_lac() if self._writer is None else self._writer.last_pushed
 
     @property
     def last_add_confirmed(self) -> int:
@@ -109,7 +109,7 @@ class LedgerHandle:
         return self._known_lac()
 
     def _known_lac(self) -> int:
-        return self._lac if self._writer is None else self._writer.confirmed
+        return self._lac if self._writer is None else self._writer.last_confirmed
 
     @property
     def length(self) -> int:
@@ -117,7 +117,7 @@ class LedgerHandle:
         if self._writer is not None:
             return self._writer.length
         if self._length is None:
-            self._length = self._access.length_at(self._lac, self._lac_entries)
+            self._length = self._access.read_length(self._lac, self._lac_entries)
         return self._length
 
     # -- writing
@@ -236,9 +236,9 @@ class LedgerHandle:
         if check_integer(last, "last entry") < check_entry_id(first):
             raise InvalidArgument(f"entries {first}..{last}: the last is less than the first")
 
-    def read_entry(self, entry: int) -> Entry:
+    def read_entry(self, entry_id: int) -> Entry:
         """Return one entry; as `read`."""
-        return self.read(entry, entry)[0]
+        return self.read(entry_id, entry_id)[0]
 
     def read_last(self) -> Entry:
         """Return the entry at the LAC; raises `NoSuchEntry` if nothing is confirmed."""
@@ -254,21 +254,21 @@ class LedgerHandle:
         last entry, or a writer's own. Raises `NotEnoughBookies` if too few bookies answered.
         """
         if self._writer is None:
-            self._follow(read_confirmed(self._access))
+            self._follow(read_lac(self._access))
         return self._known_lac()
 
     def read_explicit_lac(self) -> int:
         """Return the highest explicit LAC of the last ensemble's bookies, -1 if there is none or
         the ledger is closed. Raises `NotEnoughBookies` if too few bookies answered."""
-        return read_confirmed(self._access).explicit
+        return read_lac(self._access).explicit_lac
 
-    def _follow(self, confirmed: ConfirmedRead) -> None:
+    def _follow(self, lac_read: LacRead) -> None:
         """Advance this reader's LAC to one that was read; it never goes back."""
         metadata = self.metadata
         if metadata.closed:
             self._lac, self._length = metadata.last_entry_id, metadata.length
-        elif confirmed.lac > self._lac:
-            self._lac, self._lac_entries, self._length = confirmed.lac, confirmed.seen, None
+        elif lac_read.lac > self._lac:
+            self._lac, self._lac_entries, self._length = lac_read.lac, lac_read.last_entries, None
 
     # -- batch reads
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from bkstore.cluster.client.bookie_answers import Answer, told
+from bkstore.cluster.client.bookie_answers import BookieAnswer, describe_answers
 from bkstore.cluster.client.bookie_client import BookieClient
 from bkstore.cluster.client.open_ledger import LedgerAccess
 from bkstore.errors import NotEnoughBookies
@@ -17,27 +17,27 @@ from bkstore.formats.entry import NO_ENTRY, Entry
 from bkstore.schedule import is_covered
 
 
-class ConfirmedRead(NamedTuple):
+class LacRead(NamedTuple):
     """The LAC, the highest explicit LAC (-1 if there is none), and the bookies' last entries."""
 
     lac: int
-    explicit: int
-    seen: list[Entry]
+    explicit_lac: int
+    last_entries: list[Entry]
 
 
-def read_confirmed(access: LedgerAccess) -> ConfirmedRead:
+def read_lac(access: LedgerAccess) -> LacRead:
     """Read the metadata again, then ask the bookies of the last ensemble for the LAC: no lower than
     the entry before the last segment. Raises `NotEnoughBookies` if too few bookies answered."""
     metadata = access.refresh()
     if metadata.closed:
-        return ConfirmedRead(metadata.last_entry_id, NO_ENTRY, [])
+        return LacRead(metadata.last_entry_id, NO_ENTRY, [])
     segment_start, ensemble = metadata.segments[-1]
     requests = ((bookie, lambda client: _read_lac_from(access, client)) for bookie in ensemble)
-    answers = list(access.ask_each(requests))
-    has_answered = [answer.value is not None or answer.negative for answer in answers]
+    answers = list(access.call_bookies(requests))
+    has_answered = [answer.value is not None or answer.is_not_found for answer in answers]
     if not is_covered(has_answered, metadata.write_quorum_size, metadata.ack_quorum_size):
         raise NotEnoughBookies(
-            f"ledger {access.ledger}: too few bookies returned their LAC: {told(answers)}"
+            f"ledger {access.ledger}: too few bookies returned their LAC: {describe_answers(answers)}"
         )
     return _highest_lac(segment_start - 1, answers)
 
@@ -45,14 +45,14 @@ def read_confirmed(access: LedgerAccess) -> ConfirmedRead:
 def _read_lac_from(access: LedgerAccess, client: BookieClient) -> tuple[int, Entry | None]:
     """Return a bookie's explicit LAC (-1 if none) and its last entry, both verified."""
     body, record = client.read_lac(access.ledger)
-    explicit = NO_ENTRY if body is None else access.lac_in(body)
-    return explicit, None if record is None else access.verified(record)
+    explicit = NO_ENTRY if body is None else access.decode_lac(body)
+    return explicit, None if record is None else access.verify_record(record)
 
 
-def _highest_lac(min_lac: int, answers: list[Answer[tuple[int, Entry | None]]]) -> ConfirmedRead:
+def _highest_lac(min_lac: int, answers: list[BookieAnswer[tuple[int, Entry | None]]]) -> LacRead:
     values = [answer.value for answer in answers if answer.value is not None]
     explicit = max((lac for lac, _ in values), default=NO_ENTRY)
     last_entries = [entry for _, entry in values if entry is not None]
-    return ConfirmedRead(
+    return LacRead(
         max([min_lac, explicit, *(entry.lac for entry in last_entries)]), explicit, last_entries
     )

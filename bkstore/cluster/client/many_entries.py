@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import repeat
 from typing import NamedTuple
 
-from bkstore.cluster.client.bookie_client import BookieClient, ReadsMany
+from bkstore.cluster.client.bookie_client import BookieClient, BulkReader
 from bkstore.cluster.client.open_ledger import LedgerAccess
 from bkstore.errors import BkstoreError, BookieUnavailable
 from bkstore.formats.entry import Entry, RecordBatch
@@ -19,26 +19,26 @@ class ManyEntries(NamedTuple):
     """One bookie's entries by id, verified, and an error for each entry that failed; one in neither
     was not requested, because the byte limit was reached before."""
 
-    found: dict[int, Entry]
+    entries: dict[int, Entry]
     errors: dict[int, BkstoreError]
 
 
-def ask_for_entries(
-    access: LedgerAccess, bookie: str, entries: Sequence[int], enough: int, *, fence: bool = False
+def read_entries_from(
+    access: LedgerAccess, bookie: str, entry_ids: Sequence[int], max_bytes: int, *, fence: bool = False
 ) -> ManyEntries:
     """Read entries from one bookie, by concurrent single reads.
 
-    Stops when another record as large as the largest so far would exceed `enough` bytes. Each call
+    Stops when another record as large as the largest so far would exceed `max_bytes` bytes. Each call
     requests as many entries as should fit: 16 first, 256 at most. Raises nothing: if the bookie
     stops responding, every entry not received by then gets that error.
     """
     answers = ManyEntries({}, {})
-    answer = access.ask(
-        bookie, lambda client: _read(access, client, entries, enough, answers, fence)
+    answer = access.call_bookie(
+        bookie, lambda client: _read(access, client, entry_ids, max_bytes, answers, fence)
     )
     if answer.error is not None:
-        for entry in entries:
-            if entry not in answers.found:
+        for entry in entry_ids:
+            if entry not in answers.entries:
                 answers.errors.setdefault(entry, answer.error)
     return answers
 
@@ -46,22 +46,22 @@ def ask_for_entries(
 def _read(
     access: LedgerAccess,
     client: BookieClient,
-    entries: Sequence[int],
+    entry_ids: Sequence[int],
     max_bytes: int,
-    answers: ManyEntries,
+    result: ManyEntries,
     fence: bool,
 ) -> None:
     """Read entries in calls of growing size, until all are read or `max_bytes` is reached."""
-    answers.errors.clear()  # left by a call to the bookie's former address
+    result.errors.clear()  # left by a call to the bookie's former address
     position, received_bytes, count = 0, 0, _FIRST_CALL_ENTRIES
     largest_record = 1
-    while position < len(entries) and (
+    while position < len(entry_ids) and (
         not position or received_bytes + largest_record <= max_bytes
     ):
-        requested = entries[position : position + count]
-        batch = _read_records(access, client, requested, answers.errors, fence)
-        take(access, batch, answers)
-        for error in answers.errors.values():
+        requested = entry_ids[position : position + count]
+        batch = _read_records(access, client, requested, result.errors, fence)
+        verify_batch(access, batch, result)
+        for error in result.errors.values():
             if isinstance(error, BookieUnavailable):
                 raise error
         position += len(requested)
@@ -73,16 +73,16 @@ def _read(
 def _read_records(
     access: LedgerAccess,
     client: BookieClient,
-    entries: Sequence[int],
+    requested_ids: Sequence[int],
     errors: dict[int, BkstoreError],
     fence: bool,
 ) -> RecordBatch:
     key = access.key if fence else None
-    if isinstance(client, ReadsMany):
-        return client.read_many(access.ledger, entries, errors, fence=fence, master_key=key)
+    if isinstance(client, BulkReader):
+        return client.read_many(access.ledger, requested_ids, errors, fence=fence, master_key=key)
     records: list[bytes] = []
     entry_ids: list[int] = []
-    for entry_id in entries:
+    for entry_id in requested_ids:
         try:
             record = client.read_entry(access.ledger, entry_id, fence=fence, master_key=key)
         except BkstoreError as error:
@@ -95,8 +95,8 @@ def _read_records(
     return RecordBatch.of(records, entry_ids)
 
 
-def take(access: LedgerAccess, batch: RecordBatch, answers: ManyEntries) -> None:
-    """Verify a batch, its digests together: 2 us an entry; add entries and errors to `answers`."""
+def verify_batch(access: LedgerAccess, batch: RecordBatch, result: ManyEntries) -> None:
+    """Verify a batch, its digests together: 2 us an entry; add entries and errors to `result`."""
     decoded = access.coder.decode_batch(batch, access.ledger)
     buffer = bytes(batch.buffer)
     starts, ends = decoded.offsets.tolist(), (decoded.offsets + decoded.sizes).tolist()
@@ -104,6 +104,6 @@ def take(access: LedgerAccess, batch: RecordBatch, answers: ManyEntries) -> None
     columns = decoded.entries.tolist(), decoded.lacs.tolist(), decoded.lengths.tolist()
     for index, entry in enumerate(map(Entry, repeat(access.ledger), *columns, payloads)):
         if index in decoded.failed:
-            answers.errors[int(batch.entries[index])] = decoded.failed[index]
+            result.errors[int(batch.entries[index])] = decoded.failed[index]
         else:
-            answers.found[entry.entry_id] = entry
+            result.entries[entry.entry_id] = entry

@@ -12,7 +12,7 @@ from typing import Literal, TypeVar
 
 from bkstore import forks
 from bkstore.arguments import check_compat, check_fields, truth, whole
-from bkstore.cluster.client.bookie_answers import Answer, Doubting, ask, verdict
+from bkstore.cluster.client.bookie_answers import BookieAnswer, AddressRefresher, call_bookie, combine_errors
 from bkstore.cluster.client.bookie_client import BookieClient
 from bkstore.cluster.client.workers import Workers
 from bkstore.cluster.placement.policies import DefaultPlacement, PlacementPolicy
@@ -67,7 +67,7 @@ _FIELD_CHECKS = {
 class ClientContext:
     """Shared by all ledgers of one client: metadata store, bookies by id, policy, settings.
 
-    With `workers` several bookies are asked at the same time. `writable`, if given, returns the
+    With `workers` several bookies are asked at the same time. `list_writable`, if given, returns the
     bookies that may take ledgers of a scope, in place of the store's registrations.
     """
 
@@ -76,12 +76,12 @@ class ClientContext:
     placement: PlacementPolicy = field(default_factory=DefaultPlacement)
     options: ClientOptions = ClientOptions()
     workers: Workers | None = None
-    writable: Callable[[int], frozenset[str]] | None = None
+    list_writable: Callable[[int], frozenset[str]] | None = None
 
     def writable_bookies(self, scope: int = 0) -> frozenset[str]:
         """Return the bookies that take new ledgers: all of `bookies` if the store has no list."""
-        if self.writable is not None:
-            return self.writable(scope)
+        if self.list_writable is not None:
+            return self.list_writable(scope)
         writable = self.store.writable_bookies()
         return frozenset(self.bookies) if writable is None else writable
 
@@ -149,96 +149,96 @@ class LedgerAccess:
 
     # -- bookies
 
-    def ask(self, bookie: str, work: Callable[[BookieClient], _T]) -> Answer[_T]:
-        """Call `work` with one bookie's client; return its result or error."""
-        return ask(self.context.bookies, bookie, work)
+    def call_bookie(self, bookie: str, request: Callable[[BookieClient], _T]) -> BookieAnswer[_T]:
+        """Call `request` with one bookie's client; return its result or error."""
+        return call_bookie(self.context.bookies, bookie, request)
 
-    def ask_each(
-        self, questions: Iterable[tuple[str, Callable[[BookieClient], _T]]]
-    ) -> Iterator[Answer[_T]]:
+    def call_bookies(
+        self, requests: Iterable[tuple[str, Callable[[BookieClient], _T]]]
+    ) -> Iterator[BookieAnswer[_T]]:
         """Yield the answers of several bookies in order. With workers all are asked at once,
         otherwise one after another as the answers are consumed."""
-        return self.each(lambda question: self.ask(*question), questions)
+        return self.map(lambda question: self.call_bookie(*question), requests)
 
-    def each(self, work: Callable[[_A], _T], items: Iterable[_A]) -> Iterator[_T]:
-        """Yield the result of `work` for each item, in order. With workers all calls start at once,
+    def map(self, function: Callable[[_A], _T], items: Iterable[_A]) -> Iterator[_T]:
+        """Yield the result of `request` for each item, in order. With workers all calls start at once,
         otherwise one after another as the results are consumed."""
         if self.context.workers is None:
-            return map(work, items)
-        return self.context.workers.each(work, items)
+            return map(function, items)
+        return self.context.workers.map(function, items)
 
-    def replicas(self, entry: int, ensemble: Sequence[str]) -> list[str]:
+    def write_set_of(self, entry_id: int, ensemble: Sequence[str]) -> list[str]:
         """Return the write set of an entry: the bookies of the ensemble that store it, in order."""
         quorum = self.metadata.write_quorum_size
-        return [ensemble[index] for index in write_set(entry, len(ensemble), quorum)]
+        return [ensemble[index] for index in write_set(entry_id, len(ensemble), quorum)]
 
-    def read_from(self, bookie: str, entry: int, *, fence: bool = False) -> Answer[Entry]:
+    def read_from(self, bookie: str, entry_id: int, *, fence: bool = False) -> BookieAnswer[Entry]:
         """Read an entry from one bookie and verify it."""
         key = self.key if fence else None
 
         def read(client: BookieClient) -> Entry:
-            record = client.read_entry(self.ledger, entry, fence=fence, master_key=key)
-            return self.verified(record, entry)
+            record = client.read_entry(self.ledger, entry_id, fence=fence, master_key=key)
+            return self.verify_record(record, entry_id)
 
-        return self.ask(bookie, read)
+        return self.call_bookie(bookie, read)
 
-    def verified(self, record: bytes | memoryview, entry: int | None = None) -> Entry:
+    def verify_record(self, record: bytes | memoryview, entry_id: int | None = None) -> Entry:
         """Return the entry in a record; raises `CorruptionError` if digest or ids do not match."""
-        return self.coder.decode(record, self.ledger, entry)
+        return self.coder.decode(record, self.ledger, entry_id)
 
-    def explicit_lac_body(self, lac: int) -> bytes:
+    def encode_lac(self, lac: int) -> bytes:
         """Return the body of an explicit LAC."""
         return encode_explicit_lac(self.ledger, lac, self.coder.digest.number, self._password)
 
-    def lac_in(self, body: bytes) -> int:
+    def decode_lac(self, body: bytes) -> int:
         """Return the LAC in an explicit LAC's body; raises `CorruptionError` if it is damaged."""
         ledger, lac = decode_explicit_lac(body, self.coder.digest.number, self._password)
         if ledger != self.ledger:
             raise CorruptionError(None, 0, f"explicit LAC of ledger {ledger}, not {self.ledger}")
         return lac
 
-    def with_replicas(self, entry: int, work: Callable[[list[str]], _T]) -> _T:
-        """Call `work` with the replicas of an entry and return its result. If it fails, read the
+    def call_with_replicas(self, entry_id: int, function: Callable[[list[str]], _T]) -> _T:
+        """Call `request` with the replicas of an entry and return its result. If it fails, read the
         metadata again, and call it once more if the ensemble has changed (by the writer or a
         re-replication) or a bookie has a new address."""
-        replicas = self.replicas(entry, self.metadata.ensemble_at(entry))
+        replicas = self.write_set_of(entry_id, self.metadata.ensemble_at(entry_id))
         try:
-            return work(replicas)
+            return function(replicas)
         except BkstoreError:
-            new_replicas = self.replicas(entry, self.refresh().ensemble_at(entry))
+            new_replicas = self.write_set_of(entry_id, self.refresh().ensemble_at(entry_id))
             bookies = self.context.bookies
             if new_replicas == replicas and not (
-                isinstance(bookies, Doubting) and bookies.moved(new_replicas)
+                isinstance(bookies, AddressRefresher) and bookies.refresh_addresses(new_replicas)
             ):
                 raise
-        return work(new_replicas)
+        return function(new_replicas)
 
-    def read(self, entry: int, *, fence: bool = False) -> Entry:
+    def read(self, entry_id: int, *, fence: bool = False) -> Entry:
         """Return a verified entry from the first replica that has it, in write set order. Raises
-        the error that `bookie_answers.verdict` returns."""
+        the error that `bookie_answers.combine_errors` returns."""
 
         def read_from_first(replicas: list[str]) -> Entry:
             answers = []
             for bookie in replicas:
-                answer = self.read_from(bookie, entry, fence=fence)
+                answer = self.read_from(bookie, entry_id, fence=fence)
                 if answer.value is not None:
                     return answer.value
                 answers.append(answer)
-            raise verdict(f"entry {entry} of ledger {self.ledger}", answers)
+            raise combine_errors(f"entry {entry_id} of ledger {self.ledger}", answers)
 
-        return self.with_replicas(entry, read_from_first)
+        return self.call_with_replicas(entry_id, read_from_first)
 
-    def length_at(self, entry: int, seen: Sequence[Entry] = ()) -> int:
-        """Return the payload bytes up to and including an entry; 0 for entry -1. Taken from `seen`
+    def read_length(self, entry_id: int, known_entries: Sequence[Entry] = ()) -> int:
+        """Return the payload bytes up to and including an entry; 0 for entry -1. Taken from `known_entries`
         entries if the entry itself or the next one is among them, else read."""
-        if entry < 0:
+        if entry_id < 0:
             return 0
-        for seen_entry in seen:
-            if seen_entry.entry_id == entry:
+        for seen_entry in known_entries:
+            if seen_entry.entry_id == entry_id:
                 return seen_entry.length
-            if seen_entry.entry_id == entry + 1:
+            if seen_entry.entry_id == entry_id + 1:
                 return seen_entry.length - len(seen_entry.payload)
-        return self.read(entry).length
+        return self.read(entry_id).length
 
 
 def check_record_size(size: int, limit: int) -> None:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from bkstore.cluster.client.batch_reads import BatchReader
 from bkstore.cluster.client.bookie_client import BookieClient
-from bkstore.cluster.client.many_entries import ManyEntries, ask_for_entries, take
+from bkstore.cluster.client.many_entries import ManyEntries, read_entries_from, verify_batch
 from bkstore.cluster.client.open_ledger import LedgerAccess
 from bkstore.errors import BkstoreError, BookieUnavailable, IllegalOperation
 from bkstore.formats.entry import Entry
@@ -55,9 +55,9 @@ class RangeReader:
     """Reads ranges of one handle's ledger. Threads: use each `scan` in one thread. Memory: two
     shares a bookie, of about 1 MiB or 16 larger entries, or 256 if small ones came before."""
 
-    def __init__(self, access: LedgerAccess, batches: BatchReader) -> None:
+    def __init__(self, access: LedgerAccess, batch_reader: BatchReader) -> None:
         self._access = access
-        self._batches = batches
+        self._batches = batch_reader
         self._single_reads_until: dict[str, float] = {}
         """Bookies that get single reads only, and until when."""
 
@@ -81,19 +81,19 @@ class RangeReader:
             record_bytes = largest_payload + _RECORD_OVERHEAD
             share_entries = max(1, min(_MAX_SHARE_ENTRIES, SHARE_BYTES // record_bytes))
 
-    def _yield_chunk(self, chunk: _Chunk, silent: set[str]) -> Iterator[Entry]:
+    def _yield_chunk(self, chunk: _Chunk, unresponsive: set[str]) -> Iterator[Entry]:
         entries_by_id: dict[int, Entry] = {}
         failed: set[int] = set()
         for answers in chunk.answers:
-            entries_by_id |= answers.found
+            entries_by_id |= answers.entries
             failed |= answers.errors.keys()
         for entry in chunk.entries:
             if chunk.shares and entry not in entries_by_id and entry not in failed:
                 # Neither read nor failed: the share reached its byte limit before this entry.
                 (share,) = (share for share in chunk.shares if entry in share.entries)
                 unread = share.entries[share.entries.index(entry) :]
-                answers = self._read_share(silent, _Share(unread, share.bookies))
-                entries_by_id |= answers.found
+                answers = self._read_share(unresponsive, _Share(unread, share.bookies))
+                entries_by_id |= answers.entries
                 failed |= answers.errors.keys()
             entry_read = entries_by_id.pop(entry, None)
             # No bookie of a share had it, or there are no shares: read it by the newest metadata.
@@ -102,7 +102,7 @@ class RangeReader:
     # -- cutting a range into chunks and shares
 
     def _request_chunk(
-        self, unread: range, share_entries: int, chunk_number: int, silent: set[str]
+        self, unread: range, share_entries: int, chunk_number: int, unresponsive: set[str]
     ) -> _Chunk:
         """Request the first chunk of the unread entries; it does not cross a segment."""
         metadata = self._access.metadata
@@ -117,34 +117,34 @@ class RangeReader:
         entries = unread[: sum(len(share.entries) for share in shares)]
         if len(entries) == 1:  # `_yield_chunk` reads it as a single entry
             return _Chunk(entries, [], iter(()))
-        return _Chunk(entries, shares, self._access.each(partial(self._read_share, silent), shares))
+        return _Chunk(entries, shares, self._access.map(partial(self._read_share, unresponsive), shares))
 
     def _striped_shares(self, entries: range, ensemble: Sequence[str]) -> list[_Share]:
         """Return one share for each write set: every E-th entry has the same bookies."""
         ensemble_size = len(ensemble)
         return [
             _Share(
-                entries[index::ensemble_size], tuple(self._access.replicas(first_entry, ensemble))
+                entries[index::ensemble_size], tuple(self._access.write_set_of(first_entry, ensemble))
             )
             for index, first_entry in enumerate(entries[:ensemble_size])
         ]
 
     # -- one share, in a thread of the workers
 
-    def _read_share(self, silent: set[str], share: _Share) -> ManyEntries:
+    def _read_share(self, unresponsive: set[str], share: _Share) -> ManyEntries:
         """Ask the bookies of a share in turn, unresponsive ones last; the errors in the result
         are those of entries that none of them has."""
         answers = ManyEntries({}, {})
         unread: Sequence[int] = share.entries
-        for index, bookie in enumerate(sorted(share.bookies, key=silent.__contains__)):
+        for index, bookie in enumerate(sorted(share.bookies, key=unresponsive.__contains__)):
             answers.errors.clear()
             if index == 0 and self._may_batch(bookie):
                 unread = self._read_in_batches(bookie, share.entries, answers)
-            result = ask_for_entries(self._access, bookie, unread, SHARE_BYTES)
-            answers.found.update(result.found)
+            result = read_entries_from(self._access, bookie, unread, SHARE_BYTES)
+            answers.entries.update(result.entries)
             answers.errors.update(result.errors)
             if any(isinstance(error, BookieUnavailable) for error in answers.errors.values()):
-                silent.add(bookie)
+                unresponsive.add(bookie)
             unread = sorted(answers.errors)
             if not unread:
                 break
@@ -152,7 +152,7 @@ class RangeReader:
 
     def _may_batch(self, bookie: str) -> bool:
         single_reads_only = time.monotonic() < self._single_reads_until.get(bookie, 0.0)
-        return not single_reads_only and self._batches.cannot() is None
+        return not single_reads_only and self._batches.unsupported_reason() is None
 
     def _read_in_batches(self, bookie: str, entries: range, answers: ManyEntries) -> Sequence[int]:
         """Read entries into `answers` by batch reads; return those to request by single reads: the
@@ -171,11 +171,11 @@ class RangeReader:
                     entries.stop - next_entry,
                     SHARE_BYTES - received_bytes,
                 )
-                take(self._access, batch, answers)
+                verify_batch(self._access, batch, answers)
                 next_entry += len(batch)
                 received_bytes += int(batch.sizes.sum())
 
-        error = self._access.ask(bookie, read).error
+        error = self._access.call_bookie(bookie, read).error
         if error is None:
             return ()
         self._record_error(bookie, error)

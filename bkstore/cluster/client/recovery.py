@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 
 from bkstore.cluster.client.appends.quorum_add import (
     QuorumAdd,
-    all_took,
-    replacement,
-    with_ensemble,
+    add_to_all,
+    choose_replacement,
+    add_segment,
 )
-from bkstore.cluster.client.bookie_answers import Answer, told
+from bkstore.cluster.client.bookie_answers import BookieAnswer, describe_answers
 from bkstore.cluster.client.bookie_client import BookieClient
-from bkstore.cluster.client.many_entries import ManyEntries, ask_for_entries
+from bkstore.cluster.client.many_entries import ManyEntries, read_entries_from
 from bkstore.cluster.client.open_ledger import LedgerAccess
 from bkstore.errors import BookieUnavailable, CorruptionError, IllegalOperation, NotEnoughBookies
 from bkstore.formats.entry import Entry, RecordBatch
@@ -42,7 +42,7 @@ _BACKOFF_FACTOR = 10
 """A bookie that did not respond is skipped for this many times as long as it delayed writes."""
 
 
-def recover(access: LedgerAccess) -> LedgerMetadata:
+def recover_ledger(access: LedgerAccess) -> LedgerMetadata:
     """Close a ledger and return its metadata; a closed ledger is left as it is.
 
     Raises `NotEnoughBookies` if it stays unknown whether an entry was acknowledged, or if fewer
@@ -59,38 +59,38 @@ def _set_in_recovery(metadata: LedgerMetadata) -> LedgerMetadata | None:
 
 class _WindowRead(NamedTuple):
     """The entries of a window that were read so far. `answers` has the errors of bookies without an
-    entry; `passed_over` are entries not asked for somewhere because of the byte limit."""
+    entry; `skipped` are entries not asked for somewhere because of the byte limit."""
 
-    found: dict[int, Entry]
-    answers: dict[int, list[Answer[Entry]]]
-    passed_over: set[int]
+    entries: dict[int, Entry]
+    answers: dict[int, list[BookieAnswer[Entry]]]
+    skipped: set[int]
 
-    def needs_next_replica(self, entry: int) -> bool:
-        return entry not in self.found and entry not in self.passed_over
+    def needs_next_replica(self, entry_id: int) -> bool:
+        return entry_id not in self.entries and entry_id not in self.skipped
 
-    def record_result(self, bookie: str, entries: Sequence[int], result: ManyEntries) -> None:
-        self.found.update(result.found)
-        for entry in entries:
+    def record_result(self, bookie: str, entry_ids: Sequence[int], result: ManyEntries) -> None:
+        self.entries.update(result.entries)
+        for entry in entry_ids:
             error = result.errors.get(entry)
             if error is not None:
-                self.answers[entry].append(Answer(bookie, None, error))
-            elif entry not in result.found:
-                self.passed_over.add(entry)
+                self.answers[entry].append(BookieAnswer(bookie, None, error))
+            elif entry not in result.entries:
+                self.skipped.add(entry)
 
 
 class _Recovery:
-    """One recovery. `begun` is the metadata at its start: entries are read from its last ensemble.
-    Ensemble changes stay in `changed` until the ledger is closed: another recovery may be running,
+    """One recovery. `initial_metadata` is the metadata at its start: entries are read from its last ensemble.
+    Ensemble changes stay in `new_metadata` until the ledger is closed: another recovery may be running,
     and must see the writer's ensemble in the metadata store."""
 
     def __init__(self, access: LedgerAccess, begun: LedgerMetadata) -> None:
         self.access = access
-        self.begun = begun
-        self.changed = begun
-        self.seen: list[Entry] = []
-        self.silent: set[str] = set()
+        self.initial_metadata = begun
+        self.new_metadata = begun
+        self.last_entries: list[Entry] = []
+        self.unresponsive: set[str] = set()
         """Bookies that did not respond: they are asked for entries after the others."""
-        self.skipped_bookies: dict[str, tuple[Answer[int], float]] = {}
+        self.skipped_bookies: dict[str, tuple[BookieAnswer[int], float]] = {}
         """Bookies that did not respond to a write: the answer, and until when they are skipped."""
 
     def run(self) -> LedgerMetadata:
@@ -100,28 +100,28 @@ class _Recovery:
             entries, is_end = self._read_window(range(last + 1, last + 1 + window))
             if entries:
                 self._rewrite(entries)
-                self.seen = entries[-1:]
+                self.last_entries = entries[-1:]
                 last, window = entries[-1].entry_id, min(2 * window, _MAX_WINDOW)
-        length = self.access.length_at(last, self.seen)
+        length = self.access.read_length(last, self.last_entries)
         return self._close(last, length)
 
     def _fence(self) -> int:
         """Fence the last ensemble; return the highest entry that is known to be confirmed: those
         before the last segment were when it was added."""
-        segment_start, ensemble = self.begun.segments[-1]
-        answers = list(self.access.ask_each((bookie, self._fence_at) for bookie in ensemble))
+        segment_start, ensemble = self.initial_metadata.segments[-1]
+        answers = list(self.access.call_bookies((bookie, self._fence_at) for bookie in ensemble))
         self._add_silent(answers)
-        has_answered = [answer.value is not None or answer.negative for answer in answers]
-        write_quorum, ack_quorum = self.begun.write_quorum_size, self.begun.ack_quorum_size
+        has_answered = [answer.value is not None or answer.is_not_found for answer in answers]
+        write_quorum, ack_quorum = self.initial_metadata.write_quorum_size, self.initial_metadata.ack_quorum_size
         if not is_covered(has_answered, write_quorum, ack_quorum):
             raise NotEnoughBookies(
-                f"ledger {self.access.ledger}: too few bookies could be fenced: {told(answers)}"
+                f"ledger {self.access.ledger}: too few bookies could be fenced: {describe_answers(answers)}"
             )
-        self.seen = [entry for answer in answers for entry in answer.value or []]
-        return max([segment_start - 1, *(entry.lac for entry in self.seen)])
+        self.last_entries = [entry for answer in answers for entry in answer.value or []]
+        return max([segment_start - 1, *(entry.lac for entry in self.last_entries)])
 
-    def _add_silent(self, answers: Iterable[Answer[Any]]) -> None:
-        self.silent |= {
+    def _add_silent(self, answers: Iterable[BookieAnswer[Any]]) -> None:
+        self.unresponsive |= {
             answer.bookie for answer in answers if isinstance(answer.error, BookieUnavailable)
         }
 
@@ -131,7 +131,7 @@ class _Recovery:
         access = self.access
         record = client.read_entry(access.ledger, LAST_ENTRY, fence=True, master_key=access.key)
         try:
-            return [access.verified(record)]
+            return [access.verify_record(record)]
         except CorruptionError:
             return []
 
@@ -144,37 +144,37 @@ class _Recovery:
         window_read = self._read_replicas(window)
         entries: list[Entry] = []
         for entry_id in window:
-            entry = window_read.found.get(entry_id)
+            entry = window_read.entries.get(entry_id)
             if entry is not None:
                 entries.append(entry)
                 continue
             answers = window_read.answers[entry_id]
-            lacking_count = sum(answer.negative for answer in answers)
-            if lacking_count > self.begun.write_quorum_size - self.begun.ack_quorum_size:
+            lacking_count = sum(answer.is_not_found for answer in answers)
+            if lacking_count > self.initial_metadata.write_quorum_size - self.initial_metadata.ack_quorum_size:
                 return entries, True
-            if entries or entry_id in window_read.passed_over:  # in the next window it comes first
+            if entries or entry_id in window_read.skipped:  # in the next window it comes first
                 return entries, False
             raise NotEnoughBookies(
                 f"ledger {self.access.ledger}: cannot determine whether entry {entry_id} was "
-                f"acknowledged: {told(answers)}"
+                f"acknowledged: {describe_answers(answers)}"
             )
         return entries, False
 
     def _read_replicas(self, window: range) -> _WindowRead:
         """Read entries, each from its first replica that has it, unresponsive ones asked last."""
-        ensemble = self.begun.segments[-1].ensemble
+        ensemble = self.initial_metadata.segments[-1].ensemble
         window_read = _WindowRead({}, {entry: [] for entry in window}, set())
         replica_order = {
-            entry: sorted(self.access.replicas(entry, ensemble), key=self.silent.__contains__)
+            entry: sorted(self.access.write_set_of(entry, ensemble), key=self.unresponsive.__contains__)
             for entry in window
         }
-        for replica_index in range(self.begun.write_quorum_size):
+        for replica_index in range(self.initial_metadata.write_quorum_size):
             unread_entries = [entry for entry in window if window_read.needs_next_replica(entry)]
             shares: dict[str, list[int]] = {}
             for entry in unread_entries:
                 shares.setdefault(replica_order[entry][replica_index], []).append(entry)
             for (bookie, entries), result in zip(
-                shares.items(), self.access.each(self._read_share, shares.items())
+                shares.items(), self.access.map(self._read_share, shares.items())
             ):
                 window_read.record_result(bookie, entries, result)
         for answers in window_read.answers.values():
@@ -182,7 +182,7 @@ class _Recovery:
         return window_read
 
     def _read_share(self, bookie_and_entries: tuple[str, list[int]]) -> ManyEntries:
-        return ask_for_entries(self.access, *bookie_and_entries, _MAX_BYTES_PER_BOOKIE, fence=True)
+        return read_entries_from(self.access, *bookie_and_entries, _MAX_BYTES_PER_BOOKIE, fence=True)
 
     def _rewrite(self, entries: Sequence[Entry]) -> None:
         """Write entries to their whole write sets: the writer may have reached one bookie only.
@@ -194,7 +194,7 @@ class _Recovery:
         coder = self.access.coder
         records = [coder.encode(entry._replace(lac=entry.entry_id - 1)) for entry in entries]
         batch = RecordBatch.of(records, [entry.entry_id for entry in entries])
-        ensemble = self.changed.segments[-1].ensemble
+        ensemble = self.new_metadata.segments[-1].ensemble
         started = time.monotonic()
         silent = {
             bookie: answer
@@ -205,10 +205,10 @@ class _Recovery:
         if (
             len(entries) > 1
             and not previously_silent
-            and all_took(self.access, batch, ensemble, recovery=True)
+            and add_to_all(self.access, batch, ensemble, recovery=True)
         ):
             return
-        # Singly: bookies that fail are replaced, and those that do not respond join `silent`.
+        # Singly: bookies that fail are replaced, and those that do not respond join `unresponsive`.
         for entry, record in zip(entries, records):
             self._rewrite_entry(entry.entry_id, record, silent)
         finished = time.monotonic()
@@ -218,27 +218,27 @@ class _Recovery:
                 finished + _BACKOFF_FACTOR * (finished - started),
             )
 
-    def _rewrite_entry(self, entry: int, record: bytes, silent: dict[str, Answer[int]]) -> None:
+    def _rewrite_entry(self, entry_id: int, record: bytes, unresponsive: dict[str, BookieAnswer[int]]) -> None:
         def change(failed: Sequence[int], refused: Collection[str]) -> tuple[str, ...] | None:
-            current_ensemble = self.changed.segments[-1].ensemble
-            new_ensemble = replacement(
-                self.access.context, self.changed, current_ensemble, failed, refused
+            current_ensemble = self.new_metadata.segments[-1].ensemble
+            new_ensemble = choose_replacement(
+                self.access.context, self.new_metadata, current_ensemble, failed, refused
             )
             if new_ensemble is not None:
-                self.changed = with_ensemble(self.changed, entry, new_ensemble)
+                self.new_metadata = add_segment(self.new_metadata, entry_id, new_ensemble)
             return new_ensemble
 
-        ensemble = self.changed.segments[-1].ensemble
-        add = QuorumAdd(self.access, entry, record, ensemble, change, recovery=True, silent=silent)
+        ensemble = self.new_metadata.segments[-1].ensemble
+        add = QuorumAdd(self.access, entry_id, record, ensemble, change, recovery=True, unresponsive=unresponsive)
         add.run()
 
     def _close(self, last: int, length: int) -> LedgerMetadata:
-        last_segment_index = len(self.begun.segments) - 1
+        last_segment_index = len(self.initial_metadata.segments) - 1
 
         def close_metadata(metadata: LedgerMetadata) -> LedgerMetadata | None:
             if metadata.closed:  # by another recovery, or by the writer
                 return None
-            if metadata.segments[last_segment_index:] != self.begun.segments[last_segment_index:]:
+            if metadata.segments[last_segment_index:] != self.initial_metadata.segments[last_segment_index:]:
                 raise IllegalOperation(
                     f"ledger {metadata.ledger}: its ensembles changed during recovery"
                 )
@@ -250,7 +250,7 @@ class _Recovery:
                 length=length,
                 segments=(
                     *metadata.segments[:last_segment_index],
-                    *self.changed.segments[last_segment_index:],
+                    *self.new_metadata.segments[last_segment_index:],
                 ),
             )
 

@@ -22,11 +22,11 @@ _check_threads = whole(1, 4096)
 class Workers(Closeable):
     """Two pools of at most `threads` threads each, started as needed; excess work queues.
 
-    Work of `start` may wait for a caller that waits for `each`, so each of the two has its own
+    Work of `submit` may wait for a caller that waits for `map`, so each of the two has its own
     pool. Thread-safe. Fork: the child starts its own threads.
 
     >>> with Workers(2) as workers:
-    ...     list(workers.each(abs, [-1, 2, -3]))
+    ...     list(workers.map(abs, [-1, 2, -3]))
     [1, 2, 3]
     """
 
@@ -40,7 +40,7 @@ class Workers(Closeable):
         self._each_pool = ThreadPoolExecutor(self._threads, "bkstore-ask")
         self._start_pool = ThreadPoolExecutor(self._threads, "bkstore-send")
 
-    def each(self, work: Callable[[_A], _B], items: Iterable[_A]) -> Iterator[_B]:
+    def map(self, work: Callable[[_A], _B], items: Iterable[_A]) -> Iterator[_B]:
         """Start `work` on all items at once; yield the results in order, or raise its error. For a
         single item `work` runs in the caller's thread."""
         work_items = list(items)
@@ -50,16 +50,16 @@ class Workers(Closeable):
         return (future.result() for future in futures)
 
     @property
-    def finished(self) -> bool:
-        """Whether `start` accepts no more work."""
+    def is_finished(self) -> bool:
+        """Whether `submit` accepts no more work."""
         return self._finished
 
-    def start(self, work: Callable[..., _B], *arguments: Any) -> Future[_B]:
+    def submit(self, work: Callable[..., _B], *arguments: Any) -> Future[_B]:
         """Start `work` in a thread; raises `IllegalOperation` after `finish`."""
         return _submit(self._start_pool, work, *arguments)
 
     def finish(self) -> None:
-        """Accept no more work of `start`; wait until started work is done. Idempotent."""
+        """Accept no more work of `submit`; wait until started work is done. Idempotent."""
         self._finished = True
         self._start_pool.shutdown()
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, cast
 
 from bkstore import forks
 from bkstore.arguments import instance, optional
-from bkstore.cluster.garbage.deleted_ledgers import DeletedLedgers
-from bkstore.cluster.garbage.figures import GarbageFigures
+from bkstore.cluster.garbage.deleted_ledgers import DeletedLedgerFinder
+from bkstore.cluster.garbage.figures import GarbageStats
 from bkstore.cluster.garbage.options import GarbageOptions
 from bkstore.cluster.garbage.schedule import CompactionSchedule
 from bkstore.cluster.store.api import MetadataStore, check_store
@@ -42,7 +42,7 @@ class BackgroundCollector(Closeable):
     """Runs passes of garbage collection over a bookie, in a thread of its own.
 
     `store` decides which ledgers are deleted (`deleted_ledgers`); without a store none is. If its
-    answers are incomplete, a pass deletes no ledger, which the log, `problem` and `figures` report;
+    answers are incomplete, a pass deletes no ledger, which the log, `problem` and `stats` report;
     it still removes logs without live ledgers, and compacts. It closes a current log with garbage.
 
     `start` starts the schedule; `force` requests a pass at once, `run_pass` runs one and waits.
@@ -61,10 +61,10 @@ class BackgroundCollector(Closeable):
     ) -> None:
         self.bookie: Bookie = instance(Bookie)("bookie", bookie)
         self.options = _check_options("options", options) or GarbageOptions()
-        self.figures = GarbageFigures()
+        self.stats = GarbageStats()
         self.problem: str | None = None
         """Why the last pass failed or could not decide which ledgers are deleted, or None."""
-        self.changed: Callable[[str | None], object] = bool
+        self.on_problem_changed: Callable[[str | None], object] = bool
         """Called with the problem when one occurs, and with None when it is resolved."""
         self.location_compactions = 0
         self.locations_compacted_at = time.time()
@@ -140,7 +140,7 @@ class BackgroundCollector(Closeable):
         """Return whether compactions of a kind are suspended."""
         return bool(self._suspended[kind])
 
-    def note_space(self, is_full: bool) -> None:
+    def set_disks_full(self, is_full: bool) -> None:
         """Suspend compactions while a disk is full, and resume them afterwards; with
         `is_force_gc_allow_when_no_space` force a pass instead."""
         if self.options.is_force_gc_allow_when_no_space:
@@ -206,16 +206,16 @@ class BackgroundCollector(Closeable):
 
     # -- a pass
 
-    def run_pass(self, forced: Collection[CompactionKind] | None = None) -> GarbageReport:
+    def run_pass(self, forced_kinds: Collection[CompactionKind] | None = None) -> GarbageReport:
         """Run a pass now, after one that is running, and return its report. It compacts one of the
-        kinds in `forced` whatever the intervals; None = by the schedule. Raises as
+        kinds in `forced_kinds` whatever the intervals; None = by the schedule. Raises as
         `LedgerStorage.collect_garbage`, except for errors of the store."""
         with self._pass_lock:
             self._check_open()
             started, succeeded, self._store_problem = self._clock(), False, None
             problem: str | None = "the pass failed unexpectedly"
             try:
-                report = self._collect_garbage(forced)
+                report = self._collect_garbage(forced_kinds)
                 problem, succeeded = self._store_problem, True
             except (BkstoreError, OSError) as error:
                 problem = str(error)
@@ -225,19 +225,19 @@ class BackgroundCollector(Closeable):
             finally:
                 previous_problem, self.problem = self.problem, problem
                 if (previous_problem is None) != (problem is None) and not self._closed:
-                    self.changed(problem)
-                self.figures.passes.note(self._clock() - started, succeeded)
+                    self.on_problem_changed(problem)
+                self.stats.passes.record(self._clock() - started, succeeded)
             self._report_pass(report)
             return report
 
-    def _collect_garbage(self, forced: Collection[CompactionKind] | None) -> GarbageReport:
+    def _collect_garbage(self, forced_kinds: Collection[CompactionKind] | None) -> GarbageReport:
         """Run a garbage pass of the storage, and compact the location databases if due."""
         kinds: tuple[CompactionKind, ...] = ("major", "minor")
-        if forced is None:
+        if forced_kinds is None:
             suspended = [kind for kind in kinds if self._suspended[kind]]
         else:
-            suspended = [kind for kind in kinds if kind not in forced]
-        kind = self._schedule.due(self._clock(), force=forced is not None, suspended=suspended)
+            suspended = [kind for kind in kinds if kind not in forced_kinds]
+        kind = self._schedule.choose_due(self._clock(), force=forced_kinds is not None, suspended=suspended)
         try:
             report = self.bookie.storage.run_garbage_pass(
                 GarbagePass(
@@ -249,11 +249,11 @@ class BackgroundCollector(Closeable):
             )
         finally:
             if kind is not None:
-                self._schedule.compacted(kind, self._clock())
-        if self._schedule.locations_due(self._clock()):
+                self._schedule.record_compaction(kind, self._clock())
+        if self._schedule.is_location_compaction_due(self._clock()):
             for index in self.location_indexes().values():
                 self.compact_locations(index)
-            self._schedule.locations_compacted(self._clock())
+            self._schedule.record_location_compaction(self._clock())
         return report
 
     def _compaction_params(self, kind: CompactionKind) -> CompactionOptions:
@@ -292,7 +292,7 @@ class BackgroundCollector(Closeable):
         """Yield the deleted ledgers; stops, and sets `_store_problem`, if the store fails."""
         assert self._store is not None
         cookie = self.bookie.directories.cookie
-        find_deleted = DeletedLedgers(
+        find_deleted = DeletedLedgerFinder(
             self._store,
             instance_id=None if cookie is None else cookie.instance_id,
             rate=self.options.gc_metadata_op_rate_limit,
@@ -307,11 +307,11 @@ class BackgroundCollector(Closeable):
             if not self._closed:
                 LOG.warning("bookie %s: %s", self.bookie.bookie_id, self._store_problem)
         finally:
-            self.figures.judgements.note(self._clock() - started, succeeded)
+            self.stats.deletion_scans.record(self._clock() - started, succeeded)
 
     def _report_pass(self, report: GarbageReport) -> None:
         """Count and log the results of a pass; a finding that recurs is logged once."""
-        self.figures.add(report, len(self.bookie.ledgers()))
+        self.stats.add(report, len(self.bookie.ledgers()))
         findings = [str(finding) for finding in report.findings]
         for finding in findings:
             if finding not in self._logged_findings:

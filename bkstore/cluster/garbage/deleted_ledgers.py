@@ -20,7 +20,7 @@ _BATCH_LEDGERS = 256
 """Ledgers that are read, and deleted, together."""
 
 
-class DeletedLedgers:
+class DeletedLedgerFinder:
     """Finds the deleted ledgers among those of a bookie, for a pass of garbage collection.
 
     `instance_id` is from the bookie's cookie: a store with another one is not used. `pause` sleeps
@@ -42,8 +42,8 @@ class DeletedLedgers:
         self._pause = pause
         self._clock = clock
 
-    def __call__(self, here: list[LedgerId], suspect: MarkSuspects) -> Iterator[list[LedgerId]]:
-        """Yield batches of the ledgers of `here` that are deleted.
+    def __call__(self, bookie_ledgers: list[LedgerId], suspect: MarkSuspects) -> Iterator[list[LedgerId]]:
+        """Yield batches of the ledgers of `bookie_ledgers` that are deleted.
 
         Calls `suspect` with each batch of candidates before it is read. Raises the store's errors,
         `MetadataUnavailable` for a lost session, `IllegalOperation` for another cluster's store.
@@ -53,7 +53,7 @@ class DeletedLedgers:
         session = self._session()
         store_ledgers = set(self._store.ledgers())
         self._check_session(session)
-        candidates = [ledger for ledger in here if ledger not in store_ledgers]
+        candidates = [ledger for ledger in bookie_ledgers if ledger not in store_ledgers]
         # Second check: read each ledger that is not in the list.
         for start in range(0, len(candidates), _BATCH_LEDGERS):
             started = self._clock()

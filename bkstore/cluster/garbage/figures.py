@@ -1,4 +1,4 @@
-"""GarbageFigures: counters over all passes of a collector, with `GarbageCollectorStats`' names."""
+"""GarbageStats: counters over all passes of a collector, with `GarbageCollectorStats`' names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bkstore.storage.ledgers.garbage_pass import USAGE_BUCKETS, GarbageReport
 
 
 @dataclass
-class Runtime:
+class OpStats:
     """How often an operation succeeded and failed, and the total seconds that it took."""
 
     succeeded: int = 0
@@ -16,7 +16,7 @@ class Runtime:
     seconds_succeeded: float = 0.0
     seconds_failed: float = 0.0
 
-    def note(self, seconds: float, succeeded: bool) -> None:
+    def record(self, seconds: float, succeeded: bool) -> None:
         """Count one operation."""
         if succeeded:
             self.succeeded += 1
@@ -27,12 +27,12 @@ class Runtime:
 
 
 @dataclass
-class GarbageFigures:
+class GarbageStats:
     """Counters, and values of the last pass. Threads: one writes, any may read."""
 
-    passes: Runtime = field(default_factory=Runtime)
+    passes: OpStats = field(default_factory=OpStats)
     """`THREAD_RUNTIME`: whole passes."""
-    judgements: Runtime = field(default_factory=Runtime)
+    deletion_scans: OpStats = field(default_factory=OpStats)
     """`GC_LEDGER_RUNTIME`: finding and deleting deleted ledgers; failed if the store did."""
     deleted_ledgers: int = 0
     """`DELETED_LEDGER_TOTAL`."""
@@ -42,7 +42,7 @@ class GarbageFigures:
     """`RECLAIMED_COMPACTION_SPACE_BYTES`: bytes of unwanted records in compacted logs."""
     moved_entries: int = 0
     moved_bytes: int = 0
-    damage: int = 0
+    damage_count: int = 0
     """Number of findings, for example logs that were not compacted because of damage."""
     active_ledgers: int = 0
     """`ACTIVE_LEDGER_TOTAL`: ledgers here at the end of the last pass."""
@@ -61,7 +61,7 @@ class GarbageFigures:
         self.reclaimed_by_compaction += report.reclaimed_by_compaction
         self.moved_entries += report.moved_entries
         self.moved_bytes += report.moved_bytes
-        self.damage += len(report.findings)
+        self.damage_count += len(report.findings)
         self.active_ledgers = active_ledgers
         self.logs, self.log_bytes = report.log_count, report.log_bytes
         self.live_bytes = report.live_bytes

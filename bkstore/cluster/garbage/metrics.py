@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from bkstore.cluster.garbage.collector import BackgroundCollector
-from bkstore.cluster.garbage.figures import Runtime
+from bkstore.cluster.garbage.figures import OpStats
 from bkstore.storage.ledgers.garbage_pass import CompactionKind
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class GarbageMetrics:
         """Yield the metrics with their current values."""
         from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
-        figures = self._collector.figures
+        figures = self._collector.stats
         passes = self._collector.bookie.storage.garbage_passes
         counts = {
             name: (getattr(figures, field), help_text)
@@ -84,9 +84,9 @@ class GarbageMetrics:
     def _bkstore_metrics(self) -> Iterator[Metric]:
         from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 
-        figures = self._collector.figures
+        figures = self._collector.stats
         help_text = "Passes that judged no ledger because the metadata store did not answer in full"
-        yield CounterMetricFamily("bkstore_gc_unjudged", help_text, figures.judgements.failed)
+        yield CounterMetricFamily("bkstore_gc_unjudged", help_text, figures.deletion_scans.failed)
         help_text = "Bytes of records that compactions copied"
         yield CounterMetricFamily("bkstore_gc_copied_bytes", help_text, figures.moved_bytes)
         help_text = "Whether compactions of a kind are suspended"
@@ -96,7 +96,7 @@ class GarbageMetrics:
         yield suspended
 
 
-def _summary(name: str, help_text: str, runtime: Runtime) -> Metric:
+def _summary(name: str, help_text: str, runtime: OpStats) -> Metric:
     from prometheus_client.metrics_core import SummaryMetricFamily
 
     family = SummaryMetricFamily(name, help_text, labels=("success",))

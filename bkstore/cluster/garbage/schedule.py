@@ -17,7 +17,7 @@ class CompactionSchedule:
     Callers pass the time, in seconds of one clock; creation counts as a compaction of each kind.
 
     >>> schedule = CompactionSchedule(GarbageOptions(), 0.0)
-    >>> [schedule.due(now) for now in (3600.0, 3601.0, 86401.0)]
+    >>> [schedule.choose_due(now) for now in (3600.0, 3601.0, 86401.0)]
     [None, 'minor', 'major']
     """
 
@@ -26,7 +26,7 @@ class CompactionSchedule:
         self._compacted_at: dict[CompactionKind, float] = {"major": now, "minor": now}
         self._locations_compacted_at = now
 
-    def due(
+    def choose_due(
         self, now: float, *, force: bool = False, suspended: Container[CompactionKind] = ()
     ) -> CompactionKind | None:
         """Return the kind of compaction that a pass at `now` runs, None if none: major before
@@ -41,15 +41,15 @@ class CompactionSchedule:
                 return kind
         return None
 
-    def compacted(self, kind: CompactionKind, now: float) -> None:
+    def record_compaction(self, kind: CompactionKind, now: float) -> None:
         """Record the end of a compaction; a major one counts as a minor one too."""
         self._compacted_at["minor"] = self._compacted_at[kind] = now
 
-    def locations_due(self, now: float) -> bool:
+    def is_location_compaction_due(self, now: float) -> bool:
         """Return whether a compaction of the entry location databases is due."""
         interval = self._options.entry_location_compaction_interval
         return 0 < interval < now - self._locations_compacted_at
 
-    def locations_compacted(self, now: float) -> None:
+    def record_location_compaction(self, now: float) -> None:
         """Record a compaction of the entry location databases."""
         self._locations_compacted_at = now

@@ -16,18 +16,18 @@ from typing import TypeVar
 
 from bkstore.arguments import call, number
 from bkstore.cluster.in_process.damage_at_rest import (
-    Entries,
-    Part,
+    EntriesLike,
+    RecordPart,
     corrupt_record,
-    drop_index_rows,
-    entry_ids,
+    delete_index_rows,
+    to_entry_ids,
 )
 from bkstore.errors import BookieUnavailable, IllegalOperation
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import LedgerLike
 from bkstore.storage.bookie import Bookie
 
-EVERYONE = "*"
+ALL_CLIENTS = "*"
 """A client name that stands for all clients."""
 
 _T = TypeVar("_T")
@@ -51,12 +51,12 @@ class LocalBookie:
     ) -> None:
         self.bookie_id = bookie_id
         self.path = path
-        self.delay = 0.0
+        self.delay_seconds = 0.0
         """Seconds by which each answer is delayed."""
         self.batch_reads = True
         """Whether it supports batch reads; a server before 4.18 does not."""
-        self.cut: set[str] = set()
-        """Clients that cannot reach it; `EVERYONE` stands for all."""
+        self.unreachable_from: set[str] = set()
+        """Clients that cannot reach it; `ALL_CLIENTS` stands for all."""
         self._open_at = open_at
         self._timeout = number(above=True)("timeout", timeout)
         self._sleep = call("sleep", sleep)
@@ -67,7 +67,7 @@ class LocalBookie:
     # -- running or not
 
     @property
-    def running(self) -> bool:
+    def is_running(self) -> bool:
         """Whether the bookie runs, reachable or not."""
         return self._bookie is not None
 
@@ -120,7 +120,7 @@ class LocalBookie:
     @contextmanager
     def at_rest(self) -> Iterator[list[Path]]:
         """Replay the journal, close the bookie, yield its index directories; reopen it after."""
-        was_running = self.running
+        was_running = self.is_running
         self.start()
         indexes = list(self.bookie.directories.index)
         self.stop()
@@ -132,11 +132,11 @@ class LocalBookie:
 
     # -- damage
 
-    def lose(self, ledger: LedgerLike, entries: Entries) -> Int64Array:
+    def lose(self, ledger: LedgerLike, entries: EntriesLike) -> Int64Array:
         """Delete entries from the index, durably; return those that it had, int64[n]."""
-        wanted_entries = entry_ids(entries)
+        wanted_entries = to_entry_ids(entries)
         with self.at_rest() as indexes:
-            return drop_index_rows(indexes, LedgerId.of(ledger), wanted_entries)
+            return delete_index_rows(indexes, LedgerId.of(ledger), wanted_entries)
 
     def lose_ledger(self, ledger: LedgerLike) -> bool:
         """Delete a ledger, durably; return whether the bookie had it."""
@@ -146,7 +146,7 @@ class LocalBookie:
             bookie.checkpoint()
         return existed
 
-    def corrupt(self, ledger: LedgerLike, entry: int, part: Part = "payload") -> tuple[Path, int]:
+    def corrupt(self, ledger: LedgerLike, entry: int, part: RecordPart = "payload") -> tuple[Path, int]:
         """Change a byte of a stored record; return (entry log, offset). See `corrupt_record`."""
         with self._while_open() as bookie:
             return corrupt_record(bookie, LedgerId.of(ledger), entry, part)
@@ -154,7 +154,7 @@ class LocalBookie:
     @contextmanager
     def _while_open(self) -> Iterator[Bookie]:
         """Yield the bookie; if it is down, it is open during the block only."""
-        was_running = self.running
+        was_running = self.is_running
         self.start()
         try:
             yield self.bookie
@@ -164,19 +164,19 @@ class LocalBookie:
 
     # -- calls
 
-    def call(self, client: str, work: Callable[[Bookie], _T]) -> _T:
-        """Call `work` with the bookie on behalf of `client`, and return its result. Raises
+    def call(self, client_name: str, request: Callable[[Bookie], _T]) -> _T:
+        """Call `request` with the bookie on behalf of `client_name`, and return its result. Raises
         `BookieUnavailable` if that takes too long; an entry that is added too late is stored."""
         try:
-            with self._client_call(client) as bookie:
-                return work(bookie)
+            with self._client_call(client_name) as bookie:
+                return request(bookie)
         finally:  # an error may also come too late
             self._delay_answer()
 
     @contextmanager
-    def _client_call(self, client: str) -> Iterator[Bookie]:
+    def _client_call(self, client_name: str) -> Iterator[Bookie]:
         with self._idle:
-            if self.cut & {client, EVERYONE}:
+            if self.unreachable_from & {client_name, ALL_CLIENTS}:
                 raise BookieUnavailable(f"{self.bookie_id} cannot be reached")
             bookie = self.bookie
             self._call_count += 1
@@ -188,7 +188,7 @@ class LocalBookie:
                 self._idle.notify_all()
 
     def _delay_answer(self) -> None:
-        delay = self.delay
+        delay = self.delay_seconds
         if delay > 0:
             self._sleep(min(delay, self._timeout))
         if delay >= self._timeout:

@@ -27,11 +27,11 @@ from bkstore.storage.bookie import Bookie
 
 
 class LocalClient:
-    """A `BookieClient` of a `LocalBookie`; `client` is the name by which it can be cut off."""
+    """A `BookieClient` of a `LocalBookie`; `client_name` is the name by which it can be cut off."""
 
-    def __init__(self, server: LocalBookie, client: str = "") -> None:
+    def __init__(self, server: LocalBookie, client_name: str = "") -> None:
         self.server = server
-        self.client = client
+        self.client_name = client_name
 
     def __repr__(self) -> str:
         return f"<LocalClient {self.bookie_id}>"
@@ -51,12 +51,12 @@ class LocalClient:
     ) -> int:
         """As `BookieClient.add_entry`."""
         return self.server.call(
-            self.client, lambda b: b.add_entry(record, master_key, recovery=recovery, sync=sync)
+            self.client_name, lambda b: b.add_entry(record, master_key, recovery=recovery, sync=sync)
         )
 
     def add_batch(self, batch: RecordBatch, master_key: bytes, *, recovery: bool = False) -> None:
-        """As `TakesMany.add_batch`: one sync for all."""
-        self.server.call(self.client, lambda b: b.add_batch(batch, master_key, recovery=recovery))
+        """As `BatchAdder.add_batch`: one sync for all."""
+        self.server.call(self.client_name, lambda b: b.add_batch(batch, master_key, recovery=recovery))
 
     def read_entry(
         self,
@@ -74,7 +74,7 @@ class LocalClient:
                 bookie.fence(ledger, key)
             return bookie.read_entry(ledger, entry)
 
-        return self.server.call(self.client, read)
+        return self.server.call(self.client_name, read)
 
     def read_many(
         self,
@@ -85,7 +85,7 @@ class LocalClient:
         fence: bool = False,
         master_key: bytes | None = None,
     ) -> RecordBatch:
-        """As `ReadsMany.read_many`: one call for all."""
+        """As `BulkReader.read_many`: one call for all."""
         entry_ids, key = as_entry_ids(entries).tolist(), _fencing_key(fence, master_key)
 
         def read(bookie: Bookie) -> RecordBatch:
@@ -103,7 +103,7 @@ class LocalClient:
                     read_ids.append(entry)
             return RecordBatch.of(records, read_ids)
 
-        return self.server.call(self.client, read)
+        return self.server.call(self.client_name, read)
 
     def read_entries(
         self,
@@ -125,7 +125,7 @@ class LocalClient:
                 ledger, start, max_count, max_size, fence=fence, master_key=key
             )
 
-        return self.server.call(self.client, read)
+        return self.server.call(self.client_name, read)
 
     def read_lac(self, ledger: LedgerLike) -> LacResponse:
         """As `BookieClient.read_lac`; an unknown ledger raises `NoSuchEntry` too, as upstream."""
@@ -140,15 +140,15 @@ class LocalClient:
             record = None if last is None else bookie.read_entry(ledger, last)
             return LacResponse(explicit, record)
 
-        return self.server.call(self.client, read)
+        return self.server.call(self.client_name, read)
 
     def write_lac(self, ledger: LedgerLike, body: bytes, master_key: bytes) -> None:
         """As `BookieClient.write_lac`."""
-        self.server.call(self.client, lambda b: b.set_explicit_lac(ledger, body, master_key))
+        self.server.call(self.client_name, lambda b: b.set_explicit_lac(ledger, body, master_key))
 
     def force(self, ledger: LedgerLike) -> None:
         """As `BookieClient.force`."""
-        self.server.call(self.client, lambda b: b.force(ledger))
+        self.server.call(self.client_name, lambda b: b.force(ledger))
 
     def availability(self, ledger: LedgerLike) -> Availability:
         """As `BookieClient.availability`."""
@@ -158,14 +158,14 @@ class LocalClient:
                 raise NoSuchLedger(f"ledger {LedgerId.of(ledger)} is not on this bookie")
             return bookie.availability(ledger)
 
-        return self.server.call(self.client, read_availability)
+        return self.server.call(self.client_name, read_availability)
 
     def availability_many(
         self, ledgers: Iterable[LedgerLike] | None = None, errors: LedgerErrors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
         """As `EntrySource.availability_many`, by single requests; may give `NoSuchLedger`."""
         if ledgers is None:
-            ledgers = self.server.call(self.client, lambda bookie: bookie.ledgers())
+            ledgers = self.server.call(self.client_name, lambda bookie: bookie.ledgers())
         return list_one_by_one(self.availability, normalize_ledger_ids(ledgers), errors)
 
 
@@ -176,20 +176,20 @@ def _fencing_key(fence: bool, master_key: bytes | None) -> bytes | None:
 
 
 class LocalClients(Mapping[str, LocalClient]):
-    """One client's `LocalClient`s by bookie id, also of later bookies; `view` is their class."""
+    """One client's `LocalClient`s by bookie id, also of later bookies; `client_class` is their class."""
 
     def __init__(
         self,
         servers: Mapping[str, LocalBookie],
-        client: str,
-        view: type[LocalClient] = LocalClient,
+        client_name: str,
+        client_class: type[LocalClient] = LocalClient,
     ) -> None:
         self._servers = servers
-        self._client = client
-        self._view = view
+        self._client = client_name
+        self._view = client_class
 
-    def __getitem__(self, name: str) -> LocalClient:
-        return self._view(self._servers[name], self._client)
+    def __getitem__(self, bookie_id: str) -> LocalClient:
+        return self._view(self._servers[bookie_id], self._client)
 
     def __iter__(self) -> Iterator[str]:
         return iter(list(self._servers))

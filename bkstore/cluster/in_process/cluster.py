@@ -16,9 +16,9 @@ from typing import Self
 from bkstore.arguments import any_of, call, instance, number, path as as_path, text, truth, whole
 from bkstore.cluster.client.client import Client
 from bkstore.cluster.client.open_ledger import ClientOptions
-from bkstore.cluster.in_process.bookie import EVERYONE, LocalBookie
+from bkstore.cluster.in_process.bookie import ALL_CLIENTS, LocalBookie
 from bkstore.cluster.in_process.bookie_client import LocalClient, LocalClients
-from bkstore.cluster.in_process.damage_at_rest import Entries, Part
+from bkstore.cluster.in_process.damage_at_rest import EntriesLike, RecordPart
 from bkstore.cluster.placement.policies import DefaultPlacement, PlacementPolicy
 from bkstore.cluster.store.api import MetadataStore, check_store
 from bkstore.cluster.store.key_value_store import MemoryStore
@@ -146,7 +146,7 @@ class Cluster(Client, Closeable):
                 closing.callback(server.stop, checkpoint)
 
     def __repr__(self) -> str:
-        running = ", ".join(name for name, server in self._servers.items() if server.running)
+        running = ", ".join(name for name, server in self._servers.items() if server.is_running)
         return f"<Cluster {self.path}: {running or 'no bookie runs'}>"
 
     # -- bookies and clients
@@ -163,18 +163,18 @@ class Cluster(Client, Closeable):
             self.store, self._clients_as(name), context.placement, options or context.options
         )
 
-    def bookie(self, name: str) -> Bookie:
+    def bookie(self, bookie_id: str) -> Bookie:
         """Return the running `Bookie` of an id; raises `BookieUnavailable` if it is down."""
-        return self._server(name).bookie
+        return self._server(bookie_id).bookie
 
-    def path_of(self, name: str) -> Path:
+    def path_of(self, bookie_id: str) -> Path:
         """Return the directory of a bookie."""
-        return self._server(name).path
+        return self._server(bookie_id).path
 
-    def _server(self, name: str) -> LocalBookie:
-        server = self._servers.get(text("bookie", name))
+    def _server(self, bookie_id: str) -> LocalBookie:
+        server = self._servers.get(text("bookie", bookie_id))
         if server is None:
-            raise InvalidArgument(f"no bookie {name!r}; there are {', '.join(self._servers)}")
+            raise InvalidArgument(f"no bookie {bookie_id!r}; there are {', '.join(self._servers)}")
         return server
 
     def add_bookie(self, name: str | None = None, storage: StorageKind | None = None) -> str:
@@ -195,8 +195,8 @@ class Cluster(Client, Closeable):
 
     # Overridden by clusters whose bookies are reached in another way.
 
-    def _new_bookie(self, name: str, path: Path, open_at: Callable[[Path], Bookie]) -> LocalBookie:
-        return LocalBookie(name, path, open_at, timeout=self._timeout, sleep=self._sleep)
+    def _new_bookie(self, bookie_id: str, path: Path, open_at: Callable[[Path], Bookie]) -> LocalBookie:
+        return LocalBookie(bookie_id, path, open_at, timeout=self._timeout, sleep=self._sleep)
 
     def _clients_as(self, name: str) -> Mapping[str, LocalClient]:
         return LocalClients(self._servers, name)
@@ -224,13 +224,13 @@ class Cluster(Client, Closeable):
 
     # -- unreachable, slow, old
 
-    def partition(self, bookie: str, client: str = EVERYONE) -> None:
+    def partition(self, bookie: str, client: str = ALL_CLIENTS) -> None:
         """Cut a bookie off, from all clients or the one named; it stays registered."""
-        self._server(bookie).cut.add(client)
+        self._server(bookie).unreachable_from.add(client)
 
     def heal(self, bookie: str, client: str | None = None) -> None:
         """End all partitions of a bookie, or that of one client."""
-        cut = self._server(bookie).cut
+        cut = self._server(bookie).unreachable_from
         if client is None:
             cut.clear()
         else:
@@ -239,15 +239,15 @@ class Cluster(Client, Closeable):
     def slow(self, bookie: str, seconds: float) -> None:
         """Delay each answer of a bookie by some seconds; 0 ends that. From the timeout on the
         client ignores the answer, but the operation is done."""
-        self._server(bookie).delay = number()("seconds", seconds)
+        self._server(bookie).delay_seconds = number()("seconds", seconds)
 
-    def set_batch_reads(self, bookie: str, known: bool) -> None:
+    def set_batch_reads(self, bookie: str, supported: bool) -> None:
         """Set whether a bookie supports batch reads, which servers before 4.18 do not."""
-        self._server(bookie).batch_reads = truth("known", known)
+        self._server(bookie).batch_reads = truth("known", supported)
 
     # -- damage
 
-    def lose(self, bookie: str, ledger: LedgerLike, entries: Entries) -> Int64Array:
+    def lose(self, bookie: str, ledger: LedgerLike, entries: EntriesLike) -> Int64Array:
         """Delete entries from a bookie's index, durably; return those it had, int64[n]. Their
         records stay in the entry logs. A bookie that runs is closed for that and opened again."""
         return self._server(bookie).lose(ledger, entries)
@@ -257,7 +257,7 @@ class Cluster(Client, Closeable):
         return self._server(bookie).lose_ledger(ledger)
 
     def corrupt(
-        self, bookie: str, ledger: LedgerLike, entry: int, part: Part = "payload"
+        self, bookie: str, ledger: LedgerLike, entry: int, part: RecordPart = "payload"
     ) -> tuple[Path, int]:
         """Change one byte of a stored record; return (entry log, offset).
 
@@ -271,7 +271,7 @@ class Cluster(Client, Closeable):
     def flush(self) -> None:
         """Checkpoint every bookie that runs."""
         for server in self._servers.values():
-            if server.running:
+            if server.is_running:
                 server.bookie.checkpoint()
 
     def collect_garbage(self) -> dict[str, GarbageReport]:
@@ -279,5 +279,5 @@ class Cluster(Client, Closeable):
         return {
             name: server.bookie.collect_garbage(self.store.ledgers)
             for name, server in self._servers.items()
-            if server.running
+            if server.is_running
         }

@@ -22,20 +22,20 @@ from bkstore.formats.idxfile import HEADER_SIZE, SLOT_SIZE, index_path
 from bkstore.ids import Int64Array, LedgerId, as_entry_ids, split_location
 from bkstore.storage.bookie import Bookie
 
-Entries = int | Availability | npt.ArrayLike | Iterable[int]
+EntriesLike = int | Availability | npt.ArrayLike | Iterable[int]
 """One entry id, several, or an `Availability`."""
 
-Part = Literal["payload", "header"]
+RecordPart = Literal["payload", "header"]
 
 _check_part = choice("payload", "header")
 
 _NO_ENTRIES = np.empty(0, np.int64)
 
 
-def entry_ids(entries: Entries) -> Int64Array:
+def to_entry_ids(entries: EntriesLike) -> Int64Array:
     """Return sorted distinct entry ids, int64[n]; raises `InvalidArgument` for other values.
 
-    >>> entry_ids(7).tolist(), entry_ids(range(3, 0, -1)).tolist()
+    >>> to_entry_ids(7).tolist(), to_entry_ids(range(3, 0, -1)).tolist()
     ([7], [1, 2, 3])
     """
     if isinstance(entries, Availability):
@@ -44,7 +44,7 @@ def entry_ids(entries: Entries) -> Int64Array:
     return np.unique(as_entry_ids([entries] if single else entries))  # type: ignore[arg-type]
 
 
-def drop_index_rows(indexes: Sequence[Path], ledger: LedgerId, entries: Int64Array) -> Int64Array:
+def delete_index_rows(indexes: Sequence[Path], ledger: LedgerId, entry_ids: Int64Array) -> Int64Array:
     """Delete entries from a bookie's index, durably; return those that were in it.
 
     `indexes` are the ``current/`` directories with the index; the bookie must be closed. Entry logs
@@ -55,18 +55,18 @@ def drop_index_rows(indexes: Sequence[Path], ledger: LedgerId, entries: Int64Arr
         file = current / index_path(ledger)
         database = current / ("locations-128" if ledger.scope else "locations")
         if file.is_file():
-            lost.append(_clear_slots(file, entries))
+            lost.append(_clear_slots(file, entry_ids))
         if database.is_dir():
-            lost.append(_delete_rows(database, ledger, entries))
+            lost.append(_delete_rows(database, ledger, entry_ids))
     return np.unique(np.concatenate(lost))
 
 
-def _clear_slots(path: Path, entries: Int64Array) -> Int64Array:
+def _clear_slots(path: Path, entry_ids: Int64Array) -> Int64Array:
     """Zero the entries' slots in an index file; return the entries that it had."""
     slot_count = (os.path.getsize(path) - HEADER_SIZE) // SLOT_SIZE
     cleared = []
     with path.open("r+b") as file:
-        for entry in entries[entries < slot_count].tolist():
+        for entry in entry_ids[entry_ids < slot_count].tolist():
             file.seek(HEADER_SIZE + SLOT_SIZE * entry)
             if any(file.read(SLOT_SIZE)):
                 file.seek(HEADER_SIZE + SLOT_SIZE * entry)
@@ -77,13 +77,13 @@ def _clear_slots(path: Path, entries: Int64Array) -> Int64Array:
     return np.array(cleared, np.int64)
 
 
-def _delete_rows(path: Path, ledger: LedgerId, entries: Int64Array) -> Int64Array:
+def _delete_rows(path: Path, ledger: LedgerId, entry_ids: Int64Array) -> Int64Array:
     # Imported here, because RocksDB is optional.
     from bkstore.index.rocks.database import Database
     from bkstore.index.rocks.keys import entry_keys
     from bkstore.index.rocks.options import database_options
 
-    keys = entry_keys(ledger, entries)
+    keys = entry_keys(ledger, entry_ids)
     database = Database(path, database_options("locations"))
     try:
         values = database.get_list(keys)
@@ -93,27 +93,27 @@ def _delete_rows(path: Path, ledger: LedgerId, entries: Int64Array) -> Int64Arra
         database.sync()
     finally:
         database.close()
-    return entries[np.array([value is not None for value in values], np.bool_)]
+    return entry_ids[np.array([value is not None for value in values], np.bool_)]
 
 
-def corrupt_record(bookie: Bookie, ledger: LedgerId, entry: int, part: Part) -> tuple[Path, int]:
+def corrupt_record(bookie: Bookie, ledger: LedgerId, entry_id: int, part: RecordPart) -> tuple[Path, int]:
     """Change one byte of a stored record in its entry log; return (log, offset).
 
     "payload" changes the last byte: the bookie serves it, and the digest does not match. "header"
     changes the entry id: the bookie reports damage. Checkpoints first. Raises `NoSuchEntry`.
     """
     _check_part("part", part)
-    record = bookie.read_entry(ledger, entry)
+    record = bookie.read_entry(ledger, entry_id)
     bookie.checkpoint()
     for write_path in bookie.storage.write_paths:
-        location = write_path.get_location(ledger, entry)
+        location = write_path.get_location(ledger, entry_id)
         if location is not None:
             log_id, position = split_location(location)
             log = Path(write_path.logger.path(log_id))
             offset = position + (len(record) - 1 if part == "payload" else _entry_id_end(record))
             _invert_byte(log, offset)
             return log, offset
-    raise NoSuchEntry(f"entry {entry} of ledger {ledger} is in no entry log")
+    raise NoSuchEntry(f"entry {entry_id} of ledger {ledger} is in no entry log")
 
 
 def _entry_id_end(record: bytes) -> int:

@@ -18,7 +18,7 @@ from bkstore.files.os_errors import readable
 _MAX_FILE_BYTES = 64 << 20
 
 
-def read_places(path: str | os.PathLike[str]) -> dict[str, str]:
+def read_network_locations(path: str | os.PathLike[str]) -> dict[str, str]:
     """Return a dict of bookie id to location. Ignores empty lines, and comments from a word that
     starts with ``#``. Raises `CorruptionError` (with the line's offset) if a line is not two words,
     a location does not begin with a slash, or a bookie appears twice."""

@@ -79,7 +79,7 @@ class DefaultPlacement:
         self, ensemble_size: int, write_quorum: int, ack_quorum: int, bookies: Collection[str]
     ) -> tuple[str, ...]:
         """Return random distinct bookies; subclasses try several orders and return the best one."""
-        check_sizes(ensemble_size, write_quorum, ack_quorum)
+        check_quorum_sizes(ensemble_size, write_quorum, ack_quorum)
         return self._choose_best([""] * ensemble_size, range(ensemble_size), write_quorum, bookies)
 
     def replace(
@@ -208,9 +208,9 @@ class RackPlacement(DefaultPlacement):
 class RegionPlacement(RackPlacement):
     """Each write set is in at least `min_regions` regions, if possible in `desired_regions`.
 
-    `places` maps bookies to locations, ``/region/rack``. Fewer regions than `min_regions` (or W)
+    `locations` maps bookies to locations, ``/region/rack``. Fewer regions than `min_regions` (or W)
     fail (`reppMinimumRegionsForDurability`); with fewer than `desired_regions` (default: all in
-    `places`), or two bookies of a write set on one rack, an ensemble meets the policy only softly.
+    `locations`), or two bookies of a write set on one rack, an ensemble meets the policy only softly.
 
     >>> policy = RegionPlacement({"b1": "/eu/r1", "b2": "/eu/r2", "b3": "/us/r1"})
     >>> [policy.judge(pair, 2, 2)[0].name for pair in (["b1", "b2"], ["b1", "b3"])]
@@ -219,7 +219,7 @@ class RegionPlacement(RackPlacement):
 
     def __init__(
         self,
-        places: Mapping[str, str],
+        locations: Mapping[str, str],
         *,
         min_regions: int = 2,
         desired_regions: int | None = None,
@@ -227,7 +227,7 @@ class RegionPlacement(RackPlacement):
         seed: int | None = None,
     ) -> None:
         """Take the locations; raises `InvalidArgument` if one is no ``/region/rack``."""
-        super().__init__(places, enforce=enforce, seed=seed)
+        super().__init__(locations, enforce=enforce, seed=seed)
         for bookie, location in self._locations.items():
             if location.count("/") < 2:
                 raise InvalidArgument(f"{bookie} is at {location!r}, which is not /region/rack")
@@ -257,14 +257,14 @@ class RegionPlacement(RackPlacement):
         return same_region * (len(nearby) + 1) + sum(location == neighbor for neighbor in nearby)
 
 
-def _check_places(places: Mapping[str, str]) -> dict[str, str]:
-    for bookie, place in instance(Mapping)("places", places).items():
+def _check_places(locations: Mapping[str, str]) -> dict[str, str]:
+    for bookie, place in instance(Mapping)("places", locations).items():
         if not isinstance(place, str) or not place.startswith("/") or "" in place.split("/")[1:]:
             raise InvalidArgument(f"{bookie} is at {place!r}, which is not a path like /rack-1")
-    return dict(places)
+    return dict(locations)
 
 
-def check_sizes(ensemble_size: int, write_quorum: int, ack_quorum: int) -> None:
+def check_quorum_sizes(ensemble_size: int, write_quorum: int, ack_quorum: int) -> None:
     """Raise `InvalidArgument` unless ensemble >= write quorum >= ack quorum >= 1, i32 all."""
     for name, value in (
         ("ensemble_size", ensemble_size),

@@ -139,7 +139,7 @@ class Value(NamedTuple):
     data: bytes
     version: int
     file: str | None = None
-    base: int = 0
+    data_offset: int = 0
     ctime: int = -1
 
 
@@ -166,6 +166,6 @@ class KeyValues(Protocol):
         """Return the keys that begin with `prefix`, sorted."""
         ...
 
-    def where(self, key: str) -> str:
+    def location_of(self, key: str) -> str:
         """Return the key's location for messages: its file, if any, or the key."""
         ...

@@ -28,7 +28,7 @@ FORMAT_VERSION = 1
 LAYOUTS = ("tree", "keys")
 LOCK_FILE_NAME = "lock"
 _TEMPORARY_SUFFIX = ".tmp"
-VALUE_LIMIT = 16 << 20
+MAX_VALUE_BYTES = 16 << 20
 """Maximum bytes of a value's file; upstream's stores accept about 1 MiB."""
 _MAX_MARKER_BYTES = 1 << 16
 
@@ -60,7 +60,7 @@ def decode_value(key: str, content: bytes) -> Value:
         raise CorruptionError(
             None, head_match.start(3), "checksum of key, version and value does not match"
         )
-    return Value(data, version, base=head_match.end())
+    return Value(data, version, data_offset=head_match.end())
 
 
 def is_store(path: str | os.PathLike[str]) -> bool:
@@ -71,14 +71,14 @@ def is_store(path: str | os.PathLike[str]) -> bool:
 class DirectoryValues:
     """`KeyValues` in a directory. Threads and processes may share it; it keeps no file open.
 
-    A call reads or writes one file; `keys` reads the directories below its prefix. `kind` is the
+    A call reads or writes one file; `keys` reads the directories below its prefix. `layout` is the
     layout of the keys, from the directory's marker.
     """
 
     def __init__(
         self,
         path: str | os.PathLike[str],
-        kind: str | None = None,
+        layout: str | None = None,
         *,
         sync: bool = True,
         read_only: bool = False,
@@ -88,20 +88,20 @@ class DirectoryValues:
         self.read_only = read_only
         self._sync = sync
         self._files = files
-        if kind not in (None, *LAYOUTS):
-            raise InvalidArgument(f"unknown layout {kind!r}: {' or '.join(LAYOUTS)}")
+        if layout not in (None, *LAYOUTS):
+            raise InvalidArgument(f"unknown layout {layout!r}: {' or '.join(LAYOUTS)}")
         if not is_store(self.path):
-            self._create(kind or LAYOUTS[0])
-        self.kind = self._read_marker()
-        if kind not in (None, self.kind):
-            raise UnsupportedLayout(f"{self.path} has the layout {self.kind}, not {kind}")
+            self._create(layout or LAYOUTS[0])
+        self.layout = self._read_marker()
+        if layout not in (None, self.layout):
+            raise UnsupportedLayout(f"{self.path} has the layout {self.layout}, not {layout}")
 
-    def _create(self, kind: str) -> None:
+    def _create(self, layout: str) -> None:
         if self.read_only or (self.path.exists() and not self._is_empty()):
             raise UnsupportedLayout(f"{self.path} is not a metadata store: it has no {MARKER_NAME}")
         with writing(self.path):
             self._files.makedirs(self.path)
-            text = f"{MARKER_NAME}\n{FORMAT_VERSION}\n{kind}\n"
+            text = f"{MARKER_NAME}\n{FORMAT_VERSION}\n{layout}\n"
             self._files.write_file(self.path / MARKER_NAME, text.encode("ascii"))
 
     def _is_empty(self) -> bool:
@@ -120,7 +120,7 @@ class DirectoryValues:
             )
         return lines[2].decode("ascii")
 
-    def where(self, key: str) -> str:
+    def location_of(self, key: str) -> str:
         """Return the path of the key's file; raises `InvalidArgument` for an invalid key."""
         if not _KEY_PATTERN.fullmatch(key) or key.endswith(_TEMPORARY_SUFFIX):
             raise InvalidArgument(f"not a key: {key!r}")
@@ -128,10 +128,10 @@ class DirectoryValues:
 
     def get(self, key: str) -> Value | None:
         """As `KeyValues.get`."""
-        file = self.where(key)
+        file = self.location_of(key)
         with readable(file):
             try:
-                content = read_whole(file, VALUE_LIMIT)
+                content = read_whole(file, MAX_VALUE_BYTES)
             except FileNotFoundError:
                 return None
         try:
@@ -141,7 +141,7 @@ class DirectoryValues:
 
     def put(self, key: str, data: bytes, expected: int | None) -> int:
         """As `KeyValues.put`."""
-        file = self.where(key)
+        file = self.location_of(key)
         with self._hold_lock():
             current = self.get(key)
             check_version(key, None if current is None else current.version, expected)
@@ -153,7 +153,7 @@ class DirectoryValues:
 
     def delete(self, key: str, expected: int | None) -> bool:
         """As `KeyValues.delete`; with `expected` None also a damaged value is removed."""
-        file = self.where(key)
+        file = self.location_of(key)
         with self._hold_lock():
             if expected is not None:
                 current = self.get(key)
@@ -172,7 +172,7 @@ class DirectoryValues:
     def keys(self, prefix: str) -> list[str]:
         """As `KeyValues.keys`."""
         top = prefix.rpartition("/")[0]
-        all_keys = (f"{top}/{name}" for name in walk(f"{self.path}{top}"))
+        all_keys = (f"{top}/{name}" for name in walk_files(f"{self.path}{top}"))
         store_files = {f"/{MARKER_NAME}", f"/{LOCK_FILE_NAME}"}
         return sorted(key for key in all_keys if key.startswith(prefix) and key not in store_files)
 
@@ -189,7 +189,7 @@ class DirectoryValues:
             let_go(fd)
 
 
-def walk(top: str) -> Iterator[str]:
+def walk_files(top: str) -> Iterator[str]:
     """Yield relative paths of files below `top`, if it exists, and of empty folders (as nodes)."""
     with readable(top):
         try:
@@ -198,7 +198,7 @@ def walk(top: str) -> Iterator[str]:
             return
     for entry in entries:
         if entry.is_dir(follow_symlinks=False):
-            child_paths = [f"{entry.name}/{name}" for name in walk(entry.path)]
+            child_paths = [f"{entry.name}/{name}" for name in walk_files(entry.path)]
             yield from child_paths or [entry.name]
         elif not entry.name.endswith(_TEMPORARY_SUFFIX):
             yield entry.name

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bkstore.cluster.store.api import MetadataStore, Value
-from bkstore.cluster.store.directory_values import VALUE_LIMIT, walk
+from bkstore.cluster.store.directory_values import MAX_VALUE_BYTES, walk_files
 from bkstore.cluster.store.key_value_store import (
-    AVAILABLE,
+    AVAILABLE_PREFIX,
     KeyValueStore,
     MemoryStore,
 )
@@ -43,18 +43,18 @@ class DumpValues:
     def __init__(self, top: str | os.PathLike[str]) -> None:
         self.path = Path(top)
 
-    def where(self, key: str) -> str:
+    def location_of(self, key: str) -> str:
         """Return the path of the key's file."""
         return f"{self.path}{key}"
 
     def get(self, key: str) -> Value | None:
         """As `KeyValues.get`; the version is always 0."""
-        file = self.where(key)
+        file = self.location_of(key)
         with readable(file):
             if os.path.isdir(file) and os.listdir(file):
                 return None  # a node without a value in the dump
             try:
-                return Value(read_whole(file, VALUE_LIMIT), 0, file)
+                return Value(read_whole(file, MAX_VALUE_BYTES), 0, file)
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
@@ -69,7 +69,7 @@ class DumpValues:
     def keys(self, prefix: str) -> list[str]:
         """As `KeyValues.keys`."""
         folder = prefix.rpartition("/")[0]
-        all_keys = (f"{folder}/{file_path}" for file_path in walk(f"{self.path}{folder}"))
+        all_keys = (f"{folder}/{file_path}" for file_path in walk_files(f"{self.path}{folder}"))
         return sorted(key for key in all_keys if key.startswith(prefix))
 
 
@@ -85,7 +85,7 @@ class DumpStore(KeyValueStore):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         if not os.path.isdir(path):
             raise InvalidArgument(f"{os.fspath(path)} is not a directory")
-        file_paths = sorted(f"/{file_path}" for file_path in walk(os.fspath(path)))
+        file_paths = sorted(f"/{file_path}" for file_path in walk_files(os.fspath(path)))
         parsed_paths = [(file_path, *_parse_file_path(file_path)) for file_path in file_paths]
         tops = {top for _, top, ledger in parsed_paths if ledger is not None}
         if not tops:
@@ -109,11 +109,11 @@ class DumpStore(KeyValueStore):
             file_path for file_path in others if not os.path.isdir(Path(path) / file_path)
         )
         values = DumpValues(f"{os.fspath(path)}{top}")
-        kinds = {"registered": AVAILABLE, "underreplicated": "/underreplication/ledgers"}
+        kinds = {"registered": AVAILABLE_PREFIX, "underreplicated": "/underreplication/ledgers"}
         known_kinds = {
-            kind for kind, folder in kinds.items() if os.path.isdir(values.where(folder))
+            kind for kind, folder in kinds.items() if os.path.isdir(values.location_of(folder))
         }
-        super().__init__(values, tells=frozenset(known_kinds))
+        super().__init__(values, known_lists=frozenset(known_kinds))
         self.path = values.path
         self._folder = path
 
@@ -144,13 +144,13 @@ def _parse_file_path(file_path: str) -> tuple[str, LedgerId | None]:
     return "", None
 
 
-def store_of(metadata: ClusterMetadata) -> MemoryStore:
+def make_memory_store(metadata: ClusterMetadata) -> MemoryStore:
     """Return a store in memory with this content; lists that are None are None in the store.
 
     Each ledger keeps its format version, which may not hold all fields. Raises `InvalidArgument`
     for values that no version can hold, `LedgerExists` for a duplicate ledger.
     """
-    store = MemoryStore(tells=frozenset())
+    store = MemoryStore(known_lists=frozenset())
     for ledger in metadata.ledgers:
         store.create(ledger)
     lists = {

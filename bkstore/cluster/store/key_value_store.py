@@ -31,7 +31,7 @@ from bkstore.ids import LedgerId, check_scope
 from bkstore.ledger_metadata import LedgerMetadata
 
 __all__ = [
-    "AVAILABLE",
+    "AVAILABLE_PREFIX",
     "DirectoryStore",
     "KeyValueStore",
     "KeyValues",
@@ -46,10 +46,10 @@ __all__ = [
 
 Layout = Literal["tree", "keys"]
 
-AVAILABLE = "/available/"
-UNAVAILABLE = "/unavailable/"
-MARKS = "/underreplication/ledgers/"
-CHECKED_AT = "/underreplication/replicascheckctime"
+AVAILABLE_PREFIX = "/available/"
+UNAVAILABLE_PREFIX = "/unavailable/"
+MARKS_PREFIX = "/underreplication/ledgers/"
+CHECKED_AT_KEY = "/underreplication/replicascheckctime"
 COUNTERS_PREFIX = "/idgen/"
 READ_ONLY_FOLDER = "readonly"
 
@@ -66,7 +66,7 @@ def uuid_ledger_id() -> LedgerId:
 class KeyValueStore:
     """A `MetadataStore` over versioned values.
 
-    `tells` are the lists that the store has besides ledgers; another is None until it is first set.
+    `known_lists` are the lists that the store has besides ledgers; another is None until it is first set.
     Watchers are called for changes through this object, after the change, in the same thread.
     """
 
@@ -74,13 +74,13 @@ class KeyValueStore:
         self,
         values: KeyValues,
         layout: Layout = "tree",
-        tells: frozenset[str] = frozenset({"registered", "unavailable", "underreplicated"}),
+        known_lists: frozenset[str] = frozenset({"registered", "unavailable", "underreplicated"}),
     ) -> None:
         if layout not in ("tree", "keys"):
             raise InvalidArgument(f"unknown layout {layout!r}: tree or keys")
         self._values = values
         self._layout = layout
-        self._tells = set(tells)
+        self._tells = set(known_lists)
         self._watchers: list[Watcher] = []
         self._lock = threading.Lock()
 
@@ -178,31 +178,31 @@ class KeyValueStore:
 
     def registered_bookies(self) -> frozenset[str] | None:
         """As `MetadataStore.registered_bookies`; read-only bookies are registered too."""
-        return self._list_bookies(AVAILABLE) if "registered" in self._tells else None
+        return self._list_bookies(AVAILABLE_PREFIX) if "registered" in self._tells else None
 
     def writable_bookies(self) -> frozenset[str] | None:
         """As `MetadataStore.writable_bookies`."""
         if "registered" not in self._tells:
             return None
-        return self._list_bookies(AVAILABLE) - self._list_bookies(f"{AVAILABLE}{READ_ONLY_FOLDER}/")
+        return self._list_bookies(AVAILABLE_PREFIX) - self._list_bookies(f"{AVAILABLE_PREFIX}{READ_ONLY_FOLDER}/")
 
     def unavailable_bookies(self) -> frozenset[str] | None:
         """As `MetadataStore.unavailable_bookies`."""
-        return self._list_bookies(UNAVAILABLE) if "unavailable" in self._tells else None
+        return self._list_bookies(UNAVAILABLE_PREFIX) if "unavailable" in self._tells else None
 
     def register_bookie(self, bookie: str) -> None:
         """As `MetadataStore.register_bookie`."""
-        self._overwrite(_bookie_key(AVAILABLE, bookie), b"")
+        self._overwrite(_bookie_key(AVAILABLE_PREFIX, bookie), b"")
         self._tells.add("registered")
 
     def unregister_bookie(self, bookie: str) -> None:
         """As `MetadataStore.unregister_bookie`."""
-        self._values.delete(_bookie_key(AVAILABLE, bookie), None)
+        self._values.delete(_bookie_key(AVAILABLE_PREFIX, bookie), None)
         self._tells.add("registered")
 
     def set_unavailable(self, bookie: str, unavailable: bool = True) -> None:
         """As `MetadataStore.set_unavailable`."""
-        key = _bookie_key(UNAVAILABLE, bookie)
+        key = _bookie_key(UNAVAILABLE_PREFIX, bookie)
         if unavailable:
             self._overwrite(key, b"")
         else:
@@ -213,7 +213,7 @@ class KeyValueStore:
         """As `MetadataStore.underreplicated`."""
         if "underreplicated" not in self._tells:
             return None
-        ledger_ids = map(parse_mark_path, self._values.keys(MARKS))
+        ledger_ids = map(parse_mark_path, self._values.keys(MARKS_PREFIX))
         marks = {
             ledger_id: self.mark_of(ledger_id) for ledger_id in ledger_ids if ledger_id is not None
         }
@@ -223,7 +223,7 @@ class KeyValueStore:
         """As `MetadataStore.marked`."""
         if "underreplicated" not in self._tells:
             return None
-        ledger_ids = map(parse_mark_path, self._values.keys(MARKS))
+        ledger_ids = map(parse_mark_path, self._values.keys(MARKS_PREFIX))
         return frozenset(ledger_id for ledger_id in ledger_ids if ledger_id is not None)
 
     def marks_of(
@@ -262,12 +262,12 @@ class KeyValueStore:
 
     def checked_at(self) -> float | None:
         """As `MetadataStore.checked_at`."""
-        value = self._values.get(CHECKED_AT)
-        return None if value is None else self._parse_number(value, CHECKED_AT) / 1000
+        value = self._values.get(CHECKED_AT_KEY)
+        return None if value is None else self._parse_number(value, CHECKED_AT_KEY) / 1000
 
     def set_checked_at(self, seconds: float) -> None:
         """As `MetadataStore.set_checked_at`."""
-        self._overwrite(CHECKED_AT, b"replicasCheckCtime: %d\n" % round(seconds * 1000))
+        self._overwrite(CHECKED_AT_KEY, b"replicasCheckCtime: %d\n" % round(seconds * 1000))
 
     # -- keys and values
 
@@ -292,12 +292,12 @@ class KeyValueStore:
     def _locate_error(
         self, error: CorruptionError, value: Value | None, key: str
     ) -> CorruptionError:
-        return error.within(self._values.where(key), 0 if value is None else value.base)
+        return error.within(self._values.location_of(key), 0 if value is None else value.data_offset)
 
     def _parse_number(self, value: Value, key: str) -> int:
         digits = value.data.rpartition(b" ")[2].removesuffix(b"\n")
         if not digits.isdigit() or len(digits) > 20:
-            raise CorruptionError(self._values.where(key), value.base, "value is not a number")
+            raise CorruptionError(self._values.location_of(key), value.data_offset, "value is not a number")
         return int(digits)
 
     def _list_bookies(self, folder: str) -> frozenset[str]:
@@ -348,9 +348,9 @@ class MemoryStore(KeyValueStore):
     def __init__(
         self,
         layout: Layout = "tree",
-        tells: frozenset[str] = frozenset({"registered", "unavailable", "underreplicated"}),
+        known_lists: frozenset[str] = frozenset({"registered", "unavailable", "underreplicated"}),
     ) -> None:
-        super().__init__(MemoryValues(), layout, tells)
+        super().__init__(MemoryValues(), layout, known_lists)
 
 
 class DirectoryStore(KeyValueStore):
@@ -371,7 +371,7 @@ class DirectoryStore(KeyValueStore):
         files: Files = OS_FILES,
     ) -> None:
         values = DirectoryValues(path, layout, sync=sync, read_only=read_only, files=files)
-        super().__init__(values, "keys" if values.kind == "keys" else "tree")
+        super().__init__(values, "keys" if values.layout == "keys" else "tree")
         self.path = values.path
 
     def refuse_output(self, target: StrPath) -> None:

@@ -8,10 +8,10 @@ from bkstore.cluster.store.api import Value
 from bkstore.errors import BadVersion
 
 
-def check_version(key: str, found: int | None, expected: int | None) -> None:
-    """Raise `BadVersion` unless the version `found` is `expected`; None = no such key."""
-    if found != expected:
-        actual_text = "does not exist" if found is None else f"has version {found}"
+def check_version(key: str, actual: int | None, expected: int | None) -> None:
+    """Raise `BadVersion` unless the version `actual` is `expected`; None = no such key."""
+    if actual != expected:
+        actual_text = "does not exist" if actual is None else f"has version {actual}"
         expected_text = (
             "but should not exist" if expected is None else f"version {expected} was expected"
         )
@@ -55,6 +55,6 @@ class MemoryValues:
             matching_keys = [key for key in self._values if key.startswith(prefix)]
         return sorted(matching_keys)
 
-    def where(self, key: str) -> str:
+    def location_of(self, key: str) -> str:
         """Return the key itself."""
         return key

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from bkstore.cluster.store.api import MetadataStore
 from bkstore.cluster.store.directory_values import is_store
-from bkstore.cluster.store.dump_store import DumpStore, store_of
+from bkstore.cluster.store.dump_store import DumpStore, make_memory_store
 from bkstore.cluster.store.key_value_store import DirectoryStore
 from bkstore.cluster.store.zookeeper.service_uri import is_service_uri, parse_service_uri
 from bkstore.errors import CorruptionError, InvalidArgument
@@ -24,25 +24,25 @@ _MAX_FILE_BYTES = 4 << 30  # some 400 bytes a ledger
 _FILE_URI = re.compile(r"file:(?://(?:localhost)?(?=/))?(?!//)(.+)", re.DOTALL)
 
 
-def metadata_place(text: str | os.PathLike[str]) -> str | Path:
+def parse_metadata_location(location: str | os.PathLike[str]) -> str | Path:
     """Return a service URI unchanged, anything else as a path, without a ``file:`` prefix; raises
     as `parse_service_uri` for another string with ``://``.
 
-    >>> metadata_place("zk://localhost:2181/ledgers"), metadata_place("file:/a").as_posix()
+    >>> parse_metadata_location("zk://localhost:2181/ledgers"), parse_metadata_location("file:/a").as_posix()
     ('zk://localhost:2181/ledgers', '/a')
     """
-    if not isinstance(text, str):
-        return Path(text)
-    file_uri_match = _FILE_URI.fullmatch(text)
+    if not isinstance(location, str):
+        return Path(location)
+    file_uri_match = _FILE_URI.fullmatch(location)
     if file_uri_match:
         return Path(unquote(file_uri_match[1]))
-    if is_service_uri(text):
-        parse_service_uri(text)  # for its errors
-        return text
-    return Path(text)
+    if is_service_uri(location):
+        parse_service_uri(location)  # for its errors
+        return location
+    return Path(location)
 
 
-def open_metadata(place: str | os.PathLike[str]) -> MetadataStore:
+def open_metadata(location: str | os.PathLike[str]) -> MetadataStore:
     """Open the metadata at a service URI, or at the path of a file or directory, for reading.
 
     A path may be of a JSON file, which is read whole into a `MemoryStore`, a store's directory or a
@@ -50,7 +50,7 @@ def open_metadata(place: str | os.PathLike[str]) -> MetadataStore:
     LAYOUT. Raises `CorruptionError` if a file is not a metadata file, `BkstoreError` if it cannot
     be read, and the errors of `DirectoryStore`, `DumpStore` and `ZooKeeperStore`.
     """
-    path = metadata_place(place)
+    path = parse_metadata_location(location)
     if isinstance(path, str):
         return _open_zookeeper(path, make_layout=False)
     if os.path.isdir(path):
@@ -58,17 +58,17 @@ def open_metadata(place: str | os.PathLike[str]) -> MetadataStore:
     with readable(path):
         data = read_whole(path, _MAX_FILE_BYTES, text=True)
     try:
-        return store_of(decode_file(data))
+        return make_memory_store(decode_file(data))
     except CorruptionError as error:
         raise error.within(path) from None
     except InvalidArgument as error:  # a number or name that no store can hold
         raise CorruptionError(path, None, str(error)) from error
 
 
-def open_store(place: str | os.PathLike[str]) -> MetadataStore:
+def open_store(location: str | os.PathLike[str]) -> MetadataStore:
     """Open a writable store at a service URI or in a directory, which is created if necessary.
     Raises as `ZooKeeperStore` and `DirectoryStore`, and `InvalidArgument` for a file."""
-    path = metadata_place(place)
+    path = parse_metadata_location(location)
     if isinstance(path, str):
         return _open_zookeeper(path, make_layout=True)
     if path.is_file():
@@ -83,9 +83,9 @@ def _open_zookeeper(uri: str, *, make_layout: bool) -> MetadataStore:
 
 
 @contextmanager
-def opened_metadata(place: str | os.PathLike[str]) -> Iterator[MetadataStore]:
+def opened_metadata(location: str | os.PathLike[str]) -> Iterator[MetadataStore]:
     """Yield the store that `open_metadata` opens; close it afterwards if it needs that."""
-    store = open_metadata(place)
+    store = open_metadata(location)
     try:
         yield store
     finally:
@@ -94,8 +94,8 @@ def opened_metadata(place: str | os.PathLike[str]) -> Iterator[MetadataStore]:
             close()
 
 
-def refuse_metadata(target: str | os.PathLike[str], place: str | os.PathLike[str]) -> None:
+def refuse_metadata(target: str | os.PathLike[str], location: str | os.PathLike[str]) -> None:
     """Raise `InvalidArgument` if `target` is, or is inside, the metadata's file or directory."""
-    path = metadata_place(place)
+    path = parse_metadata_location(location)
     if isinstance(path, Path):
         refuse_inputs(target, [path])

@@ -11,22 +11,22 @@ from bkstore.errors import InvalidArgument
 _SIOCGIFADDR = 0x8915
 
 
-def interface_address(name: str) -> str:
+def find_interface_address(interface_name: str) -> str:
     """Return the IPv4 address of an interface of this machine, on Linux only; raises
     `InvalidArgument` if the interface does not exist or has none."""
     if not sys.platform.startswith("linux"):
         raise InvalidArgument(
-            f"the address of interface {name!r} can be found on Linux only; give --host"
+            f"the address of interface {interface_name!r} can be found on Linux only; give --host"
         )
     import fcntl
 
-    request = struct.pack("256s", name.encode()[:15])
+    request = struct.pack("256s", interface_name.encode()[:15])
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe_socket:
         try:
             response = fcntl.ioctl(probe_socket.fileno(), _SIOCGIFADDR, request)
         except OSError as error:
             existing = ", ".join(interface for _, interface in socket.if_nameindex())
             raise InvalidArgument(
-                f"interface {name!r} has no IPv4 address ({error.strerror}); there are: {existing}"
+                f"interface {interface_name!r} has no IPv4 address ({error.strerror}); there are: {existing}"
             ) from None
     return socket.inet_ntoa(response[20:24])

@@ -9,12 +9,12 @@ from typing import Any, Literal, NamedTuple
 
 from bkstore.formats.syntax.configuration import Configuration
 
-Kind = Literal["text", "list", "int", "long", "float", "double", "boolean"]
+KeyType = Literal["text", "list", "int", "long", "float", "double", "boolean"]
 
 _MIB, _KIB, _MS = 1 << 20, 1 << 10, 1e-3
 
 
-class Key(NamedTuple):
+class ConfKey(NamedTuple):
     """A key that is honored: its type and default in BookKeeper, and the option that it sets.
 
     The option's value is the key's times `unit`: MiB and ms become bytes and seconds. `storage`,
@@ -23,7 +23,7 @@ class Key(NamedTuple):
     """
 
     name: str
-    kind: Kind
+    value_type: KeyType
     default: Any
     option: str
     unit: float = 1
@@ -35,101 +35,101 @@ class Key(NamedTuple):
 
     def read(self, conf: Configuration) -> Any:
         """Return the file's value or BookKeeper's default; `InvalidArgument` for another type."""
-        if self.kind == "list":
+        if self.value_type == "list":
             return conf.strings(self.name) if self.name in conf else self.default
-        if self.kind == "text":
+        if self.value_type == "text":
             return conf.string(self.name, self.default)
-        if self.kind in ("int", "long"):
-            return conf.integer(self.name, self.default, 32 if self.kind == "int" else 64)
-        if self.kind == "boolean":
+        if self.value_type in ("int", "long"):
+            return conf.integer(self.name, self.default, 32 if self.value_type == "int" else 64)
+        if self.value_type == "boolean":
             return conf.boolean(self.name, self.default)
-        read_number = conf.single if self.kind == "float" else conf.double
+        read_number = conf.single if self.value_type == "float" else conf.double
         return read_number(self.name, self.default)
 
 
 _PACKAGE = "org.apache.bookkeeper"
 
 _HONORED_KEYS = [
-    Key("ledgerDirectories", "list", ["/tmp/bk-data"], "ledger directories"),  # noqa: S108
-    Key("journalDirectories", "list", None, "journal directories"),
-    Key("journalDirectory", "text", "/tmp/bk-txn", "journal directories"),  # noqa: S108
-    Key("indexDirectories", "list", None, "index directories"),
-    Key("ledgerStorageClass", "text", f"{_PACKAGE}.bookie.SortedLedgerStorage", "--storage"),
-    Key("sortedLedgerStorageEnabled", "boolean", True, "--storage"),
+    ConfKey("ledgerDirectories", "list", ["/tmp/bk-data"], "ledger directories"),  # noqa: S108
+    ConfKey("journalDirectories", "list", None, "journal directories"),
+    ConfKey("journalDirectory", "text", "/tmp/bk-txn", "journal directories"),  # noqa: S108
+    ConfKey("indexDirectories", "list", None, "index directories"),
+    ConfKey("ledgerStorageClass", "text", f"{_PACKAGE}.bookie.SortedLedgerStorage", "--storage"),
+    ConfKey("sortedLedgerStorageEnabled", "boolean", True, "--storage"),
     # The bookie among others.
-    Key("bookiePort", "int", 3181, "--port"),
-    Key("bookieId", "text", None, "--bookie-id"),
-    Key("advertisedAddress", "text", None, "--advertise"),
-    Key("listeningInterface", "text", None, "--host"),
-    Key("metadataServiceUri", "text", None, "--metadata"),
-    Key("zkServers", "list", None, "--metadata"),
-    Key("zkLedgersRootPath", "text", "/ledgers", "--metadata"),
-    Key("ledgerManagerFactoryClass", "text", None, "--metadata"),
-    Key("zkTimeout", "int", 10000, "--session-timeout", _MS),
-    Key("httpServerEnabled", "boolean", False, "--http"),
-    Key("httpServerHost", "text", "0.0.0.0", "--http"),  # noqa: S104
-    Key("httpServerPort", "int", 8080, "--http"),
-    Key("saslJaasBookieSectionName", "text", "Bookie", "--jaas-section"),
-    Key("saslJaasClientAllowedIds", "text", ".*bookkeeper.*", "--sasl-allowed-ids"),
-    Key("flushInterval", "int", 10000, "--checkpoint-interval", _MS),
+    ConfKey("bookiePort", "int", 3181, "--port"),
+    ConfKey("bookieId", "text", None, "--bookie-id"),
+    ConfKey("advertisedAddress", "text", None, "--advertise"),
+    ConfKey("listeningInterface", "text", None, "--host"),
+    ConfKey("metadataServiceUri", "text", None, "--metadata"),
+    ConfKey("zkServers", "list", None, "--metadata"),
+    ConfKey("zkLedgersRootPath", "text", "/ledgers", "--metadata"),
+    ConfKey("ledgerManagerFactoryClass", "text", None, "--metadata"),
+    ConfKey("zkTimeout", "int", 10000, "--session-timeout", _MS),
+    ConfKey("httpServerEnabled", "boolean", False, "--http"),
+    ConfKey("httpServerHost", "text", "0.0.0.0", "--http"),  # noqa: S104
+    ConfKey("httpServerPort", "int", 8080, "--http"),
+    ConfKey("saslJaasBookieSectionName", "text", "Bookie", "--jaas-section"),
+    ConfKey("saslJaasClientAllowedIds", "text", ".*bookkeeper.*", "--sasl-allowed-ids"),
+    ConfKey("flushInterval", "int", 10000, "--checkpoint-interval", _MS),
     # Entry logs, caches and the index.
-    Key("logSizeLimit", "long", 1 << 30, "storage.entry_log_size"),
-    Key("entryLogPerLedgerEnabled", "boolean", False, "storage.entry_log_per_ledger"),
-    Key("maximumNumberOfActiveEntryLogs", "int", 500, "storage.max_active_logs"),
-    Key("skipListSizeLimit", "long", 64 * _MIB, "storage.write_cache (sorted)"),
-    Key("dbStorage_writeCacheMaxSizeMb", "long", None, "storage.write_cache (db)", _MIB),
-    Key("pageSize", "int", 8192, "storage.page_size"),
-    Key("pageLimit", "int", -1, "storage.pending_locations"),
-    Key("fileInfoFormatVersionToWrite", "int", 1, "storage.index_header_version"),
-    Key("maxBatchReadSize", "long", 5 * _MIB, "storage.max_batch_size"),
-    Key("nettyMaxFrameSizeBytes", "int", 5 * _MIB, "server.max_frame"),
+    ConfKey("logSizeLimit", "long", 1 << 30, "storage.entry_log_size"),
+    ConfKey("entryLogPerLedgerEnabled", "boolean", False, "storage.entry_log_per_ledger"),
+    ConfKey("maximumNumberOfActiveEntryLogs", "int", 500, "storage.max_active_logs"),
+    ConfKey("skipListSizeLimit", "long", 64 * _MIB, "storage.write_cache (sorted)"),
+    ConfKey("dbStorage_writeCacheMaxSizeMb", "long", None, "storage.write_cache (db)", _MIB),
+    ConfKey("pageSize", "int", 8192, "storage.page_size"),
+    ConfKey("pageLimit", "int", -1, "storage.pending_locations"),
+    ConfKey("fileInfoFormatVersionToWrite", "int", 1, "storage.index_header_version"),
+    ConfKey("maxBatchReadSize", "long", 5 * _MIB, "storage.max_batch_size"),
+    ConfKey("nettyMaxFrameSizeBytes", "int", 5 * _MIB, "server.max_frame"),
     # Journals.
-    Key("journalFormatVersionToWrite", "int", 6, "journal.version"),
-    Key("journalMaxSizeMB", "long", 2048, "journal.max_size", _MIB),
-    Key("journalPreAllocSizeMB", "int", 16, "journal.preallocate", _MIB),
-    Key("journalAlignmentSize", "int", 512, "journal.alignment"),
-    Key("journalWriteBufferSizeKB", "int", 64, "journal.write_buffer", _KIB),
-    Key("journalMaxBackups", "int", 5, "journal.max_backups"),
-    Key("skipReplayJournalInvalidRecord", "boolean", False, "journal.skip_invalid_records"),
+    ConfKey("journalFormatVersionToWrite", "int", 6, "journal.version"),
+    ConfKey("journalMaxSizeMB", "long", 2048, "journal.max_size", _MIB),
+    ConfKey("journalPreAllocSizeMB", "int", 16, "journal.preallocate", _MIB),
+    ConfKey("journalAlignmentSize", "int", 512, "journal.alignment"),
+    ConfKey("journalWriteBufferSizeKB", "int", 64, "journal.write_buffer", _KIB),
+    ConfKey("journalMaxBackups", "int", 5, "journal.max_backups"),
+    ConfKey("skipReplayJournalInvalidRecord", "boolean", False, "journal.skip_invalid_records"),
     # Garbage collection.
-    Key("gcWaitTime", "long", 600000, "garbage.gc_wait_time", _MS),
-    Key("minorCompactionThreshold", "double", 0.2, "garbage.minor_compaction_threshold"),
-    Key("minorCompactionInterval", "long", 3600, "garbage.minor_compaction_interval"),
-    Key("minorCompactionMaxTimeMillis", "long", -1, "garbage.minor_compaction_max_time", _MS),
-    Key("majorCompactionThreshold", "double", 0.8, "garbage.major_compaction_threshold"),
-    Key("majorCompactionInterval", "long", 86400, "garbage.major_compaction_interval"),
-    Key("majorCompactionMaxTimeMillis", "long", -1, "garbage.major_compaction_max_time", _MS),
-    Key("compactionRate", "int", 1000, "garbage.compaction_rate_by_entries"),
-    Key("compactionRateByEntries", "int", None, "garbage.compaction_rate_by_entries"),
-    Key("compactionRateByBytes", "int", 1000000, "garbage.compaction_rate_by_bytes"),
-    Key("isThrottleByBytes", "boolean", False, "garbage.is_throttle_by_bytes"),
-    Key(
+    ConfKey("gcWaitTime", "long", 600000, "garbage.gc_wait_time", _MS),
+    ConfKey("minorCompactionThreshold", "double", 0.2, "garbage.minor_compaction_threshold"),
+    ConfKey("minorCompactionInterval", "long", 3600, "garbage.minor_compaction_interval"),
+    ConfKey("minorCompactionMaxTimeMillis", "long", -1, "garbage.minor_compaction_max_time", _MS),
+    ConfKey("majorCompactionThreshold", "double", 0.8, "garbage.major_compaction_threshold"),
+    ConfKey("majorCompactionInterval", "long", 86400, "garbage.major_compaction_interval"),
+    ConfKey("majorCompactionMaxTimeMillis", "long", -1, "garbage.major_compaction_max_time", _MS),
+    ConfKey("compactionRate", "int", 1000, "garbage.compaction_rate_by_entries"),
+    ConfKey("compactionRateByEntries", "int", None, "garbage.compaction_rate_by_entries"),
+    ConfKey("compactionRateByBytes", "int", 1000000, "garbage.compaction_rate_by_bytes"),
+    ConfKey("isThrottleByBytes", "boolean", False, "garbage.is_throttle_by_bytes"),
+    ConfKey(
         "compactionMaxOutstandingRequests",
         "int",
         100000,
         "garbage.compaction_max_outstanding_requests",
     ),
-    Key("useTransactionalCompaction", "boolean", False, "garbage.use_transactional_compaction"),
-    Key("useTargetEntryLogSizeForGc", "boolean", False, "garbage.use_target_entry_log_size_for_gc"),
-    Key("gcMetadataOpRateLimit", "int", 1000, "garbage.gc_metadata_op_rate_limit"),
-    Key("isForceGCAllowWhenNoSpace", "boolean", False, "garbage.is_force_gc_allow_when_no_space"),
-    Key("forceAllowCompaction", "boolean", False, "garbage.force_allow_compaction"),
-    Key(
+    ConfKey("useTransactionalCompaction", "boolean", False, "garbage.use_transactional_compaction"),
+    ConfKey("useTargetEntryLogSizeForGc", "boolean", False, "garbage.use_target_entry_log_size_for_gc"),
+    ConfKey("gcMetadataOpRateLimit", "int", 1000, "garbage.gc_metadata_op_rate_limit"),
+    ConfKey("isForceGCAllowWhenNoSpace", "boolean", False, "garbage.is_force_gc_allow_when_no_space"),
+    ConfKey("forceAllowCompaction", "boolean", False, "garbage.force_allow_compaction"),
+    ConfKey(
         "entryLocationCompactionInterval",
         "long",
         -1,
         "garbage.entry_location_compaction_interval",
     ),
     # Disks.
-    Key("diskUsageThreshold", "float", 0.95, "disks.full"),
-    Key("diskUsageLwmThreshold", "float", None, "disks.writable_again"),
-    Key("diskCheckInterval", "int", 10000, "disks.interval", _MS),
-    Key("readOnlyModeOnAnyDiskFullEnabled", "boolean", True, "disks.any_full"),
-    Key("readOnlyModeEnabled", "boolean", True, "the bookie stops instead of being read-only"),
-    Key("forceReadOnlyBookie", "boolean", False, "the bookie is read-only"),
+    ConfKey("diskUsageThreshold", "float", 0.95, "disks.full"),
+    ConfKey("diskUsageLwmThreshold", "float", None, "disks.writable_again"),
+    ConfKey("diskCheckInterval", "int", 10000, "disks.interval", _MS),
+    ConfKey("readOnlyModeOnAnyDiskFullEnabled", "boolean", True, "disks.any_full"),
+    ConfKey("readOnlyModeEnabled", "boolean", True, "the bookie stops instead of being read-only"),
+    ConfKey("forceReadOnlyBookie", "boolean", False, "the bookie is read-only"),
 ]
 
-HONORED: dict[str, Key] = {key.name: key for key in _HONORED_KEYS}
+HONORED_KEYS: dict[str, ConfKey] = {key.name: key for key in _HONORED_KEYS}
 
 REFUSED_KEYS = {
     "bookieAuthProviderFactoryClass": "but `SASLBookieAuthProviderFactory`, with `--jaas`",
@@ -143,7 +143,7 @@ REFUSED_KEYS = {
 }
 """Keys of security, with the values that are refused because bkstore cannot enforce them."""
 
-NOT_HONORED: dict[str, object] = {
+IGNORED_KEYS: dict[str, object] = {
     "allowMultipleDirsUnderSameDiskPartition": True,
     "allowStorageExpansion": False,
     "autoRecoveryDaemonEnabled": False,
@@ -189,11 +189,11 @@ NOT_HONORED: dict[str, object] = {
 
 def list_ignored_keys(conf: Configuration) -> list[str]:
     """Return the keys in the file that are not honored and differ from the default, sorted."""
-    return sorted(key for key in NOT_HONORED if key in conf and not _is_default(conf, key))
+    return sorted(key for key in IGNORED_KEYS if key in conf and not _is_default(conf, key))
 
 
 def _is_default(conf: Configuration, key: str) -> bool:
-    default = NOT_HONORED[key]
-    kind_of_type: dict[type, Kind] = {bool: "boolean", int: "long", str: "text"}
+    default = IGNORED_KEYS[key]
+    kind_of_type: dict[type, KeyType] = {bool: "boolean", int: "long", str: "text"}
     text = conf.string(key, "")
-    return not text or Key(key, kind_of_type[type(default)], default, "").read(conf) == default
+    return not text or ConfKey(key, kind_of_type[type(default)], default, "").read(conf) == default

@@ -33,7 +33,7 @@ def check_security(conf: Configuration) -> None:
         raise _refusal("permittedStartupUsers", f"{getpass.getuser()} is not one of them")
 
 
-def asks_for_sasl(conf: Configuration) -> bool:
+def requires_sasl(conf: Configuration) -> bool:
     """Return whether clients must use SASL; raises `IllegalOperation` for other providers."""
     factory = conf.string("bookieAuthProviderFactoryClass", None)
     if factory and factory != _SASL_FACTORY:
@@ -43,7 +43,7 @@ def asks_for_sasl(conf: Configuration) -> bool:
     return bool(factory)
 
 
-def configured_tls(conf: Configuration) -> TlsFiles | None:
+def read_tls_files(conf: Configuration) -> TlsFiles | None:
     """Return the files of START_TLS, None if the file does not enable it.
 
     Raises `IllegalOperation` for Java key stores, passwords, and a choice of protocols or ciphers.

@@ -13,13 +13,13 @@ from bkstore.formats.syntax.configuration import Configuration
 from bkstore.formats.syntax.java_values import is_blank
 from bkstore.formats.syntax.properties_text import trim
 from bkstore.network.disk_watch import DiskOptions
-from bkstore.network.settings.interfaces import interface_address
-from bkstore.network.settings.keys import HONORED, list_ignored_keys
+from bkstore.network.settings.interfaces import find_interface_address
+from bkstore.network.settings.keys import HONORED_KEYS, list_ignored_keys
 from bkstore.network.settings.security import (
     TlsFiles,
-    asks_for_sasl,
+    requires_sasl,
     check_security,
-    configured_tls,
+    read_tls_files,
 )
 from bkstore.storage.directories.server_conf import read_server_conf
 from bkstore.storage.options import JournalOptions, StorageKind, StorageOptions
@@ -82,7 +82,7 @@ class ServerSettings:
     garbage: GarbageOptions = field(default_factory=GarbageOptions)
     stop_when_full: bool = False
     read_only: bool = False
-    not_honored: tuple[str, ...] = ()
+    ignored_keys: tuple[str, ...] = ()
     conf: Configuration = field(default_factory=lambda: Configuration({}))
 
     @classmethod
@@ -102,12 +102,12 @@ class ServerSettings:
                 host=_read_host(conf),
                 advertise=trim(_read_given(conf, "advertisedAddress") or "") or None,
                 bookie_id=_read_bookie_id(conf),
-                metadata=trim(metadata_service_uri(conf) or "") or None,
+                metadata=trim(read_metadata_uri(conf) or "") or None,
                 session_timeout=_read_seconds(conf, "zkTimeout"),
                 checkpoint_interval=_read_seconds(conf, "flushInterval"),
                 http=_read_http(conf),
-                tls=configured_tls(conf),
-                sasl=asks_for_sasl(conf),
+                tls=read_tls_files(conf),
+                sasl=requires_sasl(conf),
                 jaas_section=_read_given(conf, "saslJaasBookieSectionName"),
                 sasl_allowed_ids=_read_given(conf, "saslJaasClientAllowedIds"),
                 journal=_read_options(conf, "journal", JournalOptions()),
@@ -134,18 +134,18 @@ class ServerSettings:
             options = replace(options, pending_locations=page_limit * (options.page_size // 8))
         return options
 
-    def shown(self) -> dict[str, str]:
+    def list_option_texts(self) -> dict[str, str]:
         """Return the keys that set options of the bookie, except those that the command line can
         override, with their text in the file: no secrets."""
         values = {}
-        for key in HONORED.values():
+        for key in HONORED_KEYS.values():
             text = self.conf.string(key.name, None) if "." in key.option else None
             if text is not None:
                 values[key.name] = text
         return values
 
 
-def ledger_storage_class(conf: Configuration) -> str:
+def read_storage_class(conf: Configuration) -> str:
     """Return the class name of the ledger storage, chosen as BookKeeper does."""
     class_name: str = _read_key(conf, "ledgerStorageClass")
     if class_name == _SORTED and not _read_key(conf, "sortedLedgerStorageEnabled"):
@@ -153,7 +153,7 @@ def ledger_storage_class(conf: Configuration) -> str:
     return class_name
 
 
-def metadata_service_uri(conf: Configuration) -> str | None:
+def read_metadata_uri(conf: Configuration) -> str | None:
     """Return the metadata service URI, built from the older keys if the newer one is blank; raises
     `InvalidArgument` for a ledger manager that has no service URI."""
     uri = conf.string("metadataServiceUri", None)
@@ -170,12 +170,12 @@ def metadata_service_uri(conf: Configuration) -> str | None:
 
 
 def _read_key(conf: Configuration, key: str) -> Any:
-    return HONORED[key].read(conf)
+    return HONORED_KEYS[key].read(conf)
 
 
 def _read_given(conf: Configuration, key_name: str) -> Any:
     """Return a key's value in the unit of its option, None if the file has none."""
-    key = HONORED[key_name]
+    key = HONORED_KEYS[key_name]
     if not key.is_given(conf):
         return None
     value = key.read(conf)
@@ -187,7 +187,7 @@ def _read_given(conf: Configuration, key_name: str) -> Any:
 def _read_storage(conf: Configuration) -> StorageKind | None:
     if "ledgerStorageClass" not in conf and _read_key(conf, "sortedLedgerStorageEnabled"):
         return None
-    class_name = ledger_storage_class(conf)
+    class_name = read_storage_class(conf)
     if class_name not in _STORAGE_OF_CLASS:
         known = ", ".join(class_path.rpartition(".")[2] for class_path in _STORAGE_OF_CLASS)
         raise InvalidArgument(
@@ -199,7 +199,7 @@ def _read_storage(conf: Configuration) -> StorageKind | None:
 def _read_host(conf: Configuration) -> str | None:
     interface = _read_given(conf, "listeningInterface")
     try:
-        return interface_address(interface) if interface else None
+        return find_interface_address(interface) if interface else None
     except InvalidArgument as error:
         raise InvalidArgument(f"listeningInterface: {error}") from None
 
@@ -210,7 +210,7 @@ def _read_http(conf: Configuration) -> tuple[str, int] | None:
         return None
     port = _read_port(conf, "httpServerPort")
     if port is None:
-        port = HONORED["httpServerPort"].default
+        port = HONORED_KEYS["httpServerPort"].default
     return _read_given(conf, "httpServerHost") or "127.0.0.1", port
 
 
@@ -264,9 +264,9 @@ def _read_options(
     """Return `defaults` with the values of a group's keys; errors name the key."""
     values: dict[str, Any] = {}
     joint_keys = [
-        key for key in _JOINT_KEYS if key in conf and HONORED[key].option.startswith(f"{group}.")
+        key for key in _JOINT_KEYS if key in conf and HONORED_KEYS[key].option.startswith(f"{group}.")
     ]
-    for key in HONORED.values():
+    for key in HONORED_KEYS.values():
         option_path, _, storage_suffix = key.option.partition(" ")
         option_group, _, field_name = option_path.partition(".")
         if option_group != group or not key.is_given(conf) or key.name in _COMPUTED_KEYS:

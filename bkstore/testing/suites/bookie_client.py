@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from bkstore.availability import Availability
-from bkstore.cluster.client.bookie_client import BookieClient, LacResponse, TakesMany
+from bkstore.cluster.client.bookie_client import BookieClient, LacResponse, BatchAdder
 from bkstore.errors import (
     BkstoreError,
     BookieUnavailable,
@@ -95,7 +95,7 @@ class BookieClientSuite:
     def test_keeps_to_the_protocols(self, client: BookieClient) -> None:
         """The client has all calls, `add_batch` and a bookie id."""
         assert isinstance(client, BookieClient)
-        assert isinstance(client, TakesMany)
+        assert isinstance(client, BatchAdder)
         assert isinstance(client.bookie_id, str)
         assert client.batch_reads is self.batches
 
@@ -131,7 +131,7 @@ class BookieClientSuite:
 
     def test_batches_of_adds(self, client: BookieClient) -> None:
         """`add_batch` stores all of its records, even thousands."""
-        assert isinstance(client, TakesMany)
+        assert isinstance(client, BatchAdder)
         batch = _batch(0, 3000)
         client.add_batch(batch, KEY)
         client.add_batch(RecordBatch.of([], []), KEY)
@@ -142,7 +142,7 @@ class BookieClientSuite:
 
     def test_a_batch_of_adds_that_is_refused(self, client: BookieClient) -> None:
         """The error is that of a single add, and has the number of records certainly stored."""
-        assert isinstance(client, TakesMany)
+        assert isinstance(client, BatchAdder)
         client.add_batch(_batch(0, 10), KEY)
         with pytest.raises(UnauthorizedAccess) as caught:
             client.add_batch(_batch(10, 10), OTHER_KEY)
@@ -209,7 +209,7 @@ class BookieClientSuite:
 
     def test_batch_reads(self, client: BookieClient) -> None:
         """A batch read returns consecutive entries up to a gap, a count or a size (BP-62)."""
-        assert isinstance(client, TakesMany)
+        assert isinstance(client, BatchAdder)
         records = {entry: _record(entry, bytes(10)) for entry in (0, 1, 2, 3, 5, 6)}
         for record in records.values():
             client.add_entry(record, KEY)
@@ -247,7 +247,7 @@ class BookieClientSuite:
         if not self.batches:
             pytest.skip("no batch reads")
         batch = _batch(0, 70, size=100_000)
-        assert isinstance(client, TakesMany)
+        assert isinstance(client, BatchAdder)
         client.add_batch(batch, KEY)
         answer = client.read_entries(7, 0)
 
@@ -355,7 +355,7 @@ class BookieClientSuite:
         client = served.client
         client.add_entry(_record(0), KEY)
         served.stop()
-        assert isinstance(client, TakesMany)
+        assert isinstance(client, BatchAdder)
         for call in (
             lambda: client.add_entry(_record(1), KEY),
             lambda: client.add_batch(_batch(1, 3), KEY),

@@ -8,7 +8,7 @@ import pytest
 
 from bkstore import BookieDir
 from bkstore.cluster import Cluster, MemoryStore
-from bkstore.cluster.audit import AuditOptions, Auditor, DirectoryBookie, EntriesOfLedger
+from bkstore.cluster.audit import AuditOptions, Auditor, DirectoryBookie, AvailabilitySource
 from bkstore.cluster.audit.report import AuditReport
 from bkstore.errors import BkstoreError, BookieUnavailable, NoSuchLedger
 from bkstore.formats.idxfile import index_path
@@ -25,7 +25,7 @@ BOOKIES = ["b1", "b2", "b3"]
 class Single:
     """A bookie that answers for one ledger at a time."""
 
-    def __init__(self, bookie: EntriesOfLedger) -> None:
+    def __init__(self, bookie: AvailabilitySource) -> None:
         self.availability = bookie.availability
 
 
@@ -71,7 +71,7 @@ def test_same_verdicts(
         for number in (6, 7):
             torn = tmp_path / "b1" / "current" / index_path(LedgerId(0, number))
             torn.write_bytes(torn.read_bytes()[:-3])
-    options = AuditOptions(looks=0, concurrency=concurrency, compat=compat, batch=17)
+    options = AuditOptions(rechecks=0, concurrency=concurrency, compat=compat, batch=17)
     opened = {name: BookieDir(tmp_path / name) for name in BOOKIES}
     many = {name: DirectoryBookie(each, compat) for name, each in opened.items()}
     report = Auditor(store, many, options=options).run()

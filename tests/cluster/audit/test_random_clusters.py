@@ -16,7 +16,7 @@ from bkstore.availability import Availability
 from bkstore.availability.sequence_groups import Groups
 from bkstore.cluster import MemoryStore
 from bkstore.cluster.audit import AuditOptions, Auditor, AuditReport, DirectoryBookie, GroupsBookie
-from bkstore.durability import DURABILITY_CATEGORIES, Due, Held, has_due, missing_entries, shortage
+from bkstore.durability import DURABILITY_CATEGORIES, DueEntries, HeldEntries, has_due_entries, missing_entries, find_worst_shortage
 from bkstore.formats.entry import Entry, encode
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata
@@ -30,7 +30,7 @@ from tests.models.audit import (
     stores,
 )
 
-ONCE = AuditOptions(looks=0)
+ONCE = AuditOptions(rechecks=0)
 KINDS: list[Any] = ["db", "sorted", "interleaved"]
 
 
@@ -80,7 +80,7 @@ def test_rows_equal_the_oracle(seed: int) -> None:
     """Rows, counts and skips of a random cluster are those found entry by entry."""
     world = random_world(seed)
     bookies = _held(world)
-    _check(world, bookies, AuditOptions(looks=0, batch=1 + seed % 7))
+    _check(world, bookies, AuditOptions(rechecks=0, batch=1 + seed % 7))
     asked = [(name, ledger) for name, each in bookies.items() for ledger in each.asked]
 
     assert len(set(asked)) == len(asked)  # once a bookie and ledger
@@ -212,7 +212,7 @@ def _random_due(chance: random.Random) -> tuple[list[tuple[int, ...]], list[Any]
             last, index = min(after - 1, 2**63 - 2), chance.randrange(size)
             wanted = {e for e in range(first, last + 1) if stores(e, index, size, quorum)}
 
-            assert bool(wanted) == has_due(first, last, index, size, quorum)
+            assert bool(wanted) == has_due_entries(first, last, index, size, quorum)
             if wanted:
                 due[len(rows)] = wanted
                 rows.append((number, first, last, index, size, quorum))
@@ -227,9 +227,9 @@ def _random_due(chance: random.Random) -> tuple[list[tuple[int, ...]], list[Any]
 def test_many_ledgers_on_one_axis(seed: int) -> None:
     """Each row's missing entries are those of sets, whatever lies beside it on the axis."""
     rows, answers, missing = _random_due(random.Random(seed))
-    due = Due(*np.array(rows, np.int64).reshape(-1, 6).T)
+    due = DueEntries(*np.array(rows, np.int64).reshape(-1, 6).T)
     owners = {row[0] for row in rows}
-    held = Held.of([each for each in answers if each[0] in owners])
+    held = HeldEntries.from_availabilities([each for each in answers if each[0] in owners])
     found = {row: gone.entries().tolist() for row, gone in missing_entries(due, held)}
 
     assert {row: gone for row, gone in missing.items() if gone} == found
@@ -238,10 +238,10 @@ def test_many_ledgers_on_one_axis(seed: int) -> None:
 def test_the_worst_entry_decides() -> None:
     """The shortage is the largest number of bookies that lack one and the same entry."""
     sets = [{1, 2, 9}, {2, 3}, {2, 9}, set(), {9}]
-    found = shortage(Availability.from_entries(sorted(each)) for each in sets)
+    found = find_worst_shortage(Availability.from_entries(sorted(each)) for each in sets)
 
     assert (3, 2) == found
-    assert None is shortage([Availability(), Availability()])
+    assert None is find_worst_shortage([Availability(), Availability()])
 
 
 def test_groups_of_several_directories_are_one_bookie() -> None:

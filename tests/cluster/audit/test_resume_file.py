@@ -13,7 +13,7 @@ import pytest
 from bkstore.cli.main import main
 from bkstore.cluster import DirectoryStore
 from bkstore.cluster.audit import AuditOptions, Auditor, DirectoryBookie
-from bkstore.cluster.audit.resume_file import RunFile
+from bkstore.cluster.audit.resume_file import ResumeFile
 from bkstore.errors import BkstoreError, CorruptionError, DirectoryInUse, InvalidArgument
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.storage.read_only.bookie_dir import BookieDir
@@ -54,7 +54,7 @@ def _run(resume_file: Path, kill: bool = False, **more: Any) -> Any:
         if kill and done:
             raise Killed
 
-    settings = AuditOptions(looks=0, batch=1)
+    settings = AuditOptions(rechecks=0, batch=1)
     auditor = Auditor(
         store_of(closed(), closed(8)), dict.fromkeys(("b1", "b2", "b3"), FULL), options=settings
     )
@@ -139,7 +139,7 @@ def test_an_empty_file_is_taken(tmp_path: Path) -> None:
 def test_what_took_the_name_stays(tmp_path: Path) -> None:
     """At the end only the file that the run wrote goes, not what has its name by then."""
     kept = tmp_path / "run"
-    with RunFile(kept, RUN, 5.0) as file:
+    with ResumeFile(kept, RUN, 5.0) as file:
         kept.rename(tmp_path / "moved")
         kept.write_bytes(b"precious")
         file.remove()
@@ -158,15 +158,15 @@ def test_one_file_one_audit(tmp_path: Path) -> None:
 
     def progress(*_: int) -> None:
         with pytest.raises(DirectoryInUse, match="another audit") as caught:
-            RunFile(kept, RUN, 6.0)
+            ResumeFile(kept, RUN, 6.0)
         refused.append(caught)
 
-    options = AuditOptions(looks=0)
+    options = AuditOptions(rechecks=0)
     Auditor(store_of(closed()), {"b1": FULL}, options=options).run(progress=progress, resume=kept)
     assert refused
     assert not kept.exists()
 
-    with RunFile(kept, RUN, 7.0) as file:
+    with ResumeFile(kept, RUN, 7.0) as file:
         assert 7.0 == file.started_at
 
 
@@ -196,7 +196,7 @@ def test_the_name_of_a_new_file_is_durable(tmp_path: Path, monkeypatch: pytest.M
             calls.append(f"sync_dir {Path(path).name}")
 
     monkeypatch.setattr(resume_file, "OS_FILES", Told())
-    with RunFile(tmp_path / "run", RUN, 5.0) as file:
+    with ResumeFile(tmp_path / "run", RUN, 5.0) as file:
         assert ["fsync", f"sync_dir {tmp_path.name}"] == calls
         file.remove()
 
@@ -264,7 +264,7 @@ def test_a_damaged_file_is_one_error(name: str, tmp_path: Path) -> None:
     kept.write_text(content)
     before = _snapshot(tmp_path)
     with pytest.raises(CorruptionError) as caught:
-        RunFile(kept, RUN, 6.0)
+        ResumeFile(kept, RUN, 6.0)
 
     assert (str(kept), offset) == (caught.value.file, caught.value.offset)
     assert before == _snapshot(tmp_path)
@@ -275,9 +275,9 @@ def test_a_last_line_that_is_cut_off(tail: str, tmp_path: Path) -> None:
     """It was never said: the steps before it count, the next one is written in its place."""
     kept = tmp_path / "run"
     kept.write_text(HEAD + STEP + tail)
-    with RunFile(kept, RUN, 6.0) as file:
+    with ResumeFile(kept, RUN, 6.0) as file:
         ((step, outcome),) = file.steps
-        file.keep("ledger 00000000000000000000000000000009", outcome)
+        file.append_step("ledger 00000000000000000000000000000009", outcome)
 
     assert 5.0 == file.started_at
     assert "ledger 00000000000000000000000000000007" == step
@@ -288,19 +288,19 @@ def test_names_that_are_no_text(tmp_path: Path) -> None:
     """Bytes of a file name that are no UTF-8 are kept as they are shown, by their escapes."""
     kept = tmp_path / "run"
     name = os.fsdecode(b"/b/\xff/7.idx")
-    with RunFile(kept, RUN, 5.0) as file:
+    with ResumeFile(kept, RUN, 5.0) as file:
         made = json.loads(STEP)["outcome"] | {"unreadable": [["7", name]]}
-        file.keep("look 1", type(_outcome()).from_json(made))
-    with RunFile(kept, RUN, 5.0) as file:
+        file.append_step("look 1", type(_outcome()).from_json(made))
+    with ResumeFile(kept, RUN, 5.0) as file:
         ((_, outcome),) = file.steps
 
     assert r"/b/\udcff/7.idx" == outcome.unreadable[0][1]
 
 
 def _outcome() -> Any:
-    from bkstore.cluster.audit.batch_outcome import Outcome
+    from bkstore.cluster.audit.batch_outcome import BatchOutcome
 
-    return Outcome()
+    return BatchOutcome()
 
 
 # -- inputs

@@ -136,7 +136,7 @@ def test_marks_are_not_judged_without_a_grace_period() -> None:
     report = audit(store, grace_period=None)
 
     assert [] == report.violations
-    assert ["overdue marks, as no grace period was given"] == report.not_judged
+    assert ["overdue marks, as no grace period was given"] == report.unchecked_rules
 
 
 def test_a_mark_without_a_time_is_not_judged() -> None:
@@ -145,7 +145,7 @@ def test_a_mark_without_a_time_is_not_judged() -> None:
     store.mark_underreplicated(7, Mark(None))
     report = audit(store)
 
-    assert ([], ["1 mark without a time"]) == (report.violations, report.not_judged)
+    assert ([], ["1 mark without a time"]) == (report.violations, report.unchecked_rules)
 
 
 def test_a_mark_that_went_is_none() -> None:
@@ -335,7 +335,7 @@ def test_every_segment_is_judged_by_the_policy() -> None:
     store = store_of(metadata)
     bookies = dict.fromkeys(("b1", "b2", "b3", "b4"), FULL)
     policy = RackPlacement(racks)
-    report = Auditor(store, bookies, placement=policy, options=AuditOptions(looks=0)).run()
+    report = Auditor(store, bookies, placement=policy, options=AuditOptions(rechecks=0)).run()
 
     assert [("placement", 0), ("placement", 6)] == [(v[0], v[2]) for v in report.violations]
     assert {"placement": 1} == dict(report.counts)
@@ -351,7 +351,7 @@ def test_soft_adherence_counts_only_where_nothing_fails() -> None:
 
     two = closed(8, segments=[(0, ("b1", "b2")), (3, ("b1", "b3"))], ensemble=("b1", "b2"))
     store = store_of(closed(7, ensemble=("b1", "b2")), two)
-    options = AuditOptions(looks=0)
+    options = AuditOptions(rechecks=0)
     bookies = dict.fromkeys(B3, FULL)
     report = Auditor(store, bookies, placement=Policy({}), options=options).run()
     rows = [("placement_soft", 7), ("placement_soft", 8), ("placement", 8)]

@@ -9,7 +9,7 @@ import pytest
 
 from bkstore import BookieDir
 from bkstore.cluster import AuditOptions, Auditor, Client, Cluster, MetadataStore
-from bkstore.cluster.audit import DirectoryBookie, EntriesOfLedger
+from bkstore.cluster.audit import DirectoryBookie, AvailabilitySource
 from bkstore.formats.metadata.serialized import Mark
 from bkstore.ids import LedgerId
 from tests.models.audit import Row, World
@@ -174,7 +174,7 @@ def test_a_bookie_that_comes_back(running: Cluster) -> None:
     auditor = Auditor(running.store, running.bookies, wait=lambda _: running.start(name))
     report = auditor.run()
 
-    assert (True, 1, 1) == (report.clean, report.looks, report.checked)
+    assert (True, 1, 1) == (report.clean, report.rechecks, report.checked)
 
 
 def test_an_ensemble_change_under_the_check(running: Cluster) -> None:
@@ -198,7 +198,7 @@ def test_an_ensemble_change_under_the_check(running: Cluster) -> None:
             return running.bookies[ensemble[1]].availability(name)
 
     ledger_version = store.read(ledger.ledger).version
-    bookies: dict[str, EntriesOfLedger] = {**running.bookies, ensemble[1]: Moving()}
+    bookies: dict[str, AvailabilitySource] = {**running.bookies, ensemble[1]: Moving()}
     report = _audit(running, bookies)
 
     assert {("below_write_quorum", ledger.ledger, 0, spare, (0, 1, 2, 3))} == _rows(report)

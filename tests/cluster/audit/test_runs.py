@@ -51,7 +51,7 @@ def test_an_interrupted_run_goes_on(stop_at: int, tmp_path: Path) -> None:
     """Killed behind any batch and begun again, a run gives the report of one that was not."""
     world = random_world(77, ledgers=16)
     world.silent = {BOOKIES[0]}
-    options = AuditOptions(batch=2, looks=1, look_delay=0)
+    options = AuditOptions(batch=2, rechecks=1, recheck_delay=0)
     store, kept = _world_store(world), tmp_path / "run"
 
     def run(progress: Any = None) -> AuditReport:
@@ -83,7 +83,7 @@ def test_a_torn_line_is_done_again(tmp_path: Path) -> None:
     world = random_world(5)
     store, kept = _world_store(world), tmp_path / "run"
     bookies = {name: HeldBookie(world, name) for name in BOOKIES}
-    auditor = Auditor(store, bookies, options=AuditOptions(batch=1, looks=0), clock=lambda: NOW)
+    auditor = Auditor(store, bookies, options=AuditOptions(batch=1, rechecks=0), clock=lambda: NOW)
     whole = auditor.run()
 
     def kill(done: int, _: int) -> None:
@@ -121,7 +121,7 @@ def test_later_looks_are_resumed(tmp_path: Path) -> None:
         if len(asked) == 2:
             raise Killed
 
-    options = AuditOptions(looks=3)
+    options = AuditOptions(rechecks=3)
     bookies = {"b1": FULL, "b2": FULL, "b3": Silent()}
     auditor = Auditor(store, bookies, options=options, wait=wait)
     with pytest.raises(Killed):
@@ -129,7 +129,7 @@ def test_later_looks_are_resumed(tmp_path: Path) -> None:
     asked.append(1)  # the wait that killed goes by now
     report = auditor.run(resume=kept)
 
-    assert 3 == report.looks
+    assert 3 == report.rechecks
     assert 5 == len(asked)  # first round, look 1; then looks 2 and 3
     assert ["bookie_unavailable"] == [each.category for each in report.violations]
 
@@ -143,9 +143,9 @@ def test_another_run_s_file_is_refused(tmp_path: Path) -> None:
             raise Killed
 
     def run(progress: Any = None, what: str = "ours", **options: Any) -> AuditReport:
-        settings = AuditOptions(looks=0, batch=1, **options)
+        settings = AuditOptions(rechecks=0, batch=1, **options)
         auditor = Auditor(store, dict.fromkeys(("b1", "b2", "b3"), FULL), options=settings)
-        return auditor.run(progress=progress, resume=kept, what=what)
+        return auditor.run(progress=progress, resume=kept, description=what)
 
     with pytest.raises(Killed):
         run(kill)
@@ -312,7 +312,7 @@ def test_lost_time_is_not_made_up_for() -> None:
     auditor = Auditor(
         store_of(*map(closed, range(4))),
         {"b1": FULL, "b2": FULL, "b3": Slow(4)},
-        options=AuditOptions(rate=1.0, looks=1, look_delay=100.0, concurrency=1),
+        options=AuditOptions(rate=1.0, rechecks=1, recheck_delay=100.0, concurrency=1),
         wait=wait,
         monotonic=lambda: now[0],
     )
@@ -385,7 +385,7 @@ def test_stats_have_upstream_s_names() -> None:
     """Gauges and timers are called as those of the real auditor, over the whole run."""
     world = random_world(3)
     bookies = {name: HeldBookie(world, name) for name in BOOKIES}
-    report = Auditor(_world_store(world), bookies, options=AuditOptions(looks=0)).run()
+    report = Auditor(_world_store(world), bookies, options=AuditOptions(rechecks=0)).run()
     lacking = {row[1]: row[0] for row in world.rows()}
     timers = {"REPLICAS_CHECK_TIME", "PLACEMENT_POLICY_CHECK_TIME"}
 
@@ -409,7 +409,7 @@ def test_the_table_has_every_row() -> None:
     """The `violations` table is sorted, has the declared columns, and ranges and groups agree."""
     world = random_world(11)
     bookies = {name: HeldBookie(world, name) for name in BOOKIES}
-    report = Auditor(_world_store(world), bookies, options=AuditOptions(looks=0)).run()
+    report = Auditor(_world_store(world), bookies, options=AuditOptions(rechecks=0)).run()
     rows = [dict(zip(VIOLATIONS.names, row)) for row in report.table().rows()]
     names = [int(row["qualified_name"], 16) for row in rows]
 
@@ -429,7 +429,7 @@ def test_long_losses_are_said_in_groups() -> None:
         MADE(7, 3, 1, 1, [(0, ("b1", "b2", "b3"))], state="CLOSED", last_entry_id=10**9, length=1)
     )
     bookies = dict.fromkeys(("b1", "b2", "b3"), Holder())
-    report = Auditor(store, bookies, options=AuditOptions(looks=0)).run()
+    report = Auditor(store, bookies, options=AuditOptions(rechecks=0)).run()
     rows = [dict(zip(VIOLATIONS.names, row)) for row in report.table().rows()]
 
     assert [None] * 3 == [row["missing"] for row in rows]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bkstore.availability import Availability
-from bkstore.cluster.audit import AuditOptions, Auditor, EntriesOfLedger
+from bkstore.cluster.audit import AuditOptions, Auditor, AvailabilitySource
 from bkstore.cluster.store.key_value_store import KeyValueStore
 from bkstore.errors import (
     CorruptionError,
@@ -69,8 +69,8 @@ def test_unregistered_and_known() -> None:
 def test_losses_beside_a_silent_bookie_are_reported_once() -> None:
     """What the other bookies lack is reported with the last look, not with each."""
     store = store_of(closed())
-    bookies: dict[str, EntriesOfLedger] = {"b1": FULL, "b2": Holder(0), "b3": Down()}
-    options = AuditOptions(looks=2, look_delay=0)
+    bookies: dict[str, AvailabilitySource] = {"b1": FULL, "b2": Holder(0), "b3": Down()}
+    options = AuditOptions(rechecks=2, recheck_delay=0)
     report = Auditor(store, bookies, options=options, wait=lambda _: None).run()
 
     assert [("below_write_quorum", 7), ("bookie_unavailable", 7)] == categories(report)
@@ -78,12 +78,12 @@ def test_losses_beside_a_silent_bookie_are_reported_once() -> None:
 
 def test_not_told_is_not_judged() -> None:
     """Where the store does not tell of bookies, silence is no violation, and nothing is clean."""
-    store = KeyValueStore(store_of(closed())._values, tells=frozenset())
+    store = KeyValueStore(store_of(closed())._values, known_lists=frozenset())
     report = audit(store, Down(), looks=0)
 
     assert ([], {LedgerId(0, 7): ("b3",)}) == (report.violations, report.unanswered)
     assert not report.clean
-    assert 3 == len(report.not_judged)
+    assert 3 == len(report.unchecked_rules)
 
 
 def test_an_error_is_no_answer_and_no_loss() -> None:

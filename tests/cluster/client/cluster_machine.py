@@ -188,7 +188,7 @@ class ClusterMachine(RuleBasedStateMachine):
         if collect:
             self.cluster.collect_garbage()
             for client in self.cluster.bookies.values():
-                if client.server.running:
+                if client.server.is_running:
                     assert not client.server.bookie.ledger_exists(name)
         with pytest.raises(NoSuchLedger):
             self.other.open_ledger(name, password=b"secret")

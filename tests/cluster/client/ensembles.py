@@ -15,7 +15,7 @@ def holders(cluster: Cluster, ledger: LedgerHandle, entry: int) -> set[str]:
     return {
         name
         for name, client in cluster.bookies.items()
-        if client.server.running
+        if client.server.is_running
         and client.server.bookie.ledger_exists(ledger.ledger)
         and client.server.bookie.entry_exists(ledger.ledger, entry)
     }

@@ -11,7 +11,7 @@ import pytest
 
 from bkstore.cluster import Client, ClientOptions, Cluster, LedgerHandle
 from bkstore.cluster.client import range_reads
-from bkstore.cluster.client.many_entries import ask_for_entries
+from bkstore.cluster.client.many_entries import read_entries_from
 from bkstore.cluster.client.workers import Workers
 from bkstore.errors import (
     BookieUnavailable,
@@ -280,12 +280,12 @@ def test_a_bookie_that_answers_elsewhere(bkstore_cluster: ClusterFactory) -> Non
     access = replace(reader._access.context, bookies=moving)
     reader._access.context = access
     entries = [
-        entry for entry in range(200) if name in reader._access.replicas(entry, ensemble(ledger))
+        entry for entry in range(200) if name in reader._access.write_set_of(entry, ensemble(ledger))
     ]
-    answers = ask_for_entries(reader._access, name, entries, 1 << 20)
+    answers = read_entries_from(reader._access, name, entries, 1 << 20)
 
     assert {} == answers.errors
-    assert entries == sorted(answers.found)
+    assert entries == sorted(answers.entries)
 
 
 class _Moving(dict[str, Any]):
@@ -296,10 +296,10 @@ class _Moving(dict[str, Any]):
         self._there = self[name]
         self[name] = _Lost(self._there)
 
-    def doubt(self, name: str) -> None:
-        self[name] = self._there
+    def mark_unreachable(self, bookie_id: str) -> None:
+        self[bookie_id] = self._there
 
-    def moved(self, names: Iterable[str]) -> bool:
+    def refresh_addresses(self, bookie_ids: Iterable[str]) -> bool:
         return False
 
 

@@ -183,6 +183,6 @@ class TestReading:
 
         assert b"false" in decode(made).payload
         with pytest.raises(CorruptionError, match="HMAC digest"):
-            ledger._access.verified(made, 0)
+            ledger._access.verify_record(made, 0)
         with pytest.raises(CorruptionError, match="entry 0, not 1"):
-            ledger._access.verified(cluster.bookies["bookie-1"].read_entry(0, 0), 1)
+            ledger._access.verify_record(cluster.bookies["bookie-1"].read_entry(0, 0), 1)

@@ -149,12 +149,12 @@ class TestTheEnd:
         ledger = cluster.create_ledger(3, 3, 2)
         for data in (b"a", b"bb", b"ccc"):
             ledger.append(data)
-        last_told = ledger._access.length_at(1, [ledger.read_entry(2)])
+        last_told = ledger._access.read_length(1, [ledger.read_entry(2)])
 
         assert 3 == last_told
-        assert 3 == ledger._access.length_at(1, [ledger.read_entry(1)])
-        assert 3 == ledger._access.length_at(1)
-        assert 0 == ledger._access.length_at(-1)
+        assert 3 == ledger._access.read_length(1, [ledger.read_entry(1)])
+        assert 3 == ledger._access.read_length(1)
+        assert 0 == ledger._access.read_length(-1)
 
         for bookie in ABC:
             cluster.lose(bookie, 0, 2)

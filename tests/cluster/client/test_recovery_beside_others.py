@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bkstore.cluster import Client, Cluster, LedgerHandle, MemoryStore
-from bkstore.cluster.client.recovery import _Recovery, recover
+from bkstore.cluster.client.recovery import _Recovery, recover_ledger
 from bkstore.errors import (
     BadVersion,
     IllegalOperation,
@@ -118,11 +118,11 @@ class TestSeveralAtOnce:
             assert (2, 30) == (closed.last_add_confirmed, closed.length)
 
     def test_recover_returns_what_the_store_has(self, bkstore_cluster: ClusterFactory) -> None:
-        """`recover` returns the closed metadata."""
+        """`recover_ledger` returns the closed metadata."""
         cluster = bkstore_cluster()
         ledger: LedgerHandle = cluster.create_ledger()
         ledger.append(b"x")
-        metadata = recover(ledger._access)
+        metadata = recover_ledger(ledger._access)
 
         assert "CLOSED" == metadata.state
         assert metadata == cluster.store.read(0).metadata

@@ -213,7 +213,7 @@ def test_a_store_that_gives_no_answer_judges_no_ledger(
     """It is said in the log, in `problem` and in the figures; the rest of the pass goes on, and
     the next pass with an answer ends the problem."""
     collector, told = BackgroundCollector(bookie, Silent()), []
-    collector.changed = told.append
+    collector.on_problem_changed = told.append
     bookie.delete_ledger(GONE)
     with caplog.at_level(logging.WARNING):
         report = collector.run_pass(["major"])
@@ -221,8 +221,8 @@ def test_a_store_that_gives_no_answer_judges_no_ledger(
     assert ([], [LIVE]) == (report.deleted_ledgers, bookie.ledgers())
     assert (40, 0, 1) == (
         report.moved_entries,
-        collector.figures.judgements.succeeded,
-        collector.figures.judgements.failed,
+        collector.stats.deletion_scans.succeeded,
+        collector.stats.deletion_scans.failed,
     )
     assert "no ledger can be judged: ZooKeeper gave no answer" == collector.problem
     assert 1 == caplog.text.count("no ledger can be judged")
@@ -235,7 +235,7 @@ def test_a_store_that_gives_no_answer_judges_no_ledger(
 
     assert [problem, None] == told
 
-    assert (None, 2) == (collector.problem, collector.figures.judgements.failed)
+    assert (None, 2) == (collector.problem, collector.stats.deletion_scans.failed)
 
 
 def test_what_stays_damaged_is_logged_once(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bkstore.cluster.garbage.deleted_ledgers import DeletedLedgers
+from bkstore.cluster.garbage.deleted_ledgers import DeletedLedgerFinder
 from bkstore.cluster.store.api import Versioned
 from bkstore.cluster.store.key_value_store import MemoryStore
 from bkstore.errors import CorruptionError, IllegalOperation, MetadataUnavailable
@@ -54,7 +54,7 @@ def _nobody(_: list[LedgerId]) -> None:
 
 
 def _deleted(store: MemoryStore, here: list[LedgerId] = HERE, **settings: Any) -> list[LedgerId]:
-    judge = DeletedLedgers(store, **{"rate": 1e9, "pause": lambda _: False, **settings})
+    judge = DeletedLedgerFinder(store, **{"rate": 1e9, "pause": lambda _: False, **settings})
     return [ledger for part in judge(here, _nobody) for ledger in part]
 
 
@@ -92,7 +92,7 @@ def test_nothing_is_judged_where_the_list_fails() -> None:
         raise MetadataUnavailable("no answer")
 
     store.after_list = fail
-    judge = DeletedLedgers(store, rate=1e9, pause=lambda _: False)
+    judge = DeletedLedgerFinder(store, rate=1e9, pause=lambda _: False)
     with pytest.raises(MetadataUnavailable, match="no answer"):
         next(judge(HERE, _nobody))
 
@@ -121,7 +121,7 @@ def test_a_session_that_ends_later_ends_the_judgement() -> None:
     """Ledgers that were judged before it are deleted, no others."""
     store = Store()
     here = [LedgerId(0, number) for number in range(600)]
-    judge = DeletedLedgers(store, rate=1e9, pause=lambda _: False)
+    judge = DeletedLedgerFinder(store, rate=1e9, pause=lambda _: False)
     parts = judge(here, _nobody)
 
     assert here[:256] == next(parts)

@@ -56,7 +56,7 @@ def test_the_schedule_runs_in_a_thread(bookie: Bookie) -> None:
 
     with BackgroundCollector(bookie, store_of(LIVE), GarbageOptions(gc_wait_time=0.01)) as running:
         running.start()
-        until(lambda: running.figures.passes.succeeded >= 3)
+        until(lambda: running.stats.passes.succeeded >= 3)
 
     assert [LIVE] == bookie.ledgers()
     with pytest.raises(IllegalOperation, match="closed"):
@@ -101,7 +101,7 @@ def test_what_is_suspended(bookie: Bookie) -> None:
     with BackgroundCollector(bookie, store_of(LIVE), OPTIONS) as collector:
         counts = bookie.storage.garbage_passes.counts
         collector.suspend("major")
-        collector.note_space(True)
+        collector.set_disks_full(True)
         collector.resume("major")
 
         assert (True, True) == (collector.is_suspended("major"), collector.is_suspended("minor"))
@@ -116,7 +116,7 @@ def test_what_is_suspended(bookie: Bookie) -> None:
 
         assert {"minor": 1, "major": 0} == counts
 
-        collector.note_space(False)
+        collector.set_disks_full(False)
 
         assert (False, False) == (collector.is_suspended("major"), collector.is_suspended("minor"))
 
@@ -132,11 +132,11 @@ def test_full_disks_may_force_a_pass(bookie: Bookie) -> None:
     """With `is_force_gc_allow_when_no_space` nothing is suspended: a pass is forced."""
     options = GarbageOptions(is_force_gc_allow_when_no_space=True)
     with BackgroundCollector(bookie, store_of(LIVE), options) as collector:
-        collector.note_space(False)
+        collector.set_disks_full(False)
 
         assert not collector.is_forced
 
-        collector.note_space(True)
+        collector.set_disks_full(True)
         until(lambda: not collector.is_forced)
 
         assert not collector.is_suspended("major")
@@ -162,7 +162,7 @@ def test_a_compaction_that_is_given_up(
         slow = BackgroundCollector(bookie, store_of(LIVE), options)
         slow.force()
         until(lambda: bookie.storage.garbage_passes.running_kind == "major")
-        until(lambda: slow.figures.judgements.succeeded)
+        until(lambda: slow.stats.deletion_scans.succeeded)
         slow.suspend("major") if how == "suspend" else slow.close()
         until(lambda: not slow.is_forced)
         slow.close()
@@ -175,7 +175,7 @@ def test_a_compaction_that_is_given_up(
         )
         report = BackgroundCollector(bookie, store_of(LIVE), fast).run_pass(["major"])
 
-        assert 60 == slow.figures.moved_entries + report.moved_entries
+        assert 60 == slow.stats.moved_entries + report.moved_entries
         assert b"<0/2>" not in log_bytes(bookie)
         batch = bookie.read_entries(LIVE, 0)
         assert list(range(60)) == batch.entries.tolist()
@@ -186,7 +186,7 @@ def test_figures_are_what_was_done(bookie: Bookie) -> None:
     with 4 bytes of size each."""
     collector = BackgroundCollector(bookie, store_of(LIVE))
     collector.run_pass(["major"])
-    figures = collector.figures
+    figures = collector.stats
     size = len(bookie.read_entry(LIVE, 0))
 
     assert (1, 1, 40, 40 * size) == (
@@ -199,7 +199,7 @@ def test_figures_are_what_was_done(bookie: Bookie) -> None:
     assert (1, 0, 1) == (
         figures.passes.succeeded,
         figures.passes.failed,
-        figures.judgements.succeeded,
+        figures.deletion_scans.succeeded,
     )
     assert figures.log_bytes == figures.live_bytes
     assert sum(figures.usage[4:7]) == sum(figures.usage)

@@ -8,7 +8,7 @@ import pytest
 
 from bkstore import BookieDir
 from bkstore.cluster import Client, Cluster, DirectoryStore, MemoryStore
-from bkstore.cluster.client.bookie_client import BookieClient, TakesMany
+from bkstore.cluster.client.bookie_client import BookieClient, BatchAdder
 from bkstore.cluster.placement.policies import RackPlacement
 from bkstore.errors import (
     BookieUnavailable,
@@ -83,7 +83,7 @@ class TestClusterItself:
 
         assert 2 == len(view) == len(list(view))
         assert all(isinstance(client, BookieClient) for client in view.values())
-        assert all(isinstance(client, TakesMany) for client in view.values())
+        assert all(isinstance(client, BatchAdder) for client in view.values())
         assert ["bookie-1", "bookie-2"] == [client.bookie_id for client in view.values()]
         assert "bookie-1" in repr(cluster)
 
@@ -114,7 +114,7 @@ class TestClusterItself:
     def test_a_client_of_its_own(self, bkstore_cluster: ClusterFactory) -> None:
         """A `Client` needs a store and bookies only; bookies that it lacks are unreachable."""
         cluster = bkstore_cluster(3)
-        store = MemoryStore(tells=frozenset())
+        store = MemoryStore(known_lists=frozenset())
         client = Client(store, {name: cluster.bookies[name] for name in ("bookie-1", "bookie-2")})
         ledger = client.create_ledger(2, 2, 2)
         ledger.append(b"x")

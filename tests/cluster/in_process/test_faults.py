@@ -11,7 +11,7 @@ import pytest
 from bkstore import Availability, BookieDir
 from bkstore.cluster import Cluster, LedgerHandle
 from bkstore.cluster.in_process.bookie_client import LocalClient
-from bkstore.cluster.in_process.damage_at_rest import entry_ids
+from bkstore.cluster.in_process.damage_at_rest import to_entry_ids
 from bkstore.errors import (
     BookieUnavailable,
     CorruptionError,
@@ -84,7 +84,7 @@ class TestLosses:
         cluster.crash("bookie-1")  # what its journal has must not come back
 
         assert [9, 10, 11] == cluster.lose("bookie-1", 7, range(9, 2000)).tolist()
-        assert not cluster.bookies["bookie-1"].server.running
+        assert not cluster.bookies["bookie-1"].server.is_running
 
         cluster.start("bookie-1")
 
@@ -92,7 +92,7 @@ class TestLosses:
         assert [] == cluster.lose("bookie-1", 8, 0).tolist()
         for bad in (-1, [2**63 - 1], "text", 1.5):
             with pytest.raises((InvalidArgument, TypeError)):
-                entry_ids(bad)  # type: ignore[arg-type]
+                to_entry_ids(bad)  # type: ignore[arg-type]
 
     def test_everything_lost_but_the_ledger(self, bkstore_cluster: ClusterFactory) -> None:
         """A bookie without any of a ledger's entries still knows the ledger."""
@@ -128,7 +128,7 @@ class TestLosses:
         cluster.crash("bookie-2")
 
         assert cluster.lose_ledger("bookie-2", 7)
-        assert not cluster.bookies["bookie-2"].server.running
+        assert not cluster.bookies["bookie-2"].server.is_running
 
         cluster.start("bookie-2")
 
@@ -156,7 +156,7 @@ class TestDamage:
         assert served[-1] == log.read_bytes()[offset]
         assert b"entry 5" == ledger.read_entry(5).payload
         with pytest.raises(CorruptionError, match="digest of entry 5"):
-            ledger._access.verified(served)
+            ledger._access.verify_record(served)
 
     @pytest.mark.parametrize("name", [LedgerId.of(7), SCOPED])
     def test_header(self, bkstore_cluster: ClusterFactory, name: LedgerId) -> None:
@@ -185,7 +185,7 @@ class TestDamage:
         cluster.crash("bookie-1")
         cluster.corrupt("bookie-1", 7, 0, "header")
 
-        assert not cluster.bookies["bookie-1"].server.running
+        assert not cluster.bookies["bookie-1"].server.is_running
 
         cluster.start("bookie-1")
         with pytest.raises(CorruptionError):

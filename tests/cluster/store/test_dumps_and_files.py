@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bkstore.cluster import DumpStore, open_metadata, snapshot, store_of
+from bkstore.cluster import DumpStore, open_metadata, snapshot, make_memory_store
 from bkstore.errors import (
     BkstoreError,
     CorruptionError,
@@ -66,14 +66,14 @@ def test_file_to_store_and_back(tmp_path: Path, content: ClusterMetadata) -> Non
     store = open_metadata(path)
 
     assert content == snapshot(store)
-    assert content == snapshot(store_of(content))
+    assert content == snapshot(make_memory_store(content))
     if content.underreplicated is None:
         assert store.mark_of(7) is None
 
 
 def test_store_begins_to_tell() -> None:
     """A list that was not told is told from the first change on."""
-    store = store_of(ClusterMetadata())
+    store = make_memory_store(ClusterMetadata())
     store.register_bookie("b1")
     store.set_unavailable("b1", False)
     store.clear_mark(7)

@@ -308,7 +308,7 @@ def test_a_damaged_mark_among_many(make: MakeStore) -> None:
 
     assert (IDS[0], IDS[1], IDS[2], Mark(5.0)) == (first, name, last, mark)
     assert isinstance(damage, CorruptionError)
-    assert make()._values.where(key) == damage.file
+    assert make()._values.location_of(key) == damage.file
     assert set(IDS[:3]) == make().marked()
 
 

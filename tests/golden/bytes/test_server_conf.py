@@ -12,8 +12,8 @@ import pytest
 
 from bkstore.errors import InvalidArgument
 from bkstore.formats.syntax.configuration import Configuration
-from bkstore.network.settings.keys import HONORED
-from bkstore.network.settings.server_settings import ledger_storage_class, metadata_service_uri
+from bkstore.network.settings.keys import HONORED_KEYS
+from bkstore.network.settings.server_settings import read_storage_class, read_metadata_uri
 from bkstore.storage.directories.conf_file import directory_names
 from bkstore.storage.directories.server_conf import read_server_conf
 from tests.golden.data import load_json, refused
@@ -52,14 +52,14 @@ def test_properties(confs: list[tuple[dict[str, Any], Configuration]]) -> None:
 
 
 def _read(key: str, conf: Configuration) -> Any:
-    return HONORED[key].read(conf)
+    return HONORED_KEYS[key].read(conf)
 
 
 def _directory(getter: str, conf: Configuration) -> list[str] | None:
     if getter == "ledgerDirs":
-        return directory_names(conf, "ledger") or HONORED["ledgerDirectories"].default
+        return directory_names(conf, "ledger") or HONORED_KEYS["ledgerDirectories"].default
     if getter == "journalDirs":
-        return directory_names(conf, "journal") or [HONORED["journalDirectory"].default]
+        return directory_names(conf, "journal") or [HONORED_KEYS["journalDirectory"].default]
     return directory_names(conf, "index") if "indexDirectories" in conf else None
 
 
@@ -85,8 +85,8 @@ VALUES = {
 READERS: dict[str, Callable[[Configuration], Any]] = {
     **{name: partial(_read, key) for name, key in VALUES.items()},
     **{name: partial(_directory, name) for name in ("ledgerDirs", "journalDirs", "indexDirs")},
-    "ledgerStorageClass": ledger_storage_class,
-    "metadataServiceUri": metadata_service_uri,
+    "ledgerStorageClass": read_storage_class,
+    "metadataServiceUri": read_metadata_uri,
     "authProvider": lambda conf: conf.string("bookieAuthProviderFactoryClass", None),
     "tlsProvider": lambda conf: conf.string("tlsProviderFactoryClass", None),
     "journalSyncData": lambda conf: conf.boolean("journalSyncData", True),

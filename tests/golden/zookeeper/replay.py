@@ -9,7 +9,7 @@ from typing import Any
 
 from bkstore.cluster import ZooKeeperStore
 from bkstore.cluster.store.zookeeper.registration import Registration
-from bkstore.cluster.store.zookeeper.underreplication import Lock, Underreplication, Vote
+from bkstore.cluster.store.zookeeper.underreplication import LedgerLock, Underreplication, Vote
 from bkstore.errors import BadVersion, LedgerExists, NoSuchLedger
 from bkstore.formats import cookie
 from bkstore.formats.metadata.serialized import decode, decode_mark
@@ -94,7 +94,7 @@ class Replay:
 
     def _ledger(self, each: Any, path: str, data: bytes) -> None:
         store = self.store(each["actor"])
-        name = store._tree.ledger(path)
+        name = store._tree.parse_path(path)
         assert name is not None
         if each["op"] == "create":
             store.create(decode(data, name))
@@ -130,7 +130,7 @@ class Replay:
         assert name is not None
         if each["op"] == "delete":
             session = store._connection.session
-            store.underreplication.done(Lock(name, each["version"], session))
+            store.underreplication.mark_replicated(LedgerLock(name, each["version"], session))
             self.done.discard(path)
             return
         mark = decode_mark(data)
@@ -145,7 +145,7 @@ class Replay:
         if each["op"] == "create":
             assert marks.lock(int(ledger)) is not None
         else:
-            marks.release(Lock(LedgerId.of(int(ledger)), None, None))
+            marks.release(LedgerLock(LedgerId.of(int(ledger)), None, None))
 
     def _election(self, each: Any, path: str, data: bytes) -> None:
         marks, actor = self.store(each["actor"]).underreplication, each["actor"]
@@ -163,7 +163,7 @@ class Replay:
     def _setting(self, each: Any, name: str, data: bytes) -> None:
         marks = self.store(each["actor"]).underreplication
         if name == "LAYOUT":
-            marks.prepare()
+            marks.create_layout()
         elif name == "disable":
             (marks.disable if each["op"] == "create" else marks.enable)()
         elif each["op"] == "setData" or marks.recovery_delay() is None:

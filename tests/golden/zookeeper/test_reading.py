@@ -88,7 +88,7 @@ def _stage(stage: dict[str, Any], root: str, store: ZooKeeperStore) -> int:
     for each in [ledgers] if isinstance(ledgers, dict) else ledgers:
         _ledger(each, store)
     paths = [path.removeprefix(root) for path in tree if path.startswith(f"{root}/")]
-    listed = [name for name in map(store._tree.ledger, paths) if name is not None]
+    listed = [name for name in map(store._tree.parse_path, paths) if name is not None]
 
     assert sorted(listed) == store.ledgers()
     assert len(listed) == len(dict(store.read_many(listed)))

@@ -47,11 +47,11 @@ def test_paths(vectors: Any) -> None:
             tree = LedgerTree(manager)
             if path is None:
                 with pytest.raises(InvalidArgument):
-                    tree.path(name)
+                    tree.path_of(name)
                 continue
 
-            assert path == tree.path(name)
-            assert name == tree.ledger(path)
+            assert path == tree.path_of(name)
+            assert name == tree.parse_path(path)
             above = path.rpartition("/")[0]
             while above:
                 assert tree.is_folder(above)

@@ -211,7 +211,7 @@ def test_our_marks_and_locks(world: World) -> None:
 
     assert ours.mark(ledger.ledger, [lost])
     assert {ledger.id: [lost]} == world.marks.all()
-    lock = ours.take()
+    lock = ours.lock_any()
     assert lock is not None
     assert (ledger.ledger, True) == (lock.ledger, world.marks.locked(ledger.id))
     assert -1 == world.marks.take()
@@ -234,16 +234,16 @@ def test_real_marks_and_locks(world: World) -> None:
     (found,) = world.store.underreplicated().values()
     assert (("b7", "b8"), True) == (found.missing_bookies, found.marked_at is not None)
     assert name == marks.take()
-    assert ours.take() is None
+    assert ours.lock_any() is None
     assert ours.lock(name) is None
     assert ours.holder(name)
     ours.mark(name, ["b9"])
     marks.done(name)
     assert {name: ["b7", "b8", "b9"]} == marks.all()
-    lock = ours.take()
+    lock = ours.lock_any()
     assert lock is not None
     marks.mark(name, ["b10"])
-    assert not ours.done(lock)
+    assert not ours.mark_replicated(lock)
     assert name == marks.take()
     marks.done(name)
     assert {} == marks.all()

@@ -13,7 +13,7 @@ import pytest
 from bkstore.errors import BkstoreError
 from bkstore.formats.syntax.configuration import Configuration
 from bkstore.network.settings import keys
-from bkstore.network.settings.server_settings import ledger_storage_class, metadata_service_uri
+from bkstore.network.settings.server_settings import read_storage_class, read_metadata_uri
 from bkstore.storage.directories.conf_file import directory_names
 from bkstore.storage.directories.server_conf import read_server_conf
 from tests.interop.driver import RealBookKeeper
@@ -53,16 +53,16 @@ def _tried(read: Callable[[], Any]) -> Any:
 
 GETTERS: dict[str, Callable[[Configuration], Any]] = {
     "ledgerDirs": lambda conf: (
-        directory_names(conf, "ledger") or keys.HONORED["ledgerDirectories"].default
+        directory_names(conf, "ledger") or keys.HONORED_KEYS["ledgerDirectories"].default
     ),
     "journalDirs": lambda conf: (
-        directory_names(conf, "journal") or [keys.HONORED["journalDirectory"].default]
+        directory_names(conf, "journal") or [keys.HONORED_KEYS["journalDirectory"].default]
     ),
     "indexDirs": lambda conf: (
         directory_names(conf, "index") if "indexDirectories" in conf else None
     ),
-    "ledgerStorageClass": ledger_storage_class,
-    "metadataServiceUri": metadata_service_uri,
+    "ledgerStorageClass": read_storage_class,
+    "metadataServiceUri": read_metadata_uri,
 }
 
 
@@ -124,7 +124,7 @@ def test_each_key_is_known(real: RealBookKeeper) -> None:
     always done here (metadata are verified before garbage goes)."""
     found = set(real.call("configurationKeys")) - NO_KEYS
     passed_over = (Path(__file__).parent / "without_effect.txt").read_text().split()
-    known = [*keys.HONORED, *keys.REFUSED_KEYS, *keys.NOT_HONORED, *passed_over]
+    known = [*keys.HONORED_KEYS, *keys.REFUSED_KEYS, *keys.IGNORED_KEYS, *passed_over]
 
     others = {name for name in known if name.startswith("sasl")}  # keys of another class
     assert (set(), others) == (found - set(known), set(known) - found)

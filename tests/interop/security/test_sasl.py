@@ -160,7 +160,7 @@ def test_a_cluster_of_real_bookies(real_cluster: Cluster, real_bookie: int, jaas
     store.register_bookie(f"127.0.0.1:{real_bookie}")
     store.create(closed(ledger.id, last=1, ensemble=(f"127.0.0.1:{real_bookie}",)))
     with AuditedBookies(store, sasl=user) as asked:
-        report = Auditor(store, asked, options=AuditOptions(looks=0)).run()
+        report = Auditor(store, asked, options=AuditOptions(rechecks=0)).run()
 
     assert [] == list(report.violations)
     assert {} == report.unlisted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from bkstore.network.settings.keys import HONORED, NOT_HONORED, REFUSED_KEYS, Key
+from bkstore.network.settings.keys import HONORED_KEYS, IGNORED_KEYS, REFUSED_KEYS, ConfKey
 from tests.paths import ROOT
 
 _CELL = re.compile(r"^\| `([^`]+)` \|(.*)\|$", re.MULTILINE)
@@ -32,7 +32,7 @@ def _shown(default: object) -> str:
     return f"`{text.rpartition('.')[2] if text.startswith('org.') else text}`"
 
 
-def _set_by(key: Key) -> str:
+def _set_by(key: ConfKey) -> str:
     if key.option.startswith("--"):
         return f"`{key.option}`"
     place, space, more = key.option.partition(" ")
@@ -41,7 +41,7 @@ def _set_by(key: Key) -> str:
 
 def test_honored_keys() -> None:
     """Each key that is honored, in the order of the declaration."""
-    expected = [(key.name, key.kind, _shown(key.default), _set_by(key)) for key in HONORED.values()]
+    expected = [(key.name, key.value_type, _shown(key.default), _set_by(key)) for key in HONORED_KEYS.values()]
     assert expected == _tables()["Keys that `bkstore serve` honors"]
 
 
@@ -52,6 +52,6 @@ def test_refused_keys() -> None:
 
 def test_keys_that_are_not_honored() -> None:
     """Each key that is named at the start, with the default for which it is not."""
-    expected = [(name, _shown(default)) for name, default in NOT_HONORED.items()]
+    expected = [(name, _shown(default)) for name, default in IGNORED_KEYS.items()]
 
     assert expected == _tables()["Keys that are not honored"]

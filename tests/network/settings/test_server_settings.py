@@ -14,7 +14,7 @@ from bkstore import BkstoreError, IllegalOperation, InvalidArgument
 from bkstore.cluster.garbage import GarbageOptions
 from bkstore.network.disk_watch import DiskOptions
 from bkstore.network.settings import ServerSettings
-from bkstore.network.settings.keys import HONORED, NOT_HONORED, REFUSED_KEYS
+from bkstore.network.settings.keys import HONORED_KEYS, IGNORED_KEYS, REFUSED_KEYS
 from bkstore.network.settings.security import TlsFiles
 from bkstore.storage.options import JournalOptions, StorageOptions
 from bkstore.wire.server import ServerOptions
@@ -144,7 +144,7 @@ def test_an_empty_key_of_db_storage(tmp_path: Path) -> None:
     settings = _read(tmp_path, "dbStorage_writeCacheMaxSizeMb=", "dbStorage_directIOEntryLogger=")
 
     assert StorageOptions() == settings.storage_options("db")
-    assert () == settings.not_honored
+    assert () == settings.ignored_keys
     with pytest.raises(InvalidArgument, match="logSizeLimit"):
         _read(tmp_path, "logSizeLimit=").storage_options("db")
 
@@ -261,7 +261,7 @@ def test_keys_that_are_not_honored(tmp_path: Path) -> None:
         "my.own=1",
     )
     assert ("autoRecoveryDaemonEnabled", "journalSyncData", "maxReadsInProgressLimit") == (
-        settings.not_honored
+        settings.ignored_keys
     )
 
 
@@ -300,11 +300,11 @@ def test_options_of_the_table_are_there() -> None:
         "disks": DiskOptions(),
         "garbage": GarbageOptions(),
     }
-    for key in HONORED.values():
+    for key in HONORED_KEYS.values():
         group, dot, name = key.option.partition(" ")[0].partition(".")
         if dot and group in classes:
             assert hasattr(classes[group], name), key
-    groups = [set(HONORED), set(NOT_HONORED), set(REFUSED_KEYS)]
+    groups = [set(HONORED_KEYS), set(IGNORED_KEYS), set(REFUSED_KEYS)]
     assert sum(map(len, groups)) == len(set().union(*groups))
 
 
@@ -312,14 +312,14 @@ def test_options_of_the_table_are_there() -> None:
     "name",
     [
         name
-        for name, key in HONORED.items()
-        if key.kind != "list" and not key.option.endswith("directories")
+        for name, key in HONORED_KEYS.items()
+        if key.value_type != "list" and not key.option.endswith("directories")
     ],
 )
 def test_no_key_is_passed_over(tmp_path: Path, name: str) -> None:
     """A key of the table with a value that is none of its type is refused by its name."""
-    key = HONORED[name]
-    line = f"{name}=${{{name}}}" if key.kind == "text" else f"{name}=?"
+    key = HONORED_KEYS[name]
+    line = f"{name}=${{{name}}}" if key.value_type == "text" else f"{name}=?"
     with pytest.raises(BkstoreError, match=f"{name}: "):
         _read(tmp_path, line, "zkServers=a:1", "httpServerEnabled=true").storage_options(
             "db" if name.startswith("dbStorage") else "sorted"

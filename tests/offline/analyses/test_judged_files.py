@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from bkstore.availability import Availability
-from bkstore.durability import shortage
+from bkstore.durability import find_worst_shortage
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata, Segment
 from bkstore.offline import analyses
@@ -208,7 +208,7 @@ def test_the_worst_of_many_ledgers(seed: int) -> None:
     expected = {}
     for number in set(ledger):
         mine = [sorted(has) for has, name in zip(sets, ledger) if name == number]
-        worst = shortage(Availability.from_entries(each) for each in mine)
+        worst = find_worst_shortage(Availability.from_entries(each) for each in mine)
         if worst is not None:
             expected[number] = worst
 

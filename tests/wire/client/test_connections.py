@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bkstore.cluster.client.bookie_client import BookieClient, TakesMany
+from bkstore.cluster.client.bookie_client import BookieClient, BatchAdder
 from bkstore.errors import (
     BookieUnavailable,
     CorruptionError,
@@ -45,7 +45,7 @@ def test_a_client(protocol: str) -> None:
     """It keeps to the contract of bookies' clients, connects at the first call, and stays so."""
     with served(_fine) as server, WireClient(server.address, protocol) as client:
         assert isinstance(client, BookieClient)
-        assert isinstance(client, TakesMany)
+        assert isinstance(client, BatchAdder)
         assert 0 == server.connections
         assert f"{server.address[0]}:{server.address[1]}" == client.bookie_id
         assert f"<WireClient {client.bookie_id} {protocol}>" == repr(client)

@@ -17,9 +17,9 @@ import numpy as np
 
 from bkstore.availability import Availability
 from bkstore.cluster import MemoryStore
-from bkstore.cluster.audit import AuditOptions, Auditor, EntriesOfLedger
+from bkstore.cluster.audit import AuditOptions, Auditor, AvailabilitySource
 from bkstore.cluster.store.api import MetadataStore, Versioned
-from bkstore.durability import Due, Held, missing_entries
+from bkstore.durability import DueEntries, HeldEntries, missing_entries
 from bkstore.errors import InvalidArgument
 from bkstore.files.disk_changes import Files
 from bkstore.ids import Int64Array, LedgerId
@@ -62,7 +62,7 @@ class Cluster:
                 self._incomplete_answers[BOOKIES[bookie_index], ledger] = incomplete.to_bytes()
                 self.lost.add((ledger, BOOKIES[bookie_index], entry))
 
-    def bookies(self) -> dict[str, EntriesOfLedger]:
+    def bookies(self) -> dict[str, AvailabilitySource]:
         """Return each bookie's availability source; it decodes every answer."""
         return {bookie: _Encoded(self, bookie) for bookie in BOOKIES}
 
@@ -126,9 +126,9 @@ def _make_metadata(ledger: int, entries: int) -> LedgerMetadata:
     )
 
 
-def run_audit(store: MetadataStore, bookies: Mapping[str, EntriesOfLedger]) -> Missing:
+def run_audit(store: MetadataStore, bookies: Mapping[str, AvailabilitySource]) -> Missing:
     """Return what the auditor finds missing; it asks from the calling thread, whose time counts."""
-    report = Auditor(store, bookies, options=AuditOptions(looks=0, concurrency=1)).run()
+    report = Auditor(store, bookies, options=AuditOptions(rechecks=0, concurrency=1)).run()
     return {
         (violation.ledger.ledger, violation.bookie or "", entry)
         for violation in report.violations
@@ -149,8 +149,8 @@ class Columns:
                 (ledger, 0, cluster.entries - 1, bookie_index, len(BOOKIES), QUORUM)
                 for ledger in ledgers
             ]
-            self._due[bookie] = Due(*np.array(rows, np.int64).T)
-            self._held[bookie] = Held.of(
+            self._due[bookie] = DueEntries(*np.array(rows, np.int64).T)
+            self._held[bookie] = HeldEntries.from_availabilities(
                 [(ledger, bookies[bookie].availability(ledger)) for ledger in ledgers]
             )
 
@@ -164,7 +164,7 @@ class Columns:
         }
 
 
-def find_missing_by_entry(store: MetadataStore, bookies: Mapping[str, EntriesOfLedger]) -> Missing:
+def find_missing_by_entry(store: MetadataStore, bookies: Mapping[str, AvailabilitySource]) -> Missing:
     """Return the same, ledger by ledger, from sets of entries and each entry's write set."""
     missing: Missing = set()
     for segment in _segments(store, bookies):
@@ -176,7 +176,7 @@ def find_missing_by_entry(store: MetadataStore, bookies: Mapping[str, EntriesOfL
     return missing
 
 
-def find_missing_inline(store: MetadataStore, bookies: Mapping[str, EntriesOfLedger]) -> Missing:
+def find_missing_inline(store: MetadataStore, bookies: Mapping[str, AvailabilitySource]) -> Missing:
     """Return the same, with the write set computed inline instead of by `write_set`."""
     missing: Missing = set()
     for segment in _segments(store, bookies):
@@ -200,7 +200,7 @@ class _SegmentEntries(NamedTuple):
 
 
 def _segments(
-    store: MetadataStore, bookies: Mapping[str, EntriesOfLedger]
+    store: MetadataStore, bookies: Mapping[str, AvailabilitySource]
 ) -> Iterator[_SegmentEntries]:
     for ledger_id in store.ledgers():
         metadata = store.read(ledger_id).metadata
@@ -245,7 +245,7 @@ def write_directories(
 class OneByOne:
     """A bookie without `availability_many`, which is called once per ledger."""
 
-    def __init__(self, bookie: EntriesOfLedger) -> None:
+    def __init__(self, bookie: AvailabilitySource) -> None:
         self.availability = bookie.availability
 
 

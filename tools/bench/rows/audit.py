@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bkstore import BookieDir
-from bkstore.cluster.audit import DirectoryBookie, EntriesOfLedger
+from bkstore.cluster.audit import DirectoryBookie, AvailabilitySource
 from bkstore.cluster.store.api import MetadataStore
 from tools.bench.inputs.audit_cluster import (
     BOOKIES,
@@ -71,13 +71,13 @@ def _cases(
 ) -> Iterator[Case]:
     """Yield the durability check alone, then audits with more and more of the real work."""
 
-    def audit_case(name: str, store: MetadataStore, bookies: Mapping[str, EntriesOfLedger]) -> Case:
+    def audit_case(name: str, store: MetadataStore, bookies: Mapping[str, AvailabilitySource]) -> Case:
         return _make_case(
             name, cluster, lambda: run_audit(store, bookies), inline_baseline(store, bookies), None
         )
 
     def inline_baseline(
-        store: MetadataStore, bookies: Mapping[str, EntriesOfLedger]
+        store: MetadataStore, bookies: Mapping[str, AvailabilitySource]
     ) -> dict[str, Check]:
         return {"in line": lambda: find_missing_inline(store, bookies)}
 
@@ -96,7 +96,7 @@ def _cases(
         yield _batch_call_case(f"audit, directories, {layout}", cluster, bookies)
 
 
-def _batch_call_case(name: str, cluster: Cluster, bookies: Mapping[str, EntriesOfLedger]) -> Case:
+def _batch_call_case(name: str, cluster: Cluster, bookies: Mapping[str, AvailabilitySource]) -> Case:
     one_by_one = {bookie_id: OneByOne(bookie) for bookie_id, bookie in bookies.items()}
     return Case(
         name,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bkstore import BookieDir
 from bkstore.cluster import ZooKeeperStore
-from bkstore.cluster.audit import AuditOptions, Auditor, DirectoryBookie, EntriesOfLedger
+from bkstore.cluster.audit import AuditOptions, Auditor, DirectoryBookie, AvailabilitySource
 from bkstore.errors import MissingDependency
 from bkstore.formats.metadata.service_info import ServiceInfo
 from bkstore.network import AuditedBookies
@@ -76,7 +76,7 @@ def _cost_facts(
 def _audit_case(
     cluster: Cluster,
     store: ZooKeeperStore,
-    copies: Mapping[str, EntriesOfLedger],
+    copies: Mapping[str, AvailabilitySource],
     bookies: list[BookieProcess],
     live: AuditedBookies,
 ) -> Case:
@@ -84,7 +84,7 @@ def _audit_case(
         return run_audit(store, live)
 
     def audit_in_parallel() -> None:
-        Auditor(store, live, options=AuditOptions(looks=0)).run()
+        Auditor(store, live, options=AuditOptions(rechecks=0)).run()
 
     def facts() -> list[Fact]:
         is_equal = audit_online() == cluster.lost

@@ -19,10 +19,10 @@ import numpy as np
 
 from bkstore import forks
 from bkstore.cluster.client.appends.pending_append import PendingAppend
-from bkstore.cluster.client.appends.quorum_add import part_of, raise_if_final, sender
-from bkstore.cluster.client.appends.send_queues import Lane, Stretch
+from bkstore.cluster.client.appends.quorum_add import select_records, raise_if_fatal, make_sender
+from bkstore.cluster.client.appends.send_queues import SendQueue, AppendBatch
 from bkstore.cluster.client.appends.writer import LedgerWriter
-from bkstore.cluster.client.bookie_answers import Answer, told
+from bkstore.cluster.client.bookie_answers import BookieAnswer, describe_answers
 from bkstore.cluster.client.open_ledger import LedgerAccess
 from bkstore.cluster.client.workers import Workers
 from bkstore.errors import (
@@ -53,12 +53,12 @@ class PipelinedWriter(LedgerWriter):
         super().__init__(access)
         self._workers = workers
         self._answered = Condition(self._lock)
-        self._unconfirmed: deque[Stretch] = deque()
-        self._awaiting_answers: list[Stretch] = []
-        self._lanes: dict[int, Lane] = {}
+        self._unconfirmed: deque[AppendBatch] = deque()
+        self._awaiting_answers: list[AppendBatch] = []
+        self._lanes: dict[int, SendQueue] = {}
         self._refused: dict[str, int] = {}
         """Bookies that failed; each may be chosen again once the entry given here is confirmed."""
-        self._answers: dict[str, Answer[None]] = {}
+        self._answers: dict[str, BookieAnswer[None]] = {}
         self._lane_error: BaseException | None = None
         self._batch: list[bytes] = []
         self._batch_bytes = 0
@@ -73,7 +73,7 @@ class PipelinedWriter(LedgerWriter):
                 self._drain()
                 return super().append(data, sync)
             stretch = self._send_stretch([data])
-            self._wait_until(lambda: self.confirmed >= stretch.last)
+            self._wait_until(lambda: self.last_confirmed >= stretch.last)
             return stretch.first
 
     def append_later(self, data: bytes) -> PendingAppend:
@@ -87,7 +87,7 @@ class PipelinedWriter(LedgerWriter):
             self._wait_until(self._window_has_room)
             self._batch.append(payload)
             self._batch_bytes += len(payload)
-            entry = self.pushed + len(self._batch)
+            entry = self.last_pushed + len(self._batch)
             is_full = (
                 len(self._batch) >= _MAX_STRETCH_ENTRIES or self._batch_bytes >= _MAX_STRETCH_BYTES
             )
@@ -102,33 +102,33 @@ class PipelinedWriter(LedgerWriter):
             payloads, self._batch, self._batch_bytes = self._batch, [], 0
             self._send_stretch(payloads)
 
-    def wait_for(self, entry: int, seconds: float | None) -> None:
+    def wait_for(self, entry_id: int, seconds: float | None) -> None:
         """Wait until an entry is confirmed; raises the writer's error, or `TimeoutError`."""
         with self._lock:
             if self._left:
                 self._check_open()
-            if self.broken is None:
+            if self.failure is None:
                 self._send_batch()
-            if not self._wait_until(lambda: self._is_decided(entry), seconds):
-                raise TimeoutError(f"entry {entry} is still in progress after {seconds} s")
-            if self.confirmed < entry:
-                raise self._lost_entry_error(entry)
+            if not self._wait_until(lambda: self._is_decided(entry_id), seconds):
+                raise TimeoutError(f"entry {entry_id} is still in progress after {seconds} s")
+            if self.last_confirmed < entry_id:
+                raise self._lost_entry_error(entry_id)
 
-    def _is_decided(self, entry: int) -> bool:
-        return self.confirmed >= entry or self.broken is not None
+    def _is_decided(self, entry_id: int) -> bool:
+        return self.last_confirmed >= entry_id or self.failure is not None
 
-    def _lost_entry_error(self, entry: int) -> BkstoreError:
+    def _lost_entry_error(self, entry_id: int) -> BkstoreError:
         error_types = (NotEnoughBookies, LedgerFenced, UnauthorizedAccess)
-        error_type = type(self.broken) if isinstance(self.broken, error_types) else IllegalOperation
-        subject = f"entry {entry} of ledger {self.access.ledger}"
-        return error_type(f"{subject}: this writer failed with {self.broken!r}")
+        error_type = type(self.failure) if isinstance(self.failure, error_types) else IllegalOperation
+        subject = f"entry {entry_id} of ledger {self.access.ledger}"
+        return error_type(f"{subject}: this writer failed with {self.failure!r}")
 
     def flush(self) -> int:
         """Wait until all appends are confirmed; see `LedgerHandle.flush`."""
         with self._lock:
             self._check_open()
             self._drain()
-            return self.confirmed
+            return self.last_confirmed
 
     def append_many(self, payloads: Iterable[bytes]) -> Int64Array:
         """Add entries and return their ids; see `LedgerHandle.append_many`."""
@@ -148,88 +148,88 @@ class PipelinedWriter(LedgerWriter):
                 ids += range(stretch.first, last + 1)
                 self._wait_until(self._window_has_room)
         with self._lock:
-            self._wait_until(lambda: self.confirmed >= last)
+            self._wait_until(lambda: self.last_confirmed >= last)
         return np.array(ids, np.int64)
 
-    def _send_stretch(self, payloads: Sequence[bytes]) -> Stretch:
+    def _send_stretch(self, payloads: Sequence[bytes]) -> AppendBatch:
         """Queue a new stretch for its bookies, after the batched entries; return it."""
-        if self._workers.finished:  # the lanes still send their queues, but accept no more
+        if self._workers.is_finished:  # the lanes still send their queues, but accept no more
             raise forks.closed("this client")
         self._send_batch()
-        batch = self._records(self.pushed + 1, payloads).framed()
+        batch = self._records(self.last_pushed + 1, payloads).framed()
         with self._breaking():
             metadata = self._mine(self.access.metadata)
             self._replace_failed_bookies()
             for data in payloads:
                 self._push(len(data))
             quorum_sizes = (metadata.ensemble_size, metadata.write_quorum_size)
-            stretch = Stretch(batch, self._pushed_length, *quorum_sizes)
+            stretch = AppendBatch(batch, self._pushed_length, *quorum_sizes)
             self._unconfirmed.append(stretch)
-            for index in stretch.indexes:
+            for index in stretch.bookie_indexes:
                 self._queue(index, [stretch])
         return stretch
 
-    def _queue(self, index: int, stretches: Iterable[Stretch]) -> None:
+    def _queue(self, index: int, batches: Iterable[AppendBatch]) -> None:
         """Queue stretches for the bookie at an ensemble index; start its lane if it is idle."""
         lane = self._lanes.get(index)
         if lane is None:
-            lane = Lane(index, self.access.metadata.segments[-1].ensemble[index])
+            lane = SendQueue(index, self.access.metadata.segments[-1].ensemble[index])
             self._lanes[index] = lane
-        for stretch in stretches:
+        for stretch in batches:
             stretch.waiting.add(index)
-            lane.queue.append(stretch)
-        if lane.queue and not lane.running and lane.failed is None:
-            lane.running = True
-            self._workers.start(self._run_lane, lane)
+            lane.batches.append(stretch)
+        if lane.batches and not lane.is_running and lane.failure is None:
+            lane.is_running = True
+            self._workers.submit(self._run_lane, lane)
 
     def _window_has_room(self) -> bool:
         in_flight = (*self._unconfirmed, *self._awaiting_answers)
         entry_count = sum(stretch.count for stretch in in_flight) + len(self._batch)
-        byte_count = sum(stretch.size for stretch in in_flight) + self._batch_bytes
+        byte_count = sum(stretch.size_bytes for stretch in in_flight) + self._batch_bytes
         return entry_count <= self.access.context.options.window and byte_count <= _WINDOW_BYTES
 
     # -- a lane, in a thread of the workers
 
-    def _run_lane(self, lane: Lane) -> None:
+    def _run_lane(self, send_queue: SendQueue) -> None:
         """Send the queue of one bookie until it is empty or the bookie fails."""
         try:
             while True:
                 with self._lock:
-                    taken = lane.take() if lane.failed is None else []
-                    lane.running = bool(taken)
+                    taken = send_queue.pop_next() if send_queue.failure is None else []
+                    send_queue.is_running = bool(taken)
                 if not taken:
                     return
-                answer = self.access.ask(
-                    lane.bookie, sender(self.access, self._records_for(lane.index, taken))
+                answer = self.access.call_bookie(
+                    send_queue.bookie, make_sender(self.access, self._records_for(send_queue.index, taken))
                 )
                 with self._lock:
-                    self._process_answer(lane, taken, answer)
+                    self._process_answer(send_queue, taken, answer)
         except BaseException as error:  # noqa: BLE001  raised in the threads that wait
             with self._lock:
                 self._lane_error = error
                 self._answered.notify_all()
 
-    def _records_for(self, index: int, stretches: Sequence[Stretch]) -> RecordBatch:
+    def _records_for(self, index: int, batches: Sequence[AppendBatch]) -> RecordBatch:
         metadata = self.access.metadata
-        batch = RecordBatch.joined([stretch.batch for stretch in stretches])
-        return part_of(batch, index, metadata.ensemble_size, metadata.write_quorum_size)
+        batch = RecordBatch.joined([stretch.batch for stretch in batches])
+        return select_records(batch, index, metadata.ensemble_size, metadata.write_quorum_size)
 
-    def _process_answer(self, lane: Lane, taken: Sequence[Stretch], answer: Answer[None]) -> None:
+    def _process_answer(self, send_queue: SendQueue, sent: Sequence[AppendBatch], answer: BookieAnswer[None]) -> None:
         """Record a bookie's answer, confirm entries, and send the batched ones."""
-        self._answers[lane.bookie] = answer
+        self._answers[send_queue.bookie] = answer
         if answer.error is not None:
-            lane.failed = answer
-            lane.queue.clear()
+            send_queue.failure = answer
+            send_queue.batches.clear()
         else:
-            for stretch in taken:
-                stretch.acks.add(lane.index)
-                stretch.waiting.discard(lane.index)
+            for stretch in sent:
+                stretch.acks.add(send_queue.index)
+                stretch.waiting.discard(send_queue.index)
         self._confirm_acknowledged()
         if (
             self._batch
-            and not lane.queue
+            and not send_queue.batches
             and self._all_lanes_healthy()
-            and not self._workers.finished
+            and not self._workers.is_finished
         ):
             self._send_batch()
         self._answered.notify_all()
@@ -237,18 +237,18 @@ class PipelinedWriter(LedgerWriter):
     def _all_lanes_healthy(self) -> bool:
         """Return whether no lane has failed and the writer is intact. Failed bookies are replaced
         in callers' threads only (`_replace_failed_bookies`)."""
-        return self.broken is None and all(lane.failed is None for lane in self._lanes.values())
+        return self.failure is None and all(lane.failure is None for lane in self._lanes.values())
 
     def _confirm_acknowledged(self) -> None:
         """Confirm, in order, the stretches with A acknowledgements, unless the writer is broken."""
         ack_quorum = self.access.metadata.ack_quorum_size
         while (
-            self.broken is None
+            self.failure is None
             and self._unconfirmed
-            and self._unconfirmed[0].has(self._unconfirmed[0].acks, ack_quorum)
+            and self._unconfirmed[0].has_quorum(self._unconfirmed[0].acks, ack_quorum)
         ):
             stretch = self._unconfirmed.popleft()
-            self.confirmed, self.length = stretch.last, stretch.length
+            self.last_confirmed, self.length = stretch.last, stretch.ledger_length
             self._awaiting_answers.append(stretch)
         self._awaiting_answers = [stretch for stretch in self._awaiting_answers if stretch.waiting]
 
@@ -259,7 +259,7 @@ class PipelinedWriter(LedgerWriter):
         deadline = None if seconds is None else time.monotonic() + seconds
         with self._breaking():
             while not is_ready():
-                if self.broken is not None:  # another thread's append ended the writer
+                if self.failure is not None:  # another thread's append ended the writer
                     self._check_open()
                 self._replace_failed_bookies()
                 if is_ready():
@@ -281,11 +281,11 @@ class PipelinedWriter(LedgerWriter):
         if self._lane_error is not None:
             raise self._lane_error
         # Drop the failed lanes: none of their stretches gets an answer any more.
-        failed = sorted(index for index, lane in self._lanes.items() if lane.failed is not None)
+        failed = sorted(index for index, lane in self._lanes.items() if lane.failure is not None)
         for lane in [self._lanes.pop(index) for index in failed]:
-            assert lane.failed is not None
-            raise_if_final(lane.failed)
-            self._refused[lane.bookie] = self.pushed + 1
+            assert lane.failure is not None
+            raise_if_fatal(lane.failure)
+            self._refused[lane.bookie] = self.last_pushed + 1
             for stretch in (*self._unconfirmed, *self._awaiting_answers):
                 stretch.waiting.discard(lane.index)
         if failed:
@@ -299,13 +299,13 @@ class PipelinedWriter(LedgerWriter):
     def _quorums_reachable(self) -> bool:
         ack_quorum = self.access.metadata.ack_quorum_size
         return all(
-            stretch.has(stretch.acks | stretch.waiting, ack_quorum) for stretch in self._unconfirmed
+            stretch.has_quorum(stretch.acks | stretch.waiting, ack_quorum) for stretch in self._unconfirmed
         )
 
     def _replace_possible(self, failed: Sequence[int]) -> None:
         """Replace as many failed bookies as possible; queue unconfirmed entries for new ones."""
         failed_bookies = {
-            bookie for bookie, entry in self._refused.items() if self.confirmed < entry
+            bookie for bookie, entry in self._refused.items() if self.last_confirmed < entry
         }
         for count in range(len(failed), 0, -1):
             if self._replace(failed[:count], failed_bookies) is None:
@@ -318,7 +318,7 @@ class PipelinedWriter(LedgerWriter):
                     [
                         unconfirmed
                         for unconfirmed in self._unconfirmed
-                        if index in unconfirmed.indexes
+                        if index in unconfirmed.bookie_indexes
                     ],
                 )
             return
@@ -329,7 +329,7 @@ class PipelinedWriter(LedgerWriter):
         if not self._unconfirmed or self._unconfirmed[0].waiting:
             return
         first = self._unconfirmed[0]
-        if first.has(first.acks, ack_quorum):
+        if first.has_quorum(first.acks, ack_quorum):
             return
         entry, acks = next(
             (first.first + index, len(write_set_indexes & first.acks))
@@ -338,7 +338,7 @@ class PipelinedWriter(LedgerWriter):
         )
         raise NotEnoughBookies(
             f"entry {entry} of ledger {self.access.ledger}: {acks} of {ack_quorum} bookies "
-            f"have acknowledged it: {told(list(self._answers.values()))}"
+            f"have acknowledged it: {describe_answers(list(self._answers.values()))}"
         )
 
     @contextmanager
@@ -349,7 +349,7 @@ class PipelinedWriter(LedgerWriter):
                 yield
         except BaseException:
             for lane in self._lanes.values():
-                lane.queue.clear()
+                lane.batches.clear()
             self._batch, self._batch_bytes = [], 0
             self._answered.notify_all()
             raise
@@ -378,7 +378,7 @@ class PipelinedWriter(LedgerWriter):
     def close(self) -> None:
         """Set last entry and length in the metadata; see `LedgerHandle.close`."""
         with self._lock:
-            if not self.closed and self.broken is None:
+            if not self.closed and self.failure is None:
                 self._drain()
             super().close()
 

@@ -12,8 +12,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from bkstore.cluster.client.bookie_answers import Answer, told
-from bkstore.cluster.client.bookie_client import BookieClient, TakesMany
+from bkstore.cluster.client.bookie_answers import BookieAnswer, describe_answers
+from bkstore.cluster.client.bookie_client import BookieClient, BatchAdder
 from bkstore.cluster.client.open_ledger import ClientContext, LedgerAccess
 from bkstore.errors import (
     BookieUnavailable,
@@ -41,20 +41,20 @@ class QuorumAdd:
     """The add of one entry to its W bookies.
 
     `replace` gets the indexes of failed bookies, chooses the new ensemble and records it in the
-    metadata. Bookies in `silent`, which `run` adds to, did not respond to an earlier entry: they
+    metadata. Bookies in `unresponsive`, which `run` adds to, did not respond to an earlier entry: they
     count as failed, and are asked only if fewer than A others store this one.
     """
 
     access: LedgerAccess
-    entry: int
+    entry_id: int
     record: bytes
     ensemble: tuple[str, ...]
     replace: _Replace
     recovery: bool = False
     sync: bool = True
-    silent: dict[str, Answer[int]] = field(default_factory=dict)
+    unresponsive: dict[str, BookieAnswer[int]] = field(default_factory=dict)
     acks: set[int] = field(default_factory=set)
-    answers: dict[str, Answer[int]] = field(default_factory=dict)
+    answers: dict[str, BookieAnswer[int]] = field(default_factory=dict)
     _skipped: list[int] = field(default_factory=list)
 
     def run(self) -> None:
@@ -65,7 +65,7 @@ class QuorumAdd:
         """
         metadata = self.access.metadata
         write_set_indexes = write_set(
-            self.entry, metadata.ensemble_size, metadata.write_quorum_size
+            self.entry_id, metadata.ensemble_size, metadata.write_quorum_size
         )
         indexes_to_send = write_set_indexes
         while indexes_to_send:
@@ -79,9 +79,9 @@ class QuorumAdd:
                 indexes_to_send = self._retry_skipped()
         if not has_quorum:
             raise NotEnoughBookies(
-                f"entry {self.entry} of ledger {self.access.ledger}: {len(self.acks)} of "
+                f"entry {self.entry_id} of ledger {self.access.ledger}: {len(self.acks)} of "
                 f"{metadata.ack_quorum_size} bookies have acknowledged it: "
-                f"{told(list(self.answers.values()))}"
+                f"{describe_answers(list(self.answers.values()))}"
             )
 
     def _send(self, indexes: Sequence[int]) -> None:
@@ -92,62 +92,62 @@ class QuorumAdd:
                 self.record, self.access.key, recovery=self.recovery, sync=self.sync
             )
 
-        asked = [index for index in indexes if self.ensemble[index] not in self.silent]
+        asked = [index for index in indexes if self.ensemble[index] not in self.unresponsive]
         for index in set(indexes).difference(asked):
-            self.answers[self.ensemble[index]] = self.silent[self.ensemble[index]]
+            self.answers[self.ensemble[index]] = self.unresponsive[self.ensemble[index]]
             self._skipped.append(index)
-        answers = self.access.ask_each((self.ensemble[index], add) for index in asked)
+        answers = self.access.call_bookies((self.ensemble[index], add) for index in asked)
         for index, answer in zip(asked, answers):
             self.answers[answer.bookie] = answer
-            raise_if_final(answer)
+            raise_if_fatal(answer)
             if answer.error is None:
                 self.acks.add(index)
             elif isinstance(answer.error, BookieUnavailable):
-                self.silent[answer.bookie] = answer
+                self.unresponsive[answer.bookie] = answer
 
     def _retry_skipped(self) -> list[int]:
-        """Take the bookies that were skipped as silent off `silent`; return their indexes."""
+        """Take the bookies that were skipped as silent off `unresponsive`; return their indexes."""
         skipped, self._skipped = self._skipped, []
-        silent_indexes = [index for index in skipped if self.ensemble[index] in self.silent]
+        silent_indexes = [index for index in skipped if self.ensemble[index] in self.unresponsive]
         for index in silent_indexes:
-            del self.silent[self.ensemble[index]]
+            del self.unresponsive[self.ensemble[index]]
         return silent_indexes
 
-    def _replace_failed(self, failed: list[int]) -> list[int]:
+    def _replace_failed(self, failed_indexes: list[int]) -> list[int]:
         """Replace as many of the failed bookies as possible; return the indexes replaced."""
-        for count in range(len(failed), 0, -1):
-            ensemble = self.replace(failed[:count], self._failed_bookies())
+        for count in range(len(failed_indexes), 0, -1):
+            ensemble = self.replace(failed_indexes[:count], self._failed_bookies())
             if ensemble is not None:
                 self.ensemble = ensemble
-                return failed[:count]
+                return failed_indexes[:count]
         return []
 
     def _failed_bookies(self) -> set[str]:
         return {bookie for bookie, answer in self.answers.items() if answer.error is not None}
 
 
-def all_took(
+def add_to_all(
     access: LedgerAccess, batch: RecordBatch, ensemble: Sequence[str], *, recovery: bool = False
 ) -> bool:
     """Send entries to their write sets, one call a bookie; return whether all are durable there."""
     quorum = access.metadata.write_quorum_size
-    batches = (part_of(batch, index, len(ensemble), quorum) for index in range(len(ensemble)))
+    batches = (select_records(batch, index, len(ensemble), quorum) for index in range(len(ensemble)))
     requests = (
-        (bookie, sender(access, bookie_batch, recovery=recovery))
+        (bookie, make_sender(access, bookie_batch, recovery=recovery))
         for bookie, bookie_batch in zip(ensemble, batches)
         if len(bookie_batch)
     )
-    return all(answer.error is None for answer in access.ask_each(requests))
+    return all(answer.error is None for answer in access.call_bookies(requests))
 
 
-def sender(
+def make_sender(
     access: LedgerAccess, batch: RecordBatch, *, recovery: bool = False
 ) -> Callable[[BookieClient], None]:
     """Return a function that adds a batch at a bookie, in one call if the bookie supports that."""
     options = {"recovery": True} if recovery else {}
 
     def send(client: BookieClient) -> None:
-        if isinstance(client, TakesMany):
+        if isinstance(client, BatchAdder):
             client.add_batch(batch, access.key, **options)
             return
         for record in batch.records():
@@ -156,7 +156,7 @@ def sender(
     return send
 
 
-def part_of(batch: RecordBatch, index: int, ensemble_size: int, write_quorum: int) -> RecordBatch:
+def select_records(batch: RecordBatch, index: int, ensemble_size: int, write_quorum: int) -> RecordBatch:
     """Return the records whose write set includes this ensemble index; see `schedule.write_set`."""
     if write_quorum == ensemble_size:
         return batch.framed()
@@ -164,7 +164,7 @@ def part_of(batch: RecordBatch, index: int, ensemble_size: int, write_quorum: in
     return batch.at(rows).framed()
 
 
-def raise_if_final(answer: Answer[_T]) -> None:
+def raise_if_fatal(answer: BookieAnswer[_T]) -> None:
     """Raise an answer's error, with the bookie's id, if replacing the bookie would not help:
     `LedgerFenced`, `UnauthorizedAccess`, `InvalidArgument`."""
     for error_type in _FATAL_ERRORS:
@@ -172,24 +172,24 @@ def raise_if_final(answer: Answer[_T]) -> None:
             raise error_type(f"{answer.bookie}: {answer.error}")
 
 
-def replacement(
+def choose_replacement(
     context: ClientContext,
     metadata: LedgerMetadata,
     ensemble: Sequence[str],
-    failed: Sequence[int],
-    refused: Collection[str],
+    failed_indexes: Sequence[int],
+    excluded: Collection[str],
 ) -> tuple[str, ...] | None:
-    """Return the ensemble with other writable bookies at `failed`, None if there are too few."""
-    available = context.writable_bookies(metadata.ledger.scope) - set(refused)
+    """Return the ensemble with other writable bookies at `failed_indexes`, None if there are too few."""
+    available = context.writable_bookies(metadata.ledger.scope) - set(excluded)
     try:
         return context.placement.replace(
-            ensemble, failed, metadata.write_quorum_size, metadata.ack_quorum_size, available
+            ensemble, failed_indexes, metadata.write_quorum_size, metadata.ack_quorum_size, available
         )
     except NotEnoughBookies:
         return None
 
 
-def with_ensemble(
+def add_segment(
     metadata: LedgerMetadata, first_entry: int, ensemble: Sequence[str]
 ) -> LedgerMetadata:
     """Return the metadata with a new segment, which replaces one that begins at the same entry;

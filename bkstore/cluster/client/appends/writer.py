@@ -19,11 +19,11 @@ from bkstore.arguments import data as as_data
 from bkstore.cluster.client.appends.pending_append import PendingAppend
 from bkstore.cluster.client.appends.quorum_add import (
     QuorumAdd,
-    all_took,
-    replacement,
-    with_ensemble,
+    add_to_all,
+    choose_replacement,
+    add_segment,
 )
-from bkstore.cluster.client.bookie_answers import told
+from bkstore.cluster.client.bookie_answers import describe_answers
 from bkstore.cluster.client.open_ledger import LedgerAccess, check_record_size
 from bkstore.errors import IllegalOperation, LedgerFenced, NotEnoughBookies
 from bkstore.formats.entry import NO_ENTRY, V1_HEADER, V2_HEADER, Entry, RecordBatch
@@ -37,19 +37,19 @@ _ENTRIES_PER_SYNC = 256
 class LedgerWriter:
     """The only writer of an open ledger.
 
-    `pushed` is the highest entry that was sent, `confirmed` the highest up to which all are stored,
+    `last_pushed` is the highest entry that was sent, `last_confirmed` the highest up to which all are stored,
     and `length` the payload bytes up to that one. If an append fails, it is unknown which bookies
-    have the entry: `broken` is set to the error, and the writer accepts no more appends. Threads:
+    have the entry: `failure` is set to the error, and the writer accepts no more appends. Threads:
     calls run one at a time. Fork: the writer is closed in the child, the ledger is not.
     """
 
     def __init__(self, access: LedgerAccess) -> None:
         self.access = access
-        self.pushed = NO_ENTRY
-        self.confirmed = NO_ENTRY
+        self.last_pushed = NO_ENTRY
+        self.last_confirmed = NO_ENTRY
         self.length = 0
         self.closed = False
-        self.broken: BaseException | None = None
+        self.failure: BaseException | None = None
         self._pushed_length = 0
         self._unsynced = False
         self._left = False
@@ -67,13 +67,13 @@ class LedgerWriter:
         """Add an entry and return its id; see `LedgerHandle.append`."""
         with self._lock:
             self._check_open()
-            record = self._record(self.pushed + 1, self._pushed_length + len(data), data)
+            record = self._record(self.last_pushed + 1, self._pushed_length + len(data), data)
             with self._breaking():
                 self._push(len(data))
                 self._unsynced |= not sync
-                self._add(self.pushed, record, sync)
+                self._add(self.last_pushed, record, sync)
                 self._confirm()
-            return self.pushed
+            return self.last_pushed
 
     def append_later(self, data: bytes) -> PendingAppend:
         """Add an entry; it is appended at return. See `LedgerHandle.append_later`."""
@@ -83,7 +83,7 @@ class LedgerWriter:
         """Return the LAC; every append of this writer is complete at its return."""
         with self._lock:
             self._check_open()
-            return self.confirmed
+            return self.last_confirmed
 
     def _payload(self, data: bytes) -> bytes:
         payload = data if type(data) is bytes else as_data("data", data)
@@ -107,7 +107,7 @@ class LedgerWriter:
     def _append_stretch(self, payloads: Sequence[bytes]) -> list[int]:
         """Send entries in one batch with one sync; if that fails, add them one by one."""
         self._check_open()
-        first_entry = self.pushed + 1
+        first_entry = self.last_pushed + 1
         batch = self._records(first_entry, payloads)
         with self._breaking():
             is_stored = not self._unsynced and self._sent_at_once(batch)
@@ -124,49 +124,49 @@ class LedgerWriter:
             access.ledger,
             entries,
             payloads,
-            lac=np.full(entries.size, self.confirmed),
+            lac=np.full(entries.size, self.last_confirmed),
             length=self._pushed_length,
         )
         if len(batch):
             check_record_size(int(batch.sizes.max()), access.context.options.max_frame)
         return batch
 
-    def _record(self, entry: int, length: int, data: bytes) -> bytes:
+    def _record(self, entry_id: int, length: int, data: bytes) -> bytes:
         access = self.access
-        record = access.coder.encode(Entry(access.ledger, entry, self.confirmed, length, data))
+        record = access.coder.encode(Entry(access.ledger, entry_id, self.last_confirmed, length, data))
         check_record_size(len(record), access.context.options.max_frame)
         return record
 
     def _push(self, size: int) -> None:
-        self.pushed += 1
+        self.last_pushed += 1
         self._pushed_length += size
 
     def _confirm(self) -> None:
         """Confirm every entry that was sent, unless some are not durable yet."""
         if not self._unsynced:
-            self.confirmed, self.length = self.pushed, self._pushed_length
+            self.last_confirmed, self.length = self.last_pushed, self._pushed_length
 
     def _sent_at_once(self, batch: RecordBatch) -> bool:
         """Send a batch; return whether all W bookies of each entry stored it durably."""
         ensemble = self._mine(self.access.metadata).segments[-1].ensemble
-        return all_took(self.access, batch, ensemble)
+        return add_to_all(self.access, batch, ensemble)
 
-    def _add(self, entry: int, record: bytes, sync: bool) -> None:
+    def _add(self, entry_id: int, record: bytes, sync: bool) -> None:
         ensemble = self._mine(self.access.metadata).segments[-1].ensemble
-        QuorumAdd(self.access, entry, record, ensemble, self._replace, sync=sync).run()
+        QuorumAdd(self.access, entry_id, record, ensemble, self._replace, sync=sync).run()
 
-    def _replace(self, failed: Sequence[int], refused: Collection[str]) -> tuple[str, ...] | None:
+    def _replace(self, failed_indexes: Sequence[int], excluded: Collection[str]) -> tuple[str, ...] | None:
         """Change the ensemble from the first unconfirmed entry on and return it, None for lack of
         bookies. Raises `NotEnoughBookies` if entries were added without sync, and `LedgerFenced` or
         `IllegalOperation` if another client took the ledger."""
         if self._unsynced:  # a new bookie would not get the unsynced entries of the failed one
             raise NotEnoughBookies(
-                f"ledger {self.access.ledger}: {', '.join(sorted(refused))} failed; with unsynced "
+                f"ledger {self.access.ledger}: {', '.join(sorted(excluded))} failed; with unsynced "
                 "entries the ensemble cannot change"
             )
         current_segment = self.access.metadata.segments[-1]
-        new_ensemble = replacement(
-            self.access.context, self.access.metadata, current_segment.ensemble, failed, refused
+        new_ensemble = choose_replacement(
+            self.access.context, self.access.metadata, current_segment.ensemble, failed_indexes, excluded
         )
         if new_ensemble is None:
             return None
@@ -176,7 +176,7 @@ class LedgerWriter:
                 raise IllegalOperation(
                     f"ledger {metadata.ledger}: another client changed its ensemble"
                 )
-            return with_ensemble(metadata, self.confirmed + 1, new_ensemble)
+            return add_segment(metadata, self.last_confirmed + 1, new_ensemble)
 
         self.access.update(change)
         return new_ensemble
@@ -196,37 +196,37 @@ class LedgerWriter:
             ensemble = self._mine(self.access.metadata).segments[-1].ensemble
             with self._breaking():  # a bookie that did not respond may have lost entries
                 answers = list(
-                    self.access.ask_each(
+                    self.access.call_bookies(
                         (bookie, lambda client: client.force(self.access.ledger))
                         for bookie in ensemble
                     )
                 )
                 if any(answer.error is not None for answer in answers):
                     raise NotEnoughBookies(
-                        f"ledger {self.access.ledger}: not every bookie synced: {told(answers)}"
+                        f"ledger {self.access.ledger}: not every bookie synced: {describe_answers(answers)}"
                     )
             self._unsynced = False
             self._confirm()
-            return self.confirmed
+            return self.last_confirmed
 
     def write_explicit_lac(self) -> int:
         """Send the LAC to the bookies and return it; see `LedgerHandle.write_explicit_lac`."""
         with self._lock:
             self._check_open()
-            access, lac = self.access, self.confirmed
-            body = access.explicit_lac_body(lac)
+            access, lac = self.access, self.last_confirmed
+            body = access.encode_lac(lac)
             ensemble = self._mine(access.metadata).segments[-1].ensemble
             answers = list(
-                access.ask_each(
+                access.call_bookies(
                     (bookie, lambda client: client.write_lac(access.ledger, body, access.key))
-                    for bookie in access.replicas(max(lac, 0), ensemble)
+                    for bookie in access.write_set_of(max(lac, 0), ensemble)
                 )
             )
             ack_count = sum(answer.error is None for answer in answers)
             if ack_count < access.metadata.ack_quorum_size:
                 raise NotEnoughBookies(
                     f"ledger {access.ledger}: {ack_count} of {access.metadata.ack_quorum_size} "
-                    f"bookies acknowledged the explicit LAC: {told(answers)}"
+                    f"bookies acknowledged the explicit LAC: {describe_answers(answers)}"
                 )
             return lac
 
@@ -235,14 +235,14 @@ class LedgerWriter:
         with self._lock:
             if self.closed:
                 return
-            if self._unsynced and self.broken is None:
+            if self._unsynced and self.failure is None:
                 self.force()
             self.access.update(self._close_metadata)
             self.closed = True
 
     def _close_metadata(self, metadata: LedgerMetadata) -> LedgerMetadata | None:
         """Return the closed metadata, None if they are closed with the same end already."""
-        end = (self.confirmed, self.length)
+        end = (self.last_confirmed, self.length)
         if metadata.closed and end == (metadata.last_entry_id, metadata.length):
             return None
         self._mine(metadata)
@@ -255,17 +255,17 @@ class LedgerWriter:
             raise forks.closed(f"the writer of ledger {self.access.ledger}")
         if self.closed:
             raise IllegalOperation(f"ledger {self.access.ledger} has been closed by this handle")
-        if self.broken is not None:
-            message = f"ledger {self.access.ledger}: this writer failed with {self.broken!r}"
-            raise (LedgerFenced if isinstance(self.broken, LedgerFenced) else IllegalOperation)(
+        if self.failure is not None:
+            message = f"ledger {self.access.ledger}: this writer failed with {self.failure!r}"
+            raise (LedgerFenced if isinstance(self.failure, LedgerFenced) else IllegalOperation)(
                 message
             )
 
     @contextmanager
     def _breaking(self) -> Iterator[None]:
-        """Set `broken` if the block raises any exception; it refuses all later appends."""
+        """Set `failure` if the block raises any exception; it refuses all later appends."""
         try:
             yield
         except BaseException as error:
-            self.broken = self.broken or error
+            self.failure = self.failure or error
             raise

@@ -1,7 +1,7 @@
 """A connection to ZooKeeper that retries requests until they have an answer.
 
 A request in flight when the connection broke may have been executed. It is sent again, and
-`Request.repeated` is set: the caller must distinguish its own first success from another client's.
+`RetriedRequest.repeated` is set: the caller must distinguish its own first success from another client's.
 `MetadataUnavailable`, raised without an answer in time, leaves that open.
 """
 
@@ -17,8 +17,8 @@ from typing import Any
 
 from bkstore import forks
 from bkstore.cluster.store.zookeeper.kazoo_client import (
-    FORBIDDEN,
-    UNCERTAIN,
+    FORBIDDEN_ERRORS,
+    UNCERTAIN_ERRORS,
     KazooClient,
     KazooException,
     KazooState,
@@ -31,12 +31,12 @@ _log = logging.getLogger(__name__)
 _RETRY_SECONDS = 0.05  # pause between two attempts
 _POLL_SECONDS = 0.25  # how often a wait checks its deadline
 _CLOSE_SECONDS = 0.5  # for the end of a session whose server may not answer
-_MAX_IN_FLIGHT = 256  # requests of `ask_many`
+_MAX_IN_FLIGHT = 256  # requests of `request_many`
 # Without a limit kazoo's own delays double up to an hour.
 _RETRY_SETTINGS = {"max_tries": -1, "delay": 0.05, "max_delay": 1.0}
 
 
-class Connection:
+class ZooKeeperConnection:
     """A session with ZooKeeper that is replaced when it expires. Thread-safe; closed in a forked
     child. `timeout` is how long a request is retried; the server grants `session_timeout`."""
 
@@ -72,60 +72,60 @@ class Connection:
         client_id = self.client.client_id
         return None if client_id is None else int(client_id[0])
 
-    def on_connected(self, call: Callable[[], None]) -> Callable[[], None]:
-        """Call `call` after each connect, on kazoo's thread, so it must not send requests; returns
+    def on_connected(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `method` after each connect, on kazoo's thread, so it must not send requests; returns
         a function that ends this."""
 
         def listen(state: Any) -> None:
             if state == KazooState.CONNECTED:
-                call()
+                callback()
 
         self.client.add_listener(listen)
         return lambda: self.client.remove_listener(listen)
 
-    def ask(self, path: str, call: str, *arguments: Any, **settings: Any) -> Any:
+    def request(self, path: str, method: str, *arguments: Any, **settings: Any) -> Any:
         """Send one request, which may be executed more than once, and return the answer."""
-        return Request(self, path)(call, *arguments, **settings)
+        return RetriedRequest(self, path)(method, *arguments, **settings)
 
-    def ask_many(self, paths: Iterable[str], call: str) -> Iterator[tuple[str, Any]]:
+    def request_many(self, paths: Iterable[str], method: str) -> Iterator[tuple[str, Any]]:
         """Send many requests concurrently; yield (path, answer) in order; an answer may be an error
-        of the server. Raises as `ask` without an answer."""
+        of the server. Raises as `request` without an answer."""
         remaining = iter(paths)
         while chunk_paths := list(islice(remaining, _MAX_IN_FLIGHT)):
             self.check_open()
-            pending_answers = [getattr(self.client, f"{call}_async")(path) for path in chunk_paths]
+            pending_answers = [getattr(self.client, f"{method}_async")(path) for path in chunk_paths]
             for path, pending in zip(chunk_paths, pending_answers):
-                yield path, self._answer(path, call, pending)
+                yield path, self._answer(path, method, pending)
 
     def finish_within(self, seconds: float) -> None:
         """Limit the wait for answers to `seconds` from now, also of requests in flight, and the
         wait of `close` for a server that does not answer."""
         self._final_deadline = min(self._final_deadline, time.monotonic() + seconds)
 
-    def wait(self, pending: Any, until: float) -> Any:
+    def wait(self, pending: Any, deadline: float) -> Any:
         """Wait for an answer; raises `KazooTimeoutError` if it does not come in time."""
         while True:
-            remaining = min(until, self._final_deadline) - time.monotonic()
+            remaining = min(deadline, self._final_deadline) - time.monotonic()
             try:
                 return pending.get(timeout=min(max(remaining, 0.0), _POLL_SECONDS))
             except KazooTimeoutError:
-                if self.is_late(until):
+                if self.is_late(deadline):
                     raise
 
-    def is_late(self, until: float, pause: float = 0.0) -> bool:
+    def is_late(self, deadline: float, pause: float = 0.0) -> bool:
         """Return whether the deadline has passed, or will have passed after a pause."""
-        return time.monotonic() + pause >= min(until, self._final_deadline)
+        return time.monotonic() + pause >= min(deadline, self._final_deadline)
 
-    def _answer(self, path: str, call: str, pending: Any) -> Any:
+    def _answer(self, path: str, method: str, pending: Any) -> Any:
         try:
             try:
                 return self.wait(pending, time.monotonic() + self.timeout)
-            except UNCERTAIN:
-                return self.ask(path, call)
+            except UNCERTAIN_ERRORS:
+                return self.request(path, method)
         except KazooTimeoutError:
-            raise self.unavailable(path, call) from None
-        except FORBIDDEN as error:
-            raise forbidden(path) from error
+            raise self.unavailable_error(path, method) from None
+        except FORBIDDEN_ERRORS as error:
+            raise forbidden_error(path) from error
         except KazooException as error:
             return error
 
@@ -134,10 +134,10 @@ class Connection:
         if self.closed:
             raise forks.closed(f"the metadata store at {self._servers}")
 
-    def unavailable(self, path: str, call: str) -> MetadataUnavailable:
+    def unavailable_error(self, path: str, method: str) -> MetadataUnavailable:
         """Return the error for a request without an answer."""
         uncertainty = (
-            "" if call.startswith(("get", "exists", "sync")) else "; it may have been executed"
+            "" if method.startswith(("get", "exists", "sync")) else "; it may have been executed"
         )
         limit = f"within {self.timeout:g} s" if self._final_deadline == math.inf else "in time"
         return MetadataUnavailable(
@@ -161,37 +161,37 @@ class Connection:
         self.client.close()
 
 
-class Request:
+class RetriedRequest:
     """A request to one node; `repeated` is whether an earlier attempt may have succeeded."""
 
-    def __init__(self, connection: Connection, path: str) -> None:
+    def __init__(self, connection: ZooKeeperConnection, path: str) -> None:
         self.repeated = False
         self._connection = connection
         self._path = path
         self._until = time.monotonic() + connection.timeout
 
-    def __call__(self, call: str, *arguments: Any, **settings: Any) -> Any:
+    def __call__(self, method: str, *arguments: Any, **settings: Any) -> Any:
         """Send the request until there is an answer, and return it; raises the server's errors,
         `MetadataUnavailable` without an answer in time, `UnauthorizedAccess` if an access control
         list forbids it, `IllegalOperation` if the store is closed."""
         while True:
             self._connection.check_open()
-            send = getattr(self._connection.client, f"{call}_async")
+            send = getattr(self._connection.client, f"{method}_async")
             try:
                 pending = send(self._path, *arguments, **settings)
                 return self._connection.wait(pending, self._until)
-            except UNCERTAIN as error:
+            except UNCERTAIN_ERRORS as error:
                 self.repeated = True
-                _log.info("%s %s is retried: %r", call, self._path, error)
+                _log.info("%s %s is retried: %r", method, self._path, error)
             except KazooTimeoutError:
-                raise self._connection.unavailable(self._path, call) from None
-            except FORBIDDEN as error:
-                raise forbidden(self._path) from error
+                raise self._connection.unavailable_error(self._path, method) from None
+            except FORBIDDEN_ERRORS as error:
+                raise forbidden_error(self._path) from error
             if self._connection.is_late(self._until, _RETRY_SECONDS):
-                raise self._connection.unavailable(self._path, call)
+                raise self._connection.unavailable_error(self._path, method)
             time.sleep(_RETRY_SECONDS)
 
 
-def forbidden(path: str) -> UnauthorizedAccess:
+def forbidden_error(path: str) -> UnauthorizedAccess:
     """Return the error for a request that an access control list forbids."""
     return UnauthorizedAccess(f"{path}: forbidden by ZooKeeper's access control list")

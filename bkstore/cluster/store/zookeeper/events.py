@@ -18,7 +18,7 @@ from bkstore.errors import BkstoreError
 _log = logging.getLogger(__name__)
 
 
-class Events:
+class EventThread:
     """Runs queued calls one by one in a thread, which starts with the first. A slow call delays the
     others. An exception of a call is logged, and the others go on."""
 
@@ -30,12 +30,12 @@ class Events:
         self._thread: threading.Thread | None = None
         self._ended = False
 
-    def call(self, what: Callable[[], None], after: float = 0.0) -> None:
-        """Queue a call of `what` in `after` seconds; does nothing once this is closed."""
+    def call(self, callback: Callable[[], None], delay_seconds: float = 0.0) -> None:
+        """Queue a call of `callback` in `delay_seconds` seconds; does nothing once this is closed."""
         with self._changed:
             if self._ended:
                 return
-            heapq.heappush(self._queue, (time.monotonic() + after, next(self._numbers), what))
+            heapq.heappush(self._queue, (time.monotonic() + delay_seconds, next(self._numbers), callback))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()

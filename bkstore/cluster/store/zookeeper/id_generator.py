@@ -30,7 +30,7 @@ class IdGenerator:
 
     def next(self) -> int:
         """Return the next id; raises `InvalidArgument` when none is left."""
-        ask = self._nodes.connection.ask
+        ask = self._nodes.connection.request
         if self._is_long is None:
             self._is_long = not self._short_only and ask(self._long_folder, "exists") is not None
         if not self._is_long:
@@ -51,7 +51,7 @@ class IdGenerator:
 
     def _highest_folder(self) -> int:
         """Return the highest number of a folder of high bits, 0 if there is none."""
-        names = self._nodes.connection.ask(self._long_folder, "get_children")
+        names = self._nodes.connection.request(self._long_folder, "get_children")
         numbers = sorted(int(match[1]) for match in map(_FOLDER_PATTERN.fullmatch, names) if match)
         return numbers[-1] if numbers else 0
 
@@ -68,7 +68,7 @@ class IdGenerator:
         connection = self._nodes.connection
         while True:
             try:
-                path = connection.ask(f"{folder}/ID-", "create", b"", ephemeral=True, sequence=True)
+                path = connection.request(f"{folder}/ID-", "create", b"", ephemeral=True, sequence=True)
             except NoNodeError:
                 self._nodes.make_folder(folder)
                 continue

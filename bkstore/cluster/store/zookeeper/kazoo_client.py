@@ -25,8 +25,8 @@ try:
 except ImportError as error:
     raise MissingDependency.of("kazoo", "zookeeper", "a metadata store in ZooKeeper") from error
 
-UNCERTAIN = (ConnectionLoss, OperationTimeoutError, SessionExpiredError, SessionMovedError)
+UNCERTAIN_ERRORS = (ConnectionLoss, OperationTimeoutError, SessionExpiredError, SessionMovedError)
 """Errors after which it is unknown whether the request was executed."""
 
-FORBIDDEN = (NoAuthError, AuthFailedError, InvalidACLError)
+FORBIDDEN_ERRORS = (NoAuthError, AuthFailedError, InvalidACLError)
 """Errors of access control lists."""

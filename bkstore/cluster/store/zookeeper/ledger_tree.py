@@ -19,7 +19,7 @@ from bkstore.formats.metadata.store_paths import (
 )
 from bkstore.ids import LedgerId
 
-FLAT_MAX = 10**10 - 1
+MAX_FLAT_ID = 10**10 - 1
 """The highest ledger id of a flat cluster: BookKeeper does not list longer names."""
 
 _PATHS: dict[Manager, Callable[[LedgerId], str]] = {
@@ -52,7 +52,7 @@ def is_scope_folder(scope: int | None, path: str) -> bool:
 class LedgerTree:
     """The ledger paths of one ledger manager, relative to the ledgers root.
 
-    >>> LedgerTree("hierarchical").path(LedgerId(0, 2**31))
+    >>> LedgerTree("hierarchical").path_of(LedgerId(0, 2**31))
     '/000/0000/0021/4748/L3648'
     """
 
@@ -61,19 +61,19 @@ class LedgerTree:
         self._path = _PATHS[manager]
         self._first_folder_pattern = _FIRST_FOLDER_PATTERNS[manager]
 
-    def path(self, ledger: LedgerId) -> str:
+    def path_of(self, ledger: LedgerId) -> str:
         """Return the path of a ledger of scope 0; raises `InvalidArgument` if it has none."""
-        if self.manager == "flat" and ledger.ledger > FLAT_MAX:
+        if self.manager == "flat" and ledger.ledger > MAX_FLAT_ID:
             raise InvalidArgument(f"ledger {ledger.ledger} has more digits than a flat path")
         return self._path(ledger)
 
-    def ledger(self, path: str) -> LedgerId | None:
+    def parse_path(self, path: str) -> LedgerId | None:
         """Return the ledger with this path, None if it is not a ledger's path."""
         ledger_id = parse_path(path)
         if (
             ledger_id is None
             or ledger_id.scope
-            or (self.manager == "flat" and ledger_id.ledger > FLAT_MAX)
+            or (self.manager == "flat" and ledger_id.ledger > MAX_FLAT_ID)
         ):
             return None
         return ledger_id if self._path(ledger_id) == path else None

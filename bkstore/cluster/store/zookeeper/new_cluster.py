@@ -1,7 +1,7 @@
 """Create clusters, with the nodes of `initnewcluster`, in one transaction; and empty clusters.
 
 Source: `meta/zk/ZKMetadataDriverBase`, `meta/AbstractZkLedgerManagerFactory`,
-`discover/ZKRegistrationManager.initNewCluster`; for `empty_cluster` what `metaformat -force` does.
+`discover/ZKRegistrationManager.initNewCluster`; for `clear_cluster` what `metaformat -force` does.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from contextlib import suppress
 from typing import get_args
 
 from bkstore.cluster.store.api import Value
-from bkstore.cluster.store.zookeeper.connection import Connection, forbidden
+from bkstore.cluster.store.zookeeper.connection import ZooKeeperConnection, forbidden_error
 from bkstore.cluster.store.zookeeper.kazoo_client import (
-    FORBIDDEN,
-    UNCERTAIN,
+    FORBIDDEN_ERRORS,
+    UNCERTAIN_ERRORS,
     KazooTimeoutError,
     NodeExistsError,
     NoNodeError,
@@ -31,8 +31,8 @@ _REMOVED_NODES = frozenset({"cookies", "idgen", "idgen-long"})
 _MARKS_AND_LOCKS = ("underreplication/ledgers", "underreplication/locks")
 
 
-def make_cluster(
-    connection: Connection, root: str, manager: Manager, instance_id: str | None = None
+def create_cluster(
+    connection: ZooKeeperConnection, root: str, manager: Manager, instance_id: str | None = None
 ) -> str:
     """Create the nodes of a new cluster and the folders above; return its instance id. Raises
     `IllegalOperation` if the root exists, unless made by this call before a broken connection."""
@@ -43,9 +43,9 @@ def make_cluster(
     while True:
         try:
             results = _create_nodes(connection, root, manager, instance)
-        except UNCERTAIN:
+        except UNCERTAIN_ERRORS:
             if time.monotonic() > deadline:
-                raise connection.unavailable(root, "create") from None
+                raise connection.unavailable_error(root, "create") from None
             repeated = True
             continue
         if isinstance(results[0], str) or (
@@ -55,26 +55,26 @@ def make_cluster(
         for result in results:
             if isinstance(result, NodeExistsError):
                 raise IllegalOperation(f"{root} already exists; nothing was changed")
-            if isinstance(result, FORBIDDEN):
-                raise forbidden(root)
+            if isinstance(result, FORBIDDEN_ERRORS):
+                raise forbidden_error(root)
         raise IllegalOperation(f"{root} was not created: {results!r:.200}")
 
 
-def add_layout(nodes: Nodes, manager: Manager) -> Value | None:
+def create_layout(nodes: Nodes, manager: Manager) -> Value | None:
     """Write LAYOUT into a cluster that has none, and return the value that is there then. Returns
     None, and writes nothing, if there is no folder for registrations: that is no cluster. Raises
     `UnsupportedLayout` for ledgers of another manager, which this one cannot find."""
     try:
-        names = nodes.connection.ask(nodes.root, "get_children")
+        names = nodes.connection.request(nodes.root, "get_children")
     except NoNodeError:
         return None
     if "available" not in names:
         return None
     tree = LedgerTree(manager)
     for path in (f"/{name}" for name in names):
-        if _has_ledgers(path) and not tree.is_folder(path) and tree.ledger(path) is None:
+        if _has_ledgers(path) and not tree.is_folder(path) and tree.parse_path(path) is None:
             raise UnsupportedLayout(
-                f"{nodes.where('/LAYOUT')} is not there, and {path[1:]} is not of the ledger "
+                f"{nodes.location_of('/LAYOUT')} is not there, and {path[1:]} is not of the ledger "
                 f"manager {manager}; give the right one in the service URI"
             )
     with suppress(BadVersion):  # another client was first
@@ -83,7 +83,7 @@ def add_layout(nodes: Nodes, manager: Manager) -> Value | None:
 
 
 def _create_nodes(
-    connection: Connection, root: str, manager: Manager, instance: str
+    connection: ZooKeeperConnection, root: str, manager: Manager, instance: str
 ) -> Sequence[object]:
     """Create all nodes or none; return a result for each, which may be an error."""
     transaction = connection.client.transaction()
@@ -95,28 +95,28 @@ def _create_nodes(
     try:
         return list(transaction.commit_async().get(timeout=connection.timeout))
     except KazooTimeoutError:
-        raise connection.unavailable(root, "create") from None
+        raise connection.unavailable_error(root, "create") from None
 
 
-def _create_parents(connection: Connection, root: str) -> None:
+def _create_parents(connection: ZooKeeperConnection, root: str) -> None:
     parent = root.rpartition("/")[0]
-    if parent and connection.ask(parent, "exists") is None:
+    if parent and connection.request(parent, "exists") is None:
         _create_parents(connection, parent)
         try:
-            connection.ask(parent, "create", b"")
+            connection.request(parent, "create", b"")
         except NodeExistsError:
             return
 
 
-def _read_instance_id(connection: Connection, root: str) -> str | None:
+def _read_instance_id(connection: ZooKeeperConnection, root: str) -> str | None:
     try:
-        data, _ = connection.ask(f"{root}/INSTANCEID", "get")
+        data, _ = connection.request(f"{root}/INSTANCEID", "get")
     except NoNodeError:
         return None
     return str((data or b"").decode("ascii", "replace"))
 
 
-def empty_cluster(nodes: Nodes, manager: Manager, instance_id: str | None = None) -> str:
+def clear_cluster(nodes: Nodes, manager: Manager, instance_id: str | None = None) -> str:
     """Remove a cluster's ledgers, ids, cookies, marks, locks and scopes; return its new id.
 
     If interrupted, call it again. Registered bookies stay, and so do the auditors' settings, check
@@ -124,13 +124,13 @@ def empty_cluster(nodes: Nodes, manager: Manager, instance_id: str | None = None
     """
     instance = str(uuid.uuid4()) if instance_id is None else instance_id
     connection, root = nodes.connection, nodes.root
-    nodes.check_beside(of_any_cluster=True)
-    for name in connection.ask(root, "get_children"):
+    nodes.check_scopes_root(of_any_cluster=True)
+    for name in connection.request(root, "get_children"):
         if name in _REMOVED_NODES or _has_ledgers(f"/{name}"):
             _remove_tree(connection, f"{root}/{name}")
     for folder in _MARKS_AND_LOCKS:
         _remove_tree(connection, f"{root}/{folder}")
-    _remove_tree(connection, nodes.beside)
+    _remove_tree(connection, nodes.scopes_root)
     for name, data in (
         ("LAYOUT", encode_layout(LedgerLayout.of(manager))),
         ("INSTANCEID", instance.encode("ascii")),
@@ -142,16 +142,16 @@ def empty_cluster(nodes: Nodes, manager: Manager, instance_id: str | None = None
 
 def _has_ledgers(path: str) -> bool:
     trees = map(LedgerTree, get_args(Manager))
-    return any(tree.is_folder(path) or tree.ledger(path) is not None for tree in trees)
+    return any(tree.is_folder(path) or tree.parse_path(path) is not None for tree in trees)
 
 
-def _remove_tree(connection: Connection, path: str) -> None:
+def _remove_tree(connection: ZooKeeperConnection, path: str) -> None:
     """Remove a node and everything below it, also nodes that are added meanwhile."""
     while True:
         try:
-            for name in connection.ask(path, "get_children"):
+            for name in connection.request(path, "get_children"):
                 _remove_tree(connection, f"{path}/{name}")
-            connection.ask(path, "delete")
+            connection.request(path, "delete")
         except NotEmptyError:
             continue
         except NoNodeError:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from bkstore.cluster.store.api import Value
-from bkstore.cluster.store.zookeeper.connection import Connection, Request
+from bkstore.cluster.store.zookeeper.connection import ZooKeeperConnection, RetriedRequest
 from bkstore.cluster.store.zookeeper.kazoo_client import (
     BadVersionError,
     KazooException,
@@ -30,7 +30,7 @@ from bkstore.errors import (
 
 _log = logging.getLogger(__name__)
 
-VALUE_LIMIT = (1 << 20) - 1024
+MAX_VALUE_BYTES = (1 << 20) - 1024
 """Maximum bytes of a value: the server rejects requests of 1 MiB (jute.maxbuffer)."""
 
 BKSTORE_KEYS_PREFIX = "/unavailable/"
@@ -44,35 +44,35 @@ _FIXED_FOLDERS = ("/available", "/cookies", "/idgen", "/idgen-long", "/underrepl
 class Nodes:
     """`KeyValues` over a connection. A call is one request, or more if it creates folders."""
 
-    def __init__(self, connection: Connection, root: str) -> None:
+    def __init__(self, connection: ZooKeeperConnection, root: str) -> None:
         self.connection = connection
         self.root = root
-        self.beside = root + _SCOPES_SUFFIX
+        self.scopes_root = root + _SCOPES_SUFFIX
         self._beside_is_checked = False
 
-    def where(self, key: str) -> str:
+    def location_of(self, key: str) -> str:
         """Return the path of the key's node."""
         if key.startswith(BKSTORE_KEYS_PREFIX) or _SCOPED_KEY.match(key):
-            return self.beside + key
+            return self.scopes_root + key
         return self.root + key
 
     def get(self, key: str) -> Value | None:
         """As `KeyValues.get`; the value has the node's creation time."""
         path = self._check_path(key)
         try:
-            return value_of(path, *self.connection.ask(path, "get"))
+            return to_value(path, *self.connection.request(path, "get"))
         except NoNodeError:
             return None
 
     def get_many(self, keys: Iterable[str]) -> Iterator[Value | None]:
         """Yield the values of keys in order, by many concurrent requests."""
-        for path, answer in self.connection.ask_many(map(self._check_path, keys), "get"):
+        for path, answer in self.connection.request_many(map(self._check_path, keys), "get"):
             if isinstance(answer, NoNodeError):
                 yield None
             elif isinstance(answer, KazooException):
                 raise answer
             else:
-                yield value_of(path, *answer)
+                yield to_value(path, *answer)
 
     def put(self, key: str, data: bytes, expected: int | None) -> int:
         """As `KeyValues.put`; raises `InvalidArgument` if the value is too large for a request."""
@@ -80,7 +80,7 @@ class Nodes:
             self.create(key, data)
             return 0
         path = self._check_path(key, data)
-        request = Request(self.connection, path)
+        request = RetriedRequest(self.connection, path)
         try:
             return int(request("set", data, expected).version)
         except NoNodeError:
@@ -96,7 +96,7 @@ class Nodes:
         """Create a node and the folders above it; raises `BadVersion` if it exists. After a broken
         connection one with the same bytes counts as created by this call, if they are `unique`."""
         path = self._check_path(key, data)
-        request = Request(self.connection, path)
+        request = RetriedRequest(self.connection, path)
         while True:
             try:
                 request("create", data)
@@ -112,7 +112,7 @@ class Nodes:
     def delete(self, key: str, expected: int | None) -> bool:
         """As `KeyValues.delete`; also removes folders that become empty."""
         path = self._check_path(key)
-        request = Request(self.connection, path)
+        request = RetriedRequest(self.connection, path)
         try:
             request("delete", -1 if expected is None else expected)
         except NoNodeError:
@@ -129,13 +129,13 @@ class Nodes:
         """As `KeyValues.keys`: nodes without children, in both folders."""
         top = prefix.rpartition("/")[0]
         if not self._beside_is_checked:
-            self.check_beside()
+            self.check_scopes_root()
         keys: set[str] = set()
-        for folder in (self.root, self.beside):
+        for folder in (self.root, self.scopes_root):
             keys.update(self._leaves(folder, top, lambda _: True))
         return sorted(key for key in keys if key.startswith(prefix))
 
-    def leaves(self, top: str, enter: Callable[[str], bool]) -> Iterator[str]:
+    def list_leaves(self, top: str, enter: Callable[[str], bool]) -> Iterator[str]:
         """Yield the keys below `top` in the root that are no folders, level by level.
 
         `enter` returns whether a key is a folder to descend into; an empty one is yielded. Raises
@@ -143,11 +143,11 @@ class Nodes:
         """
         return self._leaves(self.root, top, enter, must_exist=True)
 
-    def leaves_beside(self, enter: Callable[[str], bool]) -> Iterator[str]:
-        """Yield keys as `leaves` does, of the folder beside the root."""
+    def list_scope_leaves(self, enter: Callable[[str], bool]) -> Iterator[str]:
+        """Yield keys as `list_leaves` does, of the folder beside the root."""
         if not self._beside_is_checked:
-            self.check_beside()
-        return self._leaves(self.beside, "", enter)
+            self.check_scopes_root()
+        return self._leaves(self.scopes_root, "", enter)
 
     def _leaves(
         self, folder: str, top: str, enter: Callable[[str], bool], *, must_exist: bool = False
@@ -156,7 +156,7 @@ class Nodes:
         while level:
             # List all folders of this level, by concurrent requests.
             child_keys: list[str] = []
-            for path, answer in self.connection.ask_many(level, "get_children"):
+            for path, answer in self.connection.request_many(level, "get_children"):
                 key = path.removeprefix(folder)
                 if isinstance(answer, NoNodeError):
                     if must_exist and path == self.root:
@@ -178,12 +178,12 @@ class Nodes:
 
     def make_folder(self, path: str) -> None:
         """Create a folder and those above it, with empty values, as BookKeeper does."""
-        if path == self.root or not path.startswith((f"{self.root}/", self.beside)):
+        if path == self.root or not path.startswith((f"{self.root}/", self.scopes_root)):
             raise self._no_cluster_error()
-        data = self._marker() if path == self.beside else b""
+        data = self._marker() if path == self.scopes_root else b""
         while True:
             try:
-                self.connection.ask(path, "create", data)
+                self.connection.request(path, "create", data)
             except NodeExistsError:
                 pass
             except NoNodeError:
@@ -196,11 +196,11 @@ class Nodes:
 
     def _remove_empty_folders(self, key: str) -> None:
         """Remove empty folders above a key; stops if ZooKeeper does not answer."""
-        root_path = self.where(key).removesuffix(key)
+        root_path = self.location_of(key).removesuffix(key)
         folder = key.rpartition("/")[0]
         while folder.count("/") > (2 if folder.startswith(_FIXED_FOLDERS) else 0):
             try:
-                self.connection.ask(root_path + folder, "delete")
+                self.connection.request(root_path + folder, "delete")
             except (NotEmptyError, NoNodeError):
                 return
             except MetadataUnavailable as error:
@@ -211,31 +211,31 @@ class Nodes:
     # -- the folder beside the root
 
     def _check_path(self, key: str, data: bytes = b"") -> str:
-        """Return the key's path; raises if the data are too large, or as `check_beside`."""
-        if len(data) > VALUE_LIMIT:
+        """Return the key's path; raises if the data are too large, or as `check_scopes_root`."""
+        if len(data) > MAX_VALUE_BYTES:
             raise InvalidArgument(
-                f"{self.where(key)}: {len(data)} bytes, ZooKeeper accepts at most {VALUE_LIMIT}"
+                f"{self.location_of(key)}: {len(data)} bytes, ZooKeeper accepts at most {MAX_VALUE_BYTES}"
             )
-        path = self.where(key)
-        if path.startswith(self.beside) and not self._beside_is_checked:
-            self.check_beside()
+        path = self.location_of(key)
+        if path.startswith(self.scopes_root) and not self._beside_is_checked:
+            self.check_scopes_root()
         return path
 
-    def check_beside(self, *, of_any_cluster: bool = False) -> None:
+    def check_scopes_root(self, *, of_any_cluster: bool = False) -> None:
         """Raise `CorruptionError` if the folder beside the root exists but is no folder of scopes,
         `UnsupportedLayout` if it is another cluster's."""
         try:
-            data, _ = self.connection.ask(self.beside, "get")
+            data, _ = self.connection.request(self.scopes_root, "get")
         except NoNodeError:
             return
         lines = (data or b"").split(b"\n")
         if lines[:1] != [_MARKER.encode()] or len(lines) != 4:
-            raise CorruptionError(self.beside, 0, f"not a folder of scopes: {(data or b'')[:40]!r}")
+            raise CorruptionError(self.scopes_root, 0, f"not a folder of scopes: {(data or b'')[:40]!r}")
         if of_any_cluster:
             return
         if data != self._marker():
             raise UnsupportedLayout(
-                f"{self.beside} has the scopes of another cluster, or is of another version: "
+                f"{self.scopes_root} has the scopes of another cluster, or is of another version: "
                 f"{lines[1:3]!r:.80}"
             )
         self._beside_is_checked = True
@@ -246,6 +246,6 @@ class Nodes:
         return b"%s\n%d\n%s\n" % (_MARKER.encode(), _MARKER_VERSION, instance)
 
 
-def value_of(path: str, data: bytes | None, stat: Any) -> Value:
+def to_value(path: str, data: bytes | None, stat: Any) -> Value:
     """Return a node's data and stat as a value; null data become empty bytes."""
     return Value(data or b"", stat.version, path, 0, stat.ctime)

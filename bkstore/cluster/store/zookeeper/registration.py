@@ -11,8 +11,8 @@ import logging
 import threading
 import time
 
-from bkstore.cluster.store.zookeeper.connection import Request
-from bkstore.cluster.store.zookeeper.events import Events
+from bkstore.cluster.store.zookeeper.connection import RetriedRequest
+from bkstore.cluster.store.zookeeper.events import EventThread
 from bkstore.cluster.store.zookeeper.kazoo_client import NodeExistsError, NoNodeError
 from bkstore.cluster.store.zookeeper.nodes import Nodes
 from bkstore.errors import BkstoreError, IllegalOperation
@@ -28,7 +28,7 @@ class Registration:
     not registered now, None if it is, as far as is known."""
 
     def __init__(
-        self, nodes: Nodes, events: Events, bookie: str, info: ServiceInfo, read_only: bool
+        self, nodes: Nodes, events: EventThread, bookie: str, info: ServiceInfo, read_only: bool
     ) -> None:
         self.bookie = bookie
         self.info = info
@@ -110,9 +110,9 @@ class Registration:
         connection = self._nodes.connection
         while True:
             try:
-                connection.ask(path, "create", self._data, ephemeral=True)
+                connection.request(path, "create", self._data, ephemeral=True)
             except NodeExistsError:
-                stat = connection.ask(path, "exists")
+                stat = connection.request(path, "exists")
                 if stat is None:
                     continue
                 return bool(stat.ephemeralOwner == connection.session)
@@ -120,10 +120,10 @@ class Registration:
 
     def _remove_own_node(self, path: str) -> None:
         connection = self._nodes.connection
-        stat = connection.ask(path, "exists")
+        stat = connection.request(path, "exists")
         if stat is not None and stat.ephemeralOwner == connection.session:
             try:
-                Request(connection, path)("delete", stat.version)
+                RetriedRequest(connection, path)("delete", stat.version)
             except NoNodeError:  # removed meanwhile, or by an attempt whose answer was lost
                 return
 
@@ -142,4 +142,4 @@ class Registration:
             self.problem = error
         if self.problem is not None:
             _log.warning("not registered, retrying: %s", self.problem)
-            self._events.call(self._renew, after=_RETRY_SECONDS)
+            self._events.call(self._renew, delay_seconds=_RETRY_SECONDS)

@@ -17,12 +17,12 @@ from typing import NamedTuple
 from bkstore.arguments import number, truth
 from bkstore.cluster.store.api import Value, Versioned
 from bkstore.cluster.store.key_value_store import KeyValueStore
-from bkstore.cluster.store.zookeeper.connection import Connection
-from bkstore.cluster.store.zookeeper.events import Events
+from bkstore.cluster.store.zookeeper.connection import ZooKeeperConnection
+from bkstore.cluster.store.zookeeper.events import EventThread
 from bkstore.cluster.store.zookeeper.id_generator import IdGenerator
 from bkstore.cluster.store.zookeeper.kazoo_client import NoNodeError
 from bkstore.cluster.store.zookeeper.ledger_tree import LedgerTree, is_scope_folder
-from bkstore.cluster.store.zookeeper.new_cluster import add_layout, empty_cluster, make_cluster
+from bkstore.cluster.store.zookeeper.new_cluster import create_layout, clear_cluster, create_cluster
 from bkstore.cluster.store.zookeeper.nodes import Nodes
 from bkstore.cluster.store.zookeeper.registration import Registration
 from bkstore.cluster.store.zookeeper.service_uri import ServiceUri, parse_service_uri
@@ -55,7 +55,7 @@ from bkstore.ids import LedgerId, check_scope
 from bkstore.ledger_metadata import NEWEST_VERSION, LedgerMetadata
 
 _TIMEOUT = 30.0
-SESSION_TIMEOUT = 10.0
+SESSION_TIMEOUT_SECONDS = 10.0
 _MAX_TOKEN = 2**63 - 1
 _NO_ADDRESS = ServiceInfo((), {"address": "none"})
 _TELLS = frozenset({"registered", "unavailable", "underreplicated"})
@@ -89,20 +89,20 @@ class ZooKeeperStore(KeyValueStore):
         uri: str | ServiceUri,
         *,
         timeout: float = _TIMEOUT,
-        session_timeout: float = SESSION_TIMEOUT,
+        session_timeout: float = SESSION_TIMEOUT_SECONDS,
         make_layout: bool = True,
     ) -> None:
         truth("make_layout", make_layout)
         self.uri = parse_service_uri(uri) if isinstance(uri, str) else uri
-        self._connection = Connection(
+        self._connection = ZooKeeperConnection(
             self.uri.servers,
             timeout=_check_seconds("timeout", timeout),
             session_timeout=_check_seconds("session_timeout", session_timeout),
         )
         nodes = Nodes(self._connection, self.uri.root)
-        super().__init__(nodes, tells=_TELLS)
+        super().__init__(nodes, known_lists=_TELLS)
         self._nodes = nodes
-        self._events = Events(f"bkstore {self.uri}")
+        self._events = EventThread(f"bkstore {self.uri}")
         self._registrations: dict[str, Registration] = {}
         try:
             self._tree = self._read_ledger_tree(make_layout)
@@ -120,7 +120,7 @@ class ZooKeeperStore(KeyValueStore):
         instance_id: str | None = None,
         force: bool = False,
         timeout: float = _TIMEOUT,
-        session_timeout: float = SESSION_TIMEOUT,
+        session_timeout: float = SESSION_TIMEOUT_SECONDS,
     ) -> ZooKeeperStore:
         """Create a new cluster at a URI, with the folders above its root, and open it.
 
@@ -130,15 +130,15 @@ class ZooKeeperStore(KeyValueStore):
         scopes; with its new instance id bookies refuse to start with their old data.
         """
         service_uri = parse_service_uri(uri) if isinstance(uri, str) else uri
-        connection = Connection(
+        connection = ZooKeeperConnection(
             service_uri.servers, timeout=timeout, session_timeout=session_timeout
         )
         manager = service_uri.manager or "hierarchical"
         try:
-            if force and connection.ask(service_uri.root, "exists") is not None:
-                empty_cluster(Nodes(connection, service_uri.root), manager, instance_id)
+            if force and connection.request(service_uri.root, "exists") is not None:
+                clear_cluster(Nodes(connection, service_uri.root), manager, instance_id)
             else:
-                make_cluster(connection, service_uri.root, manager, instance_id)
+                create_cluster(connection, service_uri.root, manager, instance_id)
         finally:
             connection.close()
         return cls(service_uri, timeout=timeout, session_timeout=session_timeout)
@@ -147,8 +147,8 @@ class ZooKeeperStore(KeyValueStore):
         """Return the ledger tree of the cluster's LAYOUT, which is written if allowed."""
         value = self._nodes.get("/LAYOUT")
         if value is None and make_layout:
-            value = add_layout(self._nodes, self.uri.manager or "hierarchical")
-        layout_path = self._nodes.where("/LAYOUT")
+            value = create_layout(self._nodes, self.uri.manager or "hierarchical")
+        layout_path = self._nodes.location_of("/LAYOUT")
         if value is None:
             raise UnsupportedLayout(
                 f"{layout_path} does not exist: has the cluster been initialized?"
@@ -229,11 +229,11 @@ class ZooKeeperStore(KeyValueStore):
         scope = check_scope(scope)
         ledger_ids: list[LedgerId | None] = []
         if scope in (None, 0):
-            self._connection.ask(self._nodes.root, "sync")
-            ledger_ids += map(self._tree.ledger, self._nodes.leaves("", self._tree.is_folder))
+            self._connection.request(self._nodes.root, "sync")
+            ledger_ids += map(self._tree.parse_path, self._nodes.list_leaves("", self._tree.is_folder))
         if scope != 0:
             ledger_ids += map(
-                self._parse_key, self._nodes.leaves_beside(partial(is_scope_folder, scope))
+                self._parse_key, self._nodes.list_scope_leaves(partial(is_scope_folder, scope))
             )
         return sorted({ledger_id for ledger_id in ledger_ids if ledger_id is not None})
 
@@ -258,7 +258,7 @@ class ZooKeeperStore(KeyValueStore):
             is_flat = self._tree.manager == "flat" and ledger_id.scope == 0
             folder = self._nodes.root
             if ledger_id.scope:
-                folder = f"{self._nodes.beside}/S{ledger_id.scope:016x}"
+                folder = f"{self._nodes.scopes_root}/S{ledger_id.scope:016x}"
             generator = IdGenerator(self._nodes, folder, short_only=is_flat)
             self._generators[ledger_id.scope] = generator
         while True:
@@ -266,8 +266,8 @@ class ZooKeeperStore(KeyValueStore):
             if self._nodes.get(self._key(ledger_id)) is None:
                 return ledger_id
 
-    def watch_ledger(self, ledger: int | LedgerId, tell: LedgerWatcher) -> Callable[[], None]:
-        """Call `tell` with a ledger's metadata, now and after each change; None = deleted.
+    def watch_ledger(self, ledger: int | LedgerId, callback: LedgerWatcher) -> Callable[[], None]:
+        """Call `callback` with a ledger's metadata, now and after each change; None = deleted.
 
         Changes by all clients are seen. Calls are made one by one in a thread of the store, with
         growing versions, perhaps one for several changes. Returns a function that ends it.
@@ -277,8 +277,8 @@ class ZooKeeperStore(KeyValueStore):
         def decode(value: Value) -> Versioned:
             return Versioned(self._decode_metadata(ledger_id, value), value.version)
 
-        path = self._nodes.where(self._key(ledger_id))
-        return LedgerWatch(self._nodes, self._events, path, decode, tell).end
+        path = self._nodes.location_of(self._key(ledger_id))
+        return LedgerWatch(self._nodes, self._events, path, decode, callback).end
 
     # -- bookies
 
@@ -321,7 +321,7 @@ class ZooKeeperStore(KeyValueStore):
 
     def _children(self, key: str) -> frozenset[str]:
         try:
-            return frozenset(self._connection.ask(self._nodes.where(key), "get_children"))
+            return frozenset(self._connection.request(self._nodes.location_of(key), "get_children"))
         except NoNodeError:
             return frozenset()
 
@@ -338,13 +338,13 @@ class ZooKeeperStore(KeyValueStore):
                 try:
                     return decode_service_info(value.data, bookie)
                 except CorruptionError as error:
-                    raise error.within(self._nodes.where(key)) from None
+                    raise error.within(self._nodes.location_of(key)) from None
         return None
 
-    def watch_bookies(self, tell: BookiesWatcher) -> Callable[[], None]:
-        """Call `tell` with (writable, read only), now and at each change, in a thread of the store;
+    def watch_bookies(self, callback: BookiesWatcher) -> Callable[[], None]:
+        """Call `callback` with (writable, read only), now and at each change, in a thread of the store;
         returns a function that ends it."""
-        return BookieWatch(self._nodes, self._events, tell).end
+        return BookieWatch(self._nodes, self._events, callback).end
 
     def instance_id(self) -> str | None:
         """Return the cluster's instance id, None if it has none."""
@@ -364,13 +364,13 @@ class ZooKeeperStore(KeyValueStore):
                 None if value is None else StoredCookie(cookies.decode(value.data), value.version)
             )
         except CorruptionError as error:
-            raise error.within(self._nodes.where(key)) from None
+            raise error.within(self._nodes.location_of(key)) from None
 
-    def write_cookie(self, bookie: str, made: Cookie, version: int | None = None) -> int:
+    def write_cookie(self, bookie: str, cookie: Cookie, version: int | None = None) -> int:
         """Write a cookie and return its version; `version` None = there must be none. Raises
         `BadVersion` if the stored version differs."""
         key = f"/cookies/{check_bookie_id(bookie)}"
-        return self._nodes.put(key, cookies.encode(made), version)
+        return self._nodes.put(key, cookies.encode(cookie), version)
 
     def delete_cookie(self, bookie: str, version: int | None = None) -> bool:
         """Remove a cookie (None = of any version); return whether it was there."""
@@ -401,7 +401,7 @@ class ZooKeeperStore(KeyValueStore):
 
     def mark_underreplicated(self, ledger: int | LedgerId, mark: Mark) -> None:
         """As `MetadataStore.mark_underreplicated`; auditors use `underreplication.mark`."""
-        self.underreplication.prepare()
+        self.underreplication.create_layout()
         super().mark_underreplicated(ledger, mark)
 
     def checked_at(self) -> float | None:
@@ -416,4 +416,4 @@ class ZooKeeperStore(KeyValueStore):
     # -- keys
 
     def _key(self, ledger: LedgerId) -> str:
-        return tree_path(ledger) if ledger.scope else self._tree.path(ledger)
+        return tree_path(ledger) if ledger.scope else self._tree.path_of(ledger)

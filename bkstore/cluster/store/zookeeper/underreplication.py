@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple
 
-from bkstore.cluster.store.zookeeper.connection import Request
+from bkstore.cluster.store.zookeeper.connection import RetriedRequest
 from bkstore.cluster.store.zookeeper.kazoo_client import NodeExistsError, NoNodeError
 from bkstore.cluster.store.zookeeper.nodes import Nodes
 from bkstore.errors import BadVersion, CorruptionError, IllegalOperation, UnsupportedLayout
@@ -44,7 +44,7 @@ _VOTE_PATTERN = re.compile(r"V_(-?[0-9]{10,11})")
 _DELAY_KEY = f"{_ROOT_KEY}/lostBookieRecoveryDelay"
 
 
-class Lock(NamedTuple):
+class LedgerLock(NamedTuple):
     """A worker's lock of a ledger. `version` is of its mark; None if that was not read."""
 
     ledger: LedgerId
@@ -65,7 +65,7 @@ class Underreplication:
 
     def __init__(self, nodes: Nodes, now: Callable[[], float] = time.time) -> None:
         self._nodes = nodes
-        self._ask = nodes.connection.ask
+        self._ask = nodes.connection.request
         self._now = now
         self._prepared = False
 
@@ -76,7 +76,7 @@ class Underreplication:
     ) -> bool:
         """Mark a ledger, or add bookies to its mark; return whether anything was written. The
         mark's time is when the last bookie was added; without `timed` it is not set."""
-        self.prepare()
+        self.create_layout()
         key, new_bookies = mark_path(ledger), list(dict.fromkeys(bookies))
         while True:
             current = self._nodes.get(key)
@@ -102,11 +102,11 @@ class Underreplication:
         try:
             return decode_mark(data)
         except CorruptionError as error:
-            raise error.within(self._nodes.where(key)) from None
+            raise error.within(self._nodes.location_of(key)) from None
 
     # -- workers
 
-    def take(self) -> Lock | None:
+    def lock_any(self) -> LedgerLock | None:
         """Lock a random marked ledger that is not locked; None if there is none."""
         marked_ledgers = [
             ledger_id
@@ -117,22 +117,22 @@ class Underreplication:
         for ledger_id in marked_ledgers:
             mark_value = self._nodes.get(mark_path(ledger_id))
             if mark_value is not None and self._create_lock(ledger_id):
-                return Lock(ledger_id, mark_value.version, self._nodes.connection.session)
+                return LedgerLock(ledger_id, mark_value.version, self._nodes.connection.session)
         return None
 
-    def lock(self, ledger: int | LedgerId) -> Lock | None:
-        """Lock a ledger, marked or not; None if it is locked. `done` then leaves its mark."""
+    def lock(self, ledger: int | LedgerId) -> LedgerLock | None:
+        """Lock a ledger, marked or not; None if it is locked. `mark_replicated` then leaves its mark."""
         ledger_id = LedgerId.of(ledger)
         return (
-            Lock(ledger_id, None, self._nodes.connection.session)
+            LedgerLock(ledger_id, None, self._nodes.connection.session)
             if self._create_lock(ledger_id)
             else None
         )
 
     def _create_lock(self, ledger: LedgerId) -> bool:
-        self.prepare()
-        path = self._nodes.where(lock_path(ledger))
-        request = Request(self._nodes.connection, path)
+        self.create_layout()
+        path = self._nodes.location_of(lock_path(ledger))
+        request = RetriedRequest(self._nodes.connection, path)
         while True:
             try:
                 request("create", encode_holder(socket.gethostname()), ephemeral=True)
@@ -148,7 +148,7 @@ class Underreplication:
         stat = self._ask(path, "exists")
         return stat is not None and bool(stat.ephemeralOwner == self._nodes.connection.session)
 
-    def done(self, lock: Lock) -> bool:
+    def mark_replicated(self, lock: LedgerLock) -> bool:
         """Remove the mark of a ledger that was copied, then its lock; return whether it had one.
 
         Returns False, and leaves the mark, if it has changed since the lock. Raises
@@ -164,17 +164,17 @@ class Underreplication:
         self.release(lock)
         return removed
 
-    def release(self, lock: Lock) -> None:
+    def release(self, lock: LedgerLock) -> None:
         """Unlock a ledger; its mark stays. A lock that does not exist any more is no error."""
-        path = self._nodes.where(lock_path(lock.ledger))
+        path = self._nodes.location_of(lock_path(lock.ledger))
         if self._is_own_node(path):
             try:
                 self._ask(path, "delete")
             except NoNodeError:
                 return
 
-    def _check_held(self, lock: Lock) -> None:
-        path = self._nodes.where(lock_path(lock.ledger))
+    def _check_held(self, lock: LedgerLock) -> None:
+        path = self._nodes.location_of(lock_path(lock.ledger))
         if not self._is_own_node(path) or lock.session != self._nodes.connection.session:
             raise IllegalOperation(f"{path}: the lock was lost with its session")
 
@@ -187,11 +187,11 @@ class Underreplication:
         try:
             return None if value is None else decode_holder(value.data)
         except CorruptionError as error:
-            raise error.within(self._nodes.where(key)) from None
+            raise error.within(self._nodes.location_of(key)) from None
 
     # -- settings
 
-    def prepare(self) -> None:
+    def create_layout(self) -> None:
         """Create the folder with its layout if it is missing; sends no requests after that."""
         if self._prepared:
             return
@@ -206,7 +206,7 @@ class Underreplication:
                 layout = self._nodes.get(key)
         if layout is not None and layout.data != BASIC_LAYOUT:
             raise UnsupportedLayout(
-                f"{self._nodes.where(key)}: unsupported layout {layout.data[:60]!r}"
+                f"{self._nodes.location_of(key)}: unsupported layout {layout.data[:60]!r}"
             )
         self._prepared = True
 
@@ -221,7 +221,7 @@ class Underreplication:
 
     def disable(self) -> None:
         """Disable replication; raises `IllegalOperation` if it is disabled."""
-        self.prepare()
+        self.create_layout()
         try:
             self._nodes.create(_DISABLE_KEY, b"")
         except BadVersion:
@@ -233,11 +233,11 @@ class Underreplication:
         try:
             return None if value is None else decode_delay(value.data)
         except CorruptionError as error:
-            raise error.within(self._nodes.where(_DELAY_KEY)) from None
+            raise error.within(self._nodes.location_of(_DELAY_KEY)) from None
 
     def set_recovery_delay(self, seconds: int) -> None:
         """Set how long auditors wait for a lost bookie."""
-        self.prepare()
+        self.create_layout()
         self.overwrite(_DELAY_KEY, encode_delay(seconds))
 
     def check_time(self, check: CheckTime) -> int:
@@ -247,16 +247,16 @@ class Underreplication:
         try:
             return -1 if value is None else decode_check_time(value.data)
         except CorruptionError as error:
-            raise error.within(self._nodes.where(key)) from None
+            raise error.within(self._nodes.location_of(key)) from None
 
     def set_check_time(self, check: CheckTime, milliseconds: int) -> None:
         """Store when a check ended; -1 = never."""
-        self.prepare()
+        self.create_layout()
         self.overwrite(f"{_ROOT_KEY}/{check}", encode_check_time(milliseconds))
 
     def overwrite(self, key: str, data: bytes) -> None:
         """Write a value regardless of the version that is there."""
-        path = self._nodes.where(key)
+        path = self._nodes.location_of(key)
         while True:
             try:
                 self._ask(path, "set", data)
@@ -271,8 +271,8 @@ class Underreplication:
 
     def vote(self, bookie: str) -> Vote:
         """Vote in the auditor election; `elected` returns whether the vote has won."""
-        self.prepare()
-        self._nodes.make_folder(self._nodes.where(_ELECTION_KEY))
+        self.create_layout()
+        self._nodes.make_folder(self._nodes.location_of(_ELECTION_KEY))
         while True:
             vote = self._create_vote(bookie)
             if self._has_won(vote) is not None:  # else the session ended meanwhile: vote again
@@ -280,9 +280,9 @@ class Underreplication:
 
     def _create_vote(self, bookie: str) -> Vote:
         """Create a vote, the only one of this bookie and session."""
-        folder = self._nodes.where(_ELECTION_KEY)
+        folder = self._nodes.location_of(_ELECTION_KEY)
         data = encode_holder(check_bookie_id(bookie))
-        request = Request(self._nodes.connection, f"{folder}/V_")
+        request = RetriedRequest(self._nodes.connection, f"{folder}/V_")
         vote = Vote(request("create", data, ephemeral=True, sequence=True), bookie)
         if request.repeated:  # withdraw a vote of an earlier attempt: it would win unnoticed
             for name in self._list_votes():
@@ -333,7 +333,7 @@ class Underreplication:
 
     def _list_votes(self) -> list[str]:
         try:
-            names = self._ask(self._nodes.where(_ELECTION_KEY), "get_children")
+            names = self._ask(self._nodes.location_of(_ELECTION_KEY), "get_children")
         except NoNodeError:
             return []
         votes = (match for match in map(_VOTE_PATTERN.fullmatch, names) if match)

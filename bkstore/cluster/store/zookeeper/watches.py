@@ -11,9 +11,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from bkstore.cluster.store.api import Value, Versioned
-from bkstore.cluster.store.zookeeper.events import Events
+from bkstore.cluster.store.zookeeper.events import EventThread
 from bkstore.cluster.store.zookeeper.kazoo_client import NoNodeError
-from bkstore.cluster.store.zookeeper.nodes import Nodes, value_of
+from bkstore.cluster.store.zookeeper.nodes import Nodes, to_value
 from bkstore.errors import MetadataUnavailable
 from bkstore.formats.metadata.service_info import READ_ONLY
 
@@ -29,7 +29,7 @@ _RETRY_SECONDS = 1.0
 class _Watch(ABC):
     """Reads the watched state on the thread of `events`, first and after each watch event."""
 
-    def __init__(self, nodes: Nodes, events: Events) -> None:
+    def __init__(self, nodes: Nodes, events: EventThread) -> None:
         self.nodes = nodes
         self.events = events
         self.ended = False
@@ -41,7 +41,7 @@ class _Watch(ABC):
         """Notify of no further changes; a running notification goes on."""
         self.ended = True
 
-    def woken(self, _: object) -> None:
+    def on_event(self, _: object) -> None:
         """Queue another read: kazoo calls this, on its own thread."""
         if not self.ended:
             self.events.call(self._look_or_retry)
@@ -50,25 +50,25 @@ class _Watch(ABC):
         if self.ended:
             return
         try:
-            self.look()
+            self.read_and_notify()
         except MetadataUnavailable:
-            self.events.call(self._look_or_retry, after=_RETRY_SECONDS)
+            self.events.call(self._look_or_retry, delay_seconds=_RETRY_SECONDS)
 
     @abstractmethod
-    def look(self) -> None:
+    def read_and_notify(self) -> None:
         """Read the state with a watch, and notify of changes."""
 
 
 class BookieWatch(_Watch):
     """Notifies of changes of the registered bookies."""
 
-    def __init__(self, nodes: Nodes, events: Events, tell: BookiesWatcher) -> None:
+    def __init__(self, nodes: Nodes, events: EventThread, callback: BookiesWatcher) -> None:
         super().__init__(nodes, events)
-        self._notify = tell
+        self._notify = callback
         self._last_bookies: tuple[frozenset[str], frozenset[str]] | None = None
         self.begin()
 
-    def look(self) -> None:
+    def read_and_notify(self) -> None:
         """List the writable and the read-only bookies."""
         folder = f"{self.nodes.root}/available"
         bookies = (
@@ -83,9 +83,9 @@ class BookieWatch(_Watch):
         connection = self.nodes.connection
         while True:
             try:
-                return frozenset(connection.ask(folder, "get_children", watch=self.woken))
+                return frozenset(connection.request(folder, "get_children", watch=self.on_event))
             except NoNodeError:
-                if connection.ask(folder, "exists", watch=self.woken) is None:
+                if connection.request(folder, "exists", watch=self.on_event) is None:
                     return frozenset()
 
 
@@ -95,23 +95,23 @@ class LedgerWatch(_Watch):
     def __init__(
         self,
         nodes: Nodes,
-        events: Events,
+        events: EventThread,
         path: str,
-        decoded: Callable[[Value], Versioned],
-        tell: LedgerWatcher,
+        decode: Callable[[Value], Versioned],
+        callback: LedgerWatcher,
     ) -> None:
         super().__init__(nodes, events)
         self._path = path
-        self._decode = decoded
-        self._notify = tell
+        self._decode = decode
+        self._notify = callback
         self._last_version = -1
         self.begin()
 
-    def look(self) -> None:
+    def read_and_notify(self) -> None:
         """Read the node."""
         try:
-            value = value_of(
-                self._path, *self.nodes.connection.ask(self._path, "get", watch=self.woken)
+            value = to_value(
+                self._path, *self.nodes.connection.request(self._path, "get", watch=self.on_event)
             )
         except NoNodeError:
             if not self.ended:

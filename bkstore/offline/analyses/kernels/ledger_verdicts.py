@@ -17,11 +17,11 @@ from bkstore.availability import Availability
 from bkstore.availability.grouping import fold
 from bkstore.availability.sequence_groups import Groups
 from bkstore.durability import (
-    Due,
-    Held,
+    DueEntries,
+    HeldEntries,
     MissingReplicas,
     Shortage,
-    due_places,
+    due_replicas,
     missing_groups,
 )
 from bkstore.ids import Int64Array, LedgerId
@@ -51,7 +51,7 @@ class Subject:
 
 
 class _DueRow(NamedTuple):
-    """An ensemble position in a segment where entries are due; begins with the columns of `Due`."""
+    """An ensemble position in a segment where entries are due; begins with the columns of `DueEntries`."""
 
     ledger: int
     first: int
@@ -69,7 +69,7 @@ class _Rows(NamedTuple):
     bookie: Int64Array
     ledger: Int64Array
     places: list[_DueRow]
-    due: Due
+    due: DueEntries
     held: Owned
 
 
@@ -91,7 +91,7 @@ def judge_ledgers(
     # Surplus of a pair = held - due + missing: what is held, less the due entries that are held.
     surplus_counts = count(rows.held, rows.ledger.size)
     due_counts = _count_due(rows.due)
-    np.subtract.at(surplus_counts, rows.due.ledger, due_counts)
+    np.subtract.at(surplus_counts, rows.due.ledger_number, due_counts)
     for due_row, entry_count in zip(rows.places, due_counts.tolist()):
         subjects[due_row.ledger].due += entry_count
     due_ledgers, missing_by_row = _record_missing(subjects, rows, surplus_counts)
@@ -117,7 +117,7 @@ def _due_rows(subjects: Mapping[int, Subject], bookies: frozenset[str]) -> dict[
             continue
         ensemble_size, write_quorum = facts.ensemble_size, facts.write_quorum
         for segment in facts.ranges():
-            for bookie, first, last, position in due_places([segment], ensemble_size, write_quorum):
+            for bookie, first, last, position in due_replicas([segment], ensemble_size, write_quorum):
                 if bookie not in bookies:
                     subject.absent.add(bookie)
                 elif bookie not in subject.unread:
@@ -164,7 +164,7 @@ def _number_pairs(
         pairs // max(ledger_span, 1),
         pairs % max(ledger_span, 1),
         due_rows,
-        Due(pair_numbers[held_count:], *due_columns[1:]),
+        DueEntries(pair_numbers[held_count:], *due_columns[1:]),
         Owned(pair_numbers[:held_count], Groups(*map(np.concatenate, zip(*groups))))
         if groups
         else Owned.none(),
@@ -178,9 +178,9 @@ def _record_missing(
 
     Returns (ledger number of each due row, missing entries by due row).
     """
-    due_ledgers = rows.ledger[rows.due.ledger]
-    held_where_due = rows.held.take(np.isin(rows.held.owner, rows.due.ledger))
-    parts = list(missing_groups(rows.due, Held(*held_where_due)))
+    due_ledgers = rows.ledger[rows.due.ledger_number]
+    held_where_due = rows.held.take(np.isin(rows.held.owner, rows.due.ledger_number))
+    parts = list(missing_groups(rows.due, HeldEntries(*held_where_due)))
     if not parts:
         return due_ledgers, Owned.none()
     owners, groups = zip(*parts)
@@ -188,7 +188,7 @@ def _record_missing(
         Owned(np.concatenate(owners), Groups(*map(np.concatenate, zip(*groups))))
     )
     counts = count(missing_by_row, len(rows.places))
-    np.add.at(surplus_counts, rows.due.ledger, counts)
+    np.add.at(surplus_counts, rows.due.ledger_number, counts)
     starts = run_starts(missing_by_row.owner)
     bounds = np.append(starts, missing_by_row.owner.size).tolist()
     for row_number, lo, hi in zip(missing_by_row.owner[starts].tolist(), bounds, bounds[1:]):
@@ -204,7 +204,7 @@ def _record_missing(
     return due_ledgers, missing_by_row
 
 
-def _count_due(due: Due) -> Int64Array:
+def _count_due(due: DueEntries) -> Int64Array:
     """Return the number of entries that each row is due, from its write sets. O(rows)."""
     ensemble_size, write_quorum = due.ensemble_size, due.write_quorum
     span = due.last - due.first + 1
@@ -226,17 +226,17 @@ def _surplus_entries(rows: _Rows, pair: int) -> Availability:
     held_entries = Availability.from_canonical(
         Groups(*(column[lo:hi] for column in rows.held.groups))
     )
-    lo, hi = np.searchsorted(rows.due.ledger, [pair, pair + 1])
+    lo, hi = np.searchsorted(rows.due.ledger_number, [pair, pair + 1])
     if lo == hi:
         return held_entries
-    due = Due(*(column[lo:hi] for column in rows.due))
+    due = DueEntries(*(column[lo:hi] for column in rows.due))
     return held_entries - Availability.from_canonical(fold(expected_many(*due[1:])))
 
 
 def shortages(ledger: Int64Array, place: Int64Array, missing: Owned) -> dict[int, Shortage]:
     """Return how many replicas the worst entry of each ledger lacks, as `durability.shortage` does.
 
-    `missing.owner` is the number of a due row; `ledger` and `place` have each row's ledger and
+    `missing.owner` is the number of a due row; `ledger_number` and `place` have each row's ledger and
     position in its ensemble. Segments of a ledger do not overlap, so the missing entries at one
     position do not either. O(groups x E x W) array work, for any number of ledgers.
     """

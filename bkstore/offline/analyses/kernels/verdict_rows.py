@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Literal
 
-from bkstore.durability import category_of, durability_violations
+from bkstore.durability import categorize_shortage, durability_violations
 from bkstore.offline.analyses.kernels.ledger_verdicts import Subject
 from bkstore.tables import HEALTH, HOMELESS, SURPLUS, VIOLATIONS, Schema
 
@@ -38,7 +38,7 @@ def _health_rows(subject: Subject) -> Iterator[Row]:
         fewest = quorum if subject.due else None
         if worst is not None:
             fewest = quorum - worst.missing
-            category = category_of(fewest, quorum, facts.ack_quorum)
+            category = categorize_shortage(fewest, quorum, facts.ack_quorum)
         surplus_count = sum(len(entries) for _, entries in subject.surplus)
         counts = (subject.due, subject.missing, surplus_count, fewest, category)
         reason = _unjudged_reason(subject)

@@ -35,7 +35,7 @@ def test_one_thread_has_many_under_way(bkstore_cluster: ClusterFactory, workers:
     pending = [ledger.append_later(data) for data in _payloads(100)]
 
     assert list(range(100)) == [each.entry for each in pending]
-    assert not any(each.done for each in pending)
+    assert not any(each.is_done for each in pending)
     assert -1 == ledger.last_add_confirmed
     with pytest.raises(TimeoutError, match="entry 7 is still in progress"):
         pending[7].result(0.01)
@@ -43,7 +43,7 @@ def test_one_thread_has_many_under_way(bkstore_cluster: ClusterFactory, workers:
     gates[ensemble(ledger)[1]].gate.set()
 
     assert list(range(100)) == [each.result(20) for each in pending]
-    assert all(each.done for each in pending)
+    assert all(each.is_done for each in pending)
     assert 99 == ledger.flush() == ledger.last_add_confirmed
     # How many go together depends on the threads; never each for itself.
     assert all(gate.calls <= 20 for gate in gates.values())
@@ -56,7 +56,7 @@ def test_they_go_on_by_themselves(bkstore_cluster: ClusterFactory, workers: Work
     client, _ = gated(bkstore_cluster(3), workers)
     ledger = client.create_ledger()
     pending = [ledger.append_later(data) for data in _payloads(50)]
-    until(lambda: pending[-1].done)
+    until(lambda: pending[-1].is_done)
 
     assert 49 == ledger.last_add_confirmed
 
@@ -104,7 +104,7 @@ def test_in_one_process(bkstore_cluster: ClusterFactory) -> None:
     ledger = cluster.create_ledger(3, 3, 3)
     pending = ledger.append_later(b"x")
 
-    assert (True, 0, 0, 0) == (pending.done, pending.entry, pending.result(), ledger.flush())
+    assert (True, 0, 0, 0) == (pending.is_done, pending.entry, pending.result(), ledger.flush())
 
     cluster.stop("bookie-1")
     with pytest.raises(NotEnoughBookies):
@@ -135,7 +135,7 @@ def test_order_with_other_appends(bkstore_cluster: ClusterFactory, workers: Work
     gather()
     assert 15 == ledger.append(b"now", sync=False)
     behind = ledger.append_later(b"later")
-    assert (16, True, 14) == (behind.result(), behind.done, ledger.last_add_confirmed)
+    assert (16, True, 14) == (behind.result(), behind.is_done, ledger.last_add_confirmed)
     assert 16 == ledger.force()
     gather()
     ledger.close()
@@ -185,7 +185,7 @@ def test_a_failure_ends_all_of_them(bkstore_cluster: ClusterFactory, workers: Wo
     with pytest.raises(NotEnoughBookies):
         ledger.flush()
     for each in pending:
-        assert each.done
+        assert each.is_done
         with pytest.raises(NotEnoughBookies, match=f"entry {each.entry} of ledger 0: this writer"):
             each.result()
     cluster.start(bookies[1])
@@ -247,7 +247,7 @@ def test_a_failed_bookie_is_replaced_by_the_next_append(
     pending = [ledger.append_later(b"x")]
     until(lambda: gone in ledger._writer._answers)  # type: ignore[union-attr]
     pending.append(ledger.append_later(b"y"))
-    until(lambda: all(each.done for each in pending))
+    until(lambda: all(each.is_done for each in pending))
 
     assert gone not in ensemble(ledger)
     assert 1 == ledger.last_add_confirmed

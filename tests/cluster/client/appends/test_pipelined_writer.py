@@ -308,11 +308,11 @@ def test_workers() -> None:
     with Workers(2) as workers:
         barrier = threading.Barrier(2, timeout=20)
 
-        assert [0, 1] == sorted(workers.each(lambda _: barrier.wait(), "ab"))
+        assert [0, 1] == sorted(workers.map(lambda _: barrier.wait(), "ab"))
         with pytest.raises(BookieUnavailable):
-            list(workers.each(_unavailable, "ab"))
+            list(workers.map(_unavailable, "ab"))
     with pytest.raises(IllegalOperation):
-        workers.start(print)
+        workers.submit(print)
 
 
 def _unavailable(name: str) -> None:

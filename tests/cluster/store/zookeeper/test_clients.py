@@ -229,7 +229,7 @@ def test_expired_session(stores: tuple[ZooKeeperStore, ZooKeeperStore]) -> None:
     writable = one.register("b1", HERE)
     one.register("b2", HERE, read_only=True)
     one.underreplication.mark(7, ["b3"])
-    lock = one.underreplication.take()
+    lock = one.underreplication.lock_any()
     assert lock is not None
     session = one._connection.session
     expire(one)
@@ -239,11 +239,11 @@ def test_expired_session(stores: tuple[ZooKeeperStore, ZooKeeperStore]) -> None:
     assert frozenset({"b2"}) == other.read_only_bookies()
     assert writable.problem is None
     with pytest.raises(IllegalOperation, match="the lock was lost with its session"):
-        one.underreplication.done(lock)
+        one.underreplication.mark_replicated(lock)
     assert [LedgerId.of(7)] == list(other.underreplicated())
-    taken = other.underreplication.take()
+    taken = other.underreplication.lock_any()
     assert taken is not None
-    assert other.underreplication.done(taken)
+    assert other.underreplication.mark_replicated(taken)
 
 
 def test_watched_bookies(stores: tuple[ZooKeeperStore, ZooKeeperStore]) -> None:
@@ -274,7 +274,7 @@ def test_a_look_under_way_at_the_end(
     one, other = stores
     version = other.create(metadata_of(7))
     begun, gate, idle = threading.Event(), threading.Event(), threading.Event()
-    ask = one._connection.ask
+    ask = one._connection.request
 
     def held(*arguments: Any, **options: Any) -> Any:
         begun.set()

@@ -133,20 +133,20 @@ def test_ids(store: ZooKeeperStore, other: ZooKeeperStore, lose: Lose) -> None:
 def test_marks_and_locks(store: ZooKeeperStore, other: ZooKeeperStore, lose: Lose) -> None:
     """A mark, a lock and their end are done once; a lock that is one's own is known as such."""
     marks = store.underreplication
-    marks.prepare()
+    marks.create_layout()
     lose(CREATE)
     marks.mark(7, ["b1"], timed=False)
     lose(SET)
 
     assert marks.mark(7, ["b2"], timed=False)
     lose(CREATE)
-    lock = marks.take()
+    lock = marks.lock_any()
     assert lock is not None
     assert (LedgerId.of(7), 1) == lock[:2]
-    assert other.underreplication.take() is None
+    assert other.underreplication.lock_any() is None
     assert {LedgerId.of(7): Mark(None, ("b1", "b2"))} == other.underreplicated()
     lose(DELETE)
-    assert marks.done(lock)
+    assert marks.mark_replicated(lock)
     assert {} == other.underreplicated()
     assert other.underreplication.lock(7) is not None
 

@@ -319,9 +319,9 @@ def test_marks_of_other_tools(stores: tuple[ZooKeeperStore, ZooKeeperStore]) -> 
     assert other.underreplication.mark(7, ["b2", "b1"], timed=False)
     assert not other.underreplication.mark(7, ["b2"])
     assert Mark(5.0, ("b1", "b2")) == one.mark_of(7)
-    lock = other.underreplication.take()
+    lock = other.underreplication.lock_any()
     assert lock is not None
     one.underreplication.mark(7, ["b3"], timed=False)
-    assert not other.underreplication.done(lock)
+    assert not other.underreplication.mark_replicated(lock)
     assert Mark(5.0, ("b1", "b2", "b3")) == one.mark_of(7)
     assert one.underreplication.holder(7) is None

@@ -110,7 +110,7 @@ def test_bookies_stay_registered(server: ZooKeeperServer, uri: str) -> None:
     with ZooKeeperStore(uri, session_timeout=2) as store, ZooKeeperStore(uri) as other:
         registration = store.register("b1", ServiceInfo.at("127.0.0.1", 3181))
         store.underreplication.mark(7)
-        lock = store.underreplication.take()
+        lock = store.underreplication.lock_any()
         assert lock is not None
         seen: list[frozenset[str]] = []
         store.watch_bookies(lambda writable, _: seen.append(writable))
@@ -121,7 +121,7 @@ def test_bookies_stay_registered(server: ZooKeeperServer, uri: str) -> None:
             assert time.monotonic() < end
             time.sleep(0.05)
         with suppress(IllegalOperation):
-            store.underreplication.done(lock)
+            store.underreplication.mark_replicated(lock)
             assert {} == other.underreplicated()
         other.register("b2", ServiceInfo.at("127.0.0.1", 3182))
         while seen[-1:] != [frozenset({"b1", "b2"})]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bkstore.cluster import DirectoryStore, MemoryStore, open_metadata, open_store, snapshot
-from bkstore.cluster.store.opening import metadata_place, refuse_metadata
+from bkstore.cluster.store.opening import parse_metadata_location, refuse_metadata
 from bkstore.cluster.store.zookeeper.service_uri import (
     is_service_uri,
     parse_service_uri,
@@ -33,7 +33,7 @@ def test_parts(text: str, manager: str | None, servers: tuple[str, ...], root: s
     assert (manager, servers, root) == found
     assert found == parse_service_uri(str(found))
     assert is_service_uri(text)
-    assert text == metadata_place(text)
+    assert text == parse_metadata_location(text)
 
 
 @pytest.mark.parametrize(

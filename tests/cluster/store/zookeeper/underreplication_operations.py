@@ -76,10 +76,10 @@ def take_and_copy(here: Here) -> Iterator[None]:
     here.other.underreplication.mark(7, ["b1"])
     marks = here.store.underreplication
     yield
-    lock = marks.take()
+    lock = marks.lock_any()
     assert lock is not None
     try:
-        assert marks.done(lock)
+        assert marks.mark_replicated(lock)
         copied = True
     except IllegalOperation:
         assert here.ended  # the lock went with the session, and says so
