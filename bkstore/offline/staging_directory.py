@@ -21,8 +21,8 @@ from bkstore.files.os_errors import writing
 
 _log = logging.getLogger(__name__)
 
-LOCK = "lock"
-MARK = "BKSTORE-PARTIAL"
+LOCK_FILE_NAME = "lock"
+STAMP_PREFIX = "BKSTORE-PARTIAL"
 
 
 class StagingDirectory:
@@ -129,7 +129,7 @@ def acquire_staging_lock(top: Path, kind: str, files: Files) -> ExitStack:
     Its lock file records what is staged. Raises `InvalidArgument`, changing nothing, unless the
     directory is empty or of the same kind, `DirectoryInUse` if another process holds the lock.
     """
-    path = top / LOCK
+    path = top / LOCK_FILE_NAME
     while True:
         fd = _open_lock_file(top, kind, files)
         with ExitStack() as stack:
@@ -152,21 +152,21 @@ def _open_lock_file(top: Path, kind: str, files: Files) -> int:
         raise InvalidArgument(f"{top}: is a link; an interrupted {kind} leaves a folder")
     files.makedirs(top)
     file_names = os.listdir(top)
-    if file_names and LOCK not in file_names:
+    if file_names and LOCK_FILE_NAME not in file_names:
         raise _not_ours_error(top, kind)
-    return lock_file(top / LOCK)
+    return lock_file(top / LOCK_FILE_NAME)
 
 
 def _stamp_lock_file(fd: int, top: Path, kind: str) -> None:
     """Write into the lock file what is staged, or check it if it is written already."""
-    stamp = f"{MARK}\t{kind}\n".encode("ascii")
+    stamp = f"{STAMP_PREFIX}\t{kind}\n".encode("ascii")
     old_stamp = os.pread(fd, len(stamp) + 1, 0)
     if old_stamp == stamp:
         return
     # A run that was killed while it wrote the stamp had created nothing else yet.
-    if not stamp.startswith(old_stamp) or os.listdir(top) != [LOCK]:
+    if not stamp.startswith(old_stamp) or os.listdir(top) != [LOCK_FILE_NAME]:
         raise _not_ours_error(top, kind)
-    with writing(top / LOCK):
+    with writing(top / LOCK_FILE_NAME):
         OS_FILES.pwrite(fd, stamp, 0)
         OS_FILES.fsync(fd)
 
@@ -182,6 +182,6 @@ def _remove_staged(top: Path, patterns: Iterable[str]) -> None:
     for pattern in patterns:
         for path in top.glob(pattern):
             OS_FILES.remove_tree(path)
-    if os.listdir(top) == [LOCK]:
-        OS_FILES.unlink(top / LOCK)
+    if os.listdir(top) == [LOCK_FILE_NAME]:
+        OS_FILES.unlink(top / LOCK_FILE_NAME)
         OS_FILES.rmdir(top)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-FUNCTIONS = (
+SQL_FUNCTIONS = (
     "create or replace temporary function bk_div(a bigint, b bigint) returns bigint return a div b",
     "create or replace temporary function bk_unsigned(a bigint) returns bigint"
     " return a ^ (-9223372036854775807 - 1)",
@@ -264,7 +264,7 @@ class SparkEngine:
         spark.conf.set(
             _LISTING_SETTING, str(_LISTING_TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
         )
-        for function in FUNCTIONS:
+        for function in SQL_FUNCTIONS:
             spark.sql(function)
         _create_rows_view(spark, "bookies", inputs.dump.bookie_rows())
         if inputs.other is not None:
@@ -362,7 +362,7 @@ def holes(spark: SparkSession, tables: dict[str, DataFrame]) -> DataFrame:
 
 def _run_query(spark: SparkSession, query: str, tables: dict[str, DataFrame]) -> DataFrame:
     """Run a query in the tables' session. Defines the three SQL functions there, but no views."""
-    for function in FUNCTIONS:
+    for function in SQL_FUNCTIONS:
         spark.sql(function)
     tables_by_name: dict[str, Any] = dict(tables)
     return spark.sql(_TABLE_PATTERN.sub(r"\1 {\2}", query), **tables_by_name)

@@ -22,14 +22,14 @@ from bkstore.index.api import EntryIndex
 from bkstore.offline import load as local
 from bkstore.offline.index_building.row_writers import TableFile
 from bkstore.offline.load import LoadJob, LoadResult, To
-from bkstore.offline.load.compared_ranges import compared_ranges
+from bkstore.offline.load.compared_ranges import plan_comparison
 from bkstore.offline.load.declared_order import declared, ordered_tasks
 from bkstore.offline.load.dump_rows import ENTRY_COLUMNS, LoadSource
 from bkstore.offline.reading.dump_folder import DumpFolder
 from bkstore.offline.reading.file_locations import only_path
 from bkstore.spark.errors import RAISED, spark_errors
 from bkstore.spark.load_tasks import (
-    COMPARED,
+    COMPARED_DDL,
     MESSAGE,
     CompareRanges,
     ReadTasks,
@@ -201,10 +201,10 @@ class SparkEngine:
     def _compare_sorted_files(self, job: LoadJob, index: EntryIndex, data: Path) -> int:
         source, rows = job.source, self._task_rows(job.source)
         ledgers = index.ledgers() if job.to == "idx" else []
-        ranges = compared_ranges(source, rows, ledgers)
+        ranges = plan_comparison(source, rows, ledgers)
         tasks = task_table(self._spark.newSession(), ranges, rows)
         compares = CompareRanges(replace(source, files=(), ledgers=()), job.to, data)
-        return sum(int(row.rows) for row in tasks.mapInArrow(compares, COMPARED).collect())
+        return sum(int(row.rows) for row in tasks.mapInArrow(compares, COMPARED_DDL).collect())
 
     def _compare_by_join(self, job: LoadJob, data: Path) -> int:
         """Join the dump's rows with the index's; return their number or raise `CorruptionError`."""

@@ -27,7 +27,7 @@ MESSAGE = "directory int, wide boolean, path string, rows bigint, bytes bigint, 
 """A finished piece; the first piece of a task has the `duplicates` of the whole task."""
 
 
-COMPARED = "rows bigint"
+COMPARED_DDL = "rows bigint"
 """The number of rows of a range, equal in the dump and the index."""
 
 
@@ -41,7 +41,7 @@ class CompareRanges:
         self.data = data
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield a row of `COMPARED` for each range."""
+        """Yield a row of `COMPARED_DDL` for each range."""
         import pyarrow as pa
 
         for ledger_range in tasks_of(batches):

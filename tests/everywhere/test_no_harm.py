@@ -412,12 +412,12 @@ def test_a_crash_of_a_cluster_s_bookie(linked: bool, tmp_path: Path) -> None:
 
 def test_scratch_of_parquet(tmp_path: Path) -> None:
     """Files of a dump's work are made anew, never through a link."""
-    from bkstore.offline.dump.parquet import ParquetFile
+    from bkstore.offline.dump.parquet import ParquetTableWriter
     from bkstore.tables import FINDINGS
 
     (tmp_path / "victim").write_bytes(b"precious")
     (tmp_path / "file").symlink_to("victim")
-    with ParquetFile(tmp_path / "file", FINDINGS, OS_FILES):
+    with ParquetTableWriter(tmp_path / "file", FINDINGS, OS_FILES):
         pass
 
     assert b"precious" == (tmp_path / "victim").read_bytes()

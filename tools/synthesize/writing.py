@@ -20,7 +20,7 @@ from bkstore.ledger_metadata import LedgerMetadata, Segment
 from bkstore.offline.dump.dump_job import TABLES, BookieDump, described, listed
 from bkstore.offline.dump.dump_piece import FileDone, write_piece
 from bkstore.offline.dump.index_rows import PieceIndex
-from bkstore.offline.dump.parquet import ParquetFile
+from bkstore.offline.dump.parquet import ParquetTableWriter
 from bkstore.offline.dump.partial_dump import PartialDump, dumped_name
 from bkstore.offline.dump.plan import Piece, file_name
 from bkstore.offline.reading.manifest import encode_manifest
@@ -116,9 +116,9 @@ def _write_bookie(task: _BookieTask) -> list[FileDone]:
     files = write_piece(piece, task.folder, _ignore_progress, _Unsynced(), index).files
     for table in (*_log_tables(name, entries), Table.from_rows(BOOKIE_FINDINGS, [])):
         path = task.folder / f"{file_name(name)}.{table.schema.name}"
-        with ParquetFile(path, table.schema, _Unsynced()) as file:
+        with ParquetTableWriter(path, table.schema, _Unsynced()) as file:
             file.write(table)
-        files.append(FileDone(table.schema.name, path.name, file.rows, file.bytes, file.ledgers))
+        files.append(FileDone(table.schema.name, path.name, file.rows, file.bytes, file.ledger_range))
     return files
 
 

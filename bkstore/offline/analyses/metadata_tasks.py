@@ -76,11 +76,11 @@ class JudgedFiles:
     ) -> Planned | None:
         """Return tasks of about `rows` groups, or None if a file is not sorted.
 
-        Files may share ledgers. Reads the footers of `ledgers` files, and those of group files that
+        Files may share ledgers. Reads the footers of `ledger_range` files, and those of group files that
         no task reads. Holds the metadata a second time, compressed.
         """
         files = [file for file in dump.files["groups"] if file.rows]
-        if metadata is None or any(file.ledgers is None for file in files):
+        if metadata is None or any(file.ledger_range is None for file in files):
             return None
         dump.check_empty("groups")
         facts = _Facts.of(metadata, dump.files["ledgers"])
@@ -143,7 +143,7 @@ class _Facts(NamedTuple):
 
     @classmethod
     def of(cls, metadata: Metadata, ledgers: Sequence[DumpFile]) -> _Facts:
-        """Return the facts from the metadata and the files of table `ledgers`."""
+        """Return the facts from the metadata and the files of table `ledger_range`."""
         import pyarrow as pa
 
         # Sort the metadata's ledgers.
@@ -218,8 +218,8 @@ class _FileRange(NamedTuple):
 
 def _locate_files(files: Sequence[DumpFile], keys: LedgerKeys) -> list[_FileRange]:
     """Return the files with their ranges of ledger numbers, sorted by bookie and first ledger."""
-    files = sorted(files, key=lambda file: (file.bookie, file.ledgers))
-    ranges = [file.ledgers for file in files if file.ledgers is not None]
+    files = sorted(files, key=lambda file: (file.bookie, file.ledger_range))
+    ranges = [file.ledger_range for file in files if file.ledger_range is not None]
     lo = np.searchsorted(
         keys, _ledger_keys([ledger_range.first for ledger_range in ranges]), "left"
     ).tolist()
@@ -231,7 +231,7 @@ def _locate_files(files: Sequence[DumpFile], keys: LedgerKeys) -> list[_FileRang
 
 def _verify_ledger_range(file: DumpFile) -> None:
     """Raise unless a file's ledgers are those in the manifest; may have to read the rows."""
-    ledger_range = file.ledgers
+    ledger_range = file.ledger_range
     read = read_of(file, None if ledger_range is None else ledger_range.last)
     deque(sound_rows(read, _COLUMNS), 0)
 

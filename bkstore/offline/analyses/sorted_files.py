@@ -26,7 +26,7 @@ from bkstore.offline.reading.read_tasks import (
     Read,
     Task,
     apart,
-    by_bookie,
+    group_by_bookie,
     loose_tasks,
     sorted_tasks,
 )
@@ -94,7 +94,7 @@ class Direct:
             tasks = _plan_dumps(self.table, [dump], rows)
             return None if tasks is None else Planned(tasks, [])
         planned = Planned([], [])
-        for bookie_files in by_bookie(dump.files[self.table]).values():
+        for bookie_files in group_by_bookie(dump.files[self.table]).values():
             sorted_file, unsorted_files = apart(bookie_files)
             planned.tasks.extend(sorted_tasks([sorted_file], rows))
             planned.others.extend(unsorted_files)
@@ -157,7 +157,7 @@ def _plan_dumps(table: str, dumps: Sequence[Dump], rows: int) -> list[Task] | No
     """Return tasks over the bookies that every dump has read, without the ledgers that one of them
     could not read; None if a file is not sorted.
     """
-    files = [{name: by_bookie(dump.files[name]) for name in (table, "ledgers")} for dump in dumps]
+    files = [{name: group_by_bookie(dump.files[name]) for name in (table, "ledgers")} for dump in dumps]
     tasks: list[Task] = []
     for bookie in sorted(set.intersection(*(set(dump.bookies) for dump in dumps))):
         split_files = [apart(dump[table].get(bookie, [])) for dump in files]

@@ -11,7 +11,7 @@ from bkstore.counts import counted
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.offline.check.findings import CheckFinding, Kind, Severity
 
-MOST_RUNS = 64
+MAX_LEDGER_RUNS = 64
 """The maximum of runs for a ledger, kind and file; the last one includes all further ones."""
 
 _MAX_FINDINGS = 10_000
@@ -72,7 +72,7 @@ class EntryRuns:
     def findings(
         self, kind: Kind, severity: Severity, detail: str, file: str | None
     ) -> Iterator[CheckFinding]:
-        """Yield a finding for each run; after `MOST_RUNS` of a ledger, one for its other runs."""
+        """Yield a finding for each run; after `MAX_LEDGER_RUNS` of a ledger, one for its other runs."""
         rows = self.rows()
         ledger_starts = np.flatnonzero((rows[1:, :2] != rows[:-1, :2]).any(axis=1)) + 1
         runs_by_ledger = np.split(rows, ledger_starts) if len(rows) else []
@@ -116,10 +116,10 @@ def _ledger_ranges(
 
 
 def _limit_runs(runs: Int64Array) -> Int64Array:
-    """Return at most `MOST_RUNS` runs of a ledger; the last one includes all further ones."""
-    if len(runs) <= MOST_RUNS:
+    """Return at most `MAX_LEDGER_RUNS` runs of a ledger; the last one includes all further ones."""
+    if len(runs) <= MAX_LEDGER_RUNS:
         return runs
-    excess = runs[MOST_RUNS - 1 :]
+    excess = runs[MAX_LEDGER_RUNS - 1 :]
     scope, ledger = runs[0, :2]
     merged = [
         scope,
@@ -129,7 +129,7 @@ def _limit_runs(runs: Int64Array) -> Int64Array:
         excess[:, 4].sum(),
         excess[:, 5].min(),
     ]
-    return np.vstack((runs[: MOST_RUNS - 1], merged))
+    return np.vstack((runs[: MAX_LEDGER_RUNS - 1], merged))
 
 
 def _finding(

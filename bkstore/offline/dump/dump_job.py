@@ -18,7 +18,7 @@ from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.user_outputs import refuse_inputs
 from bkstore.index.api import Finding
 from bkstore.offline.dump.dump_piece import FileDone, PieceDone
-from bkstore.offline.dump.parquet import ParquetFile
+from bkstore.offline.dump.parquet import ParquetTableWriter
 from bkstore.offline.dump.partial_dump import PartialDump, dumped_name
 from bkstore.offline.dump.plan import (
     PIECE_ROWS,
@@ -352,7 +352,7 @@ class _DumpRun:
     ) -> None:
         rows = [(outcome.bookie_id, *finding_to_json(f).values()) for f in outcome.findings]
         name = f"{file_name(outcome.bookie_id)}-findings"
-        with ParquetFile(partial.work / name, BOOKIE_FINDINGS, files) as file:
+        with ParquetTableWriter(partial.work / name, BOOKIE_FINDINGS, files) as file:
             file.write(Table.from_rows(BOOKIE_FINDINGS, rows))
         finished_file = FileDone("findings", name, file.rows, file.bytes)
         path = dumped_name("findings", outcome.bookie_id, 0)

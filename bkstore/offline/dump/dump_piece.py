@@ -15,7 +15,7 @@ from bkstore.index.api import Finding, IndexBatch, LedgerState
 from bkstore.offline.dump.group_rows import Condenser, Summary
 from bkstore.offline.dump.index_rows import PieceIndex
 from bkstore.offline.dump.log_rows import log_tables
-from bkstore.offline.dump.parquet import ParquetFile
+from bkstore.offline.dump.parquet import ParquetTableWriter
 from bkstore.offline.dump.plan import Piece
 from bkstore.offline.dump.record_lengths import RecordLengths
 from bkstore.offline.reading.ledger_ranges import SORTED_BY, LedgerRange
@@ -37,14 +37,14 @@ class FileDone:
     name: str
     rows: int
     bytes: int
-    ledgers: LedgerRange | None = None
+    ledger_range: LedgerRange | None = None
 
     @property
     def order(self) -> dict[str, Any]:
         """The fields of a manifest on the order of the file; empty if it is not sorted."""
-        if self.ledgers is None:
+        if self.ledger_range is None:
             return {}
-        return {"sorted_by": list(SORTED_BY[self.table]), **self.ledgers.to_json()}
+        return {"sorted_by": list(SORTED_BY[self.table]), **self.ledger_range.to_json()}
 
 
 @dataclass
@@ -74,7 +74,7 @@ def write_piece(
     with ExitStack() as stack:
         targets = {
             schema.name: stack.enter_context(
-                ParquetFile(folder / f"{piece.name}.{schema.name}", schema, files)
+                ParquetTableWriter(folder / f"{piece.name}.{schema.name}", schema, files)
             )
             for schema in schemas
         }
@@ -85,18 +85,18 @@ def write_piece(
             rows = stack.enter_context(PieceIndex(piece)) if index is None else index
             _IndexPiece(piece, rows, targets, result.findings).write(report)
     for name, file in targets.items():
-        result.files.append(FileDone(name, file.path.name, file.rows, file.bytes, file.ledgers))
+        result.files.append(FileDone(name, file.path.name, file.rows, file.bytes, file.ledger_range))
     return result
 
 
 class _IndexPiece:
-    """Writes `entries`, `groups` and `ledgers` of one range of ledgers."""
+    """Writes `entries`, `groups` and `ledger_range` of one range of ledgers."""
 
     def __init__(
         self,
         piece: Piece,
         index: PieceIndex,
-        targets: dict[str, ParquetFile],
+        targets: dict[str, ParquetTableWriter],
         findings: list[Finding],
     ) -> None:
         self.piece = piece

@@ -34,7 +34,7 @@ _ENCODINGS = {
 }
 
 
-class ParquetFile:
+class ParquetTableWriter:
     """A Parquet file that is written in row groups (`ROW_GROUP`, `ROW_GROUPS`).
 
     Integers are DELTA_BINARY_PACKED and text DELTA_BYTE_ARRAY, without dictionaries, zstd level 1:
@@ -93,7 +93,7 @@ class ParquetFile:
                 self.order = None
 
     @property
-    def ledgers(self) -> LedgerRange | None:
+    def ledger_range(self) -> LedgerRange | None:
         """The first and the last ledger, if all rows came in the table's order."""
         return None if self.order is None else self.order.seen()
 

@@ -33,7 +33,7 @@ class ComparedRange(NamedTuple):
     """A share of a file, and the ledgers of the same range in the ledger directory `home`.
 
     The first share of a file begins where the file before ended, the last of all ends with the
-    directory. `ledgers` have an index file. Without `read`, the dump has no rows of the directory.
+    directory. `ledger_range` have an index file. Without `read`, the dump has no rows of the directory.
     """
 
     home: int
@@ -46,15 +46,15 @@ class ComparedRange(NamedTuple):
         return 0 if self.read is None else self.read.about
 
 
-def compared_ranges(
+def plan_comparison(
     source: LoadSource, rows: int, ledgers: Sequence[LedgerId]
 ) -> Iterator[ComparedRange]:
     """Yield ranges of about `rows` rows that cover a source whose files are declared sorted.
 
-    `ledgers` are the ledgers of the index, in order, if it consists of index files; else none.
+    `ledger_range` are the ledgers of the index, in order, if it consists of index files; else none.
     """
     for home, files in enumerate(declared(source)):
-        ends = {file.path: file.ledgers.last for file in files.ready if file.ledgers is not None}
+        ends = {file.path: file.ledger_range.last for file in files.ready if file.ledger_range is not None}
         reads = [task.sides[0][0] for task in sorted_tasks([files.ready], rows)]
         after, start = None, 0
         for path, shares in groupby(reads, key=lambda read: read.path):

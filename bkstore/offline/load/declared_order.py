@@ -43,12 +43,12 @@ def declared(source: LoadSource) -> list[Ordered]:
     A file without a declared order may have any row: then all files are `others` of one item.
     """
     nonempty = [file for file in source.files if file.rows]
-    if nonempty and not (source.pure and all(file.ledgers is not None for file in nonempty)):
+    if nonempty and not (source.pure and all(file.ledger_range is not None for file in nonempty)):
         return [Ordered([], nonempty)]
     files_by_directory: list[list[DumpFile]] = [[] for _ in range(source.directories)]
     for file in nonempty:
-        if file.ledgers is not None:
-            files_by_directory[file.ledgers.first.ledger % source.directories].append(file)
+        if file.ledger_range is not None:
+            files_by_directory[file.ledger_range.first.ledger % source.directories].append(file)
     return [Ordered(*apart(files)) for files in files_by_directory]
 
 

@@ -34,7 +34,7 @@ class RowGroup(NamedTuple):
 class DumpFile:
     """A Parquet file of a dump, as the manifest describes it; its footer has not been read.
 
-    `pure`: all rows are of `bookie`, as in every dump; readers verify it. `ledgers`: the range of
+    `pure`: all rows are of `bookie`, as in every dump; readers verify it. `ledger_range`: the range of
     ledgers of a sorted file, None if it is not declared sorted.
     """
 
@@ -43,7 +43,7 @@ class DumpFile:
     bookie: str
     rows: int
     pure: bool = True
-    ledgers: LedgerRange | None = None
+    ledger_range: LedgerRange | None = None
 
 
 def described(path: str | os.PathLike[str], said: Mapping[str, Any], table: str) -> DumpFile:
@@ -57,7 +57,7 @@ def described(path: str | os.PathLike[str], said: Mapping[str, Any], table: str)
 
 def check_footer(
     place: str,
-    file: pq.ParquetFile,
+    file: pq.ParquetTableWriter,
     schema: Schema,
     columns: Sequence[str] | None,
     rows: int | None,
@@ -140,10 +140,10 @@ def row_groups(footer: pq.FileMetaData) -> tuple[RowGroup, ...]:
 
 
 def check_row_groups(
-    place: str, groups: Sequence[RowGroup], ledgers: LedgerRange | None = None
+    place: str, groups: Sequence[RowGroup], ledger_range: LedgerRange | None = None
 ) -> None:
     """Raise `CorruptionError` if statistics show that a file is not sorted, though its manifest
-    says so, or that it has ledgers outside of `ledgers`. O(row groups).
+    says so, or that it has ledgers outside of `ledger_range`. O(row groups).
     """
     known_ends = [
         (after, group.first, group.last)
@@ -157,16 +157,16 @@ def check_row_groups(
             )
             raise CorruptionError(place, None, f"the manifest says that it is sorted, but {reason}")
     for _, first, last in known_ends:
-        if ledgers is not None and not ledgers.first <= first <= last <= ledgers.last:
-            ledger = first if first < ledgers.first else last
-            raise outside(place, ledger, ledgers)
+        if ledger_range is not None and not ledger_range.first <= first <= last <= ledger_range.last:
+            ledger = first if first < ledger_range.first else last
+            raise outside(place, ledger, ledger_range)
 
 
-def outside(place: str, ledger: tuple[int, int], ledgers: LedgerRange) -> CorruptionError:
+def outside(place: str, ledger: tuple[int, int], ledger_range: LedgerRange) -> CorruptionError:
     """Return the error for a file with a ledger outside the range in its manifest."""
     scope, number = ledger  # not a LedgerId, as it may be invalid: in scope 0 above 2^63-1
     name = f"{scope:016x}{number:016x}" if scope else str(number)
-    expectation = f"the manifest says that its ledgers are {ledgers.first} to {ledgers.last}"
+    expectation = f"the manifest says that its ledgers are {ledger_range.first} to {ledger_range.last}"
     return CorruptionError(place, None, f"has ledger {name}, {expectation}")
 
 

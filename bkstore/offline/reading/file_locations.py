@@ -107,7 +107,7 @@ def _first_line(error: Exception) -> str:
 
 
 @contextmanager
-def opened_parquet(place: str) -> Iterator[pq.ParquetFile]:
+def opened_parquet(place: str) -> Iterator[pq.ParquetTableWriter]:
     """Yield an open Parquet file; raises `CorruptionError` for content that pyarrow cannot read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -116,12 +116,12 @@ def opened_parquet(place: str) -> Iterator[pq.ParquetFile]:
         try:
             if is_remote(place):
                 system, path = remote_file_system(place)
-                with system.open_input_file(path) as source, pq.ParquetFile(source) as file:
+                with system.open_input_file(path) as source, pq.ParquetTableWriter(source) as file:
                     yield file
             else:
                 path = local_path(place)
                 check_regular(path)
-                with pq.ParquetFile(path) as file:
+                with pq.ParquetTableWriter(path) as file:
                     yield file
         except FileNotFoundError as error:  # damage, because the manifest lists the file
             raise CorruptionError(place, None, f"cannot be read: {error.strerror}") from None

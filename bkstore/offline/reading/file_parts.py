@@ -35,8 +35,8 @@ NO_PART = FilePart(0, 0)
 def part_of(read: Read, groups: Sequence[RowGroup]) -> FilePart:
     """Return the part that `read` covers; raises `CorruptionError` if statistics contradict it."""
     share, shares = read.share
-    if read.is_sorted or read.ledgers is not None:
-        check_row_groups(read.path, groups, read.ledgers)
+    if read.is_sorted or read.ledger_range is not None:
+        check_row_groups(read.path, groups, read.ledger_range)
     if not read.is_sorted:
         return FilePart(len(groups) * share // shares, len(groups) * (share + 1) // shares)
     splits = _split_ledgers(groups, shares) if shares > 1 else []

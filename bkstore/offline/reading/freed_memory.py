@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-KEPT = 31 << 20
+FREED_BLOCK_BYTES = 31 << 20
 """Bytes of the block to free: glibc ignores blocks of 32 MiB or more."""
 
 
@@ -16,4 +16,4 @@ def keep_freed_memory() -> None:
     long as the work on it. Freeing one large block raises the threshold to its size (mallopt(3),
     "dynamic mmap threshold"). No page of it is touched: 1 or 2 us. Other allocators ignore it.
     """
-    np.empty(KEPT, np.uint8)
+    np.empty(FREED_BLOCK_BYTES, np.uint8)

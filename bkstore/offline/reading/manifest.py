@@ -15,10 +15,10 @@ from bkstore.offline.reading.dump_folder import DumpFolder
 from bkstore.version import __version__
 
 MANIFEST = "manifest.json"
-FORMAT = 2
+CURRENT_FORMAT = 2
 """The format that is written: with the order and the range of ledgers of each file."""
 
-FORMATS = (1, FORMAT)
+READABLE_FORMATS = (1, CURRENT_FORMAT)
 """The formats that can be read. Format 1 does not declare any order."""
 
 _KIND = "bkstore dump"
@@ -37,7 +37,7 @@ def encode_manifest(
     finding_objects = [{"bookie": name, **finding_to_json(finding)} for name, finding in findings]
     document = {
         "kind": _KIND,
-        "format": FORMAT,
+        "format": CURRENT_FORMAT,
         "bkstore": __version__,
         "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "complete": all(bookie["read"] for bookie in bookies),
@@ -68,8 +68,8 @@ def read_manifest(dump: str | os.PathLike[str] | DumpFolder) -> dict[str, Any]:
     document = parse_json(data, path)
     if not isinstance(document, dict) or document.get("kind") != _KIND:
         raise InvalidArgument(f"{path}: not the manifest of a dump")
-    if document.get("format") not in FORMATS:
-        known = " and ".join(map(str, FORMATS))
+    if document.get("format") not in READABLE_FORMATS:
+        known = " and ".join(map(str, READABLE_FORMATS))
         raise UnsupportedLayout(f"{path}: format {document.get('format')}, supported are {known}")
     return document
 

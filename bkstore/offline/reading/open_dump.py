@@ -104,8 +104,8 @@ def check_file(file: DumpFile) -> None:
     """Raise unless the footer shows the declared columns, rows, bookie, ledgers and order."""
     with opened_parquet(file.path) as parquet_file:
         check_footer(file.path, parquet_file, DUMP_TABLES[file.table], None, file.rows)
-        if file.ledgers is not None:
-            check_row_groups(file.path, row_groups(parquet_file.metadata), file.ledgers)
+        if file.ledger_range is not None:
+            check_row_groups(file.path, row_groups(parquet_file.metadata), file.ledger_range)
         if file.pure:
             check_bookie(file.path, parquet_file, file.bookie)
 

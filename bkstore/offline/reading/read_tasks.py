@@ -25,7 +25,7 @@ _END = LedgerId(2**64 - 1, 2**64 - 1)
 class Read(NamedTuple):
     """A share of a file, (number, of how many), and the ledgers to read from it: those above
     `above`, up to and including `upto` (None: unbounded). `rows` is the row count of the whole
-    file, None if not known. `bookie` is None if the file may have several. `ledgers` is the range
+    file, None if not known. `bookie` is None if the file may have several. `ledger_range` is the range
     in the manifest.
     """
 
@@ -37,7 +37,7 @@ class Read(NamedTuple):
     share: tuple[int, int] = (0, 1)
     above: LedgerId | None = None
     upto: LedgerId | None = None
-    ledgers: LedgerRange | None = None
+    ledger_range: LedgerRange | None = None
 
     @property
     def about(self) -> int:
@@ -72,7 +72,7 @@ def apart(files: Iterable[DumpFile]) -> tuple[list[DumpFile], list[DumpFile]]:
     """
     non_empty = [file for file in files if file.rows]
     sorted_files = [
-        (file.ledgers, file) for file in non_empty if file.ledgers is not None and file.pure
+        (file.ledger_range, file) for file in non_empty if file.ledger_range is not None and file.pure
     ]
     if len(sorted_files) < len(non_empty):
         return [], non_empty
@@ -91,7 +91,7 @@ def apart(files: Iterable[DumpFile]) -> tuple[list[DumpFile], list[DumpFile]]:
     return alone, others
 
 
-def by_bookie(files: Iterable[DumpFile]) -> dict[str, list[DumpFile]]:
+def group_by_bookie(files: Iterable[DumpFile]) -> dict[str, list[DumpFile]]:
     """Return the files of each bookie."""
     ordered = sorted(files, key=lambda file: file.bookie)
     return {
@@ -103,7 +103,7 @@ def by_bookie(files: Iterable[DumpFile]) -> dict[str, list[DumpFile]]:
 def split_repeating(files: Sequence[DumpFile]) -> tuple[list[DumpFile], list[DumpFile]]:
     """Return (files `apart` or without rows, files that may repeat rows). O(n log n)."""
     repeating = [
-        file for bookie_files in by_bookie(files).values() for file in apart(bookie_files)[1]
+        file for bookie_files in group_by_bookie(files).values() for file in apart(bookie_files)[1]
     ]
     paths = {file.path for file in repeating}
     return [file for file in files if file.path not in paths], repeating
@@ -117,7 +117,7 @@ def sorted_tasks(
     Each side's files must be `apart`. All rows of a ledger, of all sides, are in one task. Several
     sides are cut only where files end; a single side is also cut inside files.
     """
-    files_per_side = [sorted(side, key=lambda file: file.ledgers or ()) for side in sides]
+    files_per_side = [sorted(side, key=lambda file: file.ledger_range or ()) for side in sides]
     if len(files_per_side) == 1 and not leave_out:
         return [Task(((read,),)) for file in files_per_side[0] for read in _shares(file, rows)]
     last_ledgers = [[_ledger_range(file)[1] for file in side] for side in files_per_side]
@@ -149,13 +149,13 @@ def _shares(file: DumpFile, rows: int) -> Iterator[Read]:
 def read_of(file: DumpFile, above: LedgerId | None = None, upto: LedgerId | None = None) -> Read:
     """Return a read of a whole file, or of the ledgers above `above` up to `upto`."""
     bookie = file.bookie if file.pure else None
-    read = Read(file.path, file.table, bookie, file.rows, file.ledgers is not None)
-    return read._replace(above=above, upto=upto, ledgers=file.ledgers)
+    read = Read(file.path, file.table, bookie, file.rows, file.ledger_range is not None)
+    return read._replace(above=above, upto=upto, ledgers=file.ledger_range)
 
 
 def _ledger_range(file: DumpFile) -> tuple[LedgerId, LedgerId]:
-    assert file.ledgers is not None
-    return file.ledgers
+    assert file.ledger_range is not None
+    return file.ledger_range
 
 
 def _split_points(sides: Sequence[Sequence[DumpFile]], rows: int) -> list[LedgerId]:

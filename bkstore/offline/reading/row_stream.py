@@ -78,7 +78,7 @@ def read_rows(
                 yield rows.slice(selected_rows.start, selected_rows.stop - selected_rows.start)
 
 
-def check_bookie(place: str, file: pq.ParquetFile, bookie: str) -> None:
+def check_bookie(place: str, file: pq.ParquetTableWriter, bookie: str) -> None:
     """Raise `CorruptionError` unless all rows are of this bookie, by statistics or the column."""
     if not is_pure(file.metadata, bookie):
         for rows in file.iter_batches(BATCH_ROWS, columns=["bookie"], use_threads=False):
@@ -113,22 +113,22 @@ def _verify_order(read: Read, watch: OrderWatch, keys: Sequence[Int64Array]) -> 
         reason = f"the manifest says that it is sorted, but ({key_text}) comes after a later row"
         raise CorruptionError(read.path, None, reason)
     for row in (0, -1):
-        ledger, ledger_range = ledger_at(keys[0], keys[1], row), read.ledgers
+        ledger, ledger_range = ledger_at(keys[0], keys[1], row), read.ledger_range
         if ledger_range is not None and not ledger_range.first <= ledger <= ledger_range.last:
             raise outside(read.path, ledger, ledger_range)
 
 
 def _verify_range(read: Read, rows: pa.RecordBatch) -> None:
     """Raise `CorruptionError` if unsorted rows have a ledger outside the declared range."""
-    if read.ledgers is None or not set(_IDS) <= set(rows.schema.names):
+    if read.ledger_range is None or not set(_IDS) <= set(rows.schema.names):
         return
     scope, ledger = (_int64(read, rows, name) for name in _IDS)
     scopes, ledgers = (column.view(np.uint64) for column in (scope, ledger))
-    low, first, high, last = (np.uint64(number) for ends in read.ledgers for number in ends)
+    low, first, high, last = (np.uint64(number) for ends in read.ledger_range for number in ends)
     is_outside = (scopes < low) | ((scopes == low) & (ledgers < first))
     is_outside |= (scopes > high) | ((scopes == high) & (ledgers > last))
     if is_outside.any():
-        raise outside(read.path, ledger_at(scope, ledger, int(np.argmax(is_outside))), read.ledgers)
+        raise outside(read.path, ledger_at(scope, ledger, int(np.argmax(is_outside))), read.ledger_range)
 
 
 def _select_rows(part: FilePart, scope: Int64Array, ledger: Int64Array) -> slice:

@@ -41,7 +41,7 @@ def convert(
     opening: Opening = AS_IT_LIES,
     files: Files = OS_FILES,
 ) -> RewriteResult:
-    """Copy bookie `source` to `target`, a new or empty folder, with an index of layout `to`.
+    """Copy bookie `source` to `target`, a new or empty folder, with an index of layout `layout`.
 
     All rows of known ledgers and all ledger states are converted, and compared after writing.
     Entry logs, journals, marks and cookies are copied (`link` hard-links the entry logs). Rows of
@@ -49,7 +49,7 @@ def convert(
     (`left_out`), with a finding. The layout may be the source's own, for a fresh index.
 
     Raises `CorruptionError` if the index is damaged (`rebuild_index` builds one from the logs),
-    `UnsupportedLayout` for ledgers in limbo if `to` is "idx", `InvalidArgument` if an index file
+    `UnsupportedLayout` for ledgers in limbo if `layout` is "idx", `InvalidArgument` if an index file
     would have too many pages or the target is not possible, `DirectoryInUse` if the source
     changes, and `WriteFailed` if the system refuses. Nothing exists at `target` then.
     Memory: some 300 bytes a ledger and about 250 MiB. Cost: about 2 us a row, and the copy.
@@ -81,7 +81,7 @@ def convert(
         index = job.bookie.index
         states = {ledger_id: index.state(ledger_id) for ledger_id in index.ledgers()}
         logs = job.bookie.entry_logs
-        names = LogNames(logs, job.by_directory, job.to, job.result.directories)
+        names = LogNames(logs, job.by_directory, job.layout, job.result.directories)
         rows = _SourceRows(job.bookie, names)
         job.write_index(rows, states, index.storage_flags)
         _report_left_out(job.result, rows)

@@ -17,7 +17,7 @@ from bkstore.files.disk_changes import Files
 from bkstore.files.opening import opened
 from bkstore.files.os_errors import readable, syncing, writing
 
-CHUNK = 8 << 20
+CHUNK_BYTES = 8 << 20
 """Bytes copied at a time."""
 
 _LINK_UNSUPPORTED_ERRNOS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)
@@ -42,7 +42,7 @@ def copy_file(
         copied_bytes = 0
         while True:
             with readable(source):
-                chunk = file.read(CHUNK)
+                chunk = file.read(CHUNK_BYTES)
             if not chunk:
                 break
             with writing(target):

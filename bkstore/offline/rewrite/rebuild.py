@@ -28,7 +28,7 @@ from bkstore.offline.rewrite.rewrite_job import (
     RewriteProgress,
     RewriteResult,
 )
-from bkstore.offline.rewrite.source_ledgers import KnownLedgers, known_ledgers
+from bkstore.offline.rewrite.source_ledgers import KnownLedgers, read_source_ledgers
 from bkstore.offline.spilled_rows.rows_by_key import RowsByKey
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.directories.layout import Layout
@@ -92,10 +92,10 @@ def rebuild_index(
 
 
 def _run_rebuild(job: Rewrite, all_ledgers: bool | None) -> RewriteResult:
-    known = known_ledgers(job.bookie, job.result.findings)
+    known = read_source_ledgers(job.bookie, job.result.findings)
     logs = job.bookie.entry_logs
     selection = Choice(job, known, not known.told if all_ledgers is None else all_ledgers)
-    log_names = LogNames(logs, selection.by_directory, job.to, job.result.directories)
+    log_names = LogNames(logs, selection.by_directory, job.layout, job.result.directories)
     rows = RowsByKey(job.work, "rows", job.files)
     # The logs are read in log order, so that the last row of an entry is the one to keep.
     job.step("reading logs", sum(log.bytes for log in logs))
@@ -125,7 +125,7 @@ class Choice:
         self.known = known
         self.every = every
         self.count = job.result.directories
-        self.most = MAX_ENTRY_ID if job.to == "rocksdb" else _MAX_INDEX_FILE_ENTRY_ID
+        self.most = MAX_ENTRY_ID if job.layout == "rocksdb" else _MAX_INDEX_FILE_ENTRY_ID
         self.by_directory = job.by_directory and self.count > 1
         self.taken: set[LedgerId] = set()
         self.unknown: set[LedgerId] = set()

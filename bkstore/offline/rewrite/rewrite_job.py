@@ -28,7 +28,7 @@ from bkstore.offline.index_building.ledger_states import check_states
 from bkstore.offline.rewrite.file_copies import copy_file, link_file, write_new
 from bkstore.offline.rewrite.index_writer import compare_index, write_index
 from bkstore.offline.rewrite.log_names import LogNames
-from bkstore.offline.rewrite.target_directories import TargetDirectories, other_files, target_conf
+from bkstore.offline.rewrite.target_directories import TargetDirectories, list_other_files, target_conf
 from bkstore.offline.staging_directory import StagingDirectory, check_target
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.directories.layout import Layout, check_layout
@@ -160,7 +160,7 @@ class Rewrite:
         self._stack.close()
 
     @property
-    def to(self) -> Layout:
+    def layout(self) -> Layout:
         """The target's layout."""
         return self.result.layout
 
@@ -215,20 +215,20 @@ class Rewrite:
         `total` is the highest possible number of rows, if known. Raises `UnsupportedLayout` for
         a ledger in limbo if the target has index files.
         """
-        check_states(states, self.to, "rewrite it")
+        check_states(states, self.layout, "rewrite it")
         self.step("index", total)
         self.result.entries = write_index(
-            self.to,
+            self.layout,
             [self.data / path for path in self.folders.index],
             rows,
             states,
-            flags if self.to == "rocksdb" else None,
+            flags if self.layout == "rocksdb" else None,
             self.work,
             self.files,
             self._report_rows,
         )
         self.result.ledgers = len(states)
-        if flags and self.to == "idx":
+        if flags and self.layout == "idx":
             detail = f"storage flags {flags:#x} of the databases: index files cannot store them"
             self.result.findings.append(Finding("oddity", detail))
 
@@ -278,7 +278,7 @@ class Rewrite:
         for folder in self.folders.places.values():
             with writing(self.data / folder):
                 self.files.makedirs(self.data / folder)
-        for file in other_files(self.bookie, self.folders, self.result.findings):
+        for file in list_other_files(self.bookie, self.folders, self.result.findings):
             data = file.data
             if file.target.name == "lastId" and last_id is not None:
                 data = f"{last_id:x}\n".encode("ascii")
@@ -326,8 +326,8 @@ class Rewrite:
     def opened(self) -> BookieDir:
         """Open the staged target for reading."""
         if not self.bookie.folders.configured:
-            return BookieDir(self.data, layout=self.to)
-        return BookieDir(self.data / self.bookie.path.name, layout=self.to, root=self.data)
+            return BookieDir(self.data, layout=self.layout)
+        return BookieDir(self.data / self.bookie.path.name, layout=self.layout, root=self.data)
 
     def finish(self) -> RewriteResult:
         """Rename the staged target; raise `DirectoryInUse` if the source has changed meanwhile."""

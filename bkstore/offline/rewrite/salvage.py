@@ -41,7 +41,7 @@ from bkstore.offline.rewrite.salvaged_log import (
     read_records,
     write_fresh,
 )
-from bkstore.offline.rewrite.source_ledgers import known_ledgers
+from bkstore.offline.rewrite.source_ledgers import read_source_ledgers
 from bkstore.offline.spilled_rows.rows_by_key import RowsByKey
 from bkstore.offline.spilled_rows.rows_by_log import RowsByLog
 from bkstore.storage.directories.file_listing import LogFile
@@ -108,7 +108,7 @@ def salvage(
 ) -> SalvageResult:
     """Make `target`, a new or empty folder, a bookie with everything readable in `source`.
 
-    `to` is the layout of its index, by default the source's. Every complete record that a scan
+    `layout` is the layout of its index, by default the source's. Every complete record that a scan
     or the old index finds is taken; with a `digest_type` (and `password`), only those whose digest
     matches, unless no digest of their ledger matches in that log (`leave_out_unfit`). With
     `known_only`, ledgers that the bookie does not know are left out. Ledger states are made as by
@@ -162,10 +162,10 @@ class _Salvage:
         self.coder = coder
         self.result = SalvageResult(job.result, [])
         self.logs = job.bookie.entry_logs
-        known = known_ledgers(job.bookie, job.result.findings)
+        known = read_source_ledgers(job.bookie, job.result.findings)
         self.choice = Choice(job, known, every=not (known_only and known.told))
         count = job.result.directories
-        self.names = LogNames(self.logs, self.choice.by_directory, job.to, count)
+        self.names = LogNames(self.logs, self.choice.by_directory, job.layout, count)
         self.old = RowsByLog(job.work / "old", job.files)
         self.rows = RowsByKey(job.work, "rows", job.files)
         self.missing = RowsByKey(job.work, "missing", job.files)

@@ -80,7 +80,7 @@ class KnownLedgers:
         }
 
 
-def known_ledgers(bookie: BookieDir, findings: list[Finding]) -> KnownLedgers:
+def read_source_ledgers(bookie: BookieDir, findings: list[Finding]) -> KnownLedgers:
     """Read the ledgers of the old index and of all journals; add findings for unreadable ones.
 
     Raises `DirectoryInUse`. Cost: about 1 us a journal record. Memory: some 300 bytes a ledger.

@@ -88,7 +88,7 @@ class OtherFile(NamedTuple):
     data: bytes | None = None
 
 
-def other_files(
+def list_other_files(
     bookie: BookieDir, target: TargetDirectories, findings: list[Finding]
 ) -> Iterator[OtherFile]:
     """Yield the files of a bookie that are neither entry logs nor index, by directory and name.

@@ -97,7 +97,7 @@ def _piece_rows(piece: Piece, table: Schema, findings: list[Finding]) -> Iterato
         findings += written.findings
         for file in written.files:
             if file.table == table.name:
-                with pq.ParquetFile(folder / file.name) as parquet_file:
+                with pq.ParquetTableWriter(folder / file.name) as parquet_file:
                     yield from parquet_file.iter_batches(_BATCH_ROWS, use_threads=False)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from bkstore.ids import LedgerId
 from bkstore.index.api import IndexBatch
-from bkstore.offline.check.entry_runs import MOST_RUNS, EntryRuns
+from bkstore.offline.check.entry_runs import MAX_LEDGER_RUNS, EntryRuns
 from bkstore.offline.spilled_rows import rows_by_log
 from bkstore.offline.spilled_rows.rows_by_log import LogRows, RowsByLog
 
@@ -46,16 +46,16 @@ def test_runs_hold_the_entries(parts: list[list[tuple[int, int, int]]]) -> None:
 def test_many_runs_end_in_one() -> None:
     """Of more runs of a ledger than are told apart, the last finding has the rest."""
     runs = EntryRuns()
-    runs.add(*_columns([(0, 7, 2 * at) for at in range(MOST_RUNS + 10)]))
+    runs.add(*_columns([(0, 7, 2 * at) for at in range(MAX_LEDGER_RUNS + 10)]))
     found = list(runs.findings("no-record", "damage", "gone", "0.log"))
 
-    assert MOST_RUNS == len(found)
-    assert (2 * (MOST_RUNS - 1), 2 * (MOST_RUNS + 9), 11) == (
+    assert MAX_LEDGER_RUNS == len(found)
+    assert (2 * (MAX_LEDGER_RUNS - 1), 2 * (MAX_LEDGER_RUNS + 9), 11) == (
         found[-1].first_entry,
         found[-1].last_entry,
         found[-1].entries,
     )
-    assert f"11 entries within {2 * MOST_RUNS - 2}-{2 * MOST_RUNS + 18} of ledger 7" in str(
+    assert f"11 entries within {2 * MAX_LEDGER_RUNS - 2}-{2 * MAX_LEDGER_RUNS + 18} of ledger 7" in str(
         found[-1]
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bkstore.ids import LedgerId
-from bkstore.offline.dump.parquet import ParquetFile
+from bkstore.offline.dump.parquet import ParquetTableWriter
 from bkstore.offline.reading.ledger_ranges import SORTED_BY, LedgerRange
 from bkstore.offline.reading.manifest import read_manifest
 from bkstore.tables import ENTRIES, Table
@@ -61,8 +61,8 @@ def test_what_was_not_seen_sorted_is_not_declared(
     """
     rows = [row(LedgerId(1, 2**63 - 1), 5), row(LedgerId(1, 2**63 - 1), 6)]
     rows += [row(LedgerId(1, 2**63), 0), row(LedgerId(2**63, 1), 0)]
-    with ParquetFile(tmp_path / "file", ENTRIES) as file:
+    with ParquetTableWriter(tmp_path / "file", ENTRIES) as file:
         for part in parts:
             file.write(Table.from_rows(ENTRIES, [rows[at] for at in part]))
 
-    assert is_sorted == (file.ledgers is not None)
+    assert is_sorted == (file.ledger_range is not None)

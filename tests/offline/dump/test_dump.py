@@ -18,7 +18,7 @@ from bkstore.index.rocks import RocksIndex
 from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.options import location_options
 from bkstore.offline.dump import dump
-from bkstore.offline.dump.parquet import ParquetFile
+from bkstore.offline.dump.parquet import ParquetTableWriter
 from bkstore.tables import ENTRIES, GROUPS, LEDGERS, Table
 
 pq = pytest.importorskip("pyarrow.parquet")
@@ -129,7 +129,7 @@ def test_files_are_sorted_and_delta_encoded(bookie: Path, tmp_path: Path) -> Non
         dump([opened], tmp_path / "out")
     for schema in (ENTRIES, GROUPS, LEDGERS):
         for file in (tmp_path / "out" / schema.name).glob("*.parquet"):
-            meta = pq.ParquetFile(file).metadata
+            meta = pq.ParquetTableWriter(file).metadata
             rows = pq.read_table(file).to_pylist()
             keys = [LedgerId.from_signed(row["scope_id"], row["ledger_id"]) for row in rows]
 
@@ -210,7 +210,7 @@ from pathlib import Path
 from bkstore import BookieDir
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.offline.dump import dump
-from bkstore.offline.dump.parquet import ParquetFile
+from bkstore.offline.dump.parquet import ParquetTableWriter
 top = Path({str(tmp_path)!r})
 with HierarchicalIndex(top / "b", writable=True) as index:
     for ledger in range(100):
@@ -318,10 +318,10 @@ def test_strays_are_left_out(tmp_path: Path) -> None:
 def test_row_groups_of_groups_are_small(tmp_path: Path) -> None:
     """Files of `groups` have row groups of 2^15 rows: readers of a range of ledgers skip others."""
     ids = np.arange(70_000)
-    with ParquetFile(tmp_path / "g.parquet", GROUPS) as file:
+    with ParquetTableWriter(tmp_path / "g.parquet", GROUPS) as file:
         columns = [["b"] * ids.size, ids * 0, ids, ids * 0, ids * 0, ids * 0 + 1, ids * 0]
         file.write(Table(GROUPS, dict(zip(GROUPS.names, columns))))
-    footer = pq.ParquetFile(tmp_path / "g.parquet").metadata
+    footer = pq.ParquetTableWriter(tmp_path / "g.parquet").metadata
     rows = [footer.row_group(at).num_rows for at in range(footer.num_row_groups)]
 
     assert [1 << 15, 1 << 15, 70_000 - (1 << 16)] == rows

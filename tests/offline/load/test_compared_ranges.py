@@ -15,7 +15,7 @@ from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
 from bkstore.offline.dump import dump
 from bkstore.offline.load import load
-from bkstore.offline.load.compared_ranges import compare_range, compared_ranges
+from bkstore.offline.load.compared_ranges import compare_range, plan_comparison
 from bkstore.offline.load.dump_rows import open_dump
 from bkstore.storage.read_only.bookie_dir import open_index
 from tests.worlds.loads import World, fill, make_world
@@ -49,7 +49,7 @@ def compared(dumped: Path, to: str, data: Path, rows: int, bookie: str | None = 
     source = open_dump(dumped, bookie)
     with open_index(data, layout=to) as index:
         ledgers = index.ledgers() if to == "idx" else []
-    ranges = list(compared_ranges(source, rows, ledgers))
+    ranges = list(plan_comparison(source, rows, ledgers))
 
     assert len(ranges) > (source.rows > rows)
     assert set(range(source.directories)) == {each.home for each in ranges}
