@@ -36,7 +36,7 @@ class StagingDirectory:
 
     def __init__(self, out: Path, kind: str, files: Files = OS_FILES) -> None:
         self.out = Path(os.path.abspath(out))
-        self.top = partial_path(out)
+        self.staging_path = partial_path(out)
         self._kind = kind
         self._files = files
         self._lock = ExitStack()
@@ -44,11 +44,11 @@ class StagingDirectory:
         self.data, self.work = run / "data", run / "work"
 
     def _new_run_directory(self, prefix: str) -> Path:
-        return self.top / f"{prefix}-{os.getpid()}-{os.urandom(4).hex()}"
+        return self.staging_path / f"{prefix}-{os.getpid()}-{os.urandom(4).hex()}"
 
     def __enter__(self) -> Self:
-        with writing(self.top):
-            self._lock = acquire_staging_lock(self.top, self._kind, self._files)
+        with writing(self.staging_path):
+            self._lock = acquire_staging_lock(self.staging_path, self._kind, self._files)
             try:
                 self._create_directories()
             except BaseException:
@@ -58,7 +58,7 @@ class StagingDirectory:
 
     def _create_directories(self) -> None:
         """Remove what earlier runs left, and create the directories of this run."""
-        for path in self.top.glob("run-*"):
+        for path in self.staging_path.glob("run-*"):
             with suppress(OSError):  # executors of a killed run may still write
                 OS_FILES.remove_tree(path)
         self._files.makedirs(self.data)
@@ -101,9 +101,9 @@ class StagingDirectory:
     def _remove_and_log(self, *patterns: str) -> None:
         """Remove matching paths, and an empty directory; logs what cannot be removed."""
         try:
-            _remove_staged(self.top, patterns)
+            _remove_staged(self.staging_path, patterns)
         except OSError as error:
-            _log.warning("%s: cannot be removed: %s", error.filename or self.top, error.strerror)
+            _log.warning("%s: cannot be removed: %s", error.filename or self.staging_path, error.strerror)
 
 
 def partial_path(out: Path) -> Path:
@@ -123,65 +123,65 @@ def check_target(out: Path) -> None:
 # -- the lock
 
 
-def acquire_staging_lock(top: Path, kind: str, files: Files) -> ExitStack:
-    """Create the staging directory `top` and lock it; closing the result releases the lock.
+def acquire_staging_lock(staging_path: Path, kind: str, files: Files) -> ExitStack:
+    """Create the staging directory `staging_path` and lock it; closing the result releases the lock.
 
     Its lock file records what is staged. Raises `InvalidArgument`, changing nothing, unless the
     directory is empty or of the same kind, `DirectoryInUse` if another process holds the lock.
     """
-    path = top / LOCK_FILE_NAME
+    path = staging_path / LOCK_FILE_NAME
     while True:
-        fd = _open_lock_file(top, kind, files)
+        fd = _open_lock_file(staging_path, kind, files)
         with ExitStack() as stack:
             stack.callback(let_go, fd)
-            take_lock(fd, path, f"{top}: another {kind} is running here")
+            take_lock(fd, path, f"{staging_path}: another {kind} is running here")
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(fd), os.lstat(path)):
                     try:
-                        _stamp_lock_file(fd, top, kind)
+                        _stamp_lock_file(fd, staging_path, kind)
                     except WriteFailed:
-                        _remove_staged(top, ())
+                        _remove_staged(staging_path, ())
                         raise
                     return stack.pop_all()  # else a run that ended has just removed the file
 
 
-def _open_lock_file(top: Path, kind: str, files: Files) -> int:
-    """Open the lock file, which is created only if `top` is new or empty."""
-    files.makedirs(top.parent)
-    if top.is_symlink():
-        raise InvalidArgument(f"{top}: is a link; an interrupted {kind} leaves a folder")
-    files.makedirs(top)
-    file_names = os.listdir(top)
+def _open_lock_file(staging_path: Path, kind: str, files: Files) -> int:
+    """Open the lock file, which is created only if `staging_path` is new or empty."""
+    files.makedirs(staging_path.parent)
+    if staging_path.is_symlink():
+        raise InvalidArgument(f"{staging_path}: is a link; an interrupted {kind} leaves a folder")
+    files.makedirs(staging_path)
+    file_names = os.listdir(staging_path)
     if file_names and LOCK_FILE_NAME not in file_names:
-        raise _not_ours_error(top, kind)
-    return lock_file(top / LOCK_FILE_NAME)
+        raise _not_ours_error(staging_path, kind)
+    return lock_file(staging_path / LOCK_FILE_NAME)
 
 
-def _stamp_lock_file(fd: int, top: Path, kind: str) -> None:
+def _stamp_lock_file(fd: int, staging_path: Path, kind: str) -> None:
     """Write into the lock file what is staged, or check it if it is written already."""
     stamp = f"{STAMP_PREFIX}\t{kind}\n".encode("ascii")
     old_stamp = os.pread(fd, len(stamp) + 1, 0)
     if old_stamp == stamp:
         return
     # A run that was killed while it wrote the stamp had created nothing else yet.
-    if not stamp.startswith(old_stamp) or os.listdir(top) != [LOCK_FILE_NAME]:
-        raise _not_ours_error(top, kind)
-    with writing(top / LOCK_FILE_NAME):
+    if not stamp.startswith(old_stamp) or os.listdir(staging_path) != [LOCK_FILE_NAME]:
+        raise _not_ours_error(staging_path, kind)
+    with writing(staging_path / LOCK_FILE_NAME):
         OS_FILES.pwrite(fd, stamp, 0)
         OS_FILES.fsync(fd)
 
 
-def _not_ours_error(top: Path, kind: str) -> InvalidArgument:
+def _not_ours_error(staging_path: Path, kind: str) -> InvalidArgument:
     return InvalidArgument(
-        f"{top}: exists, but is not the folder of an interrupted {kind}; it is left unchanged"
+        f"{staging_path}: exists, but is not the folder of an interrupted {kind}; it is left unchanged"
     )
 
 
-def _remove_staged(top: Path, patterns: Iterable[str]) -> None:
+def _remove_staged(staging_path: Path, patterns: Iterable[str]) -> None:
     """Remove matching paths in a locked directory, then the directory unless other files stay."""
     for pattern in patterns:
-        for path in top.glob(pattern):
+        for path in staging_path.glob(pattern):
             OS_FILES.remove_tree(path)
-    if os.listdir(top) == [LOCK_FILE_NAME]:
-        OS_FILES.unlink(top / LOCK_FILE_NAME)
-        OS_FILES.rmdir(top)
+    if os.listdir(staging_path) == [LOCK_FILE_NAME]:
+        OS_FILES.unlink(staging_path / LOCK_FILE_NAME)
+        OS_FILES.rmdir(staging_path)

@@ -38,21 +38,21 @@ class TaskLost:
 
 
 class WorkerPool(Generic[_Task, _Result]):
-    """At most `count` processes for tasks; each is started when there is a task for it.
+    """At most `max_workers` processes for tasks; each is started when there is a task for it.
 
-    Each process calls `opening`, which is sent by pickle, and enters the context manager that it
+    Each process calls `open_runner`, which is sent by pickle, and enters the context manager that it
     returns, which gives the runner of all its tasks. `purpose` names the scratch directory of the
     workers' temporary files; it is removed at the end with anything that a killed worker left.
     """
 
     def __init__(
         self,
-        count: int,
-        opening: Callable[[], AbstractContextManager[TaskRunner[_Task, _Result]]],
+        max_workers: int,
+        open_runner: Callable[[], AbstractContextManager[TaskRunner[_Task, _Result]]],
         purpose: str,
     ) -> None:
-        self._count = count
-        self._opening = opening
+        self._count = max_workers
+        self._opening = open_runner
         self._purpose = purpose
         self._workers: list[_Worker] = []
 
@@ -120,7 +120,7 @@ class WorkerPool(Generic[_Task, _Result]):
 
 
 class _Worker:
-    """A process that runs `work(fd)`; `pipe` is the other end of `fd`, `task` its current task."""
+    """A process that runs `run_worker(fd)`; `pipe` is the other end of `fd`, `task` its current task."""
 
     def __init__(self, scratch: Path) -> None:
         self.task: Any = None
@@ -177,7 +177,7 @@ def _raise_system_refused() -> Iterator[None]:
 # -- in the worker
 
 
-def work(fd: int) -> None:
+def run_worker(fd: int) -> None:
     """Open the runner received on the socket `fd`, then run tasks from it; never return."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller decides what an interrupt ends
     pipe = Connection(fd)
@@ -200,10 +200,10 @@ def work(fd: int) -> None:
     opening = received.get()
     with opening() as runner:
         while True:
-            send(attempt(runner, received.get(), lambda rows: send(("rows", rows))))
+            send(run_task(runner, received.get(), lambda rows: send(("rows", rows))))
 
 
-def attempt(
+def run_task(
     runner: TaskRunner[Any, Any], task: object, report: Callable[[int], None]
 ) -> tuple[str, Any]:
     """Run a task; return the message with its result or with the error that the caller raises."""

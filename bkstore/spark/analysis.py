@@ -17,24 +17,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bkstore.arguments import whole
 from bkstore.errors import MissingDependency
-from bkstore.offline.analyses.catalog import Analysis, Inputs, Options, Pass
-from bkstore.offline.analyses.engine_steps import checked, finish, tables_in, top_rows
+from bkstore.offline.analyses.catalog import Analysis, Inputs, Options, KernelJob
+from bkstore.offline.analyses.engine_steps import check_inputs, finish_table, tables_of_query, top_rows
 from bkstore.offline.analyses.kernels.holes import Holes
-from bkstore.offline.analyses.sorted_files import Direct
+from bkstore.offline.analyses.sorted_files import SortedFileScan
 from bkstore.offline.analyses.sql import READ_GROUPS
 from bkstore.offline.reading.dump_file import DumpFile
 from bkstore.offline.reading.open_dump import Dump, open_dump
-from bkstore.offline.reading.read_tasks import loose_tasks, split_repeating
-from bkstore.spark.errors import spark_errors
+from bkstore.offline.reading.read_tasks import plan_unsorted_tasks, split_repeating
+from bkstore.spark.errors import convert_spark_errors
 from bkstore.spark.read_tasks import (
-    Answers,
-    answered,
+    TaskFunction,
+    run_tasks_lazily,
     check_files,
-    collected,
-    ddl,
+    collect_results,
+    spark_ddl,
     needs_workers,
-    stored,
-    task_rows,
+    read_by_workers,
+    rows_per_task,
 )
 from bkstore.tables import ENTRIES, GROUPS, HOLES, Schema
 from bkstore.tables.dump import DUMP_TABLES
@@ -88,20 +88,20 @@ order by k.bookie
 class _Plan(NamedTuple):
     """Tasks of about `rows` rows over sorted files, and files that have to be sorted first."""
 
-    made: Pass
+    job: KernelJob
     tasks: list[Any]
-    others: list[DumpFile]
+    unsorted_files: list[DumpFile]
     rows: int
 
 
 @dataclass(frozen=True)
 class _SessionViews:
-    """The views of some inputs, in a session of their own. `made` has the names of existing views:
+    """The views of some inputs, in a session of their own. `view_names` has the names of existing views:
     Spark's own lookup would also find the user's catalog tables."""
 
     inputs: Inputs
     spark: SparkSession
-    made: set[str] = field(default_factory=set)
+    view_names: set[str] = field(default_factory=set)
 
     def has_inputs(self, inputs: Inputs) -> bool:
         """Return whether `inputs` has the same dumps and metadata; the options do not matter."""
@@ -114,26 +114,26 @@ class _SessionViews:
 
     def create_views_for(self, sql_text: str) -> None:
         dumps = (("", self.inputs.dump), ("other_", self.inputs.other))
-        for (prefix, dump), table_names in zip(dumps, tables_in(sql_text)):
+        for (prefix, dump), table_names in zip(dumps, tables_of_query(sql_text)):
             for table_name in table_names:
-                if dump is not None and f"{prefix}{table_name}" not in self.made:
+                if dump is not None and f"{prefix}{table_name}" not in self.view_names:
                     _create_view(self.spark, f"{prefix}{table_name}", dump, DUMP_TABLES[table_name])
-                    self.made.add(f"{prefix}{table_name}")
+                    self.view_names.add(f"{prefix}{table_name}")
         metadata = self.inputs.metadata
         if (
             metadata is not None
-            and "metadata" not in self.made
+            and "metadata" not in self.view_names
             and re.search(r"\bmetadata\b", sql_text)
         ):
             _create_rows_view(self.spark, "metadata", metadata.table)
-            self.made.add("metadata")
+            self.view_names.add("metadata")
 
 
-class _TopAnswers:
+class _TopRows:
     """Yields a task's top rows: the overall top rows are among those of all tasks. Picklable."""
 
-    def __init__(self, answers: Answers, analysis: Analysis, options: Options) -> None:
-        self._task_answers, self._analysis, self._options = answers, analysis, options
+    def __init__(self, task_function: TaskFunction, analysis: Analysis, options: Options) -> None:
+        self._task_answers, self._analysis, self._options = task_function, analysis, options
 
     def __call__(self, task: Any) -> Iterator[pa.RecordBatch]:
         """Yield one batch at most."""
@@ -162,15 +162,15 @@ class SparkEngine:
 
         Raises `InvalidArgument` for a missing input, a one-line `BkstoreError` for Spark's errors.
         """
-        checked(analysis, inputs)
-        sql_or_job, options = analysis.work(inputs), inputs.options
-        with spark_errors(f"the analysis {analysis.name}"):
+        check_inputs(analysis, inputs)
+        sql_or_job, options = analysis.sql_or_job(inputs), inputs.options
+        with convert_spark_errors(f"the analysis {analysis.name}"):
             plan = None if isinstance(sql_or_job, str) else self._plan(analysis, sql_or_job, inputs)
-            if plan is not None and not plan.others:
+            if plan is not None and not plan.unsorted_files:
                 table = self._collect(analysis, plan, options)
             else:
                 table = self._frame(analysis, sql_or_job, plan, inputs).toArrow()
-        return finish(table, analysis, options)
+        return finish_table(table, analysis, options)
 
     def frame(self, analysis: Analysis, inputs: Inputs) -> DataFrame:
         """Return the analysis as a DataFrame of the declared columns.
@@ -181,69 +181,69 @@ class SparkEngine:
         are more than 64 files, which Spark also lists), and of `ledgers` if ledgers are judged or
         compared. Raises as `run` does; later errors are Spark's own.
         """
-        checked(analysis, inputs)
-        sql_or_job = analysis.work(inputs)
-        with spark_errors(f"the analysis {analysis.name}"):
+        check_inputs(analysis, inputs)
+        sql_or_job = analysis.sql_or_job(inputs)
+        with convert_spark_errors(f"the analysis {analysis.name}"):
             plan = None if isinstance(sql_or_job, str) else self._plan(analysis, sql_or_job, inputs)
             return self._frame(analysis, sql_or_job, plan, inputs)
 
-    def _plan(self, analysis: Analysis, job: Pass, inputs: Inputs) -> _Plan | None:
+    def _plan(self, analysis: Analysis, job: KernelJob, inputs: Inputs) -> _Plan | None:
         """Return the plan to read sorted files by tasks, or None if all rows must be shuffled."""
-        row_cost = _ROW_COST[job.direct.table]
-        files = inputs.dump.files[job.direct.table]
-        rows = task_rows(self._spark, row_cost * sum(file.rows for file in files)) // row_cost
+        row_cost = _ROW_COST[job.sorted_reader.table]
+        files = inputs.dump.files[job.sorted_reader.table]
+        rows = rows_per_task(self._spark, row_cost * sum(file.rows for file in files)) // row_cost
         other = inputs.other if analysis.needs_other else None
-        planned = job.direct.plan(inputs.dump, other, inputs.metadata, rows)
+        planned = job.sorted_reader.plan(inputs.dump, other, inputs.metadata, rows)
         return None if planned is None else _Plan(job, *planned, rows)
 
     def _collect(self, analysis: Analysis, plan: _Plan, options: Options) -> pa.Table:
         import pyarrow as pa
 
-        batches = collected(
+        batches = collect_results(
             self._spark, plan.tasks, plan.rows, _task_answers(analysis, plan, options)
         )
         return pa.Table.from_batches(batches, analysis.schema.to_arrow())
 
     def _frame(
-        self, analysis: Analysis, sql_or_job: Pass | str, plan: _Plan | None, inputs: Inputs
+        self, analysis: Analysis, sql_or_job: KernelJob | str, plan: _Plan | None, inputs: Inputs
     ) -> DataFrame:
         """Return all rows, or the top rows in order if `Options.top` is set."""
         frame, options = self._all_rows(analysis, sql_or_job, plan, inputs), inputs.options
         if options.top is None:
             return frame
-        return _top_rows(frame, analysis.ranked_by(options), analysis, options.top)
+        return _top_rows(frame, analysis.rank_column(options), analysis, options.top)
 
     def _all_rows(
-        self, analysis: Analysis, sql_or_job: Pass | str, plan: _Plan | None, inputs: Inputs
+        self, analysis: Analysis, sql_or_job: KernelJob | str, plan: _Plan | None, inputs: Inputs
     ) -> DataFrame:
         """Return all rows; with `Options.top`, only the top rows of each task over sorted files."""
         spark = self._session(inputs, sql_or_job if isinstance(sql_or_job, str) else "")
         if isinstance(sql_or_job, str):
             return spark.sql(sql_or_job).select(*analysis.schema.names)
-        schema = ddl(analysis.schema)
+        schema = spark_ddl(analysis.schema)
         if plan is None:
             return self._sql_rows(sql_or_job, inputs, schema)
         answers = _task_answers(analysis, plan, inputs.options)
-        frame = answered(spark, plan.tasks, plan.rows, answers, schema)
-        if not plan.others:
+        frame = run_tasks_lazily(spark, plan.tasks, plan.rows, answers, schema)
+        if not plan.unsorted_files:
             return frame
         shuffled_rows = _run_shuffled(self._unsorted_rows(spark, plan, inputs), sql_or_job, schema)
         return frame.unionAll(shuffled_rows) if plan.tasks else shuffled_rows
 
     def _unsorted_rows(self, spark: SparkSession, plan: _Plan, inputs: Inputs) -> DataFrame:
         """Return the rows of unsorted files, condensed to groups if the job has a first kernel."""
-        job = plan.made
-        if job.before is not None:
-            tasks = loose_tasks(plan.others, plan.rows)
-            return answered(spark, tasks, plan.rows, job.before.answers, ddl(GROUPS))
-        assert isinstance(job.direct, Direct)
-        check_files(spark, inputs.dump, [job.direct.table])
-        rows = _files_frame(spark, inputs.dump, ENTRIES, plan.others)
-        return rows.select("bookie", *job.direct.columns)
+        job = plan.job
+        if job.condenser is not None:
+            tasks = plan_unsorted_tasks(plan.unsorted_files, plan.rows)
+            return run_tasks_lazily(spark, tasks, plan.rows, job.condenser.run_task, spark_ddl(GROUPS))
+        assert isinstance(job.sorted_reader, SortedFileScan)
+        check_files(spark, inputs.dump, [job.sorted_reader.table])
+        rows = _files_frame(spark, inputs.dump, ENTRIES, plan.unsorted_files)
+        return rows.select("bookie", *job.sorted_reader.columns)
 
-    def _sql_rows(self, job: Pass, inputs: Inputs, schema: str) -> DataFrame:
+    def _sql_rows(self, job: KernelJob, inputs: Inputs, schema: str) -> DataFrame:
         """Return the kernel's rows over the shuffled result of its SQL text."""
-        sql_text = job.feed.text or ""
+        sql_text = job.input.sql_text or ""
         return _run_shuffled(self._session(inputs, sql_text).sql(sql_text), job, schema)
 
     def _session(self, inputs: Inputs, sql_text: str) -> SparkSession:
@@ -272,9 +272,9 @@ class SparkEngine:
         return spark
 
 
-def _task_answers(analysis: Analysis, plan: _Plan, options: Options) -> Answers:
-    all_answers: Answers = plan.made.direct.answers
-    return all_answers if options.top is None else _TopAnswers(all_answers, analysis, options)
+def _task_answers(analysis: Analysis, plan: _Plan, options: Options) -> TaskFunction:
+    all_answers: TaskFunction = plan.job.sorted_reader.run_task
+    return all_answers if options.top is None else _TopRows(all_answers, analysis, options)
 
 
 def _shuffle_partitions(spark: SparkSession) -> str:
@@ -282,12 +282,12 @@ def _shuffle_partitions(spark: SparkSession) -> str:
     return count
 
 
-def _top_rows(frame: DataFrame, ranked_by: str, analysis: Analysis, top: int) -> DataFrame:
-    """Return the top rows by the column `ranked_by`, ties in the declared order."""
+def _top_rows(frame: DataFrame, rank_column: str, analysis: Analysis, top: int) -> DataFrame:
+    """Return the top rows by the column `rank_column`, ties in the declared order."""
     from pyspark.sql import functions as f
 
     columns = [name for name in analysis.order if name != "scope_id"]
-    terms = [f.desc_nulls_last(ranked_by), *map(f.col, columns)]
+    terms = [f.desc_nulls_last(rank_column), *map(f.col, columns)]
     if "scope_id" in analysis.order:
         terms.append(f.col("scope_id").bitwiseXOR(f.lit(-(1 << 63))))
     return frame.orderBy(*terms).limit(top)
@@ -317,18 +317,18 @@ def _files_frame(
 ) -> DataFrame:
     """Return files of a table as a DataFrame, read by Java if it can, else by Python workers."""
     if dump.is_remote or needs_workers(files):
-        return stored(spark, files, task_rows(spark, sum(file.rows for file in files)), schema)
-    return spark.read.schema(ddl(schema)).parquet(*(file.path for file in files))
+        return read_by_workers(spark, files, rows_per_task(spark, sum(file.rows for file in files)), schema)
+    return spark.read.schema(spark_ddl(schema)).parquet(*(file.path for file in files))
 
 
 def _create_rows_view(spark: SparkSession, name: str, table: Any) -> None:
     spark.createDataFrame(table).createOrReplaceTempView(name)
 
 
-def _run_shuffled(rows: DataFrame, job: Pass, schema: str) -> DataFrame:
+def _run_shuffled(rows: DataFrame, job: KernelJob, schema: str) -> DataFrame:
     # The rows of a key have to be adjacent; the order of the keys does not matter.
-    order = (*job.feed.keys, *job.feed.order)
-    rows = rows.repartition(*job.feed.keys).sortWithinPartitions(*order)
+    order = (*job.input.keys, *job.input.order)
+    rows = rows.repartition(*job.input.keys).sortWithinPartitions(*order)
     return rows.mapInArrow(job.kernel, schema)
 
 
@@ -356,7 +356,7 @@ def holes(spark: SparkSession, tables: dict[str, DataFrame]) -> DataFrame:
     rows = _run_query(spark, READ_GROUPS, tables)
     keys = GROUPS.names[:3]
     rows = rows.repartition(*keys).sortWithinPartitions(*keys, "first_sequence_start")
-    hole_rows = rows.mapInArrow(Holes(), ddl(HOLES))
+    hole_rows = rows.mapInArrow(Holes(), spark_ddl(HOLES))
     return hole_rows.orderBy("bookie", "qualified_name")
 
 

@@ -12,17 +12,17 @@ from contextlib import contextmanager
 from bkstore import errors
 from bkstore.errors import BkstoreError, CorruptionError, WriteFailed
 
-RAISED = "not a row of an index: "
+INVALID_ROW_PREFIX = "not a row of an index: "
 """Start of the message that a query raises for a row that cannot be in an index."""
 
 _TASK_ERROR_PATTERN = re.compile(r"^(?:\S*\s)?bkstore\.errors\.(\w+): (.*)$", re.MULTILINE)
-_QUERY_ERROR_PATTERN = re.compile(re.escape(RAISED) + r".*")
+_QUERY_ERROR_PATTERN = re.compile(re.escape(INVALID_ROW_PREFIX) + r".*")
 _PYTHON_ERROR_PATTERN = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception)(?:: .*)?)$", re.MULTILINE)
 _JAVA_CAUSE_PATTERN = re.compile(r"^(?:Caused by)?: (?:[\w.$]+: )?(.*)$", re.MULTILINE)
 
 
 @contextmanager
-def spark_errors(doing: str) -> Iterator[None]:
+def convert_spark_errors(operation: str) -> Iterator[None]:
     """Convert errors of Spark to `BkstoreError`, or to the bkstore error that a task raised."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
@@ -30,10 +30,10 @@ def spark_errors(doing: str) -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        raise _convert_error(str(error), doing) from error
+        raise _convert_error(str(error), operation) from error
 
 
-def _convert_error(text: str, doing: str) -> BkstoreError:
+def _convert_error(text: str, operation: str) -> BkstoreError:
     """Return the error for the text of Spark's: from a task, a query, or the last cause."""
     task_error, query_error = _TASK_ERROR_PATTERN.search(text), _QUERY_ERROR_PATTERN.search(text)
     if task_error is not None:
@@ -46,7 +46,7 @@ def _convert_error(text: str, doing: str) -> BkstoreError:
         else _JAVA_CAUSE_PATTERN.findall(text)
     )
     line = causes[-1] if causes else next(iter(text.splitlines()), "no reason given")
-    return BkstoreError(f"{doing} failed: {line.strip()}")
+    return BkstoreError(f"{operation} failed: {line.strip()}")
 
 
 def _recreate_error(class_name: str, message: str) -> BkstoreError:

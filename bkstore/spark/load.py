@@ -21,22 +21,22 @@ from bkstore.ids import MAX_ENTRY_ID, MAX_LOG_ID
 from bkstore.index.api import EntryIndex
 from bkstore.offline import load as local
 from bkstore.offline.index_building.row_writers import TableFile
-from bkstore.offline.load import LoadJob, LoadResult, To
+from bkstore.offline.load import LoadJob, LoadResult, IndexLayout
 from bkstore.offline.load.compared_ranges import plan_comparison
-from bkstore.offline.load.declared_order import declared, ordered_tasks
+from bkstore.offline.load.declared_order import group_by_directory, plan_load_tasks
 from bkstore.offline.load.dump_rows import ENTRY_COLUMNS, LoadSource
 from bkstore.offline.reading.dump_folder import DumpFolder
-from bkstore.offline.reading.file_locations import only_path
-from bkstore.spark.errors import RAISED, spark_errors
+from bkstore.offline.reading.file_locations import require_local_path
+from bkstore.spark.errors import INVALID_ROW_PREFIX, convert_spark_errors
 from bkstore.spark.load_tasks import (
     COMPARED_DDL,
-    MESSAGE,
+    PIECE_DDL,
     CompareRanges,
-    ReadTasks,
-    SortedRows,
+    SortedFileRows,
+    ShuffledRows,
     WritePieces,
 )
-from bkstore.spark.read_tasks import needs_workers, stored, task_rows, task_table
+from bkstore.spark.read_tasks import needs_workers, read_by_workers, rows_per_task, task_table
 from bkstore.spark.source.registering import register
 from bkstore.tables import ENTRIES, Schema
 
@@ -60,7 +60,7 @@ def load(
     spark: SparkSession,
     dump: str | os.PathLike[str],
     out: str | os.PathLike[str],
-    to: To = "rocksdb",
+    to: IndexLayout = "rocksdb",
     *,
     bookie: str | None = None,
     directories: int | None = None,
@@ -77,7 +77,7 @@ def load(
     if find_spec("pandas") is None:  # which mapInArrow asks for
         raise MissingDependency.of("pandas", "spark", "a bulk load with Spark")
     optional(whole(1, 2**31 - 1))("partitions", partitions)
-    only_path(out, "an index")
+    require_local_path(out, "an index")
     return local.load(
         DumpFolder(dump).absolute(),
         Path(out).absolute(),
@@ -85,11 +85,11 @@ def load(
         bookie=bookie,
         directories=directories,
         compare=compare,
-        engine=SparkEngine(spark, partitions),
+        engine=SparkLoadEngine(spark, partitions),
     )
 
 
-class SparkEngine:
+class SparkLoadEngine:
     """Writes and compares the rows of a load with Spark."""
 
     def __init__(self, spark: SparkSession, partitions: int | None = None) -> None:
@@ -98,11 +98,11 @@ class SparkEngine:
 
     def write(self, job: LoadJob) -> tuple[list[TableFile], int]:
         """Sort and write the rows; return the pieces, and the number of duplicate rows dropped."""
-        files = declared(job.source)
-        unsorted_files = [file for declared_files in files for file in declared_files.others]
+        files = group_by_directory(job.source)
+        unsorted_files = [file for declared_files in files for file in declared_files.unsorted_files]
         frames = []
-        with spark_errors("the bulk load"):
-            if any(declared_files.ready for declared_files in files):
+        with convert_spark_errors("the bulk load"):
+            if any(declared_files.sorted_files for declared_files in files):
                 frames.append(self._write_sorted_files(job))
             if unsorted_files:
                 unsorted_source = replace(job.source, files=tuple(unsorted_files))
@@ -114,13 +114,13 @@ class SparkEngine:
     def _write_sorted_files(self, job: LoadJob) -> DataFrame:
         """Return a frame that writes the pieces of sorted files, which executors read."""
         source, rows = job.source, self._task_rows(job.source)
-        tasks = task_table(self._spark.newSession(), ordered_tasks(source, rows), rows)
-        reader = ReadTasks(replace(source, files=(), ledgers=()))
-        return tasks.mapInArrow(self.task(job.to, str(job.work / "ready"), reader), MESSAGE)
+        tasks = task_table(self._spark.newSession(), plan_load_tasks(source, rows), rows)
+        reader = SortedFileRows(replace(source, files=(), ledgers=()))
+        return tasks.mapInArrow(self.piece_writer(job.layout, str(job.work / "ready"), reader), PIECE_DDL)
 
     def _task_rows(self, source: LoadSource) -> int:
         if self._partitions is None:
-            return task_rows(self._spark, source.rows, _MAX_PIECE_ROWS)
+            return rows_per_task(self._spark, source.rows, _MAX_PIECE_ROWS)
         return max(-(-source.rows // self._partitions), 1)
 
     def _sort_and_write(self, job: LoadJob, source: LoadSource) -> DataFrame:
@@ -128,15 +128,15 @@ class SparkEngine:
         rows = self._entry_rows(source)
         sort_columns = self._sort_columns(rows)
         range_columns = (
-            sort_columns[:3] if job.to == "idx" else sort_columns[:4]
+            sort_columns[:3] if job.layout == "idx" else sort_columns[:4]
         )  # one file, one task
         ranges = rows.repartitionByRange(self._range_count(source), *range_columns)
         ordered = ranges.sortWithinPartitions(*sort_columns).select(*_KEY, "location")
-        return ordered.mapInArrow(self.task(job.to, str(job.work / "spark"), SortedRows()), MESSAGE)
+        return ordered.mapInArrow(self.piece_writer(job.layout, str(job.work / "spark"), ShuffledRows()), PIECE_DDL)
 
-    def task(self, to: str, folder: str, rows: SortedRows | ReadTasks) -> WritePieces:
+    def piece_writer(self, layout: str, folder: str, rows: ShuffledRows | SortedFileRows) -> WritePieces:
         """Return the function that each task runs."""
-        return WritePieces(to, folder, rows)
+        return WritePieces(layout, folder, rows)
 
     def _range_count(self, source: LoadSource) -> int:
         if self._partitions is not None:
@@ -160,13 +160,13 @@ class SparkEngine:
         from pyspark.sql import functions as f
 
         if needs_workers(source.files):
-            rows = task_rows(self._spark, source.rows)
-            frame = stored(self._spark.newSession(), source.files, rows, _ENTRY_SCHEMA)
+            rows = rows_per_task(self._spark, source.rows)
+            frame = read_by_workers(self._spark.newSession(), source.files, rows, _ENTRY_SCHEMA)
         elif source.entries:
             frame = self._spark.read.parquet(*source.entries)
         else:
             frame = self._spark.createDataFrame([], _ENTRY_DDL)
-        if not source.pure:
+        if not source.has_one_bookie:
             frame = frame.where(frame["bookie"] == source.bookie)
         # A row that cannot be in an index fails the query, with its columns in the message.
         is_invalid = _is_invalid_row(frame, source)
@@ -178,7 +178,7 @@ class SparkEngine:
             for name, text in zip(_CHECKED_COLUMNS, shown_values)
             for column in (f.lit(f" {name} "), text)
         )
-        reason = f.concat(f.lit(f"{RAISED}bookie {source.bookie}"), *texts)
+        reason = f.concat(f.lit(f"{INVALID_ROW_PREFIX}bookie {source.bookie}"), *texts)
         location = f.shiftleft(frame["log_id"], 32).bitwiseOR(frame["position"])
         return frame.select(
             _directory_number(frame, source.directories).alias("home"),
@@ -193,17 +193,17 @@ class SparkEngine:
     def compare(self, job: LoadJob, index: EntryIndex, data: Path) -> int:
         """Compare the index with the dump; return the number of rows, raise for a difference. Tasks
         read sorted files and the index side by side; unsorted files are joined with it."""
-        with spark_errors("comparing the index with the dump"):
-            if any(declared_files.others for declared_files in declared(job.source)):
+        with convert_spark_errors("comparing the index with the dump"):
+            if any(declared_files.unsorted_files for declared_files in group_by_directory(job.source)):
                 return self._compare_by_join(job, data)
             return self._compare_sorted_files(job, index, data)
 
     def _compare_sorted_files(self, job: LoadJob, index: EntryIndex, data: Path) -> int:
         source, rows = job.source, self._task_rows(job.source)
-        ledgers = index.ledgers() if job.to == "idx" else []
+        ledgers = index.ledgers() if job.layout == "idx" else []
         ranges = plan_comparison(source, rows, ledgers)
         tasks = task_table(self._spark.newSession(), ranges, rows)
-        compares = CompareRanges(replace(source, files=(), ledgers=()), job.to, data)
+        compares = CompareRanges(replace(source, files=(), ledgers=()), job.layout, data)
         return sum(int(row.rows) for row in tasks.mapInArrow(compares, COMPARED_DDL).collect())
 
     def _compare_by_join(self, job: LoadJob, data: Path) -> int:

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bkstore.index.api import IndexBatch
-from bkstore.offline.index_building.row_writers import RowWriter, row_writer
+from bkstore.offline.index_building.row_writers import RowWriter, open_row_writer
 from bkstore.offline.load.compared_ranges import compare_range
-from bkstore.offline.load.declared_order import task_rows
+from bkstore.offline.load.declared_order import read_task_rows
 from bkstore.offline.load.dump_rows import LoadSource
-from bkstore.spark.read_tasks import tasks_of
+from bkstore.spark.read_tasks import unpickle_tasks
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-MESSAGE = "directory int, wide boolean, path string, rows bigint, bytes bigint, duplicates bigint"
+PIECE_DDL = "directory int, wide boolean, path string, rows bigint, bytes bigint, duplicates bigint"
 """A finished piece; the first piece of a task has the `duplicates` of the whole task."""
 
 
@@ -35,17 +35,17 @@ class CompareRanges:
     """The function of `mapInArrow`: compares the index below `data` with the dump's sorted files,
     range by range. Raises `CorruptionError` at the first row that differs."""
 
-    def __init__(self, source: LoadSource, to: str, data: Path) -> None:
+    def __init__(self, source: LoadSource, layout: str, data: Path) -> None:
         self.source = source
-        self.to = to
+        self.layout = layout
         self.data = data
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield a row of `COMPARED_DDL` for each range."""
         import pyarrow as pa
 
-        for ledger_range in tasks_of(batches):
-            rows = compare_range(self.source, self.to, self.data, ledger_range)
+        for ledger_range in unpickle_tasks(batches):
+            rows = compare_range(self.source, self.layout, self.data, ledger_range)
             yield pa.RecordBatch.from_pydict({"rows": pa.array([rows], pa.int64())})
 
 
@@ -53,51 +53,51 @@ class WritePieces:
     """The function of `mapInArrow`: writes a partition's rows, yields its pieces.
     `rows` takes its batches, and yields (directory, rows) in order, one row per key."""
 
-    def __init__(self, to: str, folder: str, rows: SortedRows | ReadTasks) -> None:
-        self.to = to
+    def __init__(self, layout: str, folder: str, rows: ShuffledRows | SortedFileRows) -> None:
+        self.layout = layout
         self.folder = folder
         self.rows = rows
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write the rows, then yield a batch of `MESSAGE` for each piece."""
+        """Write the rows, then yield a batch of `PIECE_DDL` for each piece."""
         import pyarrow as pa
         from pyspark import TaskContext
 
         task = TaskContext.get()
         assert task is not None
         attempt_name = f"attempt-{task.partitionId()}-{task.taskAttemptId()}"
-        writer = self.writer(Path(self.folder) / attempt_name)
+        writer = self.open_writer(Path(self.folder) / attempt_name)
         for directory, rows in self.rows(batches):
             writer.add(directory, rows)
         pieces = writer.finish()
-        duplicates = self.rows.taken - sum(piece.rows for piece in pieces)
+        duplicates = self.rows.rows_read - sum(piece.rows for piece in pieces)
         for number, piece in enumerate(pieces):
             message = {**piece._asdict(), "duplicates": 0 if number else duplicates}
             yield pa.RecordBatch.from_pylist([message], schema=_message_schema())
 
-    def writer(self, folder: Path) -> RowWriter:
+    def open_writer(self, folder: Path) -> RowWriter:
         """Return the writer of pieces in the attempt's folder."""
-        return row_writer(self.to, folder)
+        return open_row_writer(self.layout, folder)
 
 
 def _message_schema() -> pa.Schema:
     import pyarrow as pa
 
     kinds = {"int": pa.int32(), "boolean": pa.bool_(), "string": pa.string(), "bigint": pa.int64()}
-    fields = (field.split() for field in MESSAGE.split(", "))
+    fields = (field.split() for field in PIECE_DDL.split(", "))
     return pa.schema([(name, kinds[kind]) for name, kind in fields])
 
 
-class SortedRows:
+class ShuffledRows:
     """Rows that Spark has sorted: (home, scope, ledger, entry, location), ids unsigned. Of the rows
     of a key only the last is kept, which has the highest location."""
 
-    taken = 0
+    rows_read = 0
     """Number of rows read so far, duplicates included."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, IndexBatch]]:
         """Yield (directory, rows), one directory after the other."""
-        self.taken = 0
+        self.rows_read = 0
         for distinct_rows in _last_of_each_key(self._read_batches(batches)):
             yield from _split_by_directory(distinct_rows)
 
@@ -106,13 +106,13 @@ class SortedRows:
             if batch.num_rows:
                 columns = (column.to_numpy(zero_copy_only=False) for column in batch.columns)
                 yield IndexBatch(*(column.astype(np.int64, copy=False) for column in columns))
-                self.taken += batch.num_rows
+                self.rows_read += batch.num_rows
 
 
-class ReadTasks:
+class SortedFileRows:
     """Rows of `LoadTask` tasks over sorted files, in order; `source` names the bookie."""
 
-    taken = 0
+    rows_read = 0
     """Number of rows read so far."""
 
     def __init__(self, source: LoadSource) -> None:
@@ -120,10 +120,10 @@ class ReadTasks:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, IndexBatch]]:
         """Yield (directory, rows), one task after the other."""
-        self.taken = 0
-        for directory, task in tasks_of(batches):
-            for rows in task_rows(self.source, directory, task):
-                self.taken += rows.entry_id.size
+        self.rows_read = 0
+        for directory, task in unpickle_tasks(batches):
+            for rows in read_task_rows(self.source, directory, task):
+                self.rows_read += rows.entry_id.size
                 yield directory, rows
 
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from bkstore.offline.reading.dump_file import DumpFile
 from bkstore.offline.reading.file_locations import is_remote
 from bkstore.offline.reading.open_dump import Dump, check_file
-from bkstore.offline.reading.read_tasks import Task, loose_tasks, packed
+from bkstore.offline.reading.read_tasks import ReadTask, plan_unsorted_tasks, pack_tasks
 from bkstore.offline.reading.row_stream import read_rows
-from bkstore.spark.errors import spark_errors
+from bkstore.spark.errors import convert_spark_errors
 from bkstore.tables import Schema
 
 if TYPE_CHECKING:
@@ -58,11 +58,11 @@ class _SizedTask(Protocol):
         """The approximate number of rows of the task."""
 
 
-Answers = Callable[[Any], Iterator["RecordBatch"]]
+TaskFunction = Callable[[Any], Iterator["RecordBatch"]]
 """A function from a task to its result rows, run by a worker; it can be pickled."""
 
 
-def task_rows(spark: SparkSession, rows: int, max_rows: int = _MAX_TASK_ROWS) -> int:
+def rows_per_task(spark: SparkSession, rows: int, max_rows: int = _MAX_TASK_ROWS) -> int:
     """Return how many of `rows` rows a task should have, at most `max_rows`."""
     share = -(-rows // (_TASKS_PER_CORE * spark.sparkContext.defaultParallelism))
     return min(max(share, _MIN_TASK_ROWS), max_rows)
@@ -86,10 +86,10 @@ def task_table(spark: SparkSession, tasks: Iterable[_SizedTask], rows: int) -> D
 
 
 def _pickle_lists(tasks: Iterable[_SizedTask], rows: int) -> list[bytes]:
-    return [pickle.dumps(task_list) for task_list in packed(tasks, rows, lambda task: task.rows)]
+    return [pickle.dumps(task_list) for task_list in pack_tasks(tasks, rows, lambda task: task.rows)]
 
 
-def tasks_of(batches: Iterator[pa.RecordBatch]) -> Iterator[Any]:
+def unpickle_tasks(batches: Iterator[pa.RecordBatch]) -> Iterator[Any]:
     """Yield the tasks of a partition of `task_table`."""
     for batch in batches:
         for pickled in batch.column(0).to_pylist():
@@ -100,15 +100,15 @@ def _unpickle(pickled: bytes) -> list[Any]:
     return pickle.loads(pickled)  # type: ignore[no-any-return]  # noqa: S301 - the driver's own
 
 
-def answered(
-    spark: SparkSession, tasks: Iterable[_SizedTask], rows: int, answers: Answers, schema: str
+def run_tasks_lazily(
+    spark: SparkSession, tasks: Iterable[_SizedTask], rows: int, task_function: TaskFunction, schema: str
 ) -> DataFrame:
     """Return the result rows of the tasks as a DataFrame; nothing runs yet."""
-    return task_table(spark, tasks, rows).mapInArrow(_TaskRunner(answers), schema)
+    return task_table(spark, tasks, rows).mapInArrow(_TaskRunner(task_function), schema)
 
 
-def collected(
-    spark: SparkSession, tasks: Iterable[_SizedTask], rows: int, answers: Answers
+def collect_results(
+    spark: SparkSession, tasks: Iterable[_SizedTask], rows: int, task_function: TaskFunction
 ) -> Iterator[RecordBatch]:
     """Run the tasks and yield their result batches, in any order.
 
@@ -119,7 +119,7 @@ def collected(
     if not pickled_lists:
         return
     results = spark.sparkContext.parallelize(pickled_lists, len(pickled_lists)).mapPartitions(
-        _SerializingTaskRunner(answers)
+        _SerializingTaskRunner(task_function)
     )
     for stream in results.collect():
         yield from _read_batches(stream)
@@ -133,15 +133,15 @@ def _read_batches(data: bytes) -> Iterator[RecordBatch]:
 
 
 def needs_workers(files: Iterable[DumpFile]) -> bool:
-    """Return whether Spark cannot read the files, so that `stored` has to: one is on a file system
+    """Return whether Spark cannot read the files, so that `read_by_workers` has to: one is on a file system
     that Java does not support, or Spark would read its path as a pattern."""
     return any(is_remote(file.path) or _PATTERN_CHARACTERS.search(file.path) for file in files)
 
 
-def stored(spark: SparkSession, files: Sequence[DumpFile], rows: int, schema: Schema) -> DataFrame:
+def read_by_workers(spark: SparkSession, files: Sequence[DumpFile], rows: int, schema: Schema) -> DataFrame:
     """Return all rows of files, read by Python workers."""
-    tasks = loose_tasks(files, rows)
-    return answered(spark, tasks, rows, _StoredRows(tuple(schema.names)), ddl(schema))
+    tasks = plan_unsorted_tasks(files, rows)
+    return run_tasks_lazily(spark, tasks, rows, _StoredRows(tuple(schema.names)), spark_ddl(schema))
 
 
 class _StoredRows:
@@ -150,8 +150,8 @@ class _StoredRows:
     def __init__(self, columns: tuple[str, ...]) -> None:
         self._columns = columns
 
-    def __call__(self, task: Task) -> Iterator[pa.RecordBatch]:
-        for read in (read for reads in task.sides for read in reads):
+    def __call__(self, task: ReadTask) -> Iterator[pa.RecordBatch]:
+        for read in (read for reads in task.reads_per_dump for read in reads):
             yield from read_rows(read, self._columns)
 
 
@@ -164,11 +164,11 @@ def check_files(spark: SparkSession, dump: Dump, tables: Iterable[str]) -> None:
             continue
         cores = spark.sparkContext.defaultParallelism
         partition_count = min(-(-len(files) // _MAX_DRIVER_FILES), _TASKS_PER_CORE * cores)
-        with spark_errors(f"examining the files of {table}"):
+        with convert_spark_errors(f"examining the files of {table}"):
             spark.sparkContext.parallelize(files, partition_count).foreach(check_file)
 
 
-def ddl(schema: Schema) -> str:
+def spark_ddl(schema: Schema) -> str:
     """Return a schema as Spark DDL."""
     return ", ".join(f"`{column.name}` {_SQL_TYPES[column.kind]}" for column in schema.columns)
 
@@ -176,19 +176,19 @@ def ddl(schema: Schema) -> str:
 class _TaskRunner:
     """The function of `mapInArrow`: yields the result rows of each task in its batches."""
 
-    def __init__(self, answers: Answers) -> None:
-        self._answers = answers
+    def __init__(self, task_function: TaskFunction) -> None:
+        self._answers = task_function
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for task in tasks_of(batches):
+        for task in unpickle_tasks(batches):
             yield from self._answers(task)
 
 
 class _SerializingTaskRunner:
     """The function of `mapPartitions`: yields each result batch of the tasks as an Arrow stream."""
 
-    def __init__(self, answers: Answers) -> None:
-        self._answers = answers
+    def __init__(self, task_function: TaskFunction) -> None:
+        self._answers = task_function
 
     def __call__(self, pickled_lists: Iterable[bytes]) -> Iterator[bytes]:
         import pyarrow as pa

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from bkstore.errors import MissingDependency
 from bkstore.files.scratch import scratch_directory
-from bkstore.spark.errors import spark_errors
+from bkstore.spark.errors import convert_spark_errors
 from bkstore.spark.java import find_java_home
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def start_session(
     worker_scratch.mkdir()
     java_home = str(find_java_home(scratch))
     with (
-        spark_errors(f"starting Spark on {master}"),
+        convert_spark_errors(f"starting Spark on {master}"),
         _environment(master, JAVA_HOME=java_home, TMPDIR=str(worker_scratch)),
     ):
         return _start_or_clean_up(builder)

@@ -20,7 +20,7 @@ from bkstore.formats.metadata.json_file import encode_file
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.offline.analyses import ANALYSES, Analysis, Inputs, LocalEngine, Options
-from bkstore.offline.analyses.catalog import PINNED
+from bkstore.offline.analyses.catalog import PINNED_OCCUPANCY
 from tests.models.analyses import Expected
 from tests.worlds.random_dumps import DumpWorld, random_dump, write_dump
 
@@ -335,7 +335,7 @@ def test_what_is_refused(
 def test_the_help_has_the_catalogue() -> None:
     """The names and the default that `--help` shows, which loads no analysis, are theirs."""
     assert tuple(ANALYSES) == _ANALYSES
-    assert PINNED == _PINNED_THRESHOLD
+    assert PINNED_OCCUPANCY == _PINNED_THRESHOLD
 
 
 def test_neither_engine(

@@ -273,7 +273,7 @@ def _command(*words: object) -> Reader:
 
 def _read_dump(path: Path) -> Readers:
     from bkstore.offline.dump import TABLES
-    from bkstore.offline.load.dump_rows import open_dump as open_load, read_ledgers, read_rows
+    from bkstore.offline.load.dump_rows import open_load_source as open_load, read_ledgers, read_entry_rows
     from bkstore.offline.reading.open_dump import open_dump
 
     def tables(findings: list[Finding]) -> Any:
@@ -282,7 +282,7 @@ def _read_dump(path: Path) -> Readers:
 
     def load(findings: list[Finding]) -> Any:
         source = open_load(path)
-        rows = [rows.entry_id.tolist() for rows in read_rows(source)]
+        rows = [rows.entry_id.tolist() for rows in read_entry_rows(source)]
         return rows, [row["name"] for row in read_ledgers(source)]
 
     yield "tables", tables

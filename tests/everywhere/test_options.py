@@ -39,7 +39,7 @@ from bkstore.network.disk_watch import DiskOptions
 from bkstore.offline.analyses.catalog import Options as AnalysisOptions
 from bkstore.offline.analyses.local_engine import LocalEngine
 from bkstore.offline.dump import TABLES, dump
-from bkstore.offline.load import LocalEngine as LocalLoad, load
+from bkstore.offline.load import LocalLoadEngine as LocalLoad, load
 from bkstore.schedule import bookie_index, write_set
 from bkstore.spark.source.options import SourceOptions
 from bkstore.storage.batch_limits import count_fitting

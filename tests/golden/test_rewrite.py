@@ -149,7 +149,7 @@ def test_salvage(tree: GoldenTree, tmp_path: Path) -> None:
     result = salvage(tree.root, tmp_path / "one")
     expected, found = _index(tree.root), _index(tmp_path / "one")
 
-    assert ([], 0) == (result.losses, result.fresh)
+    assert ([], 0) == (result.losses, result.rewritten_logs)
     for name, (rows, state) in expected.items():
         assert state == found[name][1]
         assert rows == {entry: found[name][0].get(entry) for entry in rows}

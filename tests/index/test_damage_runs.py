@@ -291,7 +291,7 @@ def test_states_that_were_not_dumped(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     from bkstore.index.hierarchical import HierarchicalIndex
     from bkstore.offline.dump import dump
-    from bkstore.offline.load.dump_rows import open_dump
+    from bkstore.offline.load.dump_rows import open_load_source
     from bkstore.offline.load.dumped_states import read_states
 
     with HierarchicalIndex(tmp_path / "b", writable=True) as index:
@@ -302,7 +302,7 @@ def test_states_that_were_not_dumped(tmp_path: Path) -> None:
         path.write_bytes(b"nonsense" * 200)
     dump([tmp_path / "b"], tmp_path / "out")
     findings: list[Finding] = []
-    states = read_states(open_dump(tmp_path / "out"), findings)
+    states = read_states(open_load_source(tmp_path / "out"), findings)
 
     assert 20 == len(states)
     assert [

@@ -248,7 +248,7 @@ def test_a_row_of_tasks_is_a_partition(spark: Any, kept: str, tasks: int) -> Non
     """So it is for few tasks, which Spark keeps in the plan, and for those that are too many."""
     import pyarrow as pa
 
-    from bkstore.spark.read_tasks import task_table, tasks_of
+    from bkstore.spark.read_tasks import task_table, unpickle_tasks
 
     session = spark.newSession()
     session.conf.set("spark.sql.execution.arrow.localRelationThreshold", kept)
@@ -260,7 +260,7 @@ def test_a_row_of_tasks_is_a_partition(spark: Any, kept: str, tasks: int) -> Non
     assert tasks == len(rows) == len(parts)
     batches = iter([pa.record_batch([pa.array([bytes(r[0]) for r in rows], pa.binary())], ["t"])])
 
-    assert given == list(tasks_of(batches))
+    assert given == list(unpickle_tasks(batches))
 
 
 SMALL = {"below_write": 3, "below_ack": 2, "no_replica": 2, "homeless": 2, "leftovers": 2}
@@ -410,12 +410,12 @@ def test_tasks_send_their_top_rows_only(
 ) -> None:
     """What is read where it lies comes as batches of tasks; asked for one row, each has one."""
     from bkstore.spark import analysis
-    from bkstore.spark.read_tasks import collected
+    from bkstore.spark.read_tasks import collect_results
 
     rows: list[int] = []
 
     def counted(*words: Any) -> Iterator[Any]:
-        for batch in collected(*words):
+        for batch in collect_results(*words):
             rows.append(batch.num_rows)
             yield batch
 

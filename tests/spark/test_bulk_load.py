@@ -83,15 +83,15 @@ def test_a_dump_in_a_folder_of_any_name(
     spark: Any, jumble: tuple[Path, World], tmp_path: Path, name: str
 ) -> None:
     """A path is no pattern, whatever characters it has: its rows are read, and no others."""
-    from bkstore.offline.load.dump_rows import open_dump
-    from bkstore.spark.load import SparkEngine
+    from bkstore.offline.load.dump_rows import open_load_source
+    from bkstore.spark.load import SparkLoadEngine
 
     for folder in (name, "aX"):
         shutil.copytree(jumble[0], tmp_path / folder)
-    source = open_dump(tmp_path / name)
+    source = open_load_source(tmp_path / name)
     given = sum(len(part) for part in map(read_column, (jumble[0] / "entries").iterdir()))
 
-    assert given == SparkEngine(spark)._entry_rows(source).count()
+    assert given == SparkLoadEngine(spark)._entry_rows(source).count()
 
 
 def read_column(path: Path) -> list[int]:
@@ -214,10 +214,10 @@ def test_task_that_is_retried(
     """What the first attempts of all tasks wrote does no harm: nothing is twice, nothing lacks."""
     dumped, expected = sorted_dump if lies == "sorted" else jumble
     from bkstore.spark import load
-    from bkstore.spark.load import SparkEngine
+    from bkstore.spark.load import SparkLoadEngine
 
     seen: list[Path] = []
-    task, finish = SparkEngine.task, "bkstore.offline.load.load_job.build"
+    task, finish = SparkLoadEngine.piece_writer, "bkstore.offline.load.load_job.build"
     real = sys.modules["bkstore.offline.load.load_job"].build
 
     def build(to: str, currents: list[Path], *rest: Any) -> None:
@@ -225,7 +225,7 @@ def test_task_that_is_retried(
         seen.extend(run.glob("work/*/attempt-*"))
         real(to, currents, *rest)
 
-    monkeypatch.setattr(SparkEngine, "task", lambda *a: FailsOnce(task(*a), "torn"))
+    monkeypatch.setattr(SparkLoadEngine, "task", lambda *a: FailsOnce(task(*a), "torn"))
     monkeypatch.setattr(finish, build)
     load(spark, dumped, tmp_path / "out", to, partitions=2)
 
@@ -241,10 +241,10 @@ def test_task_that_fails_for_good(
 ) -> None:
     """A full disk of the executors is one line, and nothing is left."""
     from bkstore.spark import load
-    from bkstore.spark.load import SparkEngine
+    from bkstore.spark.load import SparkLoadEngine
 
-    task = SparkEngine.task
-    monkeypatch.setattr(SparkEngine, "task", lambda *a: FailsAlways(task(*a)))
+    task = SparkLoadEngine.piece_writer
+    monkeypatch.setattr(SparkLoadEngine, "task", lambda *a: FailsAlways(task(*a)))
     with pytest.raises(BkstoreError, match="cannot be written: No space left on device") as e:
         load(spark, jumble[0], tmp_path / "out", partitions=2)
 
@@ -286,7 +286,7 @@ def test_sorted_files_are_compared_where_they_are_read(
 ) -> None:
     """Of sorted files no row is joined: a task finds the one that the index has otherwise."""
     from bkstore.spark import load
-    from bkstore.spark.load import SparkEngine
+    from bkstore.spark.load import SparkLoadEngine
 
     dumped, world = sorted_dump
     module = sys.modules["bkstore.offline.load.load_job"]
@@ -299,7 +299,7 @@ def test_sorted_files_are_compared_where_they_are_read(
         with kind(currents[0], writable=True) as index:
             index.put(name, max(world[name][0]), 1)
 
-    monkeypatch.setattr(SparkEngine, "_compare_by_join", None)
+    monkeypatch.setattr(SparkLoadEngine, "_compare_by_join", None)
     assert load(spark, dumped, tmp_path / "right", to, partitions=3).compared
     monkeypatch.setattr(module, "build", wrong)
     with pytest.raises(CorruptionError, match=r"location 0x1 is here, ledger .* in the dump") as e:
@@ -413,10 +413,10 @@ IN_ORDER = [
 
 def test_rows_come_in_unsigned_order(spark: Any) -> None:
     """Rows are sorted by directory, unsigned scope and ledger, entry, and location at last."""
-    from bkstore.spark.load import SparkEngine
+    from bkstore.spark.load import SparkLoadEngine
 
     columns = "home int, scope_id bigint, ledger_id bigint, entry_id bigint, location bigint"
     frame = spark.createDataFrame(IN_ORDER[::-1], columns).coalesce(1)
-    ordered = frame.sortWithinPartitions(*SparkEngine(spark)._sort_columns(frame)).collect()
+    ordered = frame.sortWithinPartitions(*SparkLoadEngine(spark)._sort_columns(frame)).collect()
 
     assert IN_ORDER == [tuple(row) for row in ordered]

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from bkstore import LedgerId
-from bkstore.offline.dump.plan import Piece
-from bkstore.spark.source.filters import Bounds, Interval, interval
+from bkstore.offline.dump.plan import DumpPiece
+from bkstore.spark.source.filters import Bounds, Interval, passing_intervals
 
 LEAST, MOST = -(2**63), 2**63 - 1
 TOP = 2**64 - 1
@@ -25,9 +25,9 @@ Pair = tuple[int, int]
 Range = tuple[Pair, Pair | None]
 
 
-def rocks_piece(first: Pair = (0, 0), stop: Pair | None = None, place: Pair = (0, 1)) -> Piece:
+def rocks_piece(first: Pair = (0, 0), stop: Pair | None = None, place: Pair = (0, 1)) -> DumpPiece:
     """Return a piece of a RocksDB index; `place` is the directory, and of how many it is one."""
-    return Piece(
+    return DumpPiece(
         "b",
         "index",
         0,
@@ -43,19 +43,19 @@ def rocks_piece(first: Pair = (0, 0), stop: Pair | None = None, place: Pair = (0
     )
 
 
-def read(scopes: Iterable[Interval], ledgers: Iterable[Interval], piece: Piece) -> list[Range]:
+def read(scopes: Iterable[Interval], ledgers: Iterable[Interval], piece: DumpPiece) -> list[Range]:
     """Return the ranges that are read, those that touch joined; no ledger may be read twice."""
-    cut = Bounds().narrowed("scope_id", scopes).narrowed("ledger_id", ledgers).cut(piece)
+    cut = Bounds().with_id_filter("scope_id", scopes).with_id_filter("ledger_id", ledgers).narrow_piece(piece)
     joined: list[Range] = []
     for one in cut:
-        stop = None if one.stop is None else tuple(one.stop)
+        stop = None if one.stop_ledger is None else tuple(one.stop_ledger)
         if joined:
             assert joined[-1][1] is not None
-            assert joined[-1][1] <= tuple(one.first)
-        if joined and joined[-1][1] == tuple(one.first):
+            assert joined[-1][1] <= tuple(one.first_ledger)
+        if joined and joined[-1][1] == tuple(one.first_ledger):
             joined[-1] = (joined[-1][0], stop)
         else:
-            joined.append((tuple(one.first), stop))
+            joined.append((tuple(one.first_ledger), stop))
     return joined
 
 
@@ -180,20 +180,20 @@ def test_index_files_are_chosen_one_by_one() -> None:
     entry logs are all read."""
     names = [LedgerId(0, 1), LedgerId(0, 7), LedgerId(3, 7), LedgerId(3, 2**64 - 7)]
     files = tuple((name, f"{name}.idx") for name in names)
-    piece = Piece("b", "index", 0, 0, False, False, (), "idx", (Path("x"),), files=files)
+    piece = DumpPiece("b", "index", 0, 0, False, False, (), "idx", (Path("x"),), files=files)
 
-    def kept(scopes: list[Interval], ledgers: list[Interval], piece: Piece) -> list[Any]:
-        bounds = Bounds().narrowed("scope_id", scopes).narrowed("ledger_id", ledgers)
-        return [name for one in bounds.cut(piece) for name, _ in one.files]
+    def kept(scopes: list[Interval], ledgers: list[Interval], piece: DumpPiece) -> list[Any]:
+        bounds = Bounds().with_id_filter("scope_id", scopes).with_id_filter("ledger_id", ledgers)
+        return [name for one in bounds.narrow_piece(piece) for name, _ in one.files]
 
     assert names[1:3] == kept(ALL, [(7, 7)], piece)
     assert [names[3]] == kept(ALL, [(-7, -7)], piece)
     assert names[2:] == kept([(3, 3)], ALL, piece)
     assert [] == kept([(-3, -3)], ALL, piece)
-    assert [] == Bounds().narrowed("scope_id", [(9, 9)]).cut(piece)
-    logs = Piece("b", "logs", 0, 0, False, False, ())
-    assert [logs] == Bounds().narrowed("scope_id", [(9, 9)]).cut(logs)
-    assert [piece] == Bounds().cut(piece)
+    assert [] == Bounds().with_id_filter("scope_id", [(9, 9)]).narrow_piece(piece)
+    logs = DumpPiece("b", "logs", 0, 0, False, False, ())
+    assert [logs] == Bounds().with_id_filter("scope_id", [(9, 9)]).narrow_piece(logs)
+    assert [piece] == Bounds().narrow_piece(piece)
 
 
 def test_bounds_against_plain_python() -> None:
@@ -217,13 +217,13 @@ def test_bounds_against_plain_python() -> None:
             value: Any = edge[int(rng.integers(len(edge)))]
             if kind == "In":
                 value = tuple(edge[int(n)] for n in rng.integers(len(edge), size=3))
-            wanted = interval(kind, value)
+            wanted = passing_intervals(kind, value)
             assert wanted is not None
-            bounds = bounds.narrowed(("scope_id", "ledger_id")[at], wanted)
+            bounds = bounds.with_id_filter(("scope_id", "ledger_id")[at], wanted)
             keep &= np.array([compare[kind](int(row[at]), value) for row in ids])
-        piece = Piece("b", "index", 0, 0, False, False, (), "rocksdb", (Path("x"),))
-        cut = bounds.cut(piece)
-        held = [any(p.holds(LedgerId.from_signed(*map(int, row))) for p in cut) for row in ids]
+        piece = DumpPiece("b", "index", 0, 0, False, False, (), "rocksdb", (Path("x"),))
+        cut = bounds.narrow_piece(piece)
+        held = [any(p.has_ledger(LedgerId.from_signed(*map(int, row))) for p in cut) for row in ids]
 
         assert keep.tolist() == bounds.mask(ids[:, 0], ids[:, 1]).tolist()
         assert not (keep & ~np.array(held)).any()

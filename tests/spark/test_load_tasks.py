@@ -17,9 +17,9 @@ from bkstore import LedgerId
 from bkstore.index.api import IndexBatch
 from bkstore.index.rocks import RocksIndex
 from bkstore.offline.dump import dump
-from bkstore.offline.load.declared_order import ordered_tasks
-from bkstore.offline.load.dump_rows import open_dump
-from bkstore.spark.load_tasks import ReadTasks, SortedRows, WritePieces
+from bkstore.offline.load.declared_order import plan_load_tasks
+from bkstore.offline.load.dump_rows import open_load_source
+from bkstore.spark.load_tasks import SortedFileRows, ShuffledRows, WritePieces
 
 pytestmark = pytest.mark.spark
 pytest.importorskip("pyspark")
@@ -67,14 +67,14 @@ def rows_of(home: int, batch: IndexBatch) -> list[Row]:
 def test_the_last_row_of_each_key(size: int) -> None:
     """Of rows of one key that with the highest location stays, however batches part them; each
     directory's rows come apart, in order; and all rows are counted, in each partition anew."""
-    sorted_rows = SortedRows()
+    sorted_rows = ShuffledRows()
     for _ in range(2):
         made = [row for part in sorted_rows(batches(ROWS, size)) for row in rows_of(*part)]
 
         assert KEPT == made
-        assert len(ROWS) == sorted_rows.taken
+        assert len(ROWS) == sorted_rows.rows_read
     assert [] == list(sorted_rows(iter([])))
-    assert 0 == sorted_rows.taken
+    assert 0 == sorted_rows.rows_read
 
 
 def test_rows_of_tasks_are_counted_in_each_partition(tmp_path: Path) -> None:
@@ -84,9 +84,9 @@ def test_rows_of_tasks_are_counted_in_each_partition(tmp_path: Path) -> None:
         for ledger, entries in ledgers.items():
             index.put_many(ledger, range(entries), range(1100, 1100 + entries))
     dump([tmp_path / "b"], tmp_path / "dump")
-    source = open_dump(tmp_path / "dump")
-    tasks = pa.array([pickle.dumps(list(ordered_tasks(source, 1000)))], pa.binary())
-    reads = ReadTasks(replace(source, files=(), ledgers=()))
+    source = open_load_source(tmp_path / "dump")
+    tasks = pa.array([pickle.dumps(list(plan_load_tasks(source, 1000)))], pa.binary())
+    reads = SortedFileRows(replace(source, files=(), ledgers=()))
     for _ in range(2):
         found = reads(iter([pa.record_batch([tasks], ["tasks"])]))
         expected = [
@@ -96,7 +96,7 @@ def test_rows_of_tasks_are_counted_in_each_partition(tmp_path: Path) -> None:
         ]
 
         assert expected == [row for part in found for row in rows_of(*part)]
-        assert 5 == reads.taken
+        assert 5 == reads.rows_read
 
 
 class Task(NamedTuple):
@@ -131,7 +131,7 @@ def as_task(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def pieces(to: str, folder: Path, rows: list[Row]) -> list[dict[str, Any]]:
     """Return what a task that writes rows says of its pieces."""
-    writes = WritePieces(to, str(folder), SortedRows())
+    writes = WritePieces(to, str(folder), ShuffledRows())
     return [row for batch in writes(batches(rows, 4)) for row in batch.to_pylist()]
 
 

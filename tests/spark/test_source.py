@@ -141,9 +141,9 @@ def test_names(spark: Any, bookies: tuple[list[Path], Path]) -> None:
 
 def with_ours(act: Callable[[], Any]) -> Any:
     """Run a query whose errors come out as ours."""
-    from bkstore.spark.errors import spark_errors
+    from bkstore.spark.errors import convert_spark_errors
 
-    with spark_errors("the query"):
+    with convert_spark_errors("the query"):
         return act()
 
 
@@ -333,9 +333,9 @@ def test_errors_of_spark_are_one_line(text: str, kind: type[BkstoreError], line:
     """What a worker raised, or the last cause that the JVM names, is what is said, and no more."""
     from pyspark.errors import PySparkException
 
-    from bkstore.spark.errors import spark_errors
+    from bkstore.spark.errors import convert_spark_errors
 
-    with pytest.raises(kind) as told, spark_errors("it"):
+    with pytest.raises(kind) as told, convert_spark_errors("it"):
         raise PySparkException(text)
 
     assert line == str(told.value)

@@ -12,7 +12,7 @@ from bkstore import InvalidArgument, LedgerId, open_index
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.offline.dump import dump
 from bkstore.offline.load import load
-from bkstore.spark.errors import spark_errors
+from bkstore.spark.errors import convert_spark_errors
 from bkstore.spark.source.options import parse_options
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
@@ -189,7 +189,7 @@ def test_spark_reads_patterns(spark: Any, tmp_path: Path) -> None:
     reading = spark.read.format("bookie")
     rows = reading.load(f"{tmp_path}/b*").select("bookie", "entry_id").collect()
     mixed = reading.load([f"{tmp_path}/b[12]", f"zero={tmp_path}/*0", f"{tmp_path}/[b0]"])
-    with pytest.raises(InvalidArgument, match=r"/none\*: nothing"), spark_errors("the query"):
+    with pytest.raises(InvalidArgument, match=r"/none\*: nothing"), convert_spark_errors("the query"):
         spark.read.format("bookie").option("table", "findings").load(f"{tmp_path}/none*").count()
 
     assert [("b0", 0), ("b1", 1), ("b2", 2)] == sorted(map(tuple, rows))

@@ -29,12 +29,12 @@ from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.offline.check import Check, workers
 from bkstore.offline.check.log_check import LogTask
 from bkstore.offline.dump import dump, workers as dump_workers
-from bkstore.offline.dump.plan import Piece
-from bkstore.offline.load import LocalEngine, load
+from bkstore.offline.dump.plan import DumpPiece
+from bkstore.offline.load import LocalLoadEngine, load
 from bkstore.offline.rewrite import convert, rebuild_index, salvage
 from bkstore.offline.spilled_rows.rows_by_key import RowsByKey
 from bkstore.offline.spilled_rows.rows_by_log import RowsByLog
-from bkstore.offline.worker_pool import attempt
+from bkstore.offline.worker_pool import run_task
 from bkstore.storage.directories import file_listing
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.entry_log.resynchronization import LogBytes
@@ -261,10 +261,10 @@ def test_a_check_whose_worker_is_refused_a_file(
         raise error
 
     monkeypatch.setattr(workers, "check_log", refuse)
-    checks = workers.LogChecks(made.root, False, "idx", None, tmp_path / "rows", None)
+    checks = workers.LogCheckContext(made.root, False, "idx", None, tmp_path / "rows", None)
     task = LogTask(LogFile(0, 0, "/b/0.log", 0), True, [])
     with workers.log_checker(checks) as runner:
-        message = attempt(runner, (0, task), lambda _: None)
+        message = run_task(runner, (0, task), lambda _: None)
     kind, sent = pickle.loads(pickle.dumps(message))
 
     assert ("refused", ReadFailed, str(error)) == (kind, type(sent), str(sent))
@@ -336,7 +336,7 @@ def test_sorted_runs_of_a_load_go_through_the_files(tmp_path: Path) -> None:
             seen.append(os.fspath(path))
             return super().open(path, flags, mode)
 
-    load(tmp_path / "dump", tmp_path / "out", "idx", engine=LocalEngine(64), files=Watched())
+    load(tmp_path / "dump", tmp_path / "out", "idx", engine=LocalLoadEngine(64), files=Watched())
 
     opened = Counter(path for path in seen if "/sorted/rows-0-" in path)
 
@@ -375,8 +375,8 @@ def test_a_dump_whose_piece_is_refused_a_file(monkeypatch: pytest.MonkeyPatch) -
         raise error
 
     monkeypatch.setattr(dump_workers, "write_piece", refuse)
-    piece = Piece("b1", "logs", 0, 0, False, False, ())
-    tasks = [dump_workers.Task(piece, "")]
+    piece = DumpPiece("b1", "logs", 0, 0, False, False, ())
+    tasks = [dump_workers.PieceTask(piece, "")]
     with pytest.raises(ReadFailed) as raised:
         list(dump_workers.run_tasks(tasks, Path("/b"), 1, lambda *_: None, lambda _: True))
 

@@ -67,7 +67,7 @@ def check_salvage(root: Path, kept: list[Kept], target: Path, shown: object) -> 
         for one in sound:
             assert one.record == there[one.ledger, one.entry], (shown, one[:4])
     assert before == tree_bytes(root), shown
-    assert result.made.compared
+    assert result.rewrite.compared
     return result
 
 

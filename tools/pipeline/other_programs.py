@@ -135,13 +135,13 @@ def _due_table(directory: Path) -> Any:
     import pyarrow as pa
 
     from bkstore.offline.analyses import read_metadata
-    from bkstore.offline.analyses.kernels.ledger_facts import LedgerSaid
+    from bkstore.offline.analyses.kernels.ledger_facts import LedgerFacts
 
     due_rows = []
     for row in read_metadata(directory / "metadata.json").table.to_pylist():
-        metadata = LedgerSaid.from_json(row.pop("said"))
+        metadata = LedgerFacts.from_json(row.pop("said"))
         quorums = {"e": metadata.ensemble_size, "w": metadata.write_quorum}
-        for first, last, ensemble in metadata.ranges():
+        for first, last, ensemble in metadata.segment_ranges():
             for slot, bookie in enumerate(ensemble):
                 range_of_slot = {"first": first, "last": last, "slot": slot, "bookie": bookie}
                 due_rows.append({**row, **quorums, **range_of_slot})

@@ -17,12 +17,12 @@ from bkstore.files.disk_changes import Files
 from bkstore.formats.metadata.json_file import ClusterMetadata, encode_file
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata, Segment
-from bkstore.offline.dump.dump_job import TABLES, BookieDump, described, listed
-from bkstore.offline.dump.dump_piece import FileDone, write_piece
+from bkstore.offline.dump.dump_job import TABLES, BookieDump, bookie_to_json, file_to_json
+from bkstore.offline.dump.dump_piece import WrittenFile, write_piece
 from bkstore.offline.dump.index_rows import PieceIndex
 from bkstore.offline.dump.parquet import ParquetTableWriter
-from bkstore.offline.dump.partial_dump import PartialDump, dumped_name
-from bkstore.offline.dump.plan import Piece, file_name
+from bkstore.offline.dump.partial_dump import PartialDump, dump_file_path
+from bkstore.offline.dump.plan import DumpPiece, file_name
 from bkstore.offline.reading.manifest import encode_manifest
 from bkstore.offline.staging_directory import check_target
 from bkstore.tables import BOOKIE_FINDINGS, ENTRY_LOGS, LOG_LEDGERS, Repeated, Schema, Table
@@ -91,7 +91,7 @@ def write_cluster(
     return numbers
 
 
-def _write_bookies(tasks: list[_BookieTask], jobs: int) -> Iterator[list[FileDone]]:
+def _write_bookies(tasks: list[_BookieTask], jobs: int) -> Iterator[list[WrittenFile]]:
     if jobs == 1:
         yield from map(_write_bookie, tasks)
         return
@@ -108,17 +108,17 @@ def _cached_cluster(shape: Shape) -> Cluster:
     return Cluster(shape)
 
 
-def _write_bookie(task: _BookieTask) -> list[FileDone]:
+def _write_bookie(task: _BookieTask) -> list[WrittenFile]:
     name = bookie_name(task.bookie)
     entries = BookieEntries(_cached_cluster(task.shape), task.bookie, task.log_bytes)
-    piece = Piece(name, "index", 0, entries.total, False, False, ())
+    piece = DumpPiece(name, "index", 0, entries.total, False, False, ())
     index = cast(PieceIndex, entries)  # it has the methods that write_piece calls
     files = write_piece(piece, task.folder, _ignore_progress, _Unsynced(), index).files
     for table in (*_log_tables(name, entries), Table.from_rows(BOOKIE_FINDINGS, [])):
         path = task.folder / f"{file_name(name)}.{table.schema.name}"
         with ParquetTableWriter(path, table.schema, _Unsynced()) as file:
             file.write(table)
-        files.append(FileDone(table.schema.name, path.name, file.rows, file.bytes, file.ledger_range))
+        files.append(WrittenFile(table.schema.name, path.name, file.rows, file.bytes, file.ledger_range))
     return files
 
 
@@ -150,17 +150,17 @@ def _table(schema: Schema, bookie: str, *columns: Any) -> Table:
 def _add_to_dump(
     partial: PartialDump,
     bookie: str,
-    files: list[FileDone],
+    files: list[WrittenFile],
     tables: dict[str, list[dict[str, Any]]],
 ) -> dict[str, Any]:
     """Move a bookie's files into the dump; return its description for the manifest."""
     bookie_dump = BookieDump(bookie, f"synthetic/{bookie}", None, "idx")
     for file in files:
-        path = dumped_name(file.table, bookie, 0)
-        partial.add(file, path)
+        path = dump_file_path(file.table, bookie, 0)
+        partial.add_file(file, path)
         bookie_dump.rows[file.table] = file.rows
-        tables[file.table].append(listed(path, bookie, file))
-    return described(bookie_dump)
+        tables[file.table].append(file_to_json(path, bookie, file))
+    return bookie_to_json(bookie_dump)
 
 
 def _cluster_metadata(cluster: Cluster) -> ClusterMetadata:

@@ -118,7 +118,7 @@ def _holes(table: pa.Table, inputs: Inputs) -> tuple[bool, str]:
 
 
 def _by_bookie(table: pa.Table, inputs: Inputs) -> tuple[bool, str]:
-    unread, damage = len(inputs.dump.unread), _sum(table, "damage")
+    unread, damage = len(inputs.dump.unread_bookies), _sum(table, "damage")
     entries = _counted(_sum(table, "entries"), "entry", "entries")
     parts = [f"{_counted(table.num_rows - unread, 'bookie')}, {entries}"]
     parts.append(f"{_counted(_sum(table, 'log_file_bytes'), 'byte')} of entry logs")

@@ -110,6 +110,6 @@ def _print_counts(out: Path, result: DumpResult) -> None:
         counted(count, "entry" if table == "entries" else table.removesuffix("s"), table)
         for table, count in result.rows.items()
     )
-    if result.kept:
-        counts += f"; {result.kept} of {result.pieces} pieces were already done"
+    if result.reused_pieces:
+        counts += f"; {result.reused_pieces} of {result.pieces} pieces were already done"
     tell(f"{out}: {counts}")

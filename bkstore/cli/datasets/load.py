@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     tell(
         f"{args.out}: {counted(result.rows, 'entry', 'entries')} of "
         f"{counted(result.ledgers, 'ledger')} of bookie "
-        f"{result.bookie} ({result.to}){duplicates}; {comparison}"
+        f"{result.bookie} ({result.layout}){duplicates}; {comparison}"
     )
     return report_findings(result.findings)
 
@@ -72,9 +72,9 @@ def run(args: argparse.Namespace) -> int:
 def _wants_spark(args: argparse.Namespace) -> bool:
     if args.engine != "auto" or find_spec("pyspark") is None:
         return bool(args.engine == "spark")
-    from bkstore.offline.load.dump_rows import open_dump
+    from bkstore.offline.load.dump_rows import open_load_source
 
-    return open_dump(args.dump, args.bookie, args.directories).rows >= SPARK_ROWS
+    return open_load_source(args.dump, args.bookie, args.directories).rows >= SPARK_ROWS
 
 
 def _load_locally(args: argparse.Namespace) -> LoadResult:
@@ -99,11 +99,11 @@ def _load_locally(args: argparse.Namespace) -> LoadResult:
 
 def _load_with_spark(args: argparse.Namespace) -> LoadResult:
     require_packages("load with Spark", "pyspark", "pandas", "pyarrow")
-    from bkstore.offline.load.dump_rows import open_dump
+    from bkstore.offline.load.dump_rows import open_load_source
     from bkstore.spark.load import load as spark_load
     from bkstore.spark.session import local_session
 
-    open_dump(args.dump, args.bookie, args.directories)  # reports errors before Spark starts
+    open_load_source(args.dump, args.bookie, args.directories)  # reports errors before Spark starts
     with local_session("bkstore load", args.master, fast_start=False) as spark:
         spark.sparkContext.setLogLevel("FATAL")  # failures are reported in one line
         return spark_load(

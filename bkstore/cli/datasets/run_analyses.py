@@ -40,11 +40,11 @@ from bkstore.offline.analyses import (
     Analysis,
     LocalEngine,
     Options,
-    find,
+    find_analysis,
     open_inputs,
 )
 from bkstore.offline.analyses.engine_steps import top_rows
-from bkstore.offline.reading.file_locations import only_path
+from bkstore.offline.reading.file_locations import require_local_path
 from bkstore.offline.staging_directory import check_target
 from bkstore.tables import Table
 from bkstore.tables.columns import schema
@@ -103,14 +103,14 @@ def run_analyses(args: argparse.Namespace) -> int:
     inputs = open_inputs(args.dump, args.metadata, args.other, Options(pinned=args.pinned))
     chosen = _select_possible(chosen, inputs, asked=args.only is not None)
     for analysis in chosen if args.top is not None else ():
-        analysis.ranked_by(options)
+        analysis.rank_column(options)
     # Run the analyses, and judge their results.
     runs = _limit_rows(args, chosen, inputs, options)
     with _start_engine(engine_name, args.master or _LOCAL_MASTER) as engine:
         tables = _run_each(engine, runs)
         lines = [summarise(engine_name, table, inputs) for engine_name, table in tables.items()]
         has_findings = any(line.finding for line in lines)
-        has_findings = has_findings or bool(inputs.dump.unread or inputs.dump.damage)
+        has_findings = has_findings or bool(inputs.dump.unread_bookies or inputs.dump.damage_count)
         has_checked_any = has_findings or has_checked(tables, inputs, engine)
     # Write the tables, the report and the messages.
     if args.top is not None:
@@ -120,7 +120,7 @@ def run_analyses(args: argparse.Namespace) -> int:
     if args.report is not None:
         _write_report(args, tables, inputs, _ENGINES[engine_name])
     _print_results(args, tables, lines)
-    for bookie, reason in inputs.dump.unread.items():
+    for bookie, reason in inputs.dump.unread_bookies.items():
         tell(f"{bookie} counts as not dumped: {reason}")
     if not has_checked_any:
         tell("nothing was checked: there are no entries that could be missing")
@@ -133,7 +133,7 @@ def _chosen_analyses(args: argparse.Namespace) -> list[Analysis]:
         if args.by is not None:
             raise InvalidArgument("--by requires --top and one --only")
         return list(ANALYSES.values())
-    analyses = [find(name.strip()) for name in args.only.split(",")]
+    analyses = [find_analysis(name.strip()) for name in args.only.split(",")]
     if args.by is not None and (len(analyses) != 1 or args.top is None):
         raise InvalidArgument("--by requires --top and one --only")
     if args.format == "parquet" and args.out is None:
@@ -154,7 +154,7 @@ def _check_columns(columns: list[str] | None, chosen: list[Analysis]) -> None:
 def _select_possible(chosen: list[Analysis], inputs: Inputs, *, asked: bool) -> list[Analysis]:
     """Return the analyses that the inputs allow, and print which are left out, or raise
     `InvalidArgument` if they were `asked` for by name."""
-    missing_inputs = {analysis.name: analysis.lacks(inputs) for analysis in chosen}
+    missing_inputs = {analysis.name: analysis.missing_input(inputs) for analysis in chosen}
     for name, missing_input in missing_inputs.items():
         if missing_input is not None and asked:
             raise InvalidArgument(f"{name} needs {missing_input}")
@@ -189,7 +189,7 @@ def _check_targets(args: argparse.Namespace) -> None:
     """Raise `InvalidArgument` for targets that exist, lie in an input, or are URIs."""
     for target, description in ((args.out, "a folder of tables"), (args.report, "a report")):
         if target is not None:
-            only_path(target, description)
+            require_local_path(target, description)
     if args.out is not None:
         check_target(args.out)
     inputs = paths_only(args.dump, args.metadata, args.other)

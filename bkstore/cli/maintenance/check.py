@@ -131,7 +131,7 @@ def _coverage_table(coverage: Coverage) -> Table:
 
 
 def _report(coverage: Coverage, severity_counts: Counter[str]) -> int:
-    for line in coverage.lines():
+    for line in coverage.describe():
         tell(line)
     problem_count = severity_counts["damage"] + severity_counts["oddity"]
     counts = ", ".join(
@@ -139,9 +139,9 @@ def _report(coverage: Coverage, severity_counts: Counter[str]) -> int:
         for severity, nouns in _SEVERITY_NOUNS.items()
         if severity_counts[severity]
     )
-    if problem_count or not coverage.nothing:
+    if problem_count or not coverage.is_empty:
         tell(f"found: {counts}" if counts else "no problems in what was checked")
-    return verdict(findings=bool(problem_count), checked=not coverage.nothing)
+    return verdict(findings=bool(problem_count), checked=not coverage.is_empty)
 
 
 _SEVERITY_NOUNS = {

@@ -32,7 +32,7 @@ from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import DIFFERENCES, Table
 
 if TYPE_CHECKING:
-    from bkstore.offline.diff import Difference, Side
+    from bkstore.offline.diff import Difference, DiffSide
 
 __all__ = ["MOST_RANGES", "add_arguments", "run"]
 
@@ -96,7 +96,7 @@ def _only_ledger(args: argparse.Namespace) -> LedgerId | None:
 
 def _open_side(
     args: argparse.Namespace, letter: str, stack: ExitStack, bookies: list[BookieDir]
-) -> Side:
+) -> DiffSide:
     """Open the side "a" or "b", a dump or a directory; appends an opened directory to `bookies`."""
     from bkstore.offline.diff import DirectorySide, DumpSide, is_dump
 

@@ -16,7 +16,7 @@ from bkstore.files.user_outputs import refuse_inputs
 from bkstore.tables import REWRITES, Schema, Table
 
 if TYPE_CHECKING:
-    from bkstore.offline.rewrite import Opening, RewriteProgress, RewriteResult
+    from bkstore.offline.rewrite import OpenOptions, RewriteProgress, RewriteResult
 
 
 def add_rewriting(parser: Parser, schema: Schema, *, needs_to: bool = True) -> None:
@@ -43,11 +43,11 @@ def add_rewriting(parser: Parser, schema: Schema, *, needs_to: bool = True) -> N
     add_output(parser, schema)
 
 
-def opening(args: argparse.Namespace) -> Opening:
+def opening(args: argparse.Namespace) -> OpenOptions:
     """Return the options for opening SRC."""
-    from bkstore.offline.rewrite import Opening
+    from bkstore.offline.rewrite import OpenOptions
 
-    return Opening(args.live, args.layout, args.root)
+    return OpenOptions(args.live, args.layout, args.root)
 
 
 def check_output(args: argparse.Namespace) -> None:
@@ -86,7 +86,7 @@ def report(args: argparse.Namespace, result: RewriteResult) -> int:
         result.log_bytes,
         result.linked,
         result.renamed,
-        result.second_names,
+        result.extra_links,
         result.other_files,
         result.compared,
     )

@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         )
     write_output(args, LOSSES, [Table.from_rows(LOSSES, [_row(loss) for loss in result.losses])])
     tell(_summary(result))
-    return max(report_findings(result.made.findings), int(bool(result.losses)))
+    return max(report_findings(result.rewrite.findings), int(bool(result.losses)))
 
 
 def _row(loss: Loss) -> tuple[Any, ...]:
@@ -65,11 +65,11 @@ def _row(loss: Loss) -> tuple[Any, ...]:
 
 
 def _summary(result: SalvageResult) -> str:
-    rewrite = result.made
+    rewrite = result.rewrite
     saved = (
         f"{counted(rewrite.entries, 'entry', 'entries')} of {counted(rewrite.ledgers, 'ledger')}"
     )
-    logs = f"{counted(rewrite.logs, 'entry log')}, {result.fresh} rewritten"
+    logs = f"{counted(rewrite.logs, 'entry log')}, {result.rewritten_logs} rewritten"
     lost = (
         f"lost: {counted(result.lost_entries, 'entry', 'entries')} that the old index had, "
         f"{counted(result.lost_bytes, 'byte')} of entry logs"

@@ -144,8 +144,8 @@ def _tables(
                 tell(f"bkstore: left out: {error}")
                 left_out.append(directory)
                 continue
-            if usage.live.unknown:
-                unknown_ledgers = counted(usage.live.unknown, "ledger is", "ledgers are")
+            if usage.live_ledgers.unknown_count:
+                unknown_ledgers = counted(usage.live_ledgers.unknown_count, "ledger is", "ledgers are")
                 tell(f"{directory}: of {args.live_ledgers}, {unknown_ledgers} not in its index")
             yield from _answer(args).tables(bookie, usage, args)
             findings += usage.findings

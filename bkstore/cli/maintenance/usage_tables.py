@@ -88,7 +88,7 @@ def _by_log(_by_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> R
             log.bytes,
             log_usage.source,
             len(log_usage.ledgers),
-            len(log_usage.live),
+            len(log_usage.live_ledgers),
             log_usage.record_bytes,
             log_usage.live_bytes,
             log_usage.record_bytes - log_usage.live_bytes,
@@ -134,7 +134,7 @@ def _by_log_and_ledger(_by_bookie: BookieDir, usage: Usage, _args: argparse.Name
     for log_usage in usage.logs():
         log_cells = (log_usage.log.dir_index, log_usage.log.log_id)
         for ledger_id, size in sorted(log_usage.ledgers.items()):
-            yield (*log_cells, *ledger_id.signed, size, ledger_id in log_usage.live)
+            yield (*log_cells, *ledger_id.signed, size, ledger_id in log_usage.live_ledgers)
 
 
 def _of_index(_by_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Rows:
@@ -155,7 +155,7 @@ def _rocksdb_cells(part: IndexPart) -> tuple[int | None, ...]:
 
 def _of_caches(_by_bookie: BookieDir, usage: Usage, args: argparse.Namespace) -> Rows:
     _read_all(usage.logs())
-    for setting in usage.caches(args.readers, args.read_ahead):
+    for setting in usage.cache_needs(args.readers, args.read_ahead):
         setting_cells = (setting.setting, setting.purpose, setting.value, setting.unit)
         yield (*setting_cells, setting.default, setting.formula, setting.source)
 

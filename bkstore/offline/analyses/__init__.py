@@ -13,7 +13,7 @@ import os
 from typing import TYPE_CHECKING
 
 from bkstore.cluster.store.api import MetadataStore
-from bkstore.offline.analyses.catalog import ANALYSES, Analysis, Inputs, Options, find
+from bkstore.offline.analyses.catalog import ANALYSES, Analysis, Inputs, Options, find_analysis
 from bkstore.offline.analyses.engine_steps import Engine, open_inputs
 from bkstore.offline.analyses.local_engine import LocalEngine
 from bkstore.offline.analyses.metadata_table import Metadata, read_metadata
@@ -31,7 +31,7 @@ __all__ = [
     "LocalEngine",
     "Metadata",
     "Options",
-    "find",
+    "find_analysis",
     "open_dump",
     "open_inputs",
     "read_metadata",
@@ -65,4 +65,4 @@ def run(
     [{'ledger_id': 7, 'entries': 3, 'holes': 1}]
     """
     inputs = open_inputs(dump, metadata, other, options)
-    return (engine or LocalEngine()).run(find(name), inputs)
+    return (engine or LocalEngine()).run(find_analysis(name), inputs)

@@ -25,8 +25,8 @@ from bkstore.offline.analyses.kernels.sequences import (
 )
 from bkstore.offline.analyses.kernels.verdict_rows import Output
 from bkstore.offline.analyses.metadata_table import Metadata
-from bkstore.offline.analyses.metadata_tasks import JudgedFiles
-from bkstore.offline.analyses.sorted_files import Answering, Direct
+from bkstore.offline.analyses.metadata_tasks import SortedGroupScan
+from bkstore.offline.analyses.sorted_files import SortedFileReader, SortedFileScan
 from bkstore.offline.reading.open_dump import Dump
 from bkstore.tables import (
     BOOKIE_BYTES,
@@ -49,7 +49,7 @@ from bkstore.tables import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-PINNED = 0.2
+PINNED_OCCUPANCY = 0.2
 """A log of lower occupancy counts as pinned: BookKeeper's `minorCompactionThreshold`."""
 
 _Kernel = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
@@ -65,7 +65,7 @@ class Options:
 
     top: int | None = None
     by: str | None = None
-    pinned: float = PINNED
+    pinned: float = PINNED_OCCUPANCY
 
     def __post_init__(self) -> None:
         """Validate the options, except `by`: whether that column exists depends on the analysis."""
@@ -90,40 +90,40 @@ class Inputs:
 
 
 @dataclass(frozen=True)
-class Feed:
+class KernelInput:
     """The sorted input rows of a kernel.
 
-    `text` is the SQL query, or None for the columns that `Pass.direct` reads (or the output of
-    `Pass.before`). Rows with equal `keys` stay together, sorted by `order`. Ids sort unsigned.
+    `sql_text` is the SQL query, or None for the columns that `KernelJob.direct` reads (or the output of
+    `KernelJob.before`). Rows with equal `keys` stay together, sorted by `order`. Ids sort unsigned.
     """
 
-    text: str | None
+    sql_text: str | None
     keys: tuple[str, ...]
     order: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Pass:
-    """A kernel and its input; `direct` reads sorted files without sorting them again.
+class KernelJob:
+    """A kernel and its input; `sorted_reader` reads sorted files without sorting them again.
 
-    `before` condenses the rows of other files first (entries to `groups`), in any order.
+    `condenser` condenses the rows of other files first (entries to `groups`), in any order.
     """
 
-    feed: Feed
+    input: KernelInput
     kernel: _Kernel
-    direct: Answering
-    before: Direct | None = None
+    sorted_reader: SortedFileReader
+    condenser: SortedFileScan | None = None
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """One analysis. `answer` is its SQL text, or a function from the inputs to that or a `Pass`.
+    """One analysis. `definition` is its SQL text, or a function from the inputs to that or a `KernelJob`.
 
     Rows are sorted by `order`, ids unsigned; with `Options.top` by `rank`, largest first.
     """
 
     schema: Schema
-    answer: str | Callable[[Inputs], str | Pass]
+    definition: str | Callable[[Inputs], str | KernelJob]
     order: tuple[str, ...]
     rank: str
     needs_metadata: bool = False
@@ -134,11 +134,11 @@ class Analysis:
         """The name of the analysis and of its table."""
         return self.schema.name
 
-    def work(self, inputs: Inputs) -> str | Pass:
-        """Return the SQL text or the `Pass` that computes it."""
-        return self.answer if isinstance(self.answer, str) else self.answer(inputs)
+    def sql_or_job(self, inputs: Inputs) -> str | KernelJob:
+        """Return the SQL text or the `KernelJob` that computes it."""
+        return self.definition if isinstance(self.definition, str) else self.definition(inputs)
 
-    def lacks(self, inputs: Inputs) -> str | None:
+    def missing_input(self, inputs: Inputs) -> str | None:
         """Return the name of a required input that is missing, or None."""
         if self.needs_metadata and inputs.metadata is None:
             return "ledger metadata"
@@ -146,7 +146,7 @@ class Analysis:
             return "a second dump"
         return None
 
-    def ranked_by(self, options: Options) -> str:
+    def rank_column(self, options: Options) -> str:
         """Return the column to rank by; raises `InvalidArgument` unless it is a numeric one."""
         column = options.by or self.rank
         numeric = [c.name for c in self.schema.columns if c.kind in ("int64", "float64")]
@@ -173,40 +173,40 @@ def _bookie_bytes_sql(inputs: Inputs) -> str:
 _BOOKIE_LEDGER = ("bookie", "scope_id", "ledger_id")
 
 
-def _sequences_job(_: Inputs) -> Pass:
+def _sequences_job(_: Inputs) -> KernelJob:
     columns = ("scope_id", "ledger_id", "entry_id")
-    feed = Feed(None, _BOOKIE_LEDGER, ("first_sequence_start",))
-    direct, before = (Direct("entries", columns, made) for made in (CondensedSequences, Condense))
-    return Pass(feed, Sequences(), direct, before)
+    feed = KernelInput(None, _BOOKIE_LEDGER, ("first_sequence_start",))
+    direct, before = (SortedFileScan("entries", columns, made) for made in (CondensedSequences, Condense))
+    return KernelJob(feed, Sequences(), direct, before)
 
 
-def _holes_job(_: Inputs) -> Pass:
-    feed = Feed(sql.READ_GROUPS, _BOOKIE_LEDGER, ("first_sequence_start",))
-    direct = Direct("groups", tuple(GROUPS.names[1:]), Holes, only_read=True)
-    return Pass(feed, Holes(), direct)
+def _holes_job(_: Inputs) -> KernelJob:
+    feed = KernelInput(sql.READ_GROUPS, _BOOKIE_LEDGER, ("first_sequence_start",))
+    direct = SortedFileScan("groups", tuple(GROUPS.names[1:]), Holes, skip_unread=True)
+    return KernelJob(feed, Holes(), direct)
 
 
-def _fragmentation_job(_: Inputs) -> Pass:
+def _fragmentation_job(_: Inputs) -> KernelJob:
     columns = ("scope_id", "ledger_id", "entry_id", "dir_index", "log_id", "position")
-    feed = Feed(None, _BOOKIE_LEDGER, ("entry_id", "log_id", "position", "dir_index"))
+    feed = KernelInput(None, _BOOKIE_LEDGER, ("entry_id", "log_id", "position", "dir_index"))
     kernel = Fragmentation(repeated=True)
-    return Pass(feed, kernel, Direct("entries", columns, Fragmentation))
+    return KernelJob(feed, kernel, SortedFileScan("entries", columns, Fragmentation))
 
 
-def _judge_job(output: Output) -> Callable[[Inputs], Pass]:
-    def make_job(inputs: Inputs) -> Pass:
+def _judge_job(output: Output) -> Callable[[Inputs], KernelJob]:
+    def make_job(inputs: Inputs) -> KernelJob:
         order = ("role", "bookie", "first_sequence_start")
-        feed = Feed(sql.JUDGED, ("scope_id", "ledger_id"), order)
+        feed = KernelInput(sql.JUDGED, ("scope_id", "ledger_id"), order)
         judge = Judge(output, inputs.dump.bookies)
-        return Pass(feed, judge, JudgedFiles(judge))
+        return KernelJob(feed, judge, SortedGroupScan(judge))
 
     return make_job
 
 
-def _comparison_job(_: Inputs) -> Pass:
+def _comparison_job(_: Inputs) -> KernelJob:
     order = ("side", "first_sequence_start")
-    feed = Feed(sql.COMPARED, _BOOKIE_LEDGER, order)
-    return Pass(feed, Compare(), Direct("groups", tuple(GROUPS.names[1:]), Compare))
+    feed = KernelInput(sql.COMPARED, _BOOKIE_LEDGER, order)
+    return KernelJob(feed, Compare(), SortedFileScan("groups", tuple(GROUPS.names[1:]), Compare))
 
 
 _BY_BOOKIE = ("bookie", "qualified_name")
@@ -240,7 +240,7 @@ ANALYSES = MappingProxyType({each.name: each for each in _ANALYSES})
 """Every analysis by the name of its table, the most important first."""
 
 
-def find(name: str) -> Analysis:
+def find_analysis(name: str) -> Analysis:
     """Return the analysis of that name; raises `InvalidArgument` with the list of names."""
     if name not in ANALYSES:
         raise InvalidArgument(f"no analysis {name!r}: there are {', '.join(ANALYSES)}")

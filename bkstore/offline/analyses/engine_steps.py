@@ -45,19 +45,19 @@ def open_inputs(
     return Inputs(opened_dump, opened_metadata, opened_other, options or Options())
 
 
-def checked(analysis: Analysis, inputs: Inputs) -> None:
+def check_inputs(analysis: Analysis, inputs: Inputs) -> None:
     """Raise `InvalidArgument` if an input that the analysis needs is missing."""
-    missing_input = analysis.lacks(inputs)
+    missing_input = analysis.missing_input(inputs)
     if missing_input is not None:
         raise InvalidArgument(f"{analysis.name} needs {missing_input}")
     if inputs.options.top is not None:
-        analysis.ranked_by(inputs.options)
+        analysis.rank_column(inputs.options)
 
 
-def tables_in(text: str) -> tuple[list[str], list[str]]:
+def tables_of_query(text: str) -> tuple[list[str], list[str]]:
     """Return the tables of the dump and of the other dump that a SQL text reads.
 
-    >>> tables_in("select * from groups g anti join other_ledgers l on g.bookie = l.bookie")
+    >>> tables_of_query("select * from groups g anti join other_ledgers l on g.bookie = l.bookie")
     (['groups'], ['ledgers'])
     """
     matches = set(_TABLE_PATTERN.findall(text))
@@ -73,7 +73,7 @@ def order_terms(names: Iterable[str]) -> list[str]:
     return [f"bk_unsigned({name})" if name in _IDS else name for name in names]
 
 
-def finish(table: pa.Table, analysis: Analysis, options: Options) -> pa.Table:
+def finish_table(table: pa.Table, analysis: Analysis, options: Options) -> pa.Table:
     """Return the table with the declared schema, sorted, and cut to the top rows if requested."""
     table = table.select(analysis.schema.names).cast(analysis.schema.to_arrow())
     if options.top is not None:
@@ -87,7 +87,7 @@ def top_rows(table: pa.Table, analysis: Analysis, options: Options) -> pa.Table:
     Ties are broken by the declared order. Rows with a null in that column come last.
     """
     keys = [(name, "ascending") for name in analysis.order]
-    keys.insert(0, (analysis.ranked_by(options), "descending"))
+    keys.insert(0, (analysis.rank_column(options), "descending"))
     return _sort_rows(table, keys, table.num_rows if options.top is None else options.top)
 
 

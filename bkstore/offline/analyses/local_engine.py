@@ -17,12 +17,12 @@ from bkstore.arguments import optional, whole
 from bkstore.errors import BkstoreError, MissingDependency, SystemRefused
 from bkstore.files.os_errors import os_error, unreadable
 from bkstore.files.scratch import scratch_directory
-from bkstore.offline.analyses.catalog import Analysis, Feed, Inputs, Pass
-from bkstore.offline.analyses.engine_steps import checked, finish, order_terms, tables_in
-from bkstore.offline.analyses.sorted_files import Direct, Planned
+from bkstore.offline.analyses.catalog import Analysis, KernelInput, Inputs, KernelJob
+from bkstore.offline.analyses.engine_steps import check_inputs, finish_table, order_terms, tables_of_query
+from bkstore.offline.analyses.sorted_files import SortedFileScan, SortedPlan
 from bkstore.offline.reading.dump_file import DumpFile
 from bkstore.offline.reading.file_locations import remote_dataset
-from bkstore.offline.reading.read_tasks import loose_tasks, split_repeating
+from bkstore.offline.reading.read_tasks import plan_unsorted_tasks, split_repeating
 from bkstore.tables import GROUPS
 
 if TYPE_CHECKING:
@@ -70,39 +70,39 @@ class LocalEngine:
 
         Raises `InvalidArgument` for a missing input, `BkstoreError` if DuckDB fails (a full disk).
         """
-        checked(analysis, inputs)
-        sql_or_job = analysis.work(inputs)
+        check_inputs(analysis, inputs)
+        sql_or_job = analysis.sql_or_job(inputs)
         if isinstance(sql_or_job, str):
             with self._connect(inputs, sql_or_job) as connection:
                 table = connection.sql(sql_or_job).to_arrow_table()
         else:
             table = self._run_job(analysis, sql_or_job, inputs)
-        return finish(table, analysis, inputs.options)
+        return finish_table(table, analysis, inputs.options)
 
-    def _run_job(self, analysis: Analysis, job: Pass, inputs: Inputs) -> pa.Table:
+    def _run_job(self, analysis: Analysis, job: KernelJob, inputs: Inputs) -> pa.Table:
         """Run a kernel over sorted files directly, over other rows after DuckDB sorted them."""
         import pyarrow as pa
 
         # Sorted files: no DuckDB.
         other = inputs.other if analysis.needs_other else None
-        planned = job.direct.plan(inputs.dump, other, inputs.metadata, _UNLIMITED_ROWS)
+        planned = job.sorted_reader.plan(inputs.dump, other, inputs.metadata, _UNLIMITED_ROWS)
         batches: list[pa.RecordBatch] = []
         if planned is not None:
             for task in planned.tasks:
-                batches += job.direct.answers(task, threads=self._threads)
+                batches += job.sorted_reader.run_task(task, threads=self._threads)
         # All other rows: DuckDB sorts them, and the kernel reads its batches.
-        if planned is None or planned.others:
+        if planned is None or planned.unsorted_files:
             rows = _ErrorKeepingBatches(self._condensed_rows(job, planned))
-            with rows.raising_own_error(), self._connect(inputs, job.feed.text or "") as connection:
-                source = job.feed.text or _unsorted_source(connection, job, planned, inputs, rows)
-                batches += job.kernel(_read_batches(connection, _sort_query(source, job.feed)))
+            with rows.raising_own_error(), self._connect(inputs, job.input.sql_text or "") as connection:
+                source = job.input.sql_text or _unsorted_source(connection, job, planned, inputs, rows)
+                batches += job.kernel(_read_batches(connection, _sort_query(source, job.input)))
         return pa.Table.from_batches(batches, analysis.schema.to_arrow())
 
-    def _condensed_rows(self, job: Pass, planned: Planned | None) -> Iterator[pa.RecordBatch]:
+    def _condensed_rows(self, job: KernelJob, planned: SortedPlan | None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of unsorted files condensed to groups, if the job has a first kernel."""
-        if job.before is not None and planned is not None:
-            for task in loose_tasks(planned.others, _UNLIMITED_ROWS):
-                yield from job.before.answers(task, threads=self._threads)
+        if job.condenser is not None and planned is not None:
+            for task in plan_unsorted_tasks(planned.unsorted_files, _UNLIMITED_ROWS):
+                yield from job.condenser.run_task(task, threads=self._threads)
 
     @contextmanager
     def _connect(self, inputs: Inputs, sql_text: str) -> Iterator[Any]:
@@ -156,17 +156,17 @@ class _ErrorKeepingBatches:
 
 
 def _unsorted_source(
-    connection: Any, job: Pass, planned: Planned | None, inputs: Inputs, rows: _ErrorKeepingBatches
+    connection: Any, job: KernelJob, planned: SortedPlan | None, inputs: Inputs, rows: _ErrorKeepingBatches
 ) -> str:
     """Register the rows of unsorted files, or the condensed `rows`; return the SQL to read them."""
     import pyarrow as pa
 
-    assert isinstance(job.direct, Direct)
+    assert isinstance(job.sorted_reader, SortedFileScan)
     assert planned is not None
-    if job.before is None:
-        inputs.dump.check(job.direct.table)
-        _create_files_view(connection, "others", planned.others, inputs.dump.is_remote)
-        return f"select bookie, {', '.join(job.direct.columns)} from others"  # noqa: S608
+    if job.condenser is None:
+        inputs.dump.check(job.sorted_reader.table)
+        _create_files_view(connection, "others", planned.unsorted_files, inputs.dump.is_remote)
+        return f"select bookie, {', '.join(job.sorted_reader.columns)} from others"  # noqa: S608
     connection.register("others", pa.RecordBatchReader.from_batches(GROUPS.to_arrow(), rows))
     return "select * from others"
 
@@ -174,7 +174,7 @@ def _unsorted_source(
 def _create_views(connection: Any, inputs: Inputs, sql_text: str) -> None:
     """Create the views of the tables that a SQL text reads, and register bookies and metadata."""
     for prefix, dump, names in zip(
-        ("", "other_"), (inputs.dump, inputs.other), tables_in(sql_text)
+        ("", "other_"), (inputs.dump, inputs.other), tables_of_query(sql_text)
     ):
         if dump is None:
             continue
@@ -213,8 +213,8 @@ def _create_files_view(
     connection.execute(f'create view "{view_name}" as select * from read_parquet([{path_list}])')  # noqa: S608
 
 
-def _sort_query(sql_text: str, feed: Feed) -> str:
-    terms = ", ".join(order_terms((*feed.keys, *feed.order)))
+def _sort_query(sql_text: str, kernel_input: KernelInput) -> str:
+    terms = ", ".join(order_terms((*kernel_input.keys, *kernel_input.order)))
     return f"select * from ({sql_text}) fed order by {terms}"  # noqa: S608
 
 

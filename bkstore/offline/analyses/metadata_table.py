@@ -12,7 +12,7 @@ from bkstore.cluster.store.key_value_store import KeyValueStore
 from bkstore.cluster.store.opening import opened_metadata
 from bkstore.errors import CorruptionError, NoSuchLedger
 from bkstore.ids import LedgerId
-from bkstore.offline.analyses.kernels.ledger_facts import LedgerSaid, said_of
+from bkstore.offline.analyses.kernels.ledger_facts import LedgerFacts, extract_facts
 from bkstore.tables.columns import schema
 from bkstore.tables.table import Table
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 METADATA = schema("metadata", "scope_id ledger_id said:string")
-"""One row per ledger; `said` is a `LedgerSaid` as a JSON list."""
+"""One row per ledger; `said` is a `LedgerFacts` as a JSON list."""
 
 _UNKNOWN = "UNKNOWN"
 _BATCH_ROWS = 1 << 16
@@ -55,7 +55,7 @@ def read_metadata(source: MetadataStore | str | os.PathLike[str]) -> Metadata:
     return Metadata(pa.concat_tables(tables))
 
 
-def _facts_of_ledgers(store: MetadataStore) -> Iterator[tuple[LedgerId, LedgerSaid]]:
+def _facts_of_ledgers(store: MetadataStore) -> Iterator[tuple[LedgerId, LedgerFacts]]:
     """Yield each ledger's facts: of many ledgers at once, or one by one if a mark is damaged."""
     try:
         marks = store.underreplicated() or {} if isinstance(store, KeyValueStore) else None
@@ -71,18 +71,18 @@ def _facts_of_ledgers(store: MetadataStore) -> Iterator[tuple[LedgerId, LedgerSa
         if isinstance(metadata_or_error, CorruptionError):
             yield ledger_id, _unreadable_facts(metadata_or_error)
         else:
-            yield ledger_id, said_of(metadata_or_error.metadata, marked=ledger_id in marks)
+            yield ledger_id, extract_facts(metadata_or_error.metadata, is_marked=ledger_id in marks)
 
 
-def _unreadable_facts(error: CorruptionError) -> LedgerSaid:
-    return LedgerSaid(_UNKNOWN, 0, 0, 0, -1, [], f"its metadata cannot be read: {error}")
+def _unreadable_facts(error: CorruptionError) -> LedgerFacts:
+    return LedgerFacts(_UNKNOWN, 0, 0, 0, -1, [], f"its metadata cannot be read: {error}")
 
 
-def _read_facts(store: MetadataStore, ledger_id: LedgerId) -> LedgerSaid | None:
+def _read_facts(store: MetadataStore, ledger_id: LedgerId) -> LedgerFacts | None:
     """Return the facts of one ledger, or None if it was deleted meanwhile."""
     try:
         is_marked = store.mark_of(ledger_id) is not None
-        return said_of(store.read(ledger_id).metadata, marked=is_marked)
+        return extract_facts(store.read(ledger_id).metadata, is_marked=is_marked)
     except NoSuchLedger:
         return None
     except CorruptionError as error:

@@ -18,20 +18,20 @@ import numpy as np
 
 from bkstore.availability.sequence_groups import Groups
 from bkstore.ids import Int64Array, LedgerId
-from bkstore.offline.analyses.kernels.groups_by_owner import Owned, fold_many
-from bkstore.offline.analyses.kernels.index_columns import groups_of, int64
+from bkstore.offline.analyses.kernels.groups_by_owner import GroupsByOwner, fold_many
+from bkstore.offline.analyses.kernels.index_columns import read_groups, int64
 from bkstore.offline.analyses.kernels.ledger_judge import (
     METADATA_ROW,
     UNREAD_ROW,
     Judge,
-    subjects_of,
+    start_verdicts,
 )
 from bkstore.offline.analyses.metadata_table import Metadata
-from bkstore.offline.analyses.sorted_files import Planned, sound_rows, unread_ledgers
+from bkstore.offline.analyses.sorted_files import SortedPlan, read_validated_rows, unread_ledgers
 from bkstore.offline.reading.dump_file import DumpFile
 from bkstore.offline.reading.ledger_ranges import LedgerKeys, ledger_keys, run_starts
 from bkstore.offline.reading.open_dump import Dump
-from bkstore.offline.reading.read_tasks import Read, read_of
+from bkstore.offline.reading.read_tasks import FileRead, plan_read
 from bkstore.tables import GROUPS
 
 if TYPE_CHECKING:
@@ -53,19 +53,19 @@ _IDS = ("scope_id", "ledger_id")
 _COLUMNS = GROUPS.names[1:]
 
 
-class JudgedTask(NamedTuple):
+class JudgeTask(NamedTuple):
     """A range of ledgers, what to read of the group files, and the approximate cost in groups.
 
-    `said` has the metadata and unread rows for `Judge`, as an Arrow stream compressed with zstd.
+    `facts` has the metadata and unread rows for `Judge`, as an Arrow stream compressed with zstd.
     """
 
-    reads: tuple[Read, ...]
-    said: bytes
+    reads: tuple[FileRead, ...]
+    facts: bytes
     rows: int
 
 
 @dataclass(frozen=True)
-class JudgedFiles:
+class SortedGroupScan:
     """How `kernel` is run over sorted files of `groups`. It can be pickled."""
 
     kernel: Judge
@@ -73,7 +73,7 @@ class JudgedFiles:
 
     def plan(
         self, dump: Dump, _other: Dump | None, metadata: Metadata | None, rows: int
-    ) -> Planned | None:
+    ) -> SortedPlan | None:
         """Return tasks of about `rows` groups, or None if a file is not sorted.
 
         Files may share ledgers. Reads the footers of `ledger_range` files, and those of group files that
@@ -82,7 +82,7 @@ class JudgedFiles:
         files = [file for file in dump.files["groups"] if file.rows]
         if metadata is None or any(file.ledger_range is None for file in files):
             return None
-        dump.check_empty("groups")
+        dump.check_empty_files("groups")
         facts = _Facts.of(metadata, dump.files["ledgers"])
         min_rows = _MIN_GROUPS_PER_FILE * len(files)
         # Files that no task will read are still checked against the manifest.
@@ -99,16 +99,16 @@ class JudgedFiles:
                 ),
                 0,
             )
-        return Planned(
+        return SortedPlan(
             list(_plan_tasks(facts, file_ranges, max(min(rows, _MAX_GROUPS), min_rows))), []
         )
 
-    def answers(self, task: JudgedTask, *, threads: bool = False) -> Iterator[pa.RecordBatch]:
+    def run_task(self, task: JudgeTask, *, threads: bool = False) -> Iterator[pa.RecordBatch]:
         """Yield the kernel's rows for a task. Memory: 40 bytes per group of it, and a block."""
         import pyarrow as pa
 
         # Number the ledgers of the task by their order in its metadata.
-        with pa.ipc.open_stream(task.said) as stream:
+        with pa.ipc.open_stream(task.facts) as stream:
             (facts,) = stream.read_all().combine_chunks().to_batches()
         scope, ledger = (int64(facts, name) for name in _IDS)
         starts = run_starts(scope, ledger)
@@ -127,18 +127,18 @@ class JudgedFiles:
                 bookie: fold_many(_slice_owners(rows, lo, hi))
                 for bookie, rows in groups_by_bookie.items()
             }
-            yield from self.kernel.judged(subjects_of(block_rows, owner), block_groups)
+            yield from self.kernel.judge(start_verdicts(block_rows, owner), block_groups)
 
 
 # -- planning
 
 
 class _Facts(NamedTuple):
-    """Sorted ledgers of the metadata, and in `said` the rows on ledger n, from `starts[n]` on."""
+    """Sorted ledgers of the metadata, and in `facts` the rows on ledger n, from `starts[n]` on."""
 
     ledgers: list[LedgerId]
     keys: LedgerKeys
-    said: pa.Table
+    facts: pa.Table
     starts: Int64Array
 
     @classmethod
@@ -189,15 +189,15 @@ class _Facts(NamedTuple):
         ids = [LedgerId.from_signed(*pair) for pair in zip(scope.tolist(), ledger.tolist())]
         return cls(ids, keys, table, starts)
 
-    def sent(self, lo: int, hi: int) -> bytes:
+    def encode_rows(self, lo: int, hi: int) -> bytes:
         """Return the rows about ledgers number `lo` to before `hi`, serialized for a task."""
         import pyarrow as pa
 
         sink = pa.BufferOutputStream()
         options = pa.ipc.IpcWriteOptions(compression="zstd")
-        with pa.ipc.new_stream(sink, self.said.schema, options=options) as stream:
+        with pa.ipc.new_stream(sink, self.facts.schema, options=options) as stream:
             begin, end = (int(self.starts[number]) for number in (lo, hi))
-            stream.write_table(self.said.slice(begin, end - begin))
+            stream.write_table(self.facts.slice(begin, end - begin))
         serialized: bytes = sink.getvalue().to_pybytes()
         return serialized
 
@@ -209,11 +209,11 @@ class _FileRange(NamedTuple):
     lo: int
     hi: int
 
-    def read(self, lo: int, hi: int, above: LedgerId | None, upto: LedgerId) -> Read | None:
+    def read(self, lo: int, hi: int, after_ledger: LedgerId | None, last_ledger: LedgerId) -> FileRead | None:
         """Return the read for ledgers number `lo` to before `hi`, or None if the file has none."""
         if max(lo, self.lo) >= min(hi, self.hi):
             return None
-        return read_of(self.file, above, upto)
+        return plan_read(self.file, after_ledger, last_ledger)
 
 
 def _locate_files(files: Sequence[DumpFile], keys: LedgerKeys) -> list[_FileRange]:
@@ -232,8 +232,8 @@ def _locate_files(files: Sequence[DumpFile], keys: LedgerKeys) -> list[_FileRang
 def _verify_ledger_range(file: DumpFile) -> None:
     """Raise unless a file's ledgers are those in the manifest; may have to read the rows."""
     ledger_range = file.ledger_range
-    read = read_of(file, None if ledger_range is None else ledger_range.last)
-    deque(sound_rows(read, _COLUMNS), 0)
+    read = plan_read(file, None if ledger_range is None else ledger_range.last)
+    deque(read_validated_rows(read, _COLUMNS), 0)
 
 
 def _ledger_keys(ledgers: Sequence[LedgerId]) -> LedgerKeys:
@@ -242,7 +242,7 @@ def _ledger_keys(ledgers: Sequence[LedgerId]) -> LedgerKeys:
     )
 
 
-def _plan_tasks(facts: _Facts, files: list[_FileRange], rows: int) -> Iterator[JudgedTask]:
+def _plan_tasks(facts: _Facts, files: list[_FileRange], rows: int) -> Iterator[JudgeTask]:
     """Yield tasks of about `rows` groups, cut between ledgers."""
     size = facts.keys.size
     if not size:
@@ -258,7 +258,7 @@ def _plan_tasks(facts: _Facts, files: list[_FileRange], rows: int) -> Iterator[J
             file_range.read(lo, hi, above, facts.ledgers[hi - 1]) for file_range in files
         )
         reads = tuple(read for read in possible_reads if read is not None)
-        yield JudgedTask(reads, facts.sent(lo, hi), int(costs[lo:hi].sum()))
+        yield JudgeTask(reads, facts.encode_rows(lo, hi), int(costs[lo:hi].sum()))
 
 
 def _estimate_groups(file_ranges: Sequence[_FileRange], size: int) -> np.typing.NDArray[np.float64]:
@@ -275,32 +275,32 @@ def _estimate_groups(file_ranges: Sequence[_FileRange], size: int) -> np.typing.
 # -- running a task
 
 
-def _read_groups(reads: Iterable[Read], keys: LedgerKeys, threads: bool) -> Owned:
+def _read_groups(reads: Iterable[FileRead], keys: LedgerKeys, threads: bool) -> GroupsByOwner:
     """Return a bookie's groups by number of the ledger in `keys`; other ledgers are skipped."""
-    batches = chain.from_iterable(sound_rows(read, _COLUMNS, threads) for read in reads)
+    batches = chain.from_iterable(read_validated_rows(read, _COLUMNS, threads) for read in reads)
     parts = [_number_groups(batch, keys) for batch in batches]
     if not parts:
-        return Owned.none()
+        return GroupsByOwner.empty()
     owner = np.concatenate([part.owner for part in parts])
     groups = Groups(*map(np.concatenate, zip(*(part.groups for part in parts))))
     if (owner[1:] >= owner[:-1]).all():
-        return Owned(owner, groups)
-    return Owned(owner, groups).take(np.lexsort((groups.first, owner)))
+        return GroupsByOwner(owner, groups)
+    return GroupsByOwner(owner, groups).take(np.lexsort((groups.first, owner)))
 
 
-def _number_groups(batch: pa.RecordBatch, keys: LedgerKeys) -> Owned:
+def _number_groups(batch: pa.RecordBatch, keys: LedgerKeys) -> GroupsByOwner:
     scope, ledger = (int64(batch, name) for name in _IDS)
     starts = run_starts(scope, ledger)
     batch_keys = ledger_keys(scope[starts], ledger[starts])
     positions = np.minimum(np.searchsorted(keys, batch_keys), keys.size - 1)
     number = np.where(keys[positions] == batch_keys, positions, -1)
     owner = np.repeat(number, np.diff(np.append(starts, batch.num_rows)))
-    rows = Owned(owner, groups_of(batch))
+    rows = GroupsByOwner(owner, read_groups(batch))
     return rows if (number >= 0).all() else rows.take(owner >= 0)
 
 
 def _split_blocks(
-    groups_by_bookie: Iterable[Owned], ledger_count: int
+    groups_by_bookie: Iterable[GroupsByOwner], ledger_count: int
 ) -> Iterator[tuple[int, int]]:
     """Yield ranges of ledger numbers with about `_MAX_GROUPS` groups together, or of one ledger."""
     counts = np.full(ledger_count, _LEDGER_COST)
@@ -311,6 +311,6 @@ def _split_blocks(
     yield from pairwise(bounds)
 
 
-def _slice_owners(rows: Owned, lo: int, hi: int) -> Owned:
+def _slice_owners(rows: GroupsByOwner, lo: int, hi: int) -> GroupsByOwner:
     first, stop = np.searchsorted(rows.owner, [lo, hi]).tolist()
-    return Owned(rows.owner[first:stop], Groups(*(column[first:stop] for column in rows.groups)))
+    return GroupsByOwner(rows.owner[first:stop], Groups(*(column[first:stop] for column in rows.groups)))

@@ -17,18 +17,18 @@ from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.ids import LedgerId
 from bkstore.offline.analyses.kernels.index_columns import check_columns, int64
 from bkstore.offline.analyses.metadata_table import Metadata
-from bkstore.offline.reading.dump_file import DumpFile, check_footer, has_nulls, is_pure
+from bkstore.offline.reading.dump_file import DumpFile, check_footer, has_nulls, has_only_bookie
 from bkstore.offline.reading.file_locations import opened_parquet
 from bkstore.offline.reading.ledger_ranges import SORTED_BY, run_starts
-from bkstore.offline.reading.merged_streams import side_by_side
+from bkstore.offline.reading.merged_streams import merge_sorted_streams
 from bkstore.offline.reading.open_dump import Dump
 from bkstore.offline.reading.read_tasks import (
-    Read,
-    Task,
-    apart,
+    FileRead,
+    ReadTask,
+    split_disjoint,
     group_by_bookie,
-    loose_tasks,
-    sorted_tasks,
+    plan_unsorted_tasks,
+    plan_sorted_tasks,
 )
 from bkstore.offline.reading.row_stream import BATCH_ROWS, read_rows
 from bkstore.tables.dump import DUMP_TABLES, LEDGERS
@@ -42,14 +42,14 @@ _Kernel = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 _BATCH_ROWS = BATCH_ROWS
 
 
-class Planned(NamedTuple):
-    """`tasks` over sorted files, and the `others`: files whose rows have to be sorted first."""
+class SortedPlan(NamedTuple):
+    """`tasks` over sorted files, and the `unsorted_files`: files whose rows have to be sorted first."""
 
     tasks: list[Any]
-    others: list[DumpFile]
+    unsorted_files: list[DumpFile]
 
 
-class Answering(Protocol):
+class SortedFileReader(Protocol):
     """How an analysis reads sorted files; it can be pickled."""
 
     @property
@@ -58,62 +58,62 @@ class Answering(Protocol):
 
     def plan(
         self, dump: Dump, other: Dump | None, metadata: Metadata | None, rows: int
-    ) -> Planned | None:
+    ) -> SortedPlan | None:
         """Return tasks of about `rows` rows, or None if all rows have to be sorted first."""
 
-    def answers(self, task: Any, *, threads: bool = False) -> Iterator[pa.RecordBatch]:
+    def run_task(self, task: Any, *, threads: bool = False) -> Iterator[pa.RecordBatch]:
         """Yield the result rows of a task; with `threads`, columns are decoded in parallel."""
 
 
 @dataclass(frozen=True)
-class Direct:
+class SortedFileScan:
     """An analysis of one table: the columns to read, and a factory of the kernel for a bookie.
 
-    With `only_read`, ledgers that the dump could not read are left out, and either all files are
+    With `skip_unread`, ledgers that the dump could not read are left out, and either all files are
     sorted or none is read here: a SQL text feeds the unsorted ones. It can be pickled.
     """
 
     table: str
     columns: tuple[str, ...]
     kernel: Callable[[str | None], _Kernel]
-    only_read: bool = False
+    skip_unread: bool = False
 
     def plan(
         self, dump: Dump, other: Dump | None, _metadata: Metadata | None, rows: int
-    ) -> Planned | None:
+    ) -> SortedPlan | None:
         """Return tasks of about `rows` rows over sorted files, and the files that are not sorted.
 
-        With two dumps, or `only_read`, returns None if any file is not sorted.
+        With two dumps, or `skip_unread`, returns None if any file is not sorted.
         """
         for each_dump in (dump, other) if other is not None else (dump,):
-            each_dump.check_empty(self.table)
+            each_dump.check_empty_files(self.table)
         if other is not None:
             tasks = _plan_dumps(self.table, [dump, other], rows)
-            return None if tasks is None else Planned(tasks, [])
-        if self.only_read:
+            return None if tasks is None else SortedPlan(tasks, [])
+        if self.skip_unread:
             tasks = _plan_dumps(self.table, [dump], rows)
-            return None if tasks is None else Planned(tasks, [])
-        planned = Planned([], [])
+            return None if tasks is None else SortedPlan(tasks, [])
+        planned = SortedPlan([], [])
         for bookie_files in group_by_bookie(dump.files[self.table]).values():
-            sorted_file, unsorted_files = apart(bookie_files)
-            planned.tasks.extend(sorted_tasks([sorted_file], rows))
-            planned.others.extend(unsorted_files)
+            sorted_file, unsorted_files = split_disjoint(bookie_files)
+            planned.tasks.extend(plan_sorted_tasks([sorted_file], rows))
+            planned.unsorted_files.extend(unsorted_files)
         return planned
 
-    def answers(self, task: Task, *, threads: bool = False) -> Iterator[pa.RecordBatch]:
+    def run_task(self, task: ReadTask, *, threads: bool = False) -> Iterator[pa.RecordBatch]:
         """Yield the kernel's rows for a task. Memory: a batch per dump, and the kernel's own."""
         rows_per_dump = [
-            chain.from_iterable(sound_rows(read, self.columns, threads) for read in reads)
-            for reads in task.sides
+            chain.from_iterable(read_validated_rows(read, self.columns, threads) for read in reads)
+            for reads in task.reads_per_dump
         ]
-        rows = rows_per_dump[0] if len(rows_per_dump) == 1 else side_by_side(rows_per_dump)
-        if task.leave_out:
-            rows = _exclude_ledgers(rows, task.leave_out)
+        rows = rows_per_dump[0] if len(rows_per_dump) == 1 else merge_sorted_streams(rows_per_dump)
+        if task.excluded_ledgers:
+            rows = _exclude_ledgers(rows, task.excluded_ledgers)
         yield from self.kernel(task.bookie)(rows)
 
 
-def sound_rows(
-    read: Read, columns: Sequence[str], threads: bool = False
+def read_validated_rows(
+    read: FileRead, columns: Sequence[str], threads: bool = False
 ) -> Iterator[pa.RecordBatch]:
     """Yield validated rows of `entries` or `groups`, read as `read_rows` does.
 
@@ -124,7 +124,7 @@ def sound_rows(
 
     sorted_by, declared = SORTED_BY[read.table], DUMP_TABLES[read.table].to_arrow()
     schema = pa.schema([declared.field(column_name) for column_name in columns])
-    for batch in read_rows(read, columns, sorted_by, batch=_BATCH_ROWS, threads=threads):
+    for batch in read_rows(read, columns, sorted_by, batch_rows=_BATCH_ROWS, threads=threads):
         try:
             check_columns(batch)
         except CorruptionError as error:
@@ -153,19 +153,19 @@ def _exclude_ledgers(
         yield batch.filter(pa.array(mask))
 
 
-def _plan_dumps(table: str, dumps: Sequence[Dump], rows: int) -> list[Task] | None:
+def _plan_dumps(table: str, dumps: Sequence[Dump], rows: int) -> list[ReadTask] | None:
     """Return tasks over the bookies that every dump has read, without the ledgers that one of them
     could not read; None if a file is not sorted.
     """
     files = [{name: group_by_bookie(dump.files[name]) for name in (table, "ledgers")} for dump in dumps]
-    tasks: list[Task] = []
+    tasks: list[ReadTask] = []
     for bookie in sorted(set.intersection(*(set(dump.bookies) for dump in dumps))):
-        split_files = [apart(dump[table].get(bookie, [])) for dump in files]
+        split_files = [split_disjoint(dump[table].get(bookie, [])) for dump in files]
         if any(unsorted_files for _, unsorted_files in split_files):
             return None
         ledger_files = [file for dump in files for file in dump["ledgers"].get(bookie, [])]
         unread_ids = {ledger_id for file in ledger_files for ledger_id in unread_ledgers(file)}
-        tasks += sorted_tasks([sorted_file for sorted_file, _ in split_files], rows, unread_ids)
+        tasks += plan_sorted_tasks([sorted_file for sorted_file, _ in split_files], rows, unread_ids)
     return tasks
 
 
@@ -179,12 +179,12 @@ def unread_ledgers(file: DumpFile) -> Iterator[LedgerId]:
     columns = ("scope_id", "ledger_id", "entries")
     with opened_parquet(file.path) as parquet_file:
         check_footer(file.path, parquet_file, LEDGERS, ("bookie", *columns), file.rows)
-        if is_pure(parquet_file.metadata, file.bookie) and not has_nulls(
+        if has_only_bookie(parquet_file.metadata, file.bookie) and not has_nulls(
             parquet_file.metadata, "entries"
         ):
             return
-    for task in loose_tasks([file], max(file.rows, 1)):
-        for batch in read_rows(task.sides[0][0], columns):
+    for task in plan_unsorted_tasks([file], max(file.rows, 1)):
+        for batch in read_rows(task.reads_per_dump[0][0], columns):
             for row in batch.filter(pc.is_null(batch.column("entries"))).to_pylist():
                 yield _row_ledger_id(file, row["scope_id"], row["ledger_id"])
 

@@ -22,9 +22,9 @@ from bkstore.offline.check.coverage import Coverage
 from bkstore.offline.check.directories import check_directories
 from bkstore.offline.check.findings import CheckFinding
 from bkstore.offline.check.journals import JournalFacts, check_against_journals, read_journals
-from bkstore.offline.check.ledger_states import Secret, check_other_layout, check_states
+from bkstore.offline.check.ledger_states import ClientSecret, check_other_layout, check_states
 from bkstore.offline.check.log_check import LogTask
-from bkstore.offline.check.workers import LogChecks, check_logs
+from bkstore.offline.check.workers import LogCheckContext, check_logs
 from bkstore.offline.spilled_rows.rows_by_log import RowsByLog
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.entry_log.scan import read_log_metadata
@@ -90,7 +90,7 @@ class Check:
     coverage: Coverage = field(default_factory=Coverage, init=False)
 
     def __post_init__(self) -> None:
-        self._secret: Secret | None = None
+        self._secret: ClientSecret | None = None
         if self.digest_type is not None:
             Coder(self.digest_type, self.password)  # raises if there is no such type
             self._secret = (self.digest_type, self.password)
@@ -136,13 +136,13 @@ class Check:
             self._known_ledgers = self._index.ledgers()
             self._lowest_locations = dict.fromkeys(self._known_ledgers, 0)
             if not is_partial:
-                yield from (CheckFinding.of("index", finding) for finding in self.bookie.findings())
+                yield from (CheckFinding.from_finding("index", finding) for finding in self.bookie.findings())
         except DirectoryInUse:
             raise
         except BkstoreError as error:
             self._index = None
-            yield CheckFinding.of_error("index", error)
-            self.coverage.left_out.append("index rows and states: the index cannot be read")
+            yield CheckFinding.from_error("index", error)
+            self.coverage.not_checked.append("index rows and states: the index cannot be read")
 
     def _check_states(self, index: EntryIndex, is_partial: bool) -> Iterator[CheckFinding]:
         if self._ledger_id is not None:
@@ -200,9 +200,9 @@ class Check:
                 raise
             except BkstoreError as error:
                 findings.append(Finding.of(error))
-        yield from (CheckFinding.of("index", finding) for finding in findings)
+        yield from (CheckFinding.from_finding("index", finding) for finding in findings)
         if any(finding.severity == "damage" for finding in findings):
-            self.coverage.left_out.append("index rows that cannot be read: see the findings")
+            self.coverage.not_checked.append("index rows that cannot be read: see the findings")
         cached: dict[tuple[int, int], LogMetadata] = {}
         if not is_partial:
             yield from self._read_metadata_cache(cached)
@@ -215,15 +215,15 @@ class Check:
         ):
             yield from log_findings
             self.coverage.rows_checked += log_coverage.rows
-            if task.here:
+            if task.exists:
                 self.coverage.logs.append(log_coverage)
             bytes_done += task.log.bytes
             if self.progress is not None:
                 self.progress("logs", bytes_done, total_bytes, self.coverage.total("records"))
 
-    def _log_checks(self, rows: Path) -> LogChecks:
+    def _log_checks(self, rows: Path) -> LogCheckContext:
         bookie = self.bookie
-        return LogChecks(
+        return LogCheckContext(
             bookie.path,
             bookie.live,
             bookie.layout,
@@ -233,7 +233,7 @@ class Check:
             self._secret,
             self._ledger_id,
             frozenset(map(LedgerId.of, self.live_ledgers)),
-            self._journal_facts.replayed(),
+            self._journal_facts.replayed_ranges(),
         )
 
     def _log_tasks(
@@ -287,7 +287,7 @@ class Check:
             except DirectoryInUse:
                 raise
             except BkstoreError as error:
-                yield CheckFinding.of_error("metadata-cache", error)
+                yield CheckFinding.from_error("metadata-cache", error)
                 continue
             for log_id, metadata in sorted(rows.items()):
                 # With index files, the first directory has the cache of all directories.
@@ -303,7 +303,7 @@ class Check:
                     yield CheckFinding("metadata-cache", "oddity", detail, str(current))
 
     def _note_left_out(self, is_partial: bool) -> None:
-        left_out = self.coverage.left_out
+        left_out = self.coverage.not_checked
         if is_partial:
             left_out.append("directories, journals, other ledgers and logs: a part was requested")
         elif not self.bookie.folders.journal:

@@ -48,7 +48,7 @@ class Coverage:
     """What a check has read so far; it is complete when the check ends.
 
     `rows` counts the index rows read, `rows_checked` those compared with a log or found without
-    one, `states` the ledger states and `journal_records` the journal records read. `left_out`
+    one, `states` the ledger states and `journal_records` the journal records read. `not_checked`
     describes each part that was not checked. `logs` has the coverage of each entry log.
     """
 
@@ -58,9 +58,9 @@ class Coverage:
     states: int = 0
     journal_records: int = 0
     logs: list[LogCoverage] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)
+    not_checked: list[str] = field(default_factory=list)
 
-    def total(self, name: str) -> int:
+    def total(self, attribute: str) -> int:
         """Return the sum of an attribute over the logs.
 
         >>> Coverage(logs=[LogCoverage(0, 0, "0.log", 1024), LogCoverage(0, 1, "1.log", 8)]).total(
@@ -68,16 +68,16 @@ class Coverage:
         ... )
         1032
         """
-        return sum(getattr(log, name) for log in self.logs)
+        return sum(getattr(log, attribute) for log in self.logs)
 
     @property
-    def nothing(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether no row, state or record was read; such a check has not passed."""
         return not (self.rows or self.states or self.journal_records or self.total("records"))
 
-    def lines(self) -> list[str]:
+    def describe(self) -> list[str]:
         """Return lines of text that say what was checked and what was not."""
-        if self.nothing:
+        if self.is_empty:
             return ["nothing was checked: there are no index rows, ledgers or records"]
         shares = (
             ("in the index", "indexed"),
@@ -102,4 +102,4 @@ class Coverage:
         ]
         if self.journal_records:
             lines.append(counted(self.journal_records, "journal record", grouped=True))
-        return lines + [f"not checked: {part}" for part in self.left_out]
+        return lines + [f"not checked: {part}" for part in self.not_checked]

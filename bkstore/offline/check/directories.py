@@ -51,7 +51,7 @@ def _check_last_ids(bookie: BookieDir) -> Iterator[CheckFinding]:
         try:
             ids[path] = _read_last_id(path)
         except BkstoreError as error:
-            yield CheckFinding.of_error("last-id", error)
+            yield CheckFinding.from_error("last-id", error)
             continue
         highest = max(
             (log.log_id for log in bookie.entry_logs if log.dir_index == log_id), default=-1

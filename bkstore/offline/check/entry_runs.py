@@ -9,7 +9,7 @@ import numpy as np
 
 from bkstore.counts import counted
 from bkstore.ids import Int64Array, LedgerId
-from bkstore.offline.check.findings import CheckFinding, Kind, Severity
+from bkstore.offline.check.findings import CheckFinding, CheckKind, Severity
 
 MAX_LEDGER_RUNS = 64
 """The maximum of runs for a ledger, kind and file; the last one includes all further ones."""
@@ -24,7 +24,7 @@ class EntryRuns:
 
     >>> runs = EntryRuns()
     >>> runs.add(np.zeros(3, int), np.full(3, 7), np.array([5, 3, 4]), np.array([90, 10, 50]))
-    >>> [(f.first_entry, f.last_entry, f.entries, f.offset) for f in runs.findings(
+    >>> [(f.first_entry, f.last_entry, f.entry_count, f.offset) for f in runs.findings(
     ...     "no-record", "damage", "gone", "0.log")]
     [(3, 5, 3, 10)]
     """
@@ -41,7 +41,7 @@ class EntryRuns:
         ones = np.ones(entries.size, np.int64)
         self._add_rows(np.column_stack((scopes, ledgers, entries, entries, ones, offsets)))
 
-    def take(self, other: EntryRuns) -> None:
+    def move_from(self, other: EntryRuns) -> None:
         """Move all runs of another one to this one."""
         self._add_rows(other.rows())
         other._pending, other._runs = [], _NO_RUNS
@@ -65,12 +65,12 @@ class EntryRuns:
         return self._runs
 
     @property
-    def entries(self) -> int:
+    def entry_count(self) -> int:
         """The number of entries in all runs."""
         return int(self.rows()[:, 4].sum())
 
     def findings(
-        self, kind: Kind, severity: Severity, detail: str, file: str | None
+        self, kind: CheckKind, severity: Severity, detail: str, file: str | None
     ) -> Iterator[CheckFinding]:
         """Yield a finding for each run; after `MAX_LEDGER_RUNS` of a ledger, one for its other runs."""
         rows = self.rows()
@@ -133,7 +133,7 @@ def _limit_runs(runs: Int64Array) -> Int64Array:
 
 
 def _finding(
-    run: list[int], kind: Kind, severity: Severity, detail: str, file: str | None
+    run: list[int], kind: CheckKind, severity: Severity, detail: str, file: str | None
 ) -> CheckFinding:
     scope, signed_ledger, first_entry, last_entry, count, offset = run
     ledger = LedgerId.from_signed(scope, signed_ledger)
@@ -150,7 +150,7 @@ def _finding(
 
 
 def _finding_of_other_ledgers(
-    ledgers: list[Int64Array], kind: Kind, severity: Severity, detail: str, file: str | None
+    ledgers: list[Int64Array], kind: CheckKind, severity: Severity, detail: str, file: str | None
 ) -> CheckFinding:
     count = sum(int(runs[:, 4].sum()) for runs in ledgers)
     offset = min(int(runs[:, 5].min()) for runs in ledgers)

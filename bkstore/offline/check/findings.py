@@ -16,7 +16,7 @@ from bkstore.index.api import Finding
 
 Severity = Literal["damage", "oddity", "note"]
 
-Kind = Literal[
+CheckKind = Literal[
     "index",
     "state",
     "no-log",
@@ -38,7 +38,7 @@ Kind = Literal[
     "last-mark",
 ]
 
-KINDS: dict[Kind, str] = {
+KINDS: dict[CheckKind, str] = {
     "index": "damage or oddities that the index reports: a file, a row, a database",
     "state": "a ledger's master key, fence, limbo or explicit LAC contradicts itself or a copy",
     "no-log": "index rows that point to a missing entry log",
@@ -73,7 +73,7 @@ class CheckFinding:
     unindexed: 0.log: offset 1028: not in the index
     """
 
-    kind: Kind
+    kind: CheckKind
     severity: Severity
     detail: str
     file: str | None = None
@@ -84,26 +84,26 @@ class CheckFinding:
     entries: int | None = None
 
     @classmethod
-    def of(cls, kind: Kind, found: Finding) -> CheckFinding:
+    def from_finding(cls, kind: CheckKind, finding: Finding) -> CheckFinding:
         """Return a reader's finding as a check finding of this kind."""
         return cls(
             kind,
-            found.severity,
-            found.detail,
-            found.file,
-            found.offset,
-            found.ledger,
-            found.first_entry,
-            found.last_entry,
-            found.entries,
+            finding.severity,
+            finding.detail,
+            finding.file,
+            finding.offset,
+            finding.ledger,
+            finding.first_entry,
+            finding.last_entry,
+            finding.entries,
         )
 
     @classmethod
-    def of_error(
-        cls, kind: Kind, error: BkstoreError, ledger: LedgerId | None = None
+    def from_error(
+        cls, kind: CheckKind, error: BkstoreError, ledger: LedgerId | None = None
     ) -> CheckFinding:
         """Return an error as a finding of this kind."""
-        return cls.of(kind, Finding.of(error, ledger))
+        return cls.from_finding(kind, Finding.of(error, ledger))
 
     def __str__(self) -> str:
         parts: list[str] = [self.kind] if self.file is None else [self.kind, self.file]

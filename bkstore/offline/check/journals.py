@@ -54,46 +54,46 @@ class _EntrySet:
 
 
 @dataclass
-class _LedgerFacts:
+class _JournaledLedger:
     """A ledger's facts in the journals, before the last mark and behind it."""
 
-    key: bytes | None = None
+    master_key: bytes | None = None
     fenced: bool = False
     lacs: list[bytes] = field(default_factory=list)
     """The last explicit LAC before the mark, and all behind it."""
-    before: _EntrySet = field(default_factory=_EntrySet)
-    behind: _EntrySet = field(default_factory=_EntrySet)
+    flushed: _EntrySet = field(default_factory=_EntrySet)
+    unflushed: _EntrySet = field(default_factory=_EntrySet)
 
 
 class JournalFacts:
     """The facts in a bookie's journals, by ledger. Memory: sequence groups for each ledger."""
 
     def __init__(self) -> None:
-        self.ledgers: dict[LedgerId, _LedgerFacts] = {}
+        self.ledgers: dict[LedgerId, _JournaledLedger] = {}
         self._with_flushed_lac: set[LedgerId] = set()
 
-    def add(self, record: JournalRecord, before: bool) -> None:
+    def add(self, record: JournalRecord, is_flushed: bool) -> None:
         """Add a record that lies before the last mark, or behind it."""
-        ledger_facts = self.ledgers.setdefault(record.ledger, _LedgerFacts())
+        ledger_facts = self.ledgers.setdefault(record.ledger, _JournaledLedger())
         if record.kind == "add":
-            (ledger_facts.before if before else ledger_facts.behind).add(record.entry_id)
+            (ledger_facts.flushed if is_flushed else ledger_facts.unflushed).add(record.entry_id)
         elif record.kind == "explicit_lac":
-            ledger_facts.lacs = [record.body] if before else [*ledger_facts.lacs, record.body]
-            if before:
+            ledger_facts.lacs = [record.body] if is_flushed else [*ledger_facts.lacs, record.body]
+            if is_flushed:
                 self._with_flushed_lac.add(record.ledger)
-        elif before and record.kind == "fence":
+        elif is_flushed and record.kind == "fence":
             ledger_facts.fenced = True
-        elif before and record.kind == "master_key":
-            ledger_facts.key = record.body
+        elif is_flushed and record.kind == "master_key":
+            ledger_facts.master_key = record.body
 
-    def lacs(self, ledger: LedgerId) -> list[bytes]:
+    def expected_lacs(self, ledger: LedgerId) -> list[bytes]:
         """Return the explicit LACs that the index may have, or none if it need not have one."""
         return self.ledgers[ledger].lacs if ledger in self._with_flushed_lac else []
 
-    def replayed(self) -> Mapping[LedgerId, Int64Array]:
+    def replayed_ranges(self) -> Mapping[LedgerId, Int64Array]:
         """Return the ranges of entries that a replay adds, int64[n, 2] by ledger."""
         availabilities = {
-            ledger_id: ledger_facts.behind.all() for ledger_id, ledger_facts in self.ledgers.items()
+            ledger_id: ledger_facts.unflushed.all() for ledger_id, ledger_facts in self.ledgers.items()
         }
         return {
             ledger_id: entries.ranges()
@@ -111,7 +111,7 @@ def read_journals(
         try:
             files = list_journal_files(current)
         except BkstoreError as error:
-            yield CheckFinding.of_error("journal", error)
+            yield CheckFinding.from_error("journal", error)
             continue
         marks: list[LogMark] = []
         yield from _check_marks(folders.ledger, journal_index, dict(files), marks)
@@ -129,7 +129,7 @@ def _check_marks(
         try:
             mark = read_mark(path)
         except BkstoreError as error:
-            yield CheckFinding.of_error("last-mark", error)
+            yield CheckFinding.from_error("last-mark", error)
             continue
         if mark is None:
             if path.exists():
@@ -161,9 +161,9 @@ def _read_journal_file(
             coverage.journal_records += 1
             facts.add(record, LogMark(journal_id, offset) < mark)
     except BkstoreError as error:
-        yield CheckFinding.of_error("journal", error)
+        yield CheckFinding.from_error("journal", error)
         return
-    yield from (CheckFinding.of("journal", finding) for finding in scan.findings)
+    yield from (CheckFinding.from_finding("journal", finding) for finding in scan.findings)
 
 
 def check_against_journals(index: EntryIndex, facts: JournalFacts) -> Iterator[CheckFinding]:
@@ -173,12 +173,12 @@ def check_against_journals(index: EntryIndex, facts: JournalFacts) -> Iterator[C
         ledger_facts = facts.ledgers[ledger]
         try:
             state = index.state(ledger)
-            missing = ledger_facts.before.all() - index.availability(ledger)
+            missing = ledger_facts.flushed.all() - index.availability(ledger)
         except SystemRefused:
             raise
         except BkstoreError:  # the pass over the index reports it
             continue
-        yield from _compare_state(ledger, state, ledger_facts, facts.lacs(ledger))
+        yield from _compare_state(ledger, state, ledger_facts, facts.expected_lacs(ledger))
         if len(missing):
             ids = missing.entries()
             scope, signed_ledger = ledger.signed
@@ -189,9 +189,9 @@ def check_against_journals(index: EntryIndex, facts: JournalFacts) -> Iterator[C
 
 
 def _compare_state(
-    ledger: LedgerId, state: LedgerState, ledger_facts: _LedgerFacts, lacs: list[bytes]
+    ledger: LedgerId, state: LedgerState, ledger_facts: _JournaledLedger, lacs: list[bytes]
 ) -> Iterator[CheckFinding]:
-    if ledger_facts.key and state.master_key.strip(b"\0") and ledger_facts.key != state.master_key:
+    if ledger_facts.master_key and state.master_key.strip(b"\0") and ledger_facts.master_key != state.master_key:
         detail = f"the master key of ledger {ledger} is not the one in the journal"
         yield CheckFinding("state", "damage", detail, ledger=ledger)
     if ledger_facts.fenced and not state.fenced:

@@ -18,12 +18,12 @@ from bkstore.offline.check.findings import CheckFinding
 from bkstore.storage.directories.layout import find_holdings
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
-Secret = tuple[str | int, bytes | str | None]
+ClientSecret = tuple[str | int, bytes | str | None]
 """The digest type and password of a client."""
 
 
 def check_states(
-    index: EntryIndex, ledgers: Iterable[LedgerId], secret: Secret | None, coverage: Coverage
+    index: EntryIndex, ledgers: Iterable[LedgerId], secret: ClientSecret | None, coverage: Coverage
 ) -> Iterator[CheckFinding]:
     """Yield findings on the states of ledgers. Cost: one look-up each."""
     for ledger in ledgers:
@@ -31,10 +31,10 @@ def check_states(
         try:
             state, findings = index.checked_state(ledger)
         except BkstoreError as error:
-            yield CheckFinding.of_error("state", error, ledger)
+            yield CheckFinding.from_error("state", error, ledger)
             continue
         coverage.states += 1
-        yield from (CheckFinding.of("state", finding) for finding in findings)
+        yield from (CheckFinding.from_finding("state", finding) for finding in findings)
         if secret is not None:
             yield from _check_with_secret(ledger, state, *secret)
 
@@ -80,7 +80,7 @@ def check_other_layout(bookie: BookieDir) -> Iterator[CheckFinding]:
                     )
                     yield CheckFinding("state", "oddity", detail, ledger=ledger)
     except BkstoreError as error:
-        yield CheckFinding.of_error("index", error)
+        yield CheckFinding.from_error("index", error)
 
 
 def _state_or_none(index: EntryIndex, ledger: LedgerId) -> LedgerState | str:

@@ -54,30 +54,30 @@ _LIVE_LEDGER = "of a ledger in the metadata, but not in the index"
 class LogTask:
     """One log to check: the file, the index rows that point into it, and its cached metadata.
 
-    `here` is False if rows point into a log that does not exist; `log` has its name only.
+    `exists` is False if rows point into a log that does not exist; `log` has its name only.
     """
 
     log: LogFile
-    here: bool
+    exists: bool
     segments: list[Segment] = field(default_factory=list)
-    cached: LogMetadata | None = None
+    cached_metadata: LogMetadata | None = None
 
 
 @dataclass(frozen=True)
 class IndexView:
     """What a log is compared with: rows in a scratch file, and the index for look-ups.
 
-    `known` maps the ledgers in the index to their lowest locations (0 without entries), and is None
-    if the index cannot be read. Records of ledgers other than `only` are only counted. `live` are
+    `lowest_locations` maps the ledgers in the index to their lowest locations (0 without entries), and is None
+    if the index cannot be read. Records of ledgers other than `only_ledger` are only counted. `live_ledgers` are
     ledgers in the metadata. `replayed` has what a replay of journals adds: int64[n, 2] by ledger.
     """
 
-    rows: Path
-    index: Callable[[], EntryIndex]
-    known: Mapping[LedgerId, int] | None
+    rows_path: Path
+    open_index: Callable[[], EntryIndex]
+    lowest_locations: Mapping[LedgerId, int] | None
     digests: RecordDigests | None = None
-    only: LedgerId | None = None
-    live: frozenset[LedgerId] = frozenset()
+    only_ledger: LedgerId | None = None
+    live_ledgers: frozenset[LedgerId] = frozenset()
     replayed: Mapping[LedgerId, Int64Array] = field(default_factory=dict)
 
 
@@ -96,9 +96,9 @@ class _LogCheck:
     def __init__(self, task: LogTask, view: IndexView) -> None:
         log = task.log
         self._task, self._view = task, view
-        self._rows = LogRows(view.rows, task.segments)
+        self._rows = LogRows(view.rows_path, task.segments)
         self.coverage = LogCoverage(log.dir_index, log.log_id, log.path, log.bytes)
-        self.coverage.rows = self._rows.count
+        self.coverage.rows = self._rows.row_count
         self._lost, self._wrong = EntryRuns(), EntryRuns()
         self._unindexed, self._earlier = EntryRuns(), EntryRuns()
         self._tail, self._replayed = EntryRuns(), EntryRuns()
@@ -112,9 +112,9 @@ class _LogCheck:
         """Join the log with its rows, and look up the rest; return findings and coverage."""
         findings: list[CheckFinding] = []
         account = LogByteUsage()
-        if self._task.here:
+        if self._task.exists:
             findings += self._scan(account)
-        for rows in self._rows.rest():
+        for rows in self._rows.read_rest():
             self._lost.add(*rows.T)
         self._look_up_waiting()
         findings += self._row_findings()
@@ -136,17 +136,17 @@ class _LogCheck:
         accounted_end = account.known_bytes + sum(end - start for start, end in account.skipped_ranges)
         if accounted_end < coverage.bytes:  # the scan ended early
             coverage.unaccounted.append((accounted_end, coverage.bytes))
-        findings = [CheckFinding.of("log", finding) for finding in scan_findings]
+        findings = [CheckFinding.from_finding("log", finding) for finding in scan_findings]
         is_damaged = any(finding.severity == "damage" for finding in scan_findings)
         return findings + size_findings(
-            self._task.log, account, self._sizes, self._task.cached, is_damaged
+            self._task.log, account, self._sizes, self._task.cached_metadata, is_damaged
         )
 
     # -- the join
 
     def _join_batch(self, batch: LogBatch) -> None:
         self._sizes.add(batch)
-        rows = self._rows.upto(int(batch.position[-1]))
+        rows = self._rows.read_up_to(int(batch.position[-1]))
         is_indexed = np.zeros(len(batch), np.bool_)
         if rows.size:
             record_indexes = np.searchsorted(batch.position, rows[:, 3])
@@ -157,7 +157,7 @@ class _LogCheck:
             self._wrong.add(*rows[record_exists & ~is_same_entry].T)
         indexed_records = np.flatnonzero(is_indexed)
         if indexed_records.size:
-            self._unindexed.take(self._tail)
+            self._unindexed.move_from(self._tail)
             self._last_indexed = int(batch.position[indexed_records[-1]])
             if self._view.digests is not None:
                 indexed_batch = (
@@ -180,8 +180,8 @@ class _LogCheck:
 
     def _keep_for_look_up(self, batch: LogBatch, has_no_row: npt.NDArray[np.bool_]) -> None:
         columns = (batch.scope_id, batch.ledger_id, batch.entry_id, batch.position, batch.size)
-        if self._view.only is not None:
-            scope, ledger = self._view.only.signed
+        if self._view.only_ledger is not None:
+            scope, ledger = self._view.only_ledger.signed
             is_requested = (batch.scope_id == scope) & (batch.ledger_id == ledger)
             self.coverage.others += int(np.count_nonzero(has_no_row & ~is_requested))
             has_no_row &= is_requested
@@ -201,7 +201,7 @@ class _LogCheck:
 
     def _classify_records(self, ledger: LedgerId, records: Int64Array) -> None:
         """Count a ledger's records without a row, by what they are, and note the faulty ones."""
-        known, coverage = self._view.known, self.coverage
+        known, coverage = self._view.lowest_locations, self.coverage
         if known is None:
             coverage.unjudged += len(records)
             return
@@ -212,7 +212,7 @@ class _LogCheck:
             return
         entries = np.minimum(records[:, 2], MAX_ENTRY_ID)
         try:
-            locations = self._view.index().get_many(ledger, entries)
+            locations = self._view.open_index().get_many(ledger, entries)
         except SystemRefused:
             raise
         except BkstoreError:  # the pass over the index has reported it
@@ -238,7 +238,7 @@ class _LogCheck:
 
     def _row_findings(self) -> list[CheckFinding]:
         log = self._task.log
-        if not self._task.here:
+        if not self._task.exists:
             return list(self._lost.findings("no-log", "damage", "no such entry log", log.path))
         findings = list(self._lost.findings("no-record", "damage", _NO_RECORD, log.path))
         findings += self._wrong.findings("wrong-record", "damage", _WRONG_RECORD, log.path)
@@ -249,7 +249,7 @@ class _LogCheck:
     def _record_findings(self, account: LogByteUsage) -> list[CheckFinding]:
         path = self._task.log.path
         if account.map_offset is not None:  # a closed log has no unflushed tail
-            self._unindexed.take(self._tail)
+            self._unindexed.move_from(self._tail)
         findings = list(self._unindexed.findings("unindexed", "damage", _UNINDEXED, path))
         findings += self._earlier.findings("unindexed", "oddity", _EARLIER, path)
         findings += self._tail.findings("unflushed", "oddity", _TAIL, path)
@@ -259,9 +259,9 @@ class _LogCheck:
         """Return a finding for each unknown ledger; above the limit, one for all further ones."""
         self.coverage.garbage = sum(counts[0] for counts in self._garbage.values())
         self.coverage.garbage_bytes = sum(counts[1] for counts in self._garbage.values())
-        live = sorted(ledger_id for ledger_id in self._garbage if ledger_id in self._view.live)
+        live = sorted(ledger_id for ledger_id in self._garbage if ledger_id in self._view.live_ledgers)
         others = sorted(
-            ledger_id for ledger_id in self._garbage if ledger_id not in self._view.live
+            ledger_id for ledger_id in self._garbage if ledger_id not in self._view.live_ledgers
         )
         findings = [self._garbage_finding(ledger_id, "damage", _LIVE_LEDGER) for ledger_id in live]
         findings += [

@@ -15,7 +15,7 @@ from bkstore.errors import BkstoreError, SystemRefused
 from bkstore.formats.entrylog import HEADER_SIZE, LogMetadata, decode_header
 from bkstore.formats.syntax.framing import PREFIX
 from bkstore.ids import LedgerId
-from bkstore.offline.check.findings import CheckFinding, Kind
+from bkstore.offline.check.findings import CheckFinding, CheckKind
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.entry_log.byte_usage import LogByteUsage
 from bkstore.storage.entry_log.resynchronization import LogBytes
@@ -29,7 +29,7 @@ class LogSizes:
     """Adds up the bytes of each ledger, with 4 more a record. Memory: an entry a ledger."""
 
     def __init__(self) -> None:
-        self.of: dict[LedgerId, int] = {}
+        self.bytes_by_ledger: dict[LedgerId, int] = {}
 
     def add(self, batch: LogBatch) -> None:
         """Add the records of a batch."""
@@ -43,41 +43,41 @@ class LogSizes:
             self._add(ledger, int(batch.size[rows].sum()) + PREFIX * rows.size)
 
     def _add(self, ledger: LedgerId, size: int) -> None:
-        self.of[ledger] = self.of.get(ledger, 0) + size
+        self.bytes_by_ledger[ledger] = self.bytes_by_ledger.get(ledger, 0) + size
 
 
 def size_findings(
     log: LogFile,
     account: LogByteUsage,
     sizes: LogSizes,
-    cached: LogMetadata | None,
-    damaged: bool,
+    cached_metadata: LogMetadata | None,
+    is_damaged: bool,
 ) -> list[CheckFinding]:
     """Return findings where a log's header, ledgers map or cached sizes differ from its records.
 
-    Sizes are not compared for a `damaged` log, where records are missing anyway.
+    Sizes are not compared for a `is_damaged` log, where records are missing anyway.
     """
     findings = list(_check_header(log, account))
     for offset, why in account.map_errors:
         findings.append(CheckFinding("ledgers-map", "oddity", why, log.path, offset))
-    if not damaged and account.map_offset is not None and not account.map_errors:
-        findings += _compare_sizes("ledgers-map", log, account.map_offset, account.map_ledger_bytes, sizes.of)
-    if not damaged and cached is not None:
+    if not is_damaged and account.map_offset is not None and not account.map_errors:
+        findings += _compare_sizes("ledgers-map", log, account.map_offset, account.map_ledger_bytes, sizes.bytes_by_ledger)
+    if not is_damaged and cached_metadata is not None:
         sizes_found = {
-            ledger_id: size for ledger_id, size in sizes.of.items() if ledger_id in cached.ledgers
+            ledger_id: size for ledger_id, size in sizes.bytes_by_ledger.items() if ledger_id in cached_metadata.ledgers
         }
-        findings += _compare_sizes("metadata-cache", log, None, cached.ledgers, sizes_found)
-        total_size = sum(sizes.of.values())
-        if cached.total_size != total_size:
+        findings += _compare_sizes("metadata-cache", log, None, cached_metadata.ledgers, sizes_found)
+        total_size = sum(sizes.bytes_by_ledger.values())
+        if cached_metadata.total_size != total_size:
             detail = (
-                f"the cache counts {cached.total_size} bytes of records, there are {total_size}"
+                f"the cache counts {cached_metadata.total_size} bytes of records, there are {total_size}"
             )
             findings.append(CheckFinding("metadata-cache", "oddity", detail, log.path))
     return findings
 
 
 def _compare_sizes(
-    kind: Kind,
+    kind: CheckKind,
     log: LogFile,
     offset: int | None,
     stated: Mapping[LedgerId, int],

@@ -14,7 +14,7 @@ from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import EntryIndex
 from bkstore.offline.check.coverage import LogCoverage
 from bkstore.offline.check.findings import CheckFinding
-from bkstore.offline.check.ledger_states import Secret
+from bkstore.offline.check.ledger_states import ClientSecret
 from bkstore.offline.check.log_check import IndexView, LogTask, check_log
 from bkstore.offline.check.record_digests import RecordDigests
 from bkstore.offline.worker_pool import TaskLost, TaskRunner, WorkerPool
@@ -25,7 +25,7 @@ LogResult = tuple[list[CheckFinding], LogCoverage]
 
 
 @dataclass(frozen=True)
-class LogChecks:
+class LogCheckContext:
     """What is needed to check any log of a bookie, in a form that can be pickled.
 
     `path`, `live`, `layout` and `root` are those of the directory, the others of `IndexView`.
@@ -35,47 +35,47 @@ class LogChecks:
     live: bool
     layout: Layout
     root: Path | None
-    rows: Path
-    known: Mapping[LedgerId, int] | None
-    secret: Secret | None = field(repr=False, default=None)
-    only: LedgerId | None = None
+    rows_path: Path
+    lowest_locations: Mapping[LedgerId, int] | None
+    secret: ClientSecret | None = field(repr=False, default=None)
+    only_ledger: LedgerId | None = None
     live_ledgers: frozenset[LedgerId] = frozenset()
     replayed: Mapping[LedgerId, Int64Array] = field(default_factory=dict)
 
-    def view(self, index: Callable[[], EntryIndex]) -> IndexView:
-        """Return the view for a process whose function `index` opens the index."""
+    def index_view(self, open_index: Callable[[], EntryIndex]) -> IndexView:
+        """Return the view for a process whose function `open_index` opens the index."""
         digests = None if self.secret is None else RecordDigests(Coder(*self.secret))
         return IndexView(
-            self.rows, index, self.known, digests, self.only, self.live_ledgers, self.replayed
+            self.rows_path, open_index, self.lowest_locations, digests, self.only_ledger, self.live_ledgers, self.replayed
         )
 
-    def open(self) -> BookieDir:
+    def open_bookie(self) -> BookieDir:
         """Open the directory for reading, as other processes may do at the same time."""
         return BookieDir(self.path, live=self.live, layout=self.layout, root=self.root)
 
 
 def check_logs(
-    tasks: Sequence[LogTask], checks: LogChecks, index: Callable[[], EntryIndex], jobs: int
+    tasks: Sequence[LogTask], context: LogCheckContext, open_index: Callable[[], EntryIndex], jobs: int
 ) -> Iterator[LogResult]:
     """Yield each log's findings and coverage, in the order of the tasks.
 
-    With `jobs` above 1, processes check the logs and open the index; else this one, by `index`.
+    With `jobs` above 1, processes check the logs and open the index; else this one, by `open_index`.
     """
     if min(jobs, len(tasks)) > 1:
-        yield from _check_in_processes(tasks, checks, min(jobs, len(tasks)))
+        yield from _check_in_processes(tasks, context, min(jobs, len(tasks)))
         return
-    view = checks.view(index)
+    view = context.index_view(open_index)
     for task in tasks:
         yield check_log(task, view)
 
 
 def _check_in_processes(
-    tasks: Sequence[LogTask], checks: LogChecks, jobs: int
+    tasks: Sequence[LogTask], context: LogCheckContext, jobs: int
 ) -> Iterator[LogResult]:
     """Check the logs in processes; hold results back until it is their turn."""
     early_results: dict[int, LogResult] = {}
     next_index = 0
-    pool = WorkerPool(jobs, partial(log_checker, checks), "check")
+    pool = WorkerPool(jobs, partial(log_checker, context), "check")
     with closing(pool.run(enumerate(tasks))) as results:
         for (task_index, task), result in results:
             if isinstance(result, TaskLost):
@@ -87,9 +87,9 @@ def _check_in_processes(
 
 
 @contextmanager
-def log_checker(checks: LogChecks) -> Iterator[TaskRunner[tuple[int, LogTask], LogResult]]:
+def log_checker(context: LogCheckContext) -> Iterator[TaskRunner[tuple[int, LogTask], LogResult]]:
     """Provide a worker's function for numbered tasks, which opens the index if it needs it."""
     with ExitStack() as stack:
-        index = cache(lambda: stack.enter_context(checks.open()).index)
-        view = checks.view(index)
+        index = cache(lambda: stack.enter_context(context.open_bookie()).index)
+        view = context.index_view(index)
         yield lambda numbered, _report: check_log(numbered[1], view)

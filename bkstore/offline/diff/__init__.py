@@ -4,18 +4,18 @@
 be compared, and has the side for a directory; `dump_side` the one for a bookie of a dump.
 """
 
-from bkstore.offline.diff.comparison import Difference, Kind, diff
+from bkstore.offline.diff.comparison import Difference, DifferenceKind, diff
 from bkstore.offline.diff.dump_side import DumpSide, is_dump
-from bkstore.offline.diff.ledger_sides import DirectorySide, Held, Kept, Side
+from bkstore.offline.diff.ledger_sides import DirectorySide, ComparedLedger, ComparedState, DiffSide
 
 __all__ = [
     "Difference",
     "DirectorySide",
     "DumpSide",
-    "Held",
-    "Kept",
-    "Kind",
-    "Side",
+    "ComparedLedger",
+    "ComparedState",
+    "DifferenceKind",
+    "DiffSide",
     "diff",
     "is_dump",
 ]

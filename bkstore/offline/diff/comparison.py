@@ -11,14 +11,14 @@ from bkstore.errors import BkstoreError
 from bkstore.formats.entry import explicit_lac_entry
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
-from bkstore.offline.diff.ledger_sides import Held, Kept, Side
+from bkstore.offline.diff.ledger_sides import ComparedLedger, ComparedState, DiffSide
 
-Kind = Literal["ledger", "entries", "fenced", "limbo", "explicit_lac", "master_key"]
-Where = Literal["a", "b"]
-Watch = Callable[[LedgerId, bool], None]
+DifferenceKind = Literal["ledger", "entries", "fenced", "limbo", "explicit_lac", "master_key"]
+SideLetter = Literal["a", "b"]
+OnLedger = Callable[[LedgerId, bool], None]
 """Called with each ledger, and whether it differs."""
 
-_STATES: tuple[Kind, ...] = ("fenced", "limbo", "explicit_lac", "master_key")
+_STATES: tuple[DifferenceKind, ...] = ("fenced", "limbo", "explicit_lac", "master_key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,27 +30,27 @@ class Difference:
     parts of the state, with each side's value in `a` and `b`, except for "master_key": never shown.
     """
 
-    kind: Kind
+    kind: DifferenceKind
     ledger: LedgerId
-    only_in: Where | None = None
+    only_in: SideLetter | None = None
     entries: Availability | None = None
     a: str | None = None
     b: str | None = None
 
 
 def diff(
-    a: Side,
-    b: Side,
+    a: DiffSide,
+    b: DiffSide,
     findings: list[Finding],
-    only: LedgerId | None = None,
-    watch: Watch | None = None,
+    only_ledger: LedgerId | None = None,
+    on_ledger: OnLedger | None = None,
 ) -> Iterator[Difference]:
     """Yield the differences between two sides, in unsigned order of ledgers.
 
     Compares ledgers, their entries (by set operations on sequence groups) and their states, but not
     the location or content of records. If one side cannot read the entries or the state of a
     ledger, these are not compared, and the error is appended to `findings`. Limbo is compared if
-    both sides store it. With `only`, just that ledger is compared. `watch` is called for each.
+    both sides store it. With `only_ledger`, just that ledger is compared. `on_ledger` is called for each.
 
     Memory: one ledger of each side, and what the sides need. Cost: listing both. Raises as they do.
 
@@ -67,18 +67,18 @@ def diff(
     >>> found.kind, found.only_in, found.entries.ranges().tolist()
     ('entries', 'a', [[7, 8]])
     """
-    for left, right in _merge_sides(a.ledgers(only), b.ledgers(only)):
+    for left, right in _merge_sides(a.ledgers(only_ledger), b.ledgers(only_ledger)):
         held = left or right
         assert held is not None
         differs = False
         for difference in _compare_ledger(left, right, (a.name, b.name), findings):
             differs = True
             yield difference
-        if watch is not None:
-            watch(held.ledger, differs)
+        if on_ledger is not None:
+            on_ledger(held.ledger, differs)
 
 
-def _merge_sides(a: Iterator[Held], b: Iterator[Held]) -> Iterator[tuple[Held | None, Held | None]]:
+def _merge_sides(a: Iterator[ComparedLedger], b: Iterator[ComparedLedger]) -> Iterator[tuple[ComparedLedger | None, ComparedLedger | None]]:
     """Yield each ledger as both sides have it; None for the side that does not know it."""
     left, right = next(a, None), next(b, None)
     while left is not None or right is not None:
@@ -94,7 +94,7 @@ def _merge_sides(a: Iterator[Held], b: Iterator[Held]) -> Iterator[tuple[Held | 
 
 
 def _compare_ledger(
-    left: Held | None, right: Held | None, side_names: tuple[str, str], findings: list[Finding]
+    left: ComparedLedger | None, right: ComparedLedger | None, side_names: tuple[str, str], findings: list[Finding]
 ) -> Iterator[Difference]:
     for side, held in zip(side_names, (left, right)):
         if held is not None:
@@ -102,19 +102,19 @@ def _compare_ledger(
     if left is None or right is None:
         held = left or right
         assert held is not None
-        entries = None if isinstance(held.here, BkstoreError) else held.here
+        entries = None if isinstance(held.entries, BkstoreError) else held.entries
         yield Difference("ledger", held.ledger, "a" if right is None else "b", entries)
         return
-    if not isinstance(left.here, BkstoreError) and not isinstance(right.here, BkstoreError):
-        yield from _compare_entries(left.ledger, left.here, right.here)
-    if isinstance(left.state, Kept) and isinstance(right.state, Kept):
+    if not isinstance(left.entries, BkstoreError) and not isinstance(right.entries, BkstoreError):
+        yield from _compare_entries(left.ledger, left.entries, right.entries)
+    if isinstance(left.state, ComparedState) and isinstance(right.state, ComparedState):
         yield from _compare_states(left.ledger, left.state, right.state)
 
 
-def _unread_findings(side: str, held: Held) -> list[Finding]:
+def _unread_findings(side: str, held: ComparedLedger) -> list[Finding]:
     """Return findings for the unreadable entries and state of a ledger, which are not compared."""
     findings: list[Finding] = []
-    for subject, value in (("entries are", held.here), ("state is", held.state)):
+    for subject, value in (("entries are", held.entries), ("state is", held.state)):
         if isinstance(value, BkstoreError):
             finding = Finding.of(value, held.ledger)
             detail = f"ledger {held.ledger}: its {subject} not compared: {finding.detail}"
@@ -131,7 +131,7 @@ def _compare_entries(ledger: LedgerId, a: Availability, b: Availability) -> Iter
         yield Difference("entries", ledger, "b", surplus)
 
 
-def _compare_states(ledger: LedgerId, a: Kept, b: Kept) -> Iterator[Difference]:
+def _compare_states(ledger: LedgerId, a: ComparedState, b: ComparedState) -> Iterator[Difference]:
     for kind in _STATES:
         a_value, b_value = getattr(a, kind), getattr(b, kind)
         if a_value == b_value or (kind == "limbo" and None in (a_value, b_value)):

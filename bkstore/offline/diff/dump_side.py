@@ -15,7 +15,7 @@ import numpy as np
 from bkstore.availability import Availability
 from bkstore.errors import BkstoreError, CorruptionError, InvalidArgument
 from bkstore.ids import Int64Array, LedgerId
-from bkstore.offline.diff.ledger_sides import Held, Kept
+from bkstore.offline.diff.ledger_sides import ComparedLedger, ComparedState
 from bkstore.offline.reading.dump_file import DumpFile
 from bkstore.offline.reading.file_locations import opened_parquet
 from bkstore.offline.reading.ledger_ranges import run_starts
@@ -67,7 +67,7 @@ class DumpSide:
         """The path of the dump, and the bookie."""
         return f"{self._dump.path} ({self.bookie})"
 
-    def ledgers(self, only: LedgerId | None = None) -> Iterator[Held]:
+    def ledgers(self, only_ledger: LedgerId | None = None) -> Iterator[ComparedLedger]:
         """Yield each known ledger once, or the given one, in unsigned order."""
         groups = self._merge_files(
             "groups", ("scope_id", "ledger_id", *_GROUP_COLUMNS), _read_groups
@@ -83,14 +83,14 @@ class DumpSide:
             if next_ledger is not None and next_ledger[0] == ledger_id:
                 group_rows = [rows for _, rows in next_ledger[1]]
                 next_ledger = next(grouped, None)
-            if only in (None, ledger_id):
+            if only_ledger in (None, ledger_id):
                 yield self._ledger_of_rows(ledger_id, state, group_rows)
 
     def _ledger_of_rows(
         self, ledger_id: LedgerId, row: dict[str, Any], group_rows: list[Int64Array]
-    ) -> Held:
+    ) -> ComparedLedger:
         entries: Availability | BkstoreError
-        state: Kept | BkstoreError
+        state: ComparedState | BkstoreError
         if row["entries"] is None:
             entries = BkstoreError("the dump could not read them")
         else:
@@ -98,8 +98,8 @@ class DumpSide:
         if row["fenced"] is None:
             state = BkstoreError("the dump could not read it")
         else:
-            state = Kept(row["master_key"], row["fenced"], row["limbo"], row["explicit_lac"])
-        return Held(ledger_id, entries, state)
+            state = ComparedState(row["master_key"], row["fenced"], row["limbo"], row["explicit_lac"])
+        return ComparedLedger(ledger_id, entries, state)
 
     def _merge_files(self, table: str, columns: tuple[str, ...], rows: Any) -> Iterator[_Row]:
         files = [file for file in self._dump.files[table] if file.bookie == self.bookie]
@@ -118,8 +118,8 @@ def _choose_bookie(dump: Dump, bookie: str | None) -> str:
         if len(dump.bookies) == 1:
             return dump.bookies[0]
         raise InvalidArgument(f"{dump.path}: choose a bookie; it has {known_bookies}")
-    if bookie in dump.unread:
-        raise InvalidArgument(f"{dump.path}: {dump.unread[bookie]}")
+    if bookie in dump.unread_bookies:
+        raise InvalidArgument(f"{dump.path}: {dump.unread_bookies[bookie]}")
     if bookie not in dump.bookies:
         raise InvalidArgument(f"{dump.path}: has no bookie {bookie!r:.60}: it has {known_bookies}")
     return bookie

@@ -12,7 +12,7 @@ from bkstore.index.bulk_listing import iterate_results
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
 
-class Kept(NamedTuple):
+class ComparedState(NamedTuple):
     """The compared state of a ledger; `limbo` is None if not stored. `repr` hides master keys."""
 
     master_key: bytes
@@ -27,15 +27,15 @@ class Kept(NamedTuple):
         )
 
 
-class Held(NamedTuple):
+class ComparedLedger(NamedTuple):
     """One ledger of a side, with the error in place of entries or state that cannot be read."""
 
     ledger: LedgerId
-    here: Availability | BkstoreError
-    state: Kept | BkstoreError
+    entries: Availability | BkstoreError
+    state: ComparedState | BkstoreError
 
 
-class Side(Protocol):
+class DiffSide(Protocol):
     """A bookie that `diff` compares with another one."""
 
     @property
@@ -43,7 +43,7 @@ class Side(Protocol):
         """The name of the side in findings."""
         ...
 
-    def ledgers(self, only: LedgerId | None = None) -> Iterator[Held]:
+    def ledgers(self, only_ledger: LedgerId | None = None) -> Iterator[ComparedLedger]:
         """Yield each known ledger once, or the given one, in unsigned order."""
         ...
 
@@ -62,20 +62,20 @@ class DirectorySide:
         """The path of the directory."""
         return str(self._bookie.path)
 
-    def ledgers(self, only: LedgerId | None = None) -> Iterator[Held]:
+    def ledgers(self, only_ledger: LedgerId | None = None) -> Iterator[ComparedLedger]:
         """Yield each known ledger once, or the given one, in unsigned order."""
         index = self._bookie.index
-        ledger_ids = index.ledgers(None if only is None else only.scope)
-        if only is not None:
-            ledger_ids = [ledger_id for ledger_id in ledger_ids if ledger_id == only]
+        ledger_ids = index.ledgers(None if only_ledger is None else only_ledger.scope)
+        if only_ledger is not None:
+            ledger_ids = [ledger_id for ledger_id in ledger_ids if ledger_id == only_ledger]
         for ledger_id, entries in iterate_results(index, ledger_ids):
-            yield Held(ledger_id, entries, self._state(ledger_id))
+            yield ComparedLedger(ledger_id, entries, self._state(ledger_id))
 
-    def _state(self, ledger_id: LedgerId) -> Kept | BkstoreError:
+    def _state(self, ledger_id: LedgerId) -> ComparedState | BkstoreError:
         index = self._bookie.index
         try:
             state = index.state(ledger_id)
         except BkstoreError as error:
             return error
         limbo = state.limbo if index.supports_limbo else None
-        return Kept(state.master_key, state.fenced, limbo, state.explicit_lac)
+        return ComparedState(state.master_key, state.fenced, limbo, state.explicit_lac)

@@ -17,9 +17,9 @@ from bkstore.errors import BkstoreError, InvalidArgument
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.user_outputs import refuse_inputs
 from bkstore.index.api import Finding
-from bkstore.offline.dump.dump_piece import FileDone, PieceDone
+from bkstore.offline.dump.dump_piece import WrittenFile, PieceResult
 from bkstore.offline.dump.parquet import ParquetTableWriter
-from bkstore.offline.dump.partial_dump import PartialDump, dumped_name
+from bkstore.offline.dump.partial_dump import PartialDump, dump_file_path
 from bkstore.offline.dump.plan import (
     PIECE_ROWS,
     BookiePlan,
@@ -28,8 +28,8 @@ from bkstore.offline.dump.plan import (
     fingerprint,
     plan_bookie,
 )
-from bkstore.offline.dump.workers import Task, Unread, run_tasks
-from bkstore.offline.reading.file_locations import only_path
+from bkstore.offline.dump.workers import PieceTask, UnreadablePiece, run_tasks
+from bkstore.offline.reading.file_locations import require_local_path
 from bkstore.offline.reading.manifest import encode_manifest, finding_to_json, read_manifest
 from bkstore.offline.staging_directory import check_target
 from bkstore.offline.worker_pool import TaskLost
@@ -44,9 +44,9 @@ __all__ = [
     "DumpProgress",
     "DumpResult",
     "DumpSource",
-    "described",
+    "bookie_to_json",
     "dump",
-    "listed",
+    "file_to_json",
 ]
 
 TABLES: tuple[Schema, ...] = tuple(DUMP_TABLES.values())
@@ -65,11 +65,11 @@ class DumpProgress(NamedTuple):
 
 @dataclass
 class BookieDump:
-    """The outcome of one bookie; `failed` is the reason why it was not read, if so."""
+    """The outcome of one bookie; `failure` is the reason why it was not read, if so."""
 
     bookie_id: str
     path: str
-    failed: Finding | None = None
+    failure: Finding | None = None
     layout: str | None = None
     directories: dict[str, list[str]] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
@@ -78,11 +78,11 @@ class BookieDump:
 
 @dataclass
 class DumpResult:
-    """What a dump wrote, by bookie in the caller's order; `kept` counts an earlier run's pieces."""
+    """What a dump wrote, by bookie in the caller's order; `reused_pieces` counts an earlier run's pieces."""
 
     bookies: list[BookieDump] = field(default_factory=list)
     pieces: int = 0
-    kept: int = 0
+    reused_pieces: int = 0
 
     @property
     def rows(self) -> dict[str, int]:
@@ -132,17 +132,17 @@ def dump(
     piece_rows = whole(1)("piece_rows", piece_rows)
     truth("length", length), truth("resume", resume)
     target = Path(out)
-    only_path(out, "a dump")
+    require_local_path(out, "a dump")
     _check_out(target)
     planned = [_open_and_plan(bookie, length, piece_rows, target) for bookie in bookies]
     _check_distinct_names([outcome.bookie_id for outcome, _, _ in planned])
     run = _DumpRun(planned, progress)
-    run.check_some()
+    run.raise_if_none_read()
     with PartialDump(target, resume=resume, files=files) as partial:
-        run.make(partial, jobs, files)
-        if not any(outcome.failed is None for outcome in run.made.values()):
+        run.write_pieces(partial, jobs, files)
+        if not any(outcome.failure is None for outcome in run.outcomes.values()):
             partial.discard()
-        run.check_some()
+        run.raise_if_none_read()
         run.finish(partial, {"length": length}, files)
     return run.result
 
@@ -194,7 +194,7 @@ def _plan(bookie: BookieDir, length: bool, piece_rows: int, out: Path) -> _Plann
     try:
         plan = plan_bookie(bookie, length, piece_rows)
     except BkstoreError as error:
-        outcome.failed = _read_failure(outcome.bookie_id, Finding.of(error))
+        outcome.failure = _read_failure(outcome.bookie_id, Finding.of(error))
         return outcome, None, error
     return outcome, plan, None
 
@@ -211,7 +211,7 @@ def _check_distinct_names(bookie_ids: list[str]) -> None:
         )
 
 
-def _useful_process_count(tasks: Sequence[Task]) -> int:
+def _useful_process_count(tasks: Sequence[PieceTask]) -> int:
     """Return the number of processes whose work exceeds the cost of starting them."""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return max(min(cpus or 1, sum(task.piece.weight for task in tasks) // PIECE_ROWS), 1)
@@ -223,20 +223,20 @@ class _DumpRun:
     def __init__(
         self, planned: list[_Planned], progress: Callable[[DumpProgress], None] | None
     ) -> None:
-        self.made = {outcome.bookie_id: outcome for outcome, _, _ in planned}
+        self.outcomes = {outcome.bookie_id: outcome for outcome, _, _ in planned}
         self.plans = [plan for _, plan, _ in planned if plan is not None]
         self.errors = [error for _, _, error in planned if error is not None]
-        self.result = DumpResult(list(self.made.values()))
+        self.result = DumpResult(list(self.outcomes.values()))
         self._progress = progress
-        self._done_pieces: dict[str, PieceDone] = {}
+        self._done_pieces: dict[str, PieceResult] = {}
         self._lost: list[str] = []
         self._rows: dict[str, int] = {}
         self._running_weight: dict[str, int] = {}
         self._done_weight = 0
 
-    def check_some(self) -> None:
+    def raise_if_none_read(self) -> None:
         """Raise the first error if no bookie is read."""
-        failed = [outcome.failed for outcome in self.result.bookies if outcome.failed is not None]
+        failed = [outcome.failure for outcome in self.result.bookies if outcome.failure is not None]
         if not self.result.bookies:
             raise InvalidArgument("no bookie to dump")
         if len(failed) < len(self.result.bookies):
@@ -247,25 +247,25 @@ class _DumpRun:
 
     # -- pieces
 
-    def make(self, partial: PartialDump, jobs: int | None, files: Files) -> None:
+    def write_pieces(self, partial: PartialDump, jobs: int | None, files: Files) -> None:
         """Write all pieces that no earlier run has written."""
         tasks = []
         for plan in self.plans:
             for piece in plan.pieces:
-                task = Task(piece, fingerprint(piece))
-                kept_piece = None if piece.live else partial.kept(piece, task.key)
+                task = PieceTask(piece, fingerprint(piece))
+                kept_piece = None if piece.live else partial.find_piece(piece, task.fingerprint)
                 if kept_piece is None:
                     tasks.append(task)
                 else:
                     self._add_done(task, kept_piece)
-                    self.result.kept += 1
-        self.result.pieces = len(tasks) + self.result.kept
+                    self.result.reused_pieces += 1
+        self.result.pieces = len(tasks) + self.result.reused_pieces
         count = _useful_process_count(tasks) if jobs is None else jobs
         outcomes = run_tasks(tasks, partial.work, count, self._report, self._is_wanted, files)
         with closing(outcomes):  # ends the workers, also after an error
             for task, outcome in outcomes:
-                if isinstance(outcome, PieceDone):
-                    partial.keep(task.piece, task.key, outcome)
+                if isinstance(outcome, PieceResult):
+                    partial.store_piece(task.piece, task.fingerprint, outcome)
                     self._add_done(task, outcome)
                 else:
                     self._add_failure(task, outcome)
@@ -273,44 +273,44 @@ class _DumpRun:
             more = f" (and {len(self._lost) - 1} more)" if len(self._lost) > 1 else ""
             raise BkstoreError(
                 f"{self._lost[0]}{more}; {partial.out} was not created; run the same "
-                f"dump again to resume from {partial.top}"
+                f"dump again to resume from {partial.staging_path}"
             )
         for plan in self.plans:
             self._check_unchanged(plan)
 
-    def _is_wanted(self, task: Task) -> bool:
-        return self.made[task.piece.bookie].failed is None
+    def _is_wanted(self, task: PieceTask) -> bool:
+        return self.outcomes[task.piece.bookie_id].failure is None
 
-    def _add_done(self, task: Task, result: PieceDone) -> None:
+    def _add_done(self, task: PieceTask, result: PieceResult) -> None:
         self._done_pieces[task.piece.name] = result
         self._running_weight.pop(task.piece.name, None)
         self._done_weight += task.piece.weight
         self._rows[task.piece.name] = sum(f.rows for f in result.files if f.table == "entries")
 
-    def _add_failure(self, task: Task, outcome: Unread | TaskLost) -> None:
-        bookie_id = task.piece.bookie
+    def _add_failure(self, task: PieceTask, outcome: UnreadablePiece | TaskLost) -> None:
+        bookie_id = task.piece.bookie_id
         self._running_weight.pop(task.piece.name, None)
-        if not isinstance(outcome, Unread):
+        if not isinstance(outcome, UnreadablePiece):
             self._lost.append(f"bookie {bookie_id}, {task.piece}: {outcome.reason}")
-        elif self.made[bookie_id].failed is None:
-            self.made[bookie_id].failed = _read_failure(bookie_id, outcome.finding)
+        elif self.outcomes[bookie_id].failure is None:
+            self.outcomes[bookie_id].failure = _read_failure(bookie_id, outcome.finding)
 
-    def _report(self, task: Task, rows: int) -> None:
+    def _report(self, task: PieceTask, rows: int) -> None:
         piece_name, weight = task.piece.name, task.piece.weight
         self._rows[piece_name], self._running_weight[piece_name] = rows, min(rows, weight)
         if self._progress is not None:
             total = sum(piece.weight for plan in self.plans for piece in plan.pieces)
             done_weight = self._done_weight + sum(self._running_weight.values())
-            progress = DumpProgress(task.piece.bookie, done_weight, total, sum(self._rows.values()))
+            progress = DumpProgress(task.piece.bookie_id, done_weight, total, sum(self._rows.values()))
             self._progress(progress)
 
     def _check_unchanged(self, plan: BookiePlan) -> None:
-        outcome = self.made[plan.bookie_id]
-        if outcome.failed is None:
+        outcome = self.outcomes[plan.bookie_id]
+        if outcome.failure is None:
             try:
-                plan.bookie.check_unchanged()
+                plan.bookie_dir.check_unchanged()
             except BkstoreError as error:
-                outcome.failed = _read_failure(outcome.bookie_id, Finding.of(error))
+                outcome.failure = _read_failure(outcome.bookie_id, Finding.of(error))
                 self.errors.append(error)
 
     # -- the end
@@ -321,26 +321,26 @@ class _DumpRun:
         for plan in self.plans:
             self._sum_pieces(plan, tables)
         for outcome in self.result.bookies:
-            if outcome.failed is not None:
-                outcome.findings.append(outcome.failed)
+            if outcome.failure is not None:
+                outcome.findings.append(outcome.failure)
             self._add_findings(outcome, partial, files, tables)
         findings = [(m.bookie_id, finding) for m in self.result.bookies for finding in m.findings]
         names = [file["path"] for listed in tables.values() for file in listed]
-        bookies = list(map(described, self.result.bookies))
+        bookies = list(map(bookie_to_json, self.result.bookies))
         partial.finish(names, encode_manifest(bookies, tables, findings, options))
 
     def _sum_pieces(self, plan: BookiePlan, tables: dict[str, list[dict[str, Any]]]) -> None:
         """Sum up the pieces of a bookie, unless it was not read."""
-        outcome = self.made[plan.bookie_id]
-        if outcome.failed is not None:
+        outcome = self.outcomes[plan.bookie_id]
+        if outcome.failure is not None:
             return
         for piece in plan.pieces:
             result = self._done_pieces[piece.name]
             outcome.findings += result.findings
             for file in result.files:
                 outcome.rows[file.table] = outcome.rows.get(file.table, 0) + file.rows
-                path = dumped_name(file.table, piece.bookie, piece.number)
-                tables[file.table].append(listed(path, piece.bookie, file))
+                path = dump_file_path(file.table, piece.bookie_id, piece.number)
+                tables[file.table].append(file_to_json(path, piece.bookie_id, file))
         outcome.findings += plan.findings
 
     def _add_findings(
@@ -354,30 +354,30 @@ class _DumpRun:
         name = f"{file_name(outcome.bookie_id)}-findings"
         with ParquetTableWriter(partial.work / name, BOOKIE_FINDINGS, files) as file:
             file.write(Table.from_rows(BOOKIE_FINDINGS, rows))
-        finished_file = FileDone("findings", name, file.rows, file.bytes)
-        path = dumped_name("findings", outcome.bookie_id, 0)
-        partial.add(finished_file, path)
+        finished_file = WrittenFile("findings", name, file.rows, file.bytes)
+        path = dump_file_path("findings", outcome.bookie_id, 0)
+        partial.add_file(finished_file, path)
         outcome.rows["findings"] = len(rows)
-        tables["findings"].append(listed(path, outcome.bookie_id, finished_file))
+        tables["findings"].append(file_to_json(path, outcome.bookie_id, finished_file))
 
 
-def listed(path: str, bookie_id: str, file: FileDone) -> dict[str, Any]:
+def file_to_json(path: str, bookie_id: str, file: WrittenFile) -> dict[str, Any]:
     """Return the manifest's object of a file."""
     entry = {"path": path, "bookie": bookie_id, "rows": file.rows, "bytes": file.bytes}
-    return {**entry, **file.order}
+    return {**entry, **file.manifest_order}
 
 
-def described(made: BookieDump) -> dict[str, Any]:
+def bookie_to_json(bookie: BookieDump) -> dict[str, Any]:
     """Return the manifest's object of a bookie."""
-    severities = [finding.severity for finding in made.findings]
+    severities = [finding.severity for finding in bookie.findings]
     return {
-        "id": made.bookie_id,
-        "path": made.path,
-        "read": made.failed is None,
-        "reason": None if made.failed is None else str(made.failed),
-        "layout": made.layout,
-        "directories": made.directories,
-        "rows": {schema.name: made.rows.get(schema.name, 0) for schema in TABLES},
+        "id": bookie.bookie_id,
+        "path": bookie.path,
+        "read": bookie.failure is None,
+        "reason": None if bookie.failure is None else str(bookie.failure),
+        "layout": bookie.layout,
+        "directories": bookie.directories,
+        "rows": {schema.name: bookie.rows.get(schema.name, 0) for schema in TABLES},
         "damage": severities.count("damage"),
         "oddities": severities.count("oddity"),
     }

@@ -12,11 +12,11 @@ from bkstore.errors import BkstoreError, SystemRefused
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.ids import LedgerId, log_ids, positions
 from bkstore.index.api import Finding, IndexBatch, LedgerState
-from bkstore.offline.dump.group_rows import Condenser, Summary
+from bkstore.offline.dump.group_rows import GroupCollector, LedgerSummary
 from bkstore.offline.dump.index_rows import PieceIndex
 from bkstore.offline.dump.log_rows import log_tables
 from bkstore.offline.dump.parquet import ParquetTableWriter
-from bkstore.offline.dump.plan import Piece
+from bkstore.offline.dump.plan import DumpPiece
 from bkstore.offline.dump.record_lengths import RecordLengths
 from bkstore.offline.reading.ledger_ranges import SORTED_BY, LedgerRange
 from bkstore.tables import ENTRIES, ENTRY_LOGS, GROUPS, LEDGERS, LOG_LEDGERS, Table
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 _LEDGERS_PER_WRITE = 1 << 16
 
-Report = Callable[[int], None]
+ReportRows = Callable[[int], None]
 
 
 @dataclass(frozen=True)
-class FileDone:
+class WrittenFile:
     """A finished Parquet file: table, name in the work folder, rows, bytes, ledgers if sorted."""
 
     table: str
@@ -40,7 +40,7 @@ class FileDone:
     ledger_range: LedgerRange | None = None
 
     @property
-    def order(self) -> dict[str, Any]:
+    def manifest_order(self) -> dict[str, Any]:
         """The fields of a manifest on the order of the file; empty if it is not sorted."""
         if self.ledger_range is None:
             return {}
@@ -48,20 +48,20 @@ class FileDone:
 
 
 @dataclass
-class PieceDone:
+class PieceResult:
     """The files and findings of one piece."""
 
-    files: list[FileDone] = field(default_factory=list)
+    files: list[WrittenFile] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
 
 def write_piece(
-    piece: Piece,
+    piece: DumpPiece,
     folder: Path,
-    report: Report,
+    report: ReportRows,
     files: Files = OS_FILES,
     index: PieceIndex | None = None,
-) -> PieceDone:
+) -> PieceResult:
     """Write the piece's tables into `folder`, durably except for their names there.
 
     `index` replaces the piece's own index, for rows that are not on disk. Damage is in the findings
@@ -69,7 +69,7 @@ def write_piece(
     the piece cannot be opened, `WriteFailed` if the system refuses. Memory: a row group of each
     table, a scan batch, and some 300 bytes a ledger.
     """
-    result = PieceDone()
+    result = PieceResult()
     schemas = (ENTRY_LOGS, LOG_LEDGERS) if piece.kind == "logs" else (ENTRIES, GROUPS, LEDGERS)
     with ExitStack() as stack:
         targets = {
@@ -85,7 +85,7 @@ def write_piece(
             rows = stack.enter_context(PieceIndex(piece)) if index is None else index
             _IndexPiece(piece, rows, targets, result.findings).write(report)
     for name, file in targets.items():
-        result.files.append(FileDone(name, file.path.name, file.rows, file.bytes, file.ledger_range))
+        result.files.append(WrittenFile(name, file.path.name, file.rows, file.bytes, file.ledger_range))
     return result
 
 
@@ -94,7 +94,7 @@ class _IndexPiece:
 
     def __init__(
         self,
-        piece: Piece,
+        piece: DumpPiece,
         index: PieceIndex,
         targets: dict[str, ParquetTableWriter],
         findings: list[Finding],
@@ -103,16 +103,16 @@ class _IndexPiece:
         self.index = index
         self.targets = targets
         self.findings = findings
-        self.lengths = RecordLengths(piece.logs) if piece.length else None
-        self.summaries: dict[LedgerId, Summary] = {}
+        self.lengths = RecordLengths(piece.logs) if piece.with_lengths else None
+        self.summaries: dict[LedgerId, LedgerSummary] = {}
         self.unread: set[LedgerId] = set()  # damage may have hidden entries of these
         self.vague = False  # whether some damage names no ledger
         self.schema = ENTRIES.to_arrow()
         self.constants: tuple[Any, Any] | None = None
 
-    def write(self, report: Report) -> None:
+    def write(self, report: ReportRows) -> None:
         groups = self.targets["groups"]
-        condenser = Condenser(self.piece.bookie, groups.write, self.summaries)
+        condenser = GroupCollector(self.piece.bookie_id, groups.write, self.summaries)
         for rows in self._read_rows(condenser):
             self.targets["entries"].write_arrow(self._entries_table(rows))
             condenser.add(rows)
@@ -123,7 +123,7 @@ class _IndexPiece:
         if self.lengths is not None:
             self.findings += self.lengths.findings()
 
-    def _read_rows(self, condenser: Condenser) -> Iterator[IndexBatch]:
+    def _read_rows(self, condenser: GroupCollector) -> Iterator[IndexBatch]:
         """Yield the rows; add the ledgers that damage without a ledger may concern to `unread`."""
         finding_count = 0
         for rows in self.index.rows(self.findings):
@@ -131,11 +131,11 @@ class _IndexPiece:
             finding_count = len(self.findings)
             if is_doubtful:
                 self.unread.update(ledger_id for ledger_id, _, _ in rows.by_ledger())
-                if condenser.ledger is not None:
-                    self.unread.add(condenser.ledger)
+                if condenser.last_ledger is not None:
+                    self.unread.add(condenser.last_ledger)
             yield rows
-        if self._note_vague_damage(finding_count) and condenser.ledger is not None:
-            self.unread.add(condenser.ledger)
+        if self._note_vague_damage(finding_count) and condenser.last_ledger is not None:
+            self.unread.add(condenser.last_ledger)
 
     def _note_vague_damage(self, old_count: int) -> bool:
         vague = [
@@ -165,7 +165,7 @@ class _IndexPiece:
 
         row_count = rows.entry_id.size
         if self.constants is None or len(self.constants[0]) < row_count:
-            bookie_ids = pa.repeat(pa.scalar(self.piece.bookie), row_count)
+            bookie_ids = pa.repeat(pa.scalar(self.piece.bookie_id), row_count)
             self.constants = bookie_ids, pa.nulls(row_count, pa.int64())
         bookie_ids, nulls = (column.slice(0, row_count) for column in self.constants)
         arrays = [
@@ -174,7 +174,7 @@ class _IndexPiece:
             *map(pa.array, (rows.scope_id, rows.ledger_id, rows.entry_id)),
             pa.array(log_ids(rows.location)),
             pa.array(positions(rows.location)),
-            nulls if self.lengths is None else pa.array(self.lengths.of(rows)),
+            nulls if self.lengths is None else pa.array(self.lengths.read_lengths(rows)),
         ]
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
@@ -206,4 +206,4 @@ class _IndexPiece:
             limbo = state.limbo if index.supports_limbo else None
             state_fields = (state.fenced, limbo, state.explicit_lac, state.master_key)
         ids = (*ledger_id.signed, ledger_id.qualified_name)
-        return (piece.bookie, *ids, *summary, *state_fields, piece.layout)
+        return (piece.bookie_id, *ids, *summary, *state_fields, piece.layout)

@@ -13,22 +13,22 @@ from bkstore.ids import LedgerId
 from bkstore.index.api import IndexBatch
 from bkstore.tables import GROUPS, Repeated, Table
 
-Summary = tuple[int, int | None, int | None]
+LedgerSummary = tuple[int, int | None, int | None]
 """Entries of a ledger: count, first, last."""
 
 _MAX_PENDING_LEDGERS = 1 << 12
 
 
-class Condenser:
+class GroupCollector:
     """Collects the sequence groups of each ledger from batches that may split it anywhere.
 
     `write` is called with tables of `groups`; `summaries` gets an item for each ledger with rows.
     """
 
     def __init__(
-        self, bookie_id: str, write: Callable[[Table], None], summaries: dict[LedgerId, Summary]
+        self, bookie_id: str, write: Callable[[Table], None], summaries: dict[LedgerId, LedgerSummary]
     ) -> None:
-        self.ledger: LedgerId | None = None
+        self.last_ledger: LedgerId | None = None
         """The ledger of the last row."""
         self._bookie_id = bookie_id
         self._write_table = write
@@ -39,9 +39,9 @@ class Condenser:
     def add(self, rows: IndexBatch) -> None:
         """Add the next rows of a scan."""
         for ledger, entries, _ in rows.by_ledger():
-            if ledger != self.ledger:
+            if ledger != self.last_ledger:
                 self._finish_ledger()
-                self.ledger = ledger
+                self.last_ledger = ledger
             self._ledger_groups.append(from_entries.from_ids(entries))
         if len(self._pending) > _MAX_PENDING_LEDGERS:
             self._write_pending()
@@ -52,11 +52,11 @@ class Condenser:
         self._write_pending()
 
     def _finish_ledger(self) -> None:
-        if self.ledger is not None and self._ledger_groups:
+        if self.last_ledger is not None and self._ledger_groups:
             groups = grouping.join(self._ledger_groups)
             first, last = int(groups.first[0]), int(groups.ends[-1]) - 1
-            self._summaries[self.ledger] = (sequence_groups.count(groups), first, last)
-            self._pending.append((self.ledger, groups))
+            self._summaries[self.last_ledger] = (sequence_groups.count(groups), first, last)
+            self._pending.append((self.last_ledger, groups))
         self._ledger_groups = []
 
     def _write_pending(self) -> None:

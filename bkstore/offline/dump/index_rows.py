@@ -16,7 +16,7 @@ from bkstore.index.rocks import RocksIndex
 from bkstore.index.rocks.database import Database, Words
 from bkstore.index.rocks.keys import ledger_key
 from bkstore.index.rocks.rows import scan_rows
-from bkstore.offline.dump.plan import Piece
+from bkstore.offline.dump.plan import DumpPiece
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.read_only.bookie_dir import NO_DIRECTORY
 
@@ -24,13 +24,13 @@ from bkstore.storage.read_only.bookie_dir import NO_DIRECTORY
 class PieceIndex:
     """The index of one piece: its ledgers, their states and rows. To be closed."""
 
-    def __init__(self, piece: Piece) -> None:
+    def __init__(self, piece: DumpPiece) -> None:
         self._piece = piece
         self.index: EntryIndex
         if piece.layout == "idx":
-            self.index = _PieceIndexFiles(piece.currents, piece.files)
+            self.index = _PieceIndexFiles(piece.index_dirs, piece.files)
         else:
-            self.index = _RangeIndex(piece.currents[0], live=piece.live)
+            self.index = _RangeIndex(piece.index_dirs[0], live=piece.live)
         self._log_dirs = _first_directory_of_logs(piece.logs)
 
     def close(self) -> None:
@@ -49,7 +49,7 @@ class PieceIndex:
         return [
             ledger_id
             for ledger_id in self.index.ledgers()
-            if piece.holds(ledger_id) and ledger_id.ledger % piece.directories == piece.dir_index
+            if piece.has_ledger(ledger_id) and ledger_id.ledger % piece.directory_count == piece.dir_index
         ]
 
     def rows(self, findings: list[Finding], batch: int = DEFAULT_BATCH) -> Iterator[IndexBatch]:
@@ -64,9 +64,9 @@ class PieceIndex:
         self, index: _RangeIndex, findings: list[Finding], batch: int
     ) -> Iterator[IndexBatch]:
         piece = self._piece
-        for rows in index.scan_range(piece.first, piece.stop, batch, findings):
-            if piece.directories > 1:  # drop misplaced rows, as `PartitionedIndex.scan` does
-                home_dirs = rows.ledger_id.view(np.uint64) % np.uint64(piece.directories)
+        for rows in index.scan_range(piece.first_ledger, piece.stop_ledger, batch, findings):
+            if piece.directory_count > 1:  # drop misplaced rows, as `PartitionedIndex.scan` does
+                home_dirs = rows.ledger_id.view(np.uint64) % np.uint64(piece.directory_count)
                 if not (home_dirs == piece.dir_index).all():
                     rows = IndexBatch(*(column[home_dirs == piece.dir_index] for column in rows))
             if rows.entry_id.size:
@@ -106,18 +106,18 @@ class _RangeIndex(RocksIndex):
     """A RocksDB index that can scan a range of ledgers."""
 
     def scan_range(
-        self, first: LedgerId, stop: LedgerId | None, batch: int, findings: list[Finding]
+        self, first_ledger: LedgerId, stop_ledger: LedgerId | None, batch: int, findings: list[Finding]
     ) -> Iterator[IndexBatch]:
-        """Yield the rows of ledgers from `first` to before `stop` (None: to the end)."""
+        """Yield the rows of ledgers from `first_ledger` to before `stop_ledger` (None: to the end)."""
         for wide in (False, True):  # databases of scope 0, then those of all other scopes
             database, rows = self._find_database("locations", wide), self._find_database("ledgers", wide)
             if database is None or rows is None:
                 continue
-            lo = ledger_key(first) if bool(first.scope) == wide else b""
-            hi = None if stop is None or bool(stop.scope) > wide else b""
-            if stop is not None and bool(stop.scope) == wide:
-                hi = ledger_key(stop)
-            if bool(first.scope) <= wide and hi != b"":
+            lo = ledger_key(first_ledger) if bool(first_ledger.scope) == wide else b""
+            hi = None if stop_ledger is None or bool(stop_ledger.scope) > wide else b""
+            if stop_ledger is not None and bool(stop_ledger.scope) == wide:
+                hi = ledger_key(stop_ledger)
+            if bool(first_ledger.scope) <= wide and hi != b"":
                 database_slice = cast(Database, _DatabaseSlice(database, lo, hi))
                 yield from scan_rows(database_slice, rows, wide, batch, findings)
 

@@ -11,7 +11,7 @@ from bkstore.files.opening import opened
 from bkstore.files.os_errors import readable
 from bkstore.formats.entrylog import LogMetadata, decode_header
 from bkstore.index.api import Finding
-from bkstore.offline.dump.plan import Piece
+from bkstore.offline.dump.plan import DumpPiece
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.entry_log.scan import read_log_metadata
 from bkstore.tables import ENTRY_LOGS, LOG_LEDGERS, Table
@@ -19,7 +19,7 @@ from bkstore.tables import ENTRY_LOGS, LOG_LEDGERS, Table
 _HEADER_FIELD_BYTES = 20
 
 
-def log_tables(piece: Piece, findings: list[Finding]) -> Iterator[Table]:
+def log_tables(piece: DumpPiece, findings: list[Finding]) -> Iterator[Table]:
     """Yield `entry_logs` and `log_ledgers` tables; scans logs without a map (200 ns a record)."""
     for log in piece.logs:
         metadata: LogMetadata | None = None
@@ -30,9 +30,9 @@ def log_tables(piece: Piece, findings: list[Finding]) -> Iterator[Table]:
                 metadata, _ = read_log_metadata(log.path, log.log_id, findings)
         except BkstoreError as error:
             findings.append(Finding.of(error))
-        yield _log_table(piece.bookie, log, closed, metadata)
+        yield _log_table(piece.bookie_id, log, closed, metadata)
         if metadata is not None and metadata.ledgers:
-            yield _log_ledgers_table(piece.bookie, log, metadata)
+            yield _log_ledgers_table(piece.bookie_id, log, metadata)
 
 
 def _is_closed(log: LogFile) -> bool | None:

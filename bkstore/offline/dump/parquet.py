@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Self
 
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.os_errors import syncing, writing
-from bkstore.offline.reading.ledger_ranges import SORTED_BY, LedgerRange, OrderWatch
+from bkstore.offline.reading.ledger_ranges import SORTED_BY, LedgerRange, OrderCheck
 from bkstore.tables import Schema, Table, require_pyarrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ROW_GROUP = 1 << 20
+ROW_GROUP_ROWS = 1 << 20
 """Rows of a row group, the unit that readers skip by its minimum and maximum ids."""
 
-ROW_GROUPS = MappingProxyType({"groups": 1 << 15})
+TABLE_ROW_GROUP_ROWS = MappingProxyType({"groups": 1 << 15})
 """Smaller row groups of tables that are read by ledger range, all bookies at once."""
 
 _KEY_COLUMN = "master_key"
@@ -35,7 +35,7 @@ _ENCODINGS = {
 
 
 class ParquetTableWriter:
-    """A Parquet file that is written in row groups (`ROW_GROUP`, `ROW_GROUPS`).
+    """A Parquet file that is written in row groups (`ROW_GROUP_ROWS`, `TABLE_ROW_GROUP_ROWS`).
 
     Integers are DELTA_BINARY_PACKED and text DELTA_BYTE_ARRAY, without dictionaries, zstd level 1:
     sorted ids and positions take a few bits each. The constant column `bookie` is PLAIN: no larger
@@ -52,10 +52,10 @@ class ParquetTableWriter:
         self.rows = 0
         self.bytes = 0
         self._files = files
-        self.order = OrderWatch() if schema.name in SORTED_BY else None
+        self.order = OrderCheck() if schema.name in SORTED_BY else None
         self._pending: list[Any] = []
         self._pending_rows = 0
-        self._row_group = ROW_GROUPS.get(schema.name, ROW_GROUP)
+        self._row_group = TABLE_ROW_GROUP_ROWS.get(schema.name, ROW_GROUP_ROWS)
         encodings = {c.name: _ENCODINGS[c.kind] for c in schema.columns} | {"bookie": "PLAIN"}
         with writing(path):
             self._sink = _FileSink(path, files, 0o600 if _KEY_COLUMN in schema.names else 0o644)
@@ -83,7 +83,7 @@ class ParquetTableWriter:
         self._pending.append(table)
         self._pending_rows += len(table)
         self.rows += len(table)
-        if self._pending_rows >= ROW_GROUP:
+        if self._pending_rows >= ROW_GROUP_ROWS:
             self._write_groups(self._pending_rows // self._row_group * self._row_group)
 
     def _check_order(self, table: pa.Table) -> None:
@@ -95,7 +95,7 @@ class ParquetTableWriter:
     @property
     def ledger_range(self) -> LedgerRange | None:
         """The first and the last ledger, if all rows came in the table's order."""
-        return None if self.order is None else self.order.seen()
+        return None if self.order is None else self.order.ledger_range()
 
     def _write_groups(self, row_count: int) -> None:
         import pyarrow as pa
@@ -129,7 +129,7 @@ class ParquetTableWriter:
                 is_complete = True
         finally:
             self._pending = []
-            self._sink.give_up()
+            self._sink.drop_writes()
             self._file.close()  # the sink drops its footer; left open it would be written later
             self._sink.close()
             if not is_complete:
@@ -160,7 +160,7 @@ class _FileSink(io.RawIOBase):
         self._position += size
         return size
 
-    def give_up(self) -> None:
+    def drop_writes(self) -> None:
         """Drop all further bytes."""
         self._drops_bytes = True
 

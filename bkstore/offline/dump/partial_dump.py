@@ -19,8 +19,8 @@ from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.opening import check_regular, read_whole
 from bkstore.files.os_errors import writing
 from bkstore.formats.syntax.json_text import format_json, parse_json
-from bkstore.offline.dump.dump_piece import FileDone, PieceDone
-from bkstore.offline.dump.plan import Piece, file_name
+from bkstore.offline.dump.dump_piece import WrittenFile, PieceResult
+from bkstore.offline.dump.plan import DumpPiece, file_name
 from bkstore.offline.reading.ledger_ranges import LedgerRange
 from bkstore.offline.reading.manifest import MANIFEST, finding_from_json, finding_to_json
 from bkstore.offline.staging_directory import StagingDirectory
@@ -29,7 +29,7 @@ _RECORD_LIMIT = 64 << 20
 _OWN_PATTERNS = ("data", "pieces", "work-*")
 
 
-def dumped_name(table: str, bookie_id: str, number: int) -> str:
+def dump_file_path(table: str, bookie_id: str, number: int) -> str:
     """Return the path of a table's file below the dump."""
     return f"{table}/{file_name(bookie_id)}-{number:05d}.parquet"
 
@@ -43,15 +43,15 @@ class PartialDump(StagingDirectory):
     def __init__(self, out: Path, *, resume: bool = True, files: Files = OS_FILES) -> None:
         super().__init__(out, "dump", files)
         self.out = out  # messages show the path as the caller passed it
-        self.data = self.top / "data"
+        self.data = self.staging_path / "data"
         self.work = self._new_run_directory("work")
-        self._records = self.top / "pieces"
+        self._records = self.staging_path / "pieces"
         self._resume = resume
 
     def _create_directories(self) -> None:
         # A link with one of these names would lead writes out of this directory.
         for pattern in _OWN_PATTERNS:
-            for path in self.top.glob(pattern):
+            for path in self.staging_path.glob(pattern):
                 if not self._resume or path.name.startswith("work-") or path.is_symlink():
                     OS_FILES.remove_tree(path)
         for folder in (self.data, self._records, self.work):
@@ -64,60 +64,60 @@ class PartialDump(StagingDirectory):
 
     # -- pieces
 
-    def kept(self, piece: Piece, key: str) -> PieceDone | None:
+    def find_piece(self, piece: DumpPiece, fingerprint: str) -> PieceResult | None:
         """Return the piece of an earlier run, if its key, file sizes and row counts still match."""
         try:
             record = parse_json(read_whole(self._records / f"{piece.name}.json", _RECORD_LIMIT))
         except (OSError, CorruptionError):
             return None
-        if not isinstance(record, dict) or record.get("key") != key:
+        if not isinstance(record, dict) or record.get("key") != fingerprint:
             return None
-        stored = PieceDone(
+        stored = PieceResult(
             [_parse_file(file) for file in record["files"]],
             list(map(finding_from_json, record["findings"])),
         )
         complete = all(_is_unchanged(self._data_path(piece, file), file) for file in stored.files)
         return stored if complete else None
 
-    def _data_path(self, piece: Piece, file: FileDone) -> Path:
-        return self.data / dumped_name(file.table, piece.bookie, piece.number)
+    def _data_path(self, piece: DumpPiece, file: WrittenFile) -> Path:
+        return self.data / dump_file_path(file.table, piece.bookie_id, piece.number)
 
-    def keep(self, piece: Piece, key: str, done: PieceDone) -> None:
+    def store_piece(self, piece: DumpPiece, fingerprint: str, result: PieceResult) -> None:
         """Move the piece's files from `work` to `data`, and record them durably."""
         files, record = self._files, self._records / f"{piece.name}.json"
-        with writing(self.top):
+        with writing(self.staging_path):
             if record.exists():  # its files are about to be replaced
                 files.unlink(record)
                 files.sync_dir(self._records)
-            for file in done.files:
+            for file in result.files:
                 target = self._data_path(piece, file)
                 files.makedirs(target.parent)
                 files.replace(self.work / file.name, target)
                 files.sync_dir(target.parent)
             content = {
-                "key": key,
+                "key": fingerprint,
                 "files": [
-                    {"table": f.table, "name": f.name, "rows": f.rows, "bytes": f.bytes, **f.order}
-                    for f in done.files
+                    {"table": f.table, "name": f.name, "rows": f.rows, "bytes": f.bytes, **f.manifest_order}
+                    for f in result.files
                 ],
-                "findings": list(map(finding_to_json, done.findings)),
+                "findings": list(map(finding_to_json, result.findings)),
             }
             files.write_file(record, format_json(content).encode())
 
     # -- the end
 
-    def add(self, file: FileDone, name: str) -> None:
+    def add_file(self, file: WrittenFile, path: str) -> None:
         """Move a file that belongs to no piece from `work` to `data`."""
-        target = self.data / name
+        target = self.data / path
         with writing(target):
             self._files.makedirs(target.parent)
             self._files.replace(self.work / file.name, target)
             self._files.sync_dir(target.parent)
 
-    def finish(self, names: Iterable[str], manifest: bytes) -> None:
-        """Publish exactly the files `names` and the manifest as OUT, durably."""
-        files, kept_names = self._files, set(names)
-        with writing(self.top):
+    def finish(self, paths: Iterable[str], manifest: bytes) -> None:
+        """Publish exactly the files `paths` and the manifest as OUT, durably."""
+        files, kept_names = self._files, set(paths)
+        with writing(self.staging_path):
             for path in sorted(self.data.rglob("*"), reverse=True):
                 if path.is_dir():
                     with suppress(OSError):  # not empty
@@ -134,12 +134,12 @@ class PartialDump(StagingDirectory):
         self._remove_and_log(*_OWN_PATTERNS)
 
 
-def _parse_file(record: Any) -> FileDone:
+def _parse_file(record: Any) -> WrittenFile:
     ledgers = LedgerRange.from_json(record, record["table"])
-    return FileDone(record["table"], record["name"], record["rows"], record["bytes"], ledgers)
+    return WrittenFile(record["table"], record["name"], record["rows"], record["bytes"], ledgers)
 
 
-def _is_unchanged(path: Path, file: FileDone) -> bool:
+def _is_unchanged(path: Path, file: WrittenFile) -> bool:
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -62,43 +62,43 @@ class DumpSource(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Piece:
+class DumpPiece:
     """One task: a range of ledgers (`kind` "index") or some entry logs (`kind` "logs").
 
-    `first` is the lowest ledger, `stop` the end of the range (None: no end), `files` its index
-    files. `currents` are the directories of the index: all for index files, for RocksDB number
-    `dir_index` of `directories`. `logs` are those to read, or that locations may point into.
+    `first_ledger` is the lowest ledger, `stop_ledger` the end of the range (None: no end), `files` its index
+    files. `index_dirs` are the directories of the index: all for index files, for RocksDB number
+    `dir_index` of `directory_count`. `logs` are those to read, or that locations may point into.
     """
 
-    bookie: str
+    bookie_id: str
     kind: str
     number: int
     weight: int
     live: bool
-    length: bool
+    with_lengths: bool
     logs: tuple[LogFile, ...]
     layout: Layout = "idx"
-    currents: tuple[Path, ...] = ()
+    index_dirs: tuple[Path, ...] = ()
     dir_index: int = 0
-    directories: int = 1
-    first: LedgerId = _LOWEST_LEDGER
-    stop: LedgerId | None = None
+    directory_count: int = 1
+    first_ledger: LedgerId = _LOWEST_LEDGER
+    stop_ledger: LedgerId | None = None
     files: tuple[tuple[LedgerId, str], ...] = ()
 
     @property
     def name(self) -> str:
         """The name in file names; distinct among the pieces of a bookie."""
-        return f"{file_name(self.bookie)}-{self.kind}-{self.number:05d}"
+        return f"{file_name(self.bookie_id)}-{self.kind}-{self.number:05d}"
 
-    def holds(self, ledger: LedgerId) -> bool:
+    def has_ledger(self, ledger: LedgerId) -> bool:
         """Return whether the ledger is in the range."""
-        return self.first <= ledger and (self.stop is None or ledger < self.stop)
+        return self.first_ledger <= ledger and (self.stop_ledger is None or ledger < self.stop_ledger)
 
     def __str__(self) -> str:
         if self.kind == "logs":
             return "entry logs " + " to ".join(log.path for log in self.logs[:1] + self.logs[-1:])
-        upto = "the end" if self.stop is None else f"before {self.stop}"
-        return f"ledgers from {self.first} to {upto}"
+        upto = "the end" if self.stop_ledger is None else f"before {self.stop_ledger}"
+        return f"ledgers from {self.first_ledger} to {upto}"
 
 
 @dataclass
@@ -106,8 +106,8 @@ class BookiePlan:
     """One bookie: its id, its pieces, and the findings of planning."""
 
     bookie_id: str
-    bookie: BookieDir
-    pieces: list[Piece] = field(default_factory=list)
+    bookie_dir: BookieDir
+    pieces: list[DumpPiece] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
 
@@ -126,14 +126,14 @@ def file_name(bookie_id: str) -> str:
     return f"{name.encode()[: _MAX_NAME_BYTES - 17].decode(errors='ignore')}-{digest}"
 
 
-def plan_bookie(bookie: BookieDir, length: bool, piece_rows: int = PIECE_ROWS) -> BookiePlan:
+def plan_bookie(bookie: BookieDir, with_lengths: bool, piece_rows: int = PIECE_ROWS) -> BookiePlan:
     """Return the pieces of an open bookie, of about `piece_rows` rows each.
 
     Cost: a `stat` of each index file, or one seek a ledger (2 us). Raises `BkstoreError`.
     """
     plan = BookiePlan(bookie.bookie_id, bookie)
     index_pieces = _index_file_pieces if bookie.layout == "idx" else _rocks_pieces
-    plan.pieces += index_pieces(bookie, length, piece_rows)
+    plan.pieces += index_pieces(bookie, with_lengths, piece_rows)
     plan.pieces += _log_pieces(bookie)
     try:
         plan.findings += bookie.findings()
@@ -142,24 +142,24 @@ def plan_bookie(bookie: BookieDir, length: bool, piece_rows: int = PIECE_ROWS) -
     return plan
 
 
-def _index_file_pieces(bookie: BookieDir, length: bool, piece_rows: int) -> Iterator[Piece]:
+def _index_file_pieces(bookie: BookieDir, with_lengths: bool, piece_rows: int) -> Iterator[DumpPiece]:
     index = bookie.index
     assert isinstance(index, HierarchicalIndex)
     ledgers = index.ledgers()
     paths = [index.path(ledger) or "" for ledger in ledgers]
     weights = [_LEDGER_WEIGHT + _max_entries(path) for path in paths]
     for number, (lo, hi) in enumerate(_split_evenly(weights, piece_rows)):
-        yield Piece(
+        yield DumpPiece(
             bookie.bookie_id,
             "index",
             number,
             sum(weights[lo:hi]),
             bookie.live,
-            length,
+            with_lengths,
             tuple(bookie.entry_logs),
-            currents=tuple(bookie.folders.index),
-            first=ledgers[lo] if number else _LOWEST_LEDGER,
-            stop=ledgers[hi] if hi < len(ledgers) else None,
+            index_dirs=tuple(bookie.folders.index),
+            first_ledger=ledgers[lo] if number else _LOWEST_LEDGER,
+            stop_ledger=ledgers[hi] if hi < len(ledgers) else None,
             files=tuple(zip(ledgers[lo:hi], paths[lo:hi])),
         )
 
@@ -175,7 +175,7 @@ def _max_entries(path: str) -> int:
     return min(info.st_size, info.st_blocks * 512) // 8
 
 
-def _rocks_pieces(bookie: BookieDir, length: bool, piece_rows: int) -> Iterator[Piece]:
+def _rocks_pieces(bookie: BookieDir, with_lengths: bool, piece_rows: int) -> Iterator[DumpPiece]:
     index, currents = bookie.index, bookie.folders.index
     parts = index.parts if isinstance(index, PartitionedIndex) else [index]
     number = 0
@@ -184,13 +184,13 @@ def _rocks_pieces(bookie: BookieDir, length: bool, piece_rows: int) -> Iterator[
         weights = _weigh_ledgers(database, ledgers, currents[dir_index])
         logs = tuple(log for log in bookie.entry_logs if log.dir_index == dir_index)
         for lo, hi in _split_evenly(weights, piece_rows):
-            yield Piece(
+            yield DumpPiece(
                 bookie.bookie_id,
                 "index",
                 number,
                 sum(weights[lo:hi]),
                 bookie.live,
-                length,
+                with_lengths,
                 logs,
                 "rocksdb",
                 (currents[dir_index],),
@@ -231,23 +231,23 @@ def _split_evenly(weights: Sequence[int], target: int) -> Iterator[tuple[int, in
     yield from pairwise([*bounds, len(weights)])
 
 
-def _log_pieces(bookie: BookieDir) -> Iterator[Piece]:
+def _log_pieces(bookie: BookieDir) -> Iterator[DumpPiece]:
     number = 0
     for _, group in groupby(bookie.entry_logs, key=lambda log: log.dir_index):
         logs = list(group)
         for start in range(0, len(logs), _LOGS_PER_PIECE):
             piece_logs = tuple(logs[start : start + _LOGS_PER_PIECE])
             weight = _LEDGER_WEIGHT * len(piece_logs)
-            yield Piece(bookie.bookie_id, "logs", number, weight, bookie.live, False, piece_logs)
+            yield DumpPiece(bookie.bookie_id, "logs", number, weight, bookie.live, False, piece_logs)
             number += 1
     if not number:
-        yield Piece(bookie.bookie_id, "logs", 0, 0, bookie.live, False, ())
+        yield DumpPiece(bookie.bookie_id, "logs", 0, 0, bookie.live, False, ())
 
 
 # -- detecting changes
 
 
-def fingerprint(piece: Piece) -> str:
+def fingerprint(piece: DumpPiece) -> str:
     """Return a digest of the piece and of name, size and mtime of all files that it reads.
 
     Cost: a `stat` a file. Raises `ReadFailed` if the system refuses one.
@@ -255,20 +255,20 @@ def fingerprint(piece: Piece) -> str:
     logs = [(log.path, log.dir_index) for log in piece.logs]
     paths = [path for _, path in piece.files]
     if piece.layout == "rocksdb":
-        paths += _db_files(piece.currents[0])
-    if piece.kind == "logs" or piece.length:
+        paths += _db_files(piece.index_dirs[0])
+    if piece.kind == "logs" or piece.with_lengths:
         paths += [path for path, _ in logs]
     content = (
         _KEY_VERSION,
-        piece.bookie,
+        piece.bookie_id,
         piece.kind,
-        piece.length,
+        piece.with_lengths,
         piece.layout,
         piece.dir_index,
-        piece.directories,
-        list(map(str, piece.currents)),
-        piece.first,
-        piece.stop,
+        piece.directory_count,
+        list(map(str, piece.index_dirs)),
+        piece.first_ledger,
+        piece.stop_ledger,
         [ledger for ledger, _ in piece.files],
         logs,
         list(_stats(paths)),

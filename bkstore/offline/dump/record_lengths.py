@@ -48,7 +48,7 @@ class RecordLengths:
         self._ledgers_of_code: dict[int, tuple[int, LedgerId]] = {}
         self._counted_ledgers: dict[int, list[Any]] = {}
 
-    def of(self, rows: IndexBatch) -> np.ma.MaskedArray[Any, Any]:
+    def read_lengths(self, rows: IndexBatch) -> np.ma.MaskedArray[Any, Any]:
         """Return the length of each row's record, masked where it is unknown."""
         lengths = np.zeros(rows.entry_id.size, np.int64)
         codes = np.zeros(rows.entry_id.size, np.int64)

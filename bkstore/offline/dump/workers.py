@@ -11,43 +11,43 @@ from pathlib import Path
 from bkstore.errors import BkstoreError, DirectoryInUse, SystemRefused
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.index.api import Finding
-from bkstore.offline.dump.dump_piece import PieceDone, write_piece
-from bkstore.offline.dump.plan import Piece, fingerprint
+from bkstore.offline.dump.dump_piece import PieceResult, write_piece
+from bkstore.offline.dump.plan import DumpPiece, fingerprint
 from bkstore.offline.worker_pool import TaskLost, TaskRunner, WorkerPool
 
 
 @dataclass(frozen=True)
-class Task:
+class PieceTask:
     """A piece, and its fingerprint when it was planned."""
 
-    piece: Piece
-    key: str
+    piece: DumpPiece
+    fingerprint: str
 
     def __str__(self) -> str:
-        return f"{self.piece} of {self.piece.bookie}"
+        return f"{self.piece} of {self.piece.bookie_id}"
 
 
 @dataclass(frozen=True)
-class Unread:
+class UnreadablePiece:
     """The piece cannot be read, so its bookie is not dumped."""
 
     finding: Finding
 
 
-Outcome = PieceDone | Unread | TaskLost
-Report = Callable[[Task, int], None]
+PieceOutcome = PieceResult | UnreadablePiece | TaskLost
+ReportTaskRows = Callable[[PieceTask, int], None]
 """Called with a task and the number of its rows so far."""
 
 
 def run_tasks(
-    tasks: Sequence[Task],
+    tasks: Sequence[PieceTask],
     folder: Path,
     jobs: int,
-    report: Report,
-    wanted: Callable[[Task], bool],
+    report: ReportTaskRows,
+    is_wanted: Callable[[PieceTask], bool],
     files: Files = OS_FILES,
-) -> Generator[tuple[Task, Outcome]]:
-    """Yield each task with its outcome, as they end; a task that is no longer `wanted` is skipped.
+) -> Generator[tuple[PieceTask, PieceOutcome]]:
+    """Yield each task with its outcome, as they end; a task that is no longer `is_wanted` is skipped.
 
     `jobs` > 1 runs that many processes, heaviest tasks first; 1 runs in this process, through
     `files`. Raises `SystemRefused` if the machine lacks descriptors or memory.
@@ -55,33 +55,33 @@ def run_tasks(
     if min(jobs, len(tasks)) > 1:
         heaviest_first = sorted(tasks, key=lambda task: -task.piece.weight)
         pool = WorkerPool(min(jobs, len(tasks)), partial(_piece_writer, folder), "dump")
-        yield from pool.run(filter(wanted, heaviest_first), report)
+        yield from pool.run(filter(is_wanted, heaviest_first), report)
         return
-    for task in filter(wanted, tasks):
+    for task in filter(is_wanted, tasks):
         yield task, _run_task(task, partial(report, task), folder, files)
 
 
 @contextmanager
-def _piece_writer(folder: Path) -> Iterator[TaskRunner[Task, Outcome]]:
+def _piece_writer(folder: Path) -> Iterator[TaskRunner[PieceTask, PieceOutcome]]:
     yield partial(_run_task, folder=folder, files=OS_FILES)
 
 
-def _run_task(task: Task, report: Callable[[int], None], folder: Path, files: Files) -> Outcome:
+def _run_task(task: PieceTask, report: Callable[[int], None], folder: Path, files: Files) -> PieceOutcome:
     piece = task.piece
     try:
         result = write_piece(piece, folder, report, files)
     except SystemRefused:
         raise
     except BkstoreError as error:
-        return Unread(Finding.of(error))
+        return UnreadablePiece(Finding.of(error))
     except MemoryError:
         return TaskLost("memory ran out")
-    if not piece.live and fingerprint(piece) != task.key:
-        return Unread(Finding.of(_files_changed_error(piece)))
+    if not piece.live and fingerprint(piece) != task.fingerprint:
+        return UnreadablePiece(Finding.of(_files_changed_error(piece)))
     return result
 
 
-def _files_changed_error(piece: Piece) -> DirectoryInUse:
+def _files_changed_error(piece: DumpPiece) -> DirectoryInUse:
     return DirectoryInUse(
         f"{piece}: files changed while they were read: stop the bookie, copy the directory, or "
         "read it live (live=True, --live)"

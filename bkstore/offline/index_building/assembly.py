@@ -27,47 +27,47 @@ from bkstore.offline.index_building.row_writers import TableFile
 _STATES_PER_FLUSH = {"idx": 1024, "rocksdb": 1 << 16}
 
 
-def currents(top: Path, directories: int) -> list[Path]:
+def current_dirs(top: Path, directory_count: int) -> list[Path]:
     """Return the ``current/`` directories of a bookie at `top`, in the order of its ledgers.
 
-    >>> [str(path) for path in currents(Path("b"), 2)]
+    >>> [str(path) for path in current_dirs(Path("b"), 2)]
     ['b/ledgers0/current', 'b/ledgers1/current']
     """
-    if directories == 1:
+    if directory_count == 1:
         return [top / "current"]
-    return [top / f"ledgers{dir_index}" / "current" for dir_index in range(directories)]
+    return [top / f"ledgers{dir_index}" / "current" for dir_index in range(directory_count)]
 
 
-def build(
-    to: str,
-    currents: Sequence[Path],
-    made: Sequence[TableFile],
+def build_index(
+    layout: str,
+    index_dirs: Sequence[Path],
+    table_files: Sequence[TableFile],
     states: Mapping[LedgerId, LedgerState],
     files: Files = OS_FILES,
 ) -> None:
-    """Build the index in these directories from the files `made` and the states; durable on return.
+    """Build the index in these directories from the files `table_files` and the states; durable on return.
 
     Raises `WriteFailed`, and `BkstoreError` if a file is missing or its size has changed.
     """
-    for table_file in made:
-        _check_table_file(to, table_file)
-    for dir_index, current in enumerate(currents):
+    for table_file in table_files:
+        _check_table_file(layout, table_file)
+    for dir_index, current in enumerate(index_dirs):
         with writing(current):
             files.makedirs(current)
-        dir_files = [table_file for table_file in made if table_file.directory == dir_index]
+        dir_files = [table_file for table_file in table_files if table_file.directory == dir_index]
         dir_states = {
             ledger: state
             for ledger, state in states.items()
-            if ledger.ledger % len(currents) == dir_index
+            if ledger.ledger % len(index_dirs) == dir_index
         }
-        with _open_with_rows(to, current, dir_files, dir_states, files) as index:
-            put_states(index, dir_states, _STATES_PER_FLUSH[to])
+        with _open_with_rows(layout, current, dir_files, dir_states, files) as index:
+            put_states(index, dir_states, _STATES_PER_FLUSH[layout])
 
 
-def _check_table_file(to: str, table_file: TableFile) -> None:
+def _check_table_file(layout: str, table_file: TableFile) -> None:
     path = Path(table_file.path)
-    exists = path.is_dir() if to == "idx" else path.is_file()
-    if not exists or (to != "idx" and path.stat().st_size != table_file.bytes):
+    exists = path.is_dir() if layout == "idx" else path.is_file()
+    if not exists or (layout != "idx" and path.stat().st_size != table_file.bytes):
         raise BkstoreError(
             f"{path}: does not exist as its writer left it: the target must be on storage that "
             "the driver and all executors share"
@@ -75,7 +75,7 @@ def _check_table_file(to: str, table_file: TableFile) -> None:
 
 
 def _open_with_rows(
-    to: str,
+    layout: str,
     current: Path,
     table_files: Sequence[TableFile],
     states: Iterable[LedgerId],
@@ -85,11 +85,11 @@ def _open_with_rows(
 
     `states` are the ledgers that will be added: databases for scopes are made if any has one.
     """
-    if to == "idx":
+    if layout == "idx":
         for table_file in table_files:
             _move_tree(Path(table_file.path) / "current", current, files)
         return HierarchicalIndex(current, writable=True, files=files)
-    has_scope = any(table_file.wide for table_file in table_files) or any(
+    has_scope = any(table_file.has_scope for table_file in table_files) or any(
         ledger_id.scope for ledger_id in states
     )
     if has_scope:
@@ -98,7 +98,7 @@ def _open_with_rows(
         path = current / f"locations{suffix}"
         with closing(Database(path, database_options("locations"), files=files)) as database:
             for table_file in table_files:
-                if table_file.wide == bool(suffix):
+                if table_file.has_scope == bool(suffix):
                     database.ingest(Path(table_file.path))
         # Both databases of a pair are always made: one alone would look like a crash.
         Database(current / f"ledgers{suffix}", database_options("ledgers"), files=files).close()

@@ -10,13 +10,13 @@ from bkstore.ids import LedgerId
 from bkstore.index.api import EntryIndex, LedgerState
 
 
-def check_states(states: Mapping[LedgerId, LedgerState], to: str, what: str = "load") -> None:
-    """Raise `UnsupportedLayout`, with the advice `what`, if the layout cannot store a state."""
+def check_storable(states: Mapping[LedgerId, LedgerState], layout: str, advice: str = "load") -> None:
+    """Raise `UnsupportedLayout`, with the advice `advice`, if the layout cannot store a state."""
     limbo = [ledger_id for ledger_id, state in states.items() if state.limbo]
-    if to == "idx" and limbo:
+    if layout == "idx" and limbo:
         more = f" and {len(limbo) - 1} more are" if len(limbo) > 1 else " is"
         raise UnsupportedLayout(
-            f"ledger {limbo[0]}{more} in limbo, which index files cannot store: {what} to rocksdb"
+            f"ledger {limbo[0]}{more} in limbo, which index files cannot store: {advice} to rocksdb"
         )
 
 
@@ -43,7 +43,7 @@ def _has_state(index: EntryIndex, ledger_id: LedgerId, state: LedgerState) -> bo
 def compare_states(
     index: EntryIndex,
     states: Mapping[LedgerId, LedgerState],
-    out: Path,
+    path: Path,
     origin: str = "the dump",
 ) -> None:
     """Raise `CorruptionError` unless the index has the same state of each ledger."""
@@ -53,7 +53,7 @@ def compare_states(
             reason = (
                 f"ledger {ledger_id} is {_describe(actual)} here, {_describe(state)} in {origin}"
             )
-            raise CorruptionError(out, None, reason)
+            raise CorruptionError(path, None, reason)
 
 
 def _describe(state: LedgerState) -> str:

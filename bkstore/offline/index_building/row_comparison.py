@@ -14,8 +14,8 @@ from bkstore.index.api import IndexBatch
 
 def compare_rows(
     expected: Iterable[IndexBatch],
-    found: Iterable[IndexBatch],
-    out: Path,
+    actual: Iterable[IndexBatch],
+    path: Path,
     origin: str = "the dump",
 ) -> int:
     """Compare rows that come in key order, in batches of any size; return the number of rows.
@@ -24,12 +24,12 @@ def compare_rows(
     that differs, is missing, or is one too many. Memory: a batch of each.
     """
     count = 0
-    for ours, theirs in _align_batches(iter(expected), iter(found), out, origin):
+    for ours, theirs in _align_batches(iter(expected), iter(actual), path, origin):
         for expected_column, found_column in zip(ours[1:], theirs[1:]):
             if not np.array_equal(expected_column, found_column):
                 row = int(np.flatnonzero(expected_column != found_column)[0])
                 raise CorruptionError(
-                    out,
+                    path,
                     None,
                     f"{_describe(theirs, row)} is here, {_describe(ours, row)} in {origin}",
                 )
@@ -38,10 +38,10 @@ def compare_rows(
 
 
 def _align_batches(
-    expected: Iterator[IndexBatch], found: Iterator[IndexBatch], out: Path, origin: str
+    expected: Iterator[IndexBatch], actual: Iterator[IndexBatch], path: Path, origin: str
 ) -> Iterator[tuple[IndexBatch, IndexBatch]]:
     """Yield the rows of both in batches of equal size; raise if one has more rows."""
-    expected_rows, found_rows = next(expected, None), next(found, None)
+    expected_rows, found_rows = next(expected, None), next(actual, None)
     while expected_rows is not None and found_rows is not None:
         size = min(expected_rows.entry_id.size, found_rows.entry_id.size)
         yield _slice_rows(expected_rows, 0, size), _slice_rows(found_rows, 0, size)
@@ -51,14 +51,14 @@ def _align_batches(
             else next(expected, None)
         )
         found_rows = (
-            _slice_rows(found_rows, size) if found_rows.entry_id.size > size else next(found, None)
+            _slice_rows(found_rows, size) if found_rows.entry_id.size > size else next(actual, None)
         )
     if expected_rows is not None:
         raise CorruptionError(
-            out, None, f"{_describe(expected_rows, 0)} is in {origin}, but not here"
+            path, None, f"{_describe(expected_rows, 0)} is in {origin}, but not here"
         )
     if found_rows is not None:
-        raise CorruptionError(out, None, f"{_describe(found_rows, 0)} is here, but not in {origin}")
+        raise CorruptionError(path, None, f"{_describe(found_rows, 0)} is here, but not in {origin}")
 
 
 def _slice_rows(rows: IndexBatch, start: int, stop: int | None = None) -> IndexBatch:

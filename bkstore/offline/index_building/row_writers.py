@@ -21,7 +21,7 @@ from bkstore.index.api import IndexBatch, LedgerState
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks.options import location_options
 
-TABLE_ROWS = 1 << 22
+MAX_TABLE_ROWS = 1 << 22
 """Rows of a table file: about 40 MiB, of the size that RocksDB's own compaction makes."""
 
 _KEYS_PER_BATCH = 1 << 14
@@ -31,13 +31,13 @@ _LEDGERS_PER_FLUSH = 4096
 
 
 class TableFile(NamedTuple):
-    """A finished RocksDB table file, `wide` if its keys have a scope, or a tree of index files.
+    """A finished RocksDB table file, `has_scope` if its keys have a scope, or a tree of index files.
 
     `directory` is the number of the ledger directory it is for.
     """
 
     directory: int
-    wide: bool
+    has_scope: bool
     path: str
     rows: int
     bytes: int
@@ -53,8 +53,8 @@ class RowWriter(Protocol):
         """Make the files durable, and return them in order."""
 
 
-def row_writer(
-    to: str,
+def open_row_writer(
+    layout: str,
     folder: Path,
     files: Files = OS_FILES,
     states: Mapping[LedgerId, LedgerState] | None = None,
@@ -62,16 +62,16 @@ def row_writer(
     """Return the writer for a layout; index files get `states` at once, saving a sync each."""
     with writing(folder):
         files.makedirs(folder)
-    if to == "idx":
+    if layout == "idx":
         return TreeWriter(folder, HierarchicalIndex(folder, writable=True, files=files), states)
     return TableWriter(folder)
 
 
-def rows_of_directory(rows: IndexBatch, number: int, directories: int) -> IndexBatch:
+def rows_of_directory(rows: IndexBatch, dir_index: int, directory_count: int) -> IndexBatch:
     """Return the rows of one of the ledger directories: ledger L lies in number ``L mod n``."""
-    if directories == 1:
+    if directory_count == 1:
         return rows
-    is_in_directory = rows.ledger_id.view(np.uint64) % np.uint64(directories) == number
+    is_in_directory = rows.ledger_id.view(np.uint64) % np.uint64(directory_count) == dir_index
     return (
         rows if is_in_directory.all() else IndexBatch(*(column[is_in_directory] for column in rows))
     )
@@ -83,9 +83,9 @@ class TableWriter:
     Raises `WriteFailed` if the system refuses; an unfinished file then stays in the folder.
     """
 
-    def __init__(self, folder: Path, most_rows: int = TABLE_ROWS) -> None:
+    def __init__(self, folder: Path, max_rows: int = MAX_TABLE_ROWS) -> None:
         self._folder = folder
-        self._most_rows = most_rows
+        self._most_rows = max_rows
         self._table_files: list[TableFile] = []
         self._writer: SstFileWriter | None = None
         self._path = folder

@@ -7,13 +7,13 @@ which is compared with the dump; `compared_ranges` lets executors compare it ran
 """
 
 from bkstore.offline.load.load_job import (
-    Engine,
+    LoadEngine,
     LoadJob,
     LoadProgress,
     LoadResult,
-    LocalEngine,
-    To,
+    LocalLoadEngine,
+    IndexLayout,
     load,
 )
 
-__all__ = ["Engine", "LoadJob", "LoadProgress", "LoadResult", "LocalEngine", "To", "load"]
+__all__ = ["LoadEngine", "LoadJob", "LoadProgress", "LoadResult", "LocalLoadEngine", "IndexLayout", "load"]

@@ -16,34 +16,34 @@ from bkstore.formats.idxfile import index_path
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding, IndexBatch
 from bkstore.offline.dump.index_rows import PieceIndex
-from bkstore.offline.dump.plan import Piece
-from bkstore.offline.index_building.assembly import currents
+from bkstore.offline.dump.plan import DumpPiece
+from bkstore.offline.index_building.assembly import current_dirs
 from bkstore.offline.index_building.row_comparison import compare_rows
-from bkstore.offline.load.declared_order import declared, task_rows
+from bkstore.offline.load.declared_order import group_by_directory, read_task_rows
 from bkstore.offline.load.dump_rows import LoadSource
 from bkstore.offline.reading.dump_file import row_groups
 from bkstore.offline.reading.file_locations import opened_parquet
-from bkstore.offline.reading.file_parts import NO_PART, part_of
-from bkstore.offline.reading.read_tasks import Read, Task, sorted_tasks
+from bkstore.offline.reading.file_parts import NO_PART, locate_part
+from bkstore.offline.reading.read_tasks import FileRead, ReadTask, plan_sorted_tasks
 
 _LOWEST_LEDGER = LedgerId(0, 0)
 
 
 class ComparedRange(NamedTuple):
-    """A share of a file, and the ledgers of the same range in the ledger directory `home`.
+    """A share of a file, and the ledgers of the same range in the ledger directory `dir_index`.
 
     The first share of a file begins where the file before ended, the last of all ends with the
     directory. `ledger_range` have an index file. Without `read`, the dump has no rows of the directory.
     """
 
-    home: int
-    read: Read | None
+    dir_index: int
+    read: FileRead | None
     ledgers: tuple[LedgerId, ...]
 
     @property
     def rows(self) -> int:
         """The estimated number of rows of the range in the dump."""
-        return 0 if self.read is None else self.read.about
+        return 0 if self.read is None else self.read.estimated_rows
 
 
 def plan_comparison(
@@ -53,9 +53,9 @@ def plan_comparison(
 
     `ledger_range` are the ledgers of the index, in order, if it consists of index files; else none.
     """
-    for home, files in enumerate(declared(source)):
-        ends = {file.path: file.ledger_range.last for file in files.ready if file.ledger_range is not None}
-        reads = [task.sides[0][0] for task in sorted_tasks([files.ready], rows)]
+    for home, files in enumerate(group_by_directory(source)):
+        ends = {file.path: file.ledger_range.last for file in files.sorted_files if file.ledger_range is not None}
+        reads = [task.reads_per_dump[0][0] for task in plan_sorted_tasks([files.sorted_files], rows)]
         after, start = None, 0
         for path, shares in groupby(reads, key=lambda read: read.path):
             last = None if path == reads[-1].path else ends[path]
@@ -76,37 +76,37 @@ def _next_ledger(ledger: LedgerId) -> LedgerId:
     return LedgerId(ledger.scope + 1, 0)
 
 
-def compare_range(source: LoadSource, to: str, data: Path, part: ComparedRange) -> int:
+def compare_range(source: LoadSource, layout: str, data: Path, compared_range: ComparedRange) -> int:
     """Return the number of rows in a range, equal in the index below `data` and in the dump.
 
     Raises `CorruptionError` at the first row that differs or cannot be read. Memory: two batches.
     """
     after, last = None, None
-    if part.read is not None:
-        with opened_parquet(part.read.path) as file:
-            file_part = part_of(part.read, row_groups(file.metadata))
+    if compared_range.read is not None:
+        with opened_parquet(compared_range.read.path) as file:
+            file_part = locate_part(compared_range.read, row_groups(file.metadata))
         if file_part == NO_PART:
             return 0  # the file has fewer shares than it was cut into
-        after, last = file_part.above, file_part.upto
-    ids = (n for n in part.ledgers if (after is None or n > after) and (last is None or n <= last))
-    current = currents(data, source.directories)[part.home]
-    piece = Piece(
+        after, last = file_part.after_ledger, file_part.last_ledger
+    ids = (n for n in compared_range.ledgers if (after is None or n > after) and (last is None or n <= last))
+    current = current_dirs(data, source.directories)[compared_range.dir_index]
+    piece = DumpPiece(
         source.bookie,
         "index",
         number=0,
         weight=0,
         live=False,
-        length=False,
+        with_lengths=False,
         logs=(),
-        layout="idx" if to == "idx" else "rocksdb",
-        currents=(current,),
-        first=_LOWEST_LEDGER if after is None else _next_ledger(after),
-        stop=None if last is None else _next_ledger(last),
+        layout="idx" if layout == "idx" else "rocksdb",
+        index_dirs=(current,),
+        first_ledger=_LOWEST_LEDGER if after is None else _next_ledger(after),
+        stop_ledger=None if last is None else _next_ledger(last),
         files=tuple((ledger_id, str(current / index_path(ledger_id))) for ledger_id in ids),
     )
-    task = Task((() if part.read is None else (part.read,),))
+    task = ReadTask((() if compared_range.read is None else (compared_range.read,),))
     with PieceIndex(piece) as index:
-        return compare_rows(task_rows(source, part.home, task), _sound_rows(index), data)
+        return compare_rows(read_task_rows(source, compared_range.dir_index, task), _sound_rows(index), data)
 
 
 def _sound_rows(index: PieceIndex) -> Iterator[IndexBatch]:

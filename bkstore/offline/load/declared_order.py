@@ -13,23 +13,23 @@ import numpy as np
 
 from bkstore.errors import CorruptionError
 from bkstore.index.api import IndexBatch
-from bkstore.offline.load.dump_rows import LoadSource, read_part
+from bkstore.offline.load.dump_rows import LoadSource, read_file_part
 from bkstore.offline.reading.dump_file import DumpFile
-from bkstore.offline.reading.read_tasks import Task, apart, sorted_tasks
+from bkstore.offline.reading.read_tasks import ReadTask, split_disjoint, plan_sorted_tasks
 
 
-class Ordered(NamedTuple):
+class DirectoryFiles(NamedTuple):
     """The files of one ledger directory: those to be written as they are, in order, and others."""
 
-    ready: list[DumpFile]
-    others: list[DumpFile]
+    sorted_files: list[DumpFile]
+    unsorted_files: list[DumpFile]
 
 
 class LoadTask(NamedTuple):
-    """A read task whose rows are all of the ledger directory `home`."""
+    """A read task whose rows are all of the ledger directory `dir_index`."""
 
-    home: int
-    task: Task
+    dir_index: int
+    task: ReadTask
 
     @property
     def rows(self) -> int:
@@ -37,34 +37,34 @@ class LoadTask(NamedTuple):
         return self.task.rows
 
 
-def declared(source: LoadSource) -> list[Ordered]:
+def group_by_directory(source: LoadSource) -> list[DirectoryFiles]:
     """Return the files of each ledger directory, by number; opens no file.
 
-    A file without a declared order may have any row: then all files are `others` of one item.
+    A file without a declared order may have any row: then all files are `unsorted_files` of one item.
     """
     nonempty = [file for file in source.files if file.rows]
-    if nonempty and not (source.pure and all(file.ledger_range is not None for file in nonempty)):
-        return [Ordered([], nonempty)]
+    if nonempty and not (source.has_one_bookie and all(file.ledger_range is not None for file in nonempty)):
+        return [DirectoryFiles([], nonempty)]
     files_by_directory: list[list[DumpFile]] = [[] for _ in range(source.directories)]
     for file in nonempty:
         if file.ledger_range is not None:
             files_by_directory[file.ledger_range.first.ledger % source.directories].append(file)
-    return [Ordered(*apart(files)) for files in files_by_directory]
+    return [DirectoryFiles(*split_disjoint(files)) for files in files_by_directory]
 
 
-def ordered_tasks(source: LoadSource, rows: int) -> Iterator[LoadTask]:
-    """Yield tasks of about `rows` rows over the `ready` files."""
-    for home, files in enumerate(declared(source)):
-        for task in sorted_tasks([files.ready], rows):
+def plan_load_tasks(source: LoadSource, rows: int) -> Iterator[LoadTask]:
+    """Yield tasks of about `rows` rows over the `sorted_files` files."""
+    for home, files in enumerate(group_by_directory(source)):
+        for task in plan_sorted_tasks([files.sorted_files], rows):
             yield LoadTask(home, task)
 
 
-def task_rows(source: LoadSource, home: int, task: Task) -> Iterator[IndexBatch]:
+def read_task_rows(source: LoadSource, dir_index: int, task: ReadTask) -> Iterator[IndexBatch]:
     """Yield a task's rows; raises `CorruptionError` if they contradict the manifest."""
-    for read in task.sides[0]:
-        for rows in read_part(source, read):
+    for read in task.reads_per_dump[0]:
+        for rows in read_file_part(source, read):
             home_dirs = rows.ledger_id.view(np.uint64) % np.uint64(source.directories)
-            if source.directories > 1 and (home_dirs != home).any():
-                reason = f"mixes ledgers of directory {home} and others, unlike a dump's files"
+            if source.directories > 1 and (home_dirs != dir_index).any():
+                reason = f"mixes ledgers of directory {dir_index} and others, unlike a dump's files"
                 raise CorruptionError(read.path, None, reason)
             yield rows

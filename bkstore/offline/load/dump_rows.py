@@ -22,12 +22,12 @@ from bkstore.files.os_errors import readable
 from bkstore.ids import MAX_ENTRY_ID, MAX_LOG_ID, Int64Array, LedgerId
 from bkstore.index.api import Finding, IndexBatch
 from bkstore.offline.reading.dump_file import DumpFile, check_footer
-from bkstore.offline.reading.dump_folder import DumpFolder, no_dump
+from bkstore.offline.reading.dump_folder import DumpFolder, not_a_dump_error
 from bkstore.offline.reading.file_locations import opened_parquet
 from bkstore.offline.reading.ledger_ranges import SORTED_BY
 from bkstore.offline.reading.manifest import MANIFEST
 from bkstore.offline.reading.open_dump import open_dump as read_dump
-from bkstore.offline.reading.read_tasks import Read, read_of
+from bkstore.offline.reading.read_tasks import FileRead, plan_read
 from bkstore.offline.reading.row_stream import read_rows as stored_rows
 from bkstore.tables import ENTRIES, LEDGERS, Schema, require_pyarrow
 from bkstore.tables.dump import DUMP_TABLES
@@ -56,7 +56,7 @@ _BATCH_ROWS = 1 << 18
 class LoadSource:
     """One bookie of a dump: its files in order, and facts from their footers.
 
-    `files` are those of `entries`, with other bookies' rows too unless `pure`. `directories` is the
+    `files` are those of `entries`, with other bookies' rows too unless `has_one_bookie`. `directories` is the
     number n of ledger directories: ledger L is in number ``L mod n``. It is 1 for index files,
     whatever `dir_index` is. `findings` report what the dump itself lacks.
     """
@@ -66,7 +66,7 @@ class LoadSource:
     layout: str
     files: tuple[DumpFile, ...]
     ledgers: tuple[str, ...]
-    pure: bool
+    has_one_bookie: bool
     directories: int = 1
     findings: tuple[Finding, ...] = field(default=())
 
@@ -81,7 +81,7 @@ class LoadSource:
         return tuple(file.path for file in self.files)
 
 
-def open_dump(
+def open_load_source(
     dump: str | os.PathLike[str], bookie: str | None = None, directories: int | None = None
 ) -> LoadSource:
     """Return the bookie with the id `bookie`, or the only one. Reads footers, and bookie ids.
@@ -98,21 +98,21 @@ def open_dump(
             raise InvalidArgument(f"{folder}: the manifest states the number of directories")
         return _open_with_manifest(folder, bookie)
     if folder.is_remote:
-        raise folder.lacking(f"{MANIFEST}; without it only local folders can be loaded")
-    return _open_folder(Path(folder.place), bookie, directories or 1)
+        raise folder.missing_file_error(f"{MANIFEST}; without it only local folders can be loaded")
+    return _open_folder(Path(folder.location), bookie, directories or 1)
 
 
 def _open_with_manifest(folder: DumpFolder, bookie: str | None) -> LoadSource:
     dump = read_dump(folder)
     bookies = {entry["id"]: entry for entry in dump.manifest["bookies"]}
     bookie_id = _choose_bookie(folder, list(bookies), bookie)
-    if bookie_id in dump.unread:
-        raise InvalidArgument(f"{folder}: {dump.unread[bookie_id]}")
+    if bookie_id in dump.unread_bookies:
+        raise InvalidArgument(f"{folder}: {dump.unread_bookies[bookie_id]}")
     try:
         index = bookies[bookie_id]["directories"]["index"]
         layout, damage = bookies[bookie_id]["layout"], bookies[bookie_id]["damage"]
     except (KeyError, TypeError) as error:
-        raise CorruptionError(folder.of(MANIFEST), None, f"lacks {error}") from None
+        raise CorruptionError(folder.locate(MANIFEST), None, f"lacks {error}") from None
     entries, ledgers = (
         tuple(file for file in dump.files[table] if file.bookie == bookie_id)
         for table in ("entries", "ledgers")
@@ -123,7 +123,7 @@ def _open_with_manifest(folder: DumpFolder, bookie: str | None) -> LoadSource:
     if damage:
         finding_count = counted(damage, "finding")
         detail = f"{finding_count} of damage: what bookie {bookie_id} could not read is not loaded"
-        findings = (Finding("damage", detail, folder.of("findings")),)
+        findings = (Finding("damage", detail, folder.locate("findings")),)
     directories = len(index) if layout == "rocksdb" else 1
     paths = tuple(file.path for file in ledgers)
     return LoadSource(str(folder), bookie_id, layout, entries, paths, True, directories, findings)
@@ -135,7 +135,7 @@ def _open_folder(dump: Path, bookie: str | None, directories: int) -> LoadSource
     for schema in (ENTRIES, LEDGERS):
         folder = dump / schema.name
         if not folder.is_dir():
-            raise no_dump(dump, f"{MANIFEST} and no {schema.name}/")
+            raise not_a_dump_error(dump, f"{MANIFEST} and no {schema.name}/")
         files[schema.name] = _parquet_files(folder)
         for path in files[schema.name]:
             rows = _check_footer(str(path), schema)
@@ -205,7 +205,7 @@ def _distinct_values(paths: Sequence[Path], column: str) -> set[str]:
 
 
 def _select_bookie(source: LoadSource, batch: pa.RecordBatch) -> pa.RecordBatch:
-    if source.pure:
+    if source.has_one_bookie:
         return batch
     import pyarrow.compute as pc
 
@@ -229,18 +229,18 @@ def read_ledgers(source: LoadSource) -> Iterator[dict[str, Any]]:
                 yield row
 
 
-def read_rows(source: LoadSource, files: Sequence[DumpFile] | None = None) -> Iterator[IndexBatch]:
+def read_entry_rows(source: LoadSource, files: Sequence[DumpFile] | None = None) -> Iterator[IndexBatch]:
     """Yield the bookie's rows of `entries` in the order of the files, in bounded memory.
 
     Raises `CorruptionError` for null or out-of-range values, and rows that contradict the manifest.
     """
     for file in source.files if files is None else files:
-        yield from read_part(source, read_of(file))
+        yield from read_file_part(source, plan_read(file))
 
 
-def read_part(source: LoadSource, read: Read) -> Iterator[IndexBatch]:
-    """Yield the rows of a part of a file, checked like those of `read_rows`."""
-    columns = ENTRY_COLUMNS[1:] if source.pure else ENTRY_COLUMNS
+def read_file_part(source: LoadSource, read: FileRead) -> Iterator[IndexBatch]:
+    """Yield the rows of a part of a file, checked like those of `read_entry_rows`."""
+    columns = ENTRY_COLUMNS[1:] if source.has_one_bookie else ENTRY_COLUMNS
     for batch in stored_rows(read, columns, SORTED_BY["entries"]):
         yield _check_rows(source, read.path, _select_bookie(source, batch))
 

@@ -16,10 +16,10 @@ import numpy as np
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.index.api import IndexBatch
 from bkstore.offline.index_building.row_writers import rows_of_directory
-from bkstore.offline.load.declared_order import declared, task_rows
-from bkstore.offline.load.dump_rows import LoadSource, read_rows
+from bkstore.offline.load.declared_order import group_by_directory, read_task_rows
+from bkstore.offline.load.dump_rows import LoadSource, read_entry_rows
 from bkstore.offline.reading.dump_file import DumpFile
-from bkstore.offline.reading.read_tasks import sorted_tasks
+from bkstore.offline.reading.read_tasks import plan_sorted_tasks
 from bkstore.offline.spilled_rows.rows_by_key import RowsByKey
 
 RUN_ROWS = 1 << 20
@@ -28,13 +28,13 @@ RUN_ROWS = 1 << 20
 
 @dataclass
 class _DirectoryRows:
-    """Facts about the rows of one directory, seen in a pass over them or `declared`."""
+    """Facts about the rows of one directory, seen in a pass over them or `group_by_directory`."""
 
     rows: int = 0
-    ordered: bool = True
+    is_sorted: bool = True
     last: tuple[int, int, int] = (-1, -1, -1)
     files: list[DumpFile] = field(default_factory=list)
-    declared: bool = False
+    is_declared: bool = False
 
     @classmethod
     def of(cls, files: list[DumpFile]) -> _DirectoryRows:
@@ -43,29 +43,29 @@ class _DirectoryRows:
 
 
 @dataclass
-class Survey:
+class OrderSurvey:
     """For each directory: the number of rows, the files that have any, and whether in order."""
 
-    places: list[_DirectoryRows]
+    directories: list[_DirectoryRows]
 
     @property
     def rows(self) -> int:
         """The number of rows of the bookie, with duplicates."""
-        return sum(directory.rows for directory in self.places)
+        return sum(directory.rows for directory in self.directories)
 
 
-def survey(source: LoadSource) -> Survey:
+def survey_order(source: LoadSource) -> OrderSurvey:
     """Return the facts about the order of rows: from the manifest, or else by reading all rows.
 
     Reading takes about 40 ns a row. Raises `CorruptionError` for invalid rows.
     """
-    declared_files = declared(source)
-    if not any(files.others for files in declared_files):
-        return Survey([_DirectoryRows.of(files.ready) for files in declared_files])
-    result = Survey([_DirectoryRows() for _ in range(source.directories)])
+    declared_files = group_by_directory(source)
+    if not any(files.unsorted_files for files in declared_files):
+        return OrderSurvey([_DirectoryRows.of(files.sorted_files) for files in declared_files])
+    result = OrderSurvey([_DirectoryRows() for _ in range(source.directories)])
     for file in source.files:
-        for rows in read_rows(source, [file]):
-            for dir_index, directory in enumerate(result.places):
+        for rows in read_entry_rows(source, [file]):
+            for dir_index, directory in enumerate(result.directories):
                 own_rows = rows_of_directory(rows, dir_index, source.directories)
                 if own_rows.entry_id.size:
                     _add_batch(directory, own_rows)
@@ -75,8 +75,8 @@ def survey(source: LoadSource) -> Survey:
 
 
 def _add_batch(directory: _DirectoryRows, rows: IndexBatch) -> None:
-    if directory.ordered:
-        directory.ordered = _is_ascending(rows, directory.last)
+    if directory.is_sorted:
+        directory.is_sorted = _is_ascending(rows, directory.last)
         scope, ledger, entry = (int(column[-1:].view(np.uint64)[0]) for column in rows[1:4])
         directory.last = scope, ledger, entry
     directory.rows += rows.entry_id.size
@@ -101,34 +101,34 @@ class OrderedRows:
     def __init__(
         self,
         source: LoadSource,
-        seen: Survey,
-        directory: int,
+        survey: OrderSurvey,
+        dir_index: int,
         scratch: Path,
         run_rows: int = RUN_ROWS,
         files: Files = OS_FILES,
     ) -> None:
         self.duplicates = 0
         self._source = source
-        self._facts = seen.places[directory]
-        self._directory = directory
-        self._sorted = RowsByKey(scratch, f"rows-{directory}", files, run_rows)
+        self._facts = survey.directories[dir_index]
+        self._directory = dir_index
+        self._sorted = RowsByKey(scratch, f"rows-{dir_index}", files, run_rows)
 
     def __iter__(self) -> Iterator[IndexBatch]:
-        if self._facts.ordered:
+        if self._facts.is_sorted:
             yield from self._read_stored()
             return
-        if not self._sorted.rows:
+        if not self._sorted.row_count:
             for rows in self._read_stored():
                 self._sorted.add(rows, rows.location)
         yield from self._sorted
         self.duplicates = self._sorted.duplicates
 
     def _read_stored(self) -> Iterator[IndexBatch]:
-        if self._facts.declared:
-            for task in sorted_tasks([self._facts.files], self._facts.rows):
-                yield from task_rows(self._source, self._directory, task)
+        if self._facts.is_declared:
+            for task in plan_sorted_tasks([self._facts.files], self._facts.rows):
+                yield from read_task_rows(self._source, self._directory, task)
             return
-        for rows in read_rows(self._source, self._facts.files):
+        for rows in read_entry_rows(self._source, self._facts.files):
             own_rows = rows_of_directory(rows, self._directory, self._source.directories)
             if own_rows.entry_id.size:
                 yield own_rows

@@ -1,7 +1,7 @@
 """Load a dump into a new index: `entries` and `ledgers` of one bookie, RocksDB or index files.
 
-An `Engine` writes the rows as pieces (`offline.index_building`), which are assembled, compared with
-the dump and published. `LocalEngine` runs in one process; Spark's is `bkstore.spark.load`.
+An `LoadEngine` writes the rows as pieces (`offline.index_building`), which are assembled, compared with
+the dump and published. `LocalLoadEngine` runs in one process; Spark's is `bkstore.spark.load`.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.user_outputs import refuse_inputs
 from bkstore.ids import LedgerId
 from bkstore.index.api import EntryIndex, Finding, IndexBatch, LedgerState
-from bkstore.offline.index_building.assembly import build, currents
-from bkstore.offline.index_building.ledger_states import check_states, compare_states
+from bkstore.offline.index_building.assembly import build_index, current_dirs
+from bkstore.offline.index_building.ledger_states import check_storable, compare_states
 from bkstore.offline.index_building.row_comparison import compare_rows
-from bkstore.offline.index_building.row_writers import TableFile, row_writer
-from bkstore.offline.load.dump_rows import LoadSource, open_dump
+from bkstore.offline.index_building.row_writers import TableFile, open_row_writer
+from bkstore.offline.load.dump_rows import LoadSource, open_load_source
 from bkstore.offline.load.dumped_states import read_states
-from bkstore.offline.load.key_order import RUN_ROWS, OrderedRows, survey
-from bkstore.offline.reading.file_locations import is_remote, only_path
+from bkstore.offline.load.key_order import RUN_ROWS, OrderedRows, survey_order
+from bkstore.offline.reading.file_locations import is_remote, require_local_path
 from bkstore.offline.staging_directory import StagingDirectory, check_target
 from bkstore.storage.directories.layout import check_layout
 from bkstore.storage.read_only.bookie_dir import open_index
 
-To = Literal["rocksdb", "idx"]
+IndexLayout = Literal["rocksdb", "idx"]
 
 
 class LoadProgress(NamedTuple):
@@ -48,7 +48,7 @@ class LoadResult:
     """What a load made: `rows` are in the index, `duplicates` were dropped for other rows."""
 
     bookie: str
-    to: To
+    layout: IndexLayout
     rows: int = 0
     duplicates: int = 0
     ledgers: int = 0
@@ -59,17 +59,17 @@ class LoadResult:
 
 @dataclass(frozen=True)
 class LoadJob:
-    """The input of an engine: read `source`, write pieces for layout `to` below `work`."""
+    """The input of an engine: read `source`, write pieces for layout `layout` below `work`."""
 
     source: LoadSource
     states: dict[LedgerId, LedgerState]
-    to: To
+    layout: IndexLayout
     work: Path
     files: Files
     report: Callable[[str, int], None]
 
 
-class Engine(Protocol):
+class LoadEngine(Protocol):
     """Writes the rows of a dump as pieces, and compares them with an index afterwards."""
 
     def write(self, job: LoadJob) -> tuple[list[TableFile], int]:
@@ -79,7 +79,7 @@ class Engine(Protocol):
         """Return the number of rows in both; raise `CorruptionError` if the index differs."""
 
 
-class LocalEngine:
+class LocalLoadEngine:
     """Runs in this process: rows in order are passed on, others are sorted on disk."""
 
     def __init__(self, run_rows: int = RUN_ROWS) -> None:
@@ -88,13 +88,13 @@ class LocalEngine:
 
     def write(self, job: LoadJob) -> tuple[list[TableFile], int]:
         """Read all rows twice, the first time for their order. Some 0.3 us a row to RocksDB."""
-        row_survey = survey(job.source)
+        row_survey = survey_order(job.source)
         scratch = job.work / "sorted"
         self._ordered_rows = [
             OrderedRows(job.source, row_survey, directory, scratch, self._run_rows, job.files)
             for directory in range(job.source.directories)
         ]
-        writer = row_writer(job.to, job.work / "local", job.files, job.states)
+        writer = open_row_writer(job.layout, job.work / "local", job.files, job.states)
         rows = 0
         for directory, ordered in enumerate(self._ordered_rows):
             for batch in ordered:
@@ -119,13 +119,13 @@ class LocalEngine:
 def load(
     dump: str | os.PathLike[str],
     out: str | os.PathLike[str],
-    to: To = "rocksdb",
+    to: IndexLayout = "rocksdb",
     progress: Callable[[LoadProgress], None] | None = None,
     *,
     bookie: str | None = None,
     directories: int | None = None,
     compare: bool = True,
-    engine: Engine | None = None,
+    engine: LoadEngine | None = None,
     files: Files = OS_FILES,
 ) -> LoadResult:
     """Build the index of a dumped bookie at `out`, which is new or an empty folder; return counts.
@@ -156,21 +156,21 @@ def load(
     (3, 'rocksdb', 1200)
     """
     _check_arguments(to, directories, compare)
-    only_path(out, "an index")
-    source = open_dump(dump, bookie, directories)
+    require_local_path(out, "an index")
+    source = open_load_source(dump, bookie, directories)
     target = Path(out)
     _check_target(source, target, to)
     result = LoadResult(source.bookie, to, findings=list(source.findings))
     result.directories = source.directories
     states = read_states(source, result.findings)
-    check_states(states, to)
+    check_storable(states, to)
     with StagingDirectory(target, "load", files) as staging:
         report = _reporter(progress, source.rows, 2 if compare else 1)
         job = LoadJob(source, states, to, staging.work, files, report)
-        engine = engine or LocalEngine()
+        engine = engine or LocalLoadEngine()
         pieces, result.duplicates = engine.write(job)
         result.rows, result.ledgers = sum(piece.rows for piece in pieces), len(states)
-        build(to, currents(staging.data, source.directories), pieces, states, files)
+        build_index(to, current_dirs(staging.data, source.directories), pieces, states, files)
         if compare:
             _compare_index(engine, job, staging.data, result)
         staging.publish()
@@ -183,7 +183,7 @@ def _check_arguments(to: Any, directories: Any, compare: Any) -> None:
     truth("compare", compare)
 
 
-def _check_target(source: LoadSource, out: Path, to: To) -> None:
+def _check_target(source: LoadSource, out: Path, to: IndexLayout) -> None:
     check_target(out)
     if not is_remote(source.dump):
         refuse_inputs(out, [source.dump])
@@ -205,17 +205,17 @@ def _reporter(
     return report
 
 
-def _compare_index(engine: Engine, job: LoadJob, data: Path, result: LoadResult) -> None:
+def _compare_index(engine: LoadEngine, job: LoadJob, data: Path, result: LoadResult) -> None:
     states = job.states
     with ExitStack() as stack:
-        index = stack.enter_context(open_index(data, layout=job.to))
+        index = stack.enter_context(open_index(data, layout=job.layout))
         rows = engine.compare(job, index, data)
         if rows != result.rows:
             reason = f"has {rows} rows, {result.rows} were written"
             raise CorruptionError(data, None, reason)
         compare_states(index, states, data)
         indexed = set(index.ledgers())
-        if not indexed >= states.keys() or (job.to == "rocksdb" and indexed != states.keys()):
+        if not indexed >= states.keys() or (job.layout == "rocksdb" and indexed != states.keys()):
             ledger_id = sorted(indexed ^ states.keys())[0]
             raise CorruptionError(data, None, f"ledger {ledger_id} is not in both index and dump")
     result.compared = True

@@ -10,7 +10,7 @@ dump's folder. `freed_memory` lets batches reuse freed memory.
 
 from bkstore.offline.reading.dump_file import DumpFile, RowGroup
 from bkstore.offline.reading.ledger_ranges import LedgerRange
-from bkstore.offline.reading.read_tasks import Read, Task
+from bkstore.offline.reading.read_tasks import FileRead, ReadTask
 from bkstore.offline.reading.row_stream import read_rows
 
-__all__ = ["DumpFile", "LedgerRange", "Read", "RowGroup", "Task", "read_rows"]
+__all__ = ["DumpFile", "LedgerRange", "FileRead", "RowGroup", "ReadTask", "read_rows"]

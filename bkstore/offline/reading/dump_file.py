@@ -34,7 +34,7 @@ class RowGroup(NamedTuple):
 class DumpFile:
     """A Parquet file of a dump, as the manifest describes it; its footer has not been read.
 
-    `pure`: all rows are of `bookie`, as in every dump; readers verify it. `ledger_range`: the range of
+    `has_one_bookie`: all rows are of `bookie`, as in every dump; readers verify it. `ledger_range`: the range of
     ledgers of a sorted file, None if it is not declared sorted.
     """
 
@@ -42,21 +42,21 @@ class DumpFile:
     table: str
     bookie: str
     rows: int
-    pure: bool = True
+    has_one_bookie: bool = True
     ledger_range: LedgerRange | None = None
 
 
-def described(path: str | os.PathLike[str], said: Mapping[str, Any], table: str) -> DumpFile:
+def parse_file_object(path: str | os.PathLike[str], file_object: Mapping[str, Any], table: str) -> DumpFile:
     """Return a file from its manifest object; raises `CorruptionError` for an invalid range."""
     try:
-        ledgers = LedgerRange.from_json(said, table)
+        ledgers = LedgerRange.from_json(file_object, table)
     except InvalidArgument as error:
         raise CorruptionError(path, None, f"the manifest is invalid: {error}") from None
-    return DumpFile(os.fspath(path), table, said["bookie"], said["rows"], True, ledgers)
+    return DumpFile(os.fspath(path), table, file_object["bookie"], file_object["rows"], True, ledgers)
 
 
 def check_footer(
-    place: str,
+    location: str,
     file: pq.ParquetTableWriter,
     schema: Schema,
     columns: Sequence[str] | None,
@@ -74,32 +74,32 @@ def check_footer(
         if actual.names != declared.names or actual.types != declared.types:
             reason = f"it has {', '.join(unexpected or actual.names)}"
             raise _wrong_columns_error(
-                place, schema, reason + (f", it lacks {', '.join(missing)}" if missing else "")
+                location, schema, reason + (f", it lacks {', '.join(missing)}" if missing else "")
             )
     for expected_column in (column for column in declared if column.name in (columns or ())):
         positions = actual.get_all_field_indices(expected_column.name)
         if len(positions) != 1:
-            raise _wrong_columns_error(place, schema, f"no column {expected_column.name}")
+            raise _wrong_columns_error(location, schema, f"no column {expected_column.name}")
         column_type = actual.field(positions[0]).type
         if (
             column_type != expected_column.type
             and str(column_type) != f"large_{expected_column.type}"
         ):
             raise _wrong_columns_error(
-                place,
+                location,
                 schema,
                 f"{expected_column.name} is {column_type}, not {expected_column.type}",
             )
     if rows is not None and file.metadata.num_rows != rows:
         row_count = counted(file.metadata.num_rows, "row")
-        raise CorruptionError(place, None, f"has {row_count}, the manifest says {rows}")
+        raise CorruptionError(location, None, f"has {row_count}, the manifest says {rows}")
 
 
-def _wrong_columns_error(place: str, schema: Schema, reason: str) -> UnsupportedLayout:
-    return UnsupportedLayout(f"{place}: not the table {schema.name} of a dump: {reason}")
+def _wrong_columns_error(location: str, schema: Schema, reason: str) -> UnsupportedLayout:
+    return UnsupportedLayout(f"{location}: not the table {schema.name} of a dump: {reason}")
 
 
-def is_pure(footer: pq.FileMetaData, bookie: str) -> bool:
+def has_only_bookie(footer: pq.FileMetaData, bookie: str) -> bool:
     """Return whether statistics prove that all rows are of this bookie, and none is null."""
     column = _column_numbers(footer).get("bookie")
     if column is None:
@@ -112,9 +112,9 @@ def is_pure(footer: pq.FileMetaData, bookie: str) -> bool:
     return not has_nulls(footer, "bookie")
 
 
-def has_nulls(footer: pq.FileMetaData, name: str) -> bool:
+def has_nulls(footer: pq.FileMetaData, column_name: str) -> bool:
     """Return whether a column may have nulls according to statistics."""
-    column = _column_numbers(footer)[name]
+    column = _column_numbers(footer)[column_name]
     for group in range(footer.num_row_groups):
         statistics: Any = footer.row_group(group).column(column).statistics
         if statistics is None or not statistics.has_null_count or statistics.null_count:
@@ -140,7 +140,7 @@ def row_groups(footer: pq.FileMetaData) -> tuple[RowGroup, ...]:
 
 
 def check_row_groups(
-    place: str, groups: Sequence[RowGroup], ledger_range: LedgerRange | None = None
+    location: str, groups: Sequence[RowGroup], ledger_range: LedgerRange | None = None
 ) -> None:
     """Raise `CorruptionError` if statistics show that a file is not sorted, though its manifest
     says so, or that it has ledgers outside of `ledger_range`. O(row groups).
@@ -155,19 +155,19 @@ def check_row_groups(
             reason = (
                 f"row group {after} begins with ledger {first}, row group {before} ends with {last}"
             )
-            raise CorruptionError(place, None, f"the manifest says that it is sorted, but {reason}")
+            raise CorruptionError(location, None, f"the manifest says that it is sorted, but {reason}")
     for _, first, last in known_ends:
         if ledger_range is not None and not ledger_range.first <= first <= last <= ledger_range.last:
             ledger = first if first < ledger_range.first else last
-            raise outside(place, ledger, ledger_range)
+            raise outside_range_error(location, ledger, ledger_range)
 
 
-def outside(place: str, ledger: tuple[int, int], ledger_range: LedgerRange) -> CorruptionError:
+def outside_range_error(location: str, ledger: tuple[int, int], ledger_range: LedgerRange) -> CorruptionError:
     """Return the error for a file with a ledger outside the range in its manifest."""
     scope, number = ledger  # not a LedgerId, as it may be invalid: in scope 0 above 2^63-1
     name = f"{scope:016x}{number:016x}" if scope else str(number)
     expectation = f"the manifest says that its ledgers are {ledger_range.first} to {ledger_range.last}"
-    return CorruptionError(place, None, f"has ledger {name}, {expectation}")
+    return CorruptionError(location, None, f"has ledger {name}, {expectation}")
 
 
 def _column_numbers(footer: pq.FileMetaData) -> dict[str, int]:

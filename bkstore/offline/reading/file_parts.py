@@ -12,27 +12,27 @@ from typing import NamedTuple
 
 from bkstore.ids import LedgerId
 from bkstore.offline.reading.dump_file import RowGroup, check_row_groups
-from bkstore.offline.reading.read_tasks import Read
+from bkstore.offline.reading.read_tasks import FileRead
 
 
 class FilePart(NamedTuple):
-    """Row groups from `first` to before `stop`, and of them the ledgers in (`above`, `upto`].
+    """Row groups from `first_group` to before `stop_group`, and of them the ledgers in (`after_ledger`, `last_ledger`].
 
-    `goes_on`: another share continues at the first row after `upto`.
+    `continues`: another share continues at the first row after `last_ledger`.
     """
 
-    first: int
-    stop: int
-    above: LedgerId | None = None
-    upto: LedgerId | None = None
-    goes_on: bool = False
+    first_group: int
+    stop_group: int
+    after_ledger: LedgerId | None = None
+    last_ledger: LedgerId | None = None
+    continues: bool = False
 
 
 NO_PART = FilePart(0, 0)
 """The part of a share with too high a number: a file may have fewer parts than shares."""
 
 
-def part_of(read: Read, groups: Sequence[RowGroup]) -> FilePart:
+def locate_part(read: FileRead, groups: Sequence[RowGroup]) -> FilePart:
     """Return the part that `read` covers; raises `CorruptionError` if statistics contradict it."""
     share, shares = read.share
     if read.is_sorted or read.ledger_range is not None:
@@ -43,8 +43,8 @@ def part_of(read: Read, groups: Sequence[RowGroup]) -> FilePart:
     if share > len(splits):  # the file can be split into fewer parts than there are shares
         return NO_PART
     goes_on = share < len(splits)
-    above = splits[share - 1] if share else read.above
-    upto = splits[share] if goes_on else read.upto
+    above = splits[share - 1] if share else read.after_ledger
+    upto = splits[share] if goes_on else read.last_ledger
     first, stop = _find_row_groups(groups, above, upto)
     return FilePart(first, stop, above, upto, goes_on)
 
@@ -65,13 +65,13 @@ def _split_ledgers(groups: Sequence[RowGroup], shares: int) -> list[LedgerId]:
 
 
 def _find_row_groups(
-    groups: Sequence[RowGroup], above: LedgerId | None, upto: LedgerId | None
+    groups: Sequence[RowGroup], after_ledger: LedgerId | None, last_ledger: LedgerId | None
 ) -> tuple[int, int]:
     """Return (first, stop) of the row groups that may have ledgers of the range.
 
     Only leading and trailing row groups are skipped; all between are read, whatever their range.
     """
-    before = takewhile(lambda g: above and g.last and g.last <= above, groups)
+    before = takewhile(lambda g: after_ledger and g.last and g.last <= after_ledger, groups)
     first = sum(1 for _ in before)
-    after = takewhile(lambda g: upto and g.first and g.first > upto, reversed(groups[first:]))
+    after = takewhile(lambda g: last_ledger and g.first and g.first > last_ledger, reversed(groups[first:]))
     return first, len(groups) - sum(1 for _ in after)

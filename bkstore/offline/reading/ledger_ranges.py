@@ -1,6 +1,6 @@
 """The declared order of a sorted file: its sort columns, and its range of ledgers.
 
-Writers verify the order of every row before they declare it (`OrderWatch`); for readers a file
+Writers verify the order of every row before they declare it (`OrderCheck`); for readers a file
 that is not as declared is damaged. Order is unsigned.
 """
 
@@ -47,14 +47,14 @@ class LedgerRange(NamedTuple):
         }
 
     @classmethod
-    def from_json(cls, said: Mapping[str, Any], table: str) -> LedgerRange | None:
+    def from_json(cls, file_object: Mapping[str, Any], table: str) -> LedgerRange | None:
         """Return the range in a file's object, None if unsorted; raises `InvalidArgument`."""
-        if said.get("first_ledger") is None or table not in SORTED_BY:
+        if file_object.get("first_ledger") is None or table not in SORTED_BY:
             return None
-        if said.get("sorted_by") != list(SORTED_BY[table]):
+        if file_object.get("sorted_by") != list(SORTED_BY[table]):
             return None  # another order, which is of no use here
         ledger_range = cls(
-            *(_parse_qualified_name(said.get(name)) for name in ("first_ledger", "last_ledger"))
+            *(_parse_qualified_name(file_object.get(name)) for name in ("first_ledger", "last_ledger"))
         )
         if ledger_range.last < ledger_range.first:
             raise InvalidArgument(
@@ -69,7 +69,7 @@ def _parse_qualified_name(text: Any) -> LedgerId:
     return LedgerId.parse(text)
 
 
-def ledger_at(scope: Int64Array, ledger: Int64Array, row: int) -> tuple[int, int]:
+def ledger_pair_at(scope: Int64Array, ledger: Int64Array, row: int) -> tuple[int, int]:
     """Return a row's ledger as a pair that compares as `LedgerId` does, even if it is invalid."""
     return int(scope[row]) % 2**64, int(ledger[row]) % 2**64
 
@@ -102,15 +102,15 @@ def run_starts(*columns: Int64Array) -> Int64Array:
     return np.flatnonzero(change)
 
 
-class OrderWatch:
+class OrderCheck:
     """Verifies batch by batch that rows are sorted, and finds the first that is out of order.
 
     Columns are scope, ledger and, if it has one, the third sort column. Costs some 5 ns per row.
     """
 
     def __init__(self) -> None:
-        self.first: tuple[int, int] | None = None
-        self.last: tuple[int, int] | None = None
+        self.first_ledger: tuple[int, int] | None = None
+        self.last_ledger: tuple[int, int] | None = None
         self._within: int | None = None
 
     def add(self, columns: Sequence[Int64Array]) -> int | None:
@@ -118,26 +118,26 @@ class OrderWatch:
         scope, ledger, *within = columns
         if not scope.size:
             return None
-        first_ledger = ledger_at(scope, ledger, 0)
-        if self.last is None:
-            self.first = first_ledger
-        elif first_ledger < self.last or (
-            first_ledger == self.last and not self._continues_ledger(within)
+        first_ledger = ledger_pair_at(scope, ledger, 0)
+        if self.last_ledger is None:
+            self.first_ledger = first_ledger
+        elif first_ledger < self.last_ledger or (
+            first_ledger == self.last_ledger and not self._continues_ledger(within)
         ):
             return 0
-        self.last = ledger_at(scope, ledger, -1)
+        self.last_ledger = ledger_pair_at(scope, ledger, -1)
         self._within = int(within[0][-1]) if within else None
         return _first_unsorted(scope, ledger, within)
 
     def _continues_ledger(self, within: Sequence[Int64Array]) -> bool:
         return bool(within) and self._within is not None and int(within[0][0]) > self._within
 
-    def seen(self) -> LedgerRange | None:
+    def ledger_range(self) -> LedgerRange | None:
         """Return the range of ledgers so far; None without rows, or if an end is not a valid id."""
-        if self.first is None or self.last is None:
+        if self.first_ledger is None or self.last_ledger is None:
             return None
         try:
-            return LedgerRange(LedgerId(*self.first), LedgerId(*self.last))
+            return LedgerRange(LedgerId(*self.first_ledger), LedgerId(*self.last_ledger))
         except InvalidArgument:
             return None
 

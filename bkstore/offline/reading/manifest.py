@@ -64,7 +64,7 @@ def read_manifest(dump: str | os.PathLike[str] | DumpFolder) -> dict[str, Any]:
     `CorruptionError` for a manifest that cannot be parsed.
     """
     folder = dump if isinstance(dump, DumpFolder) else DumpFolder(dump)
-    path, data = folder.of(MANIFEST), folder.read(MANIFEST, _MAX_MANIFEST_BYTES)
+    path, data = folder.locate(MANIFEST), folder.read(MANIFEST, _MAX_MANIFEST_BYTES)
     document = parse_json(data, path)
     if not isinstance(document, dict) or document.get("kind") != _KIND:
         raise InvalidArgument(f"{path}: not the manifest of a dump")
@@ -74,28 +74,28 @@ def read_manifest(dump: str | os.PathLike[str] | DumpFolder) -> dict[str, Any]:
     return document
 
 
-def finding_to_json(found: Finding) -> dict[str, Any]:
+def finding_to_json(finding: Finding) -> dict[str, Any]:
     """Return a finding as a row of the table `findings`, without the bookie."""
-    scope, ledger = (None, None) if found.ledger is None else found.ledger.signed
+    scope, ledger = (None, None) if finding.ledger is None else finding.ledger.signed
     return {
-        "severity": found.severity,
-        "detail": found.detail,
-        "file": found.file,
-        "offset": found.offset,
+        "severity": finding.severity,
+        "detail": finding.detail,
+        "file": finding.file,
+        "offset": finding.offset,
         "scope_id": scope,
         "ledger_id": ledger,
-        "first_entry": found.first_entry,
-        "last_entry": found.last_entry,
-        "entries": found.entries,
+        "first_entry": finding.first_entry,
+        "last_entry": finding.last_entry,
+        "entries": finding.entries,
     }
 
 
-def finding_from_json(said: Mapping[str, Any]) -> Finding:
+def finding_from_json(json_object: Mapping[str, Any]) -> Finding:
     """Return the finding of `finding_to_json`."""
     ledger = None
-    if said["ledger_id"] is not None:
-        ledger = LedgerId.from_signed(said["scope_id"], said["ledger_id"])
-    entry_range = (said["first_entry"], said["last_entry"], said["entries"])
+    if json_object["ledger_id"] is not None:
+        ledger = LedgerId.from_signed(json_object["scope_id"], json_object["ledger_id"])
+    entry_range = (json_object["first_entry"], json_object["last_entry"], json_object["entries"])
     return Finding(
-        said["severity"], said["detail"], said["file"], said["offset"], ledger, *entry_range
+        json_object["severity"], json_object["detail"], json_object["file"], json_object["offset"], ledger, *entry_range
     )

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bkstore.ids import Int64Array
-from bkstore.offline.reading.ledger_ranges import ledger_at
-from bkstore.offline.reading.row_stream import behind
+from bkstore.offline.reading.ledger_ranges import ledger_pair_at
+from bkstore.offline.reading.row_stream import search_ledger
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SIDE = "side"
+SIDE_COLUMN = "side"
 """The column that is added: the number of the stream that a row is from."""
 
 
-def side_by_side(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of all streams, sorted by ledger and then stream, with column `SIDE`.
+def merge_sorted_streams(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of all streams, sorted by ledger and then stream, with column `SIDE_COLUMN`.
 
     Streams must be sorted by ledger. Memory: a batch of each, or the rows of the longest ledger.
     """
@@ -32,7 +32,7 @@ def side_by_side(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.Rec
         # the lowest of these is complete in all streams.
         limit = min(ends, default=None)
         batches = [
-            batch for stream in merged_streams if (batch := stream.before(limit)) is not None
+            batch for stream in merged_streams if (batch := stream.take_before(limit)) is not None
         ]
         if batches:
             yield _merge_by_ledger(batches)
@@ -41,7 +41,7 @@ def side_by_side(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.Rec
         else:
             for stream in merged_streams:
                 if stream.end == limit:
-                    stream.read_on()
+                    stream.read_batch()
 
 
 class _Stream:
@@ -59,9 +59,9 @@ class _Stream:
     def fill(self) -> None:
         """Read a batch if no rows are waiting."""
         if self._waiting is None and not self._has_ended:
-            self.read_on()
+            self.read_batch()
 
-    def read_on(self) -> None:
+    def read_batch(self) -> None:
         """Read a batch and append it to the waiting rows."""
         import pyarrow as pa
 
@@ -78,16 +78,16 @@ class _Stream:
         scope, ledger = (batch.column(n).to_numpy() for n in ("scope_id", "ledger_id"))
         self._keys = scope, ledger
         if not self._has_ended:
-            self.end = ledger_at(scope, ledger, -1)
+            self.end = ledger_pair_at(scope, ledger, -1)
 
-    def before(self, limit: tuple[int, int] | None) -> pa.RecordBatch | None:
+    def take_before(self, limit: tuple[int, int] | None) -> pa.RecordBatch | None:
         """Remove and return the waiting rows of ledgers before `limit` (None: all)."""
         import pyarrow as pa
 
         if self._waiting is None or self._keys is None:
             return None
         waiting_rows = self._waiting.num_rows
-        row_count = waiting_rows if limit is None else behind(*self._keys, limit, "left")
+        row_count = waiting_rows if limit is None else search_ledger(*self._keys, limit, "left")
         if not row_count:
             return None
         taken = self._waiting.slice(0, row_count)
@@ -96,7 +96,7 @@ class _Stream:
         else:
             self._set_waiting(self._waiting.slice(row_count))
         side_column = pa.array(np.full(row_count, self._number, np.int32))
-        return taken.append_column(SIDE, side_column)
+        return taken.append_column(SIDE_COLUMN, side_column)
 
 
 def _merge_by_ledger(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

@@ -14,7 +14,7 @@ from bkstore.offline.reading.dump_file import (
     DumpFile,
     check_footer,
     check_row_groups,
-    described,
+    parse_file_object,
     row_groups,
 )
 from bkstore.offline.reading.dump_folder import DumpFolder
@@ -41,7 +41,7 @@ _FOOTER_THREADS = 16
 class Dump:
     """A dump as its manifest describes it. `path` is an absolute path, or a URI.
 
-    `bookies` were read; those in `unread` were not, for the given reason. `damage` counts findings
+    `bookies` were read; those in `unread_bookies` were not, for the given reason. `damage_count` counts findings
     of damage. Files are compared with the manifest when they are read, and by `check`.
     """
 
@@ -49,8 +49,8 @@ class Dump:
     manifest: Mapping[str, Any]
     files: Mapping[str, tuple[DumpFile, ...]]
     bookies: tuple[str, ...]
-    unread: Mapping[str, str]
-    damage: int = 0
+    unread_bookies: Mapping[str, str]
+    damage_count: int = 0
     is_remote: bool = False
     _checked: set[str] = field(default_factory=set, compare=False)
 
@@ -67,7 +67,7 @@ class Dump:
         for table in tables:
             self._check_once(table, self.files[table])
 
-    def check_empty(self, table: str) -> None:
+    def check_empty_files(self, table: str) -> None:
         """Check the footers of declared-empty files, which no task opens, as `check` does."""
         self._check_once(f"{table} without rows", [f for f in self.files[table] if not f.rows])
 
@@ -93,8 +93,8 @@ class Dump:
         """Return the table `BOOKIES`."""
         import pyarrow as pa
 
-        bookies = [*self.bookies, *self.unread]
-        is_read = [True] * len(self.bookies) + [False] * len(self.unread)
+        bookies = [*self.bookies, *self.unread_bookies]
+        is_read = [True] * len(self.bookies) + [False] * len(self.unread_bookies)
         return pa.table(
             [pa.array(bookies, pa.string()), pa.array(is_read)], schema=BOOKIES.to_arrow()
         )
@@ -106,18 +106,18 @@ def check_file(file: DumpFile) -> None:
         check_footer(file.path, parquet_file, DUMP_TABLES[file.table], None, file.rows)
         if file.ledger_range is not None:
             check_row_groups(file.path, row_groups(parquet_file.metadata), file.ledger_range)
-        if file.pure:
+        if file.has_one_bookie:
             check_bookie(file.path, parquet_file, file.bookie)
 
 
-def open_dump(place: str | os.PathLike[str] | DumpFolder) -> Dump:
+def open_dump(location: str | os.PathLike[str] | DumpFolder) -> Dump:
     """Return the dump at a path or a URI (`docs/spark.md`); reads only its manifest.
 
     Raises `InvalidArgument` if there is no dump or no such file system, `MissingDependency` if that
     needs a package, and what `read_manifest` raises. Memory: some 1 KB per file.
     """
     require_pyarrow("reading a dump")
-    folder = place if isinstance(place, DumpFolder) else DumpFolder(place)
+    folder = location if isinstance(location, DumpFolder) else DumpFolder(location)
     manifest = read_manifest(folder)
     try:
         files = {name: tuple(_parse_files(folder, manifest, name)) for name in DUMP_TABLES}
@@ -129,7 +129,7 @@ def open_dump(place: str | os.PathLike[str] | DumpFolder) -> Dump:
         }
         damage = sum(bookie["damage"] for bookie in manifest["bookies"])
     except (KeyError, TypeError) as error:
-        raise CorruptionError(folder.of(MANIFEST), None, f"lacks {error}") from None
+        raise CorruptionError(folder.locate(MANIFEST), None, f"lacks {error}") from None
     return Dump(
         folder.absolute(),
         manifest,
@@ -143,8 +143,8 @@ def open_dump(place: str | os.PathLike[str] | DumpFolder) -> Dump:
 
 def _parse_files(folder: DumpFolder, manifest: Mapping[str, Any], table: str) -> Iterator[DumpFile]:
     for file_object in manifest["tables"][table]["files"]:
-        path = folder.file(file_object["path"], MANIFEST)
-        yield described(path, {**file_object, "rows": _parse_row_count(file_object["rows"])}, table)
+        path = folder.locate_file(file_object["path"], MANIFEST)
+        yield parse_file_object(path, {**file_object, "rows": _parse_row_count(file_object["rows"])}, table)
 
 
 def _parse_row_count(rows: Any) -> int:

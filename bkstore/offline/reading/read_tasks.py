@@ -22,9 +22,9 @@ _T = TypeVar("_T")
 _END = LedgerId(2**64 - 1, 2**64 - 1)
 
 
-class Read(NamedTuple):
+class FileRead(NamedTuple):
     """A share of a file, (number, of how many), and the ledgers to read from it: those above
-    `above`, up to and including `upto` (None: unbounded). `rows` is the row count of the whole
+    `after_ledger`, up to and including `last_ledger` (None: unbounded). `rows` is the row count of the whole
     file, None if not known. `bookie` is None if the file may have several. `ledger_range` is the range
     in the manifest.
     """
@@ -35,44 +35,44 @@ class Read(NamedTuple):
     rows: int | None
     is_sorted: bool
     share: tuple[int, int] = (0, 1)
-    above: LedgerId | None = None
-    upto: LedgerId | None = None
+    after_ledger: LedgerId | None = None
+    last_ledger: LedgerId | None = None
     ledger_range: LedgerRange | None = None
 
     @property
-    def about(self) -> int:
+    def estimated_rows(self) -> int:
         """The approximate number of rows of the share."""
         share, share_count = self.share
         rows = self.rows or 0
         return rows * (share + 1) // share_count - rows * share // share_count
 
 
-class Task(NamedTuple):
+class ReadTask(NamedTuple):
     """What is read together, some `rows`: the reads of one table, or of the same in two dumps."""
 
-    sides: tuple[tuple[Read, ...], ...]
-    leave_out: tuple[LedgerId, ...] = ()
+    reads_per_dump: tuple[tuple[FileRead, ...], ...]
+    excluded_ledgers: tuple[LedgerId, ...] = ()
 
     @property
     def rows(self) -> int:
         """The approximate number of rows that the task reads."""
-        return sum(read.about for reads in self.sides for read in reads)
+        return sum(read.estimated_rows for reads in self.reads_per_dump for read in reads)
 
     @property
     def bookie(self) -> str | None:
         """The bookie of all rows, None if not known or several."""
-        bookies = {read.bookie for reads in self.sides for read in reads}
+        bookies = {read.bookie for reads in self.reads_per_dump for read in reads}
         return bookies.pop() if len(bookies) == 1 else None
 
 
-def apart(files: Iterable[DumpFile]) -> tuple[list[DumpFile], list[DumpFile]]:
+def split_disjoint(files: Iterable[DumpFile]) -> tuple[list[DumpFile], list[DumpFile]]:
     """Split a bookie's files into (sorted files that share no ledger with another, all others).
 
     If a file is not declared sorted, all are others. Drops files without rows. O(n log n).
     """
     non_empty = [file for file in files if file.rows]
     sorted_files = [
-        (file.ledger_range, file) for file in non_empty if file.ledger_range is not None and file.pure
+        (file.ledger_range, file) for file in non_empty if file.ledger_range is not None and file.has_one_bookie
     ]
     if len(sorted_files) < len(non_empty):
         return [], non_empty
@@ -101,27 +101,27 @@ def group_by_bookie(files: Iterable[DumpFile]) -> dict[str, list[DumpFile]]:
 
 
 def split_repeating(files: Sequence[DumpFile]) -> tuple[list[DumpFile], list[DumpFile]]:
-    """Return (files `apart` or without rows, files that may repeat rows). O(n log n)."""
+    """Return (files `split_disjoint` or without rows, files that may repeat rows). O(n log n)."""
     repeating = [
-        file for bookie_files in group_by_bookie(files).values() for file in apart(bookie_files)[1]
+        file for bookie_files in group_by_bookie(files).values() for file in split_disjoint(bookie_files)[1]
     ]
     paths = {file.path for file in repeating}
     return [file for file in files if file.path not in paths], repeating
 
 
-def sorted_tasks(
-    sides: Sequence[Sequence[DumpFile]], rows: int, leave_out: Iterable[LedgerId] = ()
-) -> list[Task]:
+def plan_sorted_tasks(
+    sides: Sequence[Sequence[DumpFile]], rows: int, excluded_ledgers: Iterable[LedgerId] = ()
+) -> list[ReadTask]:
     """Return tasks of about `rows` rows over sorted files of one bookie, in order.
 
-    Each side's files must be `apart`. All rows of a ledger, of all sides, are in one task. Several
+    Each side's files must be `split_disjoint`. All rows of a ledger, of all sides, are in one task. Several
     sides are cut only where files end; a single side is also cut inside files.
     """
     files_per_side = [sorted(side, key=lambda file: file.ledger_range or ()) for side in sides]
-    if len(files_per_side) == 1 and not leave_out:
-        return [Task(((read,),)) for file in files_per_side[0] for read in _shares(file, rows)]
+    if len(files_per_side) == 1 and not excluded_ledgers:
+        return [ReadTask(((read,),)) for file in files_per_side[0] for read in _shares(file, rows)]
     last_ledgers = [[_ledger_range(file)[1] for file in side] for side in files_per_side]
-    all_left_out = sorted(leave_out)
+    all_left_out = sorted(excluded_ledgers)
     tasks, above = [], None
     for upto in [*_split_points(files_per_side, rows), None]:
         reads = [
@@ -134,23 +134,23 @@ def sorted_tasks(
             if (above is None or above < ledger_id) and ledger_id <= (upto or _END)
         ]
         if any(reads):
-            tasks.append(Task(tuple(map(tuple, reads)), tuple(task_left_out)))
+            tasks.append(ReadTask(tuple(map(tuple, reads)), tuple(task_left_out)))
         above = upto
     return tasks
 
 
-def _shares(file: DumpFile, rows: int) -> Iterator[Read]:
+def _shares(file: DumpFile, rows: int) -> Iterator[FileRead]:
     """Yield reads of equal shares of a file, of about `rows` rows."""
     share_count = max(-(-file.rows // rows), 1)
     for share in range(share_count):
-        yield read_of(file)._replace(share=(share, share_count))
+        yield plan_read(file)._replace(share=(share, share_count))
 
 
-def read_of(file: DumpFile, above: LedgerId | None = None, upto: LedgerId | None = None) -> Read:
-    """Return a read of a whole file, or of the ledgers above `above` up to `upto`."""
-    bookie = file.bookie if file.pure else None
-    read = Read(file.path, file.table, bookie, file.rows, file.ledger_range is not None)
-    return read._replace(above=above, upto=upto, ledgers=file.ledger_range)
+def plan_read(file: DumpFile, after_ledger: LedgerId | None = None, last_ledger: LedgerId | None = None) -> FileRead:
+    """Return a read of a whole file, or of the ledgers above `after_ledger` up to `last_ledger`."""
+    bookie = file.bookie if file.has_one_bookie else None
+    read = FileRead(file.path, file.table, bookie, file.rows, file.ledger_range is not None)
+    return read._replace(above=after_ledger, upto=last_ledger, ledgers=file.ledger_range)
 
 
 def _ledger_range(file: DumpFile) -> tuple[LedgerId, LedgerId]:
@@ -180,32 +180,32 @@ def _split_points(sides: Sequence[Sequence[DumpFile]], rows: int) -> list[Ledger
 def _reads_in_range(
     files: Sequence[DumpFile],
     last_ledgers: Sequence[LedgerId],
-    above: LedgerId | None,
-    upto: LedgerId | None,
-) -> list[Read]:
-    """Return a side's reads for the ledgers above `above` up to `upto`, from files in order."""
+    after_ledger: LedgerId | None,
+    last_ledger: LedgerId | None,
+) -> list[FileRead]:
+    """Return a side's reads for the ledgers above `after_ledger` up to `last_ledger`, from files in order."""
     reads = []
-    for file in files[0 if above is None else bisect_right(last_ledgers, above) :]:
+    for file in files[0 if after_ledger is None else bisect_right(last_ledgers, after_ledger) :]:
         first, last = _ledger_range(file)
-        if upto is not None and first > upto:
+        if last_ledger is not None and first > last_ledger:
             break
-        lower_bound = above if above is not None and first <= above else None
-        upper_bound = upto if upto is not None and last > upto else None
-        reads.append(read_of(file, lower_bound, upper_bound))
+        lower_bound = after_ledger if after_ledger is not None and first <= after_ledger else None
+        upper_bound = last_ledger if last_ledger is not None and last > last_ledger else None
+        reads.append(plan_read(file, lower_bound, upper_bound))
     return reads
 
 
-def loose_tasks(files: Iterable[DumpFile], rows: int) -> list[Task]:
+def plan_unsorted_tasks(files: Iterable[DumpFile], rows: int) -> list[ReadTask]:
     """Return tasks of about `rows` rows over files in any order, cut at row groups."""
     return [
-        Task(((read._replace(is_sorted=False),),)) for file in files for read in _shares(file, rows)
+        ReadTask(((read._replace(is_sorted=False),),)) for file in files for read in _shares(file, rows)
     ]
 
 
-def packed(tasks: Iterable[_T], rows: int, rows_of: Callable[[_T], int]) -> list[list[_T]]:
+def pack_tasks(tasks: Iterable[_T], rows: int, rows_of: Callable[[_T], int]) -> list[list[_T]]:
     """Return lists of tasks in order; small tasks share a list of at most `rows` rows.
 
-    >>> packed([3, 4, 9, 1], 8, int)
+    >>> pack_tasks([3, 4, 9, 1], 8, int)
     [[3, 4], [9], [1]]
     """
     lists: list[list[_T]] = []

@@ -9,12 +9,12 @@ import numpy as np
 
 from bkstore.errors import CorruptionError
 from bkstore.ids import Int64Array
-from bkstore.offline.reading.dump_file import check_footer, is_pure, outside, row_groups
+from bkstore.offline.reading.dump_file import check_footer, has_only_bookie, outside_range_error, row_groups
 from bkstore.offline.reading.file_locations import opened_parquet
-from bkstore.offline.reading.file_parts import FilePart, part_of
+from bkstore.offline.reading.file_parts import FilePart, locate_part
 from bkstore.offline.reading.freed_memory import keep_freed_memory
-from bkstore.offline.reading.ledger_ranges import OrderWatch, ledger_at
-from bkstore.offline.reading.read_tasks import Read
+from bkstore.offline.reading.ledger_ranges import OrderCheck, ledger_pair_at
+from bkstore.offline.reading.read_tasks import FileRead
 from bkstore.tables.dump import DUMP_TABLES
 
 if TYPE_CHECKING:
@@ -29,11 +29,11 @@ _ENDS: tuple[Literal["left", "right"], ...] = ("left", "right")
 
 
 def read_rows(
-    read: Read,
+    read: FileRead,
     columns: Sequence[str],
     sorted_by: Sequence[str] = (),
     *,
-    batch: int = BATCH_ROWS,
+    batch_rows: int = BATCH_ROWS,
     threads: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the columns of a read's rows in the order of the file, in bounded memory.
@@ -45,21 +45,21 @@ def read_rows(
     a file that is not Parquet; `UnsupportedLayout` for other columns. `threads` decode columns in
     parallel. Memory: a batch, a row group's compressed columns, and up to 62 MiB kept when freed.
     """
-    watch = OrderWatch()
+    watch = OrderCheck()
     keep_freed_memory()
     with opened_parquet(read.path) as file:
         needed = {*columns, *(("bookie",) if read.bookie is not None else ())}
         check_footer(read.path, file, DUMP_TABLES[read.table], tuple(needed), read.rows)
-        part = part_of(read, row_groups(file.metadata))
+        part = locate_part(read, row_groups(file.metadata))
         bookie_to_check = read.bookie
-        if bookie_to_check is not None and is_pure(file.metadata, bookie_to_check):
+        if bookie_to_check is not None and has_only_bookie(file.metadata, bookie_to_check):
             bookie_to_check = None  # proved by statistics: the column need not be read
         read_columns = [
             *columns,
             *(("bookie",) if bookie_to_check is not None and "bookie" not in columns else ()),
         ]
         batches = file.iter_batches(
-            batch, range(part.first, part.stop), columns=read_columns, use_threads=threads
+            batch_rows, range(part.first_group, part.stop_group), columns=read_columns, use_threads=threads
         )
         for rows in batches:
             if bookie_to_check is not None:
@@ -71,21 +71,21 @@ def read_rows(
                 continue
             keys = [_int64(read, rows, name) for name in sorted_by]
             _verify_order(read, watch, keys)
-            if part.goes_on and part.upto and ledger_at(keys[0], keys[1], 0) > part.upto:
+            if part.continues and part.last_ledger and ledger_pair_at(keys[0], keys[1], 0) > part.last_ledger:
                 return
             selected_rows = _select_rows(part, keys[0], keys[1])
             if selected_rows.start < selected_rows.stop:
                 yield rows.slice(selected_rows.start, selected_rows.stop - selected_rows.start)
 
 
-def check_bookie(place: str, file: pq.ParquetTableWriter, bookie: str) -> None:
+def check_bookie(location: str, file: pq.ParquetTableWriter, bookie: str) -> None:
     """Raise `CorruptionError` unless all rows are of this bookie, by statistics or the column."""
-    if not is_pure(file.metadata, bookie):
+    if not has_only_bookie(file.metadata, bookie):
         for rows in file.iter_batches(BATCH_ROWS, columns=["bookie"], use_threads=False):
-            _verify_bookie(place, rows, bookie)
+            _verify_bookie(location, rows, bookie)
 
 
-def _verify_bookie(place: str, rows: pa.RecordBatch, bookie: str) -> None:
+def _verify_bookie(location: str, rows: pa.RecordBatch, bookie: str) -> None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -95,17 +95,17 @@ def _verify_bookie(place: str, rows: pa.RecordBatch, bookie: str) -> None:
                 "null" if bookie_bytes is None else bookie_bytes.decode(errors="backslashreplace")
             )
             reason = f"has rows of bookie {bookie_text}, the manifest says that all are of {bookie}"
-            raise CorruptionError(place, None, reason)
+            raise CorruptionError(location, None, reason)
 
 
-def _int64(read: Read, rows: pa.RecordBatch, name: str) -> Int64Array:
+def _int64(read: FileRead, rows: pa.RecordBatch, name: str) -> Int64Array:
     if rows.column(name).null_count:
         raise CorruptionError(read.path, None, f"null in column {name}")
     values: Int64Array = rows.column(name).to_numpy(zero_copy_only=False)
     return values.astype(np.int64, copy=False)
 
 
-def _verify_order(read: Read, watch: OrderWatch, keys: Sequence[Int64Array]) -> None:
+def _verify_order(read: FileRead, watch: OrderCheck, keys: Sequence[Int64Array]) -> None:
     """Raise `CorruptionError` if sorted rows are out of order, or outside the declared range."""
     first_unsorted = watch.add(keys)
     if first_unsorted is not None:
@@ -113,12 +113,12 @@ def _verify_order(read: Read, watch: OrderWatch, keys: Sequence[Int64Array]) -> 
         reason = f"the manifest says that it is sorted, but ({key_text}) comes after a later row"
         raise CorruptionError(read.path, None, reason)
     for row in (0, -1):
-        ledger, ledger_range = ledger_at(keys[0], keys[1], row), read.ledger_range
+        ledger, ledger_range = ledger_pair_at(keys[0], keys[1], row), read.ledger_range
         if ledger_range is not None and not ledger_range.first <= ledger <= ledger_range.last:
-            raise outside(read.path, ledger, ledger_range)
+            raise outside_range_error(read.path, ledger, ledger_range)
 
 
-def _verify_range(read: Read, rows: pa.RecordBatch) -> None:
+def _verify_range(read: FileRead, rows: pa.RecordBatch) -> None:
     """Raise `CorruptionError` if unsorted rows have a ledger outside the declared range."""
     if read.ledger_range is None or not set(_IDS) <= set(rows.schema.names):
         return
@@ -128,20 +128,20 @@ def _verify_range(read: Read, rows: pa.RecordBatch) -> None:
     is_outside = (scopes < low) | ((scopes == low) & (ledgers < first))
     is_outside |= (scopes > high) | ((scopes == high) & (ledgers > last))
     if is_outside.any():
-        raise outside(read.path, ledger_at(scope, ledger, int(np.argmax(is_outside))), read.ledger_range)
+        raise outside_range_error(read.path, ledger_pair_at(scope, ledger, int(np.argmax(is_outside))), read.ledger_range)
 
 
 def _select_rows(part: FilePart, scope: Int64Array, ledger: Int64Array) -> slice:
     """Return the rows of a sorted batch that are in the part's range of ledgers."""
     start, stop = 0, int(scope.size)
-    if part.above is not None and ledger_at(scope, ledger, 0) <= part.above:
-        start = behind(scope, ledger, part.above)
-    if part.upto is not None and ledger_at(scope, ledger, -1) > part.upto:
-        stop = behind(scope, ledger, part.upto)
+    if part.after_ledger is not None and ledger_pair_at(scope, ledger, 0) <= part.after_ledger:
+        start = search_ledger(scope, ledger, part.after_ledger)
+    if part.last_ledger is not None and ledger_pair_at(scope, ledger, -1) > part.last_ledger:
+        stop = search_ledger(scope, ledger, part.last_ledger)
     return slice(start, stop)
 
 
-def behind(
+def search_ledger(
     scope: Int64Array,
     ledger: Int64Array,
     key: tuple[int, int],

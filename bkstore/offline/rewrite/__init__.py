@@ -9,12 +9,12 @@ files. `index_writer` writes and compares the index, `source_ledgers` finds ledg
 
 from bkstore.offline.rewrite.convert import convert
 from bkstore.offline.rewrite.rebuild import rebuild_index
-from bkstore.offline.rewrite.rewrite_job import Opening, RewriteProgress, RewriteResult
+from bkstore.offline.rewrite.rewrite_job import OpenOptions, RewriteProgress, RewriteResult
 from bkstore.offline.rewrite.salvage import Loss, SalvageResult, salvage
 
 __all__ = [
     "Loss",
-    "Opening",
+    "OpenOptions",
     "RewriteProgress",
     "RewriteResult",
     "SalvageResult",

@@ -18,11 +18,11 @@ from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import Finding, IndexBatch
 from bkstore.index.partitioned import PartitionedIndex
 from bkstore.index.rocks import RocksIndex
-from bkstore.offline.rewrite.index_writer import in_key_order
+from bkstore.offline.rewrite.index_writer import scan_in_key_order
 from bkstore.offline.rewrite.log_names import LogNames
 from bkstore.offline.rewrite.rewrite_job import (
-    AS_IT_LIES,
-    Opening,
+    DEFAULT_OPENING,
+    OpenOptions,
     Rewrite,
     RewriteProgress,
     RewriteResult,
@@ -38,7 +38,7 @@ def convert(
     progress: Callable[[RewriteProgress], None] | None = None,
     *,
     link: bool = False,
-    opening: Opening = AS_IT_LIES,
+    opening: OpenOptions = DEFAULT_OPENING,
     files: Files = OS_FILES,
 ) -> RewriteResult:
     """Copy bookie `source` to `target`, a new or empty folder, with an index of layout `layout`.
@@ -81,12 +81,12 @@ def convert(
         index = job.bookie.index
         states = {ledger_id: index.state(ledger_id) for ledger_id in index.ledgers()}
         logs = job.bookie.entry_logs
-        names = LogNames(logs, job.by_directory, job.layout, job.result.directories)
+        names = LogNames(logs, job.is_partitioned, job.layout, job.result.directories)
         rows = _SourceRows(job.bookie, names)
         job.write_index(rows, states, index.storage_flags)
         _report_left_out(job.result, rows)
-        job.carry_logs(names, names.kept)
-        job.carry_rest_and_compare(names, logs, rows, states)
+        job.copy_logs(names, names.distinct_logs)
+        job.copy_rest_and_compare(names, logs, rows, states)
         return job.finish()
 
 
@@ -109,7 +109,7 @@ class _SourceRows:
 
     def __iter__(self) -> Iterator[IndexBatch]:
         self.left_out = self.lost_logs = 0
-        for rows in in_key_order(self._bookie.index):
+        for rows in scan_in_key_order(self._bookie.index):
             rows = self._drop_unknown_ledgers(rows) if self.orphans else rows
             if not rows.entry_id.size:
                 continue
@@ -117,7 +117,7 @@ class _SourceRows:
                 dir_indexes = self._bookie.dir_indexes(0, rows.location)
                 rows = rows._replace(dir_index=dir_indexes)
                 self.lost_logs += int(np.count_nonzero(dir_indexes < 0))
-            yield self._names.located(rows)
+            yield self._names.relocate(rows)
 
     def _drop_unknown_ledgers(self, rows: IndexBatch) -> IndexBatch:
         known_rows: list[Int64Array] = []

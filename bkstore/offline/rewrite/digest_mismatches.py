@@ -23,28 +23,28 @@ from bkstore.storage.entry_log.resynchronization import LogBytes
 _WINDOW_BYTES = 4 << 20
 
 
-def leave_out_unfit(
+def drop_digest_mismatches(
     log: LogFile,
     data: LogBytes,
-    found: LogRecords,
+    records: LogRecords,
     coder: Coder,
-    known: Callable[[LedgerId], bool],
+    is_known: Callable[[LedgerId], bool],
 ) -> list[Finding]:
-    """Remove the records with a wrong digest from `found`; return findings on ledgers kept anyway.
+    """Remove the records with a wrong digest from `records`; return findings on ledgers kept anyway.
 
-    Removed records in the index are added to `missing`, their bytes to `lost`. `known` returns
+    Removed records in the index are added to `missing_rows`, their bytes to `lost_ranges`. `is_known` returns
     whether the bookie knows a ledger, which may have another digest type. Memory: a window of the
     log, and a byte a record. Cost: a second reading of the log, 100 ns a record and its digest.
     """
-    is_unfit = _find_digest_mismatches(data, found, coder)
+    is_unfit = _find_digest_mismatches(data, records, coder)
     findings = []
-    for ledger_id, record_indexes in rows_of_ledgers(found.scope_id, found.ledger_id):
-        if known(ledger_id) and is_unfit[record_indexes].all():
+    for ledger_id, record_indexes in rows_of_ledgers(records.scope_id, records.ledger_id):
+        if is_known(ledger_id) and is_unfit[record_indexes].all():
             is_unfit[record_indexes] = False
             findings.append(_other_digest_type_finding(log, ledger_id, record_indexes.size, coder))
     if is_unfit.any():
         reason = f"the {coder.digest.name} digest of its record does not match"
-        _drop_records(log, found, is_unfit, reason)
+        _drop_records(log, records, is_unfit, reason)
     return findings
 
 
@@ -96,15 +96,15 @@ def _drop_records(
     dir_indexes = np.full(locations.size, log.dir_index, np.int64)
     ids = (records.scope_id[named], records.ledger_id[named], records.entry_id[named])
     new_missing = (dir_indexes, *ids, locations)
-    records.missing = IndexBatch(
-        *(np.concatenate(columns) for columns in zip(records.missing, new_missing, strict=True))
+    records.missing_rows = IndexBatch(
+        *(np.concatenate(columns) for columns in zip(records.missing_rows, new_missing, strict=True))
     )
     # The bytes of the dropped records, with their length prefixes, are lost.
     starts, sizes = records.position[is_unfit] - PREFIX, records.size[is_unfit] + PREFIX
-    records.lost += [
+    records.lost_ranges += [
         LostBytes(offset, size, reason) for offset, size in zip(starts.tolist(), sizes.tolist())
     ]
-    records.lost.sort()
+    records.lost_ranges.sort()
     # Keep the rest, and have a fresh log written without the dropped ones.
     fits = ~is_unfit
     records.scope_id, records.ledger_id = records.scope_id[fits], records.ledger_id[fits]

@@ -69,7 +69,7 @@ def link_file(source: Path, target: Path, files: Files) -> bool:
     return True
 
 
-def write_new(target: Path, data: bytes, files: Files) -> None:
+def write_new_file(target: Path, data: bytes, files: Files) -> None:
     """Write a small file, durably."""
     with writing(target):
         files.write_file(target, data)

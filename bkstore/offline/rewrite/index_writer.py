@@ -22,18 +22,18 @@ from bkstore.index.partitioned import PartitionedIndex
 from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.options import database_options
 from bkstore.index.scope_marker import write_marker
-from bkstore.offline.index_building.assembly import build
+from bkstore.offline.index_building.assembly import build_index
 from bkstore.offline.index_building.ledger_states import compare_states, put_states
 from bkstore.offline.index_building.row_comparison import compare_rows
-from bkstore.offline.index_building.row_writers import TreeWriter, row_writer, rows_of_directory
+from bkstore.offline.index_building.row_writers import TreeWriter, open_row_writer, rows_of_directory
 from bkstore.storage.directories.layout import Layout
 
 _LEDGERS_PER_FLUSH = 4096
 
-Report = Callable[[int], None]
+ReportRows = Callable[[int], None]
 
 
-def in_key_order(index: EntryIndex) -> Iterator[IndexBatch]:
+def scan_in_key_order(index: EntryIndex) -> Iterator[IndexBatch]:
     """Yield all rows of an index by scope, ledger and entry. Memory: a batch for each directory."""
     if not isinstance(index, PartitionedIndex):
         yield from index.scan()
@@ -65,40 +65,40 @@ def _rows_by_ledger(
 
 
 def write_index(
-    to: Layout,
-    currents: Sequence[Path],
+    layout: Layout,
+    index_dirs: Sequence[Path],
     rows: Iterable[IndexBatch],
     states: Mapping[LedgerId, LedgerState],
     flags: int | None,
-    work: Path,
+    work_dir: Path,
     files: Files,
-    report: Report,
+    report: ReportRows,
 ) -> int:
     """Write rows in key order, and the ledger states, durably; return the number of rows.
 
     `flags` are RocksDB's storage flags. A ledger that has rows but no state gets an empty state.
     """
-    for current in currents:
+    for current in index_dirs:
         with writing(current):
             files.makedirs(current)
-    if to == "idx":
-        return _write_tree(currents, rows, states, files, report)
-    return _write_databases(currents, rows, states, flags, work, files, report)
+    if layout == "idx":
+        return _write_tree(index_dirs, rows, states, files, report)
+    return _write_databases(index_dirs, rows, states, flags, work_dir, files, report)
 
 
 def _write_tree(
-    currents: Sequence[Path],
+    index_dirs: Sequence[Path],
     rows: Iterable[IndexBatch],
     states: Mapping[LedgerId, LedgerState],
     files: Files,
-    report: Report,
+    report: ReportRows,
 ) -> int:
     if any(ledger_id.scope for ledger_id in states):
-        for current in currents:
+        for current in index_dirs:
             write_marker(current, files)
     row_count = 0
-    with HierarchicalIndex(list(currents), writable=True, files=files) as index:
-        writer = TreeWriter(currents[0], index, states, "write rocksdb")
+    with HierarchicalIndex(list(index_dirs), writable=True, files=files) as index:
+        writer = TreeWriter(index_dirs[0], index, states, "write rocksdb")
         for batch in rows:
             writer.add(0, batch)
             row_count += batch.entry_id.size
@@ -108,17 +108,17 @@ def _write_tree(
 
 
 def _write_databases(
-    currents: Sequence[Path],
+    index_dirs: Sequence[Path],
     rows: Iterable[IndexBatch],
     states: Mapping[LedgerId, LedgerState],
     flags: int | None,
-    work: Path,
+    work_dir: Path,
     files: Files,
-    report: Report,
+    report: ReportRows,
 ) -> int:
-    row_count, directory_count = 0, len(currents)
+    row_count, directory_count = 0, len(index_dirs)
     writers = [
-        row_writer("rocksdb", work / f"tables-{dir_index}", files)
+        open_row_writer("rocksdb", work_dir / f"tables-{dir_index}", files)
         for dir_index in range(directory_count)
     ]
     for batch in rows:
@@ -127,9 +127,9 @@ def _write_databases(
         row_count += batch.entry_id.size
         report(batch.entry_id.size)
     table_files = [table_file for writer in writers for table_file in writer.finish()]
-    build("rocksdb", currents, table_files, states, files)
+    build_index("rocksdb", index_dirs, table_files, states, files)
     if flags is not None:  # the flags have the key that the row of ledger 0 would have
-        path = currents[0] / "ledgers"
+        path = index_dirs[0] / "ledgers"
         with closing(Database(path, database_options("ledgers"), files=files)) as database:
             database.put(FLAGS_KEY, flags.to_bytes(8, "big"))
             database.sync()
@@ -140,8 +140,8 @@ def compare_index(
     index: EntryIndex,
     rows: Iterable[IndexBatch],
     states: Mapping[LedgerId, LedgerState],
-    place: Path,
-    report: Report,
+    path: Path,
+    report: ReportRows,
 ) -> int:
     """Compare an index with the rows and states it should have; return its number of rows.
 
@@ -154,10 +154,10 @@ def compare_index(
             report(batch.entry_id.size)
 
     origin = "the source"
-    row_count = compare_rows(reported_rows(), in_key_order(index), place, origin)
-    compare_states(index, states, place, origin)
+    row_count = compare_rows(reported_rows(), scan_in_key_order(index), path, origin)
+    compare_states(index, states, path, origin)
     indexed_ledgers = set(index.ledgers())
     if indexed_ledgers != states.keys():
         ledger_id = min(indexed_ledgers ^ states.keys())
-        raise CorruptionError(place, None, f"ledger {ledger_id} is not in both index and source")
+        raise CorruptionError(path, None, f"ledger {ledger_id} is not in both index and source")
     return row_count

@@ -31,14 +31,14 @@ from bkstore.storage.directories.layout import Layout
 _CHUNK_BYTES = 1 << 20
 
 
-def in_log_order(logs: Sequence[LogFile]) -> list[LogFile]:
+def sort_by_creation(logs: Sequence[LogFile]) -> list[LogFile]:
     """Return logs in the order of their creation: by id, beginning after the largest gap.
 
     After 2^31-1, ids go on from 0 (`EntryLoggerAllocator`), and the oldest log is the one after
     the largest gap. Without an overflow that gap is after the highest id, and the order is by id.
 
     >>> logs = [LogFile(0, number, "", 0) for number in (0, 1, 2**31 - 2)]
-    >>> [log.log_id for log in in_log_order(logs)]
+    >>> [log.log_id for log in sort_by_creation(logs)]
     [2147483646, 0, 1]
     """
     sorted_ids = sorted({log.log_id for log in logs})
@@ -52,25 +52,25 @@ def in_log_order(logs: Sequence[LogFile]) -> list[LogFile]:
 
 
 class LogNames:
-    """The names of a source's logs in a target of layout `to`.
+    """The names of a source's logs in a target of layout `layout`.
 
-    `kept` has the logs to carry, each once; `renamed` counts those with new ids.
+    `distinct_logs` has the logs to carry, each once; `renamed` counts those with new ids.
     """
 
-    def __init__(self, logs: Sequence[LogFile], by_directory: bool, to: Layout, count: int) -> None:
-        self.kept = list(logs)
+    def __init__(self, logs: Sequence[LogFile], is_partitioned: bool, layout: Layout, directory_count: int) -> None:
+        self.distinct_logs = list(logs)
         self.renamed = 0
-        self._directory_count = count
-        self._needs_links = to == "rocksdb" and count > 1 and not by_directory
+        self._directory_count = directory_count
+        self._needs_links = layout == "rocksdb" and directory_count > 1 and not is_partitioned
         self._needed_links: set[tuple[int, int, int]] = set()
         self._new_ids: dict[tuple[int, int], int] | None = None
         self._log_of_new_id: dict[int, LogFile] = {}
-        if to == "idx" and by_directory and count > 1:
+        if layout == "idx" and is_partitioned and directory_count > 1:
             self._assign_ids(logs)
 
     def _assign_ids(self, logs: Sequence[LogFile]) -> None:
         """Give logs of all directories distinct ids; links to one log share theirs."""
-        self._new_ids, self.kept = {}, []
+        self._new_ids, self.distinct_logs = {}, []
         used_ids = {log.log_id for log in logs}
         for log in logs:
             first_log = self._log_of_new_id.get(log.log_id)
@@ -78,7 +78,7 @@ class LogNames:
                 new_id = log.log_id if first_log is None else self._find_free_id(used_ids)
                 used_ids.add(new_id)
                 self._log_of_new_id[new_id] = log
-                self.kept.append(log)
+                self.distinct_logs.append(log)
                 self.renamed += new_id != log.log_id
             else:
                 new_id = log.log_id
@@ -104,7 +104,7 @@ class LogNames:
             self._new_ids[key] = self._find_free_id(used_ids) if log_id in used_ids else log_id
         return self._new_ids[key]
 
-    def located(self, rows: IndexBatch) -> IndexBatch:
+    def relocate(self, rows: IndexBatch) -> IndexBatch:
         """Return the source's rows with the target's locations, and note the links they need."""
         if self._needs_links:
             self._note_needed_links(rows)
@@ -127,8 +127,8 @@ class LogNames:
             needs = np.stack((rows.dir_index[misplaced], logs, ledger_dirs[misplaced]))
             self._needed_links.update(map(tuple, np.unique(needs, axis=1).T.tolist()))
 
-    def second_names(self) -> list[tuple[int, int, int]]:
-        """Return (directory, log id, directory to link to) for the rows passed to `located`."""
+    def list_extra_links(self) -> list[tuple[int, int, int]]:
+        """Return (directory, log id, directory to link to) for the rows passed to `relocate`."""
         return sorted(self._needed_links)
 
 

@@ -20,15 +20,15 @@ from bkstore.formats.idxfile import DEFAULT_PAGE_SIZE
 from bkstore.ids import MAX_ENTRY_ID, LedgerId, make_locations
 from bkstore.index.api import Finding, IndexBatch
 from bkstore.index.hierarchical import DEFAULT_MAX_PAGES
-from bkstore.offline.rewrite.log_names import LogNames, in_log_order
+from bkstore.offline.rewrite.log_names import LogNames, sort_by_creation
 from bkstore.offline.rewrite.rewrite_job import (
-    AS_IT_LIES,
-    Opening,
+    DEFAULT_OPENING,
+    OpenOptions,
     Rewrite,
     RewriteProgress,
     RewriteResult,
 )
-from bkstore.offline.rewrite.source_ledgers import KnownLedgers, read_source_ledgers
+from bkstore.offline.rewrite.source_ledgers import SourceLedgers, read_source_ledgers
 from bkstore.offline.spilled_rows.rows_by_key import RowsByKey
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.directories.layout import Layout
@@ -46,7 +46,7 @@ def rebuild_index(
     *,
     all_ledgers: bool | None = None,
     link: bool = False,
-    opening: Opening = AS_IT_LIES,
+    opening: OpenOptions = DEFAULT_OPENING,
     files: Files = OS_FILES,
 ) -> RewriteResult:
     """Copy bookie `source` to `target`, a new or empty folder, with an index built from its logs.
@@ -94,60 +94,60 @@ def rebuild_index(
 def _run_rebuild(job: Rewrite, all_ledgers: bool | None) -> RewriteResult:
     known = read_source_ledgers(job.bookie, job.result.findings)
     logs = job.bookie.entry_logs
-    selection = Choice(job, known, not known.told if all_ledgers is None else all_ledgers)
-    log_names = LogNames(logs, selection.by_directory, job.layout, job.result.directories)
-    rows = RowsByKey(job.work, "rows", job.files)
+    selection = LedgerSelection(job, known, not known.has_listing if all_ledgers is None else all_ledgers)
+    log_names = LogNames(logs, selection.is_partitioned, job.layout, job.result.directories)
+    rows = RowsByKey(job.work_dir, "rows", job.files)
     # The logs are read in log order, so that the last row of an entry is the one to keep.
-    job.step("reading logs", sum(log.bytes for log in logs))
-    for log in in_log_order(logs):
-        for log_rows in rows_of(selection, log, job.result.findings):
-            rows.add(log_names.located(log_rows))
-            job.did(0, log_rows.entry_id.size)
-        job.did(log.bytes)
+    job.begin_step("reading logs", sum(log.bytes for log in logs))
+    for log in sort_by_creation(logs):
+        for log_rows in read_log_rows(selection, log, job.result.findings):
+            rows.add(log_names.relocate(log_rows))
+            job.advance(0, log_rows.entry_id.size)
+        job.advance(log.bytes)
     # The rows are merged by key, without duplicates, while the index is written.
-    states = known.states(selection.taken)
-    job.write_index(rows, states, old_flags(job), rows.rows)
+    states = known.states(selection.selected)
+    job.write_index(rows, states, read_storage_flags(job), rows.row_count)
     job.result.duplicates = rows.duplicates
-    tell_ledgers(job.result, selection)
-    job.carry_logs(log_names, log_names.kept)
-    job.carry_rest_and_compare(log_names, logs, rows, states)
+    report_ledgers(job.result, selection)
+    job.copy_logs(log_names, log_names.distinct_logs)
+    job.copy_rest_and_compare(log_names, logs, rows, states)
     return job.finish()
 
 
-class Choice:
+class LedgerSelection:
     """Decides which ledgers' records are taken, and notes the ledgers by its decisions.
 
-    `taken` ledgers go into the target, `unknown` ones are left out, and those in `astray` have
-    records in a directory where db storage does not look. `most` is the highest entry id allowed.
+    `selected` ledgers go into the target, `unknown` ones are left out, and those in `misplaced` have
+    records in a directory where db storage does not look. `max_entry_id` is the highest entry id allowed.
     """
 
-    def __init__(self, job: Rewrite, known: KnownLedgers, every: bool) -> None:
+    def __init__(self, job: Rewrite, known: SourceLedgers, all_ledgers: bool) -> None:
         self.known = known
-        self.every = every
-        self.count = job.result.directories
-        self.most = MAX_ENTRY_ID if job.layout == "rocksdb" else _MAX_INDEX_FILE_ENTRY_ID
-        self.by_directory = job.by_directory and self.count > 1
-        self.taken: set[LedgerId] = set()
+        self.all_ledgers = all_ledgers
+        self.directory_count = job.result.directories
+        self.max_entry_id = MAX_ENTRY_ID if job.layout == "rocksdb" else _MAX_INDEX_FILE_ENTRY_ID
+        self.is_partitioned = job.is_partitioned and self.directory_count > 1
+        self.selected: set[LedgerId] = set()
         self.unknown: set[LedgerId] = set()
-        self.astray: set[LedgerId] = set()
+        self.misplaced: set[LedgerId] = set()
 
-    def takes(self, name: LedgerId, dir_index: int) -> bool:
+    def select(self, ledger_id: LedgerId, dir_index: int) -> bool:
         """Return whether a ledger's records in a directory are taken, and note the ledger."""
-        if self.by_directory and name.ledger % self.count != dir_index:
-            self.astray.add(name)
+        if self.is_partitioned and ledger_id.ledger % self.directory_count != dir_index:
+            self.misplaced.add(ledger_id)
             return False
-        if not self.every and name not in self.known:
-            self.unknown.add(name)
+        if not self.all_ledgers and ledger_id not in self.known:
+            self.unknown.add(ledger_id)
             return False
-        self.taken.add(name)
+        self.selected.add(ledger_id)
         return True
 
 
-def rows_of(choice: Choice, log: LogFile, findings: list[Finding]) -> Iterator[IndexBatch]:
+def read_log_rows(selection: LedgerSelection, log: LogFile, findings: list[Finding]) -> Iterator[IndexBatch]:
     """Yield index rows for a log's records that are taken, in order; damage adds findings."""
     try:
-        for batch in scan_log(log.path, findings, lambda id_: choice.takes(id_, log.dir_index)):
-            yield _to_index_rows(_drop_excess_entry_ids(batch, log, choice.most, findings), log)
+        for batch in scan_log(log.path, findings, lambda id_: selection.select(id_, log.dir_index)):
+            yield _to_index_rows(_drop_excess_entry_ids(batch, log, selection.max_entry_id, findings), log)
     except BkstoreError as error:
         findings.append(Finding.of(error))
 
@@ -176,7 +176,7 @@ def _to_index_rows(batch: LogBatch, log: LogFile) -> IndexBatch:
     )
 
 
-def old_flags(job: Rewrite) -> int | None:
+def read_storage_flags(job: Rewrite) -> int | None:
     """Return the storage flags of the old index, or None if it has none or cannot be read."""
     try:
         return job.bookie.index.storage_flags
@@ -186,12 +186,12 @@ def old_flags(job: Rewrite) -> int | None:
         return None
 
 
-def tell_ledgers(result: RewriteResult, choice: Choice) -> None:
+def report_ledgers(result: RewriteResult, selection: LedgerSelection) -> None:
     """Add findings on ledgers without a state in the old index and on misplaced records."""
-    result.left_out = len(choice.unknown)
-    known, source = choice.known, str(result.source)
-    lost = sorted(ledger_id for ledger_id in choice.taken if ledger_id not in known.indexed)
-    if choice.every and not known.told and lost:
+    result.left_out = len(selection.unknown)
+    known, source = selection.known, str(result.source)
+    lost = sorted(ledger_id for ledger_id in selection.selected if ledger_id not in known.indexed)
+    if selection.all_ledgers and not known.has_listing and lost:
         detail = "no index lists the ledgers: all ledgers in the entry logs are rebuilt"
         result.findings.append(Finding("oddity", detail, source))
     keyless = [ledger_id for ledger_id in lost if not known.state(ledger_id).master_key]
@@ -201,9 +201,9 @@ def tell_ledgers(result: RewriteResult, choice: Choice) -> None:
             f"{ledgers}: from the journals, or else fenced; {len(keyless)} without a master key"
         )
         result.findings.append(Finding("oddity", detail, source, ledger=lost[0]))
-    if choice.astray:
-        ledgers = counted(len(choice.astray), "ledger has", "ledgers have")
+    if selection.misplaced:
+        ledgers = counted(len(selection.misplaced), "ledger has", "ledgers have")
         detail = (
             f"{ledgers} records in a directory where no bookie searches for them: skipped there"
         )
-        result.findings.append(Finding("oddity", detail, source, ledger=min(choice.astray)))
+        result.findings.append(Finding("oddity", detail, source, ledger=min(selection.misplaced)))

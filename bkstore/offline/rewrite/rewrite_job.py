@@ -24,11 +24,11 @@ from bkstore.files.os_errors import syncing, writing
 from bkstore.formats.entrylog import log_name
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding, IndexBatch, LedgerState
-from bkstore.offline.index_building.ledger_states import check_states
-from bkstore.offline.rewrite.file_copies import copy_file, link_file, write_new
+from bkstore.offline.index_building.ledger_states import check_storable
+from bkstore.offline.rewrite.file_copies import copy_file, link_file, write_new_file
 from bkstore.offline.rewrite.index_writer import compare_index, write_index
 from bkstore.offline.rewrite.log_names import LogNames
-from bkstore.offline.rewrite.target_directories import TargetDirectories, list_other_files, target_conf
+from bkstore.offline.rewrite.target_directories import TargetDirectories, list_other_files, encode_target_conf
 from bkstore.offline.staging_directory import StagingDirectory, check_target
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.directories.layout import Layout, check_layout
@@ -45,7 +45,7 @@ class RewriteProgress(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Opening:
+class OpenOptions:
     """How to open a source: the arguments of `BookieDir` with these names."""
 
     live: bool = False
@@ -53,7 +53,7 @@ class Opening:
     root: Path | None = None
 
 
-AS_IT_LIES = Opening()
+DEFAULT_OPENING = OpenOptions()
 """For a source that is not in use, and whose layout and directories can be detected."""
 
 
@@ -62,7 +62,7 @@ class RewriteResult:
     """What a rewrite made. `compared` is true once all rows and states have been compared.
 
     `duplicates` counts further copies of entries, `left_out` entries (or, by `rebuild_index` and
-    `salvage`, ledgers) not taken, `renamed` logs with new ids, `second_names` links to logs in
+    `salvage`, ledgers) not taken, `renamed` logs with new ids, `extra_links` links to logs in
     further directories. `findings` lists what is odd or damaged in the source.
     """
 
@@ -79,7 +79,7 @@ class RewriteResult:
     log_bytes: int = 0
     linked: bool = False
     renamed: int = 0
-    second_names: int = 0
+    extra_links: int = 0
     other_files: int = 0
     compared: bool = False
     findings: list[Finding] = field(default_factory=list)
@@ -94,27 +94,27 @@ class Rewrite:
 
     def __init__(
         self,
-        what: str,
+        kind: str,
         source: str | os.PathLike[str],
         target: str | os.PathLike[str],
-        to: Layout | None,
+        layout: Layout | None,
         *,
         needs_index: bool,
-        opening: Opening = AS_IT_LIES,
+        opening: OpenOptions = DEFAULT_OPENING,
         link: bool = False,
         progress: Callable[[RewriteProgress], None] | None = None,
         files: Files = OS_FILES,
     ) -> None:
-        if to is not None:
-            check_layout("to", to)
+        if layout is not None:
+            check_layout("to", layout)
         self._link = truth("link", link)
         if link and opening.live:
             raise InvalidArgument("link: a running bookie may still write to its newest log")
-        self._kind = what
+        self._kind = kind
         self._needs_index = needs_index
         self._opening = opening
         self._source, self.target = as_path("source", source), as_path("target", target)
-        self._requested_layout = to
+        self._requested_layout = layout
         self._progress = progress
         self._step, self._step_done, self._step_total, self._rows_done = "", 0, 0, 0
         self.files = files
@@ -134,10 +134,10 @@ class Rewrite:
             )
             self.bookie.refuse_output(self.target)
             to = self._requested_layout or self.bookie.layout
-            self.folders = TargetDirectories.of(self.bookie, to)
-            count = len(self.folders.ledger)
+            self.target_dirs = TargetDirectories.of(self.bookie, to)
+            count = len(self.target_dirs.ledger)
             self.result = RewriteResult(self._source, self.target, self.bookie.layout, to, count)
-            if self.folders.index_moved:
+            if self.target_dirs.index_moved:
                 self._report_moved_index()
             staging = StagingDirectory(self.target, self._kind, self.files)
             self._staging = stack.enter_context(staging)
@@ -165,32 +165,32 @@ class Rewrite:
         return self.result.layout
 
     @property
-    def work(self) -> Path:
+    def work_dir(self) -> Path:
         """A folder for temporary files, removed at the end."""
         return self._staging.work
 
     @property
-    def data(self) -> Path:
+    def staged_dir(self) -> Path:
         """The folder that is renamed to the target at the end."""
         return self._staging.data
 
     @property
-    def by_directory(self) -> bool:
+    def is_partitioned(self) -> bool:
         """Whether all of a ledger, logs included, lies in the source's directory ``L mod n``."""
         return self.bookie.layout == "rocksdb"
 
-    def ledger_currents(self) -> list[Path]:
+    def ledger_dirs(self) -> list[Path]:
         """Return the paths of the target's ledger directories, in the source's order."""
-        return [self.data / path for path in self.folders.ledger]
+        return [self.staged_dir / path for path in self.target_dirs.ledger]
 
     # -- progress
 
-    def step(self, name: str, total: int | None) -> None:
+    def begin_step(self, name: str, total: int | None) -> None:
         """Begin a step of `total` units (rows or bytes), and report it."""
         self._step, self._step_done, self._step_total = name, 0, total or 0
-        self.did(0)
+        self.advance(0)
 
-    def did(self, units: int, rows: int = 0) -> None:
+    def advance(self, units: int, rows: int = 0) -> None:
         """Add to the units done in this step and to the rows done, and report the progress."""
         self._step_done += units
         self._rows_done += rows
@@ -199,7 +199,7 @@ class Rewrite:
             self._progress(RewriteProgress(self._step, self._step_done, total, self._rows_done))
 
     def _report_rows(self, rows: int) -> None:
-        self.did(rows, rows)
+        self.advance(rows, rows)
 
     # -- steps
 
@@ -215,15 +215,15 @@ class Rewrite:
         `total` is the highest possible number of rows, if known. Raises `UnsupportedLayout` for
         a ledger in limbo if the target has index files.
         """
-        check_states(states, self.layout, "rewrite it")
-        self.step("index", total)
+        check_storable(states, self.layout, "rewrite it")
+        self.begin_step("index", total)
         self.result.entries = write_index(
             self.layout,
-            [self.data / path for path in self.folders.index],
+            [self.staged_dir / path for path in self.target_dirs.index],
             rows,
             states,
             flags if self.layout == "rocksdb" else None,
-            self.work,
+            self.work_dir,
             self.files,
             self._report_rows,
         )
@@ -232,14 +232,14 @@ class Rewrite:
             detail = f"storage flags {flags:#x} of the databases: index files cannot store them"
             self.result.findings.append(Finding("oddity", detail))
 
-    def carry_logs(self, names: LogNames, logs: Sequence[LogFile]) -> None:
+    def copy_logs(self, log_names: LogNames, logs: Sequence[LogFile]) -> None:
         """Copy or link logs into the target under new names; adds findings for other file types."""
         result = self.result
-        self.step("entry logs", sum(log.bytes for log in logs))
+        self.begin_step("entry logs", sum(log.bytes for log in logs))
         result.linked = self._link
         for log in logs:
-            file_name = log_name(names.new_id(log.dir_index, log.log_id))
-            target = self.ledger_currents()[log.dir_index] / file_name
+            file_name = log_name(log_names.new_id(log.dir_index, log.log_id))
+            target = self.ledger_dirs()[log.dir_index] / file_name
             try:
                 check_regular(log.path)
             except CorruptionError as error:
@@ -248,17 +248,17 @@ class Rewrite:
             with writing(target.parent):
                 self.files.makedirs(target.parent)
             if self._link and link_file(Path(log.path), target, self.files):
-                self.did(log.bytes)
+                self.advance(log.bytes)
             else:
                 result.linked = False
-                copy_file(Path(log.path), target, self.files, self.did)
+                copy_file(Path(log.path), target, self.files, self.advance)
             result.logs += 1
             result.log_bytes += log.bytes
 
-    def name_again(self, names: LogNames) -> None:
+    def link_logs(self, log_names: LogNames) -> None:
         """Link or copy logs into the other directories whose ledgers they hold."""
-        currents = self.ledger_currents()
-        for dir_index, log_id, other_dir in names.second_names():
+        currents = self.ledger_dirs()
+        for dir_index, log_id, other_dir in log_names.list_extra_links():
             source = currents[dir_index] / log_name(log_id)
             target = currents[other_dir] / log_name(log_id)
             if target.exists():
@@ -269,65 +269,65 @@ class Rewrite:
                 self.files.makedirs(target.parent)
             if not link_file(source, target, self.files):
                 copy_file(source, target, self.files)
-            self.result.second_names += 1
+            self.result.extra_links += 1
 
-    def carry_other_files(self, last_id: int | None = None) -> None:
+    def copy_other_files(self, last_id: int | None = None) -> None:
         """Copy all other files into the target; `last_id` replaces the id in `lastId`, if given."""
-        self.step("other files", None)
+        self.begin_step("other files", None)
         # All directories are made, those without a file too: a bookie expects each of them.
-        for folder in self.folders.places.values():
-            with writing(self.data / folder):
-                self.files.makedirs(self.data / folder)
-        for file in list_other_files(self.bookie, self.folders, self.result.findings):
-            data = file.data
+        for folder in self.target_dirs.target_paths.values():
+            with writing(self.staged_dir / folder):
+                self.files.makedirs(self.staged_dir / folder)
+        for file in list_other_files(self.bookie, self.target_dirs, self.result.findings):
+            data = file.new_content
             if file.target.name == "lastId" and last_id is not None:
                 data = f"{last_id:x}\n".encode("ascii")
             if data is None:
-                copy_file(file.source, self.data / file.target, self.files)
+                copy_file(file.source, self.staged_dir / file.target, self.files)
             else:
-                write_new(self.data / file.target, data, self.files)
+                write_new_file(self.staged_dir / file.target, data, self.files)
             self.result.other_files += 1
-            self.did(file.size)
-        conf_bytes = target_conf(self.bookie, self.folders)
+            self.advance(file.size)
+        conf_bytes = encode_target_conf(self.bookie, self.target_dirs)
         if conf_bytes is not None:
-            write_new(self.data / self.bookie.path.name, conf_bytes, self.files)
+            write_new_file(self.staged_dir / self.bookie.path.name, conf_bytes, self.files)
         # Last of all, make the names durable.
-        for folder in self.folders.places.values():
-            with syncing(self.data / folder):
-                self.files.sync_dir(self.data / folder)
+        for folder in self.target_dirs.target_paths.values():
+            with syncing(self.staged_dir / folder):
+                self.files.sync_dir(self.staged_dir / folder)
 
-    def carry_rest_and_compare(
+    def copy_rest_and_compare(
         self,
-        names: LogNames,
+        log_names: LogNames,
         logs: Sequence[LogFile],
         rows: Iterable[IndexBatch],
         states: Mapping[LedgerId, LedgerState],
     ) -> None:
         """Link logs into further directories, copy all other files, and compare the index."""
-        self.name_again(names)
-        self.result.renamed = names.renamed
-        highest = max((names.new_id(log.dir_index, log.log_id) for log in logs), default=0)
-        self.carry_other_files(highest if names.renamed else None)
+        self.link_logs(log_names)
+        self.result.renamed = log_names.renamed
+        highest = max((log_names.new_id(log.dir_index, log.log_id) for log in logs), default=0)
+        self.copy_other_files(highest if log_names.renamed else None)
         self.compare(rows, states)
 
     def compare(self, rows: Iterable[IndexBatch], states: Mapping[LedgerId, LedgerState]) -> None:
         """Open the target as a bookie's directory, and compare each row and ledger state in it."""
-        self.step("comparing", self.result.entries)
-        with self.opened() as target:
-            expected_dirs = [self.data / path for path in self.folders.ledger]
+        self.begin_step("comparing", self.result.entries)
+        with self.open_target() as target:
+            expected_dirs = [self.staged_dir / path for path in self.target_dirs.ledger]
             opened_dirs = [Path(os.path.abspath(current)) for current in target.folders.ledger]
             if opened_dirs != expected_dirs:
                 raise BkstoreError(f"{self.target}: its directories are in another order")
-            count = compare_index(target.index, rows, states, self.data, self._report_rows)
+            count = compare_index(target.index, rows, states, self.staged_dir, self._report_rows)
         if count != self.result.entries:
             raise BkstoreError(f"{self.target}: {self.result.entries} rows written, {count} read")
         self.result.compared = True
 
-    def opened(self) -> BookieDir:
+    def open_target(self) -> BookieDir:
         """Open the staged target for reading."""
         if not self.bookie.folders.configured:
-            return BookieDir(self.data, layout=self.layout)
-        return BookieDir(self.data / self.bookie.path.name, layout=self.layout, root=self.data)
+            return BookieDir(self.staged_dir, layout=self.layout)
+        return BookieDir(self.staged_dir / self.bookie.path.name, layout=self.layout, root=self.staged_dir)
 
     def finish(self) -> RewriteResult:
         """Rename the staged target; raise `DirectoryInUse` if the source has changed meanwhile."""

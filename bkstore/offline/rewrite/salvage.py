@@ -24,22 +24,22 @@ from bkstore.formats.entrylog import log_name
 from bkstore.ids import Int64Array, LedgerId, log_ids
 from bkstore.index.api import EntryIndex, Finding, IndexBatch
 from bkstore.index.damage_runs import add_unreported
-from bkstore.offline.rewrite.digest_mismatches import leave_out_unfit
-from bkstore.offline.rewrite.log_names import LogNames, in_log_order
-from bkstore.offline.rewrite.rebuild import Choice, old_flags, tell_ledgers
+from bkstore.offline.rewrite.digest_mismatches import drop_digest_mismatches
+from bkstore.offline.rewrite.log_names import LogNames, sort_by_creation
+from bkstore.offline.rewrite.rebuild import LedgerSelection, read_storage_flags, report_ledgers
 from bkstore.offline.rewrite.rewrite_job import (
-    AS_IT_LIES,
-    Opening,
+    DEFAULT_OPENING,
+    OpenOptions,
     Rewrite,
     RewriteProgress,
     RewriteResult,
 )
 from bkstore.offline.rewrite.salvaged_log import (
     LogRecords,
-    add_hidden_records,
-    fresh_positions,
+    add_indexed_records,
+    salvaged_positions,
     read_records,
-    write_fresh,
+    write_salvaged_log,
 )
 from bkstore.offline.rewrite.source_ledgers import read_source_ledgers
 from bkstore.offline.spilled_rows.rows_by_key import RowsByKey
@@ -71,16 +71,16 @@ class Loss:
 
 @dataclass
 class SalvageResult:
-    """What a salvage made, and what it lost: `fresh` logs were rewritten, the others copied.
+    """What a salvage made, and what it lost: `rewritten_logs` logs were rewritten, the others copied.
 
-    `hidden` counts records that only the old index found. `made.findings` has the scans' findings,
+    `found_by_index` counts records that only the old index found. `made.findings` has the scans' findings,
     where a run of similar ones is one finding; `losses` is complete.
     """
 
-    made: RewriteResult
+    rewrite: RewriteResult
     losses: list[Loss]
-    fresh: int = 0
-    hidden: int = 0
+    rewritten_logs: int = 0
+    found_by_index: int = 0
 
     @property
     def lost_bytes(self) -> int:
@@ -103,14 +103,14 @@ def salvage(
     digest_type: str | None = None,
     password: bytes | str | None = None,
     link: bool = False,
-    opening: Opening = AS_IT_LIES,
+    opening: OpenOptions = DEFAULT_OPENING,
     files: Files = OS_FILES,
 ) -> SalvageResult:
     """Make `target`, a new or empty folder, a bookie with everything readable in `source`.
 
     `layout` is the layout of its index, by default the source's. Every complete record that a scan
     or the old index finds is taken; with a `digest_type` (and `password`), only those whose digest
-    matches, unless no digest of their ledger matches in that log (`leave_out_unfit`). With
+    matches, unless no digest of their ledger matches in that log (`drop_digest_mismatches`). With
     `known_only`, ledgers that the bookie does not know are left out. Ledger states are made as by
     `rebuild_index`, and the index is compared with the records taken. Undamaged logs, journals,
     marks and cookies are copied (`link` hard-links those logs).
@@ -133,7 +133,7 @@ def salvage(
     ...     data[1024 + 80 : 1024 + 84] = b"oops"  # the size of entry 1
     ...     _ = log.write_bytes(data)
     ...     done = salvage(f"{top}/b", f"{top}/c")
-    ...     done.made.entries, [(loss.kind, loss.first_entry, loss.bytes) for loss in done.losses]
+    ...     done.rewrite.entries, [(loss.kind, loss.first_entry, loss.bytes) for loss in done.losses]
     (2, [('bytes', None, 80), ('entries', 1, None)])
     """
     truth("known_only", known_only)
@@ -163,24 +163,24 @@ class _Salvage:
         self.result = SalvageResult(job.result, [])
         self.logs = job.bookie.entry_logs
         known = read_source_ledgers(job.bookie, job.result.findings)
-        self.choice = Choice(job, known, every=not (known_only and known.told))
+        self.selection = LedgerSelection(job, known, all_ledgers=not (known_only and known.has_listing))
         count = job.result.directories
-        self.names = LogNames(self.logs, self.choice.by_directory, job.layout, count)
-        self.old = RowsByLog(job.work / "old", job.files)
-        self.rows = RowsByKey(job.work, "rows", job.files)
-        self.missing = RowsByKey(job.work, "missing", job.files)
+        self.names = LogNames(self.logs, self.selection.is_partitioned, job.layout, count)
+        self.old = RowsByLog(job.work_dir / "old", job.files)
+        self.rows = RowsByKey(job.work_dir, "rows", job.files)
+        self.missing = RowsByKey(job.work_dir, "missing", job.files)
 
     def run(self) -> SalvageResult:
-        job, known = self.job, self.choice.known
+        job, known = self.job, self.selection.known
         self._read_old_rows()
         self._salvage_logs()
         self._note_missing_logs()
-        states = known.states(self.choice.taken)
-        job.write_index(self.rows, states, old_flags(job), self.rows.rows)
+        states = known.states(self.selection.selected)
+        job.write_index(self.rows, states, read_storage_flags(job), self.rows.row_count)
         job.result.duplicates = self.rows.duplicates
-        tell_ledgers(job.result, self.choice)
-        job.carry_rest_and_compare(self.names, self.logs, self.rows, states)
-        with job.opened() as target:
+        report_ledgers(job.result, self.selection)
+        job.copy_rest_and_compare(self.names, self.logs, self.rows, states)
+        with job.open_target() as target:
             self.result.losses += self._find_lost_entries(target.index)
         job.finish()
         return self.result
@@ -189,11 +189,11 @@ class _Salvage:
 
     def _read_old_rows(self) -> None:
         bookie, findings = self.job.bookie, list[Finding]()
-        self.job.step("reading the index", None)
+        self.job.begin_step("reading the index", None)
         try:
             for rows in bookie.scan(findings=findings):
                 self.old.add(rows)
-                self.job.did(rows.entry_id.size)
+                self.job.advance(rows.entry_id.size)
         except DirectoryInUse:
             raise
         except BkstoreError as error:
@@ -206,12 +206,12 @@ class _Salvage:
     def _salvage_logs(self) -> None:
         """Take the rows of each log's records; rewrite damaged logs, then copy the others."""
         job = self.job
-        job.step("entry logs", sum(log.bytes for log in self.logs))
-        kept_logs = {(log.dir_index, log.log_id) for log in self.names.kept}
+        job.begin_step("entry logs", sum(log.bytes for log in self.logs))
+        kept_logs = {(log.dir_index, log.log_id) for log in self.names.distinct_logs}
         undamaged_logs = []
-        for log in in_log_order(self.logs):
-            old_rows = self.old.of(log.dir_index, log.log_id)
-            records = read_records(log, old_rows, job.result.findings, self.choice.most)
+        for log in sort_by_creation(self.logs):
+            old_rows = self.old.rows_of_log(log.dir_index, log.log_id)
+            records = read_records(log, old_rows, job.result.findings, self.selection.max_entry_id)
             if records.unreadable:
                 detail = "the log cannot be read"
                 self.result.losses.append(Loss("bytes", log.path, 0, detail, log.bytes))
@@ -224,46 +224,46 @@ class _Salvage:
                 if is_kept and not records.damaged:
                     undamaged_logs.append(log)
             # What the index has and no log: looked for in the new index, at the end.
-            self.missing.add(records.missing)
-            positions = fresh_positions(records) if records.damaged else records.position
+            self.missing.add(records.missing_rows)
+            positions = salvaged_positions(records) if records.damaged else records.position
             self._add_rows(log, records, positions)
-            job.did(log.bytes, records.position.size)
-        job.carry_logs(self.names, undamaged_logs)
-        job.result.logs += self.result.fresh
+            job.advance(log.bytes, records.position.size)
+        job.copy_logs(self.names, undamaged_logs)
+        job.result.logs += self.result.rewritten_logs
 
     def _complete_records(self, log: LogFile, data: LogBytes, records: LogRecords) -> None:
         """Add records that only the index finds, drop digest mismatches, and note lost bytes."""
-        add_hidden_records(data, records, self.choice.most)
+        add_indexed_records(data, records, self.selection.max_entry_id)
         if self.coder is not None:
             may_differ = self._may_have_other_digest_type
-            self.job.result.findings += leave_out_unfit(log, data, records, self.coder, may_differ)
-        for offset, size, reason in records.lost:
+            self.job.result.findings += drop_digest_mismatches(log, data, records, self.coder, may_differ)
+        for offset, size, reason in records.lost_ranges:
             self.result.losses.append(Loss("bytes", log.path, offset, reason, size))
 
     def _may_have_other_digest_type(self, ledger_id: LedgerId) -> bool:
         """Return whether a ledger may have another digest type; an unknown ledger may not."""
-        known = self.choice.known
-        return not known.told or ledger_id in known
+        known = self.selection.known
+        return not known.has_listing or ledger_id in known
 
     def _write_fresh_log(self, log: LogFile, data: LogBytes, records: LogRecords) -> None:
         """Write a damaged log's records to a new log in the target."""
-        log_dir = self.job.ledger_currents()[log.dir_index]
+        log_dir = self.job.ledger_dirs()[log.dir_index]
         with writing(log_dir):
             self.job.files.makedirs(log_dir)
         target = log_dir / log_name(self.names.new_id(log.dir_index, log.log_id))
-        size = write_fresh(data, target, records, self.job.files)
+        size = write_salvaged_log(data, target, records, self.job.files)
         self.job.result.log_bytes += size
-        self.result.fresh += 1
-        self.result.hidden += records.hidden
+        self.result.rewritten_logs += 1
+        self.result.found_by_index += records.found_by_index
 
     def _add_rows(self, log: LogFile, records: LogRecords, positions: Int64Array) -> None:
         """Add the records of the ledgers taken; a copy that the old index names has priority."""
-        rows = records.rows(log.dir_index, log.log_id, positions)
+        rows = records.to_index_rows(log.dir_index, log.log_id, positions)
         is_taken = np.zeros(rows.entry_id.size, np.bool_)
         for ledger_id, record_indexes in rows_of_ledgers(records.scope_id, records.ledger_id):
-            is_taken[record_indexes] = self.choice.takes(ledger_id, log.dir_index)
+            is_taken[record_indexes] = self.selection.select(ledger_id, log.dir_index)
         taken_rows = IndexBatch(*(column[is_taken] for column in rows))
-        self.rows.add(self.names.located(taken_rows), records.confirmed[is_taken].astype(np.int64))
+        self.rows.add(self.names.relocate(taken_rows), records.confirmed[is_taken].astype(np.int64))
 
     # -- lost entries
 
@@ -272,11 +272,11 @@ class _Salvage:
         present_logs = {(log.dir_index, log.log_id) for log in self.logs}
         for dir_index, log_id in self.old.logs():
             if (dir_index, log_id) not in present_logs:
-                self.missing.add(self.old.of(dir_index, log_id))
+                self.missing.add(self.old.rows_of_log(dir_index, log_id))
 
     def _find_lost_entries(self, new_index: EntryIndex) -> Iterator[Loss]:
         """Yield entries in the old index, but not in the new one, as ranges by ledger and log."""
-        known = self.choice.known
+        known = self.selection.known
         for rows in self.missing:
             row_start = 0
             for ledger_id, entries, locations in rows.by_ledger():

@@ -46,16 +46,16 @@ class LostBytes(NamedTuple):
 
     offset: int
     bytes: int
-    why: str = "no record can be read there"
+    reason: str = "no record can be read there"
 
 
 @dataclass
 class LogRecords:
     """The records of a log by position, int64[n] each, as `LogBatch` has them.
 
-    `confirmed` marks the records that the old index names; `missing` has the index rows for which
-    there is no record. `hidden` counts records that only the index found. `damaged` is true if a
-    copy of the log would contain damage; `lost` lists the damaged ranges between the records. If
+    `confirmed` marks the records that the old index names; `missing_rows` has the index rows for which
+    there is no record. `found_by_index` counts records that only the index found. `damaged` is true if a
+    copy of the log would contain damage; `lost_ranges` lists the damaged ranges between the records. If
     the log is `unreadable`, there are no records, and all of its bytes are lost.
     """
 
@@ -65,25 +65,25 @@ class LogRecords:
     position: Int64Array
     size: Int64Array
     confirmed: npt.NDArray[np.bool_]
-    missing: IndexBatch
-    hidden: int = 0
-    lost: list[LostBytes] = field(default_factory=list)
+    missing_rows: IndexBatch
+    found_by_index: int = 0
+    lost_ranges: list[LostBytes] = field(default_factory=list)
     damaged: bool = False
     unreadable: bool = False
 
-    def rows(self, dir_index: int, log_id: int, located: Int64Array) -> IndexBatch:
-        """Return the records as index rows, with the positions `located`."""
-        dir_indexes = np.full(located.size, dir_index, np.int64)
-        locations = (np.int64(log_id) << np.int64(32)) | located
+    def to_index_rows(self, dir_index: int, log_id: int, record_positions: Int64Array) -> IndexBatch:
+        """Return the records as index rows, with the positions `record_positions`."""
+        dir_indexes = np.full(record_positions.size, dir_index, np.int64)
+        locations = (np.int64(log_id) << np.int64(32)) | record_positions
         return IndexBatch(dir_indexes, self.scope_id, self.ledger_id, self.entry_id, locations)
 
 
 def read_records(
-    log: LogFile, old: IndexBatch, findings: list[Finding], most: int = MAX_ENTRY_ID
+    log: LogFile, index_rows: IndexBatch, findings: list[Finding], max_entry_id: int = MAX_ENTRY_ID
 ) -> LogRecords:
-    """Scan a log, and compare its records with `old`, the index rows that point into it.
+    """Scan a log, and compare its records with `index_rows`, the index rows that point into it.
 
-    `add_hidden_records` completes the result. Entries above `most`, which the index cannot hold,
+    `add_indexed_records` completes the result. Entries above `max_entry_id`, which the index cannot hold,
     are left out. Damage is added to `findings`. Memory: some 100 bytes a record.
     """
     log_findings: list[Finding] = []
@@ -91,7 +91,7 @@ def read_records(
     unreadable = False
     try:
         for batch in scan_log(log.path, log_findings):
-            taken_rows = np.flatnonzero(batch.entry_id <= most)
+            taken_rows = np.flatnonzero(batch.entry_id <= max_entry_id)
             taken_batch = batch if taken_rows.size == len(batch) else batch.where(taken_rows)
             ids = (taken_batch.scope_id, taken_batch.ledger_id, taken_batch.entry_id)
             # Copies, because views would keep the window alive that they were read from.
@@ -102,7 +102,7 @@ def read_records(
     findings += log_findings
     empty = tuple(np.empty(0, np.int64) for _ in range(5))
     scope_id, ledger_id, entry_id, position, size = map(np.concatenate, zip(*(columns or [empty])))
-    confirmed, missing = _match_index_rows((scope_id, ledger_id, entry_id, position), old)
+    confirmed, missing = _match_index_rows((scope_id, ledger_id, entry_id, position), index_rows)
     records = LogRecords(scope_id, ledger_id, entry_id, position, size, confirmed, missing)
     records.unreadable = unreadable
     records.damaged = any(finding.severity == "damage" for finding in log_findings)
@@ -127,15 +127,15 @@ def _match_index_rows(
     return confirmed, IndexBatch(*(column[~matches] for column in index_rows))
 
 
-def add_hidden_records(data: LogBytes, found: LogRecords, most: int) -> None:
+def add_indexed_records(data: LogBytes, records: LogRecords, max_entry_id: int) -> None:
     """Add records that only the index has, at a read for each row, and note the lost bytes."""
-    _add_hidden(data, found, most)
-    found.damaged |= found.hidden > 0
-    found.lost = _find_lost_bytes(data, found) if found.damaged else []
+    _add_hidden(data, records, max_entry_id)
+    records.damaged |= records.found_by_index > 0
+    records.lost_ranges = _find_lost_bytes(data, records) if records.damaged else []
 
 
 def _add_hidden(data: LogBytes, records: LogRecords, max_id: int) -> None:
-    missing = records.missing
+    missing = records.missing_rows
     sizes = np.zeros(missing.location.size, np.int64)
     keys = zip(missing.scope_id.tolist(), missing.ledger_id.tolist(), missing.entry_id.tolist())
     for row, (position, key) in enumerate(zip(positions(missing.location).tolist(), keys)):
@@ -157,8 +157,8 @@ def _add_hidden(data: LogBytes, records: LogRecords, max_id: int) -> None:
     records.scope_id, records.ledger_id, records.entry_id, records.position, records.size = joined
     confirmed = (records.confirmed, np.ones(found_rows.size, np.bool_))
     records.confirmed = np.concatenate(confirmed)[order]
-    records.missing = IndexBatch(*(column[sizes == 0] for column in missing))
-    records.hidden = int(found_rows.size)
+    records.missing_rows = IndexBatch(*(column[sizes == 0] for column in missing))
+    records.found_by_index = int(found_rows.size)
 
 
 def _size_at(data: LogBytes, position: int, entry_key: tuple[int, int, int]) -> int:
@@ -193,31 +193,31 @@ def _find_lost_bytes(data: LogBytes, records: LogRecords) -> list[LostBytes]:
     return lost
 
 
-def fresh_positions(found: LogRecords) -> Int64Array:
+def salvaged_positions(records: LogRecords) -> Int64Array:
     """Return the positions of the records in a fresh log, int64[n]."""
-    fresh: Int64Array = HEADER_SIZE + np.cumsum(found.size + PREFIX) - found.size
+    fresh: Int64Array = HEADER_SIZE + np.cumsum(records.size + PREFIX) - records.size
     return fresh
 
 
-def write_fresh(
+def write_salvaged_log(
     data: LogBytes,
     target: Path,
-    found: LogRecords,
+    records: LogRecords,
     files: Files,
 ) -> int:
     """Write the records of the log `data` to a fresh one, fsync it, and return its size in bytes.
 
-    They lie at `fresh_positions`. The caller must sync the folder. A ledgers map that would end
+    They lie at `salvaged_positions`. The caller must sync the folder. A ledgers map that would end
     beyond 2^31-1 bytes is left out, as a bookie does. Raises `WriteFailed`.
     """
-    version = VERSION_2 if np.any(found.scope_id) else VERSION_1
+    version = VERSION_2 if np.any(records.scope_id) else VERSION_1
     with writing(target):
         fd = files.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
         with writing(target):
             files.pwrite(fd, encode_header(LogHeader(version)), 0)
-        end = _copy_frames(data, target, fd, found, files)
-        ledger_bytes = _bytes_by_ledger(found)
+        end = _copy_frames(data, target, fd, records, files)
+        ledger_bytes = _bytes_by_ledger(records)
         ledgers_map = encode_ledgers_map(ledger_bytes)
         if ledgers_map and end + len(ledgers_map) <= MAX_LOG_BYTES:
             with writing(target):

@@ -37,35 +37,35 @@ class JournalState:
 
 
 @dataclass
-class KnownLedgers:
+class SourceLedgers:
     """The ledgers of a source, as found in its old index and its journals.
 
-    `indexed` has the states in the old index, `listed` the ledgers in it whose state cannot be
-    read. `told` is False if the index cannot list its ledgers.
+    `indexed` has the states in the old index, `unreadable` the ledgers in it whose state cannot be
+    read. `has_listing` is False if the index cannot list its ledgers.
     """
 
     indexed: dict[LedgerId, LedgerState] = field(default_factory=dict)
-    listed: set[LedgerId] = field(default_factory=set)
-    told: bool = False
+    unreadable: set[LedgerId] = field(default_factory=set)
+    has_listing: bool = False
     journaled: dict[LedgerId, JournalState] = field(default_factory=dict)
 
-    def __contains__(self, name: LedgerId) -> bool:
+    def __contains__(self, ledger_id: LedgerId) -> bool:
         """Return whether a bookie started on the source knows the ledger, after the replay."""
-        if name in self.indexed or name in self.listed:
+        if ledger_id in self.indexed or ledger_id in self.unreadable:
             return True
-        return name in self.journaled and self.journaled[name].pending
+        return ledger_id in self.journaled and self.journaled[ledger_id].pending
 
-    def state(self, name: LedgerId) -> LedgerState:
+    def state(self, ledger_id: LedgerId) -> LedgerState:
         """Return the state in the index, else in the journals, fenced if a fence may be lost.
 
         Without a lost fence, a writer that was fenced off could go on writing. A fence too many
         only ends a writer's ledger, which a client then closes by recovery. BookKeeper's
         `rebuild-db-ledgers-index` fences for the same reason.
         """
-        if name in self.indexed:
-            return self.indexed[name]
-        state = self.journaled.get(name, JournalState())
-        new = self.told and state.pending and name not in self.listed
+        if ledger_id in self.indexed:
+            return self.indexed[ledger_id]
+        state = self.journaled.get(ledger_id, JournalState())
+        new = self.has_listing and state.pending and ledger_id not in self.unreadable
         return LedgerState(
             state.master_key or b"",
             state.fenced or not new,
@@ -73,28 +73,28 @@ class KnownLedgers:
             state.explicit_lac,
         )
 
-    def states(self, found: Iterable[LedgerId]) -> dict[LedgerId, LedgerState]:
-        """Return the states of the ledgers `found` and of those in the index, in order of id."""
+    def states(self, ledger_ids: Iterable[LedgerId]) -> dict[LedgerId, LedgerState]:
+        """Return the states of the ledgers `ledger_ids` and of those in the index, in order of id."""
         return {
-            ledger: self.state(ledger) for ledger in sorted({*found, *self.indexed, *self.listed})
+            ledger: self.state(ledger) for ledger in sorted({*ledger_ids, *self.indexed, *self.unreadable})
         }
 
 
-def read_source_ledgers(bookie: BookieDir, findings: list[Finding]) -> KnownLedgers:
+def read_source_ledgers(bookie: BookieDir, findings: list[Finding]) -> SourceLedgers:
     """Read the ledgers of the old index and of all journals; add findings for unreadable ones.
 
     Raises `DirectoryInUse`. Cost: about 1 us a journal record. Memory: some 300 bytes a ledger.
     """
-    known = KnownLedgers(journaled=_read_journals(bookie, findings))
+    known = SourceLedgers(journaled=_read_journals(bookie, findings))
     try:
         ledger_ids = bookie.index.ledgers()
     except DirectoryInUse:
         raise
     except BkstoreError as error:
         add_unreported(findings, [Finding.of(error)])
-        known.told = _read_ledger_databases(bookie, known, findings)
+        known.has_listing = _read_ledger_databases(bookie, known, findings)
     else:
-        known.told = True
+        known.has_listing = True
         damage_runs = DamageRuns(findings, noun="ledgers")
         for ledger_id in ledger_ids:
             try:
@@ -102,15 +102,15 @@ def read_source_ledgers(bookie: BookieDir, findings: list[Finding]) -> KnownLedg
                 damage_runs.end_runs()
             except CorruptionError as error:
                 damage_runs.add(Finding.of(error, ledger_id))
-                known.listed.add(ledger_id)
-    known.told = known.told and bool(known.indexed or known.listed)
+                known.unreadable.add(ledger_id)
+    known.has_listing = known.has_listing and bool(known.indexed or known.unreadable)
     return known
 
 
 # -- the `ledgers` databases where the index as a whole cannot be opened
 
 
-def _read_ledger_databases(bookie: BookieDir, known: KnownLedgers, findings: list[Finding]) -> bool:
+def _read_ledger_databases(bookie: BookieDir, known: SourceLedgers, findings: list[Finding]) -> bool:
     """Add the states in the `ledgers` databases to `known`; return whether all could be read."""
     if bookie.layout != "rocksdb":
         return False
@@ -135,7 +135,7 @@ def _read_ledger_databases(bookie: BookieDir, known: KnownLedgers, findings: lis
 
 
 def _read_ledger_states(
-    path: Path, has_scope: bool, known: KnownLedgers, findings: list[Finding]
+    path: Path, has_scope: bool, known: SourceLedgers, findings: list[Finding]
 ) -> Iterator[tuple[LedgerId, LedgerState]]:
     """Yield a database's ledgers and states; a ledger with an unreadable state is only listed."""
     with closing(Database(path)) as database:
@@ -145,7 +145,7 @@ def _read_ledger_states(
             except CorruptionError as error:
                 damage = CorruptionError(path, None, f"row {key.hex()}: {error.reason}")
                 findings.append(Finding.of(damage, ledger_id))
-                known.listed.add(ledger_id)
+                known.unreadable.add(ledger_id)
                 continue
             explicit_lac = row.explicit_lac or None
             yield ledger_id, LedgerState(row.master_key, row.fenced, bool(row.limbo), explicit_lac)

@@ -35,19 +35,19 @@ that they were to replace still exist."""
 class TargetDirectories:
     """The ``current/`` directories of a target, relative to it, in the source's order.
 
-    `places` maps those of the source to the target's. `index_moved`: the databases are put into the
+    `target_paths` maps those of the source to the target's. `index_moved`: the databases are put into the
     ledger directories, as db storage requires equal numbers of index and ledger directories.
     """
 
     ledger: tuple[Path, ...]
     index: tuple[Path, ...]
     journal: tuple[Path, ...]
-    places: dict[Path, Path]
+    target_paths: dict[Path, Path]
     index_moved: bool
 
     @classmethod
-    def of(cls, bookie: BookieDir, to: Layout) -> TargetDirectories:
-        """Return the target directories for a source that is rewritten in layout `to`."""
+    def of(cls, bookie: BookieDir, layout: Layout) -> TargetDirectories:
+        """Return the target directories for a source that is rewritten in layout `layout`."""
         folders = bookie.folders
         all_currents = dict.fromkeys([*folders.ledger, *folders.index, *folders.journal])
         places = {current: _path_in_target(bookie, current) for current in all_currents}
@@ -55,7 +55,7 @@ class TargetDirectories:
             tuple(places[current] for current in currents)
             for currents in (folders.ledger, folders.index, folders.journal)
         )
-        index_moved = to == "rocksdb" and len(index) != len(ledger)
+        index_moved = layout == "rocksdb" and len(index) != len(ledger)
         if index_moved:  # a directory for the index alone would look as if it had the index
             kept = {*folders.ledger, *folders.journal}
             places = {current: path for current, path in places.items() if current in kept}
@@ -80,12 +80,12 @@ def _path_in_target(bookie: BookieDir, current: Path) -> Path:
 
 
 class OtherFile(NamedTuple):
-    """A file to carry: its path, its path relative to the target, and `data` if it is changed."""
+    """A file to carry: its path, its path relative to the target, and `new_content` if it is changed."""
 
     source: Path
     target: Path
     size: int
-    data: bytes | None = None
+    new_content: bytes | None = None
 
 
 def list_other_files(
@@ -96,7 +96,7 @@ def list_other_files(
     Adds a finding for each that is not carried: anything but a regular file, folders outside the
     index, unknown names among index files, interrupted compactions, an index that was not read.
     """
-    for current, target_dir in target.places.items():
+    for current, target_dir in target.target_paths.items():
         with readable(current):
             dir_entries = sorted(os.scandir(current), key=lambda dir_entry: dir_entry.name)
         for dir_entry in dir_entries:
@@ -148,7 +148,7 @@ def _encode_cookie(bookie: BookieDir) -> bytes | None:
     return None if cookie is None else cookie_format.encode(replace(cookie, index_dirs=None))
 
 
-def target_conf(bookie: BookieDir, target: TargetDirectories) -> bytes | None:
+def encode_target_conf(bookie: BookieDir, target: TargetDirectories) -> bytes | None:
     """Return the `bk_server.conf` for the target, or None if the source was not given as one.
 
     Included files are inlined. Index directories are removed if the index is moved.

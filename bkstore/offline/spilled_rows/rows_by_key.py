@@ -40,11 +40,11 @@ class RowsByKey:
     """
 
     def __init__(
-        self, folder: Path, name: str, files: Files = OS_FILES, run_rows: int = RUN_ROWS
+        self, folder: Path, file_prefix: str, files: Files = OS_FILES, run_rows: int = RUN_ROWS
     ) -> None:
         self.duplicates = 0
         self._folder = folder
-        self._name = name
+        self._name = file_prefix
         self._files = files
         self._run_rows = run_rows
         self._pending: list[Int64Array] = []
@@ -67,7 +67,7 @@ class RowsByKey:
             self._spill()
 
     @property
-    def rows(self) -> int:
+    def row_count(self) -> int:
         """The number of rows; some may turn out to be duplicates."""
         return self._pending_rows + sum(self._run_sizes)
 

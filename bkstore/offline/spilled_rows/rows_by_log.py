@@ -17,7 +17,7 @@ from bkstore.files.spill_files import append_spill, opened_spill
 from bkstore.ids import Int64Array, make_locations, positions
 from bkstore.index.api import IndexBatch
 
-PIECE = 1 << 20
+PIECE_ROWS = 1 << 20
 """Rows that are sorted at a time: 32 MiB, and as much again to sort them."""
 
 STRETCH_BITS = 24
@@ -42,7 +42,7 @@ class _Piece:
 
 @dataclass
 class RowsByLog:
-    """Takes index rows in any order; `of` returns those of one log, `LogRows` reads them lazily.
+    """Takes index rows in any order; `rows_of_log` returns those of one log, `LogRows` reads them lazily.
 
     `path` is the scratch file; `dir_index` is the directory of the log (-1: in none). Disk: 32
     bytes a row. Memory: one piece, and 32 bytes for each stretch and piece.
@@ -50,7 +50,7 @@ class RowsByLog:
 
     path: Path
     files: Files = OS_FILES
-    rows: int = 0
+    row_count: int = 0
     _pending: list[IndexBatch] = field(default_factory=list)
     _pending_rows: int = 0
     _pieces: list[_Piece] = field(default_factory=list)
@@ -59,7 +59,7 @@ class RowsByLog:
         """Add rows."""
         self._pending.append(rows)
         self._pending_rows += rows.entry_id.size
-        if self._pending_rows >= PIECE:
+        if self._pending_rows >= PIECE_ROWS:
             self.finish()
 
     def finish(self) -> None:
@@ -73,11 +73,11 @@ class RowsByLog:
         is_new_stretch = (np.diff(dir_indexes) != 0) | (np.diff(stretches) != 0)
         starts = np.concatenate(([0], np.flatnonzero(is_new_stretch) + 1))
         counts = np.diff(np.append(starts, order.size))
-        piece = _Piece(dir_indexes[starts], stretches[starts], starts + self.rows, counts)
+        piece = _Piece(dir_indexes[starts], stretches[starts], starts + self.row_count, counts)
         table = np.column_stack([column[order] for column in rows[1:]])
         append_spill(self.path, table.data, self.files)
         self._pieces.append(piece)
-        self.rows += order.size
+        self.row_count += order.size
 
     def logs(self) -> list[tuple[int, int]]:
         """Return the (directory number, log id) that rows point into, sorted."""
@@ -102,9 +102,9 @@ class RowsByLog:
             segments += zip(*(column.tolist() for column in columns))
         return sorted(segments)
 
-    def of(self, dir_index: int, log_id: int) -> IndexBatch:
+    def rows_of_log(self, dir_index: int, log_id: int) -> IndexBatch:
         """Return all rows of one log, by location. Memory: 64 bytes a row."""
-        parts = LogRows(self.path, self.segments(dir_index, log_id)).rest()
+        parts = LogRows(self.path, self.segments(dir_index, log_id)).read_rest()
         rows = np.concatenate([np.empty((0, _COLUMNS), np.int64), *parts])
         scope, ledger, entry, position = map(np.ascontiguousarray, rows.T)
         dir_indexes = np.full(position.size, dir_index)
@@ -120,9 +120,9 @@ class LogRows:
         self._next = 0
         self._rows = np.empty((0, _COLUMNS), np.int64)
         self._positions = np.empty(0, np.int64)
-        self.count = sum(count for _, _, count in segments)
+        self.row_count = sum(count for _, _, count in segments)
 
-    def upto(self, position: int) -> Int64Array:
+    def read_up_to(self, position: int) -> Int64Array:
         """Return the next rows, up to `position`: int64[n, 4] of scope, ledger, entry, position."""
         parts = []
         while True:
@@ -133,10 +133,10 @@ class LogRows:
                 return parts[0] if len(parts) == 1 else np.concatenate(parts)
             self._load_stretch()
 
-    def rest(self) -> Iterator[Int64Array]:
+    def read_rest(self) -> Iterator[Int64Array]:
         """Yield all further rows, a stretch at a time."""
         if self._rows.size:
-            yield self.upto(1 << 32)
+            yield self.read_up_to(1 << 32)
         while self._next < len(self._segments):
             self._load_stretch()
             rows, self._rows = self._rows, self._rows[:0]

@@ -39,21 +39,21 @@ class CacheNeed:
 
 def cache_needs(
     parts: Sequence[IndexPart],
-    mean_record: float | None,
+    mean_record_bytes: float | None,
     directories: int = 1,
     readers: int = 1,
     read_ahead: int = DEFAULT_READ_AHEAD,
 ) -> list[CacheNeed]:
     """Return the cache needs of the index, and of read-ahead for `readers` concurrent readers.
 
-    `parts` is the result of `Usage.index`; `mean_record` the mean size of a record including its
+    `parts` is the result of `Usage.index`; `mean_record_bytes` the mean size of a record including its
     4-byte length, None if not known; `directories` the number of ledger directories.
     """
     if all(part.sizes is None for part in parts):
         return _page_cache_needs(parts)
     return [
         *_block_cache_needs(parts),
-        _read_ahead_need(mean_record, directories, readers, read_ahead),
+        _read_ahead_need(mean_record_bytes, directories, readers, read_ahead),
     ]
 
 
@@ -132,11 +132,11 @@ def _block_cache_needs(parts: Sequence[IndexPart]) -> list[CacheNeed]:
 
 
 def _read_ahead_need(
-    mean_record: float | None, directories: int, readers: int, read_ahead: int
+    mean_record_bytes: float | None, directories: int, readers: int, read_ahead: int
 ) -> CacheNeed:
     mebibytes = None
-    if mean_record is not None:
-        entry_bytes = -(-max(mean_record - 4, 0) // _CACHE_LINE_BYTES) * _CACHE_LINE_BYTES
+    if mean_record_bytes is not None:
+        entry_bytes = -(-max(mean_record_bytes - 4, 0) // _CACHE_LINE_BYTES) * _CACHE_LINE_BYTES
         mebibytes = -(-int(2 * directories * readers * read_ahead * entry_bytes) // _MIB)
     return CacheNeed(
         "dbStorage_readAheadCacheMaxSizeMb",

@@ -103,7 +103,7 @@ class Usage:
     ...         usage = Usage(bookie, listed=[LedgerId.of(7)])
     ...         [(log.record_bytes, log.live_bytes, log.fate) for log in usage.logs()]
     [(136, 68, 'compact')]
-    >>> usage.totals.garbage_bytes, [each.live for each in usage.ledgers()]
+    >>> usage.totals.garbage_bytes, [each.live_ledgers for each in usage.ledgers()]
     (68, [True, False])
     """
 
@@ -124,13 +124,13 @@ class Usage:
         self.totals = Totals()
         known = bookie.index.ledgers()
         directories = len(bookie.folders.ledger) if bookie.layout == "rocksdb" else 1
-        self.live = LiveLedgers(known, listed, directories)
+        self.live_ledgers = LiveLedgers(known, listed, directories)
         self._ledgers = dict(self._count_entries(known))
 
     def _count_entries(self, known: list[LedgerId]) -> Iterator[tuple[LedgerId, LedgerUsage]]:
         """Yield the usage of each ledger with its entry count; unreadable ones become findings."""
         for ledger_id, availability in iterate_results(self._bookie.index, known):
-            ledger_usage = LedgerUsage(ledger_id, ledger_id in self.live)
+            ledger_usage = LedgerUsage(ledger_id, ledger_id in self.live_ledgers)
             if isinstance(availability, BkstoreError):
                 self.findings.append(Finding.of(availability, ledger_id))
             else:
@@ -146,7 +146,7 @@ class Usage:
                 ledger_usage.pinned_logs
             ) = 0
         total_bytes, done_bytes = sum(log.bytes for log in bookie.entry_logs), 0
-        for log in log_usages(bookie, self.live, self._threshold, self.findings):
+        for log in log_usages(bookie, self.live_ledgers, self._threshold, self.findings):
             self._add_log(log)
             done_bytes += log.log.bytes
             if self._progress is not None:
@@ -177,8 +177,8 @@ class Usage:
                 ledger_usage = self._ledgers[ledger_id] = LedgerUsage(ledger_id, False)
             ledger_usage.logs += 1
             ledger_usage.bytes += byte_count
-            ledger_usage.live_bytes += log.live.get(ledger_id, 0)
-            ledger_usage.pinned_logs += is_pinned and ledger_id in log.live
+            ledger_usage.live_bytes += log.live_ledgers.get(ledger_id, 0)
+            ledger_usage.pinned_logs += is_pinned and ledger_id in log.live_ledgers
 
     # -- sums, complete after `logs`
 
@@ -212,7 +212,7 @@ class Usage:
         }
         return list(index_parts(self._bookie, entry_counts, page_size))
 
-    def caches(self, readers: int = 1, read_ahead: int = DEFAULT_READ_AHEAD) -> list[CacheNeed]:
+    def cache_needs(self, readers: int = 1, read_ahead: int = DEFAULT_READ_AHEAD) -> list[CacheNeed]:
         """Return the cache sizes for `readers` concurrent readers, by record sizes of `logs`."""
         _count("readers", readers)
         _count("read_ahead", read_ahead)

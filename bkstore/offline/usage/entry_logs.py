@@ -30,7 +30,7 @@ class LogUsage:
     """One entry log: its live and dead bytes, and what garbage collection would do with it.
 
     `source` is "map" (its ledgers map) or "scan" (its records), None if neither can be read.
-    `ledgers` has the bytes of each ledger, `live` those of live ledgers. `fate` is "damaged" if
+    `ledgers` has the bytes of each ledger, `live_ledgers` those of live ledgers. `fate` is "damaged" if
     damage makes garbage collection leave the log alone. `given_back` is the number of bytes freed:
     the whole file if the log is removed, all but the live bytes if it is compacted.
     """
@@ -38,7 +38,7 @@ class LogUsage:
     log: LogFile
     source: Literal["map", "scan"] | None
     ledgers: dict[LedgerId, int] = field(default_factory=dict)
-    live: dict[LedgerId, int] = field(default_factory=dict)
+    live_ledgers: dict[LedgerId, int] = field(default_factory=dict)
     fate: Fate = "keep"
     given_back: int = 0
 
@@ -50,16 +50,16 @@ class LogUsage:
     @property
     def live_bytes(self) -> int:
         """The bytes of records of live ledgers."""
-        return sum(self.live.values())
+        return sum(self.live_ledgers.values())
 
     @property
     def occupancy(self) -> float:
         """The live share of the record bytes; 0.0 for a log without records."""
         return self.live_bytes / self.record_bytes if self.record_bytes else 0.0
 
-    def is_pinned(self, below: float) -> bool:
-        """Return whether the occupancy is positive, but less than `below`."""
-        return 0 < self.live_bytes and self.occupancy < below
+    def is_pinned(self, max_occupancy: float) -> bool:
+        """Return whether the occupancy is positive, but less than `max_occupancy`."""
+        return 0 < self.live_bytes and self.occupancy < max_occupancy
 
 
 def log_usages(
@@ -100,7 +100,7 @@ def _judge_log(
     live_ledgers = {
         ledger_id: size
         for ledger_id, size in ledgers.items()
-        if live.in_directory(ledger_id, log.dir_index)
+        if live.is_live_in(ledger_id, log.dir_index)
     }
     live_bytes = sum(live_ledgers.values())
     record_bytes = sum(ledgers.values())

@@ -55,31 +55,31 @@ class IndexPart:
 
 
 def index_parts(
-    bookie: BookieDir, entries: Mapping[LedgerId, int | None], page_size: int
+    bookie: BookieDir, entry_counts: Mapping[LedgerId, int | None], page_size: int
 ) -> Iterator[IndexPart]:
     """Yield an index's parts by directory, given the entry counts; a `stat` a file, no row read."""
     index = bookie.index
     if isinstance(index, HierarchicalIndex):
-        yield from _index_file_parts(bookie, index, entries, page_size)
+        yield from _index_file_parts(bookie, index, entry_counts, page_size)
         return
     parts = index.parts if isinstance(index, PartitionedIndex) else [index]
     for number, part in enumerate(parts):
         assert isinstance(part, RocksIndex)
         for sizes in part.sizes():
-            yield _database_part(number, sizes, part, entries)
+            yield _database_part(number, sizes, part, entry_counts)
 
 
 def _index_file_parts(
     bookie: BookieDir,
     index: HierarchicalIndex,
-    entries: Mapping[LedgerId, int | None],
+    entry_counts: Mapping[LedgerId, int | None],
     page_size: int,
 ) -> Iterator[IndexPart]:
     """Yield the index files of each directory, summed."""
     index_dirs = [str(index_dir) + os.sep for index_dir in bookie.folders.index]
     sums: list[list[int]] = [[0, 0, 0, 0, 0] for _ in index_dirs]
     has_unread = [False] * len(index_dirs)
-    for ledger_id, rows in entries.items():
+    for ledger_id, rows in entry_counts.items():
         path = index.path(ledger_id)
         if path is None:  # removed since the listing, which `check_unchanged` reports
             continue
@@ -110,9 +110,9 @@ def _index_file_parts(
 
 
 def _database_part(
-    number: int, sizes: DatabaseSizes, index: EntryIndex, entries: Mapping[LedgerId, int | None]
+    number: int, sizes: DatabaseSizes, index: EntryIndex, entry_counts: Mapping[LedgerId, int | None]
 ) -> IndexPart:
-    """Return the part for one RocksDB database; its rows are counted from `entries`."""
+    """Return the part for one RocksDB database; its rows are counted from `entry_counts`."""
     path = sizes.path
     has_scoped_keys = path.name.endswith("-128")
     ledger_ids = [
@@ -121,7 +121,7 @@ def _database_part(
     rows: int | None = len(ledger_ids)
     row_bytes: int | None = None
     if path.name.startswith("locations"):
-        counts = [entries[ledger_id] for ledger_id in ledger_ids]
+        counts = [entry_counts[ledger_id] for ledger_id in ledger_ids]
         known = [count for count in counts if count is not None]
         rows = sum(known) if len(known) == len(counts) else None
         row_bytes = None if rows is None else rows * (32 if has_scoped_keys else 24)

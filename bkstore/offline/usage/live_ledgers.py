@@ -47,7 +47,7 @@ class LiveLedgers:
     storage, only in its own directory, number ``L mod directories``.
 
     >>> live = LiveLedgers([LedgerId.of(3), LedgerId.of(4)], listed=[LedgerId.of(3)])
-    >>> live.in_directory(LedgerId.of(3), 0), live.in_directory(LedgerId.of(4), 0)
+    >>> live.is_live_in(LedgerId.of(3), 0), live.is_live_in(LedgerId.of(4), 0)
     (True, False)
     """
 
@@ -58,18 +58,18 @@ class LiveLedgers:
         directories: int = 1,
     ) -> None:
         self._live = set(known)
-        self.unknown = 0
+        self.unknown_count = 0
         """Number of listed ledgers that the index does not know."""
         if listed is not None:
             listed_ids = set(listed)
-            self.unknown = len(listed_ids - self._live)
+            self.unknown_count = len(listed_ids - self._live)
             self._live &= listed_ids
         self._directories = directories
 
     def __contains__(self, ledger: LedgerId) -> bool:
         return ledger in self._live
 
-    def in_directory(self, ledger: LedgerId, number: int) -> bool:
+    def is_live_in(self, ledger: LedgerId, dir_index: int) -> bool:
         """Return whether the bytes of a ledger in this directory are live."""
-        is_own_directory = self._directories == 1 or ledger.ledger % self._directories == number
+        is_own_directory = self._directories == 1 or ledger.ledger % self._directories == dir_index
         return is_own_directory and ledger in self._live

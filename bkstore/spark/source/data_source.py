@@ -18,9 +18,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 from bkstore.errors import BkstoreError, InvalidArgument
 from bkstore.index.api import Finding
 from bkstore.offline.dump.plan import BookiePlan, DumpSource, fingerprint, plan_bookie
-from bkstore.spark.source.filters import Bounds, interval
+from bkstore.spark.source.filters import Bounds, passing_intervals
 from bkstore.spark.source.options import SourceOptions, parse_options
-from bkstore.spark.source.rows import Part, has_ledgers, read_part
+from bkstore.spark.source.rows import TablePartition, has_ledgers, read_partition
 from bkstore.tables import BOOKIE_FINDINGS, ENTRIES, ENTRY_LOGS, LOG_LEDGERS, Schema
 from bkstore.tables.safe_text import encodable
 
@@ -69,11 +69,11 @@ def _ddl(table: Schema) -> str:
 
 
 class _Partition(InputPartition):
-    """A partition: what `read_part` takes."""
+    """A partition: what `read_partition` takes."""
 
-    def __init__(self, part: Part) -> None:
-        super().__init__(part)
-        self.part = part
+    def __init__(self, table_partition: TablePartition) -> None:
+        super().__init__(table_partition)
+        self.table_partition = table_partition
 
 
 class BookieReader(DataSourceReader):
@@ -95,13 +95,13 @@ class BookieReader(DataSourceReader):
         value: Any = getattr(pushed_filter, "value", None)
         comparison, column = type(pushed_filter).__name__, ".".join(attribute)
         if column == "bookie" and comparison in ("EqualTo", "In"):
-            self.bounds = self.bounds.of_bookies(value if comparison == "In" else [value])
+            self.bounds = self.bounds.with_bookies(value if comparison == "In" else [value])
             return True
         if column not in ("scope_id", "ledger_id") or not has_ledgers(self.options.table):
             return False
-        intervals = interval(comparison, value)
+        intervals = passing_intervals(comparison, value)
         if intervals is not None:
-            self.bounds = self.bounds.narrowed(column, intervals)
+            self.bounds = self.bounds.with_id_filter(column, intervals)
         return intervals is not None
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -110,11 +110,11 @@ class BookieReader(DataSourceReader):
         seen: set[str] = set()
         partitions: list[InputPartition] = []
         for source in self.options.sources:
-            if source.bookie_id is None or self.bounds.wants(source.bookie_id):
+            if source.bookie_id is None or self.bounds.selects_bookie(source.bookie_id):
                 partitions += [_Partition(part) for part in self._bookie_parts(source, seen)]
-        return partitions or [_Partition(Part(""))]
+        return partitions or [_Partition(TablePartition(""))]
 
-    def _bookie_parts(self, source: DumpSource, seen: set[str]) -> Iterator[Part]:
+    def _bookie_parts(self, source: DumpSource, seen: set[str]) -> Iterator[TablePartition]:
         """Yield the parts of a bookie; add its id to `seen`, raise if it is there already."""
         options, bookie_id = self.options, source.bookie_id
         try:
@@ -123,7 +123,7 @@ class BookieReader(DataSourceReader):
                 if bookie_id in seen:
                     raise InvalidArgument(f"two bookies have the id {bookie_id!r}: give NAME=DIR")
                 seen.add(bookie_id)
-                if self.bounds.wants(bookie_id):
+                if self.bounds.selects_bookie(bookie_id):
                     length = options.length and options.table in (ENTRIES, BOOKIE_FINDINGS)
                     yield from self._plan_parts(plan_bookie(bookie, length, options.partition_rows))
         except InvalidArgument:
@@ -134,28 +134,28 @@ class BookieReader(DataSourceReader):
             )  # as a dump calls it
             yield from self._unread_bookie_parts(bookie_id, error)
 
-    def _unread_bookie_parts(self, bookie_id: str, error: BkstoreError) -> Iterator[Part]:
+    def _unread_bookie_parts(self, bookie_id: str, error: BkstoreError) -> Iterator[TablePartition]:
         """Yield the finding of a bookie that cannot be opened or listed, or raise its error."""
         if self.options.table == BOOKIE_FINDINGS:
-            if self.bounds.wants(bookie_id):
+            if self.bounds.selects_bookie(bookie_id):
                 finding = Finding.of(error)
                 detail = f"bookie {bookie_id} was not read: {finding.detail}"
-                yield Part(bookie_id, (), (replace(finding, detail=detail),))
+                yield TablePartition(bookie_id, (), (replace(finding, detail=detail),))
         elif not self.options.skip_damage:
             raise error
 
-    def _plan_parts(self, plan: BookiePlan) -> Iterator[Part]:
+    def _plan_parts(self, plan: BookiePlan) -> Iterator[TablePartition]:
         table = self.options.table
         if table == BOOKIE_FINDINGS and plan.findings:
-            yield Part(plan.bookie_id, (), tuple(plan.findings))
+            yield TablePartition(plan.bookie_id, (), tuple(plan.findings))
         kinds = {ENTRY_LOGS.name: ["logs"], LOG_LEDGERS.name: ["logs"]}.get(table.name, ["index"])
         if table == BOOKIE_FINDINGS:
             kinds = ["index", "logs"]
         for piece in plan.pieces:
             if piece.kind in kinds:
-                selected = self.bounds.cut(piece)
+                selected = self.bounds.narrow_piece(piece)
                 if selected:
-                    yield Part(
+                    yield TablePartition(
                         plan.bookie_id,
                         tuple((piece_part, fingerprint(piece_part)) for piece_part in selected),
                     )
@@ -164,4 +164,4 @@ class BookieReader(DataSourceReader):
         """Yield the partition's rows."""
         assert isinstance(partition, _Partition)
         options = self.options
-        return read_part(partition.part, options.table, self.bounds, options.skip_damage)
+        return read_partition(partition.table_partition, options.table, self.bounds, options.skip_damage)

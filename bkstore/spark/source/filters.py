@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bkstore.ids import Int64Array, LedgerId
-from bkstore.offline.dump.plan import Piece
+from bkstore.offline.dump.plan import DumpPiece
 
 Interval = tuple[int, int]
 """Inclusive, signed."""
@@ -24,7 +24,7 @@ _EVERY_ID: tuple[Interval, ...] = ((_MIN_INT64, _MAX_INT64),)
 _MAX_RANGES = 16
 """Maximum number of ranges that are looked up one by one; more are read as one and filtered."""
 
-Range = tuple[LedgerId, LedgerId | None]
+LedgerSpan = tuple[LedgerId, LedgerId | None]
 """Ledgers from the first to before the second (None: to the end), in unsigned order."""
 
 
@@ -32,7 +32,7 @@ Range = tuple[LedgerId, LedgerId | None]
 class Bounds:
     """The selected bookies (None: all), scopes and ledgers; intervals are disjoint.
 
-    >>> wanted = Bounds().narrowed("ledger_id", ((-1, 3),))
+    >>> wanted = Bounds().with_id_filter("ledger_id", ((-1, 3),))
     >>> wanted.mask(np.array([0, 0, 5]), np.array([2, 4, -1])).tolist()
     [True, False, True]
     """
@@ -41,23 +41,23 @@ class Bounds:
     scopes: tuple[Interval, ...] = _EVERY_ID
     ledgers: tuple[Interval, ...] = _EVERY_ID
 
-    def narrowed(self, column: str, intervals: Iterable[Interval]) -> Bounds:
+    def with_id_filter(self, column: str, intervals: Iterable[Interval]) -> Bounds:
         """Return the bounds with one more condition on `scope_id` or `ledger_id`."""
         if column == "scope_id":
             return replace(self, scopes=_intersect(self.scopes, intervals))
         return replace(self, ledgers=_intersect(self.ledgers, intervals))
 
-    def of_bookies(self, bookies: Iterable[str]) -> Bounds:
+    def with_bookies(self, bookies: Iterable[str]) -> Bounds:
         """Return the bounds with one more condition on `bookie`."""
         selected = frozenset(bookies)
         return replace(self, bookies=selected if self.bookies is None else selected & self.bookies)
 
-    def wants(self, bookie: str) -> bool:
+    def selects_bookie(self, bookie: str) -> bool:
         """Return whether rows of the bookie are selected."""
         return self.bookies is None or bookie in self.bookies
 
     @property
-    def everything(self) -> bool:
+    def selects_all(self) -> bool:
         """Whether all scopes and ledgers are selected."""
         return self.scopes == self.ledgers == _EVERY_ID
 
@@ -65,13 +65,13 @@ class Bounds:
         """Return for each row whether its ledger is selected."""
         return _is_inside(self.scopes, scopes) & _is_inside(self.ledgers, ledgers)
 
-    def cut(self, piece: Piece) -> list[Piece]:
+    def narrow_piece(self, piece: DumpPiece) -> list[DumpPiece]:
         """Return the piece without the excluded ledgers, as far as they can be skipped.
 
         A piece of index files keeps the selected files; a piece of a database becomes one piece per
         range of ledgers. Pieces of entry logs are returned whole.
         """
-        if self.everything or piece.kind == "logs":
+        if self.selects_all or piece.kind == "logs":
             return [piece]
         if piece.layout == "idx":
             ledger_ids = np.array(
@@ -83,14 +83,14 @@ class Bounds:
         ranges = list(self._ranges())
         if len(ranges) > _MAX_RANGES:
             ranges = [(ranges[0][0], ranges[-1][1])]
-        overlaps = [_overlap((piece.first, piece.stop), ledger_range) for ledger_range in ranges]
+        overlaps = [_overlap((piece.first_ledger, piece.stop_ledger), ledger_range) for ledger_range in ranges]
         return [
             replace(piece, first=ledger_range[0], stop=ledger_range[1])
             for ledger_range in overlaps
             if ledger_range is not None and not _is_elsewhere(ledger_range, piece)
         ]
 
-    def _ranges(self) -> Iterator[Range]:
+    def _ranges(self) -> Iterator[LedgerSpan]:
         """Yield the ranges of the selected ledgers, in unsigned order. Scopes between the first and
         the last of an interval are yielded with all their ledgers."""
         if not self.ledgers:
@@ -140,24 +140,24 @@ def _next_ledger(scope: int, ledger: int) -> LedgerId | None:
     return LedgerId(scope + 1, 0) if scope < (1 << 64) - 1 else None
 
 
-def _is_elsewhere(one: Range, piece: Piece) -> bool:
+def _is_elsewhere(one: LedgerSpan, piece: DumpPiece) -> bool:
     """Return whether the range is a single ledger that belongs to another directory."""
     first, stop = one
     single = stop == _next_ledger(*first)
-    return single and first.ledger % piece.directories != piece.dir_index
+    return single and first.ledger % piece.directory_count != piece.dir_index
 
 
-def _overlap(one: Range, other: Range) -> Range | None:
+def _overlap(one: LedgerSpan, other: LedgerSpan) -> LedgerSpan | None:
     first = max(one[0], other[0])
     stops = [stop for stop in (one[1], other[1]) if stop is not None]
     stop = min(stops) if stops else None
     return None if stop is not None and stop <= first else (first, stop)
 
 
-def interval(comparison: str, value: Any) -> tuple[Interval, ...] | None:
+def passing_intervals(comparison: str, value: Any) -> tuple[Interval, ...] | None:
     """Return the ids that pass a comparison, or None if the comparison is not supported.
 
-    >>> interval("LessThan", 3), interval("In", (5, 1, 5))
+    >>> passing_intervals("LessThan", 3), passing_intervals("In", (5, 1, 5))
     (((-9223372036854775808, 2),), ((1, 1), (5, 5)))
     """
     if comparison == "In":

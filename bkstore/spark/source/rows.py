@@ -17,7 +17,7 @@ from bkstore.ids import log_ids, positions
 from bkstore.index.api import Finding, IndexBatch
 from bkstore.offline.dump.dump_piece import write_piece
 from bkstore.offline.dump.index_rows import PieceIndex
-from bkstore.offline.dump.plan import Piece, fingerprint
+from bkstore.offline.dump.plan import DumpPiece, fingerprint
 from bkstore.offline.dump.record_lengths import RecordLengths
 from bkstore.offline.reading.manifest import finding_to_json
 from bkstore.spark.source.filters import Bounds
@@ -30,11 +30,11 @@ _BATCH_ROWS = 1 << 17
 
 
 @dataclass(frozen=True)
-class Part:
+class TablePartition:
     """A partition: pieces of one bookie with their fingerprints, or findings of the planning."""
 
-    bookie: str
-    pieces: tuple[tuple[Piece, str], ...] = ()
+    bookie_id: str
+    pieces: tuple[tuple[DumpPiece, str], ...] = ()
     findings: tuple[Finding, ...] = ()
 
 
@@ -48,14 +48,14 @@ class _Unsynced(Files):
         """Do nothing."""
 
 
-def read_part(
-    part: Part, table: Schema, bounds: Bounds, skip_damage: bool
+def read_partition(
+    partition: TablePartition, table: Schema, bounds: Bounds, skip_damage: bool
 ) -> Iterator[pa.RecordBatch]:
     """Yield the selected rows of a partition, of the table's types, in bounded memory. Raises
     `CorruptionError` for bad bytes unless `skip_damage`, `DirectoryInUse` if files changed."""
-    if part.findings:
-        yield from _finding_rows(part.bookie, part.findings)
-    for piece, planned_fingerprint in part.pieces:
+    if partition.findings:
+        yield from _finding_rows(partition.bookie_id, partition.findings)
+    for piece, planned_fingerprint in partition.pieces:
         findings: list[Finding] = []
         try:
             for batch in _piece_rows(piece, table, findings):
@@ -68,11 +68,11 @@ def read_part(
         _check_damage(findings, table, skip_damage)
         if not piece.live and fingerprint(piece) != planned_fingerprint:
             raise DirectoryInUse(
-                f"{piece.bookie}: files changed while they were read: stop the bookie, copy "
+                f"{piece.bookie_id}: files changed while they were read: stop the bookie, copy "
                 "the directory, or read it live (option live)"
             )
         if table == BOOKIE_FINDINGS:
-            yield from _finding_rows(part.bookie, tuple(findings))
+            yield from _finding_rows(partition.bookie_id, tuple(findings))
 
 
 def _check_damage(findings: list[Finding], table: Schema, skip_damage: bool) -> None:
@@ -85,7 +85,7 @@ def _check_damage(findings: list[Finding], table: Schema, skip_damage: bool) -> 
             raise CorruptionError(finding.file, finding.offset, finding.detail + hint)
 
 
-def _piece_rows(piece: Piece, table: Schema, findings: list[Finding]) -> Iterator[pa.RecordBatch]:
+def _piece_rows(piece: DumpPiece, table: Schema, findings: list[Finding]) -> Iterator[pa.RecordBatch]:
     """Yield the table's rows of a piece; add what is wrong with it to `findings`."""
     if table == ENTRIES:
         yield from _entry_rows(piece, findings)
@@ -105,12 +105,12 @@ def _ignore_progress(rows: int) -> None:
     """Ignore the progress: the number of rows read so far."""
 
 
-def _entry_rows(piece: Piece, findings: list[Finding]) -> Iterator[pa.RecordBatch]:
-    lengths = RecordLengths(piece.logs) if piece.length else None
+def _entry_rows(piece: DumpPiece, findings: list[Finding]) -> Iterator[pa.RecordBatch]:
+    lengths = RecordLengths(piece.logs) if piece.with_lengths else None
     with PieceIndex(piece) as index:
         for index_rows in index.rows(findings, _BATCH_ROWS):
             yield _entry_batch(
-                piece.bookie, index_rows, None if lengths is None else lengths.of(index_rows)
+                piece.bookie_id, index_rows, None if lengths is None else lengths.read_lengths(index_rows)
             )
     if lengths is not None:
         findings += lengths.findings()
@@ -133,7 +133,7 @@ def _entry_batch(bookie: str, rows: IndexBatch, lengths: Any) -> pa.RecordBatch:
 
 def _selected(batch: pa.RecordBatch, table: Schema, bounds: Bounds) -> Iterator[pa.RecordBatch]:
     """Yield the batch's selected rows: all of them if the table has no ledger ids."""
-    if batch.num_rows and not bounds.everything and has_ledgers(table):
+    if batch.num_rows and not bounds.selects_all and has_ledgers(table):
         import pyarrow as pa
 
         scopes, ledgers = (batch.column(name).to_numpy() for name in ("scope_id", "ledger_id"))

@@ -18,10 +18,10 @@ from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata, Segment
 from bkstore.offline import analyses
 from bkstore.offline.analyses import ANALYSES, Inputs, LocalEngine, metadata_tasks
-from bkstore.offline.analyses.catalog import Pass
-from bkstore.offline.analyses.kernels.groups_by_owner import Owned, fold_many
-from bkstore.offline.analyses.kernels.ledger_verdicts import shortages
-from bkstore.offline.analyses.metadata_tasks import JudgedFiles, JudgedTask
+from bkstore.offline.analyses.catalog import KernelJob
+from bkstore.offline.analyses.kernels.groups_by_owner import GroupsByOwner, fold_many
+from bkstore.offline.analyses.kernels.ledger_verdicts import worst_shortages
+from bkstore.offline.analyses.metadata_tasks import SortedGroupScan, JudgeTask
 from tests.models.analyses import Expected, rows_of
 from tests.models.sequence_groups import groups_of
 from tests.worlds.loads import edit_manifest
@@ -109,13 +109,13 @@ def test_every_file_order_gives_the_oracles_rows(
             assert getattr(Expected(world), name)() == rows_of(ENGINE.run(ANALYSES[name], inputs))
 
 
-def _planned(inputs: Inputs, rows: int) -> tuple[JudgedFiles, list[JudgedTask]]:
-    made = ANALYSES["violations"].work(inputs)
-    assert isinstance(made, Pass)
-    assert isinstance(made.direct, JudgedFiles)
-    planned = made.direct.plan(inputs.dump, None, inputs.metadata, rows)
+def _planned(inputs: Inputs, rows: int) -> tuple[SortedGroupScan, list[JudgeTask]]:
+    made = ANALYSES["violations"].sql_or_job(inputs)
+    assert isinstance(made, KernelJob)
+    assert isinstance(made.sorted_reader, SortedGroupScan)
+    planned = made.sorted_reader.plan(inputs.dump, None, inputs.metadata, rows)
     assert planned is not None
-    return made.direct, planned.tasks
+    return made.sorted_reader, planned.tasks
 
 
 def _simple(ledgers: int, bookies: int) -> DumpWorld:
@@ -149,7 +149,7 @@ def test_each_ledgers_metadata_go_to_one_task(
     _few(dump, 10)
     inputs = analyses.open_inputs(dump, world.store())
     direct, tasks = _planned(inputs, 700)
-    said = [pa.ipc.open_stream(task.said).read_all().to_pylist() for task in tasks]
+    said = [pa.ipc.open_stream(task.facts).read_all().to_pylist() for task in tasks]
     rows = [row for each in said for row in each]
 
     assert 8 < len(tasks) < 20
@@ -203,8 +203,8 @@ def test_the_worst_of_many_ledgers(seed: int) -> None:
             base += 300
     rows = [(n, *group) for n, has in enumerate(sets) for group in groups_of(has)]
     owner, *groups = np.array(rows, np.int64).reshape(-1, 5).T
-    lacks = fold_many(Owned(owner, metadata_tasks.Groups(*groups)))
-    found = shortages(np.array(ledger, np.int64), np.array(place, np.int64), lacks)
+    lacks = fold_many(GroupsByOwner(owner, metadata_tasks.Groups(*groups)))
+    found = worst_shortages(np.array(ledger, np.int64), np.array(place, np.int64), lacks)
     expected = {}
     for number in set(ledger):
         mine = [sorted(has) for has, name in zip(sets, ledger) if name == number]

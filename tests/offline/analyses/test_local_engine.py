@@ -25,9 +25,9 @@ from bkstore.offline.analyses import (
     local_engine as local_module,
     sorted_files,
 )
-from bkstore.offline.analyses.catalog import Pass
+from bkstore.offline.analyses.catalog import KernelJob
 from bkstore.offline.analyses.kernels import groups_by_owner, ledger_blocks, ledger_judge
-from bkstore.offline.analyses.kernels.groups_by_owner import Owned
+from bkstore.offline.analyses.kernels.groups_by_owner import GroupsByOwner
 from bkstore.offline.analyses.kernels.sequences import Condense
 from bkstore.tables import GROUPS, VIOLATIONS
 from tests.models.analyses import Expected, rows_of
@@ -261,7 +261,7 @@ def test_condensing_takes_rows_in_any_order() -> None:
     batch = pa.RecordBatch.from_arrays(columns, ["scope_id", "ledger_id", "entry_id"])
     parts = pa.Table.from_batches(Condense("b")(_pieces(pa.Table.from_batches([batch]), 37)))
     order = [(name, "ascending") for name in GROUPS.names[:4]]
-    found = list(ANALYSES["sequences"].work(None).kernel(iter(parts.sort_by(order).to_batches())))  # type: ignore[arg-type, union-attr]
+    found = list(ANALYSES["sequences"].sql_or_job(None).kernel(iter(parts.sort_by(order).to_batches())))  # type: ignore[arg-type, union-attr]
 
     assert [bytes_of(groups_of(has)) for _, has in sorted(held.items())] == [
         each.as_py() for batch in found for each in batch.column("availability")
@@ -291,7 +291,7 @@ def test_condensed_rows_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyP
     has = {LedgerId.of(n): dict.fromkeys(range(0, 40, 2), (0, 1, 9)) for n in range(50)}
     dump = write_dump(DumpWorld(held={"b": has}), tmp_path / "dump", 5, ordered=False)
     monkeypatch.setattr(sorted_files, "_BATCH_ROWS", 10)
-    answers = sorted_files.Direct.answers
+    answers = sorted_files.SortedFileScan.run_task
     made: list[weakref.ref[Any]] = []
     most = 0
 
@@ -302,7 +302,7 @@ def test_condensed_rows_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyP
             most = max(most, sum(each() is not None for each in made))
             yield batch
 
-    monkeypatch.setattr(sorted_files.Direct, "answers", watched)
+    monkeypatch.setattr(sorted_files.SortedFileScan, "answers", watched)
 
     assert 50 == analyses.run("sequences", dump, engine=ENGINE).num_rows
     assert 100 == len(made)
@@ -319,7 +319,7 @@ def test_many_owners_at_once(seed: int) -> None:
     sides = [[_random_set(chance) for _ in range(5)] for _ in range(2)]
     owned = [_owned(sets, chance) for sets in sides]
     folded = [groups_by_owner.fold_many(each) for each in owned]
-    counts = [groups_by_owner.count(each, 5).tolist() for each in folded]
+    counts = [groups_by_owner.count_entries(each, 5).tolist() for each in folded]
 
     for sets, each in zip(sides, folded):
         for number, has in enumerate(sets):
@@ -327,7 +327,7 @@ def test_many_owners_at_once(seed: int) -> None:
 
             assert [list(group) for group in groups_of(has)] == rows.tolist()
     assert [[len(has) for has in sets] for sets in sides] == counts
-    assert [len(a & b) for a, b in zip(*sides)] == groups_by_owner.common(*owned, 5).tolist()
+    assert [len(a & b) for a, b in zip(*sides)] == groups_by_owner.count_common(*owned, 5).tolist()
 
 
 def _random_set(chance: random.Random) -> set[int]:
@@ -339,7 +339,7 @@ def _random_set(chance: random.Random) -> set[int]:
     return striped | loose if chance.random() < 0.9 else set()
 
 
-def _owned(sets: list[set[int]], chance: random.Random) -> Owned:
+def _owned(sets: list[set[int]], chance: random.Random) -> GroupsByOwner:
     """Return the sets as groups, cut at random places, some of them said twice."""
     rows = []
     for number, has in enumerate(sets):
@@ -352,7 +352,7 @@ def _owned(sets: list[set[int]], chance: random.Random) -> Owned:
             at += step
     rows.sort()
     owner, *groups = np.array(rows, np.int64).reshape(-1, 5).T
-    return Owned(owner, Groups(*groups))
+    return GroupsByOwner(owner, Groups(*groups))
 
 
 def test_surplus_of_long_ledgers_is_counted_not_listed(tmp_path: Path) -> None:
@@ -365,7 +365,7 @@ def test_surplus_of_long_ledgers_is_counted_not_listed(tmp_path: Path) -> None:
     )
     import pyarrow as pa
 
-    from bkstore.offline.analyses.kernels.ledger_facts import said_of
+    from bkstore.offline.analyses.kernels.ledger_facts import extract_facts
 
     # b1 has index 0: entries 0 and 2 mod 3; b3, index 2, 1 and 2 mod 3.
     groups = {
@@ -373,7 +373,7 @@ def test_surplus_of_long_ledgers_is_counted_not_listed(tmp_path: Path) -> None:
         "b2": [[0, 0, last + 1, 0]],
         "b3": [[1, last - 3, 2, 3], [last, last, 1, 0]],
     }
-    feed = [(*ledger.signed, 0, "", 0, 0, 0, 0, said_of(said).to_json())]
+    feed = [(*ledger.signed, 0, "", 0, 0, 0, 0, extract_facts(said).to_json())]
     feed += [(*ledger.signed, 2, b, *g, None) for b, its in groups.items() for g in its]
     names = ["scope_id", "ledger_id", "role", "bookie", *GROUPS.names[3:], "said"]
     columns = [pa.array(list(each)) for each in zip(*feed)]
@@ -409,7 +409,7 @@ def test_the_catalogue_is_whole() -> None:
     for name, analysis in ANALYSES.items():
         assert name == analysis.schema.name
         assert set(analysis.order) <= set(analysis.schema.names)
-        assert analysis.rank == analysis.ranked_by(Options(top=1))
+        assert analysis.rank == analysis.rank_column(Options(top=1))
     assert VIOLATIONS.name == next(iter(ANALYSES))
     assert 13 == len(ANALYSES)
-    assert isinstance(ANALYSES["sequences"].work(None), Pass)  # type: ignore[arg-type]
+    assert isinstance(ANALYSES["sequences"].sql_or_job(None), KernelJob)  # type: ignore[arg-type]

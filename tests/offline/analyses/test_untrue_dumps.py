@@ -13,7 +13,7 @@ from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata, Segment
 from bkstore.offline import analyses
 from bkstore.offline.analyses import ANALYSES, LocalEngine, metadata_tasks
-from bkstore.offline.analyses.catalog import Pass
+from bkstore.offline.analyses.catalog import KernelJob
 from bkstore.offline.reading.ledger_ranges import LedgerRange
 from tests.worlds.loads import edit_manifest
 from tests.worlds.random_dumps import DumpWorld, random_dump, write_dump
@@ -29,13 +29,13 @@ KERNELS = ("violations", "comparison", "sequences", "fragmentation")
 def answered(name: str, dump: Path, world: DumpWorld | None = None, rows: int = 1 << 62) -> int:
     """Return how many rows tasks of about `rows` rows give."""
     inputs = analyses.open_inputs(dump, None if world is None else world.store())
-    made = ANALYSES[name].work(inputs)
-    assert isinstance(made, Pass)
-    planned = made.direct.plan(inputs.dump, None, inputs.metadata, rows)
+    made = ANALYSES[name].sql_or_job(inputs)
+    assert isinstance(made, KernelJob)
+    planned = made.sorted_reader.plan(inputs.dump, None, inputs.metadata, rows)
     assert planned is not None
-    assert not planned.others
+    assert not planned.unsorted_files
     return sum(
-        each.num_rows for task in planned.tasks for each in made.direct.answers(task, threads=False)
+        each.num_rows for task in planned.tasks for each in made.sorted_reader.run_task(task, threads=False)
     )
 
 

@@ -74,7 +74,7 @@ def test_one_ledger(tmp_path: Path, kind: Kind) -> None:
     assert (40, 40, 1) == (seen.rows, seen.rows_checked, seen.states)
     assert (40, 1) == (seen.total("indexed"), seen.total("copies"))
     assert seen.total("others") == seen.total("records") - 41
-    assert any("a part was requested" in part for part in seen.left_out)
+    assert any("a part was requested" in part for part in seen.not_checked)
 
 
 def test_one_log(tmp_path: Path) -> None:
@@ -95,8 +95,8 @@ def test_a_log_that_is_not_here(tmp_path: Path) -> None:
     found, seen = _checked(tmp_path, log_id=1000)
 
     assert [] == found
-    assert seen.nothing
-    assert ["nothing was checked: there are no index rows, ledgers or records"] == seen.lines()
+    assert seen.is_empty
+    assert ["nothing was checked: there are no index rows, ledgers or records"] == seen.describe()
 
 
 def test_nothing(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_nothing(tmp_path: Path) -> None:
     (tmp_path / "current" / "lastId").write_text("0\n")
     _, seen = _checked(tmp_path)
 
-    assert seen.nothing
+    assert seen.is_empty
 
 
 def test_an_index_alone(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_an_index_alone(tmp_path: Path) -> None:
     found, seen = _checked(tmp_path)
 
     assert ["no-log: 0.log: offset 1028: entries 0-2 of ledger 7: no such entry log"] == found
-    assert not seen.nothing
+    assert not seen.is_empty
 
 
 def test_what_is_left_out_is_named(tmp_path: Path) -> None:
@@ -124,8 +124,8 @@ def test_what_is_left_out_is_named(tmp_path: Path) -> None:
     _, without = _checked(tmp_path)
     _, verified = _checked(tmp_path, digest_type=DIGEST)
 
-    assert any("digests" in line for line in without.lines())
-    assert not any("digests" in line for line in verified.lines())
+    assert any("digests" in line for line in without.describe())
+    assert not any("digests" in line for line in verified.describe())
     assert (0, 187) == (without.total("digests"), verified.total("digests"))
 
 

@@ -18,7 +18,7 @@ from bkstore.index.api import LedgerState
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
 from bkstore.offline.check import KINDS, Check, CheckFinding, log_check
-from bkstore.offline.check.findings import Kind
+from bkstore.offline.check.findings import CheckKind
 from bkstore.storage.entry_log import resynchronization
 from bkstore.storage.entry_log.metadata_cache import METADATA_CACHE
 from tests.offline.check.small_trees import DIGEST, PASSWORD, make_tree
@@ -44,7 +44,7 @@ def _found(top: Path, **options: object) -> list[CheckFinding]:
         return list(Check(bookie, DIGEST, PASSWORD, **options))  # type: ignore[arg-type]
 
 
-def _only(top: Path, kind: Kind, **options: object) -> CheckFinding:
+def _only(top: Path, kind: CheckKind, **options: object) -> CheckFinding:
     """Return the one finding, of a kind."""
     found = _found(top, **options)
 
@@ -89,7 +89,7 @@ def test_every_kind_is_told() -> None:
     """The table of kinds has each that a finding may have, and so has the page."""
     page = (ROOT / "docs" / "check.md").read_text(encoding="utf-8")
 
-    assert set(get_args(Kind)) == set(KINDS)
+    assert set(get_args(CheckKind)) == set(KINDS)
     assert [] == [kind for kind, words in KINDS.items() if f"| `{kind}` | {words} |" not in page]
 
 
@@ -361,7 +361,7 @@ def test_index(top: Path) -> None:
     assert [want] == [each.ledger for each in found]
     assert 188 == checking.coverage.total("records")
     assert checking.coverage.total("unjudged") >= 40
-    assert any("index rows" in part for part in checking.coverage.left_out)
+    assert any("index rows" in part for part in checking.coverage.not_checked)
 
 
 # -- directories

@@ -32,7 +32,7 @@ def test_explicit_lacs() -> None:
         ([("fence", b"", True)], []),
     ]  # type: ignore[list-item]
     for records, expected in cases:
-        assert expected == _facts(*records).lacs(LEDGER)
+        assert expected == _facts(*records).expected_lacs(LEDGER)
 
 
 def test_fences_and_keys() -> None:
@@ -40,12 +40,12 @@ def test_fences_and_keys() -> None:
     last key of several."""
     told = _facts(("fence", b"", False), ("master_key", b"k", False)).ledgers[LEDGER]
 
-    assert (None, False) == (told.key, told.fenced)
+    assert (None, False) == (told.master_key, told.fenced)
     told = _facts(
         ("master_key", b"k", True), ("fence", b"", True), ("master_key", b"l", True)
     ).ledgers[LEDGER]
 
-    assert (b"l", True) == (told.key, told.fenced)
+    assert (b"l", True) == (told.master_key, told.fenced)
 
 
 def test_entries_on_both_sides_of_the_mark() -> None:
@@ -56,6 +56,6 @@ def test_entries_on_both_sides_of_the_mark() -> None:
     facts.add(JournalRecord("add", LedgerId.of(8), 0, b""), True)
     facts.add(JournalRecord("unknown", LedgerId.of(8), -77, b""), False)
 
-    assert [1, 3] == facts.ledgers[LEDGER].before.all().entries().tolist()
-    assert [LEDGER] == list(facts.replayed())
-    assert [[4, 5], [9, 9]] == facts.replayed()[LEDGER].tolist()
+    assert [1, 3] == facts.ledgers[LEDGER].flushed.all().entries().tolist()
+    assert [LEDGER] == list(facts.replayed_ranges())
+    assert [[4, 5], [9, 9]] == facts.replayed_ranges()[LEDGER].tolist()

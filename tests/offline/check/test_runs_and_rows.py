@@ -37,7 +37,7 @@ def test_runs_hold_the_entries(parts: list[list[tuple[int, int, int]]]) -> None:
 
     assert sorted({row for part in parts for row in part}) == sorted(held)
     assert sorted(unsigned) == unsigned
-    assert len(held) == runs.entries
+    assert len(held) == runs.entry_count
     assert [1000 + row[2] for row in runs.rows().tolist()] == runs.rows()[:, 5].tolist()
     for one, other in zip(runs.rows().tolist(), runs.rows().tolist()[1:]):
         assert one[:2] != other[:2] or one[3] + 1 < other[2]
@@ -98,13 +98,13 @@ def test_rows_come_back_by_location(
     spill.finish()
 
     assert sorted(wanted) == spill.logs()
-    assert 800 == spill.rows
+    assert 800 == spill.row_count
     for at, places in wanted.items():
         rows = LogRows(spill.path, spill.segments(*at))
         middle = sorted(places)[len(places) // 2]
-        before = rows.upto(middle)[:, 3].tolist()
-        rest = [place for part in rows.rest() for place in part[:, 3].tolist()]
+        before = rows.read_up_to(middle)[:, 3].tolist()
+        rest = [place for part in rows.read_rest() for place in part[:, 3].tolist()]
 
-        assert len(places) == rows.count
+        assert len(places) == rows.row_count
         assert sorted(place for place in places if place <= middle) == before
         assert sorted(place for place in places if place > middle) == rest

@@ -14,7 +14,7 @@ from bkstore import Availability, BookieDir, LedgerId
 from bkstore.errors import BkstoreError, CorruptionError
 from bkstore.formats.entry import encode_explicit_lac
 from bkstore.index.api import EntryIndex, Finding, LedgerState
-from bkstore.offline.diff import Difference, DirectorySide, Held, Kept, diff
+from bkstore.offline.diff import Difference, DirectorySide, ComparedLedger, ComparedState, diff
 from tests.worlds.dumps import KEY, LAYOUTS, WIDE, fill
 
 Told = tuple[str, LedgerId, str | None, list[int] | None]
@@ -23,11 +23,11 @@ Told = tuple[str, LedgerId, str | None, list[int] | None]
 class _Listed:
     """A side of what it is given, for the merge alone."""
 
-    def __init__(self, name: str, held: list[Held]) -> None:
+    def __init__(self, name: str, held: list[ComparedLedger]) -> None:
         self.name = name
         self._held = held
 
-    def ledgers(self, only: LedgerId | None = None) -> Iterator[Held]:
+    def ledgers(self, only: LedgerId | None = None) -> Iterator[ComparedLedger]:
         """Yield the ledgers, or the one that is asked for."""
         return (held for held in self._held if only in (None, held.ledger))
 
@@ -96,7 +96,7 @@ def test_each_kind_of_difference(tmp_path: Path, one: str, other: str) -> None:
 def test_master_keys_are_not_told(tmp_path: Path) -> None:
     """That keys differ is told, what they are is not: neither in values nor in their text."""
     a, b = _made(tmp_path / "a", "idx"), _made(tmp_path / "b", "idx", _change)
-    text = repr(_compared(a, b)) + repr(Kept(KEY, False, None, None))
+    text = repr(_compared(a, b)) + repr(ComparedState(KEY, False, None, None))
 
     assert KEY.decode() not in text
     assert KEY.hex() not in text
@@ -171,11 +171,11 @@ def test_one_ledger(tmp_path: Path) -> None:
 
 def test_stripes_are_not_taken_apart() -> None:
     """What a stripe of 2^60 entries lacks is found on groups, in no time and memory."""
-    name, state = LedgerId.of(1), Kept(b"", False, None, None)
+    name, state = LedgerId.of(1), ComparedState(b"", False, None, None)
     whole = Availability.from_entries(range(0, 2**60, 3))
     part = Availability.from_entries(range(0, 2**59, 3))
     (found,) = diff(
-        _Listed("a", [Held(name, whole, state)]), _Listed("b", [Held(name, part, state)]), []
+        _Listed("a", [ComparedLedger(name, whole, state)]), _Listed("b", [ComparedLedger(name, part, state)]), []
     )
 
     assert found.entries is not None
@@ -191,9 +191,9 @@ def test_against_plain_sets(a: dict[LedgerId, set[int]], b: dict[LedgerId, set[i
     """The merge tells what plain sets do, of each ledger once, in order."""
 
     def side(name: str, held: dict[LedgerId, set[int]]) -> _Listed:
-        state = Kept(b"", False, False, None)
+        state = ComparedState(b"", False, False, None)
         rows = [
-            Held(k, Availability.from_entries(sorted(v)), state) for k, v in sorted(held.items())
+            ComparedLedger(k, Availability.from_entries(sorted(v)), state) for k, v in sorted(held.items())
         ]
         return _Listed(name, rows)
 
@@ -207,7 +207,7 @@ def test_against_plain_sets(a: dict[LedgerId, set[int]], b: dict[LedgerId, set[i
             if only:
                 expected.append(("entries", name, where, sorted(only)))
     seen: list[tuple[LedgerId, bool]] = []
-    found = diff(side("a", a), side("b", b), [], watch=lambda name, d: seen.append((name, d)))
+    found = diff(side("a", a), side("b", b), [], on_ledger=lambda name, d: seen.append((name, d)))
 
     assert expected == list(map(_told, found))
     assert sorted(a.keys() | b.keys()) == [name for name, _ in seen]
@@ -218,11 +218,11 @@ def test_against_plain_sets(a: dict[LedgerId, set[int]], b: dict[LedgerId, set[i
 def test_unread_parts_of_either_side(where: str) -> None:
     """Entries and state stand for themselves: what one side could read is compared."""
     name = LedgerId.of(1)
-    state = Kept(b"", True, None, None)
+    state = ComparedState(b"", True, None, None)
     here = Availability.from_entries([1])
-    broken = Held(name, CorruptionError("f.idx", 9, "bad"), state)
-    silent = Held(name, here, BkstoreError("nobody knows"))
-    fine = Held(name, Availability(), Kept(b"", False, None, None))
+    broken = ComparedLedger(name, CorruptionError("f.idx", 9, "bad"), state)
+    silent = ComparedLedger(name, here, BkstoreError("nobody knows"))
+    fine = ComparedLedger(name, Availability(), ComparedState(b"", False, None, None))
 
     for held, kind, said in (
         (
@@ -251,11 +251,11 @@ def test_memory_is_that_of_a_ledger() -> None:
     asked: list[int] = []
 
     class Endless(_Listed):
-        def ledgers(self, only: LedgerId | None = None) -> Iterator[Held]:
+        def ledgers(self, only: LedgerId | None = None) -> Iterator[ComparedLedger]:
             for number in range(10**9):
                 asked.append(number)
                 here = Availability.from_entries(np.arange(number % 3))
-                yield Held(LedgerId.of(number), here, Kept(self.name.encode(), False, None, None))
+                yield ComparedLedger(LedgerId.of(number), here, ComparedState(self.name.encode(), False, None, None))
 
     found = diff(Endless("a", []), Endless("b", []), [])
 

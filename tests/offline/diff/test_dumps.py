@@ -10,7 +10,7 @@ import pytest
 from bkstore import BookieDir, InvalidArgument, LedgerId
 from bkstore.errors import CorruptionError
 from bkstore.index.api import Finding, LedgerState
-from bkstore.offline.diff import DirectorySide, DumpSide, Held, diff, dump_side, is_dump
+from bkstore.offline.diff import DirectorySide, DumpSide, ComparedLedger, diff, dump_side, is_dump
 from bkstore.offline.dump import dump
 from tests.worlds.dumps import CONTENT, KEY, LAYOUTS, three_bookies
 
@@ -52,7 +52,7 @@ def test_two_bookies_of_a_dump(dumped: Path) -> None:
     (held,) = a.ledgers(LedgerId.of(2))
 
     assert [] == list(diff(a, b, []))
-    assert (LedgerId.of(2), 6000) == (held.ledger, len(held.here))  # type: ignore[arg-type]
+    assert (LedgerId.of(2), 6000) == (held.ledger, len(held.entries))  # type: ignore[arg-type]
 
 
 def test_which_bookie_is_meant(dumped: Path) -> None:
@@ -126,8 +126,8 @@ def test_rows_of_no_known_ledger(tmp_path: Path) -> None:
     text = json.dumps(manifest).replace(json.dumps(file), json.dumps({**file, "rows": 2}))
     (tmp_path / "out/manifest.json").write_text(text)
 
-    def told(held: Held) -> tuple[int, int]:
-        return held.ledger.ledger, len(held.here)  # type: ignore[arg-type]
+    def told(held: ComparedLedger) -> tuple[int, int]:
+        return held.ledger.ledger, len(held.entries)  # type: ignore[arg-type]
 
     assert [(1, 1), (3, 3)] == list(map(told, DumpSide(tmp_path / "out").ledgers()))
 

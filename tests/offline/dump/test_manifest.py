@@ -13,7 +13,7 @@ import pytest
 
 from bkstore import CorruptionError, InvalidArgument, UnsupportedLayout
 from bkstore.offline.dump import TABLES, DumpSource, dump
-from bkstore.offline.load.dump_rows import open_dump as loaded_dump
+from bkstore.offline.load.dump_rows import open_load_source as loaded_dump
 from bkstore.offline.reading.manifest import read_manifest
 from bkstore.offline.reading.open_dump import open_dump as analysed_dump
 from bkstore.tables import Schema

@@ -192,7 +192,7 @@ def test_source_that_changes(three: list[Path], tmp_path: Path) -> None:
     with pytest.raises(BkstoreError, match="changed while"):
         dump([tmp_path / "moving"], tmp_path / "out2", touch)
 
-    assert [None, "moving"] == [b.failed and b.bookie_id for b in result.bookies]
+    assert [None, "moving"] == [b.failure and b.bookie_id for b in result.bookies]
     assert {"rocks"} == {row[0] for row in rows(tmp_path / "out", "ledgers")}
     assert not (tmp_path / "out2").exists()
 

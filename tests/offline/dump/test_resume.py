@@ -90,7 +90,7 @@ def test_ends_at_every_call(two: list[Path], whole: Path, tmp_path: Path) -> Non
         with pytest.raises(Stopped):
             dump(two, out, piece_rows=PIECES, files=_stopping(call))
         again = _check_goes_on(two, whole, out)
-        kept += [again.kept] if again else []
+        kept += [again.reused_pieces] if again else []
 
     assert sorted(kept) == kept
     assert 0 == kept[0] < kept[-1]
@@ -130,7 +130,7 @@ def test_killed(two: list[Path], whole: Path, tmp_path: Path, share: float, jobs
     assert (tmp_path / "out.partial").is_dir()
     again = _check_goes_on(two, whole, tmp_path / "out")
     assert again is not None
-    assert 0 < again.kept < again.pieces
+    assert 0 < again.reused_pieces < again.pieces
 
 
 @pytest.mark.long
@@ -151,7 +151,7 @@ def test_begin_anew(two: list[Path], whole: Path, tmp_path: Path) -> None:
         dump(two, tmp_path / "out", piece_rows=PIECES, files=_stopping(150))
     again = dump(two, tmp_path / "out", piece_rows=PIECES, resume=False)
 
-    assert 0 == again.kept
+    assert 0 == again.reused_pieces
     assert contents(whole) == contents(tmp_path / "out")
 
 
@@ -191,7 +191,7 @@ def test_changed_source(
     dump(copies, tmp_path / "fresh", piece_rows=PIECES)
 
     assert contents(tmp_path / "fresh") == contents(out)
-    assert 1 == again.pieces - again.kept
+    assert 1 == again.pieces - again.reused_pieces
 
 
 def _cut(path: Path) -> None:
@@ -211,7 +211,7 @@ def test_damaged_files_are_made_again(
     damage(sorted(out.with_name("out.partial").rglob("entries/*.parquet"))[1])
     again = dump(copies, out, piece_rows=PIECES)
 
-    assert 1 == again.pieces - again.kept
+    assert 1 == again.pieces - again.reused_pieces
     assert contents(tmp_path / "counted") == contents(out)
 
 
@@ -221,7 +221,7 @@ def test_other_bookies(halfway: tuple[Path, list[Path]], tmp_path: Path) -> None
     again = dump(copies[1:], out, piece_rows=PIECES)
     dump(copies[1:], tmp_path / "fresh", piece_rows=PIECES)
 
-    assert again.pieces == again.kept
+    assert again.pieces == again.reused_pieces
     assert contents(tmp_path / "fresh") == contents(out)
     assert {"b"} == {row[0] for row in rows(out, "ledgers")}
 
@@ -231,7 +231,7 @@ def test_other_options(halfway: tuple[Path, list[Path]]) -> None:
     out, copies = halfway
     again = dump(copies, out, piece_rows=PIECES, length=True)
 
-    assert 2 == again.kept  # those of the entry logs
+    assert 2 == again.reused_pieces  # those of the entry logs
     assert {"no such entry log"} == {row[2].rpartition(": ")[2] for row in rows(out, "findings")}
 
 

@@ -64,7 +64,7 @@ def test_worker_that_is_killed(
     assert 1 == len(str(error.value).splitlines())
     assert not out.exists()
     again = dump(three, out, piece_rows=2000, jobs=2)
-    assert 1 == again.pieces - again.kept
+    assert 1 == again.pieces - again.reused_pieces
     assert contents(whole) == contents(out)
 
 

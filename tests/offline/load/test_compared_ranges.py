@@ -16,7 +16,7 @@ from bkstore.index.rocks import RocksIndex
 from bkstore.offline.dump import dump
 from bkstore.offline.load import load
 from bkstore.offline.load.compared_ranges import compare_range, plan_comparison
-from bkstore.offline.load.dump_rows import open_dump
+from bkstore.offline.load.dump_rows import open_load_source
 from bkstore.storage.read_only.bookie_dir import open_index
 from tests.worlds.loads import World, fill, make_world
 
@@ -46,13 +46,13 @@ def loaded(given: tuple[Path, World], tmp_path_factory: pytest.TempPathFactory) 
 
 def compared(dumped: Path, to: str, data: Path, rows: int, bookie: str | None = None) -> int:
     """Return how many rows all ranges have."""
-    source = open_dump(dumped, bookie)
+    source = open_load_source(dumped, bookie)
     with open_index(data, layout=to) as index:
         ledgers = index.ledgers() if to == "idx" else []
     ranges = list(plan_comparison(source, rows, ledgers))
 
     assert len(ranges) > (source.rows > rows)
-    assert set(range(source.directories)) == {each.home for each in ranges}
+    assert set(range(source.directories)) == {each.dir_index for each in ranges}
     return sum(compare_range(source, to, data, each) for each in ranges)
 
 

@@ -11,7 +11,7 @@ import pytest
 from bkstore import open_index
 from bkstore.errors import CorruptionError
 from bkstore.offline.load import load
-from bkstore.offline.load.dump_rows import open_dump, read_rows
+from bkstore.offline.load.dump_rows import open_load_source, read_entry_rows
 from bkstore.offline.reading import row_stream
 from tests.worlds.dumps import CONTENT
 from tests.worlds.loads import edit_manifest, say_nothing, share_a_range
@@ -110,5 +110,5 @@ def test_ledgers_outside_the_declared(three: Path, tmp_path: Path) -> None:
     with pytest.raises(CorruptionError, match=f"{name}.*has ledger .*, the manifest says"):
         load(tmp_path / "dump", tmp_path / "out", "rocksdb", bookie="rocks3")
     with pytest.raises(CorruptionError, match=f"{name}.*has ledger .*, the manifest says"):
-        list(read_rows(open_dump(tmp_path / "dump", "rocks3")))
+        list(read_entry_rows(open_load_source(tmp_path / "dump", "rocks3")))
     assert ["dump"] == [path.name for path in tmp_path.iterdir()]

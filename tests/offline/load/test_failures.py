@@ -19,7 +19,7 @@ from bkstore.errors import CorruptionError, MissingDependency, UnsupportedLayout
 from bkstore.index.api import LedgerState
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.offline.dump import dump
-from bkstore.offline.load import LocalEngine, load
+from bkstore.offline.load import LocalLoadEngine, load
 from bkstore.tables import ENTRIES
 from bkstore.testing.faults import FaultPlan
 from tests.worlds.loads import (
@@ -361,7 +361,7 @@ def test_interrupt(plain: tuple[Path, World], tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        load(plain[0], tmp_path / "out", "rocksdb", interrupt, engine=LocalEngine(100))
+        load(plain[0], tmp_path / "out", "rocksdb", interrupt, engine=LocalLoadEngine(100))
 
     assert [] == list(tmp_path.iterdir())
 

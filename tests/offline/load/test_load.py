@@ -20,7 +20,7 @@ from bkstore.index.rocks import RocksIndex
 from bkstore.offline.dump import dump
 from bkstore.offline.index_building.row_comparison import compare_rows
 from bkstore.offline.index_building.row_writers import TableWriter
-from bkstore.offline.load import LoadProgress, LocalEngine, load
+from bkstore.offline.load import LoadProgress, LocalLoadEngine, load
 from bkstore.offline.staging_directory import StagingDirectory
 from bkstore.spark.load_tasks import _last_of_each_key
 from tests.worlds.dumps import CONTENT, KEY, rows
@@ -79,7 +79,7 @@ def test_any_order_and_duplicates(tmp_path: Path, to: Any, run_rows: int) -> Non
     world = make_world(11, 20)
     given, expected = jumbled(world, 12)
     plain_dump(tmp_path / "dump", world, given)
-    engine = LocalEngine(run_rows)
+    engine = LocalLoadEngine(run_rows)
     result = load(tmp_path / "dump", tmp_path / "out", to, engine=engine)
     kept = sum(len(entries) for entries, _ in expected.values())
 
@@ -178,7 +178,7 @@ def test_many_table_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     made = writer.finish()
 
     assert [(False, 1000), (False, 1000), (False, 500), (True, 10)] == [
-        (piece.wide, piece.rows) for piece in made
+        (piece.has_scope, piece.rows) for piece in made
     ]
 
 

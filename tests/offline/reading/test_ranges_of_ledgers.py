@@ -12,15 +12,15 @@ import pytest
 
 from bkstore.errors import CorruptionError
 from bkstore.ids import LedgerId
-from bkstore.offline.reading import DumpFile, LedgerRange, Read, read_rows
+from bkstore.offline.reading import DumpFile, LedgerRange, FileRead, read_rows
 from bkstore.offline.reading.dump_file import (
     RowGroup,
     check_row_groups,
     has_nulls,
     row_groups,
 )
-from bkstore.offline.reading.ledger_ranges import SORTED_BY, OrderWatch
-from bkstore.offline.reading.read_tasks import apart, read_of, sorted_tasks
+from bkstore.offline.reading.ledger_ranges import SORTED_BY, OrderCheck
+from bkstore.offline.reading.read_tasks import split_disjoint, plan_read, plan_sorted_tasks
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -48,9 +48,9 @@ def _written(path: Path, group: int, statistics: bool) -> DumpFile:
     return DumpFile(str(path), "entries", "b", len(ROWS), True, ranged)
 
 
-def _rows(read: Read, batch: int) -> list[tuple[LedgerId, int]]:
+def _rows(read: FileRead, batch: int) -> list[tuple[LedgerId, int]]:
     """Return the rows of a read, whose batches have the columns that were asked for."""
-    batches = list(read_rows(read, KEYS, KEYS, batch=batch))
+    batches = list(read_rows(read, KEYS, KEYS, batch_rows=batch))
     assert {KEYS} >= {tuple(each.schema.names) for each in batches}
     return [
         (LedgerId.from_signed(row["scope_id"], row["ledger_id"]), row["entry_id"])
@@ -72,7 +72,7 @@ def test_every_range(group: int, statistics: bool, tmp_path: Path) -> None:
             if (above is None or above < row[0]) and (upto is None or row[0] <= upto)
         ]
         for batch in (1, 2, 3, 50):
-            read = read_of(file, above, upto)
+            read = plan_read(file, above, upto)
 
             assert expected == _rows(read, batch), (above, upto, batch)
 
@@ -83,7 +83,7 @@ def test_shares_that_begin_inside_a_row_group(group: int, statistics: bool, tmp_
     file = _written(tmp_path / "f", group, statistics)
     for rows, batch in product((1, 2, 3, 5, 8, 100), (1, 2, 7)):
         found = [
-            _rows(read, batch) for task in sorted_tasks([[file]], rows) for read in task.sides[0]
+            _rows(read, batch) for task in plan_sorted_tasks([[file]], rows) for read in task.reads_per_dump[0]
         ]
         held = [{name for name, _ in part} for part in found]
 
@@ -148,13 +148,13 @@ def test_the_first_row_that_is_out_of_order(
     """By unsigned ledger, then by entry, each higher than the one before; the first that is not
     is told, in one batch or row by row."""
     columns = [np.array(column, np.int64) for column in zip(*rows)]
-    found, watch = None, OrderWatch()
+    found, watch = None, OrderCheck()
     for at in range(len(rows)):
         if watch.add([column[at : at + 1] for column in columns]) is not None:
             found = at
             break
 
-    assert odd == OrderWatch().add(columns)
+    assert odd == OrderCheck().add(columns)
     assert odd == found
 
 
@@ -167,7 +167,7 @@ def test_a_file_that_others_lie_in(tmp_path: Path) -> None:
         )
         for name, (first, last) in spans.items()
     }
-    alone, others = apart(reversed(files.values()))
+    alone, others = split_disjoint(reversed(files.values()))
 
     assert [files["own"]] == alone
     assert {"long", "in", "later", "end"} == {file.path for file in others}
@@ -181,10 +181,10 @@ def test_ledgers_that_are_left_out(tmp_path: Path) -> None:
         span = LedgerRange(LedgerId.of(first), LedgerId.of(first + 5))
         files.append(DumpFile(str(first), "entries", "b", 9, True, span))
     left_out = [LedgerId.of(ledger) for ledger in (40, 35, 31, 26, 25, 20, 16, 15, 14, 3)]
-    tasks = sorted_tasks([files], 9, left_out)
+    tasks = plan_sorted_tasks([files], 9, left_out)
 
     assert [[3, 14, 15], [16, 20, 25], [26, 31, 35, 40]] == [
-        [ledger.ledger for ledger in task.leave_out] for task in tasks
+        [ledger.ledger for ledger in task.excluded_ledgers] for task in tasks
     ]
 
 
@@ -246,7 +246,7 @@ def test_rows_in_any_order_are_of_the_range(
     pq.write_table(table, tmp_path / "x.parquet", write_statistics=False)
     ranged = LedgerRange(LedgerId(*first), LedgerId(*last))
     file = DumpFile(str(tmp_path / "x.parquet"), "entries", "b", len(ids), True, ranged)
-    read = read_of(file)._replace(is_sorted=False)
+    read = plan_read(file)._replace(is_sorted=False)
     if odd is None:
         assert len(ids) == sum(rows.num_rows for rows in read_rows(read, KEYS))
     else:

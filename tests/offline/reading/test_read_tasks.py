@@ -16,12 +16,12 @@ import pytest
 from bkstore import CorruptionError, InvalidArgument
 from bkstore.errors import MissingDependency, UnsupportedLayout
 from bkstore.ids import LedgerId
-from bkstore.offline.reading import DumpFile, LedgerRange, Read, Task, file_locations, read_rows
+from bkstore.offline.reading import DumpFile, LedgerRange, FileRead, ReadTask, file_locations, read_rows
 from bkstore.offline.reading.dump_file import row_groups
-from bkstore.offline.reading.file_parts import FilePart, part_of
+from bkstore.offline.reading.file_parts import FilePart, locate_part
 from bkstore.offline.reading.ledger_ranges import SORTED_BY
-from bkstore.offline.reading.merged_streams import side_by_side
-from bkstore.offline.reading.read_tasks import apart, loose_tasks, read_of, sorted_tasks
+from bkstore.offline.reading.merged_streams import merge_sorted_streams
+from bkstore.offline.reading.read_tasks import split_disjoint, plan_unsorted_tasks, plan_read, plan_sorted_tasks
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -73,10 +73,10 @@ def rows_of(batches: Iterator[Any]) -> list[Row]:
     ]
 
 
-def read(task: Task, side: int = 0, batch: int = 1 << 18) -> list[Row]:
+def read(task: ReadTask, side: int = 0, batch: int = 1 << 18) -> list[Row]:
     """Return the rows of one side of a task, which has travelled."""
     reads = pickle.loads(pickle.dumps(task)).sides[side]
-    return [row for each in reads for row in rows_of(read_rows(each, KEYS, KEYS, batch=batch))]
+    return [row for each in reads for row in rows_of(read_rows(each, KEYS, KEYS, batch_rows=batch))]
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -92,12 +92,12 @@ def test_tasks_have_every_row_once_and_ledgers_whole(seed: int, tmp_path: Path) 
         parts = cut(chance, rows, chance.randint(1, 5))
         files = [written(tmp_path / f"{side}-{n}", p, group) for n, p in enumerate(parts) if p]
         chance.shuffle(files)
-        alone, others = apart(files)
+        alone, others = split_disjoint(files)
 
         assert [] == others
         sides.append(alone)
         expected.append(rows)
-    tasks = sorted_tasks(sides, size)
+    tasks = plan_sorted_tasks(sides, size)
     found = [[read(task, side, batch) for task in tasks] for side in (0, 1)]
 
     assert expected == [[row for part in parts for row in part] for parts in found]
@@ -112,9 +112,9 @@ def test_tasks_are_cut_and_skip_row_groups(tmp_path: Path) -> None:
     """
     rows = [(LedgerId(0, n), e) for n in range(40) for e in range(10)]
     file = written(tmp_path / "f", rows, 50)
-    tasks = sorted_tasks([[file]], 100)
+    tasks = plan_sorted_tasks([[file]], 100)
     groups = row_groups(pq.read_metadata(file.path))
-    parts = [part_of(task.sides[0][0], groups) for task in tasks]
+    parts = [locate_part(task.reads_per_dump[0][0], groups) for task in tasks]
 
     assert [(0, 2), (2, 4), (4, 6), (6, 8)] == [part[:2] for part in parts]
     assert [100] * 4 == [len(read(task)) for task in tasks]
@@ -125,8 +125,8 @@ def test_shares_that_a_file_has_no_place_for(tmp_path: Path) -> None:
     """A ledger is not cut: of more shares than a file has places to cut, the last are empty."""
     rows = [(LedgerId(0, n), e) for n in (4, 9) for e in range(60)]
     file = written(tmp_path / "f", rows, 30)
-    tasks = sorted_tasks([[file]], 20)
-    empty = part_of(tasks[5].sides[0][0], row_groups(pq.read_metadata(file.path)))
+    tasks = plan_sorted_tasks([[file]], 20)
+    empty = locate_part(tasks[5].reads_per_dump[0][0], row_groups(pq.read_metadata(file.path)))
 
     assert [60, 60, 0, 0, 0, 0] == [len(read(task)) for task in tasks]
     assert FilePart(0, 0) == empty
@@ -141,7 +141,7 @@ def test_two_sides_are_cut_where_files_end(tmp_path: Path) -> None:
         ]
         for at, spans in enumerate(([(0, 20), (20, 40)], [(0, 30), (30, 40)]))
     ]
-    tasks = sorted_tasks(sides, 20)
+    tasks = plan_sorted_tasks(sides, 20)
     parts = [[[row[0].ledger for row in read(task, at)] for task in tasks] for at in (0, 1)]
 
     assert [20, 10, 10] == list(map(len, parts[0]))
@@ -158,12 +158,12 @@ def test_side_by_side_is_by_ledger_then_by_stream(seed: int, tmp_path: Path) -> 
     for number in range(3):
         rows = random_rows(chance, 12) if number < 2 or seed % 2 else []
         file = written(tmp_path / str(number), rows, 20)
-        tasks = sorted_tasks([[file]], 1 << 40) if rows else []
-        reads = [each for task in tasks for each in task.sides[0]]
+        tasks = plan_sorted_tasks([[file]], 1 << 40) if rows else []
+        reads = [each for task in tasks for each in task.reads_per_dump[0]]
         streams.append(chain_of(reads, chance.randint(1, 30)))
         everything += [(name, number, entry) for name, entry in rows]
     found = []
-    for block in side_by_side(streams):
+    for block in merge_sorted_streams(streams):
         sides = block.column("side").to_pylist()
         rows = rows_of(iter([block]))
         assert not {name for name, _ in rows} & {name for name, _, _ in found}
@@ -172,10 +172,10 @@ def test_side_by_side_is_by_ledger_then_by_stream(seed: int, tmp_path: Path) -> 
     assert sorted(everything) == found
 
 
-def chain_of(reads: list[Read], batch: int) -> Iterator[Any]:
+def chain_of(reads: list[FileRead], batch: int) -> Iterator[Any]:
     """Yield the batches of reads, one after the other."""
     for each in reads:
-        yield from read_rows(each, KEYS, KEYS, batch=batch)
+        yield from read_rows(each, KEYS, KEYS, batch_rows=batch)
 
 
 @pytest.mark.parametrize("batch", [1, 3, 1 << 10])
@@ -185,10 +185,10 @@ def test_rows_that_are_not_as_declared(batch: int, tmp_path: Path) -> None:
     """
     rows = [(LedgerId(0, n), e) for n in range(3) for e in range(4)]
     for wrong in ([*rows[1:], rows[0]], [*rows[:4], *rows[3:]], [*rows[:2], rows[3], rows[2]]):
-        (task,) = sorted_tasks([[written(tmp_path / "f", wrong, 50)]], 100)
+        (task,) = plan_sorted_tasks([[written(tmp_path / "f", wrong, 50)]], 100)
         with pytest.raises(CorruptionError, match=r"says that it is sorted, but \(0, "):
             read(task, batch=batch)
-        (task,) = loose_tasks([written(tmp_path / "f", wrong, 50, ordered=False)], 100)
+        (task,) = plan_unsorted_tasks([written(tmp_path / "f", wrong, 50, ordered=False)], 100)
 
         assert wrong == read(task, batch=batch)
 
@@ -199,18 +199,18 @@ def test_files_that_share_a_ledger_are_told(tmp_path: Path) -> None:
     files = {}
     for name, span in spans.items():
         files[name] = written(tmp_path / name, [(LedgerId(0, n), 0) for n in span], 5)
-    alone, others = apart(files.values())
+    alone, others = split_disjoint(files.values())
     unsaid = written(tmp_path / "x", [(LedgerId(0, 99), 0)], 5, ordered=False)
 
     assert [files[n] for n in "de"] == alone
     assert [files[n] for n in "abc"] == others
-    assert ([], [*files.values(), unsaid]) == apart([*files.values(), unsaid])
+    assert ([], [*files.values(), unsaid]) == split_disjoint([*files.values(), unsaid])
 
 
 def test_loose_tasks_have_every_row_once(tmp_path: Path) -> None:
     """Files in any order are cut at row groups, near the rows asked for."""
     rows = [(LedgerId(0, n % 7), n) for n in range(100)]
-    tasks = loose_tasks([written(tmp_path / "f", rows, 10, ordered=False)], 25)
+    tasks = plan_unsorted_tasks([written(tmp_path / "f", rows, 10, ordered=False)], 25)
 
     assert [25, 25, 25, 25] == [task.rows for task in tasks]
     assert [20, 30, 20, 30] == [len(read(task)) for task in tasks]
@@ -248,13 +248,13 @@ def test_rows_of_another_bookie(tmp_path: Path) -> None:
     mixed = pa.array(["b"] * 8 + ["c"])
     for statistics in (True, False):
         pq.write_table(table, file.path, write_statistics=statistics)
-        (task,) = sorted_tasks([[file]], 100)
+        (task,) = plan_sorted_tasks([[file]], 100)
 
         assert 9 == len(read(task))
         pq.write_table(table.set_column(0, "bookie", mixed), file.path, write_statistics=statistics)
         with pytest.raises(CorruptionError, match="of bookie c, the manifest says that all are of"):
             read(task)
-        (task,) = loose_tasks([replace(file, pure=False)], 100)
+        (task,) = plan_unsorted_tasks([replace(file, pure=False)], 100)
 
         assert 9 == len(read(task))
 
@@ -264,10 +264,10 @@ def test_other_rows_and_columns(tmp_path: Path) -> None:
     where it is read.
     """
     file = written(tmp_path / "f", [(LedgerId(0, n), 0) for n in range(9)], 5)
-    (task,) = sorted_tasks([[replace(file, rows=8)]], 100)
+    (task,) = plan_sorted_tasks([[replace(file, rows=8)]], 100)
     with pytest.raises(CorruptionError, match="has 9 rows, the manifest says 8"):
         read(task)
-    (task,) = sorted_tasks([[file]], 100)
+    (task,) = plan_sorted_tasks([[file]], 100)
     table = pq.read_table(file.path)
     pq.write_table(table.drop(["entry_id"]), file.path)
     with pytest.raises(UnsupportedLayout, match="not the table entries of a dump: no column entry"):
@@ -285,7 +285,7 @@ def test_signed_order_is_not_ours(tmp_path: Path) -> None:
     rows = [(LedgerId(7, n), e) for n in names for e in range(25)]
     file = written(tmp_path / "f", rows, 100)
     for shares in (1, 2, 3, 4):
-        tasks = sorted_tasks([[file]], 400 // shares)
+        tasks = plan_sorted_tasks([[file]], 400 // shares)
         for task in tasks:
             with pytest.raises(
                 CorruptionError, match=r"f: .*row group 2 begins with ledger 0{15}7"
@@ -307,14 +307,14 @@ def test_no_share_loses_what_is_out_of_order(seed: int, tmp_path: Path) -> None:
     if seed % 5 == 0:
         pq.write_table(pq.read_table(file.path), file.path, write_statistics=False)
     batch = chance.randint(1, 20)
-    tasks = sorted_tasks([[file]], chance.randint(1, 40))
+    tasks = plan_sorted_tasks([[file]], chance.randint(1, 40))
     with pytest.raises(CorruptionError, match="says that it is sorted"):
         [read(task, batch=batch) for task in tasks]
     above, upto = sorted(chance.sample(ids, 2))
     found: list[Row] | None = None
     try:
-        part = read_of(file, above, upto)
-        found = rows_of(read_rows(part, KEYS, KEYS, batch=batch))
+        part = plan_read(file, above, upto)
+        found = rows_of(read_rows(part, KEYS, KEYS, batch_rows=batch))
     except CorruptionError:
         pass
 
@@ -336,15 +336,15 @@ def test_other_ledgers_than_the_manifest_says(
     )
     whole = LedgerRange(LedgerId(3, 0), LedgerId(4, 2**63))
 
-    assert 40 == sum(len(read(task)) for task in sorted_tasks([[replace(file, ledgers=whole)]], 9))
+    assert 40 == sum(len(read(task)) for task in plan_sorted_tasks([[replace(file, ledgers=whole)]], 9))
     said = replace(file, ledgers=LedgerRange(*(LedgerId(3, n) for n in wrong)))
-    for tasks in (sorted_tasks([[said]], 10), loose_tasks([said], 10)):
+    for tasks in (plan_sorted_tasks([[said]], 10), plan_unsorted_tasks([said], 10)):
         failed = [task for task in tasks if _is_refused(task, r"f: has ledger 0{15}3.* are 0{15}3")]
 
         assert failed == tasks if statistics else failed
 
 
-def _is_refused(task: Task, reason: str) -> bool:
+def _is_refused(task: ReadTask, reason: str) -> bool:
     try:
         read(task)
     except CorruptionError as error:
@@ -365,7 +365,7 @@ def test_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "with space"
     folder.mkdir()
     rows = [(LedgerId(0, n), 0) for n in range(9)]
-    (task,) = loose_tasks([written(folder / "f", rows, 5)], 100)
+    (task,) = plan_unsorted_tasks([written(folder / "f", rows, 5)], 100)
     uris: list[str] = []
 
     def from_uri(uri: str) -> tuple[Any, str]:
@@ -373,7 +373,7 @@ def test_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         return fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()), "with space/f"
 
     monkeypatch.setattr(fs, "FileSystem", type("FileSystem", (), {"from_uri": from_uri}))
-    (local,) = task.sides[0]
+    (local,) = task.reads_per_dump[0]
     for place in (local.path, folder.joinpath("f").as_uri(), "s3a://bucket/f"):
         assert rows == rows_of(read_rows(local._replace(path=place), KEYS))
     assert ["s3://bucket/f"] == uris

@@ -62,7 +62,7 @@ def test_analyses_of_a_uri(named: Any, dumped: tuple[Path, Path, Any]) -> None:
     found = analyses.open_inputs(named(here), expected.metadata, named(later))
 
     assert uri(here) == analyses.open_dump(uri(here) + "/").path
-    for each in map(analyses.find, NAMES):
+    for each in map(analyses.find_analysis, NAMES):
         assert ENGINE.run(each, expected).equals(ENGINE.run(each, found)), each.name
 
 
@@ -157,12 +157,12 @@ def test_a_manifest_that_is_too_long_or_leaves(
         folder.read("manifest.json", 10)
     for said in ("../x", "/x", "a//b", 7):
         with pytest.raises(CorruptionError, match="is not a path in the dump"):
-            folder.file(said, "manifest.json")
+            folder.locate_file(said, "manifest.json")
     for name in ("dump?region=x", "dump"):
         place = DumpFolder.__new__(DumpFolder)
-        place.is_remote, place.place = True, f"s3://bucket/{name}"
+        place.is_remote, place.location = True, f"s3://bucket/{name}"
 
-        assert f"s3://bucket/{name.replace('dump', 'dump/groups/x', 1)}" == place.of("groups/x")
+        assert f"s3://bucket/{name.replace('dump', 'dump/groups/x', 1)}" == place.locate("groups/x")
 
 
 def test_files_are_looked_at_where_they_are_used(

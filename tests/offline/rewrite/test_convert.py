@@ -21,7 +21,7 @@ from bkstore.index.rocks import RocksIndex
 from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.keys import ledger_key
 from bkstore.index.rocks.options import database_options
-from bkstore.offline.rewrite import Opening, convert, rewrite_job
+from bkstore.offline.rewrite import OpenOptions, convert, rewrite_job
 from bkstore.storage.options import StorageOptions
 from tests.offline.rewrite.conftest import SHAPES
 from tests.worlds.bookies import (
@@ -104,8 +104,8 @@ def test_logs_of_several_directories_to_db(made: Callable[[str], Made], tmp_path
     result = convert(made("interleaved-3").root, tmp_path / "one", "rocksdb")
     logs = list((tmp_path / "one").glob("ledgers*/current/*.log"))
 
-    assert result.second_names > 0
-    assert result.logs + result.second_names == len(logs)
+    assert result.extra_links > 0
+    assert result.logs + result.extra_links == len(logs)
     assert result.logs == len({path.stat().st_ino for path in logs})
 
 
@@ -132,7 +132,7 @@ def test_a_directory_without_logs_to_db(tmp_path: Path) -> None:
     before = list((tmp_path / "b" / "ledgers1" / "current").glob("*.log"))
     result = convert(tmp_path / "b", tmp_path / "one", "rocksdb")
 
-    assert ([], 1) == (before, result.second_names)
+    assert ([], 1) == (before, result.extra_links)
     assert (tmp_path / "one" / "ledgers1" / "current" / "0.log").is_file()
     assert expected == directory_answers(tmp_path / "one")
 
@@ -304,10 +304,10 @@ def test_links(made: Callable[[str], Made], tmp_path: Path) -> None:
 def test_no_links_to_a_running_bookie(made: Callable[[str], Made], tmp_path: Path) -> None:
     """Links are refused with `live`: the bookie would go on writing into the target's log."""
     with pytest.raises(InvalidArgument, match="link"):
-        convert(made("sorted").root, tmp_path / "one", "idx", link=True, opening=Opening(live=True))
+        convert(made("sorted").root, tmp_path / "one", "idx", link=True, opening=OpenOptions(live=True))
     assert not (tmp_path / "one").exists()
     assert convert(
-        made("sorted").root, tmp_path / "one", "idx", opening=Opening(live=True)
+        made("sorted").root, tmp_path / "one", "idx", opening=OpenOptions(live=True)
     ).compared
 
 

@@ -29,7 +29,7 @@ def test_undamaged(shape: str, made: Callable[[str], Made], tmp_path: Path) -> N
     result = salvage(root, tmp_path / "one")
     expected, found = directory_answers(root), directory_answers(tmp_path / "one")
 
-    assert ([], 0, 0) == (result.losses, result.fresh, result.hidden)
+    assert ([], 0, 0) == (result.losses, result.rewritten_logs, result.found_by_index)
     for name, (state, records) in expected.items():
         assert state == found[name][0]
         assert records == {entry: found[name][1].get(entry) for entry in records}
@@ -93,7 +93,7 @@ def test_sizes_that_are_none(tmp_path: Path) -> None:
         ("bytes", _frame(2), 200, None, None),
         ("entries", _frame(2) + 4, None, 2, 3),
     ] == _lines(result.losses)
-    assert (1, 200, 2) == (result.fresh, result.lost_bytes, result.lost_entries)
+    assert (1, 200, 2) == (result.rewritten_logs, result.lost_bytes, result.lost_entries)
     with open_index(tmp_path / "one") as index:
         assert [0, 1, 4, 5] == index.entries(7).tolist()
     assert [] == _scan_findings(tmp_path / "one/current/0.log")
@@ -113,7 +113,7 @@ def test_a_size_that_swallows_a_record(tmp_path: Path) -> None:
     assert [0, 1, 2, 4, 5] == found
 
     result = salvage(tmp_path / "b", tmp_path / "one")
-    assert (1, [], 1) == (result.hidden, result.losses, result.fresh)
+    assert (1, [], 1) == (result.found_by_index, result.losses, result.rewritten_logs)
     with BookieDir(tmp_path / "b") as old, BookieDir(tmp_path / "one") as new:
         assert list(range(6)) == new.index.entries(7).tolist()
         for entry in (0, 1, 3, 4, 5):
@@ -137,7 +137,7 @@ def test_an_entry_far_out(tmp_path: Path) -> None:
     _overwrite(log, _frame(4) + 4 + 8, (2**60).to_bytes(8, "big"))
     result = salvage(tmp_path / "b", tmp_path / "one", "idx")
 
-    assert 5 == result.made.entries
+    assert 5 == result.rewrite.entries
     assert 1 == result.lost_entries
 
 
@@ -168,7 +168,7 @@ def test_a_header(tmp_path: Path) -> None:
     _overwrite(log, 0, b"XXXXXXXX")
     result = salvage(tmp_path / "b", tmp_path / "one", "rocksdb")
 
-    assert (6, [], 1) == (result.made.entries, result.losses, result.fresh)
+    assert (6, [], 1) == (result.rewrite.entries, result.losses, result.rewritten_logs)
     assert b"BKLO\0\0\0\1" == (tmp_path / "one/current/0.log").read_bytes()[:8]
 
 
@@ -180,7 +180,7 @@ def test_a_log_that_is_no_file(tmp_path: Path) -> None:
     result = salvage(tmp_path / "b", tmp_path / "one")
 
     assert ["bytes", "entries"] == [loss.kind for loss in result.losses]
-    assert (0, 6) == (result.made.entries, result.lost_entries)
+    assert (0, 6) == (result.rewrite.entries, result.lost_entries)
 
 
 def test_a_fresh_log_is_closed(made: Callable[[str], Made], tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_a_fresh_log_is_closed(made: Callable[[str], Made], tmp_path: Path) -> N
     for path in logs_of(tmp_path / "b"):
         _overwrite(path, 1024, bytes(4))
     result = salvage(tmp_path / "b", tmp_path / "one")
-    assert result.fresh == len(logs_of(tmp_path / "one")) > 2
+    assert result.rewritten_logs == len(logs_of(tmp_path / "one")) > 2
     with BookieDir(tmp_path / "one") as bookie:
         for log in bookie.entry_logs:
             if log.bytes == 1024:

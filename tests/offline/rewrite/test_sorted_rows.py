@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from bkstore import LedgerId
 from bkstore.index.api import IndexBatch
-from bkstore.offline.rewrite.log_names import LogNames, in_log_order
+from bkstore.offline.rewrite.log_names import LogNames, sort_by_creation
 from bkstore.offline.spilled_rows.rows_by_key import RowsByKey
 from bkstore.offline.spilled_rows.rows_by_log import RowsByLog
 from bkstore.storage.directories.file_listing import LogFile
@@ -85,13 +85,13 @@ def test_rows_by_log(tmp_path: Path) -> None:
         places = np.array([3, 1, 3, 1, 3, 3], np.int64) << 32 | np.array([9, 8, 7, 6, 5, 4])
         rows.add(IndexBatch.of_ledger(LedgerId(5, 2**63), entries, places, directory))
     rows.finish()
-    found = rows.of(1, 3)
+    found = rows.rows_of_log(1, 3)
 
     assert [(-1, 1), (-1, 3), (0, 1), (0, 3), (1, 1), (1, 3)] == rows.logs()
     assert [5, 4, 2, 0] == found.entry_id.tolist()
     assert [(3 << 32) + place for place in (4, 5, 7, 9)] == found.location.tolist()
     assert {5} == set(found.scope_id.tolist())
-    assert 0 == rows.of(7, 7).location.size
+    assert 0 == rows.rows_of_log(7, 7).location.size
 
 
 # -- names of logs
@@ -111,7 +111,7 @@ def test_log_order(ids: list[int], order: list[int]) -> None:
     """Logs come in the order in which ids are given out, which begin again behind 2^31-1."""
     logs = [LogFile(0, number, "", 0) for number in ids]
 
-    assert order == [log.log_id for log in in_log_order(logs)]
+    assert order == [log.log_id for log in sort_by_creation(logs)]
 
 
 def _file(top: Path, directory: int, log_id: int, text: str) -> LogFile:
@@ -136,11 +136,11 @@ def test_new_names(tmp_path: Path) -> None:
     places = np.array([1, 2, 4, 9, 2], np.int64) << 32 | 1028
     rows = IndexBatch.of_ledger(LedgerId.of(1), np.arange(5), places)
     rows = rows._replace(dir_index=np.array([1, 1, 1, 1, 0]))
-    located = names.located(rows).location
+    located = names.relocate(rows).location
 
     assert [1, 5, 4, 9, 2] == (located >> 32).tolist()
     assert {1028} == set((located & 0xFFFFFFFF).tolist())
-    assert [logs[0], logs[1], logs[3], logs[4]] == names.kept
+    assert [logs[0], logs[1], logs[3], logs[4]] == names.distinct_logs
     assert 1 == names.renamed
     assert 10 == names.new_id(0, 5)
 

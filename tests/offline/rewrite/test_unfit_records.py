@@ -82,9 +82,9 @@ def test_a_payload(tmp_path: Path) -> None:
         ("bytes", place - 4, FRAME, None, None, why),
         ("entries", place, None, 2, 2, "its record is damaged"),
     ] == _told(result)
-    assert (1, 1) == (result.fresh, result.lost_entries)
+    assert (1, 1) == (result.rewritten_logs, result.lost_entries)
     assert {7: [0, 1, 3, 4, 5], 8: list(range(6))} == _entries(tmp_path / "one")
-    (finding,) = result.made.findings
+    (finding,) = result.rewrite.findings
     assert (str(log), 8) == (finding.file, finding.ledger and finding.ledger.ledger)
     assert "no digest of 6 records fits CRC32C and the password" in finding.detail
     assert before == tree_bytes(tmp_path / "b")
@@ -124,9 +124,9 @@ def test_a_wrong_type(tmp_path: Path) -> None:
     _make(tmp_path / "b")
     result = salvage(tmp_path / "b", tmp_path / "one", digest_type="HMAC", password=b"other")
 
-    assert ([], 0) == (result.losses, result.fresh)
+    assert ([], 0) == (result.losses, result.rewritten_logs)
     assert directory_answers(tmp_path / "b") == directory_answers(tmp_path / "one")
-    assert [7, 8] == [each.ledger.ledger for each in result.made.findings if each.ledger]
+    assert [7, 8] == [each.ledger.ledger for each in result.rewrite.findings if each.ledger]
 
 
 def test_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -167,11 +167,11 @@ def test_the_mean_record_is_that_of_the_logs(tmp_path: Path) -> None:
     with BookieDir(tmp_path) as bookie:
         usage = Usage(bookie)
 
-        assert None is usage.caches()[-1].value
+        assert None is usage.cache_needs()[-1].value
         usage._ledgers[LedgerId.of(1)].bytes = 3000 * 104
         need = 2 * 100_000 * 128
 
-        assert -(-need // 2**20) == usage.caches(read_ahead=100_000)[-1].value
+        assert -(-need // 2**20) == usage.cache_needs(read_ahead=100_000)[-1].value
         for word in ("readers", "read_ahead"):
             with pytest.raises(InvalidArgument, match=word):
-                usage.caches(**{word: 0})
+                usage.cache_needs(**{word: 0})

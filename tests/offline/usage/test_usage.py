@@ -113,8 +113,8 @@ def test_db_ledgers_live_in_their_own_directory(tmp_path: Path) -> None:
     with BookieDir(tmp_path) as bookie:
         logs = {(log.log.dir_index, log.log.log_id): log for log in Usage(bookie).logs()}
 
-    assert not logs[1, 0x7F].live
-    assert logs[1, 0x7F].ledgers == logs[0, int(log.stem, 16)].live
+    assert not logs[1, 0x7F].live_ledgers
+    assert logs[1, 0x7F].ledgers == logs[0, int(log.stem, 16)].live_ledgers
     assert "remove" == logs[1, 0x7F].fate
 
 
@@ -170,7 +170,7 @@ def test_damaged_logs_stay(tmp_path: Path, tail: bytes, pointed: bool, fate: str
     log = _one_log(tmp_path, tail, pointed)
 
     assert (fate, "scan") == (log.fate, log.source)
-    assert {LedgerId.of(1): 104} == log.live
+    assert {LedgerId.of(1): 104} == log.live_ledgers
     assert (0 if fate == "damaged" else log.log.bytes - 104) == log.given_back
 
 
@@ -235,10 +235,10 @@ def test_what_a_list_has_beside_the_index() -> None:
     """Ledgers that only the list has are counted, and not live."""
     live = LiveLedgers([LedgerId.of(1), LedgerId.of(2)], [LedgerId.of(2), LedgerId.of(3)])
 
-    assert (1, False, True) == (live.unknown, LedgerId.of(3) in live, LedgerId.of(2) in live)
+    assert (1, False, True) == (live.unknown_count, LedgerId.of(3) in live, LedgerId.of(2) in live)
     for listed, unknown in (([], 0), ([1, 2, 3], 0), ([9], 1), ([1, 8, 9], 2)):
         found = LiveLedgers(map(LedgerId.of, (1, 2, 3)), map(LedgerId.of, listed))
-        assert unknown == found.unknown
+        assert unknown == found.unknown_count
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.1, float("nan"), True])
@@ -258,7 +258,7 @@ def test_the_directory_stays_as_it_is(tmp_path: Path) -> None:
     with BookieDir(tmp_path) as bookie:
         usage = _gone_through(bookie)
         usage.index()
-        usage.caches()
+        usage.cache_needs()
 
     assert before == {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
 

@@ -94,7 +94,7 @@ def test_each_is_told_once(
 REWRITES: dict[str, Callable[[Path, Path, Layout], RewriteResult]] = {
     "convert": convert,
     "rebuild-index": rebuild_index,
-    "salvage": lambda source, target, to: salvage(source, target, to).made,
+    "salvage": lambda source, target, to: salvage(source, target, to).rewrite,
 }
 
 

@@ -36,6 +36,6 @@ def test_a_location_whose_log_is_nowhere(tmp_path: Path) -> None:
 
 def test_two_conditions_on_bookies_hold_both() -> None:
     """Only bookies that every filter of a query lets through are wanted."""
-    both = Bounds().of_bookies(["a", "b"]).of_bookies(["b", "c"])
+    both = Bounds().with_bookies(["a", "b"]).with_bookies(["b", "c"])
 
-    assert [False, True, False] == [both.wants(name) for name in "abc"]
+    assert [False, True, False] == [both.selects_bookie(name) for name in "abc"]

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bkstore.ids import Int64Array
-from bkstore.offline.analyses.kernels.index_columns import codes, entry_ids, int64
+from bkstore.offline.analyses.kernels.index_columns import dictionary_codes, entry_ids, int64
 from bkstore.offline.analyses.kernels.ledger_blocks import qualified_names
 from bkstore.offline.reading.ledger_ranges import run_starts
 from bkstore.tables import FRAGMENTATION, Table
@@ -32,16 +32,16 @@ class _Ledger:
 
     key: _Key
     entries: int
-    places: Int64Array
+    logs: Int64Array
     log_changes: int
     stretches: int
-    place: int
-    position: int
+    last_log: int
+    last_position: int
 
     def row(self) -> tuple[Any, ...]:
         _, scope, ledger = self.key
         (name,) = qualified_names([scope], [ledger])
-        counts = (self.entries, self.places.size, self.log_changes, self.stretches)
+        counts = (self.entries, self.logs.size, self.log_changes, self.stretches)
         return (*self.key, name, *counts, self.entries / self.stretches)
 
 
@@ -79,7 +79,7 @@ class _LedgerRuns:
         self._names = [bookie or ""]
         number = None
         if bookie is None:
-            number, self._names = codes(batch, "bookie")
+            number, self._names = dictionary_codes(batch, "bookie")
             self._keys.insert(0, number)
         self._bookie_codes = number
         self._place = int64(batch, "dir_index") << 32
@@ -136,13 +136,13 @@ class _LedgerRuns:
         changes, stretches = int(self._changes[run]), int(self._stretches[run])
         merged = _Ledger(self._key(run), hi - lo, logs, changes, stretches, 0, 0)
         if run == 0 and before is not None and self._continues(before):
-            changed = bool(self._place[lo] != before.place)
+            changed = bool(self._place[lo] != before.last_log)
             merged.entries += before.entries
-            merged.places = np.union1d(logs, before.places)
+            merged.logs = np.union1d(logs, before.logs)
             merged.log_changes += before.log_changes + changed
             merged.stretches += before.stretches
-            merged.stretches -= not (changed or self._position[lo] <= before.position)
-        merged.place, merged.position = int(self._place[hi - 1]), int(self._position[hi - 1])
+            merged.stretches -= not (changed or self._position[lo] <= before.last_position)
+        merged.last_log, merged.last_position = int(self._place[hi - 1]), int(self._position[hi - 1])
         return merged
 
     def last(self, before: _Ledger | None) -> _Ledger:
@@ -211,7 +211,7 @@ def _is_last_of_entry(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
     """Return for each row but the last whether the next row is of another entry."""
     columns = [int64(batch, name) for name in _ENTRY_KEYS]
     if "bookie" in batch.schema.names:
-        columns.append(codes(batch, "bookie")[0])
+        columns.append(dictionary_codes(batch, "bookie")[0])
     is_last = np.zeros(batch.num_rows - 1, np.bool_)
     for column in columns:
         is_last |= column[1:] != column[:-1]

@@ -24,42 +24,42 @@ _AXIS_LENGTH = 2**62
 _GAP = INT32_MAX + 1
 
 
-class Owned(NamedTuple):
+class GroupsByOwner(NamedTuple):
     """Groups and their owners: `owner` ascends, and within an owner so do the groups."""
 
     owner: Int64Array
     groups: Groups
 
     @classmethod
-    def none(cls) -> Owned:
+    def empty(cls) -> GroupsByOwner:
         """Return an empty set of groups."""
         return cls(np.empty(0, np.int64), empty())
 
-    def take(self, which: BoolArray | Int64Array) -> Owned:
+    def take(self, selection: BoolArray | Int64Array) -> GroupsByOwner:
         """Return the rows that a mask or an index array selects."""
-        return Owned(self.owner[which], self.groups.take(which))
+        return GroupsByOwner(self.owner[selection], self.groups.take(selection))
 
 
-def count(rows: Owned, owners: int) -> Int64Array:
+def count_entries(rows: GroupsByOwner, owner_count: int) -> Int64Array:
     """Return int64[owners]: the number of entries of each. O(groups)."""
-    entry_counts = np.zeros(owners, np.int64)
+    entry_counts = np.zeros(owner_count, np.int64)
     np.add.at(entry_counts, rows.owner, rows.groups.counts * rows.groups.size)
     return entry_counts
 
 
-def condense(owner: Int64Array, ids: Int64Array) -> Owned:
+def condense_by_owner(owner: Int64Array, ids: Int64Array) -> GroupsByOwner:
     """Return the canonical groups of entry ids by owner. O(ids).
 
     `owner` ascends; within an owner, ids may be unordered and repeated.
 
-    >>> found = condense(np.array([0, 0, 0, 5]), np.array([4, 5, 7, 6]))
+    >>> found = condense_by_owner(np.array([0, 0, 0, 5]), np.array([4, 5, 7, 6]))
     >>> found.owner.tolist(), [column.tolist() for column in found.groups]
     ([0, 0, 5], [[4, 7, 6], [4, 7, 6], [2, 1, 1], [0, 0, 0]])
     """
     starts = run_starts(owner)
     if starts.size == 1:
         groups = from_ids(ids)
-        return Owned(np.full(groups.first.size, owner[0]), groups)
+        return GroupsByOwner(np.full(groups.first.size, owner[0]), groups)
     spans = np.maximum.reduceat(ids, starts) + 1 if starts.size else starts
     parts = []
     bounds = np.append(starts, ids.size)
@@ -70,7 +70,7 @@ def condense(owner: Int64Array, ids: Int64Array) -> Owned:
     return _concatenate(parts)
 
 
-def fold_many(rows: Owned) -> Owned:
+def fold_many(rows: GroupsByOwner) -> GroupsByOwner:
     """Return each owner's set in canonical form; groups may touch or overlap. O(groups)."""
     rows = _without_overlaps(rows)
     parts = []
@@ -79,23 +79,23 @@ def fold_many(rows: Owned) -> Owned:
     return _concatenate(parts)
 
 
-def common(a: Owned, b: Owned, owners: int) -> Int64Array:
+def count_common(a: GroupsByOwner, b: GroupsByOwner, owner_count: int) -> Int64Array:
     """Return int64[owners]: the number of entries in both sets. O(groups) on fitting stripes."""
-    return count(combined(a, b, "and"), owners)
+    return count_entries(combine_groups(a, b, "and"), owner_count)
 
 
-def combined(a: Owned, b: Owned, operation: Operation) -> Owned:
+def combine_groups(a: GroupsByOwner, b: GroupsByOwner, operation: Operation) -> GroupsByOwner:
     """Return ``a & b``, ``a | b`` or ``a - b`` of each owner, not in canonical form (`fold_many`).
 
     O(groups) on fitting stripes.
 
-    >>> one, two = (condense(np.array([0, 0, 1]), np.array(ids)) for ids in ([4, 5, 7], [5, 6, 7]))
-    >>> combined(one, two, "and").owner.tolist()
+    >>> one, two = (condense_by_owner(np.array([0, 0, 1]), np.array(ids)) for ids in ([4, 5, 7], [5, 6, 7]))
+    >>> combine_groups(one, two, "and").owner.tolist()
     [0, 1]
     """
     a, b = _without_overlaps(a), _without_overlaps(b)
     from_b = np.concatenate((np.zeros(a.owner.size, np.int64), np.ones(b.owner.size, np.int64)))
-    merged = Owned(
+    merged = GroupsByOwner(
         np.concatenate((a.owner, b.owner)),
         Groups(*map(np.concatenate, zip(a.groups, b.groups))),
     )
@@ -128,7 +128,7 @@ def _split_axes(spans: Int64Array) -> Iterator[tuple[int, int, Int64Array]]:
     yield lo, spans.size, np.array(offsets, np.int64)
 
 
-def _lay_out(rows: Owned) -> Iterator[tuple[Groups, Int64Array, Int64Array]]:
+def _lay_out(rows: GroupsByOwner) -> Iterator[tuple[Groups, Int64Array, Int64Array]]:
     """Yield for each axis its shifted groups, the offsets of its owners, and the owners."""
     starts = run_starts(rows.owner)
     spans = np.maximum.reduceat(rows.groups.ends, starts) if starts.size else starts
@@ -140,23 +140,23 @@ def _lay_out(rows: Owned) -> Iterator[tuple[Groups, Int64Array, Int64Array]]:
         yield Groups(first + shift, last + shift, size, period), offsets, rows.owner[starts[lo:hi]]
 
 
-def _shift_back(groups: Groups, offsets: Int64Array, owners: Int64Array) -> Owned:
+def _shift_back(groups: Groups, offsets: Int64Array, owners: Int64Array) -> GroupsByOwner:
     owner_index = np.searchsorted(offsets, groups.first, "right") - 1
     shift = offsets[owner_index]
     back = Groups(groups.first - shift, groups.last - shift, groups.size, groups.period)
-    return Owned(owners[owner_index], back)
+    return GroupsByOwner(owners[owner_index], back)
 
 
-def _concatenate(parts: list[Owned]) -> Owned:
+def _concatenate(parts: list[GroupsByOwner]) -> GroupsByOwner:
     if len(parts) == 1:
         return parts[0]
     if not parts:
-        return Owned.none()
+        return GroupsByOwner.empty()
     owners, groups = zip(*parts)
-    return Owned(np.concatenate(owners), Groups(*map(np.concatenate, zip(*groups))))
+    return GroupsByOwner(np.concatenate(owners), Groups(*map(np.concatenate, zip(*groups))))
 
 
-def _without_overlaps(rows: Owned) -> Owned:
+def _without_overlaps(rows: GroupsByOwner) -> GroupsByOwner:
     """Return the rows; overlapping groups, as in tables merged from several dumps, are united."""
     overlaps = rows.owner[1:] == rows.owner[:-1]
     overlaps &= rows.groups.first[1:] < rows.groups.ends[:-1]
@@ -169,7 +169,7 @@ def _without_overlaps(rows: Owned) -> Owned:
         lo, hi = np.searchsorted(rows.owner, [owner, owner + 1]).tolist()
         parts.append(rows.take(np.arange(copied_to, lo)))
         union = _union(rows.groups, lo, hi)
-        parts.append(Owned(np.full(union.first.size, owner), union))
+        parts.append(GroupsByOwner(np.full(union.first.size, owner), union))
         copied_to = hi
     parts.append(rows.take(np.arange(copied_to, rows.owner.size)))
     return _concatenate(parts)

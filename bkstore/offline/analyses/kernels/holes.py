@@ -13,12 +13,12 @@ import numpy as np
 from bkstore.availability.sequence_groups import Groups
 from bkstore.ids import Int64Array
 from bkstore.offline.analyses.kernels.groups_by_owner import (
-    Owned,
-    common,
-    count,
+    GroupsByOwner,
+    count_common,
+    count_entries,
     fold_many,
 )
-from bkstore.offline.analyses.kernels.ledger_blocks import ledger_groups
+from bkstore.offline.analyses.kernels.ledger_blocks import cut_ledger_blocks
 from bkstore.offline.reading.ledger_ranges import run_starts
 from bkstore.tables import HOLES, Table
 
@@ -47,11 +47,11 @@ class Holes:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield batches of `holes`."""
-        for block in ledger_groups(batches, self.bookie):
+        for block in cut_ledger_blocks(batches, self.bookie):
             counts = _HoleCounts.of(fold_many(block.groups), block.starts.size)
             (with_holes,) = np.nonzero(counts.holes)
             columns: dict[str, Any] = {
-                **block.ids(with_holes),
+                **block.id_columns(with_holes),
                 "first_entry": counts.low[with_holes],
                 "last_entry": counts.high[with_holes] - 1,
                 "entries": counts.stored[with_holes],
@@ -76,22 +76,22 @@ class _HoleCounts(NamedTuple):
     off_stripe: Int64Array
 
     @classmethod
-    def of(cls, rows: Owned, owners: int) -> _HoleCounts:
+    def of(cls, rows: GroupsByOwner, owners: int) -> _HoleCounts:
         """Return the counts of canonical groups; every owner has some."""
         starts = run_starts(rows.owner)
         low, high = rows.groups.first[starts], np.maximum.reduceat(rows.groups.ends, starts)
-        stored = count(rows, owners)
+        stored = count_entries(rows, owners)
         size, period, off_stripe = (np.zeros(owners, np.int64) for _ in range(3))
         holes = high - low - stored
         # A stripe replaces "every entry" for the owners that have one.
         stripes = _find_stripes(rows, stored)
         striped = stripes.owner
         expected = _stripe_entries(stripes, low[striped], high[striped])
-        stored_of_stripe = common(expected, rows.take(np.isin(rows.owner, striped)), owners)[
+        stored_of_stripe = count_common(expected, rows.take(np.isin(rows.owner, striped)), owners)[
             striped
         ]
         size[striped], period[striped] = stripes.size, stripes.period
-        holes[striped] = count(expected, owners)[striped] - stored_of_stripe
+        holes[striped] = count_entries(expected, owners)[striped] - stored_of_stripe
         off_stripe[striped] = stored[striped] - stored_of_stripe
         return cls(low, high, size, period, stored, holes, off_stripe)
 
@@ -100,7 +100,7 @@ class _HoleCounts(NamedTuple):
         return [f"{size} of {period}" if period else "all" for size, period in pairs]
 
 
-def _find_stripes(rows: Owned, stored: Int64Array) -> _Stripes:
+def _find_stripes(rows: GroupsByOwner, stored: Int64Array) -> _Stripes:
     """Return the stripe of each owner that has one: the (size, period) of more than half of its
     entries, with the phase of the longest such group, the first of equally long ones.
     """
@@ -122,7 +122,7 @@ def _find_stripes(rows: Owned, stored: Int64Array) -> _Stripes:
     )
 
 
-def _stripe_entries(stripes: _Stripes, low: Int64Array, high: Int64Array) -> Owned:
+def _stripe_entries(stripes: _Stripes, low: Int64Array, high: Int64Array) -> GroupsByOwner:
     """Return the entries of each stripe from `low` to before `high`, as at most three groups."""
     owner, size, period, phase = stripes
     phase_offset = (low - phase) % period
@@ -145,4 +145,4 @@ def _stripe_entries(stripes: _Stripes, low: Int64Array, high: Int64Array) -> Own
     ]
     owners, *columns = (np.concatenate(column) for column in zip(*present_parts))
     order = np.lexsort((columns[0], owners))
-    return Owned(owners[order], Groups(*(column[order] for column in columns)))
+    return GroupsByOwner(owners[order], Groups(*(column[order] for column in columns)))

@@ -27,7 +27,7 @@ def int64(batch: pa.RecordBatch, name: str) -> Int64Array:
     return values.astype(np.int64, copy=False)
 
 
-def codes(batch: pa.RecordBatch, name: str) -> tuple[Int64Array, list[str]]:
+def dictionary_codes(batch: pa.RecordBatch, name: str) -> tuple[Int64Array, list[str]]:
     """Return a text column as (row codes, texts); raises `CorruptionError` for nulls. O(rows)."""
     encoded = _column_without_nulls(batch, name).dictionary_encode()
     row_codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
@@ -51,7 +51,7 @@ def entry_ids(batch: pa.RecordBatch) -> Int64Array:
     return ids
 
 
-def groups_of(batch: pa.RecordBatch, rows: Int64Array | None = None) -> Groups:
+def read_groups(batch: pa.RecordBatch, rows: Int64Array | None = None) -> Groups:
     """Return the columns of sequence groups, of the given rows or of all.
 
     Raises `CorruptionError` for an inconsistent group. The period of a single sequence becomes 0.
@@ -80,4 +80,4 @@ def check_columns(batch: pa.RecordBatch) -> None:
     if "entry_id" in batch.schema.names:
         entry_ids(batch)
     if set(_GROUP_COLUMNS) <= set(batch.schema.names):
-        groups_of(batch)
+        read_groups(batch)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bkstore.ids import Int64Array
-from bkstore.offline.analyses.kernels.groups_by_owner import Owned
-from bkstore.offline.analyses.kernels.index_columns import codes, groups_of, int64
+from bkstore.offline.analyses.kernels.groups_by_owner import GroupsByOwner
+from bkstore.offline.analyses.kernels.index_columns import dictionary_codes, read_groups, int64
 from bkstore.offline.reading.ledger_ranges import run_starts
 from bkstore.tables import GROUPS
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _BLOCK_ROWS = 1 << 16
 
 
-def whole_blocks(
+def cut_blocks(
     batches: Iterator[pa.RecordBatch], keys: Sequence[str], rows: int = _BLOCK_ROWS
 ) -> Iterator[pa.RecordBatch]:
     """Yield batches of about `rows` or more that split no key; rows of one key must be adjacent."""
@@ -60,7 +60,7 @@ def _key_numbers(batch: pa.RecordBatch, name: str) -> Int64Array:
 
     if pa.types.is_integer(batch.schema.field(name).type):
         return int64(batch, name)
-    return codes(batch, name)[0]
+    return dictionary_codes(batch, name)[0]
 
 
 def qualified_names(scopes: Iterable[int], ledgers: Iterable[int]) -> list[str]:
@@ -68,7 +68,7 @@ def qualified_names(scopes: Iterable[int], ledgers: Iterable[int]) -> list[str]:
     return [f"{scope % 2**64:016x}{ledger % 2**64:016x}" for scope, ledger in zip(scopes, ledgers)]
 
 
-class LedgerGroups(NamedTuple):
+class LedgerBlock(NamedTuple):
     """Whole ledgers of bookies, as `rows` of table `groups`; `starts` are their first rows.
 
     The owners of `groups` are ledger numbers. `bookie` has each row's index in `bookies`.
@@ -76,11 +76,11 @@ class LedgerGroups(NamedTuple):
 
     rows: pa.RecordBatch
     starts: Int64Array
-    groups: Owned
+    groups: GroupsByOwner
     bookie: Int64Array
     bookies: list[str]
 
-    def ids(self, chosen: Int64Array | None = None) -> dict[str, list[Any]]:
+    def id_columns(self, chosen: Int64Array | None = None) -> dict[str, list[Any]]:
         """Return the id columns of the ledgers, or of those with the chosen numbers."""
         first_rows = self.starts if chosen is None else self.starts[chosen]
         scopes, ledgers = (
@@ -94,18 +94,18 @@ class LedgerGroups(NamedTuple):
         }
 
 
-def ledger_groups(
+def cut_ledger_blocks(
     batches: Iterator[pa.RecordBatch], bookie: str | None = None
-) -> Iterator[LedgerGroups]:
+) -> Iterator[LedgerBlock]:
     """Yield blocks of whole ledgers, from rows sorted by bookie and ledger.
 
     With `bookie` given, all rows belong to it and the bookie column is not read.
     """
-    for rows in whole_blocks(batches, GROUPS.names[0 if bookie is None else 1 : 3]):
+    for rows in cut_blocks(batches, GROUPS.names[0 if bookie is None else 1 : 3]):
         if bookie is None:
-            bookie_codes, bookies = codes(rows, "bookie")
+            bookie_codes, bookies = dictionary_codes(rows, "bookie")
         else:
             bookie_codes, bookies = np.zeros(rows.num_rows, np.int64), [bookie]
         starts = run_starts(bookie_codes, int64(rows, "scope_id"), int64(rows, "ledger_id"))
         owner = np.repeat(np.arange(starts.size), np.diff(np.append(starts, rows.num_rows)))
-        yield LedgerGroups(rows, starts, Owned(owner, groups_of(rows)), bookie_codes, bookies)
+        yield LedgerBlock(rows, starts, GroupsByOwner(owner, read_groups(rows)), bookie_codes, bookies)

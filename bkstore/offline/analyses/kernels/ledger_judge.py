@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bkstore.ids import Int64Array, LedgerId
-from bkstore.offline.analyses.kernels.groups_by_owner import Owned, fold_many
-from bkstore.offline.analyses.kernels.index_columns import codes, groups_of, int64
-from bkstore.offline.analyses.kernels.ledger_blocks import whole_blocks
-from bkstore.offline.analyses.kernels.ledger_facts import LedgerSaid
-from bkstore.offline.analyses.kernels.ledger_verdicts import Subject, judge_ledgers
+from bkstore.offline.analyses.kernels.groups_by_owner import GroupsByOwner, fold_many
+from bkstore.offline.analyses.kernels.index_columns import dictionary_codes, read_groups, int64
+from bkstore.offline.analyses.kernels.ledger_blocks import cut_blocks
+from bkstore.offline.analyses.kernels.ledger_facts import LedgerFacts
+from bkstore.offline.analyses.kernels.ledger_verdicts import LedgerVerdict, judge_ledgers
 from bkstore.offline.analyses.kernels.verdict_rows import OUTPUTS, Output
 from bkstore.offline.reading.ledger_ranges import run_starts
 from bkstore.tables import Schema, Table
@@ -51,21 +51,21 @@ class Judge:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield batches of the output's table."""
-        for block in whole_blocks(batches, _KEYS):
+        for block in cut_blocks(batches, _KEYS):
             role = int64(block, "role")
             owner = _number_ledgers(block)
             fact_rows = block.filter(_to_arrow_mask(role != GROUPS_ROW))
-            subjects = subjects_of(fact_rows, owner[role != GROUPS_ROW])
-            yield from self.judged(subjects, _groups_by_bookie(block, role, owner))
+            subjects = start_verdicts(fact_rows, owner[role != GROUPS_ROW])
+            yield from self.judge(subjects, _groups_by_bookie(block, role, owner))
 
-    def judged(
-        self, subjects: Mapping[int, Subject], held: Mapping[str, Owned]
+    def judge(
+        self, verdicts: Mapping[int, LedgerVerdict], groups_by_bookie: Mapping[str, GroupsByOwner]
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the output rows about `subjects`; `held` has each bookie's canonical groups."""
+        """Yield the output rows about `verdicts`; `groups_by_bookie` has each bookie's canonical groups."""
         schema, rows_of = OUTPUTS[self.output]
         needs_worst = self.output in ("violations", "ledger_health")
-        judge_ledgers(subjects, held, self.bookies, worst=needs_worst)
-        rows = [row for _, subject in sorted(subjects.items()) for row in rows_of(subject)]
+        judge_ledgers(verdicts, groups_by_bookie, self.bookies, find_worst=needs_worst)
+        rows = [row for _, subject in sorted(verdicts.items()) for row in rows_of(subject)]
         if rows:
             yield from Table.from_rows(schema, rows).to_arrow().to_batches()
 
@@ -82,37 +82,37 @@ def _number_ledgers(block: pa.RecordBatch) -> Int64Array:
     return np.repeat(np.arange(starts.size), np.diff(np.append(starts, block.num_rows)))
 
 
-def subjects_of(said: pa.RecordBatch, owner: Int64Array) -> dict[int, Subject]:
+def start_verdicts(fact_rows: pa.RecordBatch, owner: Int64Array) -> dict[int, LedgerVerdict]:
     """Return the ledgers that have metadata, by number, with the bookies that could not read them.
 
-    `said` has the input rows of `Judge` without groups, `owner` the ledger number of each row.
+    `fact_rows` has the input rows of `Judge` without groups, `owner` the ledger number of each row.
     """
-    subjects: dict[int, Subject] = {}
+    subjects: dict[int, LedgerVerdict] = {}
     columns = (
-        said.column(ledger_id).to_pylist() for ledger_id in (*_KEYS, "role", "bookie", "said")
+        fact_rows.column(ledger_id).to_pylist() for ledger_id in (*_KEYS, "role", "bookie", "said")
     )
     for number, scope_id, signed_ledger, role, bookie, json_text in zip(owner.tolist(), *columns):
         if role == METADATA_ROW:
             ledger_id = LedgerId.from_signed(scope_id, signed_ledger)
-            subjects[number] = Subject(ledger_id, LedgerSaid.from_json(json_text))
+            subjects[number] = LedgerVerdict(ledger_id, LedgerFacts.from_json(json_text))
         elif number in subjects:
-            subjects[number].unread.add(bookie)
+            subjects[number].unread_bookies.add(bookie)
     return subjects
 
 
 def _groups_by_bookie(
     block: pa.RecordBatch, role: Int64Array, owner: Int64Array
-) -> dict[str, Owned]:
+) -> dict[str, GroupsByOwner]:
     """Return the canonical groups of each bookie, owned by ledger number."""
-    bookie_code, bookies = codes(block, "bookie")
+    bookie_code, bookies = dictionary_codes(block, "bookie")
     group_rows = np.flatnonzero(role == GROUPS_ROW)
     order = group_rows[np.argsort(bookie_code[group_rows], kind="stable")]
     sorted_codes = bookie_code[order]
     starts = run_starts(sorted_codes)
     bounds = np.append(starts, order.size).tolist()
-    groups = groups_of(block, order)
+    groups = read_groups(block, order)
     groups_by_bookie = {}
     for run, (lo, hi) in enumerate(pairwise(bounds)):
-        owned_groups = Owned(owner[order[lo:hi]], groups.take(np.arange(lo, hi)))
+        owned_groups = GroupsByOwner(owner[order[lo:hi]], groups.take(np.arange(lo, hi)))
         groups_by_bookie[bookies[sorted_codes[starts[run]]]] = fold_many(owned_groups)
     return groups_by_bookie

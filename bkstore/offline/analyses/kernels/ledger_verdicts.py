@@ -25,28 +25,28 @@ from bkstore.durability import (
     missing_groups,
 )
 from bkstore.ids import Int64Array, LedgerId
-from bkstore.offline.analyses.kernels.groups_by_owner import Owned, combined, count, fold_many
-from bkstore.offline.analyses.kernels.ledger_facts import LedgerSaid
+from bkstore.offline.analyses.kernels.groups_by_owner import GroupsByOwner, combine_groups, count_entries, fold_many
+from bkstore.offline.analyses.kernels.ledger_facts import LedgerFacts
 from bkstore.offline.reading.ledger_ranges import run_starts
 from bkstore.schedule import expected_many
 
 
 @dataclass(slots=True)
-class Subject:
+class LedgerVerdict:
     """A ledger: its facts, and the verdict, which `judge_ledgers` fills in.
 
-    `due`, `missing` count replicas. `unread` bookies could not read it, `absent` are not dumped.
+    `due`, `missing` count replicas. `unread_bookies` bookies could not read it, `undumped_bookies` are not dumped.
     """
 
     ledger: LedgerId
-    said: LedgerSaid
+    facts: LedgerFacts
     due: int = 0
     missing: int = 0
-    held: bool = False
-    worst: Shortage | None = None
-    unread: set[str] = field(default_factory=set)
-    absent: set[str] = field(default_factory=set)
-    lacks: list[MissingReplicas] = field(default_factory=list)
+    has_entries: bool = False
+    worst_shortage: Shortage | None = None
+    unread_bookies: set[str] = field(default_factory=set)
+    undumped_bookies: set[str] = field(default_factory=set)
+    missing_replicas: list[MissingReplicas] = field(default_factory=list)
     surplus: list[tuple[str, Availability]] = field(default_factory=list)
 
 
@@ -56,7 +56,7 @@ class _DueRow(NamedTuple):
     ledger: int
     first: int
     last: int
-    place: int
+    bookie_index: int
     size: int
     quorum: int
     ensemble: list[str]
@@ -68,59 +68,59 @@ class _Rows(NamedTuple):
     bookies: list[str]
     bookie: Int64Array
     ledger: Int64Array
-    places: list[_DueRow]
+    due_rows: list[_DueRow]
     due: DueEntries
-    held: Owned
+    held: GroupsByOwner
 
 
 def judge_ledgers(
-    subjects: Mapping[int, Subject],
-    held: Mapping[str, Owned],
+    verdicts: Mapping[int, LedgerVerdict],
+    groups_by_bookie: Mapping[str, GroupsByOwner],
     bookies: frozenset[str],
     *,
-    worst: bool = True,
+    find_worst: bool = True,
 ) -> None:
-    """Fill in the verdict of each subject; `worst` only if requested.
+    """Fill in the verdict of each subject; `find_worst` only if requested.
 
-    `subjects` are by ledger number, as are the owners of each bookie's canonical groups in `held`;
+    `verdicts` are by ledger number, as are the owners of each bookie's canonical groups in `groups_by_bookie`;
     groups of other numbers are skipped. `bookies` are those that the dump has read.
     """
-    rows = _number_pairs(subjects, held, _due_rows(subjects, bookies))
+    rows = _number_pairs(verdicts, groups_by_bookie, _due_rows(verdicts, bookies))
     for number in np.unique(rows.ledger[rows.held.owner[run_starts(rows.held.owner)]]).tolist():
-        subjects[number].held = True
+        verdicts[number].has_entries = True
     # Surplus of a pair = held - due + missing: what is held, less the due entries that are held.
-    surplus_counts = count(rows.held, rows.ledger.size)
+    surplus_counts = count_entries(rows.held, rows.ledger.size)
     due_counts = _count_due(rows.due)
     np.subtract.at(surplus_counts, rows.due.ledger_number, due_counts)
-    for due_row, entry_count in zip(rows.places, due_counts.tolist()):
-        subjects[due_row.ledger].due += entry_count
-    due_ledgers, missing_by_row = _record_missing(subjects, rows, surplus_counts)
-    if worst and missing_by_row.owner.size:
-        for number, shortage in shortages(
+    for due_row, entry_count in zip(rows.due_rows, due_counts.tolist()):
+        verdicts[due_row.ledger].due += entry_count
+    due_ledgers, missing_by_row = _record_missing(verdicts, rows, surplus_counts)
+    if find_worst and missing_by_row.owner.size:
+        for number, shortage in worst_shortages(
             due_ledgers, rows.due.bookie_index, missing_by_row
         ).items():
-            subjects[number].worst = shortage
+            verdicts[number].worst_shortage = shortage
     # Only the pairs that have a surplus need its entries.
     for pair in np.flatnonzero(surplus_counts > 0).tolist():
-        subject = subjects[int(rows.ledger[pair])]
+        subject = verdicts[int(rows.ledger[pair])]
         bookie = rows.bookies[int(rows.bookie[pair])]
-        if subject.said.skip is None and bookie not in subject.unread:
+        if subject.facts.skip_reason is None and bookie not in subject.unread_bookies:
             subject.surplus.append((bookie, _surplus_entries(rows, pair)))
 
 
-def _due_rows(subjects: Mapping[int, Subject], bookies: frozenset[str]) -> dict[str, list[_DueRow]]:
+def _due_rows(verdicts: Mapping[int, LedgerVerdict], bookies: frozenset[str]) -> dict[str, list[_DueRow]]:
     """Return the rows due at each bookie; record bookies that are not in the dump as absent."""
     rows_by_bookie: dict[str, list[_DueRow]] = defaultdict(list)
-    for number, subject in subjects.items():
-        facts = subject.said
-        if facts.skip is not None:
+    for number, subject in verdicts.items():
+        facts = subject.facts
+        if facts.skip_reason is not None:
             continue
         ensemble_size, write_quorum = facts.ensemble_size, facts.write_quorum
-        for segment in facts.ranges():
+        for segment in facts.segment_ranges():
             for bookie, first, last, position in due_replicas([segment], ensemble_size, write_quorum):
                 if bookie not in bookies:
-                    subject.absent.add(bookie)
-                elif bookie not in subject.unread:
+                    subject.undumped_bookies.add(bookie)
+                elif bookie not in subject.unread_bookies:
                     row = _DueRow(
                         number, first, last, position, ensemble_size, write_quorum, segment[2]
                     )
@@ -129,19 +129,19 @@ def _due_rows(subjects: Mapping[int, Subject], bookies: frozenset[str]) -> dict[
 
 
 def _number_pairs(
-    subjects: Mapping[int, Subject],
-    held: Mapping[str, Owned],
+    verdicts: Mapping[int, LedgerVerdict],
+    groups_by_bookie: Mapping[str, GroupsByOwner],
     due: Mapping[str, list[_DueRow]],
 ) -> _Rows:
     """Number each (bookie, ledger) pair with due or held entries, sorted by bookie, then ledger."""
-    bookies = sorted({*due, *held})
-    ledger_numbers = np.fromiter(subjects, np.int64, len(subjects))
+    bookies = sorted({*due, *groups_by_bookie})
+    ledger_numbers = np.fromiter(verdicts, np.int64, len(verdicts))
     ledger_span = int(ledger_numbers.max(initial=-1)) + 1
     held_keys, due_keys, due_rows = [], [], []
     groups = []
     # A pair's key is bookie index * ledger span + ledger number.
     for bookie_index, bookie in enumerate(bookies):
-        rows = held.get(bookie, Owned.none())
+        rows = groups_by_bookie.get(bookie, GroupsByOwner.empty())
         rows = rows.take(np.isin(rows.owner, ledger_numbers))
         held_keys.append(rows.owner + bookie_index * ledger_span)
         groups.append(rows.groups)
@@ -165,15 +165,15 @@ def _number_pairs(
         pairs % max(ledger_span, 1),
         due_rows,
         DueEntries(pair_numbers[held_count:], *due_columns[1:]),
-        Owned(pair_numbers[:held_count], Groups(*map(np.concatenate, zip(*groups))))
+        GroupsByOwner(pair_numbers[:held_count], Groups(*map(np.concatenate, zip(*groups))))
         if groups
-        else Owned.none(),
+        else GroupsByOwner.empty(),
     )
 
 
 def _record_missing(
-    subjects: Mapping[int, Subject], rows: _Rows, surplus_counts: Int64Array
-) -> tuple[Int64Array, Owned]:
+    verdicts: Mapping[int, LedgerVerdict], rows: _Rows, surplus_counts: Int64Array
+) -> tuple[Int64Array, GroupsByOwner]:
     """Record the missing entries of each due row, and add their counts to `surplus_counts`.
 
     Returns (ledger number of each due row, missing entries by due row).
@@ -182,23 +182,23 @@ def _record_missing(
     held_where_due = rows.held.take(np.isin(rows.held.owner, rows.due.ledger_number))
     parts = list(missing_groups(rows.due, HeldEntries(*held_where_due)))
     if not parts:
-        return due_ledgers, Owned.none()
+        return due_ledgers, GroupsByOwner.empty()
     owners, groups = zip(*parts)
     missing_by_row = fold_many(
-        Owned(np.concatenate(owners), Groups(*map(np.concatenate, zip(*groups))))
+        GroupsByOwner(np.concatenate(owners), Groups(*map(np.concatenate, zip(*groups))))
     )
-    counts = count(missing_by_row, len(rows.places))
+    counts = count_entries(missing_by_row, len(rows.due_rows))
     np.add.at(surplus_counts, rows.due.ledger_number, counts)
     starts = run_starts(missing_by_row.owner)
     bounds = np.append(starts, missing_by_row.owner.size).tolist()
     for row_number, lo, hi in zip(missing_by_row.owner[starts].tolist(), bounds, bounds[1:]):
-        due_row = rows.places[row_number]
-        subject = subjects[due_row.ledger]
+        due_row = rows.due_rows[row_number]
+        subject = verdicts[due_row.ledger]
         subject.missing += int(counts[row_number])
         missing_entries = Availability.from_canonical(
             Groups(*(column[lo:hi] for column in missing_by_row.groups))
         )
-        subject.lacks.append(
+        subject.missing_replicas.append(
             MissingReplicas(due_row.first, due_row.ensemble, due_row.place, missing_entries)
         )
     return due_ledgers, missing_by_row
@@ -233,21 +233,21 @@ def _surplus_entries(rows: _Rows, pair: int) -> Availability:
     return held_entries - Availability.from_canonical(fold(expected_many(*due[1:])))
 
 
-def shortages(ledger: Int64Array, place: Int64Array, missing: Owned) -> dict[int, Shortage]:
+def worst_shortages(ledger: Int64Array, ensemble_position: Int64Array, missing: GroupsByOwner) -> dict[int, Shortage]:
     """Return how many replicas the worst entry of each ledger lacks, as `durability.shortage` does.
 
-    `missing.owner` is the number of a due row; `ledger_number` and `place` have each row's ledger and
+    `missing.owner` is the number of a due row; `ledger_number` and `ensemble_position` have each row's ledger and
     position in its ensemble. Segments of a ledger do not overlap, so the missing entries at one
     position do not either. O(groups x E x W) array work, for any number of ledgers.
     """
-    layers: list[Owned] = []  # layer k: the entries of each ledger that k + 1 bookies lack
-    owner_ledgers, owner_places = ledger[missing.owner], place[missing.owner]
+    layers: list[GroupsByOwner] = []  # layer k: the entries of each ledger that k + 1 bookies lack
+    owner_ledgers, owner_places = ledger[missing.owner], ensemble_position[missing.owner]
     for position in np.unique(owner_places).tolist():
         rows = np.flatnonzero(owner_places == position)
         rows = rows[np.lexsort((missing.groups.first[rows], owner_ledgers[rows]))]
-        carry = Owned(owner_ledgers[rows], missing.groups.take(rows))
+        carry = GroupsByOwner(owner_ledgers[rows], missing.groups.take(rows))
         for number, layer in enumerate(layers):
-            layers[number], carry = combined(layer, carry, "or"), combined(layer, carry, "and")
+            layers[number], carry = combine_groups(layer, carry, "or"), combine_groups(layer, carry, "and")
         if carry.owner.size:
             layers.append(carry)
     # A deeper layer overwrites the shallower ones: the worst entry is in the last.

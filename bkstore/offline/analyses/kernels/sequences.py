@@ -15,14 +15,14 @@ from bkstore.availability import codec
 from bkstore.availability.sequence_groups import Groups
 from bkstore.ids import Int64Array
 from bkstore.offline.analyses.kernels.groups_by_owner import (
-    Owned,
-    common,
-    condense,
-    count,
+    GroupsByOwner,
+    count_common,
+    condense_by_owner,
+    count_entries,
     fold_many,
 )
-from bkstore.offline.analyses.kernels.index_columns import codes, entry_ids, int64
-from bkstore.offline.analyses.kernels.ledger_blocks import ledger_groups
+from bkstore.offline.analyses.kernels.index_columns import dictionary_codes, entry_ids, int64
+from bkstore.offline.analyses.kernels.ledger_blocks import cut_ledger_blocks
 from bkstore.offline.reading.ledger_ranges import run_starts
 from bkstore.tables import COMPARISON, GROUPS, SEQUENCES, Table
 
@@ -49,12 +49,12 @@ class Condense:
             entry_id = entry_ids(batch)
             keys = [scope_id, ledger_id]
             if self.bookie is None:
-                keys.append(codes(batch, "bookie")[0])
+                keys.append(dictionary_codes(batch, "bookie")[0])
             starts = run_starts(*keys)
             owner = np.repeat(starts, np.diff(np.append(starts, entry_id.size)))
-            yield self._group_rows(batch, condense(owner, entry_id))
+            yield self._group_rows(batch, condense_by_owner(owner, entry_id))
 
-    def _group_rows(self, batch: pa.RecordBatch, groups: Owned) -> pa.RecordBatch:
+    def _group_rows(self, batch: pa.RecordBatch, groups: GroupsByOwner) -> pa.RecordBatch:
         """Return `groups` rows; an owner is the number of a row in `batch` that has its ids."""
         import pyarrow as pa
 
@@ -73,13 +73,13 @@ class Sequences:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield batches of `sequences`."""
-        for block in ledger_groups(batches):
+        for block in cut_ledger_blocks(batches):
             folded = fold_many(block.groups)
             first = run_starts(folded.owner)
             bounds = np.append(first, folded.owner.size)
             columns: dict[str, Any] = {
-                **block.ids(),
-                "entries": count(folded, block.starts.size),
+                **block.id_columns(),
+                "entries": count_entries(folded, block.starts.size),
                 "first_entry": folded.groups.first[first],
                 "last_entry": folded.groups.ends[bounds[1:] - 1] - 1,
                 "sequences": np.add.reduceat(folded.groups.counts, first),
@@ -115,15 +115,15 @@ class Compare:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield batches of `comparison`."""
-        for block in ledger_groups(batches, self.bookie):
+        for block in cut_ledger_blocks(batches, self.bookie):
             side, ledger_count = int64(block.rows, "side"), block.starts.size
             groups_before, groups_after = (
                 fold_many(block.groups.take(side == number)) for number in (0, 1)
             )
-            before, after = count(groups_before, ledger_count), count(groups_after, ledger_count)
-            in_both = common(groups_before, groups_after, ledger_count)
+            before, after = count_entries(groups_before, ledger_count), count_entries(groups_after, ledger_count)
+            in_both = count_common(groups_before, groups_after, ledger_count)
             columns: dict[str, Any] = {
-                **block.ids(),
+                **block.id_columns(),
                 "before": before,
                 "after": after,
                 "common": in_both,

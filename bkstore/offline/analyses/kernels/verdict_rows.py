@@ -7,43 +7,43 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from bkstore.durability import categorize_shortage, durability_violations
-from bkstore.offline.analyses.kernels.ledger_verdicts import Subject
+from bkstore.offline.analyses.kernels.ledger_verdicts import LedgerVerdict
 from bkstore.tables import HEALTH, HOMELESS, SURPLUS, VIOLATIONS, Schema
 
 Output = Literal["violations", "ledger_health", "surplus", "homeless"]
 Row = tuple[Any, ...]
 
 
-def _id_cells(subject: Subject) -> Row:
-    return (*subject.ledger.signed, subject.ledger.qualified_name)
+def _id_cells(verdict: LedgerVerdict) -> Row:
+    return (*verdict.ledger.signed, verdict.ledger.qualified_name)
 
 
-def _violation_rows(subject: Subject) -> Iterator[Row]:
-    if subject.worst is None:
+def _violation_rows(verdict: LedgerVerdict) -> Iterator[Row]:
+    if verdict.worst_shortage is None:
         return
-    facts = subject.said
-    lacks = sorted(subject.lacks, key=lambda violation: (violation.first_entry, violation.bookie))
+    facts = verdict.facts
+    lacks = sorted(verdict.missing_replicas, key=lambda violation: (violation.first_entry, violation.bookie))
     for violation in durability_violations(
-        subject.ledger, lacks, subject.worst, facts.write_quorum, facts.ack_quorum
+        verdict.ledger, lacks, verdict.worst_shortage, facts.write_quorum, facts.ack_quorum
     ):
         yield violation.cells()
 
 
-def _health_rows(subject: Subject) -> Iterator[Row]:
-    facts = subject.said
+def _health_rows(verdict: LedgerVerdict) -> Iterator[Row]:
+    facts = verdict.facts
     counts: Row = (None,) * 5
-    reason = facts.skip
+    reason = facts.skip_reason
     if reason is None:
-        worst, quorum, category = subject.worst, facts.write_quorum, None
-        fewest = quorum if subject.due else None
+        worst, quorum, category = verdict.worst_shortage, facts.write_quorum, None
+        fewest = quorum if verdict.due else None
         if worst is not None:
             fewest = quorum - worst.missing
             category = categorize_shortage(fewest, quorum, facts.ack_quorum)
-        surplus_count = sum(len(entries) for _, entries in subject.surplus)
-        counts = (subject.due, subject.missing, surplus_count, fewest, category)
-        reason = _unjudged_reason(subject)
+        surplus_count = sum(len(entries) for _, entries in verdict.surplus)
+        counts = (verdict.due, verdict.missing, surplus_count, fewest, category)
+        reason = _unjudged_reason(verdict)
     yield (
-        *_id_cells(subject),
+        *_id_cells(verdict),
         facts.state,
         facts.ensemble_size,
         facts.write_quorum,
@@ -55,31 +55,31 @@ def _health_rows(subject: Subject) -> Iterator[Row]:
     )
 
 
-def _unjudged_reason(subject: Subject) -> str | None:
+def _unjudged_reason(verdict: LedgerVerdict) -> str | None:
     """Return the reason why part of the ledger was not judged, or None."""
     reasons = []
-    if subject.absent:
-        reasons.append(f"bookies not in the dump: {' '.join(sorted(subject.absent))}")
-    if subject.unread:
-        reasons.append(f"could not be read on: {' '.join(sorted(subject.unread))}")
+    if verdict.undumped_bookies:
+        reasons.append(f"bookies not in the dump: {' '.join(sorted(verdict.undumped_bookies))}")
+    if verdict.unread_bookies:
+        reasons.append(f"could not be read on: {' '.join(sorted(verdict.unread_bookies))}")
     return "; ".join(reasons) or None
 
 
-def _surplus_rows(subject: Subject) -> Iterator[Row]:
-    for bookie, entries in sorted(subject.surplus, key=lambda pair: pair[0]):
-        yield bookie, *_id_cells(subject), len(entries), entries.groups
+def _surplus_rows(verdict: LedgerVerdict) -> Iterator[Row]:
+    for bookie, entries in sorted(verdict.surplus, key=lambda pair: pair[0]):
+        yield bookie, *_id_cells(verdict), len(entries), entries.groups
 
 
-def _homeless_rows(subject: Subject) -> Iterator[Row]:
-    if subject.due and not subject.held and not subject.unread:
-        facts = subject.said
+def _homeless_rows(verdict: LedgerVerdict) -> Iterator[Row]:
+    if verdict.due and not verdict.has_entries and not verdict.unread_bookies:
+        facts = verdict.facts
         bookies = " ".join(
             sorted({bookie for _, ensemble in facts.segments for bookie in ensemble})
         )
-        yield *_id_cells(subject), facts.state, facts.last_entry, bookies
+        yield *_id_cells(verdict), facts.state, facts.last_entry, bookies
 
 
-OUTPUTS: Mapping[str, tuple[Schema, Callable[[Subject], Iterator[Row]]]] = MappingProxyType(
+OUTPUTS: Mapping[str, tuple[Schema, Callable[[LedgerVerdict], Iterator[Row]]]] = MappingProxyType(
     {
         "violations": (VIOLATIONS, _violation_rows),
         "ledger_health": (HEALTH, _health_rows),
