@@ -22,11 +22,11 @@ from bkstore.errors import InvalidArgument
 Check = Callable[[str, Any], Any]
 """A function of an argument's name and value: returns the value, or raises `InvalidArgument`."""
 
-LARGEST: Final = 2**63 - 1
+MAX_INT64: Final = 2**63 - 1
 """Default maximum of a whole number: the largest file offset."""
 
 
-def whole(least: int = 0, most: int = LARGEST, multiple: int = 1) -> Check:
+def whole(least: int = 0, most: int = MAX_INT64, multiple: int = 1) -> Check:
     """Return a check for integers of least..most that are multiples of `multiple`; returns an int.
     Accepts numpy integers, and everything else with ``__index__``, but not bools and floats.
 
@@ -36,7 +36,7 @@ def whole(least: int = 0, most: int = LARGEST, multiple: int = 1) -> Check:
     Traceback (most recent call last):
     bkstore.errors.InvalidArgument: batch must be a whole number, 1 or more, not True
     """
-    allowed = f"{least} or more" if most == LARGEST else f"{least} to {most}"
+    allowed = f"{least} or more" if most == MAX_INT64 else f"{least} to {most}"
     if multiple > 1:
         allowed += f", a multiple of {multiple}"
 

@@ -21,7 +21,7 @@ from typing import Literal
 import numpy as np
 
 from bkstore.arguments import shown
-from bkstore.availability.sequence_groups import INT32_MAX, Groups, sequence_count, sequences
+from bkstore.availability.sequence_groups import INT32_MAX, Groups, count_sequences, sequences
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.ids import MAX_ENTRY_ID
 
@@ -51,7 +51,7 @@ def encode(groups: Groups, encoding: Encoding = "grouped") -> bytes:
     ungroups = encoding == "bookkeeper"
     oversized = groups.size > INT32_MAX
     piece_counts = (-(-groups.size[oversized] // INT32_MAX)).tolist()  # each is one sequence
-    count = sequence_count(groups) if ungroups else groups.first.size
+    count = count_sequences(groups) if ungroups else groups.first.size
     count += sum(piece_counts) - len(piece_counts)
     if count > MOST_GROUPS:
         raise InvalidArgument(
@@ -73,7 +73,7 @@ def _split(groups: Groups, ungroups: bool) -> Iterator[Groups]:
     """Yield parts that encode to a limited number of rows: many groups, or a part of a long one."""
     for start in range(0, groups.first.size, _CHUNK_ROWS):
         chunk = Groups(*(column[start : start + _CHUNK_ROWS] for column in groups))
-        is_small = not ungroups or sequence_count(chunk) <= 2 * _CHUNK_ROWS
+        is_small = not ungroups or count_sequences(chunk) <= 2 * _CHUNK_ROWS
         if is_small and int(chunk.size.max()) <= _MAX_PIECE_IDS:
             yield chunk
             continue

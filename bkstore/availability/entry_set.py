@@ -174,7 +174,7 @@ class Availability:
     @property
     def range_count(self) -> int:
         """The number of maximal runs, which is the length of `ranges`. O(groups)."""
-        return sequence_groups.sequence_count(self._groups)
+        return sequence_groups.count_sequences(self._groups)
 
     def ranges(self, limit: int | None = None) -> Int64Array:
         """Return the maximal runs as inclusive (first, last) pairs, int64 of shape (n, 2).

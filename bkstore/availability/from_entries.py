@@ -13,7 +13,7 @@ from bkstore.availability.grouping import fold, join
 from bkstore.availability.sequence_groups import BoolArray, Groups
 from bkstore.ids import Int64Array
 
-BLOCK = 1 << 16
+BLOCK_IDS = 1 << 16
 """Ids in a block: a few arrays of this length fit a second-level cache."""
 
 _PROBE = 1024
@@ -26,12 +26,12 @@ def from_ids(ids: Int64Array) -> Groups:
     One pass over sorted ids; sorts others first. Works in blocks that fit the processor's cache:
     temporaries of the whole array cost more than the work.
     """
-    stripe = _match_stripe(ids) if ids.size > BLOCK else None
+    stripe = _match_stripe(ids) if ids.size > BLOCK_IDS else None
     if stripe is not None:
         return fold(stripe)
     parts: list[Groups] = []
-    for start in range(0, ids.size, BLOCK):
-        block = ids[start : start + BLOCK]
+    for start in range(0, ids.size, BLOCK_IDS):
+        block = ids[start : start + BLOCK_IDS]
         if start and block[0] <= ids[start - 1]:
             if block[0] < ids[start - 1]:
                 return from_ids(np.sort(ids))
@@ -81,8 +81,8 @@ def _match_stripe(ids: Int64Array) -> Groups | None:
 
 def _repeats(ids: Int64Array, size: int, period: int) -> bool:
     """Return whether each id is `period` above the id `size` positions before it."""
-    for start in range(size, ids.size, BLOCK):
-        upper = ids[start : start + BLOCK]
+    for start in range(size, ids.size, BLOCK_IDS):
+        upper = ids[start : start + BLOCK_IDS]
         if not (upper - ids[start - size : start - size + upper.size] == period).all():
             return False
     return True

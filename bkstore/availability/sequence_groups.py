@@ -72,7 +72,7 @@ def refuse_above(sequences: int, advice: str = "") -> None:
         )
 
 
-def sequence_count(groups: Groups) -> int:
+def count_sequences(groups: Groups) -> int:
     """Return the number of sequences. O(groups)."""
     return int(groups.counts.sum())
 

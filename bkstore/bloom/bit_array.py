@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from bkstore.bloom.murmur3 import BLOCK, UInt64Array, hash_blocks
+from bkstore.bloom.murmur3 import BLOCK_KEYS, UInt64Array, hash_blocks
 from bkstore.ids import Int64Array
 
 BitArray = npt.NDArray[np.uint8]
@@ -53,7 +53,7 @@ def add_keys(bits: BitArray, hash_count: int, keys: Int64Array) -> None:
             _set_bits(bits, hash_count, columns)
         return
     flags = np.zeros(bits.size * 8, np.uint8)
-    ones = np.ones(min(keys.size, BLOCK), np.uint8)
+    ones = np.ones(min(keys.size, BLOCK_KEYS), np.uint8)
     for _, columns in hash_blocks(keys):
         _double(columns)
         for _ in range(hash_count):

@@ -21,7 +21,7 @@ from bkstore.ids import Int64Array, IntArrayLike, as_int64
 
 UInt64Array = npt.NDArray[np.uint64]
 
-BLOCK = 16_384
+BLOCK_KEYS = 16_384
 """Keys in a block, whose few columns fit the processor's cache."""
 
 _C1, _C2 = np.uint64(0x87C37B91114253D5), np.uint64(0x4CF5AD432745937F)
@@ -62,9 +62,9 @@ def hash_keys(keys: IntArrayLike) -> tuple[UInt64Array, UInt64Array]:
     """
     words = as_int64(keys, "keys").view(np.uint64)
     h1, h2 = np.empty((2, words.size), np.uint64)
-    spare = np.empty(min(words.size, BLOCK), np.uint64)
-    for start in range(0, words.size, BLOCK):
-        part = slice(start, start + BLOCK)
+    spare = np.empty(min(words.size, BLOCK_KEYS), np.uint64)
+    for start in range(0, words.size, BLOCK_KEYS):
+        part = slice(start, start + BLOCK_KEYS)
         _hash_into(words[part], h1[part], h2[part], spare[: h1[part].size])
     return h1, h2
 
@@ -76,9 +76,9 @@ def hash_blocks(keys: Int64Array) -> Iterator[tuple[slice, UInt64Array]]:
     are reused for the next block: memory is four columns of one block.
     """
     words = keys.view(np.uint64)
-    columns = np.empty((4, min(words.size, BLOCK)), np.uint64)
-    for start in range(0, words.size, BLOCK):
-        part = slice(start, min(start + BLOCK, words.size))
+    columns = np.empty((4, min(words.size, BLOCK_KEYS)), np.uint64)
+    for start in range(0, words.size, BLOCK_KEYS):
+        part = slice(start, min(start + BLOCK_KEYS, words.size))
         block = columns[:, : part.stop - start]
         _hash_into(words[part], *block[:3])
         yield part, block

@@ -22,7 +22,7 @@ from bkstore.errors import WriteFailed
 from bkstore.files.disk_changes import StrPath
 from bkstore.files.os_errors import writing
 
-MARKER = ".bkstore-scratch"
+MARKER_NAME = ".bkstore-scratch"
 """The file that stays locked while the process that created the directory lives."""
 
 _NAME_PATTERN = re.compile(r"bkstore-[a-z]+-[a-z0-9_]{8}")
@@ -60,7 +60,7 @@ def _make_locked(purpose: str, base_dir: str) -> tuple[Path, int]:
         if lock_fd is None:
             continue
         try:
-            if _try_lock(lock_fd) and _is_same_file(path / MARKER, lock_fd):
+            if _try_lock(lock_fd) and _is_same_file(path / MARKER_NAME, lock_fd):
                 return path, lock_fd
         except OSError:  # a file system without locks: no process sweeps it either
             return path, lock_fd
@@ -71,7 +71,7 @@ def _create_marker(path: Path) -> int | None:
     """Return the descriptor of a new marker, or None if the directory was removed meanwhile."""
     try:
         with writing(path):
-            return os.open(path / MARKER, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            return os.open(path / MARKER_NAME, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except WriteFailed as error:
         if isinstance(error.__cause__, FileNotFoundError):
             return None
@@ -93,7 +93,7 @@ def _remove_if_abandoned(path: str) -> None:
         if not stat.S_ISDIR(dir_info.st_mode) or dir_info.st_uid != os.geteuid():
             return
         flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        lock_fd = os.open(os.path.join(path, MARKER), flags)
+        lock_fd = os.open(os.path.join(path, MARKER_NAME), flags)
         try:
             info = os.fstat(lock_fd)
             valid = stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid() and not info.st_size
@@ -107,7 +107,7 @@ def _remove(path: Path) -> None:
     """Remove a directory, the marker last, so that a sweep can finish. Links are not followed."""
     with suppress(OSError), os.scandir(path) as entries:
         for entry in entries:
-            if entry.name == MARKER:
+            if entry.name == MARKER_NAME:
                 continue
             if entry.is_dir(follow_symlinks=False):
                 shutil.rmtree(entry.path, ignore_errors=True)

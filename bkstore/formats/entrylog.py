@@ -31,7 +31,7 @@ from bkstore.ids import LedgerId
 
 HEADER_SIZE = 1024
 DIRECT_HEADER_SIZE = 4096
-PREFIX = 4
+SIZE_FIELD_BYTES = 4
 """Bytes of the size field before each record; a location points after it."""
 
 VERSION_0 = 0
@@ -44,12 +44,12 @@ _SIGNATURE = b"BKLO"
 _HEADER = struct.Struct(">4siqi")
 _MAP_FIELDS = struct.Struct(">qi")
 _BATCH_HEADER = struct.Struct(">iqqi")
-_BATCH_HEADER_REST = _BATCH_HEADER.size - PREFIX
+_BATCH_HEADER_REST = _BATCH_HEADER.size - SIZE_FIELD_BYTES
 _MAP_LEDGER = -1
 _MAP_ENTRY_OF_SCOPED = {False: -2, True: -3}
 _METADATA = struct.Struct(">hqqqq")
 _LOG_NAME = re.compile(r"(0|[1-9a-f][0-9a-f]{0,7})\.log")
-_DIRECT_FILLER = struct.pack(">iq", DIRECT_HEADER_SIZE - HEADER_SIZE - PREFIX, -1)
+_DIRECT_FILLER = struct.pack(">iq", DIRECT_HEADER_SIZE - HEADER_SIZE - SIZE_FIELD_BYTES, -1)
 
 
 def log_name(log_id: int) -> str:
@@ -69,11 +69,11 @@ def log_id_of(name: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class LogHeader:
-    """The first fields of a log. `map_offset` and `ledgers` are 0 if no map was written."""
+    """The first fields of a log. `map_offset` and `ledger_count` are 0 if no map was written."""
 
     version: int = VERSION_1
     map_offset: int = 0
-    ledgers: int = 0
+    ledger_count: int = 0
 
 
 def encode_header(header: LogHeader, direct: bool = False) -> bytes:
@@ -82,7 +82,7 @@ def encode_header(header: LogHeader, direct: bool = False) -> bytes:
     >>> encode_header(LogHeader())[:8].hex(), len(encode_header(LogHeader(), direct=True))
     ('424b4c4f00000001', 4096)
     """
-    fields = _HEADER.pack(_SIGNATURE, header.version, header.map_offset, header.ledgers)
+    fields = _HEADER.pack(_SIGNATURE, header.version, header.map_offset, header.ledger_count)
     block = fields.ljust(HEADER_SIZE, b"\0")
     return (block + _DIRECT_FILLER).ljust(DIRECT_HEADER_SIZE, b"\0") if direct else block
 

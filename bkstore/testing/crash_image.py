@@ -17,7 +17,7 @@ from typing import NamedTuple
 from bkstore.files.disk_changes import StrPath
 from bkstore.index.rocks.scratch_links import in_use_error
 
-SECTOR = 512
+SECTOR_BYTES = 512
 """Number of bytes that a disk writes whole or not at all."""
 
 _MAX_COPY_ATTEMPTS = 20
@@ -72,15 +72,15 @@ class Unsynced:
 
     def _save_sectors(self, fd: int, start: int, stop: int) -> None:
         stop = min(stop, self.size)  # there is nothing durable beyond
-        for sector in range(start // SECTOR, -(-stop // SECTOR)):
+        for sector in range(start // SECTOR_BYTES, -(-stop // SECTOR_BYTES)):
             if sector not in self._sectors:
-                offset = sector * SECTOR
-                self._sectors[sector] = os.pread(fd, min(SECTOR, self.size - offset), offset)
+                offset = sector * SECTOR_BYTES
+                self._sectors[sector] = os.pread(fd, min(SECTOR_BYTES, self.size - offset), offset)
 
     def restore(self, fd: int) -> None:
         """Turn a copy of the present file into the durable version."""
         for sector, data in self._sectors.items():
-            os.pwrite(fd, data, sector * SECTOR)
+            os.pwrite(fd, data, sector * SECTOR_BYTES)
         os.ftruncate(fd, self.size)
 
     def survive(self, fd: int, keep: random.Random) -> None:
@@ -100,7 +100,7 @@ def _apply_surviving_sectors(
     fd: int, offset: int, data: bytes, lost_sectors: set[int], keep: random.Random, chance: float
 ) -> None:
     end = offset + len(data)
-    sectors = range(offset // SECTOR, -(-end // SECTOR))
+    sectors = range(offset // SECTOR_BYTES, -(-end // SECTOR_BYTES))
     pattern = keep.choice(("whole or not", "prefix", "scattered"))
     keep_all, prefix_length = keep.random() < chance, keep.randint(0, len(sectors))
     for i, sector in enumerate(sectors):
@@ -112,7 +112,7 @@ def _apply_surviving_sectors(
         if not survives:
             lost_sectors.add(sector)
         elif sector not in lost_sectors:
-            start, stop = max(offset, sector * SECTOR), min(end, (sector + 1) * SECTOR)
+            start, stop = max(offset, sector * SECTOR_BYTES), min(end, (sector + 1) * SECTOR_BYTES)
             os.pwrite(fd, data[start - offset : stop - offset], start)
     if keep.random() < chance / 4 and os.fstat(fd).st_size < end:  # the length without the bytes
         os.ftruncate(fd, end)

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 _Factory = TypeVar("_Factory", "StorageFactory", "BookieFactory", "ClusterFactory")
 
-KINDS = ("sorted", "interleaved", "db")
-CHECKED = ("linux", "darwin")
+STORAGES = ("sorted", "interleaved", "db")
+LEAK_CHECK_PLATFORMS = ("linux", "darwin")
 _HELP = "storages that tests with bkstore fixtures run with: sorted, interleaved, db, all"
 
 
@@ -52,17 +52,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_report_header() -> str | None:
     """Return a line if this system cannot list open files, else None."""
-    if sys.platform in CHECKED:
+    if sys.platform in LEAK_CHECK_PLATFORMS:
         return None
     return f"bkstore: files that tests leave open are not checked on {sys.platform}"
 
 
 def _expand(words: list[str], origin: str) -> list[str]:
-    kinds = list(KINDS) if words == ["all"] else words
-    unknown = [kind for kind in kinds if kind not in KINDS]
+    kinds = list(STORAGES) if words == ["all"] else words
+    unknown = [kind for kind in kinds if kind not in STORAGES]
     if unknown or not kinds:
         raise pytest.UsageError(
-            f"{origin}: {', '.join(unknown) or 'nothing'} is not one of {', '.join(KINDS)}, all"
+            f"{origin}: {', '.join(unknown) or 'nothing'} is not one of {', '.join(STORAGES)}, all"
         )
     return kinds
 

@@ -25,7 +25,7 @@ from tests.availability.reference import (
     runs_of,
 )
 
-BLOCK = from_entries.BLOCK
+BLOCK = from_entries.BLOCK_IDS
 
 
 class TestAgainstTheReference:

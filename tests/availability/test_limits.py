@@ -12,7 +12,7 @@ from bkstore.availability.sequence_groups import (
     Groups,
     expand,
     first_sequences,
-    sequence_count,
+    count_sequences,
 )
 from bkstore.errors import CorruptionError, InvalidArgument
 from tests.availability.reference import INT32_MAX, TOP, greedy, packed
@@ -102,8 +102,8 @@ class TestLimits:
         parts = list(codec._split(stripe, True))
         pieces = list(codec._split(run, False))
 
-        assert 50 == sum(map(sequence_count, parts))
-        assert all(sequence_count(part) <= 8 for part in parts)
+        assert 50 == sum(map(count_sequences, parts))
+        assert all(count_sequences(part) <= 8 for part in parts)
         assert 100 * INT32_MAX == sum(int(piece.size.sum()) for piece in pieces)
         assert all(int(piece.size.sum()) <= 4 * INT32_MAX for piece in pieces)
 
@@ -194,5 +194,5 @@ def test_the_first_sequences(limit: int) -> None:
     found = first_sequences(groups, limit)
 
     assert [entry for run in runs[:limit] for entry in run] == expand(found).tolist()
-    assert min(limit, 5) == sequence_count(found)
+    assert min(limit, 5) == count_sequences(found)
     assert all(found.counts > 0)

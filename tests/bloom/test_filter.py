@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from bkstore.bloom import BloomFilter, bit_array as bits_module, filter_size, hash_key, hash_keys
-from bkstore.bloom.murmur3 import BLOCK
+from bkstore.bloom.murmur3 import BLOCK_KEYS
 from bkstore.errors import CorruptionError, IllegalOperation, InvalidArgument
 from tests.bloom.filter_model import PAGE, Model, ids, like, many_ids, random_ids
 from tests.docs.format_pages import FORMATS, hex_bytes, shown_bytes, shown_text
@@ -81,11 +81,11 @@ def test_array_hashes_are_the_single_ones(keys: list[int]) -> None:
     assert (np.uint64, np.uint64) == (h1.dtype, h2.dtype)
 
 
-@pytest.mark.parametrize("count", [BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 5])
+@pytest.mark.parametrize("count", [BLOCK_KEYS - 1, BLOCK_KEYS, BLOCK_KEYS + 1, 2 * BLOCK_KEYS + 5])
 def test_hashes_across_blocks(count: int) -> None:
     """Keys on both sides of a block's end are hashed, and asked, like any other."""
     keys = random_ids(count)
-    ends = [*range(3), *range(BLOCK - 3, min(BLOCK + 3, count)), count - 2, count - 1]
+    ends = [*range(3), *range(BLOCK_KEYS - 3, min(BLOCK_KEYS + 3, count)), count - 2, count - 1]
     h1, h2 = hash_keys(keys)
     made = BloomFilter.of(keys)
 

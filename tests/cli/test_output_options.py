@@ -11,7 +11,7 @@ import pytest
 
 from bkstore import Bookie, LedgerId
 from bkstore.cli.main import main
-from bkstore.formats.entry import Coder, encode_explicit_lac, explicit_lac_entry, master_key
+from bkstore.formats.entry import Coder, encode_explicit_lac, explicit_lac_or_none, master_key
 from bkstore.index.api import LedgerState
 from bkstore.index.hierarchical import HierarchicalIndex
 
@@ -250,6 +250,6 @@ def test_bodies_that_say_no_entry(body: bytes, tmp_path: Path, capsys: Capsys) -
     main(["ledgers", str(tmp_path), "--format", "jsonl"])
     row = json.loads(capsys.readouterr().out)
 
-    assert explicit_lac_entry(body) is None
+    assert explicit_lac_or_none(body) is None
     assert row["explicit_lac_entry"] is None
     assert row["explicit_lac"] in (None, body.hex())

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bkstore.files import scratch
-from bkstore.files.scratch import MARKER, scratch_directory
+from bkstore.files.scratch import MARKER_NAME, scratch_directory
 from bkstore.index.rocks import RocksIndex
 
 NAME = "bkstore-piece-abcd_123"
@@ -71,14 +71,14 @@ def test_what_is_not_ours_stays(place: Path) -> None:
     (own / "thesis.txt").write_text("mine")
     elsewhere = place / "elsewhere"
     elsewhere.mkdir()
-    (elsewhere / MARKER).touch()
+    (elsewhere / MARKER_NAME).touch()
     (place / "bkstore-piece-linked01").symlink_to(elsewhere)
     pointing = place / "bkstore-piece-linked02"
     pointing.mkdir()
-    (pointing / MARKER).symlink_to(elsewhere / MARKER)
+    (pointing / MARKER_NAME).symlink_to(elsewhere / MARKER_NAME)
     said = place / "bkstore-piece-written1"
     said.mkdir()
-    (said / MARKER).write_text("I am of somebody who writes markers")
+    (said / MARKER_NAME).write_text("I am of somebody who writes markers")
     before = sorted(place.rglob("*"))
     with scratch_directory("piece"):
         pass
@@ -93,7 +93,7 @@ def test_links_are_not_followed(place: Path) -> None:
     (kept / "file").touch()
     left = place / NAME
     left.mkdir()
-    (left / MARKER).touch()
+    (left / MARKER_NAME).touch()
     (left / "to-folder").symlink_to(kept)
     (left / "to-file").symlink_to(kept / "file")
     with scratch_directory("piece"):
@@ -113,7 +113,7 @@ def test_a_forked_child_removes_nothing(place: Path) -> None:
             os._exit(0)
 
         assert (pid, 0) == os.waitpid(pid, 0)
-        assert (path / MARKER).is_file()
+        assert (path / MARKER_NAME).is_file()
 
 
 def test_a_terminated_command_leaves_nothing(place: Path) -> None:

@@ -111,13 +111,13 @@ def test_names(name: str, log_id: int | None) -> None:
 def test_headers(header: LogHeader, direct: bool) -> None:
     """Signature, version, map offset, ledgers; zeros up to 1024; both ways."""
     data = entrylog.encode_header(header, direct)
-    fields = struct.pack(">4siqi", b"BKLO", header.version, header.map_offset, header.ledgers)
+    fields = struct.pack(">4siqi", b"BKLO", header.version, header.map_offset, header.ledger_count)
 
     assert fields == data[:20]
     assert bytes(1004) == data[20:1024]
     assert (4096 if direct else 1024) == len(data)
     assert header == entrylog.decode_header(data)
-    assert data[8:20] == entrylog.encode_map_fields(header.map_offset, header.ledgers)
+    assert data[8:20] == entrylog.encode_map_fields(header.map_offset, header.ledger_count)
 
 
 def test_headers_that_are_none() -> None:

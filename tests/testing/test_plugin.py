@@ -212,7 +212,7 @@ def test_marked(bkstore_storage):
         [
             ([], ["test_it "]),
             (["--bkstore-storage=db"], ["test_it "]),
-            (["--bkstore-storage=all"], [f"test_it[[]{kind}] " for kind in plugin.KINDS]),
+            (["--bkstore-storage=all"], [f"test_it[[]{kind}] " for kind in plugin.STORAGES]),
             (["--bkstore-storage", "db, sorted"], ["test_it[[]db] ", "test_it[[]sorted] "]),
             (["-o", "bkstore_storage=db,sorted"], ["test_it[[]db] ", "test_it[[]sorted] "]),
         ],
@@ -382,7 +382,7 @@ def test_no_fault(bkstore_storage):
         assert [] == open_files(tmp_path)
         assert_no_leaks(tmp_path)
 
-    @pytest.mark.parametrize("kind", plugin.KINDS)
+    @pytest.mark.parametrize("kind", plugin.STORAGES)
     def test_storages_leave_nothing_open(self, tmp_path: Path, kind: str) -> None:
         """A closed storage or bookie has no file open, however it was closed."""
         storages, bookies = StorageFactory(tmp_path, kind), BookieFactory(tmp_path, kind)  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bkstore import Bookie
 from bkstore.formats.entry import Entry, encode
-from bkstore.formats.syntax.framing import PREFIX
+from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES
 from bkstore.storage.journal import list_journal_files, scan_journal
 from bkstore.storage.options import JournalOptions
 
@@ -30,7 +30,7 @@ def torn_inside(top: Path, record: bytes, there: int, behind: bytes = b"") -> in
         bookie.close(checkpoint=False)
     _, path = list_journal_files(top / "journal" / "current")[-1]
     data = path.read_bytes()
-    end = max(offset + PREFIX + len(found) for offset, found in scan_journal(path))
+    end = max(offset + SIZE_FIELD_BYTES + len(found) for offset, found in scan_journal(path))
     sector = (end // SECTOR + 2) * SECTOR
     offset = sector - there
     gap = struct.pack(">ii", -0x100, offset - end - 8) + bytes(offset - end - 8)

@@ -14,7 +14,7 @@ from bkstore.cli.terminal.shared_options import (
     report_findings,
     until_unchanged,
 )
-from bkstore.formats.entry import explicit_lac_entry
+from bkstore.formats.entry import explicit_lac_or_none
 from bkstore.index.api import Finding
 from bkstore.storage.read_only.ledgers_table import ledger_tables
 from bkstore.tables import LEDGER_LIST, Table
@@ -47,6 +47,6 @@ def run(args: argparse.Namespace) -> int:
 def _with_explicit_lac_entries(table: Table) -> Table:
     """Return `ledgers` with the entry id that each explicit LAC names, null if it names none."""
     bodies = table.columns["explicit_lac"]
-    entries = [explicit_lac_entry(body) if body else None for body in bodies]
+    entries = [explicit_lac_or_none(body) if body else None for body in bodies]
     columns = {**table.columns, "explicit_lac_entry": entries}
     return Table(LEDGER_LIST, {name: columns[name] for name in LEDGER_LIST.names})

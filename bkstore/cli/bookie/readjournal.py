@@ -20,7 +20,7 @@ from bkstore.cli.terminal.shared_options import (
 from bkstore.counts import counted
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.files.user_outputs import refuse_inputs
-from bkstore.formats.entry import explicit_lac_entry, record_header
+from bkstore.formats.entry import explicit_lac_or_none, record_header
 from bkstore.formats.journal import SPECIAL_VERSIONS, JournalRecord, decode_record
 from bkstore.formats.state_checks import explicit_lac_oddity, master_key_oddity
 from bkstore.index.api import Finding
@@ -192,6 +192,6 @@ def _record_cells(record: JournalRecord, size: int, payloads: bool) -> tuple[Any
         record.length,
         master_key,
         explicit_lac,
-        None if explicit_lac is None else explicit_lac_entry(explicit_lac),
+        None if explicit_lac is None else explicit_lac_or_none(explicit_lac),
         payload,
     )

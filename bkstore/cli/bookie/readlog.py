@@ -16,7 +16,7 @@ from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.shared_options import report_findings, until_unchanged
 from bkstore.errors import InvalidArgument
 from bkstore.formats.entry import record_header
-from bkstore.formats.syntax.framing import PREFIX
+from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
 from bkstore.storage.directories.file_listing import LogFile
@@ -91,7 +91,7 @@ def _select_records(batch: LogBatch, args: argparse.Namespace) -> LogBatch:
     if args.start_pos is not None:
         keep &= batch.position + batch.size > args.start_pos
     if args.end_pos is not None:
-        keep &= batch.position - PREFIX <= args.end_pos
+        keep &= batch.position - SIZE_FIELD_BYTES <= args.end_pos
     return batch if keep.all() else batch.where(np.flatnonzero(keep))
 
 
@@ -102,7 +102,7 @@ def _table(log: LogFile, batch: LogBatch, with_payloads: bool) -> Table:
         Repeated(log.dir_index, count),
         Repeated(log.log_id, count),
         Repeated(Path(log.path).name, count),
-        batch.position - PREFIX,
+        batch.position - SIZE_FIELD_BYTES,
         batch.position,
         batch.scope_id,
         batch.ledger_id,

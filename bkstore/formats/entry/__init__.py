@@ -18,7 +18,7 @@ from bkstore.formats.entry.digest import master_key
 from bkstore.formats.entry.explicit_lac import (
     decode_explicit_lac,
     encode_explicit_lac,
-    explicit_lac_entry,
+    explicit_lac_or_none,
 )
 from bkstore.formats.entry.header import (
     NO_ENTRY,
@@ -48,7 +48,7 @@ __all__ = [
     "decode_explicit_lac",
     "encode",
     "encode_explicit_lac",
-    "explicit_lac_entry",
+    "explicit_lac_or_none",
     "fitting_checksum",
     "ids_of",
     "is_v2",

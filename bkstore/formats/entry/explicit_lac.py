@@ -56,11 +56,11 @@ def decode_explicit_lac(
     return ledger_id, int(fields[-1])
 
 
-def explicit_lac_entry(body: bytes) -> int | None:
+def explicit_lac_or_none(body: bytes) -> int | None:
     """Return the LAC in an explicit LAC body, None if the body is invalid. The digest is not
     verified. -1 means that no entry is confirmed.
 
-    >>> explicit_lac_entry(encode_explicit_lac(1, 4, "DUMMY")), explicit_lac_entry(b"short")
+    >>> explicit_lac_or_none(encode_explicit_lac(1, 4, "DUMMY")), explicit_lac_or_none(b"short")
     (4, None)
     """
     body = data("explicit LAC", body)

@@ -13,7 +13,7 @@ from bkstore.errors import InvalidArgument
 from bkstore.formats.syntax.java_values import (
     parse_boolean,
     parse_double,
-    parse_float,
+    parse_single,
     parse_integer,
 )
 from bkstore.formats.syntax.properties_text import split_list
@@ -78,7 +78,7 @@ class Configuration:
 
     def single(self, key: str, default: _T) -> float | _T:
         """Return the first item as a number of single precision (a `float`)."""
-        return self._read_first(key, default, parse_float)
+        return self._read_first(key, default, parse_single)
 
     def boolean(self, key: str, default: _T) -> bool | _T:
         """Return the first item as a boolean."""

@@ -16,7 +16,7 @@ from bkstore.ids import Int64Array
 
 Bytes = npt.NDArray[np.uint8]
 
-PREFIX = 4
+SIZE_FIELD_BYTES = 4
 """Bytes of the size field before each record."""
 
 _unpack_size = Struct(">i").unpack_from
@@ -83,7 +83,7 @@ def find_frames(
         if frame_offsets.size < _MIN_EQUAL_FRAMES:  # too short to try again after a padding
             run = _EqualRun(0, 0)
     all_offsets = np.concatenate(offset_parts)
-    return Frames(all_offsets + PREFIX, sizes[all_offsets].astype(np.int64), offset)
+    return Frames(all_offsets + SIZE_FIELD_BYTES, sizes[all_offsets].astype(np.int64), offset)
 
 
 class _EqualRun(NamedTuple):
@@ -100,11 +100,11 @@ def _follow_chain(
     Returns the offsets of the sizes, the offset where it stopped, and the run there."""
     frame_offsets: list[int] = []
     add, buffer, end = frame_offsets.append, data.data, data.size
-    last_start, (last_size, equal_count) = end - PREFIX, run
+    last_start, (last_size, equal_count) = end - SIZE_FIELD_BYTES, run
     equal_count = min(equal_count, _MIN_EQUAL_FRAMES - 1)
     while offset <= last_start and equal_count < _MIN_EQUAL_FRAMES:
         (size,) = _unpack_size(buffer, offset)
-        frame_end = offset + PREFIX + size
+        frame_end = offset + SIZE_FIELD_BYTES + size
         if size < smallest or frame_end > end:
             padding_end = _padding_end(buffer, offset) if size == padding else end + 1
             if padding_end > end:
@@ -121,17 +121,17 @@ def _follow_chain(
 def _padding_end(buffer: memoryview, offset: int) -> int:
     """Return the end of the padding at `offset`; past the end of the buffer if it is incomplete."""
     past_end = len(buffer) + 1
-    if offset + 2 * PREFIX > len(buffer):
+    if offset + 2 * SIZE_FIELD_BYTES > len(buffer):
         return past_end
-    (zeros,) = _unpack_size(buffer, offset + PREFIX)
-    return offset + 2 * PREFIX + zeros if zeros >= 0 else past_end
+    (zeros,) = _unpack_size(buffer, offset + SIZE_FIELD_BYTES)
+    return offset + 2 * SIZE_FIELD_BYTES + zeros if zeros >= 0 else past_end
 
 
 def _follow_equal(
     sizes: npt.NDArray[Any], end: int, offset: int, size: int
 ) -> tuple[Int64Array, int]:
     """Follow frames of one size, thousands at a time; stop before the first of another size."""
-    step, start = PREFIX + size, offset
+    step, start = SIZE_FIELD_BYTES + size, offset
     while (count := min((end - offset) // step, _MAX_FRAMES_AT_ONCE)) > 0:
         is_same = sizes[offset : offset + (count - 1) * step + 1 : step] == size
         if not is_same.all():

@@ -76,10 +76,10 @@ def parse_double(text: str) -> float:
     raise ValueError(f"{text!r} is not a number")
 
 
-def parse_float(text: str) -> float:
+def parse_single(text: str) -> float:
     """Return the single-precision number in a text, as the shortest decimal that packs to it.
 
-    >>> parse_float("0.949999999"), parse_float("1e-1")
+    >>> parse_single("0.949999999"), parse_single("1e-1")
     (0.95, 0.1)
     """
     number = parse_double(text)

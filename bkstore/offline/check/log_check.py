@@ -18,7 +18,7 @@ from bkstore.counts import counted
 from bkstore.errors import BkstoreError, SystemRefused
 from bkstore.formats.entry import order_by_ledger
 from bkstore.formats.entrylog import LogMetadata
-from bkstore.formats.syntax.framing import PREFIX
+from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES
 from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId, ledger_stretches
 from bkstore.index.api import EntryIndex, Finding
 from bkstore.offline.check.coverage import LogCoverage
@@ -208,7 +208,7 @@ class _LogCheck:
         if ledger not in known:
             counts = self._garbage.setdefault(ledger, [0, 0, int(records[0, 3])])
             counts[0] += len(records)
-            counts[1] += int(records[:, 4].sum()) + PREFIX * len(records)
+            counts[1] += int(records[:, 4].sum()) + SIZE_FIELD_BYTES * len(records)
             return
         entries = np.minimum(records[:, 2], MAX_ENTRY_ID)
         try:

@@ -13,7 +13,7 @@ import numpy as np
 from bkstore.counts import counted
 from bkstore.errors import BkstoreError, SystemRefused
 from bkstore.formats.entrylog import HEADER_SIZE, LogMetadata, decode_header
-from bkstore.formats.syntax.framing import PREFIX
+from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES
 from bkstore.ids import LedgerId
 from bkstore.offline.check.findings import CheckFinding, CheckKind
 from bkstore.storage.directories.file_listing import LogFile
@@ -35,12 +35,12 @@ class LogSizes:
         """Add the records of a batch."""
         if not batch.scope_id.any():
             numbers, inverse = np.unique(batch.ledger_id, return_inverse=True)
-            sums = np.bincount(inverse, batch.size + PREFIX).astype(np.int64)
+            sums = np.bincount(inverse, batch.size + SIZE_FIELD_BYTES).astype(np.int64)
             for number, size in zip(numbers.tolist(), sums.tolist()):
                 self._add(LedgerId.from_signed(0, number), size)
             return
         for ledger, rows in batch.ledgers():
-            self._add(ledger, int(batch.size[rows].sum()) + PREFIX * rows.size)
+            self._add(ledger, int(batch.size[rows].sum()) + SIZE_FIELD_BYTES * rows.size)
 
     def _add(self, ledger: LedgerId, size: int) -> None:
         self.bytes_by_ledger[ledger] = self.bytes_by_ledger.get(ledger, 0) + size
@@ -120,9 +120,9 @@ def _check_header(log: LogFile, account: LogByteUsage) -> Iterator[CheckFinding]
     if header.map_offset != account.map_offset:
         detail = f"a ledgers map is at {account.map_offset}, the header says {header.map_offset}"
         yield CheckFinding("log-header", "oddity", detail, log.path, 8)
-    elif header.ledgers != len(account.map_ledger_bytes) and not account.map_errors:
+    elif header.ledger_count != len(account.map_ledger_bytes) and not account.map_errors:
         detail = (
-            f"the header says {counted(header.ledgers, 'ledger')}, "
+            f"the header says {counted(header.ledger_count, 'ledger')}, "
             f"the ledgers map has {len(account.map_ledger_bytes)}"
         )
         yield CheckFinding("log-header", "oddity", detail, log.path, 16)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from bkstore.availability import Availability
 from bkstore.errors import BkstoreError
-from bkstore.formats.entry import explicit_lac_entry
+from bkstore.formats.entry import explicit_lac_or_none
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
 from bkstore.offline.diff.ledger_sides import ComparedLedger, ComparedState, DiffSide
@@ -159,5 +159,5 @@ def _explicit_lac_texts(a: bytes | None, b: bytes | None) -> tuple[str, str]:
 def _explicit_lac_text(body: bytes | None) -> str:
     if body is None:
         return "none"
-    entry = explicit_lac_entry(body)
+    entry = explicit_lac_or_none(body)
     return body.hex() if entry is None else f"entry {entry}"

@@ -17,7 +17,7 @@ from bkstore.counts import counted
 from bkstore.errors import BkstoreError, SystemRefused
 from bkstore.files.os_errors import unreadable
 from bkstore.formats.entry import V1_HEADER, V2_HEADER, record_ids
-from bkstore.formats.entrylog import HEADER_SIZE, PREFIX
+from bkstore.formats.entrylog import HEADER_SIZE, SIZE_FIELD_BYTES
 from bkstore.formats.syntax.framing import words_at
 from bkstore.ids import Int64Array, LedgerId, log_ids, positions
 from bkstore.index.api import Finding, IndexBatch
@@ -123,7 +123,7 @@ class RecordLengths:
             file = self._open_file(path)
             log_size = os.fstat(file.fd).st_size
             starts = positions(rows.location)
-            is_inside = (starts >= HEADER_SIZE + PREFIX) & (starts + V1_HEADER <= log_size)
+            is_inside = (starts >= HEADER_SIZE + SIZE_FIELD_BYTES) & (starts + V1_HEADER <= log_size)
             if not is_inside.all():
                 codes[~is_inside] = self._code_of(
                     path, f"location points past the end of the log ({counted(log_size, 'byte')})"
@@ -155,7 +155,7 @@ class RecordLengths:
 
 def _read_sizes(data: Any, offsets: Int64Array, rows: IndexBatch, left: Int64Array) -> Int64Array:
     """Return the sizes of the records at `offsets`, 0 for another entry or beyond `left` bytes."""
-    sizes: Int64Array = words_at(data, ">i4")[offsets - PREFIX].astype(np.int64)
+    sizes: Int64Array = words_at(data, ">i4")[offsets - SIZE_FIELD_BYTES].astype(np.int64)
     scopes, ledgers, entries = record_ids(data, offsets)
     is_same = (scopes == rows.scope_id) & (ledgers == rows.ledger_id) & (entries == rows.entry_id)
     min_sizes = np.where(rows.scope_id == 0, V1_HEADER, V2_HEADER)
@@ -172,7 +172,7 @@ def _read_records(
     is_far = (np.diff(starts) > _MAX_GAP_BYTES) | (np.diff(starts // _WINDOW_BYTES) != 0)
     firsts = np.concatenate(([0], np.flatnonzero(is_far) + 1))
     stops = np.append(firsts[1:], starts.size)
-    read_starts, read_ends = starts[firsts] - PREFIX, starts[stops - 1] + V2_HEADER
+    read_starts, read_ends = starts[firsts] - SIZE_FIELD_BYTES, starts[stops - 1] + V2_HEADER
     read_sizes = read_ends - read_starts
     windows = (np.cumsum(read_sizes) - read_sizes) // _WINDOW_BYTES
     for reads in np.split(np.arange(firsts.size), np.flatnonzero(np.diff(windows)) + 1):

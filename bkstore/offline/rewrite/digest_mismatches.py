@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from bkstore.counts import counted
 from bkstore.formats.entry import Coder, RecordBatch, rows_of_ledgers
-from bkstore.formats.entrylog import PREFIX
+from bkstore.formats.entrylog import SIZE_FIELD_BYTES
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding, IndexBatch
 from bkstore.offline.rewrite.salvaged_log import LogRecords, LostBytes
@@ -100,7 +100,7 @@ def _drop_records(
         *(np.concatenate(columns) for columns in zip(records.missing_rows, new_missing, strict=True))
     )
     # The bytes of the dropped records, with their length prefixes, are lost.
-    starts, sizes = records.position[is_unfit] - PREFIX, records.size[is_unfit] + PREFIX
+    starts, sizes = records.position[is_unfit] - SIZE_FIELD_BYTES, records.size[is_unfit] + SIZE_FIELD_BYTES
     records.lost_ranges += [
         LostBytes(offset, size, reason) for offset, size in zip(starts.tolist(), sizes.tolist())
     ]

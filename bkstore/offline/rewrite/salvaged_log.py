@@ -22,7 +22,7 @@ from bkstore.formats.entry import V1_HEADER, V2_HEADER, record_header, rows_of_l
 from bkstore.formats.entrylog import (
     HEADER_SIZE,
     MAP_FIELDS_OFFSET,
-    PREFIX,
+    SIZE_FIELD_BYTES,
     VERSION_1,
     VERSION_2,
     LogHeader,
@@ -38,7 +38,7 @@ from bkstore.storage.entry_log.resynchronization import LogBytes, classify_at
 from bkstore.storage.entry_log.scan import scan_log
 
 _COPY_CHUNK_BYTES = 4 << 20
-_MAX_FRAME_HEAD_BYTES = PREFIX + V2_HEADER
+_MAX_FRAME_HEAD_BYTES = SIZE_FIELD_BYTES + V2_HEADER
 
 
 class LostBytes(NamedTuple):
@@ -163,15 +163,15 @@ def _add_hidden(data: LogBytes, records: LogRecords, max_id: int) -> None:
 
 def _size_at(data: LogBytes, position: int, entry_key: tuple[int, int, int]) -> int:
     """Return the size of an entry's record at a position, or 0 if the record is not there."""
-    frame_start = position - PREFIX
+    frame_start = position - SIZE_FIELD_BYTES
     if frame_start < HEADER_SIZE or position + V1_HEADER > data.size:
         return 0
     try:
         header_bytes = data.read_bytes(frame_start, _MAX_FRAME_HEAD_BYTES)
-        size = int.from_bytes(header_bytes[:PREFIX], "big", signed=True)
+        size = int.from_bytes(header_bytes[:SIZE_FIELD_BYTES], "big", signed=True)
         if not V1_HEADER <= size <= data.size - position:
             return 0
-        header = record_header(header_bytes[PREFIX : PREFIX + size])
+        header = record_header(header_bytes[SIZE_FIELD_BYTES : SIZE_FIELD_BYTES + size])
     except CorruptionError:
         return 0
     return size if (*header.ledger.signed, header.entry_id) == entry_key else 0
@@ -179,7 +179,7 @@ def _size_at(data: LogBytes, position: int, entry_key: tuple[int, int, int]) -> 
 
 def _find_lost_bytes(data: LogBytes, records: LogRecords) -> list[LostBytes]:
     """Return the ranges between the records that are neither padding nor a ledgers map."""
-    starts = np.append(records.position - PREFIX, data.size)
+    starts = np.append(records.position - SIZE_FIELD_BYTES, data.size)
     ends = np.concatenate(([HEADER_SIZE], np.maximum.accumulate(records.position + records.size)))
     lost = []
     for gap in np.flatnonzero(starts > ends).tolist():
@@ -195,7 +195,7 @@ def _find_lost_bytes(data: LogBytes, records: LogRecords) -> list[LostBytes]:
 
 def salvaged_positions(records: LogRecords) -> Int64Array:
     """Return the positions of the records in a fresh log, int64[n]."""
-    fresh: Int64Array = HEADER_SIZE + np.cumsum(records.size + PREFIX) - records.size
+    fresh: Int64Array = HEADER_SIZE + np.cumsum(records.size + SIZE_FIELD_BYTES) - records.size
     return fresh
 
 
@@ -239,7 +239,7 @@ def _copy_frames(
     files: Files,
 ) -> int:
     """Copy all frames without gaps, adjacent ones together; return the offset of their end."""
-    starts, ends = records.position - PREFIX, records.position + records.size
+    starts, ends = records.position - SIZE_FIELD_BYTES, records.position + records.size
     run_starts = np.flatnonzero(starts[1:] != ends[:-1]) + 1
     first = np.concatenate(([0], run_starts)) if starts.size else run_starts
     last = np.append(run_starts, starts.size) - 1 if starts.size else run_starts
@@ -255,6 +255,6 @@ def _copy_frames(
 
 def _bytes_by_ledger(records: LogRecords) -> dict[LedgerId, int]:
     return {
-        ledger_id: int(records.size[record_indexes].sum()) + PREFIX * record_indexes.size
+        ledger_id: int(records.size[record_indexes].sum()) + SIZE_FIELD_BYTES * record_indexes.size
         for ledger_id, record_indexes in rows_of_ledgers(records.scope_id, records.ledger_id)
     }

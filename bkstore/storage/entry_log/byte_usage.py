@@ -9,7 +9,7 @@ import numpy as np
 
 from bkstore.errors import CorruptionError
 from bkstore.formats.entrylog import DIRECT_HEADER_SIZE, HEADER_SIZE, decode_map_batch
-from bkstore.formats.syntax.framing import PREFIX
+from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES
 from bkstore.ids import LedgerId
 from bkstore.storage.entry_log.resynchronization import ENTRY, FILLER, MAP, FrameRun
 
@@ -43,13 +43,13 @@ class LogByteUsage:
         """Count the frames of a run."""
         is_entry = run.kinds == ENTRY
         self.record_count += int(np.count_nonzero(is_entry))
-        self.record_bytes += int(run.sizes[is_entry].sum()) + PREFIX * int(is_entry.sum())
+        self.record_bytes += int(run.sizes[is_entry].sum()) + SIZE_FIELD_BYTES * int(is_entry.sum())
         for frame in np.flatnonzero(~is_entry).tolist():
             size = int(run.sizes[frame])
             if run.kinds[frame] == FILLER:
                 self.header_bytes += DIRECT_HEADER_SIZE - HEADER_SIZE
             elif run.kinds[frame] == MAP:
-                self.map_bytes += PREFIX + size
+                self.map_bytes += SIZE_FIELD_BYTES + size
                 self._count_map_batch(run, frame, size)
 
     def _count_map_batch(self, run: FrameRun, frame: int, size: int) -> None:

@@ -10,7 +10,7 @@ from bkstore.files.disk_changes import Files
 from bkstore.files.os_errors import syncing, writing
 from bkstore.formats import entrylog
 from bkstore.formats.entry import BatchLedgers, RecordBatch
-from bkstore.formats.entrylog import HEADER_SIZE, MAP_FIELDS_OFFSET, PREFIX, LogMetadata
+from bkstore.formats.entrylog import HEADER_SIZE, MAP_FIELDS_OFFSET, SIZE_FIELD_BYTES, LogMetadata
 from bkstore.ids import Int64Array, LedgerId, make_locations
 
 MAX_LOG_BYTES = 2**31 - 1
@@ -56,13 +56,13 @@ class OpenLog:
         the log would exceed `limit`."""
         size, buffer = len(record), self.buffer
         buffered = len(buffer)
-        position = self.written_bytes + buffered + PREFIX
+        position = self.written_bytes + buffered + SIZE_FIELD_BYTES
         if buffered >= _BUFFER_SIZE or position + size > limit:
             return 0
-        buffer += size.to_bytes(PREFIX, "big") + record
+        buffer += size.to_bytes(SIZE_FIELD_BYTES, "big") + record
         if ledger is not self._last_ledger:
             self._count_from(ledger)
-        self._last_ledger_bytes += PREFIX + size
+        self._last_ledger_bytes += SIZE_FIELD_BYTES + size
         return self.log_id << 32 | position
 
     def add(self, ledger: LedgerId, record: bytes) -> int:
@@ -141,5 +141,5 @@ def _bytes_by_ledger(batch: RecordBatch, ledgers: BatchLedgers) -> list[tuple[Le
     if ledgers.numbers is None:
         return [(ledger_id, len(batch.buffer)) for ledger_id in ledgers.names]
     ledger_bytes = np.zeros(len(ledgers.names), np.int64)
-    np.add.at(ledger_bytes, ledgers.numbers, batch.sizes + PREFIX)
+    np.add.at(ledger_bytes, ledgers.numbers, batch.sizes + SIZE_FIELD_BYTES)
     return list(zip(ledgers.names, ledger_bytes.tolist()))

@@ -19,7 +19,7 @@ from bkstore.errors import CorruptionError
 from bkstore.files.opening import open_regular
 from bkstore.files.os_errors import unreadable
 from bkstore.formats.entry import V1_HEADER, V2_HEADER, RecordBatch, record_ids
-from bkstore.formats.entrylog import PREFIX
+from bkstore.formats.entrylog import SIZE_FIELD_BYTES
 from bkstore.formats.syntax.framing import words_at
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import Closeable
@@ -32,7 +32,7 @@ _unpack_ids_v1 = Struct(">qq").unpack_from
 _unpack_frame_start = Struct(">iqq").unpack_from  # the size, then the ids
 _FRAME_START = np.dtype([("size", ">i4"), ("ledger", ">i8"), ("entry", ">i8")])
 _FRAME_START_BYTES = np.dtype(f"V{_FRAME_START.itemsize}")
-_MIN_FRAME_SIZE = PREFIX + V1_HEADER
+_MIN_FRAME_SIZE = SIZE_FIELD_BYTES + V1_HEADER
 _IDS_V2 = Struct(">qqq")
 _MAX_OPEN_LOGS = 64
 WINDOW_BYTES = 8 << 20
@@ -127,23 +127,23 @@ class LogReader(Closeable):
         log_id, position = location >> 32, location & 0xFFFFFFFF
         handle = self._open_files.get(log_id) or self._open_log(log_id)
         try:
-            data = os.pread(handle.fd, handle.read_size, position - PREFIX if position > PREFIX else 0)
+            data = os.pread(handle.fd, handle.read_size, position - SIZE_FIELD_BYTES if position > SIZE_FIELD_BYTES else 0)
         except OSError as error:
             raise unreadable(error, handle.path) from error
         if len(data) >= _MIN_FRAME_SIZE:  # fast path: a complete record of version 1
             size, number, entry = _unpack_frame_start(data)
-            end = PREFIX + size
+            end = SIZE_FIELD_BYTES + size
             if _MIN_FRAME_SIZE <= end <= len(data) and entry == entry_id and ledger == (0, number):
-                return data[PREFIX:end]
+                return data[SIZE_FIELD_BYTES:end]
         return self._check_record(handle, data, position, ledger, entry_id)
 
     def _check_record(
         self, handle: OpenFile, data: bytes, position: int, ledger: LedgerId, entry_id: int
     ) -> bytes:
         """Return a record that has a scope or was not read completely; raise if it mismatches."""
-        size = _unpack_size(data)[0] if len(data) >= PREFIX else 0
-        if V1_HEADER <= size <= len(data) - PREFIX:
-            record = data[PREFIX : PREFIX + size]
+        size = _unpack_size(data)[0] if len(data) >= SIZE_FIELD_BYTES else 0
+        if V1_HEADER <= size <= len(data) - SIZE_FIELD_BYTES:
+            record = data[SIZE_FIELD_BYTES : SIZE_FIELD_BYTES + size]
         else:
             record = self._read_long(handle, position, size, len(data))
         if ledger.scope == 0:
@@ -158,12 +158,12 @@ class LogReader(Closeable):
         """Read a record that did not fit the first read; raise if its size is impossible."""
         handle.read_size = _READ_SIZE  # copying four times as much is cheaper than reading twice
         bytes_left = os.fstat(handle.fd).st_size - position
-        if position < PREFIX or read_size < PREFIX or bytes_left <= 0:
+        if position < SIZE_FIELD_BYTES or read_size < SIZE_FIELD_BYTES or bytes_left <= 0:
             reason = f"location points past the end of the log ({bytes_left + position} bytes)"
             raise CorruptionError(handle.path, position, reason)
         if not V1_HEADER <= size <= bytes_left:
             reason = f"record of {size} bytes, {bytes_left} are left in the log"
-            raise CorruptionError(handle.path, position - PREFIX, reason)
+            raise CorruptionError(handle.path, position - SIZE_FIELD_BYTES, reason)
         record = os.pread(handle.fd, size, position)
         if len(record) < size:
             raise CorruptionError(handle.path, position, "log ended while it was read")
@@ -266,7 +266,7 @@ class LogReader(Closeable):
     ) -> RecordBatch:
         """Return the records that one read returns, at least one; raise damage at the first."""
         location = int(locations[0])
-        handle, file_offset = self._open_log(location >> 32), (location & 0xFFFFFFFF) - PREFIX
+        handle, file_offset = self._open_log(location >> 32), (location & 0xFFFFFFFF) - SIZE_FIELD_BYTES
         read_size = _READ_SIZE
         if len(locations) > 1:  # the last record is probably as long as the one before it
             last_distance = int(locations[-1] - locations[-2])
@@ -277,7 +277,7 @@ class LogReader(Closeable):
             data = os.pread(handle.fd, read_size, max(file_offset, 0))
         except OSError as error:
             raise unreadable(error, handle.path) from error
-        offsets = locations - (location - PREFIX)
+        offsets = locations - (location - SIZE_FIELD_BYTES)
         sizes = _sizes_if_all_match(data, offsets, ledger, entry_ids) if file_offset >= 0 else None
         if sizes is None:
             return self._take_intact(handle, file_offset, data, offsets, ledger, entry_ids)
@@ -304,13 +304,13 @@ class LogReader(Closeable):
         is_complete = (sizes >= V1_HEADER) & (offsets + sizes <= len(data))
         count = int(is_complete.size if is_complete.all() else np.argmin(is_complete))
         if count == 0:
-            record = self._check_record(handle, data, file_offset + PREFIX, ledger, int(entry_ids[0]))
+            record = self._check_record(handle, data, file_offset + SIZE_FIELD_BYTES, ledger, int(entry_ids[0]))
             return RecordBatch.of([record], entry_ids[:1])
         # Compare ids last, as the headers are known to be complete now.
         offsets, sizes, entry_ids = offsets[:count], sizes[:count], entry_ids[:count]
         mismatch = _first_mismatch(raw, offsets, ledger, entry_ids)
         if mismatch == 0:
-            raise _mismatch_error(handle, file_offset + PREFIX, ledger, int(entry_ids[0]))
+            raise _mismatch_error(handle, file_offset + SIZE_FIELD_BYTES, ledger, int(entry_ids[0]))
         if mismatch is not None:
             offsets, sizes, entry_ids = offsets[:mismatch], sizes[:mismatch], entry_ids[:mismatch]
         return _drop_sparse_buffer(RecordBatch(entry_ids, data, offsets, sizes))
@@ -318,12 +318,12 @@ class LogReader(Closeable):
     def _past_end_error(self, handle: OpenFile, file_offset: int) -> CorruptionError:
         size = os.fstat(handle.fd).st_size
         reason = f"location points past the end of the log ({size} bytes)"
-        return CorruptionError(handle.path, file_offset + PREFIX, reason)
+        return CorruptionError(handle.path, file_offset + SIZE_FIELD_BYTES, reason)
 
 
 def _framed_size(batch: RecordBatch) -> int:
     """Return the size of the batch's frames, as `max_bytes` counts them."""
-    return int(batch.sizes.sum()) + PREFIX * len(batch)
+    return int(batch.sizes.sum()) + SIZE_FIELD_BYTES * len(batch)
 
 
 def _in_one_read(locations: Int64Array, window_size: int) -> bool:
@@ -361,7 +361,7 @@ def _sizes_if_all_match(
     starts = np.ndarray(
         len(data) - _FRAME_START.itemsize + 1, _FRAME_START_BYTES, data, strides=(1,)
     )
-    heads = starts[offsets - PREFIX].view(_FRAME_START)
+    heads = starts[offsets - SIZE_FIELD_BYTES].view(_FRAME_START)
     sizes: Int64Array = heads["size"].astype(np.int64)
     is_complete = int(sizes.min()) >= V1_HEADER and int((offsets + sizes).max()) <= len(data)
     is_match = (heads["ledger"] == ledger.ledger).all() and (heads["entry"] == entry_ids).all()
@@ -370,7 +370,7 @@ def _sizes_if_all_match(
 
 def _sizes(raw: np.ndarray[tuple[int], np.dtype[np.uint8]], offsets: Int64Array) -> Int64Array:
     """Return the sizes stored before the records at `offsets`."""
-    sizes: Int64Array = words_at(raw, ">i4")[offsets - PREFIX].astype(np.int64)
+    sizes: Int64Array = words_at(raw, ">i4")[offsets - SIZE_FIELD_BYTES].astype(np.int64)
     return sizes
 
 

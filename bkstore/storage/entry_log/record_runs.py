@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bkstore.formats.entry import RecordBatch
-from bkstore.formats.syntax.framing import PREFIX
+from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES
 
 FIRST_PART_ENTRIES = 1024
 """Entries in the first part of a batch read; each further part has four times as many."""
@@ -29,7 +29,7 @@ def read_run(read_part: ReadPart, start: int, count: int, max_bytes: int) -> Rec
         parts.append(part)
         next_entry += len(part)
         count -= len(part)
-        bytes_left -= int(part.sizes.sum()) + PREFIX * len(part)
+        bytes_left -= int(part.sizes.sum()) + SIZE_FIELD_BYTES * len(part)
         if not len(part) or part.stopped is not None:
             break
         part_limit = min(4 * part_limit, _MAX_PART_ENTRIES)

@@ -20,7 +20,7 @@ from bkstore.files.opening import open_regular, past_hole, read_fully
 from bkstore.files.os_errors import readable
 from bkstore.formats.entry import V1_HEADER, V2_HEADER, fitting_checksum, record_header, record_ids
 from bkstore.formats.entrylog import DIRECT_HEADER_SIZE, HEADER_SIZE
-from bkstore.formats.syntax.framing import PREFIX, Bytes, find_frames, run_end, words, words_at
+from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES, Bytes, find_frames, run_end, words, words_at
 from bkstore.ids import Int64Array
 from bkstore.index.api import Closeable
 
@@ -30,7 +30,7 @@ WINDOW_BYTES = 4 << 20
 ENTRY, MAP, FILLER, NONE = 1, 2, 3, 0
 """What a frame holds: an entry, a batch of the ledgers map, the filler of a direct-IO header."""
 
-_HEAD_SIZE = PREFIX + V2_HEADER
+_HEAD_SIZE = SIZE_FIELD_BYTES + V2_HEADER
 _ALIGNMENT = 4096  # of the direct-IO logger
 _PADDING = 0xF0
 _MIN_FOLLOWERS = 2  # plausible records that must follow one
@@ -111,7 +111,7 @@ class FrameRun:
 
     def start_of(self, frame_index: int) -> int:
         """Return the file offset of a frame's size; `end` if `frame_index` is one after the last."""
-        return self.data_offset + int(self.offsets[frame_index]) - PREFIX if frame_index < self.count else self.end
+        return self.data_offset + int(self.offsets[frame_index]) - SIZE_FIELD_BYTES if frame_index < self.count else self.end
 
     def first(self, count: int) -> FrameRun:
         """Return the first `count` frames."""
@@ -157,8 +157,8 @@ def _classify_frames(
     )
     is_map = is_ledger_minus_1 & (second_words[version_2] == -2) & (ledgers_size % 16 == 0)
     is_map |= is_ledger_minus_1 & (second_words[version_2] == -3) & (ledgers_size % 24 == 0)
-    is_filler = is_ledger_minus_1 & (offsets[version_2] + base == HEADER_SIZE + PREFIX)
-    is_filler &= sizes[version_2] == DIRECT_HEADER_SIZE - HEADER_SIZE - PREFIX
+    is_filler = is_ledger_minus_1 & (offsets[version_2] + base == HEADER_SIZE + SIZE_FIELD_BYTES)
+    is_filler &= sizes[version_2] == DIRECT_HEADER_SIZE - HEADER_SIZE - SIZE_FIELD_BYTES
     kinds[version_2] = np.select([is_entry, is_map, is_filler], [ENTRY, MAP, FILLER], NONE)
     return scopes, ledgers, entries, kinds
 
@@ -166,8 +166,8 @@ def _classify_frames(
 def read_frames(log: LogBytes, offset: int) -> FrameRun:
     """Return the frames from `offset` on, up to an implausible one; there must be one at `offset`, as
     `classify_at` returns it. Reads a window, or one frame that is longer."""
-    size = int.from_bytes(log.read_bytes(offset, PREFIX), "big")
-    data = log.read_array(offset, max(WINDOW_BYTES, PREFIX + size))
+    size = int.from_bytes(log.read_bytes(offset, SIZE_FIELD_BYTES), "big")
+    data = log.read_array(offset, max(WINDOW_BYTES, SIZE_FIELD_BYTES + size))
     frames = find_frames(data, 0, V1_HEADER)
     scopes, ledgers, entries, kinds = _classify_frames(data, frames.offsets, frames.sizes, offset)
     end = offset + frames.end
@@ -181,36 +181,36 @@ def classify_at(log: LogBytes, offset: int) -> Region:
     if bytes_left <= 0:
         return Region("end", offset)
     head_bytes = log.read_bytes(offset, _HEAD_SIZE)
-    size = int.from_bytes(head_bytes[:PREFIX], "big", signed=True)
-    if bytes_left > PREFIX and size > 0:
+    size = int.from_bytes(head_bytes[:SIZE_FIELD_BYTES], "big", signed=True)
+    if bytes_left > SIZE_FIELD_BYTES and size > 0:
         return _check_frame(log, offset, head_bytes, size)
     if head_bytes[0] == _PADDING:
         end = log.run_end(offset, _PADDING)
         if end % _ALIGNMENT == 0 or end == log.size:
             return Region("padding", end)
-    if head_bytes.startswith(_ZEROS[: min(bytes_left, PREFIX)]):
+    if head_bytes.startswith(_ZEROS[: min(bytes_left, SIZE_FIELD_BYTES)]):
         end = log.run_end(offset, 0)
         if end == log.size:
             return Region("zeros", end)
         return Region("garbage", end, f"{end - offset} zero bytes")
     return Region(
-        "garbage", offset, "no size" if bytes_left > PREFIX else f"{bytes_left} bytes, less than a size"
+        "garbage", offset, "no size" if bytes_left > SIZE_FIELD_BYTES else f"{bytes_left} bytes, less than a size"
     )
 
 
 def _check_frame(log: LogBytes, offset: int, head_bytes: bytes, size: int) -> Region:
     """Return the frame of `size` bytes at `offset`, or garbage if it is implausible."""
-    bytes_left = log.size - offset - PREFIX
+    bytes_left = log.size - offset - SIZE_FIELD_BYTES
     if size > bytes_left:
         return Region("garbage", offset, f"record of {size} bytes, {bytes_left} are left in the log")
     if size < V1_HEADER:
         return Region("garbage", offset, f"record of {size} bytes, too short for an entry")
     data = np.frombuffer(head_bytes, np.uint8)
-    if _classify_frames(data, np.array([PREFIX]), np.array([size]), offset)[3][0] == NONE:
+    if _classify_frames(data, np.array([SIZE_FIELD_BYTES]), np.array([size]), offset)[3][0] == NONE:
         return Region(
             "garbage", offset, f"record of {size} bytes that does not begin with an entry's ids"
         )
-    return Region("frame", offset + PREFIX + size)
+    return Region("frame", offset + SIZE_FIELD_BYTES + size)
 
 
 def find_doubtful_frame(log: LogBytes, run: FrameRun) -> int:
@@ -239,15 +239,15 @@ def find_next_record(log: LogBytes, bad_offset: int, start: int) -> int:
     records further, or in order to the end, and no better offset precedes that chain.
     """
     # The size at `offset` may be right and only its record damaged: then a record follows it.
-    size = int.from_bytes(log.read_bytes(bad_offset, PREFIX), "big", signed=True)
-    record_end, dead_ends = bad_offset + PREFIX + size, set[int]()
+    size = int.from_bytes(log.read_bytes(bad_offset, SIZE_FIELD_BYTES), "big", signed=True)
+    record_end, dead_ends = bad_offset + SIZE_FIELD_BYTES + size, set[int]()
     if size >= V1_HEADER and (
         record_end == log.size or _follow_chain(log, record_end, bad_offset, dead_ends)
     ):
         return record_end
     # Otherwise no size can be trusted: try every offset at which a record could start, in order.
     chain, chain_offsets, limit, is_ordered = list[int](), set[int](), log.size, False
-    window_start = start + 1 if start == bad_offset else start + PREFIX + V1_HEADER
+    window_start = start + 1 if start == bad_offset else start + SIZE_FIELD_BYTES + V1_HEADER
     while window_start < limit:
         data = log.read_array(window_start)
         for offset in (_find_candidates(data, log.size - window_start) + window_start).tolist():
@@ -280,31 +280,31 @@ def find_next_record(log: LogBytes, bad_offset: int, start: int) -> int:
 
 def _has_valid_digest(log: LogBytes, offset: int) -> bool:
     """Return whether the frame at `offset` has a valid digest of a type without password."""
-    head_bytes = log.read_bytes(offset, PREFIX + 1)
-    size = int.from_bytes(head_bytes[:PREFIX], "big", signed=True)
-    if not V1_HEADER <= size <= min(_MAX_VERIFIED_SIZE, log.size - offset - PREFIX):
+    head_bytes = log.read_bytes(offset, SIZE_FIELD_BYTES + 1)
+    size = int.from_bytes(head_bytes[:SIZE_FIELD_BYTES], "big", signed=True)
+    if not V1_HEADER <= size <= min(_MAX_VERIFIED_SIZE, log.size - offset - SIZE_FIELD_BYTES):
         return False
-    record = log.read_bytes(offset + PREFIX, size)
+    record = log.read_bytes(offset + SIZE_FIELD_BYTES, size)
     return fitting_checksum(record) is not None
 
 
 def _find_candidates(data: Bytes, bytes_left: int) -> Int64Array:
     """Return the offsets of plausible sizes followed by plausible ids, int64[n]."""
-    count = data.size - PREFIX - V1_HEADER + 1
+    count = data.size - SIZE_FIELD_BYTES - V1_HEADER + 1
     if count <= 0:
         return np.empty(0, np.int64)
     sizes = words_at(data, ">i4")[:count].astype(np.int64)
     offsets = np.flatnonzero(
-        (sizes >= V1_HEADER) & (sizes <= bytes_left - PREFIX - np.arange(count))
+        (sizes >= V1_HEADER) & (sizes <= bytes_left - SIZE_FIELD_BYTES - np.arange(count))
     )
-    first_words, second_words = words(data, offsets, PREFIX), words(data, offsets, PREFIX + 8)
+    first_words, second_words = words(data, offsets, SIZE_FIELD_BYTES), words(data, offsets, SIZE_FIELD_BYTES + 8)
     is_version_1 = (first_words >= 0) & (second_words >= 0)
-    lac = words(data, offsets, PREFIX + 16)
-    is_version_1 &= (lac >= -1) & (words(data, offsets, PREFIX + 24) >= 0)
+    lac = words(data, offsets, SIZE_FIELD_BYTES + 16)
+    is_version_1 &= (lac >= -1) & (words(data, offsets, SIZE_FIELD_BYTES + 24) >= 0)
     is_version_1 &= (lac < second_words) | (
         sizes[offsets] <= _MAX_VERIFIED_SIZE
     )  # else nothing confirms it
-    flags = data[offsets + PREFIX]
+    flags = data[offsets + SIZE_FIELD_BYTES]
     is_version_2 = (flags >= 0xA1) & (flags <= 0xA4)
     is_map = (first_words == -1) & ((second_words == -2) | (second_words == -3))
     likely: Int64Array = offsets[is_version_1 | is_version_2 | is_map]
@@ -335,7 +335,7 @@ def _follow_chain(log: LogBytes, offset: int, beyond: int, dead_ends: set[int]) 
 def _in_order(log: LogBytes, offset: int) -> bool:
     """Return whether the LAC of the record at `offset` is below its entry id, as in most records;
     True for a batch of the ledgers map."""
-    head_bytes = log.read_bytes(offset + PREFIX, V2_HEADER)
+    head_bytes = log.read_bytes(offset + SIZE_FIELD_BYTES, V2_HEADER)
     if head_bytes[0] == _MAP_FIRST_BYTE:
         return True
     header = record_header(head_bytes)

@@ -26,7 +26,7 @@ from bkstore.formats.entrylog import (
     decode_header,
     decode_map_batch,
 )
-from bkstore.formats.syntax.framing import PREFIX, Bytes, words
+from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES, Bytes, words
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import Finding
 from bkstore.index.damage_runs import DamageRuns
@@ -242,7 +242,7 @@ class _Scan:
         """Note whether a run has the ledgers map that the header names, or a filler."""
         for frame in np.flatnonzero(run.kinds != ENTRY).tolist():
             self._is_direct_io |= bool(run.kinds[frame] == FILLER)
-            frame_offset = run.data_offset + int(run.offsets[frame]) - PREFIX
+            frame_offset = run.data_offset + int(run.offsets[frame]) - SIZE_FIELD_BYTES
             self._has_seen_map |= (
                 bool(run.kinds[frame] == MAP) and frame_offset == header.map_offset
             )
@@ -305,30 +305,30 @@ def read_log_metadata(
     metadata = LogMetadata(log_id)
     for batch in scan_log(path, findings):
         for ledger_id, rows in batch.ledgers():
-            metadata.add(ledger_id, int(batch.size[rows].sum()) + PREFIX * rows.size)
+            metadata.add(ledger_id, int(batch.size[rows].sum()) + SIZE_FIELD_BYTES * rows.size)
     return metadata, "scan"
 
 
 def _read_ledgers_map(log: LogBytes, log_id: int, header: LogHeader) -> LogMetadata:
     """Read the batches of the ledgers map; raise `CorruptionError` if they are inconsistent."""
     metadata, batch_offset = LogMetadata(log_id), header.map_offset
-    while batch_offset + PREFIX <= log.size:
-        size = int.from_bytes(log.read_bytes(batch_offset, PREFIX), "big", signed=True)
+    while batch_offset + SIZE_FIELD_BYTES <= log.size:
+        size = int.from_bytes(log.read_bytes(batch_offset, SIZE_FIELD_BYTES), "big", signed=True)
         if size <= 0:  # padding
             break
-        if size > min(_MAX_MAP_BATCH_SIZE, log.size - batch_offset - PREFIX):
+        if size > min(_MAX_MAP_BATCH_SIZE, log.size - batch_offset - SIZE_FIELD_BYTES):
             raise CorruptionError(
                 None, batch_offset, f"ledgers map batch of {counted(size, 'byte')}"
             )
         try:
-            metadata.add_all(decode_map_batch(log.read_bytes(batch_offset + PREFIX, size)))
+            metadata.add_all(decode_map_batch(log.read_bytes(batch_offset + SIZE_FIELD_BYTES, size)))
         except CorruptionError as error:
             raise CorruptionError(None, batch_offset, error.reason) from None
-        batch_offset += PREFIX + size
+        batch_offset += SIZE_FIELD_BYTES + size
     ledger_count = len(metadata.ledgers)
-    if ledger_count != header.ledgers or ledger_count == 0:
+    if ledger_count != header.ledger_count or ledger_count == 0:
         reason = (
-            f"ledgers map has {counted(ledger_count, 'ledger')}, the header says {header.ledgers}"
+            f"ledgers map has {counted(ledger_count, 'ledger')}, the header says {header.ledger_count}"
         )
         raise CorruptionError(None, max(header.map_offset, HEADER_SIZE), reason)
     room = header.map_offset - HEADER_SIZE

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from bkstore.formats.entrylog import HEADER_SIZE, PREFIX
+from bkstore.formats.entrylog import HEADER_SIZE, SIZE_FIELD_BYTES
 from bkstore.ids import log_ids, positions
 from bkstore.index.api import EntryIndex, Finding
 from bkstore.storage.entry_log.resynchronization import LogBytes, find_next_record
@@ -25,8 +25,8 @@ def find_torn_record(path: Path, damage: Sequence[Finding]) -> int | None:
         if log.size < HEADER_SIZE:
             return 0
         bytes_left = log.size - record_offset
-        size = int.from_bytes(log.read_bytes(record_offset, PREFIX), "big", signed=True)
-        if bytes_left <= 0 or (bytes_left >= PREFIX and size <= bytes_left - PREFIX):
+        size = int.from_bytes(log.read_bytes(record_offset, SIZE_FIELD_BYTES), "big", signed=True)
+        if bytes_left <= 0 or (bytes_left >= SIZE_FIELD_BYTES and size <= bytes_left - SIZE_FIELD_BYTES):
             return None
         return record_offset if find_next_record(log, record_offset, record_offset) == log.size else None
 

@@ -26,7 +26,7 @@ from bkstore.files.opening import read_whole
 from bkstore.files.os_errors import readable, syncing, writing
 from bkstore.formats import entrylog
 from bkstore.formats.entry import BatchLedgers, RecordBatch, record_header
-from bkstore.formats.entrylog import HEADER_SIZE, PREFIX, LogHeader, LogMetadata
+from bkstore.formats.entrylog import HEADER_SIZE, SIZE_FIELD_BYTES, LogHeader, LogMetadata
 from bkstore.ids import MAX_LOG_ID, Int64Array, LedgerId
 from bkstore.index.api import Closeable
 from bkstore.storage.entry_log.open_log import MAX_LOG_BYTES, OpenLog
@@ -131,9 +131,9 @@ class EntryLogger(Closeable):
         """Return a record from the write buffer, None if it was written meanwhile."""
         with self._lock:
             start = position - log.written_bytes
-            if start < PREFIX:
+            if start < SIZE_FIELD_BYTES:
                 return None
-            size = int.from_bytes(log.buffer[start - PREFIX : start], "big")
+            size = int.from_bytes(log.buffer[start - SIZE_FIELD_BYTES : start], "big")
             return bytes(log.buffer[start : start + size])
 
     def write_buffered(self, log_id: int | None = None) -> None:
@@ -179,7 +179,7 @@ class EntryLogger(Closeable):
         while start < stop:
             with self._lock:
                 log = self._log_for(ledgers.names[0], int(batch.sizes[start]), roll)
-                run_offset = int(batch.offsets[start]) - PREFIX
+                run_offset = int(batch.offsets[start]) - SIZE_FIELD_BYTES
                 run_stop = int(record_ends.searchsorted(limit - log.end + run_offset, "right"))
                 run_stop = min(max(run_stop, start + 1), stop)
                 is_whole_batch = (start, run_stop) == (0, len(batch))
@@ -199,7 +199,7 @@ class EntryLogger(Closeable):
         if log is not None:
             log.write_if_full()
         limit = self._size_limit if roll else MAX_LOG_BYTES
-        if log is not None and log.end + PREFIX + size > limit and log.end > HEADER_SIZE:
+        if log is not None and log.end + SIZE_FIELD_BYTES + size > limit and log.end > HEADER_SIZE:
             self._rotate(key)
             log = None
         if log is None:

@@ -15,11 +15,11 @@ from bkstore.files.opening import opened
 from bkstore.files.os_errors import readable
 from bkstore.formats.entry import RecordBatch
 from bkstore.formats.journal import JournalRecord
-from bkstore.formats.syntax.framing import PREFIX, bytes_at
+from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES, bytes_at
 from bkstore.ids import Int64Array
 
 _SECTOR = 512
-_MAX_IDS_SIZE = 29 + PREFIX
+_MAX_IDS_SIZE = 29 + SIZE_FIELD_BYTES
 """Size of flags, scope, ledger, entry and body length, without which a record is unreadable."""
 
 
@@ -31,7 +31,7 @@ def find_suspicious_rows(offsets: Int64Array, batch: RecordBatch) -> Int64Array:
     `find_blank_sectors` and `has_unwritten_sector`. About 5 ns an entry.
     """
     data = np.frombuffer(batch.buffer, np.uint8)
-    chunk_offset = int(offsets[0]) - int(batch.offsets[0]) + PREFIX  # of the piece
+    chunk_offset = int(offsets[0]) - int(batch.offsets[0]) + SIZE_FIELD_BYTES  # of the piece
     first_sector = (int(offsets[0]) // _SECTOR + 1) * _SECTOR - chunk_offset
     data_end = int(batch.offsets[-1] + batch.sizes[-1])
     # Sectors in the chunk whose first byte is zero, then those with nothing but zeros.
@@ -41,7 +41,7 @@ def find_suspicious_rows(offsets: Int64Array, batch: RecordBatch) -> Int64Array:
     cut = [start for start in candidates[complete.size :].tolist() if not data[start:].any()]
     blank_starts = chunk_offset + np.concatenate((blank_starts, np.array(cut, np.int64)))
     rows = np.searchsorted(offsets, blank_starts) - 1
-    return np.unique(rows[blank_starts < offsets[rows] + PREFIX + batch.sizes[rows]])
+    return np.unique(rows[blank_starts < offsets[rows] + SIZE_FIELD_BYTES + batch.sizes[rows]])
 
 
 def find_blank_sectors(offset: int, record: JournalRecord) -> list[int]:
@@ -49,7 +49,7 @@ def find_blank_sectors(offset: int, record: JournalRecord) -> list[int]:
     being that of its length field; none for fence records, as a torn one reads as a record of
     another kind. Under a microsecond for most records."""
     header_size = 0 if record.kind == "add" else 20 if record.ledger.scope == 0 else 29
-    return _find_blank_sectors(offset, offset + PREFIX + header_size, record.body)
+    return _find_blank_sectors(offset, offset + SIZE_FIELD_BYTES + header_size, record.body)
 
 
 def _find_blank_sectors(offset: int, start: int, data: bytes) -> list[int]:
@@ -78,5 +78,5 @@ def has_unwritten_ids(path: Path, offset: int, data: bytes) -> bool:
     """Return whether a later sector with a part of the record's ids or size was not written, as
     after a power loss, which is no damage. `data` is the record at `offset`, without its length."""
     return has_unwritten_sector(
-        path, _find_blank_sectors(offset, offset + PREFIX, data[:_MAX_IDS_SIZE])[:1]
+        path, _find_blank_sectors(offset, offset + SIZE_FIELD_BYTES, data[:_MAX_IDS_SIZE])[:1]
     )

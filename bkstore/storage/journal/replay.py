@@ -31,7 +31,7 @@ from bkstore.formats.entry import (
     ids_of,
 )
 from bkstore.formats.journal import JournalRecord, LogMark, decode_record
-from bkstore.formats.syntax.framing import PREFIX
+from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import Finding
 from bkstore.index.damage_runs import DamageRuns
@@ -212,7 +212,7 @@ class Replay:
 
 
 def _replay_error(path: Path, offset: int, error: BkstoreError) -> CorruptionError:
-    return CorruptionError(path, offset + PREFIX, f"cannot be replayed: {error}")
+    return CorruptionError(path, offset + SIZE_FIELD_BYTES, f"cannot be replayed: {error}")
 
 
 # -- torn records: which records with an unwritten sector must not be replayed

@@ -31,7 +31,7 @@ from bkstore.formats.journal import (
     decode_record,
     entry_ids_among,
 )
-from bkstore.formats.syntax.framing import PREFIX, Frames, find_frames
+from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES, Frames, find_frames
 from bkstore.ids import Int64Array
 from bkstore.index.api import Finding
 from bkstore.storage.journal.blank_sectors import has_unwritten_ids
@@ -126,7 +126,7 @@ class JournalScan:
     def __iter__(self) -> Iterator[ScannedRecord]:
         for base, data, frames in self._frames():
             for start, size in zip(frames.offsets.tolist(), frames.sizes.tolist()):
-                yield ScannedRecord(base + start - PREFIX, data[start : start + size])
+                yield ScannedRecord(base + start - SIZE_FIELD_BYTES, data[start : start + size])
 
     def _frames(self) -> Iterator[tuple[int, bytes, Frames]]:
         """Yield (file offset, bytes, frames within them) of each chunk; reset `findings`."""
@@ -160,7 +160,7 @@ class JournalScan:
                 detail = f"record is torn, its ids end in zeros ({error.reason}): skipped"
                 self.findings.append(Finding("damage", detail, str(self.path), offset))
                 return None
-            raise error.within(self.path, offset + PREFIX) from None
+            raise error.within(self.path, offset + SIZE_FIELD_BYTES) from None
 
     def batches(self) -> Iterator[tuple[Int64Array, RecordBatch | JournalRecord]]:
         """Yield (offsets of the length fields, int64[n]; n entries as a batch), in order.
@@ -183,7 +183,7 @@ class JournalScan:
         """
         for base, data, (offsets, sizes, _) in self._frames():
             entry_ids = entry_ids_among(np.frombuffer(data, np.uint8), offsets, sizes)
-            file_offsets = offsets + (base - PREFIX)
+            file_offsets = offsets + (base - SIZE_FIELD_BYTES)
             # Entry id -1 marks records of other kinds: runs of entries become batches.
             for start, stop in _runs_of_equal(entry_ids >= 0):
                 run = slice(start, stop)
@@ -200,21 +200,21 @@ class JournalScan:
         """Yield chunks as `_frames` does; set `stop` and add a finding at the end."""
         size, position = window.size, self.start
         padding = PADDING_MASK if self.version >= PADDED_VERSION else None
-        while position + PREFIX <= size:
+        while position + SIZE_FIELD_BYTES <= size:
             # The length tells what follows: a record, the end of the data, padding up to an
             # aligned offset, or damage.
-            length = int.from_bytes(window.read(position, PREFIX), "big", signed=True)
-            if length > size - position - PREFIX:
-                left_bytes = counted(size - position - PREFIX, "is", "are")
+            length = int.from_bytes(window.read(position, SIZE_FIELD_BYTES), "big", signed=True)
+            if length > size - position - SIZE_FIELD_BYTES:
+                left_bytes = counted(size - position - SIZE_FIELD_BYTES, "is", "are")
                 detail = f"record of {counted(length, 'byte')} is cut off: {left_bytes} left"
                 return self._stop_with_finding(size, "damage", detail, position)
             if length > 0:  # take all adjacent records in the window at once
-                first_frame = window.load(position, PREFIX + length)
+                first_frame = window.load(position, SIZE_FIELD_BYTES + length)
                 frames = find_frames(np.frombuffer(window.data, np.uint8), first_frame, 1, padding)
                 yield window.base, window.data, frames
                 position = window.base + frames.end
             elif length == 0:
-                return self._stop_at_zero_length(window, position + PREFIX)
+                return self._stop_at_zero_length(window, position + SIZE_FIELD_BYTES)
             elif length == padding:
                 next_position = self._skip_padding(window, position)
                 if next_position is None:
@@ -222,7 +222,7 @@ class JournalScan:
                 position = next_position
             else:
                 return self._stop_at_invalid(
-                    position, position + PREFIX, f"record length {length} is negative"
+                    position, position + SIZE_FIELD_BYTES, f"record length {length} is negative"
                 )
         return self._stop_at_file_end(window, position)
 
@@ -301,7 +301,7 @@ def _batch_of_frames(
     entry_ids: Int64Array, data: bytes, offsets: Int64Array, sizes: Int64Array
 ) -> RecordBatch:
     """Return frames as a batch, marked as framed unless there is padding between them."""
-    has_padding = (offsets[1:] != offsets[:-1] + sizes[:-1] + PREFIX).any()
+    has_padding = (offsets[1:] != offsets[:-1] + sizes[:-1] + SIZE_FIELD_BYTES).any()
     make_batch = RecordBatch if has_padding else RecordBatch.of_frames
     return make_batch(entry_ids, data, offsets, sizes)
 

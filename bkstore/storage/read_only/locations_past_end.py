@@ -13,7 +13,7 @@ from bkstore.errors import BkstoreError
 from bkstore.files.opening import open_regular
 from bkstore.files.os_errors import readable
 from bkstore.formats.entry import V1_HEADER
-from bkstore.formats.syntax.framing import PREFIX
+from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES
 from bkstore.ids import Int64Array, LedgerId, log_ids, positions
 from bkstore.index.api import Finding, IndexBatch
 from bkstore.index.damage_runs import add_unreported
@@ -116,7 +116,7 @@ def _size_and_end(path: str, position: int) -> tuple[int, int]:
         fd = open_regular(path)
         try:
             size = os.fstat(fd).st_size
-            frame = os.pread(fd, PREFIX, max(position - PREFIX, 0))
+            frame = os.pread(fd, SIZE_FIELD_BYTES, max(position - SIZE_FIELD_BYTES, 0))
         finally:
             os.close(fd)
     stated = int.from_bytes(frame, "big", signed=True)

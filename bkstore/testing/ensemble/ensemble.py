@@ -24,7 +24,7 @@ from bkstore.testing.ensemble.bookie_process import BookieProcess, is_free
 from bkstore.testing.ensemble.process_group import ProcessGroup, last_lines
 from bkstore.testing.ensemble.state_file import (
     CUT_OFF,
-    ID,
+    BOOKIE_ID_PATTERN,
     LOCK_NAME,
     STATE_NAME,
     BookieState,
@@ -37,7 +37,7 @@ from bkstore.testing.zookeeper_server import ZooKeeperServer
 
 _SESSION_SECONDS = 4.0
 _START_SECONDS = 60.0
-PATIENCE = 30.0
+STOP_TIMEOUT_SECONDS = 30.0
 _LOST_PATIENCE = 2.0
 """Seconds until a stopping bookie is killed that cannot deregister as ZooKeeper is down."""
 
@@ -169,7 +169,7 @@ class Ensemble(Closeable):
         A bookie is killed after 30 seconds, or 2 if it cannot deregister without ZooKeeper.
         """
         self._check_open()
-        patience = _LOST_PATIENCE if self._zookeeper.pid is None else PATIENCE
+        patience = _LOST_PATIENCE if self._zookeeper.pid is None else STOP_TIMEOUT_SECONDS
         with self._noting_changes():
             if bookie is not None:
                 self._find_bookie(bookie).stop(patience)
@@ -212,7 +212,7 @@ class Ensemble(Closeable):
         self._check_open()
         with self._lock:
             id_ = _next_bookie_id(self._bookies) if bookie is None else bookie
-            if not isinstance(id_, str) or not ID.fullmatch(id_) or id_ in self._bookies:
+            if not isinstance(id_, str) or not BOOKIE_ID_PATTERN.fullmatch(id_) or id_ in self._bookies:
                 raise InvalidArgument(f"{id_!r:.60} is not valid as a new bookie's id")
             kind = storage or self._kinds[len(self._bookies) % len(self._kinds)]
             state = BookieState(id_, check_storage("storage", kind))

@@ -26,7 +26,7 @@ from bkstore.storage.options import StorageKind
 
 STATE_NAME = "ensemble.json"
 LOCK_NAME = "ensemble.lock"
-ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+BOOKIE_ID_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 """Allowed bookie ids, which are also names of directories."""
 
 CUT_OFF = re.compile(re.escape(f".{STATE_NAME}.") + "[0-9a-f]{16}")
@@ -175,7 +175,7 @@ def _decode_state(data: bytes, path: Path) -> EnsembleState:
 
 def _decode_bookie(row: dict[str, Any], path: Path) -> BookieState:
     bookie_id = row.get("id")
-    if not isinstance(bookie_id, str) or not ID.fullmatch(bookie_id):
+    if not isinstance(bookie_id, str) or not BOOKIE_ID_PATTERN.fullmatch(bookie_id):
         raise CorruptionError(path, None, f"{bookie_id!r:.60} is not a bookie id")
     storage: Any = _decode_choice(row, "storage", get_args(StorageKind), path)
     return BookieState(

@@ -34,7 +34,7 @@ from bkstore.index.api import LedgerLike
 
 KEY = b"k" * 20
 OTHER_KEY = b"o" * 20
-SCOPED = LedgerId(2**64 - 1, 2**63 + 5)
+SCOPED_LEDGER = LedgerId(2**64 - 1, 2**63 + 5)
 
 _CODER = Coder("CRC32C", "pw")
 
@@ -302,30 +302,30 @@ class BookieClientSuite:
 
     def test_scopes(self, client: BookieClient) -> None:
         """A ledger of another scope is a separate ledger, or every call refuses it."""
-        record = _record(3, ledger=SCOPED)
+        record = _record(3, ledger=SCOPED_LEDGER)
         if not self.scopes:
             for call in (
                 lambda: client.add_entry(record, KEY),
-                lambda: client.read_entry(SCOPED, 3),
-                lambda: client.read_lac(SCOPED),
-                lambda: client.force(SCOPED),
-                lambda: client.availability(SCOPED),
+                lambda: client.read_entry(SCOPED_LEDGER, 3),
+                lambda: client.read_lac(SCOPED_LEDGER),
+                lambda: client.force(SCOPED_LEDGER),
+                lambda: client.availability(SCOPED_LEDGER),
             ):
                 with pytest.raises(IllegalOperation):
                     call()
             return
         assert 3 == client.add_entry(record, KEY)
-        assert record == client.read_entry(SCOPED, 3)
-        assert record == client.read_entry(SCOPED, -1)
-        assert Availability.from_entries([3]) == client.availability(SCOPED)
+        assert record == client.read_entry(SCOPED_LEDGER, 3)
+        assert record == client.read_entry(SCOPED_LEDGER, -1)
+        assert Availability.from_entries([3]) == client.availability(SCOPED_LEDGER)
         with pytest.raises(NoSuchLedger):
-            client.read_entry(LedgerId(SCOPED.scope, 7), 3)
-        body = encode_explicit_lac(SCOPED, 3, "CRC32C", "pw")
-        client.write_lac(SCOPED, body, KEY)
-        assert LacResponse(body, record) == client.read_lac(SCOPED)
+            client.read_entry(LedgerId(SCOPED_LEDGER.scope, 7), 3)
+        body = encode_explicit_lac(SCOPED_LEDGER, 3, "CRC32C", "pw")
+        client.write_lac(SCOPED_LEDGER, body, KEY)
+        assert LacResponse(body, record) == client.read_lac(SCOPED_LEDGER)
         if self.batches:
-            assert [record] == client.read_entries(SCOPED, 3).records()
-        client.force(SCOPED)
+            assert [record] == client.read_entries(SCOPED_LEDGER, 3).records()
+        client.force(SCOPED_LEDGER)
 
     def test_threads(self, client: BookieClient) -> None:
         """Calls from several threads do not disturb each other."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from bkstore.cluster.store.api import MetadataStore
 from bkstore.errors import NoSuchLedger
-from bkstore.formats.entry import explicit_lac_entry
+from bkstore.formats.entry import explicit_lac_or_none
 from bkstore.formats.metadata import serialized
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata
@@ -89,7 +89,7 @@ class LedgerEndpoints:
         """Return the state of a ledger in the bookie, for use without a metadata store."""
         state = self._bookie.state(ledger_id)
         entries = self._bookie.availability(ledger_id)
-        lac = None if state.explicit_lac is None else explicit_lac_entry(state.explicit_lac)
+        lac = None if state.explicit_lac is None else explicit_lac_or_none(state.explicit_lac)
         return {
             "source": "bookie",
             "ledgerId": ledger_id.ledger,

@@ -12,7 +12,7 @@ from bkstore import Bookie, LedgerId
 from bkstore.errors import CorruptionError
 from bkstore.formats.entry import Entry, encode, encode_explicit_lac
 from bkstore.formats.journal import decode_record, encode_special
-from bkstore.formats.syntax.framing import PREFIX
+from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES
 from bkstore.index.api import Finding
 from bkstore.storage.entry_log.scan import read_log_metadata
 from bkstore.storage.journal import list_journal_files, scan_journal
@@ -195,7 +195,7 @@ def _of_kind(kind: Any, ledger: LedgerId) -> bytes:
     return encode_special(kind, ledger, bodies.get(kind, b""))
 
 
-@pytest.mark.parametrize("there", range(1, PREFIX + 30))
+@pytest.mark.parametrize("there", range(1, SIZE_FIELD_BYTES + 30))
 @pytest.mark.parametrize("scope", [0, 5])
 @pytest.mark.parametrize("kind", KINDS)
 def test_torn_inside_the_ids(kind: str, scope: int, there: int, tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_torn_inside_the_ids(kind: str, scope: int, there: int, tmp_path: Path) 
     what is left does nothing to any ledger."""
     record = _of_kind(kind, LedgerId(scope, 258 << 40 | 7))
     torn_inside(tmp_path, record, there)
-    whole = not any(record[there - PREFIX :]) and there > PREFIX
+    whole = not any(record[there - SIZE_FIELD_BYTES :]) and there > SIZE_FIELD_BYTES
     with _open(tmp_path) as bookie:
         assert first_record() == bookie.read_entry(7, 0)
         assert KEY == bookie.master_key(7)
@@ -217,7 +217,7 @@ def test_torn_inside_the_ids(kind: str, scope: int, there: int, tmp_path: Path) 
 def test_no_ids_is_told(tmp_path: Path) -> None:
     """A record of which only the flags were written is a finding with its offset; to a scan that
     is not told to pass it over, and to a real bookie, it is an error."""
-    offset = torn_inside(tmp_path, _of_kind("fence", LedgerId(5, 7)), PREFIX + 4)
+    offset = torn_inside(tmp_path, _of_kind("fence", LedgerId(5, 7)), SIZE_FIELD_BYTES + 4)
     _, path = list_journal_files(tmp_path / "journal" / "current")[-1]
     scan = scan_journal(path, skip_torn=True)
 
@@ -226,7 +226,7 @@ def test_no_ids_is_told(tmp_path: Path) -> None:
     assert ("damage", str(path), offset) == (found.severity, found.file, found.offset)
     assert "record is torn, its ids end in zeros (version 2 record of scope 0" in found.detail
     assert [found] == _findings_of_batches(path)
-    with pytest.raises(CorruptionError, match=f"offset {offset + PREFIX + 1}: version 2 record"):
+    with pytest.raises(CorruptionError, match=f"offset {offset + SIZE_FIELD_BYTES + 1}: version 2 record"):
         list(scan_journal(path).records())
     with pytest.raises(CorruptionError, match="version 2 record of scope 0"):
         _open(tmp_path, compat="bookkeeper")
@@ -243,7 +243,7 @@ def test_a_sector_that_was_written(tmp_path: Path) -> None:
     """What cannot be read though its next sector was written is damage: the bookie does not
     start."""
     record = _of_kind("fence", LedgerId(5, 7))
-    torn_inside(tmp_path, record, PREFIX + 4, bytes(SECTOR - 1) + b"x" + bytes(3 * SECTOR))
+    torn_inside(tmp_path, record, SIZE_FIELD_BYTES + 4, bytes(SECTOR - 1) + b"x" + bytes(3 * SECTOR))
     with pytest.raises(CorruptionError, match="version 2 record of scope 0"):
         _open(tmp_path)
 
@@ -252,6 +252,6 @@ def test_ids_that_were_written(tmp_path: Path) -> None:
     """What cannot be read though all of its ids were written is damage, whatever is blank behind
     them."""
     record = encode_special("fence", LedgerId(5, 7))[:1] + bytes(28) + b"x" * 700
-    offset = torn_inside(tmp_path, record, PREFIX + 200)
-    with pytest.raises(CorruptionError, match=f"offset {offset + PREFIX + 1}: version 2 record"):
+    offset = torn_inside(tmp_path, record, SIZE_FIELD_BYTES + 200)
+    with pytest.raises(CorruptionError, match=f"offset {offset + SIZE_FIELD_BYTES + 1}: version 2 record"):
         _open(tmp_path)

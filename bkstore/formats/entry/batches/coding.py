@@ -15,7 +15,7 @@ from bkstore.formats.entry.batches.digests import Bytes2D, digests_of
 from bkstore.formats.entry.batches.record_batch import RecordBatch
 from bkstore.formats.entry.digest import Digest
 from bkstore.formats.entry.header import FLAGS_V2, NO_ENTRY, V1_HEADER, V2_HEADER
-from bkstore.formats.syntax.framing import PREFIX, bytes_at, windows
+from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES, bytes_at, windows
 from bkstore.ids import (
     MAX_ENTRY_ID,
     Int64Array,
@@ -77,14 +77,14 @@ def encode_batch(
         raise InvalidArgument(f"length {length} and {int(sizes.sum())} bytes do not fit 63 bits")
     headers = _headers(ledger_id, digest.number, entry_ids, lacs, np.cumsum(sizes) + length)
     sizes += headers.shape[1] + digest.size
-    frame_sizes = sizes + PREFIX
+    frame_sizes = sizes + SIZE_FIELD_BYTES
     ends = np.cumsum(frame_sizes)
     out = np.empty(int(ends[-1]) if entry_ids.size else 0, np.uint8)
     # Each frame is size prefix, header, digest, payload; a block's frames are filled together.
     for start in range(0, entry_ids.size, _BLOCK_RECORDS):
         block = slice(start, min(start + _BLOCK_RECORDS, entry_ids.size))
         digests = digests_of(digest, headers[block], bodies[block])
-        prefixes = sizes[block].astype(">i4").view(np.uint8).reshape(-1, PREFIX)
+        prefixes = sizes[block].astype(">i4").view(np.uint8).reshape(-1, SIZE_FIELD_BYTES)
         heads = np.concatenate((prefixes, headers[block], digests), axis=1)
         out_start = int(ends[start] - frame_sizes[start])
         _fill(out[out_start : int(ends[block.stop - 1])], frame_sizes[block], heads, bodies[block])

@@ -10,7 +10,7 @@ import numpy as np
 
 from bkstore.arguments import data, each
 from bkstore.errors import CorruptionError, InvalidArgument
-from bkstore.formats.syntax.framing import PREFIX, bytes_at, words_at
+from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES, bytes_at, words_at
 from bkstore.ids import Int64Array, as_int64
 
 _EMPTY = np.empty(0, np.int64)
@@ -62,7 +62,7 @@ class RecordBatch(Sequence[memoryview]):
         if ids.size != len(records):
             raise InvalidArgument(f"{len(records)} records, but {ids.size} entry ids")
         sizes = np.fromiter(map(len, records), np.int64, len(records))
-        ends = np.cumsum(sizes + PREFIX)
+        ends = np.cumsum(sizes + SIZE_FIELD_BYTES)
         return cls.of_frames(ids, _frame_records(records, sizes), ends - sizes, sizes)
 
     def __len__(self) -> int:
@@ -84,7 +84,7 @@ class RecordBatch(Sequence[memoryview]):
 
     def within(self, max_bytes: int) -> RecordBatch:
         """Return the first records, up to the one with which the frames exceed `max_bytes`."""
-        ends = np.cumsum(self.sizes + PREFIX)
+        ends = np.cumsum(self.sizes + SIZE_FIELD_BYTES)
         return self.first(int(ends.searchsorted(max_bytes, "right")) + 1)
 
     def between(self, start: int, stop: int) -> RecordBatch:
@@ -113,7 +113,7 @@ class RecordBatch(Sequence[memoryview]):
             return RecordBatch.of_frames(self.entries, b"", self.offsets, self.sizes)
         if not (self._chained or self._is_chain()):
             return self._with_consecutive_frames()
-        start = int(self.offsets[0]) - PREFIX
+        start = int(self.offsets[0]) - SIZE_FIELD_BYTES
         stop = int(self.offsets[-1]) + int(self.sizes[-1])
         if start == 0 and stop == len(self.buffer):
             columns = self.entries, self.buffer, self.offsets, self.sizes
@@ -123,16 +123,16 @@ class RecordBatch(Sequence[memoryview]):
 
     def _is_chain(self) -> bool:
         ends = self.offsets + self.sizes
-        has_gap = (ends[:-1] + PREFIX != self.offsets[1:]).any()
-        return not has_gap and int(self.offsets[0]) >= PREFIX and self._has_size_prefixes()
+        has_gap = (ends[:-1] + SIZE_FIELD_BYTES != self.offsets[1:]).any()
+        return not has_gap and int(self.offsets[0]) >= SIZE_FIELD_BYTES and self._has_size_prefixes()
 
     def _has_size_prefixes(self) -> bool:
         """Return whether each record has its size as prefix; all offsets must leave room for it."""
-        stored_sizes = words_at(np.frombuffer(self.buffer, np.uint8), ">i4")[self.offsets - PREFIX]
+        stored_sizes = words_at(np.frombuffer(self.buffer, np.uint8), ">i4")[self.offsets - SIZE_FIELD_BYTES]
         return bool((stored_sizes == self.sizes).all())
 
     def _with_consecutive_frames(self) -> RecordBatch:
-        ends = np.cumsum(self.sizes + PREFIX)
+        ends = np.cumsum(self.sizes + SIZE_FIELD_BYTES)
         buffer = self._copy_frames() if self._is_framed() else self._write_frames()
         return RecordBatch.of_frames(self.entries, buffer, ends - self.sizes, self.sizes)
 
@@ -141,29 +141,29 @@ class RecordBatch(Sequence[memoryview]):
         if len(chain_starts) * _MIN_MEAN_CHAIN <= len(self) or (self.sizes != record_size).any():
             return self._join_chains(chain_starts)
         buffer_bytes = np.frombuffer(self.buffer, np.uint8)
-        return bytes_at(buffer_bytes, self.offsets - PREFIX, PREFIX + record_size).reshape(-1).data
+        return bytes_at(buffer_bytes, self.offsets - SIZE_FIELD_BYTES, SIZE_FIELD_BYTES + record_size).reshape(-1).data
 
     def _write_frames(self) -> bytes | memoryview:
         """Return the records, of which some lack a prefix in the buffer, as consecutive frames."""
         size = int(self.sizes[0])
         if (self.sizes != size).any():
             return _frame_records(self.records(), self.sizes)
-        frames = np.empty((len(self), PREFIX + size), np.uint8)
-        frames[:, :PREFIX] = np.frombuffer(size.to_bytes(PREFIX, "big"), np.uint8)
-        frames[:, PREFIX:] = bytes_at(np.frombuffer(self.buffer, np.uint8), self.offsets, size)
+        frames = np.empty((len(self), SIZE_FIELD_BYTES + size), np.uint8)
+        frames[:, :SIZE_FIELD_BYTES] = np.frombuffer(size.to_bytes(SIZE_FIELD_BYTES, "big"), np.uint8)
+        frames[:, SIZE_FIELD_BYTES:] = bytes_at(np.frombuffer(self.buffer, np.uint8), self.offsets, size)
         return frames.reshape(-1).data
 
     def _is_framed(self) -> bool:
-        return int(self.offsets.min()) >= PREFIX and self._has_size_prefixes()
+        return int(self.offsets.min()) >= SIZE_FIELD_BYTES and self._has_size_prefixes()
 
     def _chain_starts(self) -> Int64Array:
         """Return the indexes of the records that do not directly follow the previous one, and 0."""
         ends = (self.offsets + self.sizes)[:-1]
-        return np.append(0, np.flatnonzero(self.offsets[1:] - PREFIX != ends) + 1)
+        return np.append(0, np.flatnonzero(self.offsets[1:] - SIZE_FIELD_BYTES != ends) + 1)
 
     def _join_chains(self, chain_starts: Int64Array) -> bytes:
         view, last_rows = memoryview(self.buffer), np.append(chain_starts[1:] - 1, len(self) - 1)
-        starts, stops = self.offsets[chain_starts] - PREFIX, (self.offsets + self.sizes)[last_rows]
+        starts, stops = self.offsets[chain_starts] - SIZE_FIELD_BYTES, (self.offsets + self.sizes)[last_rows]
         return b"".join([view[start:stop] for start, stop in zip(starts.tolist(), stops.tolist())])
 
     @classmethod
@@ -189,14 +189,14 @@ class RecordBatch(Sequence[memoryview]):
         if not len(self):
             return not len(self.buffer)
         stop = int(self.offsets[-1]) + int(self.sizes[-1])
-        return self._chained and int(self.offsets[0]) == PREFIX and stop == len(self.buffer)
+        return self._chained and int(self.offsets[0]) == SIZE_FIELD_BYTES and stop == len(self.buffer)
 
 
 def _frame_records(records: Sequence[bytes], sizes: Int64Array) -> bytes:
     if not sizes.size:
         return b""
     if (sizes == sizes[0]).all():
-        return int(sizes[0]).to_bytes(PREFIX, "big").join((b"", *records))
+        return int(sizes[0]).to_bytes(SIZE_FIELD_BYTES, "big").join((b"", *records))
     parts: list[bytes] = [b""] * (2 * sizes.size)
     parts[::2], parts[1::2] = sizes.astype(">i4").view("V4").tolist(), records
     return b"".join(parts)

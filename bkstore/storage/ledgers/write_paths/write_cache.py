@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from bkstore.formats.entry import RecordBatch
-from bkstore.formats.syntax.framing import PREFIX
+from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES
 from bkstore.ids import LedgerId, consecutive, is_ascending
 from bkstore.index.api import sorted_distinct
 from bkstore.storage.ledgers.write_paths.pending import MIN_RUN_ENTRIES, PendingValues, EntryRun, LedgerValues
@@ -38,7 +38,7 @@ class _RecordRun(EntryRun[bytes]):
     def value_at(self, index: int) -> bytes:
         size = self._record_size
         if size is not None:  # all records have one size: no array look-up
-            start = PREFIX + index * (PREFIX + size)
+            start = SIZE_FIELD_BYTES + index * (SIZE_FIELD_BYTES + size)
         else:
             start, size = int(self.batch.offsets[index]), int(self.batch.sizes[index])
         return bytes(self.batch.buffer[start : start + size])

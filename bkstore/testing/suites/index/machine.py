@@ -23,7 +23,7 @@ from bkstore.index.api import EntryIndex, LedgerState
 
 Name = tuple[int, int]
 
-NAMES: list[Name] = [
+ID_PAIRS: list[Name] = [
     (0, 0),
     (0, 7),
     (0, 263),  # shares the last path level with 7
@@ -36,7 +36,7 @@ NAMES: list[Name] = [
 
 _EDGES = (0, 1, 511, 512, 1022, 1023, 1024, 1025, 2047, 2048)
 
-_names = st.sampled_from(NAMES)
+_names = st.sampled_from(ID_PAIRS)
 _entries = st.one_of(st.integers(0, 30), st.sampled_from(_EDGES), st.integers(0, 5000))
 _locations = st.one_of(st.integers(1, 1000), st.integers(1, 2**63 - 1))
 _states = st.builds(
@@ -264,7 +264,7 @@ class IndexMachine(DirectoryMachine):
         known = sorted(self.rows)
 
         assert known == [tuple(name) for name in index.ledgers()]
-        for name in NAMES:
+        for name in ID_PAIRS:
             expected = sorted(self.rows.get(name, {}))
 
             assert expected == index.entries(LedgerId(*name)).tolist()

@@ -31,7 +31,7 @@ from bkstore.testing.suites.storage.base import (
 )
 from bkstore.testing.suites.storage.errors import BAD_RECORDS
 
-NAMES = [LedgerId.of(ledger) for ledger in LEDGERS]
+LEDGER_IDS = [LedgerId.of(ledger) for ledger in LEDGERS]
 PREFIX = 4
 _RECORD_COUNTS = (3, 40)
 """Records per batch: a few, and enough for a storage to keep them together."""
@@ -54,8 +54,8 @@ class StorageBatchAddRules(StorageSuiteBase):
     @pytest.mark.parametrize("stage", STAGES)
     def test_batch_of_many_ledgers(self, storage: LedgerStorage, home: Home, stage: str) -> None:
         """A batch may interleave ledgers; each record is stored under its own, at every stage."""
-        even = {ledger: records(ledger, range(0, 80, 2)) for ledger in NAMES}
-        odd = {ledger: records(ledger, range(1, 80, 2)) for ledger in NAMES}
+        even = {ledger: records(ledger, range(0, 80, 2)) for ledger in LEDGER_IDS}
+        odd = {ledger: records(ledger, range(1, 80, 2)) for ledger in LEDGER_IDS}
         storage.add_batch(_interleave(even), master_key=KEY)
         if stage in ("flushed", "mixed"):
             storage.flush()
@@ -64,8 +64,8 @@ class StorageBatchAddRules(StorageSuiteBase):
             storage.flush()
         storage = home.reopen() if stage == "reopened" else storage
 
-        assert {ledger: even[ledger] | odd[ledger] for ledger in NAMES} == content_of(storage)
-        for ledger in NAMES:
+        assert {ledger: even[ledger] | odd[ledger] for ledger in LEDGER_IDS} == content_of(storage)
+        for ledger in LEDGER_IDS:
             assert list(range(80)) == storage.entries(ledger).tolist()
             assert 80 == len(storage.read_entries(ledger, 0))
 
@@ -86,7 +86,7 @@ class StorageBatchAddRules(StorageSuiteBase):
     @pytest.mark.parametrize("count", _RECORD_COUNTS)
     def test_records_anywhere_in_a_buffer(self, storage: LedgerStorage, count: int) -> None:
         """A buffer may have other bytes between records, and the records in another order."""
-        expected = {ledger_id: records(ledger_id, range(count)) for ledger_id in NAMES}
+        expected = {ledger_id: records(ledger_id, range(count)) for ledger_id in LEDGER_IDS}
         for rows in expected.values():
             buffer = b"".join(b"\xff" * 5 + data for data in rows.values())
             ends = np.cumsum([5 + len(data) for data in rows.values()])
@@ -101,7 +101,7 @@ class StorageBatchAddRules(StorageSuiteBase):
     def test_copies_in_batches(self, storage: LedgerStorage, home: Home, count: int) -> None:
         """Between flushes the first or last copy is kept, whether it came in a batch or alone."""
         expected: Content = {}
-        for ledger in NAMES:
+        for ledger in LEDGER_IDS:
             storage.flush()
             copies = [
                 {entry: record(ledger, entry, bytes([i]) * (i + 5)) for entry in range(count + 1)}
@@ -133,7 +133,7 @@ class StorageBatchAddRules(StorageSuiteBase):
     def test_copies_after_a_flush(self, storage: LedgerStorage, home: Home, count: int) -> None:
         """A batch added after a flush replaces the copies on disk, also after a reopen."""
         new_copies = {}
-        for ledger in NAMES:
+        for ledger in LEDGER_IDS:
             storage.add_batch(_make_batch(records(ledger, range(count))), master_key=KEY)
             new_copies[ledger] = {entry: record(ledger, entry, b"newer") for entry in range(count)}
         storage.flush()
@@ -148,14 +148,14 @@ class StorageBatchAddRules(StorageSuiteBase):
         pairs = [
             (entry, record(ledger_id, entry, lac=lac + ledger_index))
             for entry, lac in enumerate(lacs)
-            for ledger_index, ledger_id in enumerate(NAMES)
+            for ledger_index, ledger_id in enumerate(LEDGER_IDS)
         ]
         storage.add_batch(
             RecordBatch.of([data for _, data in pairs], [entry for entry, _ in pairs]),
             master_key=KEY,
         )
 
-        assert [17, 18, 19] == [storage.last_add_confirmed(ledger_id) for ledger_id in NAMES]
+        assert [17, 18, 19] == [storage.last_add_confirmed(ledger_id) for ledger_id in LEDGER_IDS]
 
     def _count_stored(
         self,
@@ -171,16 +171,16 @@ class StorageBatchAddRules(StorageSuiteBase):
 
     def test_fence_in_the_middle(self, storage: LedgerStorage, home: Home) -> None:
         """Records from the first of a fenced ledger on are stored by a recovery add only."""
-        added = {ledger_id: records(ledger_id, range(20)) for ledger_id in NAMES}
-        for ledger_id in NAMES:
+        added = {ledger_id: records(ledger_id, range(20)) for ledger_id in LEDGER_IDS}
+        for ledger_id in LEDGER_IDS:
             storage.set_master_key(ledger_id, KEY)
-        storage.fence(NAMES[1])
-        pairs = [*added[NAMES[0]].items(), *added[NAMES[1]].items(), *added[NAMES[2]].items()]
+        storage.fence(LEDGER_IDS[1])
+        pairs = [*added[LEDGER_IDS[0]].items(), *added[LEDGER_IDS[1]].items(), *added[LEDGER_IDS[2]].items()]
         batch = RecordBatch.of([data for _, data in pairs], [entry for entry, _ in pairs])
         stored = self._count_stored(storage, batch, LedgerFenced)
 
         assert 20 == stored
-        assert {NAMES[0]: added[NAMES[0]], NAMES[1]: {}, NAMES[2]: {}} == content_of(storage)
+        assert {LEDGER_IDS[0]: added[LEDGER_IDS[0]], LEDGER_IDS[1]: {}, LEDGER_IDS[2]: {}} == content_of(storage)
 
         unstored = batch.between(stored, len(batch))
         assert unstored.entries.tolist() == storage.add_batch(unstored, recovery=True).tolist()
@@ -199,11 +199,11 @@ class StorageBatchAddRules(StorageSuiteBase):
 
             expected |= before
             assert list(expected) == storage.entries(7).tolist(), case
-        assert {NAMES[0]: expected} == content_of(home.reopen())
+        assert {LEDGER_IDS[0]: expected} == content_of(home.reopen())
 
     def test_ids_that_are_others(self, storage: LedgerStorage) -> None:
         """A batch is refused from the first id on that differs from its record's."""
-        for ledger_id in NAMES:
+        for ledger_id in LEDGER_IDS:
             rows = records(ledger_id, range(30))
             entries = [*range(25), 26, 25, *range(27, 30)]
             batch = RecordBatch.of(list(rows.values()), entries)
@@ -218,9 +218,9 @@ class StorageBatchAddRules(StorageSuiteBase):
         batch = RecordBatch.of(new_records, [*range(20, 40), *range(20)])
 
         assert 0 == self._count_stored(storage, batch, UnauthorizedAccess, OTHER_KEY)
-        assert [NAMES[0]] == storage.ledgers()
+        assert [LEDGER_IDS[0]] == storage.ledgers()
         assert 20 == self._count_stored(storage, batch, NoSuchLedger)
-        assert [NAMES[0]] == storage.ledgers()
+        assert [LEDGER_IDS[0]] == storage.ledgers()
         assert list(range(40)) == storage.entries(7).tolist()
 
     def test_too_large_a_record(self, home: Home) -> None:
@@ -249,7 +249,7 @@ class StorageBatchAddRules(StorageSuiteBase):
             storage.add_batch(unstored.first(count))
             unstored = unstored.between(count, len(unstored))
 
-        assert {NAMES[0]: rows} == content_of(home.reopen())
+        assert {LEDGER_IDS[0]: rows} == content_of(home.reopen())
 
     @pytest.mark.parametrize("count", _RECORD_COUNTS)
     @pytest.mark.parametrize("flushed", [False, True], ids=["unflushed", "flushed"])
@@ -257,7 +257,7 @@ class StorageBatchAddRules(StorageSuiteBase):
         self, storage: LedgerStorage, home: Home, count: int, flushed: bool
     ) -> None:
         """Stored records stay as they are when the caller changes its buffer and arrays."""
-        added = {ledger_id: records(ledger_id, range(count)) for ledger_id in NAMES}
+        added = {ledger_id: records(ledger_id, range(count)) for ledger_id in LEDGER_IDS}
         for from_array in (False, True):
             for rows in added.values():
                 original = _make_batch(rows)
@@ -280,9 +280,9 @@ class StorageBatchAddRules(StorageSuiteBase):
     @pytest.mark.parametrize("count", _RECORD_COUNTS)
     def test_answers_are_the_callers(self, storage: LedgerStorage, home: Home, count: int) -> None:
         """Stored records stay as they are when the caller changes returned arrays."""
-        added = {ledger_id: records(ledger_id, range(count)) for ledger_id in NAMES}
+        added = {ledger_id: records(ledger_id, range(count)) for ledger_id in LEDGER_IDS}
         storage.add_batch(_interleave(added), master_key=KEY)
-        for ledger_id in NAMES:
+        for ledger_id in LEDGER_IDS:
             entries, batch = storage.entries(ledger_id), storage.read_entries(ledger_id, 0)
             entries += 5
             for column in (batch.entries, batch.offsets, batch.sizes):
@@ -290,7 +290,7 @@ class StorageBatchAddRules(StorageSuiteBase):
 
         assert added == content_of(storage)
         assert [list(range(count))] * 3 == [
-            storage.read_entries(ledger_id, 0).entries.tolist() for ledger_id in NAMES
+            storage.read_entries(ledger_id, 0).entries.tolist() for ledger_id in LEDGER_IDS
         ]
         assert added == content_of(home.reopen())
 

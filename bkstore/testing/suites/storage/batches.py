@@ -16,11 +16,11 @@ from bkstore.testing.suites.storage.base import (
     record,
     records,
 )
-from bkstore.testing.suites.storage.model import batch_size
+from bkstore.testing.suites.storage.model import count_batch_records
 
 _MAX_COUNTS = (0, 1, 2, 5, 39, 40, 41)
 SIZES = (1, 36, 200, 1000, 5000, 1 << 20)
-FRAME, PREFIX = 36, 4
+FRAME_BYTES, PREFIX_BYTES = 36, 4
 
 
 class StorageBatchRules(StorageSuiteBase):
@@ -39,7 +39,7 @@ class StorageBatchRules(StorageSuiteBase):
                 sizes = [len(data) for data in added[start:]]
                 for count in _MAX_COUNTS:
                     for size in SIZES:
-                        stop = start + batch_size(sizes, count, size)
+                        stop = start + count_batch_records(sizes, count, size)
                         batch = storage.read_entries(ledger, start, count, size)
 
                         assert list(range(start, stop)) == batch.entries.tolist(), (count, size)
@@ -54,7 +54,7 @@ class StorageBatchRules(StorageSuiteBase):
             rows = records(ledger, range(6), size=50)
             storage = home.stage(storage, stage, list(rows.values()))
             for count in range(1, 6):
-                frame = FRAME + count * (PREFIX + len(rows[0]))
+                frame = FRAME_BYTES + count * (PREFIX_BYTES + len(rows[0]))
 
                 assert count == len(storage.read_entries(ledger, 0, 0, frame))
                 assert max(count - 1, 1) == len(storage.read_entries(ledger, 0, 0, frame - 1))
@@ -116,7 +116,7 @@ class StorageBatchRules(StorageSuiteBase):
 
     def test_option_limits_every_batch(self, home: Home) -> None:
         """No batch is larger than `max_batch_size`, whatever size is requested."""
-        storage = home.open(max_batch_size=FRAME + 3 * (PREFIX + len(record(7, 0, b"12"))))
+        storage = home.open(max_batch_size=FRAME_BYTES + 3 * (PREFIX_BYTES + len(record(7, 0, b"12"))))
         rows = [record(7, entry, b"12") for entry in range(9)]
         storage.add_entries(rows, master_key=KEY)
 

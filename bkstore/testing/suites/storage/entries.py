@@ -22,7 +22,7 @@ from bkstore.testing.suites.storage.base import (
     records,
 )
 
-IDS = [0, 1, 2, 5, 6, 1023, 1024, 3000]
+ENTRY_IDS = [0, 1, 2, 5, 6, 1023, 1024, 3000]
 """Entry ids on both sides of index page boundaries, with gaps."""
 
 
@@ -109,7 +109,7 @@ class StorageEntryRules(StorageSuiteBase):
         self, storage: LedgerStorage, home: Home, stage: str
     ) -> None:
         """A record is read as it was added, byte for byte, at every stage."""
-        added = {LedgerId.of(ledger): records(ledger, IDS) for ledger in LEDGERS}
+        added = {LedgerId.of(ledger): records(ledger, ENTRY_IDS) for ledger in LEDGERS}
         all_records = [record for rows in added.values() for record in rows.values()]
         storage = home.stage(storage, stage, all_records)
 
@@ -121,12 +121,12 @@ class StorageEntryRules(StorageSuiteBase):
     ) -> None:
         """A missing entry of a known ledger does not exist; reading it raises `NoSuchEntry`."""
         for ledger in LEDGERS:
-            storage = home.stage(storage, stage, list(records(ledger, IDS).values()))
+            storage = home.stage(storage, stage, list(records(ledger, ENTRY_IDS).values()))
             for entry in (3, 4, 7, 1022, 1025, 2999, 3001, 2**40):
                 with pytest.raises(NoSuchEntry):
                     storage.read_entry(ledger, entry)
                 assert not storage.entry_exists(ledger, entry)
-            assert all(storage.entry_exists(ledger, entry) for entry in IDS)
+            assert all(storage.entry_exists(ledger, entry) for entry in ENTRY_IDS)
             assert not storage.entry_exists(ledger, -1)
 
     @pytest.mark.parametrize("stage", STAGES)
@@ -257,14 +257,14 @@ class StorageEntryRules(StorageSuiteBase):
     ) -> None:
         """Entries, ranges of them and availability cover both memory and disk."""
         for ledger in LEDGERS:
-            storage = home.stage(storage, stage, list(records(ledger, IDS).values()))
+            storage = home.stage(storage, stage, list(records(ledger, ENTRY_IDS).values()))
 
-            assert IDS == storage.entries(ledger).tolist()
+            assert ENTRY_IDS == storage.entries(ledger).tolist()
             assert np.dtype(np.int64) == storage.entries(ledger).dtype
             assert [5, 6, 1023] == storage.entries(ledger, 3, 1023).tolist()
             assert [3000] == storage.entries(ledger, 1025).tolist()
             assert [] == storage.entries(ledger, 7, 6).tolist()
-            assert Availability.from_entries(IDS) == storage.availability(ledger)
+            assert Availability.from_entries(ENTRY_IDS) == storage.availability(ledger)
 
     def test_ledgers_in_unsigned_order(self, storage: LedgerStorage, home: Home) -> None:
         """Ledgers, all or of one scope, are listed in unsigned order, also unflushed ones."""

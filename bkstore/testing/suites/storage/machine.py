@@ -23,14 +23,14 @@ from bkstore.ids import LedgerId
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.testing.suites.index.machine import DirectoryMachine
-from bkstore.testing.suites.storage.model import Name, StorageModel, batch_size, key_of
+from bkstore.testing.suites.storage.model import Name, StorageModel, count_batch_records, key_of
 
-NAMES: list[Name] = [(0, 0), (0, 7), (0, 2**63 - 1), (1, 7), (2**64 - 1, 2**63)]
+ID_PAIRS: list[Name] = [(0, 0), (0, 7), (0, 2**63 - 1), (1, 7), (2**64 - 1, 2**63)]
 """(scope, ledger) in unsigned order; few, so that rules often hit the same ledger."""
 
 _M = TypeVar("_M", bound="_StorageRules")
 
-_names = st.sampled_from(NAMES)
+_names = st.sampled_from(ID_PAIRS)
 _entries = st.integers(0, 12) | st.sampled_from([1022, 1023, 1024, 1025]) | st.integers(0, 3000)
 _sizes = st.integers(0, 60) | st.integers(0, 400)
 
@@ -153,7 +153,7 @@ class _StorageRules(DirectoryMachine):
         if not readable:
             self.no_batch(name, start, max_count, max_size)
             return
-        count = batch_size([len(copies[0]) for copies in readable], max_count, max_size or 5 << 20)
+        count = count_batch_records([len(copies[0]) for copies in readable], max_count, max_size or 5 << 20)
         batch = self.opened.read_entries(LedgerId(*name), start, max_count, max_size)
 
         assert list(range(start, start + count)) == batch.entries.tolist()
@@ -200,7 +200,7 @@ class _StorageRules(DirectoryMachine):
         if self.opened is None:
             return
         assert sorted(self.model.ledgers) == [tuple(name) for name in self.opened.ledgers()]
-        for name in NAMES:
+        for name in ID_PAIRS:
             ledger = self.model.ledgers.get(name)
             expected = [] if ledger is None else ledger.entries()
 

@@ -18,7 +18,7 @@ from bkstore.ids import LedgerId
 Name = tuple[int, int]
 """(scope, ledger)."""
 
-NONE = -1
+NO_ENTRY = -1
 
 _CODER = Coder("CRC32C", "model")
 _FRAME_BYTES = 36
@@ -40,13 +40,13 @@ def lac_of(entry: int) -> int:
     >>> [lac_of(entry) for entry in (0, 1, 4, 7)]
     [-1, -1, 3, 3]
     """
-    return max(NONE, entry - 1 - entry % 4)
+    return max(NO_ENTRY, entry - 1 - entry % 4)
 
 
-def batch_size(sizes: Sequence[int], max_count: int, max_size: int) -> int:
+def count_batch_records(sizes: Sequence[int], max_count: int, max_size: int) -> int:
     """Return how many records of these sizes fit into one batch (BP-62), counted by a loop.
 
-    >>> batch_size([100, 100, 100], 0, 36 + 104 + 104), batch_size([100, 100], 0, 1)
+    >>> count_batch_records([100, 100, 100], 0, 36 + 104 + 104), count_batch_records([100, 100], 0, 1)
     (2, 1)
     """
     count, frame_bytes = 0, _FRAME_BYTES
@@ -69,9 +69,9 @@ class LedgerModel:
     key: bytes
     fenced: bool = False
     explicit: bytes | None = None
-    explicit_lac: int = NONE
-    low: int = NONE
-    high: int = NONE
+    explicit_lac: int = NO_ENTRY
+    low: int = NO_ENTRY
+    high: int = NO_ENTRY
     kept: dict[int, list[bytes]] = field(default_factory=dict)
     fresh: dict[int, list[bytes]] = field(default_factory=dict)
     journalled: dict[int, list[bytes]] = field(default_factory=dict)
