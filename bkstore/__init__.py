@@ -46,7 +46,7 @@ from bkstore.errors import (
     WriteFailed,
 )
 from bkstore.former_names import keep_former_names
-from bkstore.lazy_exports import lazy_names, names_of_face
+from bkstore.lazy_exports import lazy_names, exported_names
 from bkstore.version import __version__
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ __getattr__ = lazy_names(
         "LedgerStorage": "bkstore.storage.ledger_storage",
         "open_index": "bkstore.storage.read_only.bookie_dir",
     },
-    rooms=(
+    submodules=(
         "availability",
         "bloom",
         "cluster",
@@ -125,4 +125,4 @@ __getattr__ = lazy_names(
         "testing",
     ),
 )
-__dir__ = names_of_face(__name__)
+__dir__ = exported_names(__name__)

@@ -5,7 +5,7 @@ the value, or raises an `InvalidArgument` that names both. `check_fields` runs a
 over the fields of an options class. A check costs some 0.3 us: too much for single entries.
 
 Messages show invalid numbers, text and paths, of other values only the type: bytes, and objects
-with bytes, may be payloads, keys or passwords. `data` and `password` never show values.
+with bytes, may be payloads, keys or passwords. `bytes_like` and `password` never show values.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ MAX_INT64: Final = 2**63 - 1
 """Default maximum of a whole number: the largest file offset."""
 
 
-def whole(least: int = 0, most: int = MAX_INT64, multiple: int = 1) -> Check:
+def integer(minimum: int = 0, maximum: int = MAX_INT64, multiple: int = 1) -> Check:
     """Return a check for integers of least..most that are multiples of `multiple`; returns an int.
     Accepts numpy integers, and everything else with ``__index__``, but not bools and floats.
 
-    >>> whole(1)("batch", 5)
+    >>> integer(1)("batch", 5)
     5
-    >>> whole(1)("batch", True)
+    >>> integer(1)("batch", True)
     Traceback (most recent call last):
     bkstore.errors.InvalidArgument: batch must be a whole number, 1 or more, not True
     """
-    allowed = f"{least} or more" if most == MAX_INT64 else f"{least} to {most}"
+    allowed = f"{minimum} or more" if maximum == MAX_INT64 else f"{minimum} to {maximum}"
     if multiple > 1:
         allowed += f", a multiple of {multiple}"
 
@@ -48,23 +48,23 @@ def whole(least: int = 0, most: int = MAX_INT64, multiple: int = 1) -> Check:
                 integer = None
         else:
             integer = value
-        if integer is None or not least <= integer <= most or integer % multiple:
+        if integer is None or not minimum <= integer <= maximum or integer % multiple:
             raise _invalid_value(name, f"a whole number, {allowed}", value)
         return integer
 
     return check
 
 
-def number(least: float = 0, most: float = math.inf, *, above: bool = False) -> Check:
-    """Return a check for finite numbers of least..most, fractions too; `above` excludes `least`.
+def number(minimum: float = 0, maximum: float = math.inf, *, above: bool = False) -> Check:
+    """Return a check for finite numbers of least..most, fractions too; `above` excludes `minimum`.
 
     >>> number(0, 1)("fpp", float("nan"))
     Traceback (most recent call last):
     bkstore.errors.InvalidArgument: fpp must be a number of 0 to 1, not nan
     """
-    allowed = f"above {least}" if above else f"of {least}"
-    allowed += (f" up to {most}" if above else f" to {most}") if most < math.inf else ""
-    allowed += "" if above or most < math.inf else " or more"
+    allowed = f"above {minimum}" if above else f"of {minimum}"
+    allowed += (f" up to {maximum}" if above else f" to {maximum}") if maximum < math.inf else ""
+    allowed += "" if above or maximum < math.inf else " or more"
 
     def check(name: str, value: Any) -> float:
         if isinstance(value, (bool, str, bytes)) or not hasattr(value, "__float__"):
@@ -73,8 +73,8 @@ def number(least: float = 0, most: float = math.inf, *, above: bool = False) -> 
             float_value = float(value)
         except (TypeError, ValueError, OverflowError):
             float_value = math.nan
-        if not (math.isfinite(float_value) and least <= float_value <= most) or (
-            above and float_value == least
+        if not (math.isfinite(float_value) and minimum <= float_value <= maximum) or (
+            above and float_value == minimum
         ):
             raise _invalid_value(name, f"a number {allowed}", value)
         return value if type(value) in (int, float) else float_value
@@ -99,14 +99,14 @@ def choice(*words: str | None) -> Check:
     return check
 
 
-def truth(name: str, value: Any) -> bool:
+def boolean(name: str, value: Any) -> bool:
     """Check that an argument is True or False."""
     if type(value) is not bool:
         raise _invalid_value(name, "True or False", value)
     return value
 
 
-def call(name: str, value: Any) -> Any:
+def function(name: str, value: Any) -> Any:
     """Check that an argument can be called."""
     if not callable(value):
         raise _invalid_value(name, "callable", value)
@@ -141,12 +141,12 @@ def interface(kind: str, *methods: str) -> Check:
     return check
 
 
-def data(name: str, value: Any) -> bytes:
+def bytes_like(name: str, value: Any) -> bytes:
     """Return the bytes of a payload, record or key: bytes unchanged, other buffers copied.
 
-    >>> data("payload", bytearray(b"hi"))
+    >>> bytes_like("payload", bytearray(b"hi"))
     b'hi'
-    >>> data("payload", "my secret")
+    >>> bytes_like("payload", "my secret")
     Traceback (most recent call last):
     bkstore.errors.InvalidArgument: payload must be bytes, not str
     """
@@ -180,7 +180,7 @@ def text(name: str, value: Any) -> str:
     return value
 
 
-def each(name: str, values: Any) -> Any:
+def iterable(name: str, values: Any) -> Any:
     """Check that an argument is iterable, but not text or bytes."""
     if isinstance(values, (str, bytes, bytearray)) or not isinstance(values, Iterable):
         raise _invalid_type(name, "an iterable", values)
@@ -192,7 +192,7 @@ def optional(check: Check) -> Check:
     return lambda name, value: None if value is None else check(name, value)
 
 
-def any_of(check: Check) -> Check:
+def sequence_of(check: Check) -> Check:
     """Return a check for a tuple or list whose items all pass `check`; returns a tuple."""
 
     def checked(name: str, value: Any) -> tuple[Any, ...]:
@@ -205,7 +205,7 @@ def any_of(check: Check) -> Check:
 
 def pair(check: Check) -> Check:
     """Return a check for (low, high), both of which pass `check`, low not above high."""
-    check_items = any_of(check)
+    check_items = sequence_of(check)
 
     def checked(name: str, value: Any) -> tuple[Any, ...]:
         bounds: tuple[Any, ...] = check_items(name, value)
@@ -264,10 +264,10 @@ def check_fields(options: object, checks: Mapping[str, Check]) -> None:
             object.__setattr__(options, name, checked)
 
 
-def shown(value: object) -> str:
+def describe_value(value: object) -> str:
     """Return the text for an invalid argument in a message: numbers, text, paths, else the type.
 
-    >>> shown(1.5), shown("x" * 100)[-6:], shown(b"payload"), shown([b"payload"])
+    >>> describe_value(1.5), describe_value("x" * 100)[-6:], describe_value(b"payload"), describe_value([b"payload"])
     ('1.5', 'xxx...', 'bytes', 'list')
     """
     if value is not None and not isinstance(value, (bool, int, float, str, PurePath)):
@@ -277,7 +277,7 @@ def shown(value: object) -> str:
 
 
 def _invalid_value(name: str, allowed: str, value: object) -> InvalidArgument:
-    return InvalidArgument(f"{name} must be {allowed}, not {shown(value)}")
+    return InvalidArgument(f"{name} must be {allowed}, not {describe_value(value)}")
 
 
 def _invalid_type(name: str, allowed: str, value: object) -> InvalidArgument:
@@ -288,5 +288,5 @@ def _invalid_type(name: str, allowed: str, value: object) -> InvalidArgument:
 check_compat = choice(None, "bookkeeper")
 """``check_compat("compat", compat)``: for functions that take ``compat="bookkeeper"``."""
 
-check_batch = whole(1)
+check_batch = integer(1)
 """``check_batch("batch", batch)``: the number of rows or items in a batch."""

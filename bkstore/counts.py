@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def counted(number: int, one: str, many: str | None = None, *, grouped: bool = False) -> str:
-    """Return a number (`grouped`: by thousands) and its noun, in the plural `many` or with an s.
+def format_count(number: int, singular: str, plural: str | None = None, *, grouped: bool = False) -> str:
+    """Return a number (`grouped`: by thousands) and its noun, in the plural `plural` or with an s.
 
-    >>> counted(1, "ledger"), counted(0, "ledger"), counted(1200, "entry", "entries")
+    >>> format_count(1, "ledger"), format_count(0, "ledger"), format_count(1200, "entry", "entries")
     ('1 ledger', '0 ledgers', '1200 entries')
-    >>> counted(1200, "byte", grouped=True)
+    >>> format_count(1200, "byte", grouped=True)
     '1,200 bytes'
     """
-    return f"{number:{',' if grouped else ''}} {one if number == 1 else many or one + 's'}"
+    return f"{number:{',' if grouped else ''}} {singular if number == 1 else plural or singular + 's'}"
 
 
-def in_words(names: Sequence[str]) -> str:
+def join_words(names: Sequence[str]) -> str:
     """Return the names joined by commas, with "and" before the last; "" for none.
 
-    >>> in_words(["duckdb"]), in_words(["duckdb", "pyarrow"]), in_words(["a", "b", "c"])
+    >>> join_words(["duckdb"]), join_words(["duckdb", "pyarrow"]), join_words(["a", "b", "c"])
     ('duckdb', 'duckdb and pyarrow', 'a, b and c')
     """
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))

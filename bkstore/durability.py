@@ -14,9 +14,9 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from bkstore.availability import Availability
-from bkstore.availability.grouping import fold
-from bkstore.availability.sequence_groups import Groups, clip_rows, empty
-from bkstore.availability.set_operations import pieces
+from bkstore.availability.grouping import canonicalize
+from bkstore.availability.sequence_groups import Groups, clip_with_rows, empty
+from bkstore.availability.set_operations import combine_uncanonical
 from bkstore.errors import InvalidArgument
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.schedule import expected_many
@@ -125,12 +125,12 @@ def missing_entries(due: DueEntries, held: HeldEntries) -> Iterator[tuple[int, A
         ends = np.concatenate((starts[1:], [rows.size]))
         for start, end in zip(starts.tolist(), ends.tolist()):
             missing = groups.take(np.arange(start, end))
-            yield int(rows[start]), Availability.from_canonical(fold(missing))
+            yield int(rows[start]), Availability.from_canonical(canonicalize(missing))
 
 
 def missing_groups(due: DueEntries, held: HeldEntries) -> Iterator[tuple[Int64Array, Groups]]:
     """Yield the missing entries as arrays: (row of `due` for each group, ascending; the groups).
-    The groups of a row are ordered and disjoint; `fold` makes them canonical."""
+    The groups of a row are ordered and disjoint; `canonicalize` makes them canonical."""
     for start_row, end_row in _split_by_axis(due):
         axis_due = DueEntries(*(column[start_row:end_row] for column in due))
         first_ledger, last_ledger = int(axis_due.ledger_number[0]), int(axis_due.ledger_number[-1])
@@ -176,7 +176,7 @@ def _missing_on_axis(due: DueEntries, held: HeldEntries) -> tuple[Int64Array, Gr
     due_groups = expected_many(
         due.first, due.last, due.bookie_index, due.ensemble_size, due.write_quorum, row_offsets
     )
-    missing = pieces(due_groups, _place_on_axis(held, ledger_numbers, offsets, spans), "sub")
+    missing = combine_uncanonical(due_groups, _place_on_axis(held, ledger_numbers, offsets, spans), "sub")
     # Find the row of each group: rows ascend on the axis. Then move the groups back.
     row_of_group = np.searchsorted(due.first + row_offsets, missing.first, "right") - 1
     group_offsets = row_offsets[row_of_group]
@@ -201,7 +201,7 @@ def _place_on_axis(
     is_in_span = groups.first < spans[ledger_of_group]
     groups, ledger_of_group = groups.take(is_in_span), ledger_of_group[is_in_span]
     if (groups.ends > spans[ledger_of_group]).any():
-        groups, group_rows = clip_rows(
+        groups, group_rows = clip_with_rows(
             groups, groups.first, np.minimum(groups.ends, spans[ledger_of_group])
         )
         ledger_of_group = ledger_of_group[group_rows]

@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Sequence
 
-from bkstore.counts import in_words
+from bkstore.counts import join_words
 
 
 class BkstoreError(Exception):
@@ -50,7 +50,7 @@ class CorruptionError(BkstoreError, ValueError):
     def __reduce__(self) -> tuple[type[CorruptionError], tuple[str | None, int | None, str]]:
         return CorruptionError, (self.file, self.offset, self.reason)
 
-    def within(self, file: str | os.PathLike[str], base: int = 0) -> CorruptionError:
+    def relocate(self, file: str | os.PathLike[str], base: int = 0) -> CorruptionError:
         """Return the same error for `file`, with `base` added to its offset."""
         offset = None if self.offset is None else self.offset + base
         return CorruptionError(file, offset, self.reason)
@@ -100,7 +100,7 @@ class BookieUnavailable(BkstoreError):
     """A bookie did not answer: it is down, unreachable or too slow. Its data are unknown."""
 
 
-class NoListOfEntries(BkstoreError):
+class ListingUnsupported(BkstoreError):
     """The bookie answers, but does not list entries, like real ones with db storage."""
 
 
@@ -177,14 +177,14 @@ class MissingDependency(BkstoreError, ImportError):
     def of_all(cls, missing: Sequence[tuple[str, str]], purpose: str) -> MissingDependency:
         """Return the error for several (package, extra) pairs, with one command for all."""
         names = [package for package, _ in missing]
-        return cls(f"{purpose} needs {in_words(names)}: {pip_install(missing)}", name=names[0])
+        return cls(f"{purpose} needs {join_words(names)}: {pip_install_command(missing)}", name=names[0])
 
 
-def pip_install(missing: Sequence[tuple[str, str]]) -> str:
+def pip_install_command(missing: Sequence[tuple[str, str]]) -> str:
     """Return the command that installs packages, and everything else of their extras. `missing` are
     (package, extra of bkstore) pairs. Versions are those of bkstore's metadata, if it has any.
 
-    >>> pip_install([("duckdb", "local"), ("pyarrow", "arrow")])
+    >>> pip_install_command([("duckdb", "local"), ("pyarrow", "arrow")])
     "pip install 'duckdb>=1.4' 'pyarrow>=18'"
     """
     requirements: dict[str, None] = {}

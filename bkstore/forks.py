@@ -28,22 +28,22 @@ _registered: WeakSet[Forkable] = WeakSet()
 _in_child = False
 
 
-def register(opened: Forkable) -> None:
+def register(forkable: Forkable) -> None:
     """Call `opened._forked()` in each child forked from now on. Keeps only a weak reference."""
-    _registered.add(opened)
+    _registered.add(forkable)
 
 
-def closed(what: str) -> IllegalOperation:
+def closed_error(description: str) -> IllegalOperation:
     """Return the error for a call on a closed object; in a child it mentions the fork."""
     if _in_child:
         return IllegalOperation(
-            f"{what} is closed (objects opened before a fork are closed in the child "
+            f"{description} is closed (objects opened before a fork are closed in the child "
             "process: open it here, or after the fork)"
         )
-    return IllegalOperation(f"{what} is closed")
+    return IllegalOperation(f"{description} is closed")
 
 
-def leak(value: object) -> None:
+def keep_forever(value: object) -> None:
     """Keep an object alive forever: its destructor would act on the parent's resources."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from bkstore.arguments import shown
+from bkstore.arguments import describe_value
 from bkstore.errors import InvalidArgument
 
 Int64Array = npt.NDArray[np.int64]
@@ -32,7 +32,7 @@ MAX_ENTRY_ID = 2**63 - 2
 MAX_LOG_ID = 2**31 - 1
 """Entry log ids are 31 bits; the log id is the upper half of a location."""
 
-MOST_IDS = 2**28
+MAX_IDS = 2**28
 """The most ids that a range or a set is expanded to in one array (2 GiB)."""
 
 _get_scope, _get_number = operator.itemgetter(0), operator.itemgetter(1)
@@ -53,18 +53,18 @@ def signed64(value: int) -> int:
     return value - _TWO_64 if value >= _TWO_63 else value
 
 
-def unsigned64(value: int, what: str = "value") -> int:
+def unsigned64(value: int, argument_name: str = "value") -> int:
     """Return `value` modulo 2^64; raises `InvalidArgument` outside -2^63 .. 2^64-1.
 
     >>> unsigned64(-1) == 2**64 - 1
     True
     """
     if not -_TWO_63 <= value < _TWO_64:
-        raise InvalidArgument(f"{what} {value} does not fit 64 bits")
+        raise InvalidArgument(f"{argument_name} {value} does not fit 64 bits")
     return value % _TWO_64
 
 
-def check_integer(value: int, what: str) -> int:
+def check_integer(value: int, argument_name: str) -> int:
     """Return the int of an integer: an int, a numpy integer, anything with ``__index__``. Raises
     `InvalidArgument` for anything else, including floats (even 1.0), text and bools."""
     try:
@@ -72,7 +72,7 @@ def check_integer(value: int, what: str) -> int:
             return operator.index(value)
     except TypeError:
         pass
-    raise InvalidArgument(f"{what} {shown(value)} is not an integer") from None
+    raise InvalidArgument(f"{argument_name} {describe_value(value)} is not an integer") from None
 
 
 def check_scope(scope: int | None) -> int | None:
@@ -131,7 +131,7 @@ class LedgerId(_Halves):
         if isinstance(value, cls):
             return value
         if isinstance(value, bool) or not hasattr(value, "__index__"):
-            raise InvalidArgument(f"not a ledger id: {shown(value)} (pass an int or a LedgerId)")
+            raise InvalidArgument(f"not a ledger id: {describe_value(value)} (pass an int or a LedgerId)")
         return cls(0, check_integer(cast(Any, value), "ledger id"))
 
     @classmethod
@@ -144,7 +144,7 @@ class LedgerId(_Halves):
         """
         if not isinstance(text, str):
             raise InvalidArgument(
-                f"a ledger id's text must be a string, not {shown(text)}; LedgerId.of takes ints"
+                f"a ledger id's text must be a string, not {describe_value(text)}; LedgerId.of takes ints"
             )
         text = text.strip()
         if _UUID.fullmatch(text) or _QUALIFIED.fullmatch(text):
@@ -195,10 +195,10 @@ def _scope_0_id(value: int) -> LedgerId:
     return tuple.__new__(LedgerId, (0, value))
 
 
-def sort_ledgers(names: list[LedgerId]) -> None:
+def sort_ledgers(ledger_ids: list[LedgerId]) -> None:
     """Sort ids in place, in a third of the time of `sorted`."""
-    names.sort(key=_get_number)  # two sorts of ints are faster than one of tuples
-    names.sort(key=_get_scope)
+    ledger_ids.sort(key=_get_number)  # two sorts of ints are faster than one of tuples
+    ledger_ids.sort(key=_get_scope)
 
 
 def unsigned_order(scope_ids: Int64Array, ledger_ids: Int64Array) -> npt.NDArray[np.intp]:
@@ -228,62 +228,62 @@ def check_bounds(first: int, last: int | None) -> tuple[int, int]:
     return min(max(first, 0), highest), min(max(last, -1), highest)
 
 
-def check_entry_id(entry: int) -> int:
-    """Return `entry` if it is 0 .. 2^63-2, else raise `InvalidArgument`."""
-    number = check_integer(entry, "entry id")
+def check_entry_id(entry_id: int) -> int:
+    """Return `entry_id` if it is 0 .. 2^63-2, else raise `InvalidArgument`."""
+    number = check_integer(entry_id, "entry id")
     if not 0 <= number <= MAX_ENTRY_ID:
-        raise InvalidArgument(f"entry id {entry} is outside 0..{MAX_ENTRY_ID}")
+        raise InvalidArgument(f"entry id {entry_id} is outside 0..{MAX_ENTRY_ID}")
     return number
 
 
-def as_int64(values: IntArrayLike, what: str) -> Int64Array:
+def as_int64(values: IntArrayLike, argument_name: str) -> Int64Array:
     """Return integers as a one-dimensional int64 array; raises `InvalidArgument` for other values.
-    O(n); an int64 array is returned without a copy. A `range` of over `MOST_IDS` is refused."""
+    O(n); an int64 array is returned without a copy. A `range` of over `MAX_IDS` is refused."""
     if isinstance(values, range):
-        return _expand_range(values, what)
-    array = values if isinstance(values, np.ndarray) else _to_array(values, what)
+        return _expand_range(values, argument_name)
+    array = values if isinstance(values, np.ndarray) else _to_array(values, argument_name)
     if array.ndim != 1:
-        raise InvalidArgument(f"{what} must be one-dimensional, not of shape {array.shape}")
+        raise InvalidArgument(f"{argument_name} must be one-dimensional, not of shape {array.shape}")
     if array.size == 0:
         return np.empty(0, np.int64)
     if array.dtype.kind == "O":
-        array = _check_each(array.tolist(), what)
+        array = _check_each(array.tolist(), argument_name)
     if array.dtype.kind not in "iu" or (array.dtype == np.uint64 and int(array.max()) >= _TWO_63):
-        raise InvalidArgument(f"{what} must be integers that fit int64, not {array.dtype}")
+        raise InvalidArgument(f"{argument_name} must be integers that fit int64, not {array.dtype}")
     return np.ascontiguousarray(array, dtype=np.int64)
 
 
-def _to_array(values: IntArrayLike, what: str) -> npt.NDArray[Any]:
+def _to_array(values: IntArrayLike, argument_name: str) -> npt.NDArray[Any]:
     if isinstance(values, (str, bytes, bytearray)):
-        raise InvalidArgument(f"{what} must be integers, not {type(values).__name__}")
+        raise InvalidArgument(f"{argument_name} must be integers, not {type(values).__name__}")
     if isinstance(values, Iterable) and not hasattr(values, "__array__"):
         items = values if isinstance(values, (list, tuple)) else list(values)
         types = set(map(type, items))
         if types - {int}:  # numpy would convert True to 1, and some mixed integers to floats
             nested = any(hasattr(type_, "__len__") for type_ in types - {str, bytes})
-            return np.empty((len(items), 0)) if nested else _check_each(items, what)
+            return np.empty((len(items), 0)) if nested else _check_each(items, argument_name)
         return np.asarray(items)
     return np.asarray(values)
 
 
-def _check_each(values: Iterable[Any], what: str) -> Int64Array:
-    numbers = [check_integer(value, what) for value in values]
+def _check_each(values: Iterable[Any], argument_name: str) -> Int64Array:
+    numbers = [check_integer(value, argument_name) for value in values]
     if numbers and not -_TWO_63 <= min(numbers) <= max(numbers) < _TWO_63:
-        raise InvalidArgument(f"{what} must be integers that fit int64")
+        raise InvalidArgument(f"{argument_name} must be integers that fit int64")
     return np.array(numbers, np.int64)
 
 
-def _expand_range(values: range, what: str) -> Int64Array:
+def _expand_range(values: range, argument_name: str) -> Int64Array:
     if not values:
         return np.empty(0, np.int64)
     if not all(-_TWO_63 <= value < _TWO_63 for value in (values[0], values[-1])):
-        raise InvalidArgument(f"{what} of {values} do not fit int64")
-    if values[MOST_IDS:]:
-        raise InvalidArgument(f"{what} of {values} are too many for an array (limit {MOST_IDS})")
+        raise InvalidArgument(f"{argument_name} of {values} do not fit int64")
+    if values[MAX_IDS:]:
+        raise InvalidArgument(f"{argument_name} of {values} are too many for an array (limit {MAX_IDS})")
     return np.arange(len(values), dtype=np.int64) * values.step + values.start
 
 
-def ledger_stretches(
+def ledger_runs(
     scopes: Int64Array, ledgers: Int64Array
 ) -> Iterator[tuple[LedgerId, int, int]]:
     """Yield (ledger, start, stop) of each run of rows with the same signed ids."""
@@ -311,10 +311,10 @@ def as_entry_ids(entries: IntArrayLike) -> Int64Array:
     return ids
 
 
-def consecutive(entries: Int64Array, start: int) -> int:
+def count_consecutive(entries: Int64Array, start: int) -> int:
     """Return how many of the sorted `entries` are start, start + 1, and so on.
 
-    >>> consecutive(np.array([5, 6, 8]), 5), consecutive(np.array([6]), 5)
+    >>> count_consecutive(np.array([5, 6, 8]), 5), count_consecutive(np.array([6]), 5)
     (2, 0)
     """
     gaps = entries != start + np.arange(entries.size)
@@ -370,11 +370,11 @@ def make_locations(log_id: int | Int64Array, position: int | Int64Array) -> Int6
     return np.atleast_1d(logs << np.int64(32) | offsets)
 
 
-def log_ids(locations: Int64Array) -> Int64Array:
+def log_ids_of(locations: Int64Array) -> Int64Array:
     """Return the log id of each location (arithmetic shift, as upstream)."""
     return locations >> np.int64(32)
 
 
-def positions(locations: Int64Array) -> Int64Array:
+def positions_of(locations: Int64Array) -> Int64Array:
     """Return the position (offset of the entry's bytes in its log) of each location."""
     return locations & np.int64(0xFFFFFFFF)

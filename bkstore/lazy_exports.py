@@ -8,11 +8,11 @@ from importlib import import_module
 
 
 def lazy_names(
-    package: str, homes: Mapping[str, str], rooms: Collection[str] = ()
+    package: str, modules: Mapping[str, str], submodules: Collection[str] = ()
 ) -> Callable[[str], object]:
     """Return the ``__getattr__`` of a package, which loads public names from their modules.
 
-    `homes` maps each name to its module's full name; `rooms` are submodules loaded when used as
+    `modules` maps each name to its module's full name; `submodules` are submodules loaded when used as
     attributes. Other names raise `AttributeError`. Costs one look-up per use: values are not
     cached, so that tests can patch the module.
 
@@ -21,19 +21,19 @@ def lazy_names(
     """
 
     def look_up(name: str) -> object:
-        if name in rooms:
+        if name in submodules:
             return import_module(f"{package}.{name}")
-        if name not in homes:
+        if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(homes[name]), name)
+        return getattr(import_module(modules[name]), name)
 
     return look_up
 
 
-def names_of_face(package: str) -> Callable[[], list[str]]:
+def exported_names(package: str) -> Callable[[], list[str]]:
     """Return the ``__dir__`` of a package, which includes public names that are not yet loaded.
 
-    >>> "open_index" in names_of_face("bkstore")()
+    >>> "open_index" in exported_names("bkstore")()
     True
     """
 

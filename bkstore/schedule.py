@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bkstore.arguments import check_compat, whole
+from bkstore.arguments import check_compat, integer
 from bkstore.availability import Availability, Compat
-from bkstore.availability.grouping import fold
+from bkstore.availability.grouping import canonicalize
 from bkstore.availability.sequence_groups import INT32_MAX, Groups, clip
 from bkstore.errors import InvalidArgument
 from bkstore.ids import Int64Array, IntArrayLike, as_entry_ids, check_entry_id
@@ -22,8 +22,8 @@ from bkstore.ids import Int64Array, IntArrayLike, as_entry_ids, check_entry_id
 def _check_quorum(ensemble_size: int, write_quorum: int) -> None:
     are_plain_ints = type(ensemble_size) is type(write_quorum) is int  # asked for each entry
     if not (are_plain_ints and 1 <= write_quorum <= ensemble_size <= INT32_MAX):
-        checked_size = whole(1, INT32_MAX)("ensemble_size", ensemble_size)
-        whole(1, checked_size)("write_quorum", write_quorum)
+        checked_size = integer(1, INT32_MAX)("ensemble_size", ensemble_size)
+        integer(1, checked_size)("write_quorum", write_quorum)
 
 
 def write_sets(entry_ids: IntArrayLike, ensemble_size: int, write_quorum: int) -> Int64Array:
@@ -61,7 +61,7 @@ def bookie_index(
     """
     _check_quorum(ensemble_size, write_quorum)
     if type(nth) is not int or not 0 <= nth < write_quorum:
-        nth = whole(0, write_quorum - 1)("nth", nth)
+        nth = integer(0, write_quorum - 1)("nth", nth)
     value = check_entry_id(entry_id) + nth
     if compat is None:
         return value % ensemble_size
@@ -101,7 +101,7 @@ def expected(
     row = np.array([[first, last, bookie_index, ensemble_size, write_quorum]], np.int64)
     first_column, last_column, index_column, size_column, quorum_column = row.T
     return Availability.from_canonical(
-        fold(expected_many(first_column, last_column, index_column, size_column, quorum_column))
+        canonicalize(expected_many(first_column, last_column, index_column, size_column, quorum_column))
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bkstore.cli.main import main
-from bkstore.counts import counted
+from bkstore.counts import format_count
 from bkstore.index.hierarchical import HierarchicalIndex
 from tests.paths import ROOT
 
@@ -33,10 +33,10 @@ CHECKED = [
 def test_one_and_many() -> None:
     """One is one, all else is many; thousands are set apart where that is asked for."""
     assert ["0 rows", "1 row", "2 rows", "1200 rows", "-1 rows"] == [
-        counted(number, "row") for number in (0, 1, 2, 1200, -1)
+        format_count(number, "row") for number in (0, 1, 2, 1200, -1)
     ]
-    assert ["1 entry", "2 entries"] == [counted(n, "entry", "entries") for n in (1, 2)]
-    assert ["1 row", "1,200 rows"] == [counted(n, "row", grouped=True) for n in (1, 1200)]
+    assert ["1 entry", "2 entries"] == [format_count(n, "entry", "entries") for n in (1, 2)]
+    assert ["1 row", "1,200 rows"] == [format_count(n, "row", grouped=True) for n in (1, 1200)]
 
 
 def _plurals(path: Path) -> list[str]:
@@ -56,7 +56,7 @@ def _plurals(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("path", CHECKED, ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_count_has_a_fixed_noun(path: Path) -> None:
-    """What a command prints goes through `counted`, where a count may be one."""
+    """What a command prints goes through `format_count`, where a count may be one."""
     assert [] == _plurals(path)
 
 

@@ -252,8 +252,8 @@ class TestLocations:
         assert (log_id, position) == ids.split_location(location)
         assert [location] == ids.make_locations(log_id, np.array([position])).tolist()
         assert [location] == ids.make_locations(np.array([log_id]), position).tolist()
-        assert [log_id] == ids.log_ids(array).tolist()
-        assert [position] == ids.positions(array).tolist()
+        assert [log_id] == ids.log_ids_of(array).tolist()
+        assert [position] == ids.positions_of(array).tolist()
 
     @pytest.mark.parametrize(("log_id", "position"), [(-1, 0), (2**31, 0), (0, -1), (0, 2**32)])
     def test_bounds(self, log_id: int, position: int) -> None:

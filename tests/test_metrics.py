@@ -65,7 +65,7 @@ def test_all_counts_are_exported(registry: Any) -> None:
 
 def test_results(registry: Any) -> None:
     """Look-ups are counted by result, a failed one too."""
-    image = stream_image(WorldShape(nodes=1, lost=0.3), 20)
+    image = stream_image(WorldShape(nodes=1, lost_share=0.3), 20)
     queries = random_queries(image, 40)
     metrics, fails = LookupMetrics(registry), [False]
     reader = ImageReader(image, failures=lambda _: fails[0])
@@ -73,7 +73,7 @@ def test_results(registry: Any) -> None:
         for query in queries:
             lookup.get_objects(*query)
         lookup.get_objects(-1, 0, 1, 1)
-        lookup.update(stream_image(WorldShape(nodes=1, lost=0.3, streams=1, alone=0), 3, seed=1))
+        lookup.update(stream_image(WorldShape(nodes=1, lost_share=0.3, streams=1, stream_object_share=0), 3, seed=1))
         fails[0] = True
         lookup.filters.clear()
         with pytest.raises(LoadFailed):

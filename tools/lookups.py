@@ -53,7 +53,7 @@ class Point(NamedTuple):
 
 def _make_world(point: Point, seed: int) -> StreamImage:
     shape = WorldShape(
-        nodes=1, streams=point.streams, per_object=(5, 15), alone=0.0, lost=0.0, moved=0.0
+        nodes=1, streams=point.streams, streams_per_object=(5, 15), stream_object_share=0.0, lost_share=0.0, move_probability=0.0
     )
     return stream_image(shape, point.objects, seed)
 

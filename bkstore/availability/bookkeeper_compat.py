@@ -18,10 +18,10 @@ import numpy.typing as npt
 from bkstore.availability import codec
 from bkstore.availability.codec import Encoding
 from bkstore.availability.entry_set import Availability
-from bkstore.availability.grouping import fold
-from bkstore.availability.patterns import Pattern, emit
+from bkstore.availability.grouping import canonicalize
+from bkstore.availability.patterns import Pattern, groups_of_pattern
 from bkstore.availability.sequence_groups import Groups, empty
-from bkstore.counts import counted
+from bkstore.counts import format_count
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.ids import MAX_ENTRY_ID, Int64Array, IntArrayLike, as_int64
 
@@ -38,8 +38,8 @@ class BookkeeperAvailability(Availability):
     ``len`` raises `InvalidArgument` if the sum over the stored groups is negative.
     """
 
-    __slots__ = ("_found", "_stored")
-    _found: Groups | None  # the canonical groups of the ids that look-ups find, made on demand
+    __slots__ = ("_visible", "_stored")
+    _visible: Groups | None  # the canonical groups of the ids that look-ups find, made on demand
     _stored: Groups
 
     @classmethod
@@ -72,17 +72,17 @@ class BookkeeperAvailability(Availability):
         first = groups.first[order]
         answer = cls.__new__(cls)
         answer._stored = groups.take(order[np.append(first[1:] != first[:-1], True)[: first.size]])
-        answer._found = None
+        answer._visible = None
         return answer
 
     @property
     def _groups(self) -> Groups:  # type: ignore[override]
-        if self._found is None:
+        if self._visible is None:
             stored = self._stored
             next_ids = np.append(stored.first[1:], np.int64(MAX_ENTRY_ID + 1))[: stored.first.size]
             ends = np.minimum(_limits(stored), next_ids - 1) + 1
-            self._found = fold(_find_in_spans(stored, np.maximum(stored.first, 0), ends))
-        return self._found
+            self._visible = canonicalize(_find_in_spans(stored, np.maximum(stored.first, 0), ends))
+        return self._visible
 
     @property
     def groups(self) -> Int64Array:
@@ -92,14 +92,14 @@ class BookkeeperAvailability(Availability):
     def to_bytes(self, encoding: Encoding = "bookkeeper") -> bytes:
         """Return the stored groups encoded; "grouped" encodes the set that look-ups find."""
         if encoding == "bookkeeper":
-            return codec.write_raw(self._stored)
+            return codec.encode_unchecked(self._stored)
         return codec.encode(self._groups, encoding)
 
     def __len__(self) -> int:
         total = self._total()
         if total < 0:
             raise InvalidArgument(
-                f"the stored groups add up to {counted(total, 'entry', 'entries')}: not a length"
+                f"the stored groups add up to {format_count(total, 'entry', 'entries')}: not a length"
             )
         return total
 
@@ -119,8 +119,8 @@ class BookkeeperAvailability(Availability):
         return self._groups.first.size > 0
 
     def __repr__(self) -> str:
-        groups = counted(self._stored.first.size, "stored group")
-        return f"<Availability as built: {counted(self._total(), 'entry', 'entries')} in {groups}>"
+        groups = format_count(self._stored.first.size, "stored group")
+        return f"<Availability as built: {format_count(self._total(), 'entry', 'entries')} in {groups}>"
 
     def __contains__(self, entry: object) -> bool:
         if not isinstance(entry, (int, np.integer)) or not -(2**63) <= entry < 2**63:
@@ -158,7 +158,7 @@ class BookkeeperAvailability(Availability):
         in_range = expected & Availability.from_ranges([(max(lo, 0), hi)])
         flat = np.fromiter((number for span in self._spans(lo, hi) for number in span), np.int64)
         index, starts, ends = flat.reshape(-1, 3).T
-        present = fold(_find_in_spans(self._stored.take(index), np.maximum(starts, 0), ends))
+        present = canonicalize(_find_in_spans(self._stored.take(index), np.maximum(starts, 0), ends))
         return in_range - Availability.from_canonical(present)
 
     def _spans(self, lo: int, hi: int) -> Iterator[tuple[int, int, int]]:
@@ -211,7 +211,7 @@ def _find_in_spans(stored: Groups, starts: Int64Array, ends: Int64Array) -> Grou
     period = np.where(single, 2**31, np.abs(stored.period))
     is_solid = single | (stored.size >= period)
     pattern = Pattern(is_solid, ~is_solid, stored.first, stored.size, period)
-    return emit(pattern, starts, ends, np.ones(starts.size, np.bool_))
+    return groups_of_pattern(pattern, starts, ends, np.ones(starts.size, np.bool_))
 
 
-Availability.compat_answers["bookkeeper"] = BookkeeperAvailability
+Availability.compat_classes["bookkeeper"] = BookkeeperAvailability

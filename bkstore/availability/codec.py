@@ -20,20 +20,20 @@ from typing import Literal
 
 import numpy as np
 
-from bkstore.arguments import shown
-from bkstore.availability.sequence_groups import INT32_MAX, Groups, count_sequences, sequences
+from bkstore.arguments import describe_value
+from bkstore.availability.sequence_groups import INT32_MAX, Groups, count_sequences, list_sequences
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.ids import MAX_ENTRY_ID
 
 HEADER_SIZE = 64
 GROUP_SIZE = 24
 VERSION = 0
-MOST_GROUPS = (INT32_MAX - HEADER_SIZE) // GROUP_SIZE
+MAX_GROUPS = (INT32_MAX - HEADER_SIZE) // GROUP_SIZE
 """The most groups that one Java array, which a bookie sends and a client reads, can hold."""
 
 Encoding = Literal["grouped", "bookkeeper"]
 
-_FEW = 8  # groups up to which `decode_few` decodes
+_FEW = 8  # groups up to which `decode_if_few` decodes
 _CHUNK_ROWS = 1 << 16
 _MAX_PIECE_IDS = INT32_MAX * _CHUNK_ROWS
 _HEADER, _ROW = Struct(">ii"), Struct(">qqii")
@@ -44,22 +44,22 @@ def encode(groups: Groups, encoding: Encoding = "grouped") -> bytes:
     """Return the bytes of canonical groups. O(groups), or O(sequences).
 
     "grouped" is BP-34 as designed; "bookkeeper" writes one group per sequence, as every released
-    encoder does. Raises `InvalidArgument`, before it allocates, for more than `MOST_GROUPS`.
+    encoder does. Raises `InvalidArgument`, before it allocates, for more than `MAX_GROUPS`.
     """
     if encoding not in ("grouped", "bookkeeper"):
-        raise InvalidArgument(f"unknown encoding {shown(encoding)}: 'grouped' or 'bookkeeper'")
+        raise InvalidArgument(f"unknown encoding {describe_value(encoding)}: 'grouped' or 'bookkeeper'")
     ungroups = encoding == "bookkeeper"
     oversized = groups.size > INT32_MAX
     piece_counts = (-(-groups.size[oversized] // INT32_MAX)).tolist()  # each is one sequence
     count = count_sequences(groups) if ungroups else groups.first.size
     count += sum(piece_counts) - len(piece_counts)
-    if count > MOST_GROUPS:
+    if count > MAX_GROUPS:
         raise InvalidArgument(
             f"{count} sequence groups, one {'a sequence' if ungroups else 'each'}, exceed the "
-            f"limit of {MOST_GROUPS}"
+            f"limit of {MAX_GROUPS}"
         )
     if not piece_counts and not ungroups:
-        return write_raw(groups)
+        return encode_unchecked(groups)
     output = BytesIO()
     output.write(_pack_header(count))
     for chunk in _split(groups, ungroups):
@@ -96,7 +96,7 @@ def _split_row(row: list[int], ungroups: bool) -> Iterator[tuple[int, int, int, 
 
 
 def _ungroup(groups: Groups) -> Groups:
-    starts, ends = sequences(groups)
+    starts, ends = list_sequences(groups)
     return Groups(starts, starts, ends - starts, np.zeros_like(starts))
 
 
@@ -111,7 +111,7 @@ def _cut_oversized(groups: Groups) -> Groups:
     return Groups(first, last, size, groups.period[owner])
 
 
-def write_raw(groups: Groups) -> bytes:
+def encode_unchecked(groups: Groups) -> bytes:
     """Return the header and the groups exactly as given; sizes and periods must fit i32."""
     return _pack_header(groups.first.size) + _pack_rows(groups)
 
@@ -127,7 +127,7 @@ def _pack_rows(groups: Groups) -> bytes:
     return rows.tobytes()
 
 
-def read_raw(data: bytes | bytearray | memoryview, *, any_header: bool = False) -> Groups:
+def decode_unchecked(data: bytes | bytearray | memoryview, *, any_header: bool = False) -> Groups:
     """Return the groups as stored; checks only the header and the number of bytes. `any_header`
     accepts negative versions and counts. Raises `CorruptionError` (offset, reason)."""
     view = _as_octets(data)
@@ -164,10 +164,10 @@ def _as_octets(data: bytes | bytearray | memoryview) -> memoryview:
 def decode(data: bytes | bytearray | memoryview) -> Groups:
     """Return the groups, ascending and disjoint; ignores bytes after them, as upstream does. Raises
     `CorruptionError` (offset, reason) if they cannot be a set of entry ids."""
-    return checked(read_raw(data))
+    return sort_and_check(decode_unchecked(data))
 
 
-def checked(groups: Groups) -> Groups:
+def sort_and_check(groups: Groups) -> Groups:
     """Return groups in any order as ascending and disjoint ones; raises what `decode` raises."""
     order = np.argsort(groups.first, kind="stable")
     groups = groups.take(order)
@@ -185,7 +185,7 @@ def checked(groups: Groups) -> Groups:
     return groups._replace(period=np.where(multi, groups.period, 0))
 
 
-def decode_few(data: bytes | bytearray | memoryview) -> Groups | None:
+def decode_if_few(data: bytes | bytearray | memoryview) -> Groups | None:
     """Return the canonical groups of valid bytes with at most 8 groups; None for all others. Enough
     for a striped ledger, in a tenth of the time of `decode` and `grouping.fold`."""
     if not isinstance(data, (bytes, bytearray)) or len(data) < HEADER_SIZE + GROUP_SIZE:

@@ -8,20 +8,20 @@ from typing import Any, ClassVar, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from bkstore.arguments import check_compat, whole
+from bkstore.arguments import check_compat, integer
 from bkstore.availability import codec, from_entries, grouping, inputs, sequence_groups
 from bkstore.availability.codec import Encoding
-from bkstore.availability.patterns import Operation
+from bkstore.availability.patterns import SetOperation
 from bkstore.availability.sequence_groups import Groups
 from bkstore.availability.set_operations import combine
-from bkstore.counts import counted
+from bkstore.counts import format_count
 from bkstore.errors import InvalidArgument
-from bkstore.ids import MAX_ENTRY_ID, MOST_IDS, Int64Array, IntArrayLike, as_entry_ids
+from bkstore.ids import MAX_ENTRY_ID, MAX_IDS, Int64Array, IntArrayLike, as_entry_ids
 
 Compat = Literal["bookkeeper"]
 
 
-class CompatAnswers(Protocol):
+class CompatClass(Protocol):
     """A class that answers as another implementation of availability does."""
 
     def from_insertions(self, entries: IntArrayLike) -> Availability:
@@ -38,12 +38,12 @@ class Availability:
     ledger of any length is one group (88 bytes encoded). Safe to share between threads.
 
     Constructors: `from_entries`, `from_ranges`, `from_groups`, `from_bytes`. Conversions: `ranges`,
-    `entries`, `groups`, `to_bytes`. Queries: ``len``, ``in``, `contains_many`, ``& | -``,
+    `entries`, `check_groups`, `to_bytes`. Queries: ``len``, ``in``, `contains_many`, ``& | -``,
     `missing`, `first_entry`, `last_entry`, `range_count`; iteration is lazy. 88 bytes can encode
     2^61 sequences: calls that would list too many raise `InvalidArgument`.
 
     >>> here = Availability.from_entries([1, 2, 4, 5, 7, 8, 10, 11])
-    >>> here.groups.tolist()  # BP-34's first example: first, last, size, period
+    >>> here.check_groups.tolist()  # BP-34's first example: first, last, size, period
     [[1, 10, 2, 3]]
     >>> here.missing(Availability.from_ranges([(0, 11)])).entries().tolist()
     [0, 3, 6, 9]
@@ -52,16 +52,16 @@ class Availability:
     __slots__ = ("_groups",)
     _groups: Groups
 
-    compat_answers: ClassVar[dict[str, CompatAnswers]] = {}
+    compat_classes: ClassVar[dict[str, CompatClass]] = {}
     """The class for each value of ``compat``; `bookkeeper_compat` registers its own."""
 
     def __init__(self) -> None:
         self._groups = sequence_groups.empty()
 
     @classmethod
-    def _compat(cls, compat: Compat) -> CompatAnswers:
+    def _compat(cls, compat: Compat) -> CompatClass:
         check_compat("compat", compat)
-        return cls.compat_answers[compat]
+        return cls.compat_classes[compat]
 
     @classmethod
     def from_entries(cls, entries: IntArrayLike, compat: Compat | None = None) -> Availability:
@@ -74,7 +74,7 @@ class Availability:
         if compat is not None:
             return cls._compat(compat).from_insertions(entries)
         if isinstance(entries, range):
-            return cls.from_canonical(inputs.stripe(entries))
+            return cls.from_canonical(inputs.groups_of_range(entries))
         return cls.from_canonical(from_entries.from_ids(as_entry_ids(entries)))
 
     @classmethod
@@ -85,7 +85,7 @@ class Availability:
         >>> len(Availability.from_ranges([(0, 9), (20, 29)]))
         20
         """
-        rows = inputs.rows(ranges, 2, "ranges are (first, last) pairs")
+        rows = inputs.check_rows(ranges, 2, "ranges are (first, last) pairs")
         if not rows.size:
             return cls()
         pairs = as_entry_ids(rows.ravel()).reshape(-1, 2)
@@ -104,7 +104,7 @@ class Availability:
 
     @classmethod
     def from_canonical(cls, groups: Groups) -> Availability:
-        """Return the set of groups from `grouping.fold` or `join`; not checked. O(1)."""
+        """Return the set of groups from `grouping.canonicalize` or `join`; not checked. O(1)."""
         answer = Availability.__new__(Availability)
         answer._groups = groups
         for column in groups:
@@ -112,7 +112,7 @@ class Availability:
         return answer
 
     @classmethod
-    def each_of(cls, parts: Iterable[tuple[Int64Array, ...]]) -> list[Availability]:
+    def many_from_columns(cls, parts: Iterable[tuple[Int64Array, ...]]) -> list[Availability]:
         """Return the set of each part: four columns, canonical and read-only; not checked. Equals
         `from_canonical` of each, in less than half of its time."""
         answers = []
@@ -126,16 +126,16 @@ class Availability:
     def from_groups(
         cls, groups: npt.ArrayLike | Iterable[Sequence[int]], compat: Compat | None = None
     ) -> Availability:
-        """Return the set of (first, last, size, period) rows, as `groups` returns them.
+        """Return the set of (first, last, size, period) rows, as `check_groups` returns them.
 
-        With compat, rows as the `groups` of such an answer. Raises `InvalidArgument` for rows that
+        With compat, rows as the `check_groups` of such an answer. Raises `InvalidArgument` for rows that
         are not four integers or do not fit the encoding (a row of one sequence may have any size),
         `CorruptionError` for rows that overlap or contradict themselves. O(groups).
         """
-        rows = inputs.groups(groups)
+        rows = inputs.check_groups(groups)
         if compat is not None:
             return cls._compat(compat).from_stored(rows)
-        return cls.from_canonical(grouping.fold(codec.checked(rows)))
+        return cls.from_canonical(grouping.canonicalize(codec.sort_and_check(rows)))
 
     @classmethod
     def from_bytes(
@@ -148,9 +148,9 @@ class Availability:
         accepts and answers as the real decoder. Raises `InvalidArgument` if it is not bytes.
         """
         if compat is not None:
-            return cls._compat(compat).from_stored(codec.read_raw(data, any_header=True))
-        groups = codec.decode_few(data)
-        return cls.from_canonical(grouping.fold(codec.decode(data)) if groups is None else groups)
+            return cls._compat(compat).from_stored(codec.decode_unchecked(data, any_header=True))
+        groups = codec.decode_if_few(data)
+        return cls.from_canonical(grouping.canonicalize(codec.decode(data)) if groups is None else groups)
 
     def to_bytes(self, encoding: Encoding = "grouped") -> bytes:
         """Return the encoded set: 64 bytes and 24 for each group.
@@ -184,8 +184,8 @@ class Availability:
         """
         groups = self._groups
         if limit is not None:
-            groups = sequence_groups.first_sequences(groups, whole()("limit", limit))
-        starts, ends = sequence_groups.sequences(
+            groups = sequence_groups.take_first_sequences(groups, integer()("limit", limit))
+        starts, ends = sequence_groups.list_sequences(
             groups, "; see ranges(limit=), iter_ranges and groups"
         )
         return np.stack((starts, ends - 1), axis=1)
@@ -196,18 +196,18 @@ class Availability:
         >>> next(Availability.from_entries(range(0, 2**62, 3)).iter_ranges())
         (0, 0)
         """
-        for start, end in sequence_groups.iterate(self._groups):
+        for start, end in sequence_groups.iterate_sequences(self._groups):
             yield start, end - 1
 
     def entries(self) -> Int64Array:
         """Return all entry ids, ascending, int64[len(self)]. O(entries). Raises `InvalidArgument`
         for more than 2^28 (2 GiB); iterating is lazy."""
-        if len(self) > MOST_IDS:
+        if len(self) > MAX_IDS:
             raise InvalidArgument(
-                f"{len(self)} entry ids are too many for one array, the limit is {MOST_IDS}; "
+                f"{len(self)} entry ids are too many for one array, the limit is {MAX_IDS}; "
                 "iterate, or restrict the set with &"
             )
-        return sequence_groups.expand(self._groups)
+        return sequence_groups.list_entry_ids(self._groups)
 
     @property
     def first_entry(self) -> int | None:
@@ -220,13 +220,13 @@ class Availability:
         return int(self._groups.ends[-1]) - 1 if self else None
 
     def __len__(self) -> int:
-        return sequence_groups.count(self._groups)
+        return sequence_groups.count_entries(self._groups)
 
     def __bool__(self) -> bool:
         return self._groups.first.size > 0
 
     def __iter__(self) -> Iterator[int]:
-        for start, end in sequence_groups.iterate(self._groups):
+        for start, end in sequence_groups.iterate_sequences(self._groups):
             yield from range(start, end)
 
     def __contains__(self, entry: object) -> bool:
@@ -247,7 +247,7 @@ class Availability:
     def __sub__(self, other: Availability) -> Availability:
         return self._combine(other, "sub")
 
-    def _combine(self, other: Availability, operation: Operation) -> Availability:
+    def _combine(self, other: Availability, operation: SetOperation) -> Availability:
         if not isinstance(other, Availability):
             return NotImplemented
         return self.from_canonical(combine(self._groups, other._groups, operation))
@@ -268,11 +268,11 @@ class Availability:
         """
         if not isinstance(expected, Availability):
             raise InvalidArgument(f"expected is an Availability, not {type(expected).__name__}")
-        first, last = inputs.bound(first, "first"), inputs.bound(last, "last")
+        first, last = inputs.check_bound(first, "first"), inputs.check_bound(last, "last")
         if compat is not None:
             answers = self._compat(compat)
-            sequence_groups.refuse_above(self.range_count)
-            answer = answers.from_stored(codec.read_raw(self.to_bytes("bookkeeper")))
+            sequence_groups.check_sequence_count(self.range_count)
+            answer = answers.from_stored(codec.decode_unchecked(self.to_bytes("bookkeeper")))
             return answer.missing(expected, first, last)
         if first is not None or last is not None:
             lo, hi = 0 if first is None else first, MAX_ENTRY_ID if last is None else last
@@ -297,6 +297,6 @@ class Availability:
             return "<Availability: no entries>"
         group_count = self._groups.first.size
         return (
-            f"<Availability: {counted(len(self), 'entry', 'entries')} in "
-            f"{self.first_entry}..{self.last_entry}, {counted(group_count, 'sequence group')}>"
+            f"<Availability: {format_count(len(self), 'entry', 'entries')} in "
+            f"{self.first_entry}..{self.last_entry}, {format_count(group_count, 'sequence group')}>"
         )

@@ -2,14 +2,14 @@
 
 A stripe is guessed from the first ids or positions and proved with one comparison, so that a
 regular ledger costs one pass; irregular input is grouped run by run. The private functions return
-ordered and disjoint rows that are not canonical: `grouping.fold` and `join` make them so.
+ordered and disjoint rows that are not canonical: `grouping.canonicalize` and `canonicalize_parts` make them so.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from bkstore.availability.grouping import fold, join
+from bkstore.availability.grouping import canonicalize, canonicalize_parts
 from bkstore.availability.sequence_groups import BoolArray, Groups
 from bkstore.ids import Int64Array
 
@@ -28,7 +28,7 @@ def from_ids(ids: Int64Array) -> Groups:
     """
     stripe = _match_stripe(ids) if ids.size > BLOCK_IDS else None
     if stripe is not None:
-        return fold(stripe)
+        return canonicalize(stripe)
     parts: list[Groups] = []
     for start in range(0, ids.size, BLOCK_IDS):
         block = ids[start : start + BLOCK_IDS]
@@ -45,7 +45,7 @@ def from_ids(ids: Int64Array) -> Groups:
             return from_ids(np.sort(ids))
         if block.size:
             parts.append(_group_block(block, steps))
-    return join(parts)
+    return canonicalize_parts(parts)
 
 
 def _group_block(ids: Int64Array, steps: Int64Array) -> Groups:
@@ -55,7 +55,7 @@ def _group_block(ids: Int64Array, steps: Int64Array) -> Groups:
 
 
 def _match_stripe(ids: Int64Array) -> Groups | None:
-    """Return ids that are one stripe (or one run) as rows for `fold`; None if they are not, or do
+    """Return ids that are one stripe (or one run) as rows for `canonicalize`; None if they are not, or do
     not ascend. Size and period are guessed from the first ids, then proved with one comparison."""
     if ids.size < 2:
         return None
@@ -91,7 +91,7 @@ def _repeats(ids: Int64Array, size: int, period: int) -> bool:
 def _build_stripe(
     head_first: int, head_count: int, start: int, count: int, size: int, period: int
 ) -> Groups:
-    """Return rows for `fold`: a cut first sequence, the whole sequences of a stripe of `count` ids
+    """Return rows for `canonicalize`: a cut first sequence, the whole sequences of a stripe of `count` ids
     from `start` on, and the remaining ids as a cut last sequence."""
     sequence_count, tail_count = divmod(count, size)
     tail_first = start + sequence_count * period
@@ -105,7 +105,7 @@ def _build_stripe(
 
 
 def _group_runs(starts: Int64Array, ends: Int64Array) -> Groups:
-    """Return ordered half-open runs as rows for `fold`: three if the runs are regular (a cut first
+    """Return ordered half-open runs as rows for `canonicalize`: three if the runs are regular (a cut first
     run, a stripe, a cut last run), else one per run. O(runs)."""
     sizes = ends - starts
     if starts.size > 4:
@@ -133,8 +133,8 @@ def runs_of_mask(mask: BoolArray, base: int = 0) -> tuple[Int64Array, Int64Array
     return edges[0::2], edges[1::2]
 
 
-def presence(mask: BoolArray, base: int = 0) -> Groups:
-    """Return the set positions of `mask`, plus `base`, as groups for `fold`. A full mask and a
+def groups_of_mask(mask: BoolArray, base: int = 0) -> Groups:
+    """Return the set positions of `mask`, plus `base`, as groups for `canonicalize`. A full mask and a
     stripe take two passes over its bytes, others are grouped run by run."""
     set_count = int(np.count_nonzero(mask))
     if set_count == mask.size and set_count:
@@ -144,7 +144,7 @@ def presence(mask: BoolArray, base: int = 0) -> Groups:
 
 
 def _match_mask_stripe(mask: BoolArray, base: int) -> Groups | None:
-    """Return a mask that is one stripe as rows for `fold`; None if it is not."""
+    """Return a mask that is one stripe as rows for `canonicalize`; None if it is not."""
     probe = mask[:_PROBE]
     edges = (np.flatnonzero(probe[1:] != probe[:-1])[:4] + 1).tolist()
     head_count = edges.pop(0) if edges and mask[0] else 0

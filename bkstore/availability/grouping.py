@@ -2,7 +2,7 @@
 
 The rule: visit the sequences in order; a group of one sequence takes the next if the sizes are
 equal, and the distance becomes the period; a longer group takes it only if size and distance both
-match; otherwise the sequence opens the next group. `fold` applies the rule to ordered, disjoint
+match; otherwise the sequence opens the next group. `canonicalize` applies the rule to ordered, disjoint
 groups without visiting the sequences inside them: the cost of striped input is in groups.
 """
 
@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bkstore.availability.sequence_groups import INT32_MAX, BoolArray, Groups, empty, sequences
+from bkstore.availability.sequence_groups import INT32_MAX, BoolArray, Groups, empty, list_sequences
 from bkstore.ids import Int64Array
 
 
 def from_runs(starts: Int64Array, ends: Int64Array) -> Groups:
     """Return canonical groups for ordered, disjoint half-open runs. O(runs)."""
-    return fold(Groups(starts, starts, ends - starts, np.zeros_like(starts)))
+    return canonicalize(Groups(starts, starts, ends - starts, np.zeros_like(starts)))
 
 
 def from_runs_of_many(
@@ -37,14 +37,14 @@ def from_runs_of_many(
     return groups, owner[first_rows]
 
 
-def join(parts: list[Groups]) -> Groups:
+def canonicalize_parts(parts: list[Groups]) -> Groups:
     """Return the canonical groups of ordered parts, each disjoint and above the previous one."""
     if not parts:
         return empty()
-    return fold(Groups(*(np.concatenate(columns) for columns in zip(*parts))))
+    return canonicalize(Groups(*(np.concatenate(columns) for columns in zip(*parts))))
 
 
-def fold(groups: Groups) -> Groups:
+def canonicalize(groups: Groups) -> Groups:
     """Return the canonical (greedy) form of ordered, disjoint, possibly touching groups. O(groups).
     Equal sets have equal groups: those of BP-34's rule for their maximal sequences."""
     if groups.first.size == 0 or (groups.first.size == 1 and _is_canonical(groups)):
@@ -72,7 +72,7 @@ def _flatten_dense(groups: Groups) -> Groups:
         )
     too_far = groups.period > INT32_MAX
     if too_far.any():
-        starts, ends = sequences(groups.take(too_far))
+        starts, ends = list_sequences(groups.take(too_far))
         singles = Groups(starts, starts, ends - starts, np.zeros_like(starts))
         columns = (np.concatenate(pair) for pair in zip(groups.take(~too_far), singles))
         groups = Groups(*columns)

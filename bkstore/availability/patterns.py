@@ -1,5 +1,5 @@
 """Patterns of a set on a stretch of ids: empty, solid or periodic; their combination and groups. A
-combination is not always a single pattern: `answer_of` reports where it is not."""
+combination is not always a single pattern: `combine_patterns` reports where it is not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from bkstore.availability.sequence_groups import BoolArray, Groups, clip
 from bkstore.ids import Int64Array
 
-Operation = Literal["and", "or", "sub"]
+SetOperation = Literal["and", "or", "sub"]
 
 
 class Pattern(NamedTuple):
@@ -23,22 +23,22 @@ class Pattern(NamedTuple):
     size: Int64Array
     period: Int64Array
 
-    def take(self, which: npt.NDArray[np.intp] | BoolArray) -> Pattern:
+    def take(self, selection: npt.NDArray[np.intp] | BoolArray) -> Pattern:
         """Return the stretches that an index or mask array selects."""
         return Pattern(
-            self.solid[which],
-            self.periodic[which],
-            self.phase[which],
-            self.size[which],
-            self.period[which],
+            self.solid[selection],
+            self.periodic[selection],
+            self.phase[selection],
+            self.size[selection],
+            self.period[selection],
         )
 
 
-def pattern_of(groups: Groups, lo: Int64Array) -> Pattern:
-    """Return the patterns of groups on the stretches from `lo` on; no stretch crosses a border."""
-    index = np.searchsorted(groups.first, lo, "right") - 1
+def find_patterns(groups: Groups, starts: Int64Array) -> Pattern:
+    """Return the patterns of groups on the stretches from `starts` on; no stretch crosses a border."""
+    index = np.searchsorted(groups.first, starts, "right") - 1
     row = np.maximum(index, 0)
-    inside = (index >= 0) & (lo < groups.ends[row])
+    inside = (index >= 0) & (starts < groups.ends[row])
     period = groups.period[row]
     multi = groups.last[row] > groups.first[row]
     return Pattern(
@@ -46,13 +46,13 @@ def pattern_of(groups: Groups, lo: Int64Array) -> Pattern:
     )
 
 
-def answer_of(a: Pattern, b: Pattern, operation: Operation) -> tuple[Pattern, BoolArray]:
+def combine_patterns(a: Pattern, b: Pattern, operation: SetOperation) -> tuple[Pattern, BoolArray]:
     """Return the pattern of the result on each stretch, and where it is not a single pattern."""
     if operation == "or":  # a | b is the complement of (not a) & (not b)
-        inner, split = answer_of(_complement(a), _complement(b), "and")
+        inner, split = combine_patterns(_complement(a), _complement(b), "and")
         return _complement(inner), split
     if operation == "sub":
-        return answer_of(a, _complement(b), "and")
+        return combine_patterns(a, _complement(b), "and")
     both = a.periodic & b.periodic
     overlap, split = _intersect_arcs(a, b)
     use_a = a.periodic & b.solid
@@ -67,9 +67,9 @@ def answer_of(a: Pattern, b: Pattern, operation: Operation) -> tuple[Pattern, Bo
     return answer, both & split
 
 
-def _complement(p: Pattern) -> Pattern:
+def _complement(pattern: Pattern) -> Pattern:
     return Pattern(
-        ~p.solid & ~p.periodic, p.periodic, p.phase + p.size, p.period - p.size, p.period
+        ~pattern.solid & ~pattern.periodic, pattern.periodic, pattern.phase + pattern.size, pattern.period - pattern.size, pattern.period
     )
 
 
@@ -87,21 +87,21 @@ def _intersect_arcs(a: Pattern, b: Pattern) -> tuple[Pattern, BoolArray]:
     return Pattern(false, size > 0, phase, size, a.period), split
 
 
-def emit(p: Pattern, lo: Int64Array, hi: Int64Array, where: BoolArray) -> Groups:
+def groups_of_pattern(pattern: Pattern, starts: Int64Array, ends: Int64Array, where: BoolArray) -> Groups:
     """Return the pattern as groups restricted to the stretches in `where`, in order."""
-    solid = where & p.solid
-    runs = Groups(lo[solid], lo[solid], (hi - lo)[solid], np.zeros(int(solid.sum()), np.int64))
-    periodic = where & p.periodic
+    solid = where & pattern.solid
+    runs = Groups(starts[solid], starts[solid], (ends - starts)[solid], np.zeros(int(solid.sum()), np.int64))
+    periodic = where & pattern.periodic
     if not periodic.any():
         return runs
-    lo, hi, phase, period = lo[periodic], hi[periodic], p.phase[periodic], p.period[periodic]
-    first = lo - (lo - phase) % period
-    last = first + (hi - 1 - first) // period * period
-    striped = clip(Groups(first, last, p.size[periodic], period), lo, hi)
-    return merged([runs, striped]) if runs.first.size else striped
+    starts, ends, phase, period = starts[periodic], ends[periodic], pattern.phase[periodic], pattern.period[periodic]
+    first = starts - (starts - phase) % period
+    last = first + (ends - 1 - first) // period * period
+    striped = clip(Groups(first, last, pattern.size[periodic], period), starts, ends)
+    return merge_groups([runs, striped]) if runs.first.size else striped
 
 
-def merged(pieces: list[Groups]) -> Groups:
+def merge_groups(pieces: list[Groups]) -> Groups:
     """Return disjoint groups in ascending order."""
     joined = Groups(*(np.concatenate(columns) for columns in zip(*pieces)))
     return joined.take(np.argsort(joined.first, kind="stable"))

@@ -24,7 +24,7 @@ _MIN_WIDE = 32  # sequence size below which columns are filled one by one
 INT32_MAX = 2**31 - 1
 """Sizes and periods are i32 on disk; a longer one is never grouped."""
 
-MOST_SEQUENCES = 2**24
+MAX_SEQUENCES = 2**24
 """Sequences that one call lists at most: 88 bytes of input can encode 2^61 of them."""
 
 _CHUNK_GROUPS = 4096
@@ -52,9 +52,9 @@ class Groups(NamedTuple):
             return np.ones_like(self.first)
         return (self.last - self.first) // np.maximum(self.period, 1) + 1
 
-    def take(self, which: npt.NDArray[np.intp] | BoolArray) -> Groups:
+    def take(self, selection: npt.NDArray[np.intp] | BoolArray) -> Groups:
         """Return the groups that an index or mask array selects."""
-        return Groups(*(column[which] for column in self))
+        return Groups(*(column[selection] for column in self))
 
 
 def empty() -> Groups:
@@ -63,12 +63,12 @@ def empty() -> Groups:
     return Groups(none, none, none, none)
 
 
-def refuse_above(sequences: int, advice: str = "") -> None:
-    """Raise `InvalidArgument` for more sequences than one call may list, `MOST_SEQUENCES`."""
-    if sequences > MOST_SEQUENCES:
+def check_sequence_count(count: int, advice: str = "") -> None:
+    """Raise `InvalidArgument` for more sequences than one call may list, `MAX_SEQUENCES`."""
+    if count > MAX_SEQUENCES:
         raise InvalidArgument(
-            f"{sequences} sequences are too many to list one by one, the limit "
-            f"is {MOST_SEQUENCES}{advice}"
+            f"{count} sequences are too many to list one by one, the limit "
+            f"is {MAX_SEQUENCES}{advice}"
         )
 
 
@@ -77,7 +77,7 @@ def count_sequences(groups: Groups) -> int:
     return int(groups.counts.sum())
 
 
-def iterate(groups: Groups) -> Iterator[tuple[int, int]]:
+def iterate_sequences(groups: Groups) -> Iterator[tuple[int, int]]:
     """Yield every sequence as a half-open (start, end), in the order of the groups; lazy."""
     for offset in range(0, groups.first.size, _CHUNK_GROUPS):
         columns = (column[offset : offset + _CHUNK_GROUPS].tolist() for column in groups)
@@ -86,7 +86,7 @@ def iterate(groups: Groups) -> Iterator[tuple[int, int]]:
                 yield start, start + size
 
 
-def first_sequences(groups: Groups, limit: int) -> Groups:
+def take_first_sequences(groups: Groups, limit: int) -> Groups:
     """Return groups of the lowest `limit` sequences only. O(groups)."""
     totals = np.cumsum(groups.counts)
     if not totals.size or int(totals[-1]) <= limit:
@@ -100,24 +100,24 @@ def first_sequences(groups: Groups, limit: int) -> Groups:
     return lowest._replace(last=last)
 
 
-def sequences(groups: Groups, advice: str = "") -> tuple[Int64Array, Int64Array]:
+def list_sequences(groups: Groups, advice: str = "") -> tuple[Int64Array, Int64Array]:
     """Return all sequences as half-open runs (starts, ends). O(sequences). Raises `InvalidArgument`
-    if there are over `MOST_SEQUENCES` more sequences than groups."""
+    if there are over `MAX_SEQUENCES` more sequences than groups."""
     counts = groups.counts
     if not counts.size or int(counts.max()) == 1:
         return groups.first, groups.ends
-    if (total := int(counts.sum())) - counts.size > MOST_SEQUENCES:
-        refuse_above(total, advice)
+    if (total := int(counts.sum())) - counts.size > MAX_SEQUENCES:
+        check_sequence_count(total, advice)
     starts = np.repeat(groups.first, counts) + _count_up(counts) * np.repeat(groups.period, counts)
     return starts, starts + np.repeat(groups.size, counts)
 
 
-def expand(groups: Groups) -> Int64Array:
+def list_entry_ids(groups: Groups) -> Int64Array:
     """Return all entry ids, ascending. O(entries); fast where groups are long."""
-    total = count(groups)
+    total = count_entries(groups)
     if groups.first.size * _MIN_MEAN_IDS <= total:
         return _expand_by_group(groups, total)
-    starts, ends = sequences(groups)
+    starts, ends = list_sequences(groups)
     sizes = ends - starts
     ids = np.arange(total, dtype=np.int64)
     ids += np.repeat(starts - (np.cumsum(sizes) - sizes), sizes)
@@ -146,7 +146,7 @@ def _count_up(counts: Int64Array) -> Int64Array:
     return np.arange(total, dtype=np.int64) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
-def count(groups: Groups) -> int:
+def count_entries(groups: Groups) -> int:
     """Return the number of entries. O(groups)."""
     return int((groups.counts * groups.size).sum())
 
@@ -166,35 +166,35 @@ def contains(groups: Groups, ids: Int64Array) -> BoolArray:
     return result
 
 
-def clip(groups: Groups, lo: Int64Array, hi: Int64Array) -> Groups:
+def clip(groups: Groups, starts: Int64Array, ends: Int64Array) -> Groups:
     """Return group i restricted to [lo[i], hi[i]), as disjoint ascending pieces. O(groups). They
     must be inside the group's extent. At most three: cut, whole and cut sequences."""
-    return clip_rows(groups, lo, hi)[0]
+    return clip_with_rows(groups, starts, ends)[0]
 
 
-def clip_rows(groups: Groups, lo: Int64Array, hi: Int64Array) -> tuple[Groups, Int64Array]:
+def clip_with_rows(groups: Groups, starts: Int64Array, ends: Int64Array) -> tuple[Groups, Int64Array]:
     """Return the pieces of `clip`, and the index of the group of each."""
     # A group of one sequence is treated as a stripe of a period that its extent does not reach.
     period = np.maximum(groups.period, groups.ends - groups.first)
     period = np.where(groups.period > 0, groups.period, period)
-    offset = (lo - groups.first) % period
+    offset = (starts - groups.first) % period
     # Distances from lo, not ids: near 2^63 an id plus a size would overflow.
-    span = hi - lo
-    # `lo` may be inside a sequence: the rest of that sequence is the head.
+    span = ends - starts
+    # `starts` may be inside a sequence: the rest of that sequence is the head.
     head = np.minimum(groups.size - offset, span)
     has_head = (offset > 0) & (head > 0)
-    # Whole sequences begin at the next start; `hi` may cut the last one.
+    # Whole sequences begin at the next start; `ends` may cut the last one.
     whole_start = np.where(offset > 0, period - offset, 0)
     last_start = whole_start + (span - 1 - whole_start) // period * period
     tail_cut = (last_start >= whole_start) & (groups.size > span - last_start)
     last = np.where(tail_cut, last_start - period, last_start)
     has_whole = last >= whole_start
-    zeros = np.zeros_like(lo)
+    zeros = np.zeros_like(starts)
     pieces = (
-        Groups(lo, lo, head, zeros),
-        Groups(lo + whole_start, lo + last, groups.size, np.where(last > whole_start, period, 0)),
-        Groups(lo + last_start, lo + last_start, span - last_start, zeros),
+        Groups(starts, starts, head, zeros),
+        Groups(starts + whole_start, starts + last, groups.size, np.where(last > whole_start, period, 0)),
+        Groups(starts + last_start, starts + last_start, span - last_start, zeros),
     )
     keep = np.stack((has_head, has_whole, tail_cut), axis=1).ravel()
-    rows = np.repeat(np.arange(lo.size), 3)[keep]
+    rows = np.repeat(np.arange(starts.size), 3)[keep]
     return Groups(*(np.stack(columns, axis=1).ravel()[keep] for columns in zip(*pieces))), rows

@@ -23,9 +23,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bkstore.availability.grouping import fold
-from bkstore.availability.patterns import Operation, Pattern, answer_of, emit, merged, pattern_of
-from bkstore.availability.sequence_groups import Groups, first_sequences, refuse_above, sequences
+from bkstore.availability.grouping import canonicalize
+from bkstore.availability.patterns import SetOperation, Pattern, combine_patterns, groups_of_pattern, merge_groups, find_patterns
+from bkstore.availability.sequence_groups import Groups, take_first_sequences, check_sequence_count, list_sequences
 from bkstore.ids import Int64Array
 
 _MIN_WINDOW = 1 << 12
@@ -35,18 +35,18 @@ _CHUNK_SEQUENCES = 1 << 18
 """Sequences ungrouped at a time: intermediate arrays take some 20 times their memory."""
 
 
-def combine(a: Groups, b: Groups, operation: Operation) -> Groups:
+def combine(a: Groups, b: Groups, operation: SetOperation) -> Groups:
     """Return the canonical groups of ``a & b``, ``a | b`` or ``a - b``.
 
     O(groups x log groups); where the result is not one pattern, O(sequences) of the operand with
     fewer, or of the result. Raises `InvalidArgument`, before it allocates, above `MOST_SEQUENCES`.
     """
     trivial = _combine_empty(a, b, operation)
-    return fold(pieces(a, b, operation)) if trivial is None else trivial
+    return canonicalize(combine_uncanonical(a, b, operation)) if trivial is None else trivial
 
 
-def pieces(a: Groups, b: Groups, operation: Operation) -> Groups:
-    """Return the result as ordered, disjoint groups that `fold` would make canonical.
+def combine_uncanonical(a: Groups, b: Groups, operation: SetOperation) -> Groups:
+    """Return the result as ordered, disjoint groups that `canonicalize` would make canonical.
 
     If neither operand is empty, no piece crosses an end of their groups: sets placed one after
     another on one axis stay separate.
@@ -58,16 +58,16 @@ def pieces(a: Groups, b: Groups, operation: Operation) -> Groups:
     borders = np.sort(np.concatenate((a.first, a.ends, b.first, b.ends)), kind="stable")
     borders = borders[np.concatenate(([True], borders[1:] != borders[:-1]))]
     lo, hi = borders[:-1], borders[1:]
-    left, right = pattern_of(a, lo), pattern_of(b, lo)
-    answer, split = answer_of(left, right, operation)
-    parts = [emit(answer, lo, hi, ~split)]
+    left, right = find_patterns(a, lo), find_patterns(b, lo)
+    answer, split = combine_patterns(left, right, operation)
+    parts = [groups_of_pattern(answer, lo, hi, ~split)]
     if split.any():
         patterns = left.take(split), right.take(split)
-        parts += _UnlikeStretches(*patterns, lo[split], hi[split], operation).parts()
-    return merged(parts)
+        parts += _UnlikeStretches(*patterns, lo[split], hi[split], operation).iterate_groups()
+    return merge_groups(parts)
 
 
-def _combine_empty(a: Groups, b: Groups, operation: Operation) -> Groups | None:
+def _combine_empty(a: Groups, b: Groups, operation: SetOperation) -> Groups | None:
     if not a.first.size:
         return b if operation == "or" else a
     if not b.first.size:
@@ -80,23 +80,23 @@ class _UnlikeStretches(NamedTuple):
 
     a: Pattern
     b: Pattern
-    lo: Int64Array
-    hi: Int64Array
-    operation: Operation
+    starts: Int64Array
+    ends: Int64Array
+    operation: SetOperation
 
     @property
-    def longer(self) -> Int64Array:
+    def longer_period(self) -> Int64Array:
         return np.maximum(self.a.period, self.b.period)
 
-    def parts(self) -> Iterator[Groups]:
-        counts = (self.hi - self.lo) // self.longer + 1
+    def iterate_groups(self) -> Iterator[Groups]:
+        counts = (self.ends - self.starts) // self.longer_period + 1
         long_ones = np.flatnonzero(counts > _MIN_WINDOW).tolist()
         # Where the result repeats, only one window is ungrouped. All is counted before the work.
         lengths = {row: length for row in long_ones if (length := self._window_length(row))}
         repeating = list(lengths)
-        counts[repeating] = [length // int(self.longer[row]) + 1 for row, length in lengths.items()]
+        counts[repeating] = [length // int(self.longer_period[row]) + 1 for row, length in lengths.items()]
         total = sum(counts.tolist())
-        refuse_above(total)
+        check_sequence_count(total)
         yield from self._combine_in_chunks(np.delete(np.arange(counts.size), repeating))
         for row, length in lengths.items():
             for part in self._repeat_window(row, length, total):
@@ -106,20 +106,20 @@ class _UnlikeStretches(NamedTuple):
     def _window_length(self, stretch: int) -> int:
         """Return after how many ids the result repeats; 0 if the stretch is not twice that long."""
         length = lcm(int(self.a.period[stretch]), int(self.b.period[stretch]))
-        return length if 2 * length <= int(self.hi[stretch] - self.lo[stretch]) else 0
+        return length if 2 * length <= int(self.ends[stretch] - self.starts[stretch]) else 0
 
     def _repeat_window(self, stretch: int, length: int, total: int) -> Iterator[Groups]:
         """Yield the result on one stretch, from that of its first window."""
-        lo, hi = int(self.lo[stretch]), int(self.hi[stretch])
+        lo, hi = int(self.starts[stretch]), int(self.ends[stretch])
         window = self._combine_within(stretch, lo, lo + length)
         if not window.first.size:
             return
         pattern = _match_pattern(window, lo, length)
         if pattern is not None:
-            yield emit(pattern, self.lo[[stretch]], self.hi[[stretch]], np.ones(1, np.bool_))
+            yield groups_of_pattern(pattern, self.starts[[stretch]], self.ends[[stretch]], np.ones(1, np.bool_))
             return
         times, tail_length = divmod(hi - lo, length)
-        refuse_above(total + times * window.first.size)
+        check_sequence_count(total + times * window.first.size)
         shift = np.repeat(np.arange(times, dtype=np.int64) * length, window.first.size)
         first, last, size, period = (np.tile(column, times) for column in window)
         yield Groups(first + shift, last + shift, size, period)
@@ -128,22 +128,22 @@ class _UnlikeStretches(NamedTuple):
 
     def _combine_within(self, stretch: int, lo: int, hi: int) -> Groups:
         """Return the canonical result on ids lo..hi-1 of one stretch."""
-        restricted = self._replace(lo=self.lo.copy(), hi=self.hi.copy())
-        restricted.lo[stretch], restricted.hi[stretch] = lo, hi
-        return fold(merged(list(restricted._combine_in_chunks(np.array([stretch])))))
+        restricted = self._replace(lo=self.starts.copy(), hi=self.ends.copy())
+        restricted.starts[stretch], restricted.ends[stretch] = lo, hi
+        return canonicalize(merge_groups(list(restricted._combine_in_chunks(np.array([stretch])))))
 
     def _combine_in_chunks(self, stretches: npt.NDArray[np.intp]) -> Iterator[Groups]:
         """Yield the result on some stretches in chunks of a limited number of sequences."""
         # Cut long stretches, then gather short ones, so that chunks are of similar size.
-        step = self.longer[stretches] * _CHUNK_SEQUENCES
-        cuts = (self.hi - self.lo)[stretches] // step + 1
+        step = self.longer_period[stretches] * _CHUNK_SEQUENCES
+        cuts = (self.ends - self.starts)[stretches] // step + 1
         stretch = np.repeat(np.arange(stretches.size), cuts)
         nth = np.arange(stretch.size) - np.repeat(np.cumsum(cuts) - cuts, cuts)
-        lo = self.lo[stretches][stretch] + nth * step[stretch]
-        hi = lo + np.minimum(self.hi[stretches][stretch] - lo, step[stretch])
+        lo = self.starts[stretches][stretch] + nth * step[stretch]
+        hi = lo + np.minimum(self.ends[stretches][stretch] - lo, step[stretch])
         keep = hi > lo
         stretch, lo, hi = stretches[stretch[keep]], lo[keep], hi[keep]
-        chunk = np.cumsum((hi - lo) // self.longer[stretch] + 1) // _CHUNK_SEQUENCES
+        chunk = np.cumsum((hi - lo) // self.longer_period[stretch] + 1) // _CHUNK_SEQUENCES
         for rows in np.split(np.arange(lo.size), np.flatnonzero(np.diff(chunk)) + 1):
             if rows.size:
                 a, b = self.a.take(stretch[rows]), self.b.take(stretch[rows])
@@ -151,18 +151,18 @@ class _UnlikeStretches(NamedTuple):
 
 
 def _combine_by_sequence(
-    a: Pattern, b: Pattern, lo: Int64Array, hi: Int64Array, operation: Operation
+    a: Pattern, b: Pattern, lo: Int64Array, hi: Int64Array, operation: SetOperation
 ) -> Groups:
     """Return the result on stretches, on each with the operand of the longer period ungrouped. Then
     there is no stretch on which both operands are periodic."""
     ungroup_a = a.period >= b.period
-    left = [_ungroup(emit(a, lo, hi, ungroup_a)), emit(a, lo, hi, ~ungroup_a)]
-    right = [emit(b, lo, hi, ungroup_a), _ungroup(emit(b, lo, hi, ~ungroup_a))]
-    return pieces(merged(left), merged(right), operation)
+    left = [_ungroup(groups_of_pattern(a, lo, hi, ungroup_a)), groups_of_pattern(a, lo, hi, ~ungroup_a)]
+    right = [groups_of_pattern(b, lo, hi, ungroup_a), _ungroup(groups_of_pattern(b, lo, hi, ~ungroup_a))]
+    return combine_uncanonical(merge_groups(left), merge_groups(right), operation)
 
 
 def _ungroup(groups: Groups) -> Groups:
-    starts, ends = sequences(groups)
+    starts, ends = list_sequences(groups)
     return Groups(starts, starts, ends - starts, np.zeros_like(starts))
 
 
@@ -170,7 +170,7 @@ def _match_pattern(window: Groups, lo: int, length: int) -> Pattern | None:
     """Return the pattern that a repeated canonical window has; None if it has no single one."""
     # Two whole sequences inside the window give size and period. With fewer, the ends of the window
     # may have cut the sequence that continues in the next window.
-    head = sequences(first_sequences(window, 3))
+    head = list_sequences(take_first_sequences(window, 3))
     starts, ends = (column.tolist() for column in head)
     if len(starts) == 3:
         guesses = [(starts[1], ends[1] - starts[1], starts[2] - starts[1])]
@@ -186,7 +186,7 @@ def _match_pattern(window: Groups, lo: int, length: int) -> Pattern | None:
         phase, size, period = (np.array([value], np.int64) for value in guess)
         pattern = Pattern(size == length, size < length, phase, size, period)
         if length % guess[2] == 0 and guess[1] <= guess[2]:
-            repeated = fold(emit(pattern, *borders, everywhere))
+            repeated = canonicalize(groups_of_pattern(pattern, *borders, everywhere))
             if all(np.array_equal(*pair) for pair in zip(repeated, window)):
                 return pattern
     return None

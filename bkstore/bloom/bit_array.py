@@ -17,7 +17,7 @@ from bkstore.ids import Int64Array
 BitArray = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.bool_]
 
-MOST_FLAGS = 1 << 24
+MAX_FLAG_BYTES = 1 << 24
 """The most bytes of scratch, one for each bit, for setting bits; larger filters use none."""
 
 _TO_POSITION, _TO_BYTE = np.uint64(1), np.uint64(4)
@@ -45,10 +45,10 @@ def _next_positions(columns: UInt64Array, shift: np.uint64, modulus: np.uint64) 
     return positions
 
 
-def add_keys(bits: BitArray, hash_count: int, keys: Int64Array) -> None:
-    """Set the bits of all keys. O(n); scratch is a few blocks and at most `MOST_FLAGS` bytes."""
+def set_key_bits(bits: BitArray, hash_count: int, keys: Int64Array) -> None:
+    """Set the bits of all keys. O(n); scratch is a few blocks and at most `MAX_FLAG_BYTES` bytes."""
     # Writing a byte for each bit is faster than writing bits, but takes a pass over all of them.
-    if bits.size * 8 > min(MOST_FLAGS, 16 * hash_count * keys.size):
+    if bits.size * 8 > min(MAX_FLAG_BYTES, 16 * hash_count * keys.size):
         for _, columns in hash_blocks(keys):
             _set_bits(bits, hash_count, columns)
         return
@@ -85,7 +85,7 @@ def _set_bits(bits: BitArray, hash_count: int, columns: UInt64Array) -> None:
             lost = lost[(bits.take(retried) & lost_bits) == 0]
 
 
-def contains_keys(bits: BitArray, hash_count: int, keys: Int64Array) -> Flags:
+def test_key_bits(bits: BitArray, hash_count: int, keys: Int64Array) -> Flags:
     """Return bool[n]: whether all bits of each key are set. O(n), less for absent keys."""
     is_found = np.zeros(keys.size, np.bool_)
     for rows, columns in hash_blocks(keys):

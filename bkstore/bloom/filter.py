@@ -20,8 +20,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bkstore.arguments import choice, data as as_data, number, whole
-from bkstore.bloom.bit_array import BitArray, add_keys, contains_keys, count_ones
+from bkstore.arguments import choice, bytes_like as as_data, number, integer
+from bkstore.bloom.bit_array import BitArray, set_key_bits, test_key_bits, count_ones
 from bkstore.bloom.murmur3 import hash_key
 from bkstore.errors import CorruptionError, IllegalOperation, InvalidArgument
 from bkstore.ids import IntArrayLike, as_int64, check_integer
@@ -78,7 +78,7 @@ _check_compat = choice(None, "guava-31.1")
 
 
 def _check_insertions(value: int) -> int:
-    insertions: int = whole()("expected_insertions", value)
+    insertions: int = integer()("expected_insertions", value)
     return insertions
 
 
@@ -209,7 +209,7 @@ class BloomFilter:
         self._check_not_frozen()
         ids = as_int64(keys, "keys")
         if ids.size > _MAX_SCALAR_KEYS:
-            add_keys(self._bits, self._hash_count, ids)
+            set_key_bits(self._bits, self._hash_count, ids)
             return
         for key in ids.tolist():
             self.add_hash(*hash_key(key))
@@ -249,7 +249,7 @@ class BloomFilter:
         """Return bool[n]: whether each id may be present; False is certain. O(n k)."""
         ids = as_int64(keys, "keys")
         if ids.size > _MAX_SCALAR_KEYS:
-            return contains_keys(self._bits, self._hash_count, ids)
+            return test_key_bits(self._bits, self._hash_count, ids)
         return np.array([key in self for key in ids.tolist()], np.bool_)
 
     @property

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterable
 from threading import Lock
 
-from bkstore.arguments import whole
+from bkstore.arguments import integer
 from bkstore.bloom.filter import BloomFilter, filter_size
 from bkstore.ids import Int64Array
 
@@ -36,13 +36,13 @@ class FilterSet:
     >>> filters.build(14, np.array([420000, 7]))
     >>> filters.build(22, np.array([8]))
     >>> hashed = hash_key(420000)  # once for all filters of a look-up
-    >>> [filters.refuses(key, hashed) for key in (14, 22, 32)]
+    >>> [filters.excludes(key, hashed) for key in (14, 22, 32)]
     [False, True, None]
     """
 
     def __init__(self, max_bytes: int = DEFAULT_MAX_BYTES, fpp: float = 0.01) -> None:
         filter_size(1, fpp)  # refuses an fpp that makes no filter
-        self.max_bytes = whole()("max_bytes", max_bytes)
+        self.max_bytes = integer()("max_bytes", max_bytes)
         self.fpp = fpp
         self._lock = Lock()
         self._filters: OrderedDict[Hashable, BloomFilter] = OrderedDict()
@@ -78,15 +78,15 @@ class FilterSet:
             self._filters.clear()
             self._nbytes = 0
 
-    def refuses(self, key: Hashable, hashed: tuple[int, int]) -> bool | None:
-        """Return True if the id whose `hash_key` is `hashed` is certainly not in the object. False:
+    def excludes(self, key: Hashable, key_hash: tuple[int, int]) -> bool | None:
+        """Return True if the id whose `hash_key` is `key_hash` is certainly not in the object. False:
         it may be. None: there is no filter. Counts as a use. O(k), about 2 us."""
         with self._lock:
             bloom = self._filters.get(key)
             if bloom is None:
                 return None
             self._filters.move_to_end(key)
-        return not bloom.contains_hash(*hashed)
+        return not bloom.contains_hash(*key_hash)
 
     def __contains__(self, key: Hashable) -> bool:
         with self._lock:

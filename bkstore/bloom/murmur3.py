@@ -15,7 +15,7 @@ import mmh3
 import numpy as np
 import numpy.typing as npt
 
-from bkstore.arguments import shown
+from bkstore.arguments import describe_value
 from bkstore.errors import InvalidArgument
 from bkstore.ids import Int64Array, IntArrayLike, as_int64
 
@@ -49,7 +49,7 @@ def _as_int(key: int) -> int:
     if not isinstance(key, bool):
         with contextlib.suppress(TypeError):
             return operator.index(key)
-    raise InvalidArgument(f"key {shown(key)} is not an integer")
+    raise InvalidArgument(f"key {describe_value(key)} is not an integer")
 
 
 def hash_keys(keys: IntArrayLike) -> tuple[UInt64Array, UInt64Array]:

@@ -22,7 +22,7 @@ from bkstore.cli.terminal.messages import print_text
 from bkstore.cli.terminal.needed_packages import missing_packages, require_java, require_packages
 from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.shared_options import report_findings
-from bkstore.counts import in_words
+from bkstore.counts import join_words
 from bkstore.errors import MissingDependency
 from bkstore.files.scratch import scratch_directory
 from bkstore.files.user_outputs import check_output
@@ -142,7 +142,7 @@ def _choose_engine(requested: str) -> _EngineChoice:
 def _spark_problem() -> str | None:
     missing = missing_packages("pyspark", "pandas")
     if missing:
-        return f"{in_words(missing)} {'is' if len(missing) == 1 else 'are'} not installed"
+        return f"{join_words(missing)} {'is' if len(missing) == 1 else 'are'} not installed"
     try:
         require_java()
     except MissingDependency as error:

@@ -20,7 +20,7 @@ from bkstore.tables import ENSEMBLE_BOOKIES, Table
 
 if TYPE_CHECKING:
     from bkstore.testing.ensemble import Ensemble
-    from bkstore.testing.ensemble.from_outside import Seen
+    from bkstore.testing.ensemble.from_outside import EnsembleStatus
 
 _STORAGES = ("sorted", "interleaved", "db")
 _POLL_SECONDS = 0.2
@@ -102,7 +102,7 @@ def _up(args: argparse.Namespace) -> int:
     if args.detach:
         return _detach(args)
     from bkstore.testing.ensemble import Ensemble
-    from bkstore.testing.ensemble.background import let_go
+    from bkstore.testing.ensemble.background import redirect_output
     from bkstore.testing.ensemble.from_outside import LOG_NAME
 
     is_permanent = args.dir is not None
@@ -118,7 +118,7 @@ def _up(args: argparse.Namespace) -> int:
         try:  # a reader of the URI may already end the ensemble while the rest is printed
             _print_ensemble(ensemble)
             if args.detached:
-                let_go(ensemble.path / LOG_NAME)
+                redirect_output(ensemble.path / LOG_NAME)
             else:
                 end = "its data are kept" if is_permanent else "its data are removed"
                 tell(f"bkstore: the ensemble runs in {ensemble.path} until Ctrl-C, then {end}")
@@ -130,7 +130,7 @@ def _up(args: argparse.Namespace) -> int:
 
 def _detach(args: argparse.Namespace) -> int:
     """Start `ensemble up --detached` as a background process; return once all are up."""
-    from bkstore.testing.ensemble.background import start
+    from bkstore.testing.ensemble.background import start_detached
 
     if args.dir is None:
         raise InvalidArgument("--detach needs --dir: status and down find the ensemble by it")
@@ -146,7 +146,7 @@ def _detach(args: argparse.Namespace) -> int:
     command_words += ["--storage", ",".join(args.storage)]
     command_words += [] if args.gc_wait is None else ["--gc-wait", str(args.gc_wait)]
     command_words += [] if args.bookies is None else [str(args.bookies)]
-    started = start(command_words)
+    started = start_detached(command_words)
     if started.exit_code is not None:
         for line in started.errors.splitlines():
             tell(line)
@@ -220,15 +220,15 @@ def _watch_processes(ensemble: Ensemble) -> None:
         if zookeeper_runs and ensemble.zookeeper_pid is None:
             zookeeper_runs = False
             tell(f"bkstore: ZooKeeper ended; see {ensemble.zookeeper_log}")
-        ensemble.note()
+        ensemble.save_state()
 
 
 def _status(args: argparse.Namespace) -> int:
     """Print a row for each bookie; return 0 if all are writable, else 1."""
     require_packages("ensemble status", "kazoo")
-    from bkstore.testing.ensemble.from_outside import look
+    from bkstore.testing.ensemble.from_outside import read_status
 
-    ensemble = look(args.dir)
+    ensemble = read_status(args.dir)
     registered = _registered_bookies(ensemble)
     uri, rows = ensemble.state.uri, []
     for bookie in ensemble.state.bookies:
@@ -239,7 +239,7 @@ def _status(args: argparse.Namespace) -> int:
     return 0 if all(row[2] == "writable" for row in rows) else 1
 
 
-def _registered_bookies(ensemble: Seen) -> dict[str, tuple[str, tuple[str, int]]]:
+def _registered_bookies(ensemble: EnsembleStatus) -> dict[str, tuple[str, tuple[str, int]]]:
     """Return (state, address) of each bookie from ZooKeeper, by bookie id; if the ensemble does not
     run or ZooKeeper cannot be asked, prints that and returns nothing."""
     if not ensemble.running:
@@ -269,9 +269,9 @@ def _registered_bookies(ensemble: Seen) -> dict[str, tuple[str, tuple[str, int]]
 
 def _down(args: argparse.Namespace) -> int:
     """Stop the ensemble, if it runs; with --remove, delete its files too."""
-    from bkstore.testing.ensemble.from_outside import look, remove, stop
+    from bkstore.testing.ensemble.from_outside import read_status, remove, stop
 
-    path = look(args.dir).path
+    path = read_status(args.dir).path
     stopped = stop(path, _STOP_TIMEOUT)
     tell(f"bkstore: the ensemble in {path} {'is stopped' if stopped else 'was not running'}")
     if args.remove:

@@ -13,7 +13,7 @@ from bkstore.cli.terminal.messages import print_text, tell
 from bkstore.cli.terminal.metadata_options import METADATA_HELP, metadata_word, paths_only
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
-from bkstore.counts import counted
+from bkstore.counts import format_count
 from bkstore.errors import CorruptionError, NoSuchLedger
 from bkstore.files.user_outputs import check_output, refuse_inputs, write_output as write_file
 from bkstore.ids import LedgerId
@@ -150,7 +150,7 @@ def _show(args: argparse.Namespace, store: MetadataStore) -> int:
         for (first_entry, ensemble), last_entry in zip(metadata.segments, last_entries)
     ]
     write_output(args, METADATA_SEGMENTS, [Table.from_rows(METADATA_SEGMENTS, rows)])
-    tell(f"version {version}: {metadata.safe_string()}")
+    tell(f"version {version}: {metadata.to_safe_string()}")
     mark = store.mark_of(ledger_id)
     if mark is not None:
         tell(f"marked as underreplicated: {', '.join(mark.missing_bookies) or 'no bookie named'}")
@@ -177,5 +177,5 @@ def _export(args: argparse.Namespace, store: MetadataStore) -> int:
         print_text(data.decode("ascii"))
     else:
         write_file(args.output, data, private=args.show_passwords)
-    tell(f"{counted(len(ledgers), 'ledger')} exported")
+    tell(f"{format_count(len(ledgers), 'ledger')} exported")
     return _print_damage(damaged)

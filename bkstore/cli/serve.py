@@ -110,7 +110,7 @@ def _add_security(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until an interrupt or SIGTERM, then answer the received requests and stop."""
-    from bkstore.arguments import number, whole
+    from bkstore.arguments import number, integer
     from bkstore.cluster.garbage import BackgroundCollector
     from bkstore.network.checkpoints import CheckpointRunner
     from bkstore.wire.server import BookieServer
@@ -119,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
     interval = number(0, _MAX_CHECKPOINT_INTERVAL, above=True)(
         "--checkpoint-interval", args.checkpoint_interval
     )
-    whole(0, 65535)("--port", args.port)  # before a new bookie is made
+    integer(0, 65535)("--port", args.port)  # before a new bookie is made
     tls, admin_settings, users = (
         _server_tls_context(args),
         chosen_admin(args),

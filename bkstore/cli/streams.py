@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from bkstore.cli.terminal.messages import tell
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
-from bkstore.counts import counted
+from bkstore.counts import format_count
 from bkstore.errors import InvalidArgument
-from bkstore.files.opening import read_whole
+from bkstore.files.opening import read_file
 from bkstore.files.user_outputs import refuse_inputs
 from bkstore.formats.syntax.json_text import parse_json
 from bkstore.tables import ANSWERS, LOOKUPS, Table
@@ -100,7 +100,7 @@ class _World(NamedTuple):
 
 def _read_worlds(path: Path, name: str | None) -> list[_World]:
     """Return the worlds in a file, only the one of a given `name`; `InvalidArgument` if none."""
-    document = parse_json(read_whole(path, _MAX_IMAGE_BYTES, text=True), path)
+    document = parse_json(read_file(path, _MAX_IMAGE_BYTES, text=True), path)
     world_list = document.get("worlds") if isinstance(document, dict) else None
     worlds: list[Any] = world_list if isinstance(world_list, list) else [document]
     names = [world.get("name") if isinstance(world, dict) else None for world in worlds]
@@ -168,8 +168,8 @@ def _summarize(result: LookupResult) -> str:
     covered = "" if result.covered_to is None else f", covered to {result.covered_to}"
     trace = "".join(f" {wave}" for wave in stats.trace)
     return (
-        f"{result.kind}: {counted(len(result.objects), 'object')}{covered}; "
-        f"{counted(stats.loads, 'load')} in {counted(stats.waves, 'wave')}{trace}; "
+        f"{result.kind}: {format_count(len(result.objects), 'object')}{covered}; "
+        f"{format_count(stats.loads, 'load')} in {format_count(stats.waves, 'wave')}{trace}; "
         f"{stats.filter_refusals} refused by filters"
     )
 

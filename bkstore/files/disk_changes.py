@@ -37,7 +37,7 @@ class Files:
         """Return a descriptor; a file that is created gets `mode`, less the umask."""
         return os.open(path, flags | os.O_CLOEXEC, mode)
 
-    def fresh(self, path: StrPath, mode: int = 0o644) -> int:
+    def create_new(self, path: StrPath, mode: int = 0o644) -> int:
         """Return a descriptor of a new, empty file at a path that only this writer uses.
 
         Removes a file, or a link, that a crash left there. Raises `FileExistsError` if another
@@ -138,7 +138,7 @@ class Files:
         """
         target = Path(path)
         temporary = target.with_name(target.name + ".tmp")
-        fd = self.fresh(temporary)
+        fd = self.create_new(temporary)
         try:
             self.pwrite(fd, data, 0)
             if durable:

@@ -18,7 +18,7 @@ import time
 
 from bkstore.errors import DirectoryInUse, UnsupportedLayout
 from bkstore.files.disk_changes import StrPath
-from bkstore.files.os_errors import writing
+from bkstore.files.os_errors import convert_write_errors
 
 _MAX_PROBE_SECONDS = 30.0
 """Probes that hold a lock for longer count as its holders; each takes some microseconds."""
@@ -26,10 +26,10 @@ _MAX_PROBE_SECONDS = 30.0
 _OPEN_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
-def lock_file(path: StrPath, flags: int = os.O_CREAT) -> int:
+def open_lock_file(path: StrPath, flags: int = os.O_CREAT) -> int:
     """Return a descriptor of the lock file, not locked yet; `flags` are added to those of `open`.
     Raises `UnsupportedLayout` if it is no regular file, `WriteFailed` if the system refuses."""
-    with writing(path):
+    with convert_write_errors(path):
         try:
             fd = os.open(path, _OPEN_FLAGS | flags, 0o644)
         except OSError as error:
@@ -46,31 +46,31 @@ def _not_a_lock_error(path: StrPath) -> UnsupportedLayout:
     return UnsupportedLayout(f"{os.fspath(path)}: is not a regular file or lock file")
 
 
-def held_lock(path: StrPath, taken: str, wait: bool = False) -> int:
+def acquire_lock(path: StrPath, message_if_locked: str, wait: bool = False) -> int:
     """Return the descriptor of the locked file; closing it releases the lock.
 
-    Raises `DirectoryInUse` with the message `taken` if another process holds the lock, unless
-    `wait`; otherwise what `lock_file` raises.
+    Raises `DirectoryInUse` with the message `message_if_locked` if another process holds the lock, unless
+    `wait`; otherwise what `open_lock_file` raises.
     """
-    fd = lock_file(path)
+    fd = open_lock_file(path)
     try:
-        take_lock(fd, path, taken, wait)
+        take_lock(fd, path, message_if_locked, wait)
     except BaseException:
         os.close(fd)
         raise
     return fd
 
 
-def take_lock(fd: int, path: StrPath, taken: str, wait: bool = False) -> None:
-    """Lock an open file, as `held_lock` does; waits for probes by `is_locked` to end."""
-    with writing(path):
+def take_lock(fd: int, path: StrPath, message_if_locked: str, wait: bool = False) -> None:
+    """Lock an open file, as `acquire_lock` does; waits for probes by `is_locked` to end."""
+    with convert_write_errors(path):
         if wait:
             fcntl.flock(fd, fcntl.LOCK_EX)
             return
         deadline = time.monotonic() + _MAX_PROBE_SECONDS
         while not _try_lock(fd, fcntl.LOCK_EX):
             if is_locked(fd) or time.monotonic() > deadline:
-                raise DirectoryInUse(taken)
+                raise DirectoryInUse(message_if_locked)
             time.sleep(random.uniform(0, 0.002))  # noqa: S311 (no lockstep with another process)
 
 
@@ -90,7 +90,7 @@ def _try_lock(fd: int, operation: int) -> bool:
     return True
 
 
-def let_go(fd: int) -> None:
+def release_lock(fd: int) -> None:
     """Unlock and close a locked file; unlocks it for children forked meanwhile too."""
     fcntl.flock(fd, fcntl.LOCK_UN)
     os.close(fd)

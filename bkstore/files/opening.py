@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from bkstore.errors import CorruptionError
 from bkstore.files.disk_changes import StrPath
-from bkstore.files.os_errors import naming
+from bkstore.files.os_errors import add_file_name
 
 _DESCRIPTIONS = {
     stat.S_IFDIR: "a folder",
@@ -76,22 +76,22 @@ def open_regular(path: StrPath, flags: int = os.O_RDONLY) -> int:
 
 
 @contextmanager
-def opened(path: StrPath) -> Iterator[BinaryIO]:
+def open_for_reading(path: StrPath) -> Iterator[BinaryIO]:
     """Yield a regular file, open for reading; raises what `open_regular` raises."""
     with open(open_regular(path), "rb") as file:
         yield file
 
 
-def read_whole(path: StrPath, limit: int, *, text: bool = False) -> bytes:
-    """Return the content of a regular file that has at most `limit` bytes.
+def read_file(path: StrPath, max_bytes: int, *, text: bool = False) -> bytes:
+    """Return the content of a regular file that has at most `max_bytes` bytes.
 
     Raises `CorruptionError` for a longer one, even if it grows meanwhile, and with `text` for a
     NUL byte (of which a sparse file could fill the memory); also what `open_regular` raises.
     """
     fd = open_regular(path)
     try:
-        with naming(path):
-            return _read_all(fd, path, limit, text)
+        with add_file_name(path):
+            return _read_all(fd, path, max_bytes, text)
     finally:
         os.close(fd)
 
@@ -125,7 +125,7 @@ def read_fully(fd: int, size: int, offset: int) -> bytes:
     return parts[0] if bytes_read == len(parts[0]) else b"".join(parts)
 
 
-def past_hole(fd: int, offset: int) -> int | None:
+def next_data_offset(fd: int, offset: int) -> int | None:
     """Return the offset of the first data at or after `offset`, behind a hole; None if none follow.
     Returns `offset` if the file system cannot report holes. Keeps the descriptor's position."""
     saved_position = os.lseek(fd, 0, os.SEEK_CUR)
@@ -141,7 +141,7 @@ def past_hole(fd: int, offset: int) -> int | None:
         os.lseek(fd, saved_position, os.SEEK_SET)
 
 
-def files_below(folder: StrPath) -> Iterator[Path]:
+def list_files(folder: StrPath) -> Iterator[Path]:
     """Yield all paths below a folder but folders, in no order; links are not followed. Raises
     `OSError` if a folder cannot be listed, where the globbing of pathlib would silently skip it."""
     for directory, _, names in os.walk(folder, onerror=_raise_error):
@@ -152,6 +152,6 @@ def _raise_error(error: OSError) -> None:
     raise error
 
 
-def is_folder(entry: os.DirEntry[str]) -> bool:
+def is_folder(dir_entry: os.DirEntry[str]) -> bool:
     """Return whether a directory entry is a folder or a link to one; never raises for a link."""
-    return entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and os.path.isdir(entry.path))
+    return dir_entry.is_dir(follow_symlinks=False) or (dir_entry.is_symlink() and os.path.isdir(dir_entry.path))

@@ -30,7 +30,7 @@ _TRANSIENT_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.
 _ABSENCE_ERRORS = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
 
 
-def is_for_now(error: OSError | SystemRefused) -> bool:
+def is_transient(error: OSError | SystemRefused) -> bool:
     """Return whether descriptors or memory are short now: the same call may succeed later."""
     return error.errno in _TRANSIENT_ERRORS
 
@@ -45,7 +45,7 @@ def is_medium_error(error: OSError) -> bool:
     return error.errno in _MEDIUM
 
 
-def unreadable(error: OSError, path: str | os.PathLike[str]) -> BkstoreError:
+def read_error(error: OSError, path: str | os.PathLike[str]) -> BkstoreError:
     """Return the error for a file that cannot be read; `path` is used if `error` names none.
 
     `CorruptionError` if the medium fails or it is no regular file (a folder, a pipe); `ReadFailed`
@@ -62,7 +62,7 @@ def unreadable(error: OSError, path: str | os.PathLike[str]) -> BkstoreError:
 
 
 @contextmanager
-def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+def add_file_name(path: str | os.PathLike[str]) -> Iterator[None]:
     """Add the file name to an `OSError` that a call by descriptor raises inside."""
     try:
         yield
@@ -73,16 +73,16 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 @contextmanager
-def readable(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Raise the `BkstoreError` of `unreadable` instead of any `OSError` inside."""
+def convert_read_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Raise the `BkstoreError` of `read_error` instead of any `OSError` inside."""
     try:
         yield
     except OSError as error:
-        raise unreadable(error, path) from error
+        raise read_error(error, path) from error
 
 
 @contextmanager
-def reading_back(path: str | os.PathLike[str]) -> Iterator[None]:
+def convert_own_read_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     """Raise `ReadFailed` instead of an `OSError` on reading a file that bkstore wrote itself."""
     try:
         yield
@@ -91,7 +91,7 @@ def reading_back(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 @contextmanager
-def writing(path: str | os.PathLike[str]) -> Iterator[None]:
+def convert_write_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     """Raise `WriteFailed` instead of an `OSError` inside."""
     try:
         yield
@@ -101,7 +101,7 @@ def writing(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 @contextmanager
-def syncing(path: str | os.PathLike[str]) -> Iterator[None]:
+def convert_sync_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     """Raise `SyncFailed` instead of an `OSError` inside; `WriteFailed`, after which the sync may be
     repeated, instead of `SyncNotBegun`."""
     try:
@@ -112,7 +112,7 @@ def syncing(path: str | os.PathLike[str]) -> Iterator[None]:
         raise SyncFailed(error.filename or path, error) from error
 
 
-def os_error(text: str) -> OSError:
+def parse_rocksdb_error(text: str) -> OSError:
     """Return RocksDB's message as `OSError`, with the error number whose text it contains."""
     for error_number in errno.errorcode:
         if os.strerror(error_number) in text:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from bkstore.errors import WriteFailed
 from bkstore.files.disk_changes import StrPath
-from bkstore.files.os_errors import writing
+from bkstore.files.os_errors import convert_write_errors
 
 MARKER_NAME = ".bkstore-scratch"
 """The file that stays locked while the process that created the directory lives."""
@@ -37,7 +37,7 @@ def scratch_directory(purpose: str, parent: StrPath | None = None) -> Iterator[P
     parent removes the abandoned ones there. In a forked child the block's end removes nothing.
     Raises `WriteFailed` if the directory cannot be created.
     """
-    with writing(tempfile.tempdir or "the directory for temporary files"):
+    with convert_write_errors(tempfile.tempdir or "the directory for temporary files"):
         base_dir = os.path.abspath(tempfile.gettempdir() if parent is None else parent)
     if base_dir not in _swept:
         _swept.add(base_dir)
@@ -54,7 +54,7 @@ def scratch_directory(purpose: str, parent: StrPath | None = None) -> Iterator[P
 
 def _make_locked(purpose: str, base_dir: str) -> tuple[Path, int]:
     while True:
-        with writing(base_dir):
+        with convert_write_errors(base_dir):
             path = Path(tempfile.mkdtemp(prefix=f"bkstore-{purpose}-", dir=base_dir))
         lock_fd = _create_marker(path)
         if lock_fd is None:
@@ -70,7 +70,7 @@ def _make_locked(purpose: str, base_dir: str) -> tuple[Path, int]:
 def _create_marker(path: Path) -> int | None:
     """Return the descriptor of a new marker, or None if the directory was removed meanwhile."""
     try:
-        with writing(path):
+        with convert_write_errors(path):
             return os.open(path / MARKER_NAME, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except WriteFailed as error:
         if isinstance(error.__cause__, FileNotFoundError):

@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from bkstore.errors import ReadFailed
 from bkstore.files.disk_changes import Files, StrPath
 from bkstore.files.opening import read_fully
-from bkstore.files.os_errors import reading_back, writing
+from bkstore.files.os_errors import convert_own_read_errors, convert_write_errors
 
 
 def append_spill(path: StrPath, data: bytes | memoryview, files: Files) -> None:
     """Append `data` to the spill, which is created if it does not exist; does not sync."""
-    with writing(path):
+    with convert_write_errors(path):
         fd = files.open(path, os.O_WRONLY | os.O_CREAT)
         try:
             files.pwrite(fd, data, os.fstat(fd).st_size)
@@ -37,7 +37,7 @@ class SpillReader:
 
     def read(self, offset: int, size: int) -> bytes:
         """Return exactly `size` bytes from `offset` on; raises `ReadFailed` if there are fewer."""
-        with reading_back(self._path):
+        with convert_own_read_errors(self._path):
             data = read_fully(self._fd, size, offset)
         if len(data) < size:
             reason = f"ends at {offset + len(data)}, before the end of the written data"
@@ -46,12 +46,12 @@ class SpillReader:
 
 
 @contextmanager
-def opened_spill(path: StrPath) -> Iterator[SpillReader]:
+def open_spill(path: StrPath) -> Iterator[SpillReader]:
     """Yield a spill, open for reading."""
-    with reading_back(path):
+    with convert_own_read_errors(path):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        with reading_back(path):
+        with convert_own_read_errors(path):
             reader = SpillReader(path, fd)
         yield reader
     finally:
@@ -60,5 +60,5 @@ def opened_spill(path: StrPath) -> Iterator[SpillReader]:
 
 def read_spill(path: StrPath) -> bytes:
     """Return all bytes of a spill."""
-    with opened_spill(path) as spill:
+    with open_spill(path) as spill:
         return spill.read(0, spill.size)

@@ -32,7 +32,7 @@ _STREAM_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class OutputFile(io.RawIOBase):
-    """Writes to a descriptor; `WriteFailed` names the path that the user gave. Writes after `end`
+    """Writes to a descriptor; `WriteFailed` names the path that the user gave. Writes after `discard_writes`
     (by a writer that was abandoned, say) are discarded."""
 
     def __init__(self, fd: int, path: str) -> None:
@@ -60,7 +60,7 @@ class OutputFile(io.RawIOBase):
             self._position += written
             return written
 
-    def end(self) -> None:
+    def discard_writes(self) -> None:
         """Discard all later writes."""
         self._is_ended = True
 
@@ -74,7 +74,7 @@ class _Target(NamedTuple):
 
 
 @contextmanager
-def output_file(path: StrPath, *, private: bool = False) -> Iterator[OutputFile]:
+def open_output(path: StrPath, *, private: bool = False) -> Iterator[OutputFile]:
     """Yield a file that durably becomes the content of `path` when the block ends without error.
 
     A new file has the mode that the umask leaves, a `private` one is for its owner alone, whatever
@@ -106,13 +106,13 @@ def output_file(path: StrPath, *, private: bool = False) -> Iterator[OutputFile]
 
 
 def write_output(path: StrPath, data: bytes, *, private: bool = False) -> None:
-    """Write `data` to `path` as `output_file` does."""
-    with output_file(path, private=private) as file:
+    """Write `data` to `path` as `open_output` does."""
+    with open_output(path, private=private) as file:
         file.write(data)
 
 
 def check_output(path: StrPath) -> None:
-    """Raise what `output_file` would raise at its start; create and open nothing."""
+    """Raise what `open_output` would raise at its start; create and open nothing."""
     given_path = os.fspath(path)
     target = _find_target(given_path)
     parent = os.path.dirname(target.path)
@@ -262,7 +262,7 @@ def _output_over(fd: int, path: str) -> Iterator[OutputFile]:
     try:
         yield output
     finally:
-        output.end()
+        output.discard_writes()
 
 
 @contextmanager

@@ -80,7 +80,7 @@ def _decode_version_3(text: str) -> Cookie:
 
 def _decode_text(version: int, data: bytes, body: int) -> Cookie:
     message = _Message()
-    proto_text.merge(data, body, message, "cookie")
+    proto_text.parse_into(data, body, message, "cookie")
     check_complete(message, body, "cookie")
     return Cookie(
         version,

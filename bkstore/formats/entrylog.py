@@ -61,9 +61,9 @@ def log_name(log_id: int) -> str:
     return f"{log_id:x}.log"
 
 
-def log_id_of(name: str) -> int | None:
+def parse_log_name(file_name: str) -> int | None:
     """Return the log id in a file name, None if it is not an entry log's."""
-    match = _LOG_NAME.fullmatch(name)
+    match = _LOG_NAME.fullmatch(file_name)
     return int(match[1], 16) if match and int(match[1], 16) < 1 << 31 else None
 
 
@@ -87,9 +87,9 @@ def encode_header(header: LogHeader, direct: bool = False) -> bytes:
     return (block + _DIRECT_FILLER).ljust(DIRECT_HEADER_SIZE, b"\0") if direct else block
 
 
-def encode_map_fields(map_offset: int, ledgers: int) -> bytes:
+def encode_map_fields(map_offset: int, ledger_count: int) -> bytes:
     """Return the 12 bytes that are patched in at offset 8 when a log is closed."""
-    return _MAP_FIELDS.pack(map_offset, ledgers)
+    return _MAP_FIELDS.pack(map_offset, ledger_count)
 
 
 def decode_header(data: bytes | memoryview) -> LogHeader:

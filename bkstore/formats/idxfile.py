@@ -23,14 +23,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from bkstore.arguments import check_compat, whole
+from bkstore.arguments import check_compat, integer
 from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
 from bkstore.formats.entry.digest import MASTER_KEY_SIZE
 from bkstore.formats.state_checks import explicit_lac_oddity, master_key_oddity
 from bkstore.ids import LedgerId
 
 HEADER_SIZE = 1024
-HEADER_FIELDS = 20
+HEADER_FIELD_BYTES = 20
 """Bytes of a version 1 header besides master key and explicit LAC."""
 
 SLOT_SIZE = 8
@@ -39,10 +39,10 @@ _SIGNATURE = b"BKLE"
 VERSION_0 = 0
 VERSION_1 = 1
 FENCED_BIT = 0x1
-MIN_EXPLICIT_LAC = 16  # DigestManager.LAC_METADATA_LENGTH: ledger and LAC, before the digest
+MIN_EXPLICIT_LAC_BYTES = 16  # DigestManager.LAC_METADATA_LENGTH: ledger and LAC, before the digest
 
-check_header_version = whole(VERSION_0, VERSION_1)
-check_page_size = whole(SLOT_SIZE, 1 << 30, SLOT_SIZE)
+check_header_version = integer(VERSION_0, VERSION_1)
+check_page_size = integer(SLOT_SIZE, 1 << 30, SLOT_SIZE)
 """A page has whole slots; upstream's size is an int."""
 
 _HEX = re.compile(r"0|[1-9a-f][0-9a-f]{0,15}")
@@ -77,7 +77,7 @@ def encode_header(header: IdxHeader) -> bytes:
         raise InvalidArgument(f"index header version {header.version}: 0 or 1")
     if lac and header.version == VERSION_0:
         raise UnsupportedLayout("index header version 0 has no field for an explicit LAC")
-    if lac and len(lac) < MIN_EXPLICIT_LAC:
+    if lac and len(lac) < MIN_EXPLICIT_LAC_BYTES:
         raise InvalidArgument(f"explicit LAC body of {len(lac)} bytes: at least 16 are needed")
     key = header.master_key
     data = _SIGNATURE + struct.pack(">ii", header.version, len(key)) + key
@@ -118,9 +118,9 @@ def decode_header(
     if version < VERSION_1:
         return IdxHeader(key, bits, None, VERSION_0)
     lac, _ = _read_sized(view, bits_offset + 4, "explicit LAC")
-    if 0 < len(lac) < MIN_EXPLICIT_LAC:
+    if 0 < len(lac) < MIN_EXPLICIT_LAC_BYTES:
         raise CorruptionError(
-            None, bits_offset + 4, f"explicit LAC length {len(lac)} is less than {MIN_EXPLICIT_LAC}"
+            None, bits_offset + 4, f"explicit LAC length {len(lac)} is less than {MIN_EXPLICIT_LAC_BYTES}"
         )
     return IdxHeader(key, bits, lac or None, VERSION_1)
 
@@ -195,7 +195,7 @@ def index_path(ledger: LedgerId) -> str:
     return f"{hex_digits[:8]}/{hex_digits[8:16]}/{hex_digits[16:24]}/{hex_digits[24:]}.idx"
 
 
-def ledger_of_path(parts: tuple[str, ...]) -> LedgerId | None:
+def parse_index_path(parts: tuple[str, ...]) -> LedgerId | None:
     """Return the ledger whose index file is at the path `parts` below ``current/``; it may end in
     .idx or .idx.rloc. None for other names, and in another directory than a bookie looks for it."""
     stem = parts[-1].removesuffix(".rloc").removesuffix(".idx")

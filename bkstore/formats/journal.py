@@ -31,13 +31,13 @@ import numpy as np
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.entry import V1_HEADER, V2_HEADER, is_v2, record_header
 from bkstore.formats.entry.header import FLAGS_V2
-from bkstore.formats.syntax.framing import Bytes, words
+from bkstore.formats.syntax.framing import Bytes, read_int64s
 from bkstore.ids import Int64Array, LedgerId
 
 RecordKind = Literal["add", "master_key", "fence", "explicit_lac", "unknown"]
 
 NEWEST_VERSION = 6
-OLDEST_WRITABLE = 4
+OLDEST_WRITABLE_VERSION = 4
 PADDED_VERSION = 5
 """The first version with padding records and a header of 512 bytes."""
 
@@ -113,7 +113,7 @@ def encode_header(version: int) -> bytes:
     >>> encode_header(4).hex()
     '424b4c4700000004'
     """
-    if not OLDEST_WRITABLE <= version <= NEWEST_VERSION:
+    if not OLDEST_WRITABLE_VERSION <= version <= NEWEST_VERSION:
         raise InvalidArgument(f"journal version {version} cannot be written, only 4, 5 or 6")
     return (_MAGIC + struct.pack(">i", version)).ljust(_header_size(version), b"\0")
 
@@ -147,11 +147,11 @@ def encode_record(data: bytes) -> bytes:
     >>> encode_record(bytes(16)).hex()[:10]
     '0000001000'
     """
-    check_size(len(data))
+    check_record_size(len(data))
     return len(data).to_bytes(4, "big") + data
 
 
-def check_size(size: int) -> None:
+def check_record_size(size: int) -> None:
     """Raise `InvalidArgument` for a record that a journal cannot hold. An empty one would read as
     the end of the file; fewer than 16 bytes hold no ids."""
     if not _MIN_RECORD_BYTES <= size <= _MAX_RECORD_BYTES:
@@ -160,11 +160,11 @@ def check_size(size: int) -> None:
         )
 
 
-def padding(position: int, alignment: int = ALIGNMENT) -> bytes:
+def padding_record(position: int, alignment: int = ALIGNMENT) -> bytes:
     """Return the padding record from `position` to a multiple of `alignment`, empty if it is one. A
     gap too small for the eight bytes before the zeros is extended by one alignment unit.
 
-    >>> len(padding(1000)), len(padding(1020)), len(padding(1024))
+    >>> len(padding_record(1000)), len(padding_record(1020)), len(padding_record(1024))
     (24, 516, 0)
     """
     past_alignment = position % alignment
@@ -221,25 +221,25 @@ def decode_record(data: bytes, version: int = NEWEST_VERSION) -> JournalRecord:
     return JournalRecord("add", *header[:2], data, header.lac, header.length)
 
 
-def entry_ids_among(data: Bytes, offsets: Int64Array, sizes: Int64Array) -> Int64Array:
+def entry_ids_of_records(data: Bytes, offsets: Int64Array, sizes: Int64Array) -> Int64Array:
     """Return the entry ids of the records that are entries (`decode_record` kind "add"), int64[n];
     -1 for others. The records must be complete in `data`. About 15 ns a record.
 
     >>> data = bytes(32) + encode_special("fence", 7)
-    >>> entry_ids_among(np.frombuffer(data, np.uint8), np.array([0, 32]), np.array([32, 16]))
+    >>> entry_ids_of_records(np.frombuffer(data, np.uint8), np.array([0, 32]), np.array([32, 16]))
     array([ 0, -1])
     """
     first_bytes = data[offsets]
     is_v1 = (sizes >= V1_HEADER) & (first_bytes < _V2_BIT)
     if is_v1.all():
-        return np.maximum(words(data, offsets, 8), -1)
+        return np.maximum(read_int64s(data, offsets, 8), -1)
     entry_ids = np.full(offsets.size, -1, np.int64)
-    entry_ids[is_v1] = np.maximum(words(data, offsets[is_v1], 8), -1)
+    entry_ids[is_v1] = np.maximum(read_int64s(data, offsets[is_v1], 8), -1)
     is_v2_entry = (
         (sizes >= V2_HEADER) & (first_bytes > FLAGS_V2) & (first_bytes <= FLAGS_V2 + _DIGEST_COUNT)
     )
     offsets_v2 = offsets[is_v2_entry]
-    scopes, entries = words(data, offsets_v2, 1), words(data, offsets_v2, 17)
+    scopes, entries = read_int64s(data, offsets_v2, 1), read_int64s(data, offsets_v2, 17)
     entry_ids[is_v2_entry] = np.where(scopes == 0, -1, np.maximum(entries, -1))
     return entry_ids
 

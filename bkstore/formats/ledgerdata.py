@@ -51,14 +51,14 @@ _Message = declare(
 
 @dataclass(frozen=True, slots=True)
 class LedgerData:
-    """One ledger row. `limbo` None: absent. `unknown` has the numbers of undeclared fields."""
+    """One ledger row. `limbo` None: absent. `unknown_fields` has the numbers of undeclared fields."""
 
     master_key: bytes = field(default=b"", repr=False)
     fenced: bool = False
     explicit_lac: bytes | None = None
     limbo: bool | None = None
     exists: bool = True
-    unknown: tuple[int, ...] = ()
+    unknown_fields: tuple[int, ...] = ()
 
 
 def encode(data: LedgerData) -> bytes:
@@ -104,5 +104,5 @@ def oddities(data: LedgerData, ledger: LedgerId) -> Iterator[str]:
     yield from state_oddities(ledger, data.master_key, data.explicit_lac or None)
     if not data.exists:
         yield "the row says that the ledger does not exist"
-    if data.unknown:
-        yield f"the row has unknown fields: {', '.join(map(str, data.unknown))}"
+    if data.unknown_fields:
+        yield f"the row has unknown fields: {', '.join(map(str, data.unknown_fields))}"

@@ -33,7 +33,7 @@ from typing import Literal, NamedTuple, Self
 
 import numpy as np
 
-from bkstore.arguments import check_batch, data, each, instance
+from bkstore.arguments import check_batch, bytes_like, iterable, instance
 from bkstore.availability import Availability
 from bkstore.errors import (
     BkstoreError,
@@ -51,7 +51,7 @@ from bkstore.ids import (
     as_locations,
     check_entry_id,
     is_ascending,
-    ledger_stretches,
+    ledger_runs,
 )
 from bkstore.index.bulk_listing import LedgerErrors, normalize_ledger_ids, list_one_by_one
 
@@ -121,7 +121,7 @@ class IndexBatch(NamedTuple):
 
     def by_ledger(self) -> Iterator[tuple[LedgerId, Int64Array, Int64Array]]:
         """Yield (ledger, entries, locations) for each stretch of consecutive rows of one ledger."""
-        for ledger, start, stop in ledger_stretches(self.scope_id, self.ledger_id):
+        for ledger, start, stop in ledger_runs(self.scope_id, self.ledger_id):
             yield ledger, self.entry_id[start:stop], self.location[start:stop]
 
 
@@ -303,7 +303,7 @@ class EntryIndex(EntrySource, Closeable):
 
     def delete_many(self, ledgers: Iterable[LedgerLike]) -> None:
         """Remove several ledgers."""
-        for ledger_id in [LedgerId.of(ledger) for ledger in each("ledgers", ledgers)]:
+        for ledger_id in [LedgerId.of(ledger) for ledger in iterable("ledgers", ledgers)]:
             self.delete(ledger_id)
 
     @abstractmethod
@@ -362,9 +362,9 @@ class EntryIndex(EntrySource, Closeable):
 def check_state(state: LedgerState) -> None:
     """Raise `InvalidArgument` unless `state` is a valid `LedgerState`; the message shows no key."""
     _check_state("state", state)
-    data("master key", state.master_key)
+    bytes_like("master key", state.master_key)
     if state.explicit_lac is not None:
-        data("explicit LAC", state.explicit_lac)
+        bytes_like("explicit LAC", state.explicit_lac)
 
 
 def check_put(entries: IntArrayLike, locations: IntArrayLike) -> tuple[Int64Array, Int64Array]:

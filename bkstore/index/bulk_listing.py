@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol, runtime_checkable
 
-from bkstore.arguments import each
+from bkstore.arguments import iterable
 from bkstore.availability import Availability
 from bkstore.errors import BkstoreError, IllegalOperation, SystemRefused
 from bkstore.ids import LedgerId, sort_ledgers
@@ -31,7 +31,7 @@ def normalize_ledger_ids(ledgers: Iterable[int | LedgerId]) -> list[LedgerId]:
     >>> normalize_ledger_ids([7, LedgerId(1, 0), 3, 7])
     [LedgerId(scope=0, ledger=3), LedgerId(scope=0, ledger=7), LedgerId(scope=1, ledger=0)]
     """
-    ledger_ids = list(dict.fromkeys(map(LedgerId.of, each("ledgers", ledgers))))
+    ledger_ids = list(dict.fromkeys(map(LedgerId.of, iterable("ledgers", ledgers))))
     sort_ledgers(ledger_ids)
     return ledger_ids
 

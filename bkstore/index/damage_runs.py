@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from bkstore.counts import counted
+from bkstore.counts import format_count
 from bkstore.ids import Int64Array
 from bkstore.index.api import Finding
 
@@ -59,7 +59,7 @@ class _Run:
         elif base.last_entry - base.first_entry + 1 == self.count:
             subject = f"entries {base.first_entry}-{base.last_entry}"
         else:
-            entry_count = counted(self.count, "entry", "entries")
+            entry_count = format_count(self.count, "entry", "entries")
             subject = f"{entry_count} within {base.first_entry}-{base.last_entry}"
         if base.first_entry is not None and base.ledger is not None:
             subject += f" of ledger {base.ledger}"

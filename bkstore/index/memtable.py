@@ -14,7 +14,7 @@ import numpy as np
 from sortedcontainers import SortedDict
 
 from bkstore.availability import Availability
-from bkstore.availability.many_sets import sets_of_entries
+from bkstore.availability.many_sets import sets_from_arrays
 from bkstore.errors import IllegalOperation, NoSuchLedger
 from bkstore.ids import (
     MAX_ENTRY_ID,
@@ -193,7 +193,7 @@ class MemtableIndex(EntryIndex):
                 for entry_ids in entries
             ]
             for ledger_id, entry_ids, availability in zip(
-                chunk, entries, sets_of_entries(short_lists)
+                chunk, entries, sets_from_arrays(short_lists)
             ):
                 yield (
                     ledger_id,

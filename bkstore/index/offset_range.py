@@ -20,7 +20,7 @@ from typing import Literal
 
 import numpy as np
 
-from bkstore.arguments import call, choice, number, shown, whole
+from bkstore.arguments import function, choice, number, describe_value, integer
 from bkstore.errors import InvalidArgument
 from bkstore.ids import Int64Array
 
@@ -130,9 +130,9 @@ class OffsetRangeIndex:
     ) -> None:
         self.ttl = ttl if ttl == math.inf else number(above=True)("ttl", ttl)
         self.expire_after = choice("write", "use")("expire_after", expire_after)
-        self.max_items = whole(1)("max_items", max_items)
-        self.max_entries = whole(1)("max_entries", max_entries)
-        self._clock = call("clock", clock)
+        self.max_items = integer(1)("max_items", max_items)
+        self.max_entries = integer(1)("max_entries", max_entries)
+        self._clock = function("clock", clock)
         self._by_use = expire_after == "use"
         self._lock = Lock()
         self._items: OrderedDict[ItemKey, _OffsetItem] = OrderedDict()  # in the order of `since`
@@ -315,4 +315,4 @@ def _check_int64(*values: int) -> None:
         except TypeError:
             fits = False
         if not fits:
-            raise InvalidArgument(f"{shown(value)} is not an integer that fits int64")
+            raise InvalidArgument(f"{describe_value(value)} is not an integer that fits int64")

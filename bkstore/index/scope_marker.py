@@ -10,8 +10,8 @@ from pathlib import Path
 
 from bkstore.errors import CorruptionError, UnsupportedLayout
 from bkstore.files.disk_changes import OS_FILES, Files
-from bkstore.files.opening import read_whole
-from bkstore.files.os_errors import writing
+from bkstore.files.opening import read_file
+from bkstore.files.os_errors import convert_write_errors
 
 MARKER_NAME = "BKSTORE-128"
 MARKER_VERSION = 1
@@ -22,7 +22,7 @@ def write_marker(current: Path, files: Files = OS_FILES) -> None:
     """Write the marker into a ``current/`` directory unless it exists; durable on return."""
     path = current / MARKER_NAME
     if not path.exists():
-        with writing(path):
+        with convert_write_errors(path):
             files.write_file(path, f"{MARKER_NAME}\n{MARKER_VERSION}\n".encode("ascii"))
 
 
@@ -30,7 +30,7 @@ def check_marker(current: Path) -> bool:
     """Return whether the marker exists; raise `UnsupportedLayout` for an unknown version."""
     path = current / MARKER_NAME
     try:
-        lines = read_whole(path, _MAX_MARKER_BYTES).decode("ascii").splitlines()
+        lines = read_file(path, _MAX_MARKER_BYTES).decode("ascii").splitlines()
     except FileNotFoundError:
         return False
     except UnicodeDecodeError as error:

@@ -11,7 +11,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, get_args
 
-from bkstore.arguments import data, instance
+from bkstore.arguments import bytes_like, instance
 from bkstore.errors import InvalidArgument
 from bkstore.ids import MAX_ENTRY_ID, LedgerId, check_integer
 
@@ -48,7 +48,7 @@ class SegmentRange(NamedTuple):
     ensemble: tuple[str, ...]
 
     @property
-    def empty(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether the segment has no entries: it was opened, but nothing was written to it."""
         return self.last_entry < self.first_entry
 
@@ -65,7 +65,7 @@ class LedgerMetadata:
     `c_token`.
 
     Raises `InvalidArgument` for invalid values (an unknown state, an id that is not an integer).
-    Values that contradict each other are accepted, and reported by `problems` and `checked`.
+    Values that contradict each other are accepted, and reported by `problems` and `validate`.
 
     >>> ledger = LedgerMetadata(7, 3, 2, 2, [(0, ["b1", "b2", "b3"]), (10, ["b1", "b4", "b3"])],
     ...                         state="CLOSED", last_entry_id=25)
@@ -105,12 +105,12 @@ class LedgerMetadata:
                 raise InvalidArgument(f"unknown digest type {self.digest_type!r}")
             set_field(self, "digest_type", digest_type)
         if self.password is not None:
-            set_field(self, "password", data("password", self.password))
+            set_field(self, "password", bytes_like("password", self.password))
         custom_given = _check_custom("custom_metadata", self.custom_metadata)
         if not all(isinstance(key, str) for key in custom_given):
             raise InvalidArgument("the keys of custom metadata must be text")
         custom_bytes = {
-            key: data("a value of custom metadata", value) for key, value in custom_given.items()
+            key: bytes_like("a value of custom metadata", value) for key, value in custom_given.items()
         }
         set_field(self, "custom_metadata", MappingProxyType(custom_bytes))
         for field_name in _INTEGER_FIELDS:
@@ -143,13 +143,13 @@ class LedgerMetadata:
         """Every bookie of every segment."""
         return frozenset(bookie for segment in self.segments for bookie in segment.ensemble)
 
-    def ensemble_at(self, entry: int) -> tuple[str, ...]:
-        """Return the ensemble of `entry` (`getEnsembleAt`): that of the greatest first entry <=
-        `entry`. Raises `InvalidArgument` if the entry is before all segments. O(segments)."""
+    def ensemble_at(self, entry_id: int) -> tuple[str, ...]:
+        """Return the ensemble of `entry_id` (`getEnsembleAt`): that of the greatest first entry <=
+        `entry_id`. Raises `InvalidArgument` if the entry is before all segments. O(segments)."""
         ordered = sorted(self.segments, key=lambda segment: segment.first_entry)
-        following = bisect_right(ordered, entry, key=lambda segment: segment.first_entry)
+        following = bisect_right(ordered, entry_id, key=lambda segment: segment.first_entry)
         if following == 0:
-            raise InvalidArgument(f"ledger {self.ledger}: no segment has entry {entry}")
+            raise InvalidArgument(f"ledger {self.ledger}: no segment has entry {entry_id}")
         return ordered[following - 1].ensemble
 
     def segments_with_ends(self) -> list[SegmentRange]:
@@ -181,14 +181,14 @@ class LedgerMetadata:
         """
         return [*_size_problems(self), *_segment_problems(self), *_end_problems(self)]
 
-    def checked(self) -> LedgerMetadata:
+    def validate(self) -> LedgerMetadata:
         """Return this metadata; raises `InvalidArgument` with all problems if it has any."""
         problems = self.problems()
         if problems:
             raise InvalidArgument(f"ledger {self.ledger}: {'; '.join(problems)}")
         return self
 
-    def safe_string(self) -> str:
+    def to_safe_string(self) -> str:
         """Return the text without the password, as bookie shell prints it. Source:
         `LedgerMetadataImpl.toSafeString`; custom metadata are in Java's HashMap order."""
         shown: list[tuple[str, object]] = [

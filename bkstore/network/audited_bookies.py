@@ -21,7 +21,7 @@ from bkstore.errors import (
     BookieUnavailable,
     CorruptionError,
     IllegalOperation,
-    NoListOfEntries,
+    ListingUnsupported,
     SystemRefused,
 )
 from bkstore.ids import LedgerId
@@ -100,7 +100,7 @@ class AuditedBookie:
 
     If no list arrives, entry 0 of a ledger is read as a probe, then a list requested again. A
     bookie that answers only the read does not support lists: every further ledger fails with
-    `NoListOfEntries`, unless it has sent a list before. One that takes long to fail at both is not
+    `ListingUnsupported`, unless it has sent a list before. One that takes long to fail at both is not
     asked again for `BACKOFF_FACTOR` times as long. Errors name the bookie. Threads: safe, one at a time.
     """
 
@@ -200,7 +200,7 @@ class AuditedBookie:
         errors: LedgerErrors = {
             ledger_id: self._name_bookie(error) for ledger_id, error in failures.items()
         }
-        scopes_unsupported = NoListOfEntries(
+        scopes_unsupported = ListingUnsupported(
             f"it does not announce support for scopes{_ADVICE % self._name}"
         )
         errors |= {
@@ -215,9 +215,9 @@ class AuditedBookie:
         if isinstance(error, CorruptionError):
             if error.file is None:
                 return CorruptionError(None, error.offset, f"{bookie_text} at {error.reason}")
-            return error.within(f"{bookie_text} at {error.file}")
+            return error.relocate(f"{bookie_text} at {error.file}")
         if isinstance(error, IllegalOperation):
-            return NoListOfEntries(f"{error}{_ADVICE % self._name}")
+            return ListingUnsupported(f"{error}{_ADVICE % self._name}")
         return type(error)(f"{bookie_text} at {error}")
 
     def _probe_and_retry(
@@ -241,7 +241,7 @@ class AuditedBookie:
         if self._has_listed:
             return self._back_off(list_error, started)
         reason = f"it answers reads, but no request for a list of entries{_ADVICE % self._name}"
-        self._refusal, self._refused_until = NoListOfEntries(reason), math.inf
+        self._refusal, self._refused_until = ListingUnsupported(reason), math.inf
         return self._refusal
 
     def _probe(self, ledger: LedgerId) -> None:

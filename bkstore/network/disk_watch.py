@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bkstore.arguments import check_fields, number, truth
+from bkstore.arguments import check_fields, number, boolean
 from bkstore.errors import InvalidArgument, ReadOnlyError
 from bkstore.storage.bookie import Bookie
 
@@ -17,7 +17,7 @@ _FIELD_CHECKS = {
     "full": _check_share,
     "writable_again": _check_share,
     "interval": number(above=True),
-    "any_full": truth,
+    "any_full": boolean,
 }
 
 

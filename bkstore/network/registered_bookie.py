@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
-from bkstore.arguments import instance, optional, truth
+from bkstore.arguments import instance, optional, boolean
 from bkstore.cluster.garbage.collector import BackgroundCollector
 from bkstore.cluster.garbage.options import GarbageOptions
 from bkstore.cluster.store.zookeeper.store import ZooKeeperStore
@@ -187,7 +187,7 @@ class RegisteredBookie(Closeable):
     def set_read_only(self, read_only: bool) -> str | None:
         """Be read-only until this is called with False, or longer for other reasons
         (`check_disks`); return why it is read-only."""
-        self._operator_reason = OPERATOR_READ_ONLY_REASON if truth("wanted", read_only) else None
+        self._operator_reason = OPERATOR_READ_ONLY_REASON if boolean("wanted", read_only) else None
         return self.check_disks()
 
     def _watch_disks(self) -> None:

@@ -117,7 +117,7 @@ class BookieClients(Mapping[str, ScopedClient], Closeable):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise forks.closed("this client")
+            raise forks.closed_error("this client")
 
     def _refresh(self, bookie: str, known: ScopedClient) -> ScopedClient:
         """Return the client of a doubted bookie, for its new address if it arrives in time."""

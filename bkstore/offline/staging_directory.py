@@ -16,8 +16,8 @@ from typing import Self
 
 from bkstore.errors import InvalidArgument, WriteFailed
 from bkstore.files.disk_changes import OS_FILES, Files
-from bkstore.files.lock_files import let_go, lock_file, take_lock
-from bkstore.files.os_errors import writing
+from bkstore.files.lock_files import release_lock, open_lock_file, take_lock
+from bkstore.files.os_errors import convert_write_errors
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class StagingDirectory:
         return self.staging_path / f"{prefix}-{os.getpid()}-{os.urandom(4).hex()}"
 
     def __enter__(self) -> Self:
-        with writing(self.staging_path):
+        with convert_write_errors(self.staging_path):
             self._lock = acquire_staging_lock(self.staging_path, self._kind, self._files)
             try:
                 self._create_directories()
@@ -70,7 +70,7 @@ class StagingDirectory:
         Raises `WriteFailed` if the system refuses. A rename whose directories cannot be synced is
         undone; if that fails too, the error says that `out` exists.
         """
-        with writing(self.out):
+        with convert_write_errors(self.out):
             self._files.replace(self.data, self.out)
             try:
                 self._files.sync_dir(self.out.parent)
@@ -133,7 +133,7 @@ def acquire_staging_lock(staging_path: Path, kind: str, files: Files) -> ExitSta
     while True:
         fd = _open_lock_file(staging_path, kind, files)
         with ExitStack() as stack:
-            stack.callback(let_go, fd)
+            stack.callback(release_lock, fd)
             take_lock(fd, path, f"{staging_path}: another {kind} is running here")
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(fd), os.lstat(path)):
@@ -154,7 +154,7 @@ def _open_lock_file(staging_path: Path, kind: str, files: Files) -> int:
     file_names = os.listdir(staging_path)
     if file_names and LOCK_FILE_NAME not in file_names:
         raise _not_ours_error(staging_path, kind)
-    return lock_file(staging_path / LOCK_FILE_NAME)
+    return open_lock_file(staging_path / LOCK_FILE_NAME)
 
 
 def _stamp_lock_file(fd: int, staging_path: Path, kind: str) -> None:
@@ -166,7 +166,7 @@ def _stamp_lock_file(fd: int, staging_path: Path, kind: str) -> None:
     # A run that was killed while it wrote the stamp had created nothing else yet.
     if not stamp.startswith(old_stamp) or os.listdir(staging_path) != [LOCK_FILE_NAME]:
         raise _not_ours_error(staging_path, kind)
-    with writing(staging_path / LOCK_FILE_NAME):
+    with convert_write_errors(staging_path / LOCK_FILE_NAME):
         OS_FILES.pwrite(fd, stamp, 0)
         OS_FILES.fsync(fd)
 

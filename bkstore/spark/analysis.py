@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bkstore.arguments import whole
+from bkstore.arguments import integer
 from bkstore.errors import MissingDependency
 from bkstore.offline.analyses.catalog import Analysis, Inputs, Options, KernelJob
 from bkstore.offline.analyses.engine_steps import check_inputs, finish_table, tables_of_query, top_rows
@@ -153,7 +153,7 @@ class SparkEngine:
     def __init__(self, spark: SparkSession, batch: int = 1 << 16) -> None:
         if find_spec("pandas") is None:
             raise MissingDependency.of("pandas", "spark", "analyses with Spark")
-        self._batch = whole(1, 2**31 - 1)("batch", batch)
+        self._batch = integer(1, 2**31 - 1)("batch", batch)
         self._spark = spark
         self._views: _SessionViews | None = None
 

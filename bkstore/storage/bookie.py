@@ -16,10 +16,10 @@ from threading import Lock
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
 from bkstore import forks
-from bkstore.arguments import data, instance, optional, path as as_path
+from bkstore.arguments import bytes_like, instance, optional, path as as_path
 from bkstore.errors import BkstoreError, InvalidArgument
 from bkstore.files.disk_changes import OS_FILES, Files, StrPath
-from bkstore.files.os_errors import writing
+from bkstore.files.os_errors import convert_write_errors
 from bkstore.formats.entry import RecordBatch
 from bkstore.formats.journal import LogMark
 from bkstore.ids import Int64Array, LedgerId
@@ -147,7 +147,7 @@ class Bookie(EntrySource, Closeable):
             # On an error, close without a flush: the journals still have everything.
             undo.callback(ledger_storage.close, flush=False)
             for current in directories.journal:
-                with writing(current):
+                with convert_write_errors(current):
                     files.makedirs(current)
             undo.enter_context(WriterLock(directories.separate_journals))
             replay = Replay(ledger_storage, skip_invalid=settings.skip_invalid_records)
@@ -191,7 +191,7 @@ class Bookie(EntrySource, Closeable):
             self._resources.close()
         if is_clean:
             for current in self.directories.ledger:
-                with writing(current / DIRTY_FILENAME):
+                with convert_write_errors(current / DIRTY_FILENAME):
                     self._files.unlink(current / DIRTY_FILENAME)
 
     @property
@@ -203,7 +203,7 @@ class Bookie(EntrySource, Closeable):
         """Write the marker `DIRTY_FILENAME` to each ledger directory; return whether one existed."""
         existed = [os.path.lexists(current / DIRTY_FILENAME) for current in self.directories.ledger]
         for current in self.directories.ledger:
-            with writing(current / DIRTY_FILENAME):
+            with convert_write_errors(current / DIRTY_FILENAME):
                 self._files.write_file(current / DIRTY_FILENAME, b"", durable=False)
         return any(existed)
 
@@ -225,7 +225,7 @@ class Bookie(EntrySource, Closeable):
         closed, but is not acknowledged.
         """
         if type(record) is not bytes or type(master_key) is not bytes:
-            record, master_key = data("record", record), data("master key", master_key)
+            record, master_key = bytes_like("record", record), bytes_like("master key", master_key)
         ledger_id, entry_id = self.storage.add_record(record, master_key, recovery)
         journal, position = self._journals.append(ledger_id, record, master_key)
         if sync:
@@ -245,7 +245,7 @@ class Bookie(EntrySource, Closeable):
         Adds by `add_batch`, about a thousand records at a time."""
         self._check_open()
         positions: Positions = {}
-        master_key = data("master key", master_key)
+        master_key = bytes_like("master key", master_key)
         with self._journals.syncing(positions, sync):
             return add_in_batches(
                 records, lambda batch: self._store_all(batch, master_key, recovery, positions)
@@ -263,7 +263,7 @@ class Bookie(EntrySource, Closeable):
         self._check_open()
         positions: Positions = {}
         _check_batch("batch", batch)
-        master_key = data("master key", master_key)
+        master_key = bytes_like("master key", master_key)
         with self._journals.syncing(positions, sync):
             return self._store_all(batch, master_key, recovery, positions)
 
@@ -313,7 +313,7 @@ class Bookie(EntrySource, Closeable):
     def fence(self, ledger: LedgerLike, master_key: bytes) -> bool:
         """Fence the ledger, durably, creating an unknown one; return whether it was not fenced
         before. Raises `UnauthorizedAccess` if its key is another."""
-        ledger_id, master_key = LedgerId.of(ledger), data("master key", master_key)
+        ledger_id, master_key = LedgerId.of(ledger), bytes_like("master key", master_key)
         self.storage.open_ledger(ledger_id, master_key)
         with self._fence_lock:
             is_new = self.storage.fence(ledger_id)
@@ -332,8 +332,8 @@ class Bookie(EntrySource, Closeable):
     ) -> None:
         """Store an explicit LAC body, durably if `sync`. Creates an unknown ledger. Journals of
         version 4 and 5 have no record for it: it is durable after a checkpoint."""
-        ledger_id, body = LedgerId.of(ledger), data("explicit LAC", body)
-        master_key = data("master key", master_key)
+        ledger_id, body = LedgerId.of(ledger), bytes_like("explicit LAC", body)
+        master_key = bytes_like("master key", master_key)
         self.storage.open_ledger(ledger_id, master_key)
         self.storage.set_explicit_lac(ledger_id, body)
         self._journals.append_special("explicit_lac", ledger_id, master_key, body)
@@ -402,7 +402,7 @@ class Bookie(EntrySource, Closeable):
             self._write_marks(marks)
             self._deleted -= deleted
             for current, mark in zip(self.directories.journal, marks):
-                with writing(current):
+                with convert_write_errors(current):
                     delete_journals_before(
                         current, mark, self.journal_options.max_backups, files=self._files
                     )
@@ -410,7 +410,7 @@ class Bookie(EntrySource, Closeable):
 
     def _write_marks(self, marks: Sequence[LogMark]) -> None:
         for (mark_index, _), mark in zip(_mark_indexes(self.directories.journal), marks):
-            with writing(self.directories.ledger[0]):
+            with convert_write_errors(self.directories.ledger[0]):
                 write_last_mark(self.directories.ledger, mark, mark_index, files=self._files)
 
     collect_garbage = _of_storage(LedgerStorage.collect_garbage)
@@ -420,7 +420,7 @@ class Bookie(EntrySource, Closeable):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise forks.closed("this bookie")
+            raise forks.closed_error("this bookie")
 
 
 def _own_directories(

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from threading import Lock
 from typing import Self
 
-from bkstore.arguments import each, instance, number, optional, paths as as_paths, truth
+from bkstore.arguments import iterable, instance, number, optional, paths as as_paths, boolean
 from bkstore.errors import (
     InvalidArgument,
     NoSuchEntry,
@@ -299,13 +299,13 @@ class LedgerStorage(LedgerAdds, Closeable):
         One pass runs at a time; another thread waits.
         """
         _check_threshold("threshold", threshold)
-        truth("transactional", transactional)
+        boolean("transactional", transactional)
 
         def find_deleted(
             stored_ledgers: list[LedgerId], suspect: MarkSuspects
         ) -> Iterator[list[LedgerId]]:
             suspect(stored_ledgers)
-            live_ledgers = each("live", live() if callable(live) else live)
+            live_ledgers = iterable("live", live() if callable(live) else live)
             live_ids = set(map(LedgerId.of, live_ledgers))
             yield [ledger_id for ledger_id in stored_ledgers if ledger_id not in live_ids]
 

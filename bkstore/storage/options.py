@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from bkstore.arguments import call, check_compat, check_fields, choice, optional, truth, whole
+from bkstore.arguments import function, check_compat, check_fields, choice, optional, boolean, integer
 from bkstore.errors import InvalidArgument
 from bkstore.formats.entrylog import HEADER_SIZE
 from bkstore.formats.idxfile import (
@@ -16,7 +16,7 @@ from bkstore.formats.idxfile import (
     check_header_version,
     check_page_size,
 )
-from bkstore.formats.journal import ALIGNMENT, NEWEST_VERSION, OLDEST_WRITABLE
+from bkstore.formats.journal import ALIGNMENT, NEWEST_VERSION, OLDEST_WRITABLE_VERSION
 from bkstore.ids import MAX_ENTRY_ID
 
 StorageKind = Literal["sorted", "interleaved", "db"]
@@ -28,7 +28,7 @@ DEFAULT_LOG_SIZE = 1 << 30
 """The default and maximum of `logSizeLimit`."""
 
 check_storage = choice("sorted", "interleaved", "db")
-check_log_size = whole(HEADER_SIZE + 1, DEFAULT_LOG_SIZE)
+check_log_size = integer(HEADER_SIZE + 1, DEFAULT_LOG_SIZE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,28 +112,28 @@ class JournalOptions:
 
 _STORAGE_CHECKS = {
     "entry_log_size": check_log_size,
-    "entry_log_per_ledger": truth,
-    "max_active_logs": whole(1),
-    "write_cache": whole(1),
-    "auto_flush": truth,
-    "pending_locations": whole(1),
-    "max_entry_size": whole(1, _INT32),  # a record's size is an i32
+    "entry_log_per_ledger": boolean,
+    "max_active_logs": integer(1),
+    "write_cache": integer(1),
+    "auto_flush": boolean,
+    "pending_locations": integer(1),
+    "max_entry_size": integer(1, _INT32),  # a record's size is an i32
     "page_size": check_page_size,
     "index_header_version": check_header_version,
-    "max_index_pages": whole(1),
-    "max_batch_size": whole(1, _INT32),
+    "max_index_pages": integer(1),
+    "max_batch_size": integer(1, _INT32),
     "flush_order": choice("log-first", "index-first"),
-    "choose": optional(call),
+    "choose": optional(function),
     "compat": check_compat,
 }
 
 _JOURNAL_CHECKS = {
-    "version": whole(OLDEST_WRITABLE, NEWEST_VERSION),
-    "max_size": whole(1),
-    "preallocate": whole(0),
-    "alignment": whole(ALIGNMENT, 1 << 30, ALIGNMENT),
-    "write_buffer": whole(0),
-    "max_backups": whole(0),
-    "skip_invalid_records": truth,
-    "clock": call,
+    "version": integer(OLDEST_WRITABLE_VERSION, NEWEST_VERSION),
+    "max_size": integer(1),
+    "preallocate": integer(0),
+    "alignment": integer(ALIGNMENT, 1 << 30, ALIGNMENT),
+    "write_buffer": integer(0),
+    "max_backups": integer(0),
+    "skip_invalid_records": boolean,
+    "clock": function,
 }

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bkstore.lazy_exports import lazy_names, names_of_face
+from bkstore.lazy_exports import lazy_names, exported_names
 
 if TYPE_CHECKING:
     from bkstore.tables.analyses import (
@@ -195,6 +195,6 @@ __getattr__ = lazy_names(
         "VIOLATIONS": "bkstore.tables.analyses",
         "require_pyarrow": "bkstore.tables.table",
     },
-    rooms=("analyses", "columns", "commands", "dump", "safe_text", "table", "usage"),
+    submodules=("analyses", "columns", "commands", "dump", "safe_text", "table", "usage"),
 )
-__dir__ = names_of_face(__name__)
+__dir__ = exported_names(__name__)

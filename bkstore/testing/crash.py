@@ -42,18 +42,18 @@ from threading import RLock
 from typing import TYPE_CHECKING
 
 from bkstore import forks
-from bkstore.arguments import whole
+from bkstore.arguments import integer
 from bkstore.errors import InvalidArgument
 from bkstore.files.disk_changes import Files, StrPath
 from bkstore.testing.crash_image import (
-    Image,
-    Key,
-    Remembered,
-    Unsynced,
+    CrashImage,
+    FileKey,
+    UnsyncedState,
+    UnsyncedBytes,
     copy_database,
     key_of,
     log_lengths,
-    place_of,
+    name_key_of,
     stat_key,
 )
 
@@ -100,7 +100,7 @@ class CrashFiles(Files):
     ...         index.close()
     ...     except PowerLoss:
     ...         left = files.crash(f"{top}/bookie", f"{top}/left")
-    ...     some = files.crash(f"{top}/bookie", f"{top}/some", keep=random.Random(1))
+    ...     some = files.crash(f"{top}/bookie", f"{top}/some", rng=random.Random(1))
     ...     with HierarchicalIndex(left) as reopened:
     ...         reopened.entries(7).tolist(), sorted(files.sync_sites)[-1]
     ([0], 'bkstore.index.hierarchical.unsynced_changes:Changes.flush:sync_file.fsync')
@@ -114,11 +114,11 @@ class CrashFiles(Files):
         self._ignored_sites: set[str] = set()
         self._stop_at_call: int | None = None
         self._lock = RLock()
-        self._state = Remembered()
-        self._wal_syncs: dict[Key, tuple[Options, int]] = {}
+        self._state = UnsyncedState()
+        self._wal_syncs: dict[FileKey, tuple[Options, int]] = {}
         """By writable database: options with statistics, and the log syncs counted so far."""
         self._scratch_dirs: list[str] = []
-        self._cleanup = weakref.finalize(self, _clean_up, self._state.held, self._scratch_dirs)
+        self._cleanup = weakref.finalize(self, _clean_up, self._state.nameless_fds, self._scratch_dirs)
         forks.register(self)
 
     def _forked(self) -> None:
@@ -128,7 +128,7 @@ class CrashFiles(Files):
 
     def stop_after(self, calls: int) -> None:
         """Make the `calls`-th changing call from now on (1: the next), and all later, fail."""
-        whole(1)("calls", calls)
+        integer(1)("calls", calls)
         with self._lock:
             self._stop_at_call = self.calls + calls
 
@@ -194,7 +194,7 @@ class CrashFiles(Files):
         """Inherited."""
         with self._lock:
             self._count_call()
-            self._changes_of(fd).cut(fd, size)
+            self._changes_of(fd).truncate(fd, size)
             super().truncate(fd, size)
 
     def fsync(self, fd: int) -> None:
@@ -204,13 +204,13 @@ class CrashFiles(Files):
             if not self._is_sync_ignored("fsync"):
                 self._state.unsynced.pop(stat_key(os.fstat(fd)), None)
 
-    def _changes_of(self, fd: int) -> Unsynced:
+    def _changes_of(self, fd: int) -> UnsyncedBytes:
         info = os.fstat(fd)
         key = stat_key(info)
         changes = self._state.unsynced.get(key)
         if changes is None:
-            changes = Unsynced(info.st_size)
-            if info.st_nlink or key in self._state.held:  # else no crash restores it
+            changes = UnsyncedBytes(info.st_size)
+            if info.st_nlink or key in self._state.nameless_fds:  # else no crash restores it
                 self._state.unsynced[key] = changes
         return changes
 
@@ -235,15 +235,15 @@ class CrashFiles(Files):
                 super().replace(source, target)
             self._state.move_databases(os.path.abspath(source), os.path.abspath(target))
             if new != old:  # rename(2) keeps both names of one file
-                names = {place_of(target): new, place_of(source): None}
-                self._state.names.change(names, {place_of(target): old, place_of(source): new})
+                names = {name_key_of(target): new, name_key_of(source): None}
+                self._state.names.add(names, {name_key_of(target): old, name_key_of(source): new})
 
     def link(self, source: StrPath, target: StrPath) -> None:
         """Inherited."""
         with self._lock:
             self._count_call()
             super().link(source, target)
-            self._state.names.change({place_of(target): key_of(source)}, {})
+            self._state.names.add({name_key_of(target): key_of(source)}, {})
 
     def unlink(self, path: StrPath) -> None:
         """Inherited."""
@@ -255,7 +255,7 @@ class CrashFiles(Files):
             key = key_of(path)
             with self._keep_open_if_unlinked(path):
                 super().unlink(path)
-            self._state.names.change({place_of(path): None}, {place_of(path): key})
+            self._state.names.add({name_key_of(path): None}, {name_key_of(path): key})
 
     def sync_dir(self, path: StrPath) -> None:
         """Record that the names in a directory are durable."""
@@ -263,14 +263,14 @@ class CrashFiles(Files):
             self._count_call()
             directory = stat_key(os.stat(path))
             if not self._is_sync_ignored("sync_dir"):
-                self._state.names.settle(directory)
+                self._state.names.make_durable(directory)
                 self._release_held_files()
 
     def _note_creation(self, path: StrPath) -> None:
-        place, key = place_of(path), key_of(path)
+        place, key = name_key_of(path), key_of(path)
         if key is not None:
             self._state.unsynced.pop(key, None)  # of an earlier file with the same inode number
-        self._state.names.change({place: key}, {})
+        self._state.names.add({place: key}, {})
 
     @contextmanager
     def _keep_open_if_unlinked(self, path: StrPath) -> Iterator[None]:
@@ -281,18 +281,18 @@ class CrashFiles(Files):
             yield
             return
         key = stat_key(os.fstat(fd))
-        self._state.held[key] = fd
+        self._state.nameless_fds[key] = fd
         try:
             yield
         finally:
             if os.fstat(fd).st_nlink:
-                os.close(self._state.held.pop(key))
+                os.close(self._state.nameless_fds.pop(key))
 
     def _release_held_files(self) -> None:
         """Close the nameless files that a crash can no longer restore."""
-        if self._state.held:
-            for key in set(self._state.held) - self._state.names.mentioned():
-                os.close(self._state.held.pop(key))
+        if self._state.nameless_fds:
+            for key in set(self._state.nameless_fds) - self._state.names.referenced_files():
+                os.close(self._state.nameless_fds.pop(key))
                 self._state.unsynced.pop(key, None)
 
     # -- databases
@@ -318,7 +318,7 @@ class CrashFiles(Files):
             if self._has_synced_wal(key) and not self._is_sync_ignored("database_synced"):
                 self._state.databases[key] = (os.path.abspath(path), log_lengths(path))
 
-    def _has_synced_wal(self, key: Key) -> bool:
+    def _has_synced_wal(self, key: FileKey) -> bool:
         if key not in self._wal_syncs:  # opened without options, so without statistics
             return True
         options, previous_syncs = self._wal_syncs[key]
@@ -330,12 +330,12 @@ class CrashFiles(Files):
     # -- the power loss
 
     def crash(
-        self, source_root: StrPath, target_root: StrPath, keep: random.Random | None = None
+        self, source_root: StrPath, target_root: StrPath, rng: random.Random | None = None
     ) -> Path:
         """Build what a power loss now would leave of `source_root`; return `target_root`.
 
-        Without `keep` only what was synced survives: unsynced bytes and names are lost, unsynced
-        removals undone. `keep` picks unsynced changes that survive, too. The source is only read,
+        Without `rng` only what was synced survives: unsynced bytes and names are lost, unsynced
+        removals undone. `rng` picks unsynced changes that survive, too. The source is only read,
         and its own name counts as durable. Raises `InvalidArgument` unless `target_root` is new
         or empty, and outside of the source. Cost: a copy.
         """
@@ -347,7 +347,7 @@ class CrashFiles(Files):
             raise InvalidArgument(f"{target} is not empty")
         with self._lock:
             source = os.fspath(source_root)
-            Image(self._state, source, keep).build(source, target)
+            CrashImage(self._state, source, rng).build(source, target)
         return target
 
 
@@ -361,7 +361,7 @@ def _calling_site(call: str) -> str:
     return f"{frame.f_globals['__name__']}:{frame.f_code.co_qualname}:{'.'.join(calls)}"
 
 
-def _clean_up(held_fds: dict[Key, int], scratch_dirs: list[str]) -> None:
+def _clean_up(held_fds: dict[FileKey, int], scratch_dirs: list[str]) -> None:
     while held_fds:
         os.close(held_fds.popitem()[1])
     for folder in scratch_dirs:

@@ -22,19 +22,19 @@ SECTOR_BYTES = 512
 
 _MAX_COPY_ATTEMPTS = 20
 
-Key = tuple[int, int]
+FileKey = tuple[int, int]
 """A file or directory: device and inode number."""
 
-Place = tuple[Key, str]
+NameKey = tuple[FileKey, str]
 """A name in a directory."""
 
 
-def stat_key(info: os.stat_result) -> Key:
+def stat_key(info: os.stat_result) -> FileKey:
     """Return the key of a file from its status."""
     return info.st_dev, info.st_ino
 
 
-def key_of(path: StrPath) -> Key | None:
+def key_of(path: StrPath) -> FileKey | None:
     """Return the key of the file or directory at a path, or None if there is none."""
     try:
         return stat_key(os.lstat(path))
@@ -42,7 +42,7 @@ def key_of(path: StrPath) -> Key | None:
         return None
 
 
-def place_of(path: StrPath) -> Place:
+def name_key_of(path: StrPath) -> NameKey:
     """Return a path's directory and name. Raises `FileNotFoundError` without the directory."""
     folder, name = os.path.split(os.fspath(path))
     return stat_key(os.stat(folder or ".")), name
@@ -51,7 +51,7 @@ def place_of(path: StrPath) -> Place:
 # -- bytes
 
 
-class Unsynced:
+class UnsyncedBytes:
     """The changes of one file since its last sync, and the sectors that they replaced."""
 
     def __init__(self, size: int) -> None:
@@ -65,7 +65,7 @@ class Unsynced:
         self._save_sectors(fd, offset, offset + len(data))
         self._changes.append((offset, data))
 
-    def cut(self, fd: int, size: int) -> None:
+    def truncate(self, fd: int, size: int) -> None:
         """Record a truncation or extension before it is done."""
         self._save_sectors(fd, size, self.size)
         self._changes.append((size, None))
@@ -83,38 +83,38 @@ class Unsynced:
             os.pwrite(fd, data, sector * SECTOR_BYTES)
         os.ftruncate(fd, self.size)
 
-    def survive(self, fd: int, keep: random.Random) -> None:
+    def apply_surviving(self, fd: int, rng: random.Random) -> None:
         """Apply a random choice of the changes to the durable version."""
-        chance = keep.random()
+        chance = rng.random()
         lost: set[int] = set()
         for offset, data in self._changes:
             if data is not None:
-                _apply_surviving_sectors(fd, offset, data, lost, keep, chance)
-            elif keep.random() < chance:
+                _apply_surviving_sectors(fd, offset, data, lost, rng, chance)
+            elif rng.random() < chance:
                 os.ftruncate(fd, offset)
             else:
                 return  # a lost truncation takes all later changes with it
 
 
 def _apply_surviving_sectors(
-    fd: int, offset: int, data: bytes, lost_sectors: set[int], keep: random.Random, chance: float
+    fd: int, offset: int, data: bytes, lost_sectors: set[int], rng: random.Random, chance: float
 ) -> None:
     end = offset + len(data)
     sectors = range(offset // SECTOR_BYTES, -(-end // SECTOR_BYTES))
-    pattern = keep.choice(("whole or not", "prefix", "scattered"))
-    keep_all, prefix_length = keep.random() < chance, keep.randint(0, len(sectors))
+    pattern = rng.choice(("whole or not", "prefix", "scattered"))
+    keep_all, prefix_length = rng.random() < chance, rng.randint(0, len(sectors))
     for i, sector in enumerate(sectors):
         survives = keep_all
         if pattern == "prefix":
             survives = i < prefix_length
         elif pattern == "scattered":
-            survives = keep.random() < chance
+            survives = rng.random() < chance
         if not survives:
             lost_sectors.add(sector)
         elif sector not in lost_sectors:
             start, stop = max(offset, sector * SECTOR_BYTES), min(end, (sector + 1) * SECTOR_BYTES)
             os.pwrite(fd, data[start - offset : stop - offset], start)
-    if keep.random() < chance / 4 and os.fstat(fd).st_size < end:  # the length without the bytes
+    if rng.random() < chance / 4 and os.fstat(fd).st_size < end:  # the length without the bytes
         os.ftruncate(fd, end)
 
 
@@ -124,21 +124,21 @@ def _apply_surviving_sectors(
 class NameChange(NamedTuple):
     """One change of names, and all names and files that it involves."""
 
-    names: dict[Place, Key | None]
+    names: dict[NameKey, FileKey | None]
     touched: frozenset[object]
 
 
-class Names:
+class UnsyncedNames:
     """The changed names that are not durable, by directory."""
 
     def __init__(self) -> None:
-        self.durable: dict[Key, dict[str, Key | None]] = {}
+        self.durable: dict[FileKey, dict[str, FileKey | None]] = {}
         """The durable file of each name with pending changes; None: no such name."""
         self._pending: dict[int, NameChange] = {}  # by number, in order
-        self._pending_in: dict[Key, list[int]] = {}
+        self._pending_in: dict[FileKey, list[int]] = {}
         self._change_numbers = count()
 
-    def change(self, names: dict[Place, Key | None], before: dict[Place, Key | None]) -> None:
+    def add(self, names: dict[NameKey, FileKey | None], before: dict[NameKey, FileKey | None]) -> None:
         """Record one change; `before` has the files of those names that existed."""
         change_number = next(self._change_numbers)
         touched = {*names, *names.values(), *before.values()} - {None}
@@ -148,12 +148,12 @@ class Names:
             self.durable.setdefault(folder, {}).setdefault(name, before.get(place))
             self._pending_in.setdefault(folder, []).append(change_number)
 
-    def settle(self, folder: Key, upto: float = float("inf")) -> None:
-        """Make the changes in a directory durable, up to the number `upto`. A rename from another
+    def make_durable(self, folder: FileKey, last_change: float = float("inf")) -> None:
+        """Make the changes in a directory durable, up to the number `last_change`. A rename from another
         directory makes the earlier changes there durable, too."""
         pending = self._pending_in.pop(folder, [])
-        later = [number for number in pending if number > upto]
-        last_settled_in: dict[Key, int] = {}
+        later = [number for number in pending if number > last_change]
+        last_settled_in: dict[FileKey, int] = {}
         for number in pending[: len(pending) - len(later)]:
             change = self._pending.pop(number, None)
             for (parent, name), key in change.names.items() if change else ():
@@ -166,23 +166,23 @@ class Names:
             places = {place for number in later for place in self._pending[number].names}
             self.durable[folder] = {name: names[name] for owner, name in places if owner == folder}
         for parent, number in last_settled_in.items():  # earlier changes where renames began
-            self.settle(parent, number)
+            self.make_durable(parent, number)
 
-    def mentioned(self) -> set[Key | None]:
+    def referenced_files(self) -> set[FileKey | None]:
         """Return the files that may have a changed name after a crash."""
         keys = {key for names in self.durable.values() for key in names.values()}
         keys.update(key for change in self._pending.values() for key in change.names.values())
         return keys
 
-    def after(self, keep: random.Random | None) -> dict[Key, dict[str, Key | None]]:
-        """Return `durable` with a random choice of the pending changes (none without `keep`)."""
+    def choose_surviving(self, rng: random.Random | None) -> dict[FileKey, dict[str, FileKey | None]]:
+        """Return `durable` with a random choice of the pending changes (none without `rng`)."""
         surviving = {folder: dict(names) for folder, names in self.durable.items()}
-        if keep is None:
+        if rng is None:
             return surviving
-        chance = keep.random()
+        chance = rng.random()
         lost_items: set[object] = set()
         for change in self._pending.values():
-            if lost_items & change.touched or keep.random() >= chance:
+            if lost_items & change.touched or rng.random() >= chance:
                 lost_items |= change.touched  # later changes of these are lost, too
                 continue
             for (folder, name), key in change.names.items():
@@ -225,7 +225,7 @@ def _list_sizes(folder: str) -> dict[str, int]:
     return sizes
 
 
-def _truncate_logs(folder: Path, lengths: dict[str, int], keep: random.Random | None) -> None:
+def _truncate_logs(folder: Path, lengths: dict[str, int], rng: random.Random | None) -> None:
     """Truncate write-ahead logs; one keeps unsynced bytes only if all earlier ones are whole.
 
     Names stay: RocksDB syncs the directory after opening a database, and before a manifest drops
@@ -235,8 +235,8 @@ def _truncate_logs(folder: Path, lengths: dict[str, int], keep: random.Random | 
     for log in sorted(folder.glob("*.log")):
         size = log.stat().st_size
         kept_size = min(lengths.get(log.name, 0), size)
-        if keep is not None and earlier_logs_whole:
-            kept_size = keep.choice((kept_size, size, keep.randint(kept_size, size)))
+        if rng is not None and earlier_logs_whole:
+            kept_size = rng.choice((kept_size, size, rng.randint(kept_size, size)))
         earlier_logs_whole = kept_size == size
         os.truncate(log, kept_size)
 
@@ -245,14 +245,14 @@ def _truncate_logs(folder: Path, lengths: dict[str, int], keep: random.Random | 
 
 
 @dataclass
-class Remembered:
+class UnsyncedState:
     """Everything that is not durable."""
 
-    unsynced: dict[Key, Unsynced] = field(default_factory=dict)
-    names: Names = field(default_factory=Names)
-    held: dict[Key, int] = field(default_factory=dict)
+    unsynced: dict[FileKey, UnsyncedBytes] = field(default_factory=dict)
+    names: UnsyncedNames = field(default_factory=UnsyncedNames)
+    nameless_fds: dict[FileKey, int] = field(default_factory=dict)
     """Open descriptors of files without a name."""
-    databases: dict[Key, tuple[str, dict[str, int]]] = field(default_factory=dict)
+    databases: dict[FileKey, tuple[str, dict[str, int]]] = field(default_factory=dict)
     """The paths of databases (or of their copies), and the durable lengths of their logs."""
 
     def move_databases(self, source: str, target: str) -> None:
@@ -262,21 +262,21 @@ class Remembered:
                 self.databases[key] = (target + path[len(source) :], lengths)
 
 
-class Image:
+class CrashImage:
     """One power loss: the names that survive, and their files."""
 
-    def __init__(self, state: Remembered, root: str, keep: random.Random | None) -> None:
+    def __init__(self, state: UnsyncedState, root: str, rng: random.Random | None) -> None:
         self._state = state
-        self._keep = keep
-        self._names = state.names.after(keep)
-        self._directory_paths: dict[Key, str] = {}
-        self._file_paths: dict[Key, str] = {}
+        self._keep = rng
+        self._names = state.names.choose_surviving(rng)
+        self._directory_paths: dict[FileKey, str] = {}
+        self._file_paths: dict[FileKey, str] = {}
         for folder, _, names in os.walk(root):
             self._directory_paths[stat_key(os.stat(folder))] = folder
             for name in names:
                 path = os.path.join(folder, name)
                 self._file_paths[stat_key(os.lstat(path))] = path
-        self._built_files: dict[Key, Path] = {}
+        self._built_files: dict[FileKey, Path] = {}
 
     def build(self, source: str, target: Path) -> None:
         """Build what is left of the directory `source` in `target`."""
@@ -297,8 +297,8 @@ class Image:
             elif key is not None:
                 self._build_file(key, target / name)
 
-    def _build_file(self, key: Key, target: Path) -> None:
-        held_fd, path = self._state.held.get(key), self._file_paths.get(key, "")
+    def _build_file(self, key: FileKey, target: Path) -> None:
+        held_fd, path = self._state.nameless_fds.get(key), self._file_paths.get(key, "")
         if held_fd is None and not os.path.isfile(path):
             return  # a socket or the like, or removed bypassing the layer
         source_fd = os.open(path, os.O_RDONLY) if held_fd is None else os.dup(held_fd)
@@ -310,7 +310,7 @@ class Image:
                 if unsynced is not None:
                     unsynced.restore(target_fd)
                     if self._keep is not None:
-                        unsynced.survive(target_fd, self._keep)
+                        unsynced.apply_surviving(target_fd, self._keep)
             finally:
                 os.close(target_fd)
         finally:

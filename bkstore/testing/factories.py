@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from bkstore.arguments import whole
+from bkstore.arguments import integer
 from bkstore.cluster.in_process.cluster import Cluster
 from bkstore.cluster.store.api import MetadataStore
 from bkstore.cluster.store.key_value_store import MemoryStore
@@ -33,7 +33,7 @@ _J = TypeVar("_J", Bookie, Cluster)
 class _Instance(NamedTuple, Generic[_T]):
     """An object that a factory made: its directory, and the function that opens it there."""
 
-    opened: _T
+    item: _T
     path: Path
     open_at: Callable[[Path, Files], _T]
     files: Files
@@ -53,7 +53,7 @@ class _Factory(Generic[_T]):
         self._directory_count = 0
 
     @property
-    def has_made(self) -> bool:
+    def has_opened(self) -> bool:
         return bool(self._directory_count or self._instances)
 
     def _new_path(self, prefix: str) -> Path:
@@ -66,14 +66,14 @@ class _Factory(Generic[_T]):
         self._instances.append(_Instance(opened, path, open_at, layer))
         return opened
 
-    def _find_instance(self, opened: _T) -> _Instance[_T]:
+    def _find_instance(self, item: _T) -> _Instance[_T]:
         for instance in self._instances:
-            if instance.opened is opened:
+            if instance.item is item:
                 return instance
         raise InvalidArgument("this factory did not make it")
 
-    def path_of(self, opened: _T) -> Path:
-        return self._find_instance(opened).path
+    def path_of(self, item: _T) -> Path:
+        return self._find_instance(item).path
 
     def close_all(self) -> list[BkstoreError]:
         """Close everything without a flush; return the errors that closing raised. An object hit by
@@ -81,7 +81,7 @@ class _Factory(Generic[_T]):
         errors = []
         for instance in reversed(self._instances):
             try:
-                self._close_unflushed(instance.opened)
+                self._close_unflushed(instance.item)
             except PowerLoss:
                 continue
             except BkstoreError as error:
@@ -90,19 +90,19 @@ class _Factory(Generic[_T]):
         return errors
 
     @abstractmethod
-    def _close_unflushed(self, opened: _T) -> None:
+    def _close_unflushed(self, item: _T) -> None:
         """Close without a flush."""
 
 
 class _JournaledFactory(_Factory[_J]):
-    def reopen(self, opened: _J, *, checkpoint: bool = True) -> _J:
+    def reopen(self, item: _J, *, checkpoint: bool = True) -> _J:
         """Close and open again (without a checkpoint the journals are replayed)."""
-        instance = self._find_instance(opened)
-        opened.close(checkpoint=checkpoint)
+        instance = self._find_instance(item)
+        item.close(checkpoint=checkpoint)
         return self._open(instance.path, instance.open_at, instance.files)
 
-    def _close_unflushed(self, opened: _J) -> None:
-        opened.close(checkpoint=False)
+    def _close_unflushed(self, item: _J) -> None:
+        item.close(checkpoint=False)
 
 
 class StorageFactory(_Factory[LedgerStorage]):
@@ -146,8 +146,8 @@ class StorageFactory(_Factory[LedgerStorage]):
         storage.close(flush=flush)
         return self._open(instance.path, instance.open_at, instance.files)
 
-    def _close_unflushed(self, opened: LedgerStorage) -> None:
-        opened.close(flush=False)
+    def _close_unflushed(self, item: LedgerStorage) -> None:
+        item.close(flush=False)
 
 
 class BookieFactory(_JournaledFactory[Bookie]):
@@ -251,5 +251,5 @@ def _no_sleep(seconds: float) -> None:
 
 
 def _subdirectories(top: Path, name: str, count: int) -> list[Path]:
-    whole(1)(name, count)
+    integer(1)(name, count)
     return [top / name] if count == 1 else [top / f"{name}{i}" for i in range(count)]

@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, NamedTuple
 
-from bkstore.arguments import whole
+from bkstore.arguments import integer
 from bkstore.errors import InvalidArgument, NoSuchEntry
 from bkstore.files.disk_changes import OS_FILES, Files, StrPath
 from bkstore.formats.idxfile import HEADER_SIZE, SLOT_SIZE, index_path
@@ -80,7 +80,7 @@ class FaultPlan(Files):
 
     def tear_write(self, n: int, keep_bytes: int, error: int = errno.EIO) -> None:
         """Make the n-th write from now on fail after its first `keep_bytes` bytes."""
-        whole()("keep_bytes", keep_bytes)
+        integer()("keep_bytes", keep_bytes)
         self._plan_write(n, "tear_write", keep_bytes, error)
 
     def _plan_write(self, n: int, what: str, keep_bytes: int, error: int) -> None:
@@ -98,13 +98,13 @@ class FaultPlan(Files):
         A write that fits in part is done in part. Overwriting a file's bytes needs no space; a
         hole that a write leaves counts as allocated.
         """
-        whole()("after_bytes", after_bytes)
+        integer()("after_bytes", after_bytes)
         with self._lock:
             self._free_bytes = after_bytes
 
     def free(self, size: int) -> None:
         """Free `size` bytes of the full disk; does nothing if no full disk is planned."""
-        whole()("size", size)
+        integer()("size", size)
         with self._lock:
             if self._free_bytes is not None:
                 self._free_bytes += size
@@ -210,7 +210,7 @@ class FaultPlan(Files):
 
 
 def _check_number(n: int) -> int:
-    number: int = whole(1)("n", n)
+    number: int = integer(1)("n", n)
     return number
 
 

@@ -96,10 +96,10 @@ SHAPES: dict[str, Callable[[int, int], Int64Array]] = {
 """Functions of the approximate number of ids and the seed, by name of the shape."""
 
 
-def shaped(shape: str, count: int, seed: int = 0) -> Int64Array:
+def ids_of_shape(shape: str, count: int, seed: int = 0) -> Int64Array:
     """Return about `count` ids of a shape in `SHAPES`. Raises `KeyError` for another shape.
 
-    >>> shaped("striped", 6).tolist()
+    >>> ids_of_shape("striped", 6).tolist()
     [0, 2, 3, 5, 6, 8]
     """
     return SHAPES[shape](count, seed)

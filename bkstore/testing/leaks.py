@@ -16,7 +16,7 @@ _DESCRIPTOR_DIR = "/dev/fd" if _IS_MACOS else "/proc/self/fd"
 
 _F_GETPATH = 50  # fcntl.F_GETPATH, which the module defines on macOS only
 
-CAN_CHECK = sys.platform in ("linux", "darwin")
+CAN_LIST_OPEN_FILES = sys.platform in ("linux", "darwin")
 """Whether open files can be listed on this system."""
 
 
@@ -32,7 +32,7 @@ def open_files(directory: str | os.PathLike[str]) -> list[str]:
     ...     [os.path.basename(path) for path in open_files(top)]
     ['a']
     """
-    if not CAN_CHECK:
+    if not CAN_LIST_OPEN_FILES:
         from bkstore.errors import UnsupportedLayout
 
         raise UnsupportedLayout(f"open files cannot be listed on {sys.platform}")

@@ -196,10 +196,10 @@ def _manage(request: pytest.FixtureRequest, factory: _Factory) -> Iterator[_Fact
 
 
 def _close_all(factory: StorageFactory | BookieFactory | ClusterFactory | EnsembleFactory) -> None:
-    from bkstore.testing.leaks import CAN_CHECK, open_files
+    from bkstore.testing.leaks import CAN_LIST_OPEN_FILES, open_files
 
     errors = factory.close_all()
-    leaked = open_files(factory.top) if CAN_CHECK else []
+    leaked = open_files(factory.top) if CAN_LIST_OPEN_FILES else []
     if leaked:
         lines = "\n  ".join(leaked)
         pytest.fail(f"{len(leaked)} files are still open after the test:\n  {lines}", pytrace=False)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from bkstore.arguments import check_fields, number, pair, whole
+from bkstore.arguments import check_fields, number, pair, integer
 from bkstore.streams.image.stream_image import StreamImage
 
 
@@ -20,18 +20,18 @@ from bkstore.streams.image.stream_image import StreamImage
 class WorldShape:
     """Parameters of a world.
 
-    `per_object` streams are in an object, `slice_records` records in a slice (minimum, maximum).
-    Shares of the slices: `alone` become stream objects, `lost` leave a hole. After a node's turn
-    each of its streams moves with the probability `moved`. Offsets and ids begin at `base`.
+    `streams_per_object` streams are in an object, `slice_records` records in a slice (minimum, maximum).
+    Shares of the slices: `stream_object_share` become stream objects, `lost_share` leave a hole. After a node's turn
+    each of its streams moves with the probability `move_probability`. Offsets and ids begin at `base`.
     """
 
     nodes: int = 4
     streams: int = 12
-    per_object: tuple[int, int] = (1, 6)
+    streams_per_object: tuple[int, int] = (1, 6)
     slice_records: tuple[int, int] = (20, 200)
-    alone: float = 0.2
-    lost: float = 0.05
-    moved: float = 0.01
+    stream_object_share: float = 0.2
+    lost_share: float = 0.05
+    move_probability: float = 0.01
     base: int = 0
 
     def __post_init__(self) -> None:
@@ -39,14 +39,14 @@ class WorldShape:
 
 
 _CHECKS = {
-    "nodes": whole(1),
-    "streams": whole(1),
-    "per_object": pair(whole(1)),
-    "slice_records": pair(whole(1)),
+    "nodes": integer(1),
+    "streams": integer(1),
+    "per_object": pair(integer(1)),
+    "slice_records": pair(integer(1)),
     "alone": number(0, 1),
     "lost": number(0, 1),
     "moved": number(0, 1),
-    "base": whole(),
+    "base": integer(),
 }
 
 
@@ -67,12 +67,12 @@ class StreamWriter:
         self._ends = dict.fromkeys(self._node_of_stream, shape.base)
         self._next_id = shape.base
 
-    def new_id(self) -> int:
+    def new_object_id(self) -> int:
         """Return an unused object id."""
         self._next_id += 1
         return self._next_id
 
-    def initial(self) -> dict[str, Any]:
+    def initial_world(self) -> dict[str, Any]:
         """Return the world before the first event, without objects."""
         base = self.shape.base
         first_range = {"range_index": 0, "epoch": 0, "start": base, "end": base}
@@ -97,23 +97,23 @@ class StreamWriter:
         while written < objects:
             node = rng.randrange(shape.nodes)
             owned = [stream for stream, owner in self._node_of_stream.items() if owner == node]
-            count = min(len(owned), rng.randint(*shape.per_object))
+            count = min(len(owned), rng.randint(*shape.streams_per_object))
             slices = []
             for stream in sorted(rng.sample(owned, count)):
                 start, end = self._take_slice(stream)
-                if rng.random() < shape.alone:
-                    stream_object = {"object_id": self.new_id(), "stream_id": stream}
+                if rng.random() < shape.stream_object_share:
+                    stream_object = {"object_id": self.new_object_id(), "stream_id": stream}
                     stream_object |= {"start": start, "end": end}
                     yield self._new_event("add_stream_object", object=stream_object)
-                elif rng.random() >= shape.lost:
+                elif rng.random() >= shape.lost_share:
                     slices.append([stream, start, end])
             if slices:
                 written += 1
-                object_id = self.new_id()
+                object_id = self.new_object_id()
                 set_object = {"object_id": object_id, "order_id": object_id, "ranges": slices}
                 yield self._new_event("add_object", node_id=node, object=set_object)
             for stream in owned:
-                if rng.random() < shape.moved:
+                if rng.random() < shape.move_probability:
                     yield self.move(stream, rng.randrange(shape.nodes))
 
     def move(self, stream: int, node: int) -> dict[str, Any]:
@@ -134,7 +134,7 @@ class StreamWriter:
 def stream_image(shape: WorldShape, objects: int, seed: int = 0) -> StreamImage:
     """Return the image after `objects` stream set objects. O(objects^2), 0.3 s for 1000."""
     writer = StreamWriter(shape, seed)
-    image = StreamImage.from_json(writer.initial())
+    image = StreamImage.from_json(writer.initial_world())
     for event in writer.events(objects):
         image = image.apply(event, check=False)
     return image

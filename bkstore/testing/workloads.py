@@ -19,14 +19,14 @@ from typing import Literal, NamedTuple, TypeVar, get_args
 import numpy as np
 
 from bkstore.arguments import (
-    any_of,
+    sequence_of,
     check_batch,
     check_fields,
     choice,
     instance,
     number,
     pair,
-    whole,
+    integer,
 )
 from bkstore.errors import InvalidArgument
 from bkstore.formats.entry import NO_ENTRY, Coder, Entry, master_key
@@ -36,7 +36,7 @@ from bkstore.testing import generators
 
 _T = TypeVar("_T")
 
-Writers = Literal["in turn", "round robin", "random"]
+WriteOrder = Literal["in turn", "round robin", "random"]
 
 _CHUNK = 64  # entries made at once; a change would change the payloads
 
@@ -46,7 +46,7 @@ class LedgerShape(NamedTuple):
     is the `bookie_index`-th of `ensemble_size`; `write_quorum` of them get each entry."""
 
     ledger: LedgerId
-    written: int
+    entry_count: int
     bookie_index: int = 0
     ensemble_size: int = 1
     write_quorum: int = 1
@@ -54,10 +54,10 @@ class LedgerShape(NamedTuple):
     def entries(self) -> Int64Array:
         """Return the entry ids that this bookie gets, ascending."""
         return generators.striped(
-            self.written - 1, self.bookie_index, self.ensemble_size, self.write_quorum
+            self.entry_count - 1, self.bookie_index, self.ensemble_size, self.write_quorum
         )
 
-    def has(self, entry: int) -> bool:
+    def is_stored_here(self, entry: int) -> bool:
         """Return whether this bookie gets the entry."""
         return (self.bookie_index - entry) % self.ensemble_size < self.write_quorum
 
@@ -85,7 +85,7 @@ class Workload:
     """
 
     ledgers: tuple[LedgerShape, ...]
-    writers: Writers = "in turn"
+    writers: WriteOrder = "in turn"
     late: float = 0.0
     duplicate: float = 0.0
     window: int = 64
@@ -138,15 +138,15 @@ class Workload:
     def _records_of(self, shape: LedgerShape) -> Iterator[bytes]:
         """Yield a ledger's records for this bookie; lengths count all entries of the ledger."""
         coder, length, ledger_id = Coder(self.digest, self.password), 0, shape.ledger
-        for first in range(0, shape.written, _CHUNK):
+        for first in range(0, shape.entry_count, _CHUNK):
             rng = np.random.default_rng((self.seed, ledger_id.scope, ledger_id.ledger, first))
-            stop = min(first + _CHUNK, shape.written)
+            stop = min(first + _CHUNK, shape.entry_count)
             sizes = rng.integers(self.payload[0], self.payload[1] + 1, _CHUNK).tolist()
             payloads, start = rng.bytes(sum(sizes)), 0
             for entry in range(first, stop):
                 size = sizes[entry - first]
                 length += size
-                if shape.has(entry):
+                if shape.is_stored_here(entry):
                     lac = max(entry - self.in_flight, NO_ENTRY)
                     payload = payloads[start : start + size]
                     yield coder.encode(Entry(ledger_id, entry, lac, length, payload))
@@ -155,7 +155,7 @@ class Workload:
 
 def _ids_of(shape: LedgerShape) -> Iterator[tuple[int, int, int]]:
     scope, ledger = shape.ledger
-    return ((scope, ledger, entry) for entry in range(shape.written) if shape.has(entry))
+    return ((scope, ledger, entry) for entry in range(shape.entry_count) if shape.is_stored_here(entry))
 
 
 def _columns_of(rows: list[tuple[int, int, int]]) -> Arrivals:
@@ -165,7 +165,7 @@ def _columns_of(rows: list[tuple[int, int, int]]) -> Arrivals:
     )
 
 
-def _take_turns(streams: list[Iterator[_T]], writers: Writers, seed: int) -> Iterator[_T]:
+def _take_turns(streams: list[Iterator[_T]], writers: WriteOrder, seed: int) -> Iterator[_T]:
     rng = random.Random(f"turns {seed}")  # noqa: S311  # not for secrets
     unfinished = list(streams)
     turn = 0
@@ -221,7 +221,7 @@ def ledger_shaped(
     each has at least one entry. `scopes` are dealt out to the ledgers in turn.
 
     >>> load = ledger_shaped(3, 11, seed=1)
-    >>> sorted(shape.written for shape in load.ledgers), sum(1 for record in load.records())
+    >>> sorted(shape.entry_count for shape in load.ledgers), sum(1 for record in load.records())
     ([2, 4, 5], 11)
     """
     if not 1 <= ledgers <= entries:
@@ -267,7 +267,7 @@ def interleaved(
     writers: int = 8,
     entries: int = 100,
     *,
-    order: Literal["round robin", "random"] = "round robin",
+    write_order: Literal["round robin", "random"] = "round robin",
     seed: int = 0,
     first_ledger: int = 1,
     scopes: Sequence[int] = (0,),
@@ -281,15 +281,15 @@ def interleaved(
     shapes = tuple(
         LedgerShape(ledger_id, entries) for ledger_id in _ledger_ids(writers, first_ledger, scopes)
     )
-    return Workload(ledgers=shapes, writers=order, seed=seed)
+    return Workload(ledgers=shapes, writers=write_order, seed=seed)
 
 
 _SHAPE_CHECKS = {
     "ledger": instance(LedgerId),
-    "written": whole(),
-    "bookie_index": whole(),
-    "ensemble_size": whole(1),
-    "write_quorum": whole(1),
+    "written": integer(),
+    "bookie_index": integer(),
+    "ensemble_size": integer(1),
+    "write_quorum": integer(1),
 }
 
 
@@ -305,16 +305,16 @@ def _check_digest(name: str, value: str) -> str:
 
 
 _CHECKS = {
-    "ledgers": any_of(_check_shape),
-    "writers": choice(*get_args(Writers)),
+    "ledgers": sequence_of(_check_shape),
+    "writers": choice(*get_args(WriteOrder)),
     "late": number(0, 1),
     "duplicate": number(0, 1),
-    "window": whole(1),
-    "payload": pair(whole()),
-    "in_flight": whole(1),
+    "window": integer(1),
+    "payload": pair(integer()),
+    "in_flight": integer(1),
     "digest": _check_digest,
     "password": instance(bytes),
-    "seed": whole(-(2**63)),
+    "seed": integer(-(2**63)),
 }
 
 

@@ -15,7 +15,7 @@ import socket
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 
-from bkstore.files.os_errors import is_for_now
+from bkstore.files.os_errors import is_transient
 
 _log = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ class Listener:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                if not is_for_now(error):
+                if not is_transient(error):
                     raise
                 self._pause_accepting(listening, error)
                 return

@@ -22,7 +22,7 @@ from bkstore.errors import (
     UnauthorizedAccess,
     UnsupportedLayout,
 )
-from bkstore.files.os_errors import is_for_now
+from bkstore.files.os_errors import is_transient
 
 
 class Status(enum.Enum):
@@ -94,7 +94,7 @@ def status_for_error(error: BkstoreError | OSError) -> Status:
     """
     if isinstance(error, InvalidArgument):
         return Status.EBADREQ
-    if isinstance(error, ReadFailed) and is_for_now(error):
+    if isinstance(error, ReadFailed) and is_transient(error):
         return Status.ETOOMANYREQUESTS
     for status in Status:
         if status.error is not None and isinstance(error, status.error):

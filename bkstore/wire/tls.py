@@ -8,7 +8,7 @@ from pathlib import Path
 from bkstore.arguments import path as as_path
 from bkstore.errors import InvalidArgument
 from bkstore.files.disk_changes import StrPath
-from bkstore.files.opening import opened
+from bkstore.files.opening import open_for_reading
 
 
 def server_tls(
@@ -79,5 +79,5 @@ def _load_trusted(context: ssl.SSLContext, trusted: Path) -> None:
 
 
 def _check_readable(file: Path) -> None:
-    with opened(file):  # its error names the file, unlike that of ssl
+    with open_for_reading(file):  # its error names the file, unlike that of ssl
         pass

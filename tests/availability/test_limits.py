@@ -10,8 +10,8 @@ from bkstore import schedule
 from bkstore.availability import Availability, codec
 from bkstore.availability.sequence_groups import (
     Groups,
-    expand,
-    first_sequences,
+    list_entry_ids,
+    take_first_sequences,
     count_sequences,
 )
 from bkstore.errors import CorruptionError, InvalidArgument
@@ -191,8 +191,8 @@ def test_the_first_sequences(limit: int) -> None:
     """The lowest sequences are cut off anywhere: in a group, and just where one ends."""
     groups = Groups(*np.array([[0, 10], [3, 20], [1, 2], [3, 5]]))
     runs = [[0], [3], [10, 11], [15, 16], [20, 21]]
-    found = first_sequences(groups, limit)
+    found = take_first_sequences(groups, limit)
 
-    assert [entry for run in runs[:limit] for entry in run] == expand(found).tolist()
+    assert [entry for run in runs[:limit] for entry in run] == list_entry_ids(found).tolist()
     assert min(limit, 5) == count_sequences(found)
     assert all(found.counts > 0)

@@ -10,8 +10,8 @@ from bkstore.availability import Availability
 from bkstore.availability.many_sets import (
     from_ids_of_many,
     from_mask_of_many,
-    sets_of,
-    sets_of_entries,
+    split_by_owner,
+    sets_from_arrays,
 )
 from bkstore.ids import Int64Array
 
@@ -38,8 +38,8 @@ def test_ids_of_many(sets: list[Int64Array]) -> None:
     owner = np.repeat(np.arange(len(sets)), [ids.size for ids in sets])
     expected = [Availability.from_entries(ids) for ids in sets]
 
-    assert expected == sets_of(*from_ids_of_many(np.concatenate(sets), owner), len(sets))
-    assert expected == sets_of_entries(sets)
+    assert expected == split_by_owner(*from_ids_of_many(np.concatenate(sets), owner), len(sets))
+    assert expected == sets_from_arrays(sets)
 
 
 @given(_SETS, st.integers(0, 3))
@@ -52,8 +52,8 @@ def test_mask_of_many(sets: list[Int64Array], before: int) -> None:
         mask[at + ids] = True
     expected = [Availability.from_entries(ids) for ids in sets]
 
-    assert expected == sets_of(*from_mask_of_many(mask, base), len(sets))
-    assert expected == sets_of(*from_mask_of_many(mask[:-1], base), len(sets))
+    assert expected == split_by_owner(*from_mask_of_many(mask, base), len(sets))
+    assert expected == split_by_owner(*from_mask_of_many(mask[:-1], base), len(sets))
 
 
 def test_far_and_long() -> None:
@@ -62,13 +62,13 @@ def test_far_and_long() -> None:
     sets = [[0, 2**31, 2**32], [0, 2**31 - 1, 2**32 - 2], [top - 1, top], [0, top]]
     arrays = [_ids(each) for each in sets]
 
-    assert [Availability.from_entries(ids) for ids in arrays] == sets_of_entries(arrays)
+    assert [Availability.from_entries(ids) for ids in arrays] == sets_from_arrays(arrays)
 
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_answers_cannot_be_written_to(count: int) -> None:
     """The columns of each set are read-only, with one group or with several."""
-    for found in sets_of_entries([_ids([1, 2, *range(50, 50 * count)])] * 3):
+    for found in sets_from_arrays([_ids([1, 2, *range(50, 50 * count)])] * 3):
         for column in found.columns:
             with pytest.raises(ValueError, match="read-only"):
                 column[0] = 5

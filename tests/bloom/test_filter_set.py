@@ -24,21 +24,21 @@ def test_a_no_is_certain() -> None:
         filters.build(key, ids)
 
     for key, ids in held.items():
-        assert [False] * ids.size == [filters.refuses(key, hash_key(i)) for i in ids.tolist()]
+        assert [False] * ids.size == [filters.excludes(key, hash_key(i)) for i in ids.tolist()]
 
 
 def test_a_yes_is_rarely_wrong() -> None:
     """Of ids that are not held about one in a hundred is not refused, as asked for."""
     filters = FilterSet()
     filters.build("object", np.arange(9000, dtype=np.int64))
-    passed = [filters.refuses("object", hash_key(i)) for i in range(10**6, 10**6 + 20_000)]
+    passed = [filters.excludes("object", hash_key(i)) for i in range(10**6, 10**6 + 20_000)]
 
     assert 0.005 < passed.count(False) / len(passed) < 0.015
 
 
 def test_without_a_filter() -> None:
     """None is neither yes nor no."""
-    assert None is FilterSet().refuses(5, hash_key(1))
+    assert None is FilterSet().excludes(5, hash_key(1))
 
 
 def test_filters_are_static() -> None:
@@ -47,8 +47,8 @@ def test_filters_are_static() -> None:
     filters.build(5, _ids(1, 2, 3))
     filters.build(5, np.arange(1000, 2000))
 
-    assert not filters.refuses(5, hash_key(2))
-    assert filters.refuses(5, hash_key(1500))
+    assert not filters.excludes(5, hash_key(2))
+    assert filters.excludes(5, hash_key(1500))
     assert (1, 8) == (len(filters), filters.nbytes)
 
 
@@ -58,7 +58,7 @@ def test_an_object_without_ids() -> None:
     filters.build(5, _ids())
 
     assert 8 == filters.nbytes
-    assert [True] * 100 == [filters.refuses(5, hash_key(i)) for i in range(100)]
+    assert [True] * 100 == [filters.excludes(5, hash_key(i)) for i in range(100)]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_the_least_recently_used_leaves() -> None:
     filters = FilterSet(max_bytes=3 * (112 + 8))
     for key in "abc":
         filters.build(key, np.arange(90))
-    filters.refuses("a", hash_key(1))
+    filters.excludes("a", hash_key(1))
     filters.build("b", np.arange(90))
 
     assert ["b", "c", "a"] == filters.keys()
@@ -103,7 +103,7 @@ def test_the_least_recently_used_leaves() -> None:
     filters.build("d", np.arange(90))
 
     assert ["c", "a", "d"] == filters.keys()
-    assert None is filters.refuses("b", hash_key(1))
+    assert None is filters.excludes("b", hash_key(1))
     assert (3, 336, 1) == (len(filters), filters.nbytes, filters.evictions)
 
 
@@ -134,7 +134,7 @@ def test_one_that_never_fits() -> None:
     filters.build("large", np.arange(900))
 
     assert ["small"] == filters.keys()
-    assert None is filters.refuses("large", hash_key(1))
+    assert None is filters.excludes("large", hash_key(1))
     assert 0 == filters.evictions
 
 
@@ -153,7 +153,7 @@ def test_drop_and_clear() -> None:
     filters.clear()
 
     assert (0, 0, 0) == (len(filters), filters.nbytes, filters.evictions)
-    assert None is filters.refuses(2, hash_key(1))
+    assert None is filters.excludes(2, hash_key(1))
 
 
 def test_built_again_after_a_drop() -> None:
@@ -163,8 +163,8 @@ def test_built_again_after_a_drop() -> None:
     filters.drop([5])
     filters.build(5, _ids(2))
 
-    assert filters.refuses(5, hash_key(1))
-    assert not filters.refuses(5, hash_key(2))
+    assert filters.excludes(5, hash_key(1))
+    assert not filters.excludes(5, hash_key(2))
 
 
 # -- wrong use, threads
@@ -188,7 +188,7 @@ def test_threads() -> None:
         for turn in range(600):
             key = int(rng.integers(60))
             filters.build(key, np.arange(90 * key, 90 * key + 90))
-            if filters.refuses(key, hashes[90 * key + turn % 90]):
+            if filters.excludes(key, hashes[90 * key + turn % 90]):
                 wrong.append((key, turn))
             if turn % 5 == 0:
                 filters.drop([int(rng.integers(60))])

@@ -16,7 +16,7 @@ from bkstore.cluster import DirectoryStore, MemoryStore, snapshot
 from bkstore.cluster.audit import Auditor
 from bkstore.formats.cookie import Cookie, encode as encode_cookie
 from bkstore.formats.metadata.json_file import decode_file, encode_file
-from bkstore.formats.metadata.serialized import Mark, decode
+from bkstore.formats.metadata.serialized import UnderreplicatedMark, decode
 from bkstore.ids import LedgerId
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
@@ -148,7 +148,7 @@ def test_marks_and_grace_period(made: Path, capsys: Capsys) -> None:
     """An old mark is overdue, and its ledger not judged further."""
     store = MemoryStore()
     store.create(_metadata())
-    store.mark_underreplicated(7, Mark(1_000_000.0, ("b3",)))
+    store.mark_underreplicated(7, UnderreplicatedMark(1_000_000.0, ("b3",)))
     (made / "metadata.json").write_bytes(encode_file(snapshot(store)))
     code, rows, err = _run(capsys, *_words(made), "--grace-period", "3600")
 

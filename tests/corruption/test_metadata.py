@@ -17,7 +17,7 @@ from bkstore.cluster import DirectoryStore, MetadataStore, open_metadata
 from bkstore.cluster.store.directory_values import decode_value, encode_value
 from bkstore.errors import BkstoreError, CorruptionError, InvalidArgument, UnsupportedLayout
 from bkstore.formats.metadata.json_file import ClusterMetadata, decode_file, encode_file
-from bkstore.formats.metadata.serialized import Mark, decode, decode_mark, encode
+from bkstore.formats.metadata.serialized import UnderreplicatedMark, decode, decode_mark, encode
 from bkstore.formats.metadata.store_paths import long_path, mark_path, tree_path
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata, Segment
@@ -39,7 +39,7 @@ MADE = LedgerMetadata(
 )
 HEAD = 30  # bytes of the header line
 FORMS = {version: encode(MADE, version) for version in (1, 2, 3)}
-FILE = encode_file(ClusterMetadata((MADE,), frozenset({"b1"}), None, {MADE.ledger: Mark(1.0)}))
+FILE = encode_file(ClusterMetadata((MADE,), frozenset({"b1"}), None, {MADE.ledger: UnderreplicatedMark(1.0)}))
 
 versions = pytest.mark.parametrize("version", FORMS)
 

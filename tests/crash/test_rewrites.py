@@ -83,7 +83,7 @@ def test_a_power_loss_on_the_way(way: str, layout: Layout, bookie: Made, tmp_pat
         files.stop_after(stop)
         with pytest.raises(PowerLoss):
             WAYS[way](bookie.root, top / "out", layout, files=files)
-        left = files.crash(top, tmp_path / f"left-{stop}", keep=rng)
+        left = files.crash(top, tmp_path / f"left-{stop}", rng=rng)
         if (left / "out").exists():
             assert _whole(left / "out", tmp_path / "all" / "out"), stop
         else:

@@ -229,7 +229,7 @@ def test_idxfile_page_paths() -> None:
         ledger = LedgerId.parse(text)
 
         assert path == idxfile.index_path(ledger)
-        assert ledger == idxfile.ledger_of_path(tuple(path.split("/")))
+        assert ledger == idxfile.parse_index_path(tuple(path.split("/")))
 
 
 @pytest.mark.parametrize(
@@ -319,7 +319,7 @@ def test_journal_page_is_what_is_written(tmp_path: Path) -> None:
 
     assert shown_bytes("journal.md", "file") == (tmp_path / "1a1fce70409.txn").read_bytes()
     assert shown_bytes("journal.md", "last-mark") == (tmp_path / "lastMark").read_bytes()
-    assert shown_bytes("journal.md", "small-gap") == journal.padding(1020)
+    assert shown_bytes("journal.md", "small-gap") == journal.padding_record(1020)
 
 
 def test_journal_page_is_what_is_read(tmp_path: Path) -> None:

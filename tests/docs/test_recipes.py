@@ -15,7 +15,7 @@ import pytest
 
 from bkstore.cli.main import main
 from bkstore.cluster import MemoryStore, open_metadata, snapshot
-from bkstore.formats.metadata.serialized import Mark
+from bkstore.formats.metadata.serialized import UnderreplicatedMark
 from tests.cluster.store.samples import IDS, metadata_of
 from tests.paths import ROOT
 
@@ -41,7 +41,7 @@ def store(request: pytest.FixtureRequest) -> MemoryStore:
     for ledger in IDS:
         made.create(metadata_of(ledger))
     made.register_bookie("bookie-1:3181")
-    made.mark_underreplicated(7, Mark(1.5e9, ("bookie-2:3181",)))
+    made.mark_underreplicated(7, UnderreplicatedMark(1.5e9, ("bookie-2:3181",)))
     return made
 
 

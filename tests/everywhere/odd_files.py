@@ -33,7 +33,7 @@ from bkstore.cluster.store.opening import open_metadata
 from bkstore.errors import BkstoreError, NoSuchEntry, NoSuchLedger
 from bkstore.formats.entry import Entry, encode
 from bkstore.formats.metadata.json_file import encode_file
-from bkstore.formats.metadata.serialized import Mark
+from bkstore.formats.metadata.serialized import UnderreplicatedMark
 from bkstore.index.api import Finding
 from bkstore.ledger_metadata import LedgerMetadata, Segment
 from bkstore.storage.journal.last_mark import read_last_mark
@@ -124,7 +124,7 @@ def _store(top: Path) -> DirectoryStore:
         store.create(_metadata(ledger))
     for bookie in ("a:1", "b:2"):
         store.register_bookie(bookie)
-    store.mark_underreplicated(LEDGERS[0], Mark())
+    store.mark_underreplicated(LEDGERS[0], UnderreplicatedMark())
     return store
 
 

@@ -19,7 +19,7 @@ import pytest
 
 import bkstore
 from bkstore import Availability, BookieDir, InvalidArgument, LedgerId, LedgerStorage, open_index
-from bkstore.arguments import choice, number, whole
+from bkstore.arguments import choice, number, integer
 from bkstore.bloom import BloomFilter, FilterSet
 from bkstore.cluster import Cluster
 from bkstore.cluster.audit import AuditOptions
@@ -436,8 +436,8 @@ def test_periods(tmp_path: Path) -> None:
 def test_messages() -> None:
     """A message names the argument, what it takes, and what was given."""
     for check, bad, said in (
-        (whole(8, 64, 8), 12, "size must be a whole number, 8 to 64, a multiple of 8, not 12"),
-        (whole(), "x" * 200, f"size must be a whole number, 0 or more, not '{'x' * 79}..."),
+        (integer(8, 64, 8), 12, "size must be a whole number, 8 to 64, a multiple of 8, not 12"),
+        (integer(), "x" * 200, f"size must be a whole number, 0 or more, not '{'x' * 79}..."),
         (number(0, 1), 2, "size must be a number of 0 to 1, not 2"),
         (number(above=True), 0, "size must be a number above 0, not 0"),
         (choice("a", "b"), "c", "size must be 'a' or 'b', not 'c'"),

@@ -11,13 +11,13 @@ import pytest
 
 from bkstore.errors import DirectoryInUse
 from bkstore.files import lock_files
-from bkstore.files.lock_files import held_lock, is_locked, let_go, lock_file
+from bkstore.files.lock_files import acquire_lock, is_locked, release_lock, open_lock_file
 
 
 @pytest.fixture
 def probe(tmp_path: Path) -> Iterator[int]:
     """A descriptor of the lock file, which shares its lock as a probe does for a moment."""
-    fd = lock_file(tmp_path / "lock")
+    fd = open_lock_file(tmp_path / "lock")
     fcntl.flock(fd, fcntl.LOCK_SH)
     yield fd
     os.close(fd)
@@ -31,7 +31,7 @@ def test_probe_is_waited_for(tmp_path: Path, probe: int, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(lock_files.time, "sleep", pause)
 
-    let_go(held_lock(tmp_path / "lock", "taken"))
+    release_lock(acquire_lock(tmp_path / "lock", "taken"))
 
 
 def test_shared_lock_that_stays_is_refused(
@@ -41,7 +41,7 @@ def test_shared_lock_that_stays_is_refused(
     monkeypatch.setattr(lock_files, "_MAX_PROBE_SECONDS", 0.0)
 
     with pytest.raises(DirectoryInUse, match="taken"):
-        held_lock(tmp_path / "lock", "taken")
+        acquire_lock(tmp_path / "lock", "taken")
 
 
 def test_holder_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,22 +51,22 @@ def test_holder_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         raise AssertionError("waited for a holder")
 
     monkeypatch.setattr(lock_files.time, "sleep", pause)
-    holder = held_lock(tmp_path / "lock", "first")
+    holder = acquire_lock(tmp_path / "lock", "first")
     try:
         with pytest.raises(DirectoryInUse, match="second"):
-            held_lock(tmp_path / "lock", "second")
+            acquire_lock(tmp_path / "lock", "second")
     finally:
-        let_go(holder)
+        release_lock(holder)
 
 
 def test_question_leaves_no_lock(tmp_path: Path) -> None:
     """`is_locked` answers for a free and for a held file, and holds nothing afterwards."""
-    asker = lock_file(tmp_path / "lock")
+    asker = open_lock_file(tmp_path / "lock")
     try:
         assert False is is_locked(asker)
-        holder = held_lock(tmp_path / "lock", "taken")
+        holder = acquire_lock(tmp_path / "lock", "taken")
         assert True is is_locked(asker)
-        let_go(holder)
+        release_lock(holder)
         assert False is is_locked(asker)
     finally:
         os.close(asker)

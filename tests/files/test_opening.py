@@ -12,7 +12,7 @@ import pytest
 
 import bkstore
 from bkstore.errors import CorruptionError
-from bkstore.files.opening import open_regular, opened, past_hole, read_whole
+from bkstore.files.opening import open_regular, open_for_reading, next_data_offset, read_file
 
 BKSTORE = Path(bkstore.__file__).parent
 
@@ -33,7 +33,7 @@ def _odd_places(folder: Path) -> dict[str, Path]:
 def test_only_regular_files(tmp_path: Path) -> None:
     """Pipes, sockets, devices and folders are refused by name, through links too, at once."""
     for kind, path in _odd_places(tmp_path).items():
-        for call in (open_regular, lambda path: read_whole(path, 10)):
+        for call in (open_regular, lambda path: read_file(path, 10)):
             with pytest.raises(CorruptionError, match=kind):
                 call(path)
 
@@ -57,7 +57,7 @@ def test_content_up_to_the_bound(tmp_path: Path, size: int) -> None:
     """A file of `limit` bytes is read whole."""
     (tmp_path / "file").write_bytes(b"x" * size)
 
-    assert b"x" * size == read_whole(tmp_path / "file", 10)
+    assert b"x" * size == read_file(tmp_path / "file", 10)
 
 
 def test_content_above_the_bound(tmp_path: Path) -> None:
@@ -65,10 +65,10 @@ def test_content_above_the_bound(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"x" * 11)
     with pytest.raises(CorruptionError, match="longer than the 10 bytes"):
-        read_whole(path, 10)
+        read_file(path, 10)
     os.truncate(path, 1 << 40)
     with pytest.raises(CorruptionError, match="longer than the 10 bytes"):
-        read_whole(path, 10)
+        read_file(path, 10)
 
 
 def test_the_systems_refusals_stay(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_text_has_no_holes(tmp_path: Path) -> None:
     path.write_bytes(b"{}")
     os.truncate(path, 1 << 40)
     with pytest.raises(CorruptionError, match="offset 2: has a NUL byte"):
-        read_whole(path, 1 << 41, text=True)
+        read_file(path, 1 << 41, text=True)
 
 
 def test_position_stays_behind_a_hole(tmp_path: Path) -> None:
@@ -104,9 +104,9 @@ def test_position_stays_behind_a_hole(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"0123456789")
     os.truncate(path, 1 << 24)
-    with opened(path) as file:
+    with open_for_reading(path) as file:
         assert b"01" == file.read(2)
-        assert past_hole(file.fileno(), 1 << 23) in (None, 1 << 23)
+        assert next_data_offset(file.fileno(), 1 << 23) in (None, 1 << 23)
         assert b"23" == file.read(2)
 
 

@@ -17,7 +17,7 @@ import pytest
 from bkstore.cli.terminal.table_output import write_tables
 from bkstore.errors import InvalidArgument, WriteFailed
 from bkstore.files import user_outputs
-from bkstore.files.user_outputs import check_output, output_file, refuse_inputs, write_output
+from bkstore.files.user_outputs import check_output, open_output, refuse_inputs, write_output
 from bkstore.tables import Column, Schema, Table
 
 ROWS = Schema("rows", (Column("n", "int64"),))
@@ -118,7 +118,7 @@ def test_private_files_are_for_their_owner(tmp_path: Path) -> None:
     old.chmod(0o666)
     umask = os.umask(0)
     try:
-        with output_file(new, private=True) as file:
+        with open_output(new, private=True) as file:
             file.write(b"key")
             (scratch,) = tmp_path.glob(".bkstore-*")
             assert 0o600 == _mode(scratch)
@@ -164,7 +164,7 @@ def test_no_room_beside_an_old_file(
 
 
 def _fail_halfway(target: Path) -> None:
-    with output_file(target) as file:
+    with open_output(target) as file:
         file.write(b"half")
         raise RuntimeError
 

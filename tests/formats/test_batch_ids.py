@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import example, given, strategies as st
 
 from bkstore.errors import CorruptionError
-from bkstore.formats.entry import BatchLedgers, ids_of, record_header
+from bkstore.formats.entry import BatchLedgers, read_batch_ids, record_header
 from bkstore.ids import LedgerId
 from tests.worlds.batches import SHAPES, shaped
 
@@ -46,7 +46,7 @@ def one_by_one(records: list[bytes]) -> list[tuple[LedgerId, int, int]]:
 @example(records=[_V1.pack(7, 1, 0, 0)[:31], _V1.pack(7, 1, 0, 0)], shape="bare")
 def test_ids_are_those_of_the_headers(records: list[bytes], shape: str) -> None:
     """Ledgers, entries and LACs up to the first record that is none, garbage included."""
-    ids = ids_of(shaped(shape, records, range(len(records))))
+    ids = read_batch_ids(shaped(shape, records, range(len(records))))
 
     expected = one_by_one(records)
     pairs = zip(ids.scopes.tolist(), ids.ledgers.tolist())
@@ -83,13 +83,13 @@ def _same_as_a_loop(owners: list[LedgerId], found: BatchLedgers, data: Any) -> N
     rows = [[at for at, owner in enumerate(owners) if owner == name] for name in order]
     lacs = data.draw(st.lists(_i64, min_size=len(owners), max_size=len(owners)))
 
-    assert order == found.names
+    assert order == found.ledger_ids
     assert (len(order) > 1) == (found.numbers is not None)
     if owners:
-        assert rows == [list(map(int, some)) for some in found.rows(len(owners))]
-        assert [some[0] for some in rows] == [found.first(at) for at in range(len(order))]
+        assert rows == [list(map(int, some)) for some in found.rows_by_ledger(len(owners))]
+        assert [some[0] for some in rows] == [found.first_row(at) for at in range(len(order))]
         highest = [(name, max(lacs[at] for at in some)) for name, some in zip(order, rows)]
-        assert highest == found.highest(np.array(lacs, np.int64))
+        assert highest == found.highest_by_ledger(np.array(lacs, np.int64))
     assert _runs(owners) == found.runs(len(owners))
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.syntax.configuration import Configuration
 from bkstore.formats.syntax.properties_text import parse_properties
-from bkstore.formats.syntax.variables import Variables
+from bkstore.formats.syntax.variables import VariableResolver
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def _doubled(last: str) -> dict[str, list[str] | str]:
 def test_variables_without_end(values: dict[str, Any], why: str) -> None:
     """Variables that contain themselves, or grow without end, are refused soon."""
     with pytest.raises(InvalidArgument, match=why):
-        Variables(values).replace("${v0}")
+        VariableResolver(values).replace("${v0}")
     with pytest.raises(InvalidArgument, match="key: "):
         Configuration({"key": ["${loop}"], **DEFINED}).string("key", None)
 

@@ -146,7 +146,7 @@ def test_digest_types() -> None:
     with pytest.raises(InvalidArgument, match="password"):
         new_digest("HMAC")
 
-    assert bytes.fromhex("e3069283") == new_digest("CRC32C").of(b"1234", b"56789")
+    assert bytes.fromhex("e3069283") == new_digest("CRC32C").compute(b"1234", b"56789")
 
 
 # -- many

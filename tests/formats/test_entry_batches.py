@@ -223,7 +223,7 @@ def test_version_2_of_scope_0_is_no_record() -> None:
     """Scope 0 has version 1: a record that says otherwise fails, though its digest is right."""
     coder = Coder("CRC32C", "pw")
     header = bytes([0xA3]) + bytes(8) + (7).to_bytes(8, "big") + bytes(24)
-    record = header + coder.digest.of(header, b"x") + b"x"
+    record = header + coder.digest.compute(header, b"x") + b"x"
 
     found = coder.decode_batch(batch_of([record], [0]))
 

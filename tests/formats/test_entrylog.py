@@ -99,7 +99,7 @@ def test_page_metadata() -> None:
 )
 def test_names(name: str, log_id: int | None) -> None:
     """Lower-case hex without padding, 31 bits, and nothing else is an entry log's name."""
-    assert log_id == entrylog.log_id_of(name)
+    assert log_id == entrylog.parse_log_name(name)
     if log_id is not None:
         assert name == entrylog.log_name(log_id)
 

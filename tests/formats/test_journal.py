@@ -242,7 +242,7 @@ def test_arbitrary_records(data: bytes, version: int) -> None:
 )
 def test_padding_bytes(position: int, expected: str) -> None:
     """A mask, a length and zeros fill the gap; one below 8 bytes takes 512 more."""
-    assert bytes.fromhex(expected) == journal.padding(position)
+    assert bytes.fromhex(expected) == journal.padding_record(position)
 
 
 @given(st.integers(0, 1 << 40), st.integers(1, 32).map(lambda units: units * 512))
@@ -250,7 +250,7 @@ def test_padding_reaches_a_multiple(position: int, alignment: int) -> None:
     """Behind the padding the position is the nearest multiple that it can reach."""
     gap = -position % alignment
     expected = gap if gap == 0 or gap >= 8 else gap + alignment
-    data = journal.padding(position, alignment)
+    data = journal.padding_record(position, alignment)
 
     assert expected == len(data)
     if data:

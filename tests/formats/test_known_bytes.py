@@ -115,7 +115,7 @@ def test_master_keys_of_any_length(size: int) -> None:
 def test_paths_of_index_files(ledger: int, path: str) -> None:
     """`IndexPersistenceMgr.getLedgerName`: two levels of a byte each, then the id, unpadded."""
     assert path == idxfile.index_path(LedgerId.of(ledger))
-    assert LedgerId.of(ledger) == idxfile.ledger_of_path(tuple(path.split("/")))
+    assert LedgerId.of(ledger) == idxfile.parse_index_path(tuple(path.split("/")))
 
 
 # -- journals: `JournalChannel`, `BookieImpl`
@@ -165,7 +165,7 @@ def test_padding_of_journals(position: int, zeros: int | None) -> None:
     """-0x100, a length and zeros up to the next 512 bytes; where the 8 bytes in front do not fit,
     to the one behind."""
     expected = b"" if zeros is None else bytes.fromhex("ffffff00") + zeros.to_bytes(4, "big")
-    found = journal.padding(position)
+    found = journal.padding_record(position)
 
     assert expected + bytes(zeros or 0) == found
     assert 0 == (position + len(found)) % 512
@@ -190,7 +190,7 @@ def test_entry_logs() -> None:
     assert row == metadata.to_bytes()
     assert metadata == entrylog.LogMetadata.from_bytes(row)
     assert {"0.log": 0, "a.log": 10, "0a.log": None, "A.log": None, "80000000.log": None} == {
-        name: entrylog.log_id_of(name)
+        name: entrylog.parse_log_name(name)
         for name in ("0.log", "a.log", "0a.log", "A.log", "80000000.log")
     }
 

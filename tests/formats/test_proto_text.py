@@ -16,7 +16,7 @@ Message = declare("Texts", ("text", 1, STRING, OPTIONAL), ("data", 2, BYTES, OPT
 
 def _read(text: bytes) -> Any:
     message = Message()
-    proto_text.merge(text, 0, message, "message")
+    proto_text.parse_into(text, 0, message, "message")
     return message
 
 

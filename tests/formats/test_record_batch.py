@@ -111,7 +111,7 @@ def test_between(records: list[bytes], shape: str, data: Any) -> None:
 def test_at(records: list[bytes], shape: str, data: Any) -> None:
     """Records by number, in any order, some again; framed, they are their own frames."""
     rows = data.draw(st.lists(st.integers(0, len(records) - 1), max_size=20))
-    batch = shaped(shape, records, range(len(records))).at(np.array(rows, np.int64))
+    batch = shaped(shape, records, range(len(records))).take(np.array(rows, np.int64))
 
     says([records[at] for at in rows], rows, batch)
     is_framed([records[at] for at in rows], rows, batch.framed())
@@ -126,7 +126,7 @@ def test_within(records: list[bytes], shape: str, most: int) -> None:
         size += PREFIX + len(record)
         if size > most:
             break
-    batch = shaped(shape, records, range(len(records))).within(most)
+    batch = shaped(shape, records, range(len(records))).limit_bytes(most)
 
     says(records[:count], list(range(count)), batch)
 
@@ -139,7 +139,7 @@ def test_joined(parts: list[tuple[list[bytes], str]], framed: bool) -> None:
     batches = [
         shaped(shape, some, range(*ids)) for (some, shape), ids in zip(parts, pairwise(ends))
     ]
-    joined = RecordBatch.joined([batch.framed() for batch in batches] if framed else batches)
+    joined = RecordBatch.concatenate([batch.framed() for batch in batches] if framed else batches)
 
     says(records, list(range(len(records))), joined)
     is_framed(records, list(range(len(records))), joined.framed())

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from bkstore.errors import MissingDependency, pip_install
+from bkstore.errors import MissingDependency, pip_install_command
 from bkstore.version import __version__
 from tests.paths import ROOT
 
@@ -134,7 +134,7 @@ def test_a_source_tree_has_no_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(importlib.metadata, "requires", nothing)
 
-    assert "pip install 'pyarrow'" == pip_install([("pyarrow", "arrow")])
+    assert "pip install 'pyarrow'" == pip_install_command([("pyarrow", "arrow")])
 
 
 # -- what continuous integration runs

@@ -33,7 +33,7 @@ def content() -> Content:
     shapes = sorted(generators.SHAPES)
     found: Content = {}
     for at, name in enumerate(names):
-        ids = generators.shaped(shapes[at % len(shapes)], 1500, at)
+        ids = generators.ids_of_shape(shapes[at % len(shapes)], 1500, at)
         places = generators.locations(ids.size, at, log_bytes=1 << 18)
         rows: Rows = {}
         for entry, location in zip(ids.tolist(), places.tolist()):

@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from bkstore.errors import CorruptionError
 from bkstore.formats.metadata.json_file import ClusterMetadata, decode_file, encode_file
-from bkstore.formats.metadata.serialized import Mark
+from bkstore.formats.metadata.serialized import UnderreplicatedMark
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata, Segment
 from tests.ledger_metadata.samples import CLOSED, ledger_ids, metadata, texts
@@ -28,7 +28,7 @@ _names = st.none() | st.frozensets(texts, max_size=3)
     | st.dictionaries(
         ledger_ids,
         st.builds(
-            Mark,
+            UnderreplicatedMark,
             st.none() | st.floats(0, 2**52),
             st.lists(texts, max_size=2).map(tuple),
         ),
@@ -39,7 +39,7 @@ def test_file_round_trip(
     ledgers: list[LedgerMetadata],
     registered: frozenset[str] | None,
     unavailable: frozenset[str] | None,
-    marks: dict[LedgerId, Mark] | None,
+    marks: dict[LedgerId, UnderreplicatedMark] | None,
 ) -> None:
     """The file with passwords gives everything back; lists that are absent stay untold."""
     made = ClusterMetadata(tuple(ledgers), registered, unavailable, marks)

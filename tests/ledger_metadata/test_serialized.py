@@ -13,7 +13,7 @@ from bkstore.cluster.store.directory_values import encode_value
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.metadata import store_paths as paths
 from bkstore.formats.metadata.json_file import decode_file
-from bkstore.formats.metadata.serialized import Mark, decode, decode_mark, encode, encode_mark
+from bkstore.formats.metadata.serialized import UnderreplicatedMark, decode, decode_mark, encode, encode_mark
 from bkstore.ids import MAX_ENTRY_ID, LedgerId
 from bkstore.ledger_metadata import LedgerMetadata, Segment
 from tests.docs.format_pages import shown_bytes, shown_text
@@ -44,7 +44,7 @@ def test_password_is_not_shown() -> None:
     made = replace(CLOSED, password=b"hush")
 
     assert "hush" not in repr(made)
-    assert "password=OMITTED" in made.safe_string()
+    assert "password=OMITTED" in made.to_safe_string()
 
 
 def test_ends_of_segments() -> None:
@@ -57,7 +57,7 @@ def test_ends_of_segments() -> None:
     for last, expected in at.items():
         found = replace(CLOSED, last_entry_id=last).segments_with_ends()
 
-        assert expected == [(part.first_entry, part.last_entry, part.empty) for part in found]
+        assert expected == [(part.first_entry, part.last_entry, part.is_empty) for part in found]
         assert [part.ensemble for part in CLOSED.segments] == [part.ensemble for part in found]
     empty = replace(CLOSED, segments=CLOSED.segments[:1], last_entry_id=-1, length=0)
 
@@ -151,12 +151,12 @@ def test_problems(change: dict[str, Any], expected: str) -> None:
     assert [] == CLOSED.problems()
     assert any(problem.startswith(expected) for problem in made.problems()), made.problems()
     with pytest.raises(InvalidArgument, match="ledger 7: "):
-        made.checked()
+        made.validate()
 
 
 def test_sound_metadata() -> None:
     """An ensemble change may begin one past the last entry, and no later."""
-    assert CLOSED is CLOSED.checked()
+    assert CLOSED is CLOSED.validate()
     assert [] == replace(CLOSED, last_entry_id=9).problems()
     assert [] == replace(CLOSED, digest_type="MAC").problems()
     assert "HMAC" == replace(CLOSED, digest_type="MAC").digest_type
@@ -297,7 +297,7 @@ def test_what_bytes_cannot_hold(change: dict[str, Any], version: int) -> None:
 @given(st.none() | st.integers(0, 2**53).map(lambda ms: ms / 1000), st.lists(texts, max_size=3))
 def test_mark_round_trip(since: float | None, bookies: list[str]) -> None:
     """A mark gives back its bookies, and its time to the millisecond."""
-    found = decode_mark(encode_mark(Mark(since, tuple(bookies))))
+    found = decode_mark(encode_mark(UnderreplicatedMark(since, tuple(bookies))))
 
     assert tuple(bookies) == found.missing_bookies
     assert (since is None) == (found.marked_at is None)
@@ -384,7 +384,7 @@ def test_page_bytes() -> None:
     assert EXAMPLE == decode(three, 4660, strict=True)
     assert two == encode(EXAMPLE, 2)
     assert one == encode(EXAMPLE, 1)
-    assert EXAMPLE.safe_string() == " ".join(shown_text(PAGE, "printed").split())
+    assert EXAMPLE.to_safe_string() == " ".join(shown_text(PAGE, "printed").split())
 
 
 def test_page_paths() -> None:
@@ -410,7 +410,7 @@ def test_page_mark_and_value_file() -> None:
     mark = shown_text(PAGE, "mark").encode()
     value = shown_text(PAGE, "value-file").replace("<TAB>", "\t").encode()
 
-    assert Mark(1_700_000_000.5, ("b2:3181",)) == decode_mark(mark)
+    assert UnderreplicatedMark(1_700_000_000.5, ("b2:3181",)) == decode_mark(mark)
     assert mark == encode_mark(decode_mark(mark))
     assert value == encode_value(paths.mark_path(4660), 3, mark)
 
@@ -423,4 +423,4 @@ def test_page_file() -> None:
     assert LedgerId(1, 7) == found.ledgers[0].ledger
     assert frozenset({"bookie-1", "bookie-2"}) == found.registered_bookies
     assert frozenset() == found.unavailable_bookies
-    assert {LedgerId.of(9): Mark(1_700_000_000)} == found.underreplicated
+    assert {LedgerId.of(9): UnderreplicatedMark(1_700_000_000)} == found.underreplicated

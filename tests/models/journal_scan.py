@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bkstore.counts import counted
+from bkstore.counts import format_count
 from bkstore.errors import CorruptionError
 from bkstore.formats.entry import RecordBatch
 from bkstore.formats.journal import JournalRecord, decode_record
@@ -73,7 +73,7 @@ class PlainScan:
         size = len(self.data)
         unpadded = self.version < 5 and size % 512 == 0 and not any(self.data[at:])
         if at < size and not unpadded:
-            said = f"record length is cut off: {counted(size - at, 'byte')}"
+            said = f"record length is cut off: {format_count(size - at, 'byte')}"
             return self._ends(size, "damage", at, said)
         self.stop = max(at, size)
         if at > size:
@@ -94,7 +94,7 @@ class PlainScan:
 
 
 def _cut_off(length: int, left: int) -> str:
-    return f"{counted(length, 'byte')} is cut off: {counted(left, 'is', 'are')} left"
+    return f"{format_count(length, 'byte')} is cut off: {format_count(left, 'is', 'are')} left"
 
 
 def assert_as_a_plain_loop(scan: JournalScan) -> None:

@@ -15,7 +15,7 @@ from bkstore.cluster import MemoryStore
 from bkstore.cluster.audit import AuditOptions, Auditor, AuditReport
 from bkstore.errors import (
     IllegalOperation,
-    NoListOfEntries,
+    ListingUnsupported,
     NoSuchLedger,
 )
 from bkstore.formats.metadata.service_info import ServiceInfo, decode_service_info
@@ -264,7 +264,7 @@ def test_single_calls_raise() -> None:
             bookie: Any = bookies[name]
             with pytest.raises(NoSuchLedger):
                 bookie.availability(7)
-            with pytest.raises(NoListOfEntries, match=f"support for scopes.*{name}=DIR"):
+            with pytest.raises(ListingUnsupported, match=f"support for scopes.*{name}=DIR"):
                 bookie.availability(LedgerId(5, 1))
             with pytest.raises(IllegalOperation):
                 bookie.availability_many()

@@ -12,7 +12,7 @@ import pytest
 from bkstore.cli.main import main
 from bkstore.cluster import ZooKeeperStore
 from bkstore.cluster.audit import AuditOptions, Auditor
-from bkstore.formats.metadata.serialized import Mark
+from bkstore.formats.metadata.serialized import UnderreplicatedMark
 from bkstore.formats.metadata.service_info import ServiceInfo
 from bkstore.ids import LedgerId
 from bkstore.network import AuditedBookies, RegisteredBookie
@@ -76,8 +76,8 @@ def test_the_other_categories(
     """Overdue marks, placement, and a ledger that is being repaired, from a running cluster."""
     (tmp_path / "places").write_text("b1 /r1\nb2 /r1\nb3 /r1\n")
     with ZooKeeperStore(uri) as store:
-        store.mark_underreplicated(3, Mark(1_000_000.0, ("b2",)))
-        store.mark_underreplicated(4, Mark(time.time(), ("b2",)))
+        store.mark_underreplicated(3, UnderreplicatedMark(1_000_000.0, ("b2",)))
+        store.mark_underreplicated(4, UnderreplicatedMark(time.time(), ("b2",)))
     words = ["--grace-period", 60, "--placement", "rack", "--places", tmp_path / "places"]
     code, rows, err = audited(capsys, uri, *words)
     found = sorted((row["category"], row["ledger_id"]) for row in rows if not row["scope_id"])
@@ -208,7 +208,7 @@ def test_the_way_it_is_while_ledgers_change(uri: str, running: dict[str, Registe
                 self.asked += 1
                 if self.asked == 1:
                     store.delete(2)
-                    store.mark_underreplicated(3, Mark(None))
+                    store.mark_underreplicated(3, UnderreplicatedMark(None))
                     store.write(closed(4, last=3, length=40), 0)
                 return bookies["b1"].availability_many(*words)  # type: ignore[attr-defined]
 

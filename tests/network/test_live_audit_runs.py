@@ -13,7 +13,7 @@ import pytest
 from bkstore.cli.main import main
 from bkstore.cluster import ZooKeeperStore
 from bkstore.cluster.audit import AuditOptions, Auditor, AuditReport
-from bkstore.formats.metadata.serialized import Mark
+from bkstore.formats.metadata.serialized import UnderreplicatedMark
 from bkstore.ids import LedgerId
 from bkstore.network import AuditedBookies, Client, RegisteredBookie
 from bkstore.testing.zookeeper_server import ZooKeeperServer
@@ -89,7 +89,7 @@ def test_nothing_is_written(
     """An audit with everything leaves each node of ZooKeeper, ephemeral ones too, at its version
     and transaction, and each file of the bookies as it was."""
     with ZooKeeperStore(uri) as store:
-        store.mark_underreplicated(5, Mark(1.0, ("b2",)))
+        store.mark_underreplicated(5, UnderreplicatedMark(1.0, ("b2",)))
         for each in running.values():
             each.bookie.checkpoint()
         tree, files = _tree(store), {name: _files(tmp_path / name) for name in B3}

@@ -22,7 +22,7 @@ from bkstore.errors import (
     WriteFailed,
 )
 from bkstore.files.disk_changes import OS_FILES, Files
-from bkstore.files.opening import files_below
+from bkstore.files.opening import list_files
 from bkstore.files.user_outputs import write_output
 from bkstore.index.api import Finding, IndexBatch
 from bkstore.index.hierarchical import HierarchicalIndex
@@ -127,7 +127,7 @@ def test_folders_that_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for name in ("a/x", "a/b/y"):
         (tmp_path / name).touch()
 
-    assert {tmp_path / "a" / "x", tmp_path / "a" / "b" / "y"} == set(files_below(tmp_path))
+    assert {tmp_path / "a" / "x", tmp_path / "a" / "b" / "y"} == set(list_files(tmp_path))
 
     scan = os.scandir
 
@@ -138,7 +138,7 @@ def test_folders_that_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(os, "scandir", refuse)
     with pytest.raises(PermissionError):
-        list(files_below(tmp_path))
+        list(list_files(tmp_path))
 
 
 class _Entry:

@@ -23,9 +23,9 @@ from bkstore.errors import (
     WriteFailed,
 )
 from bkstore.files.disk_changes import OS_FILES, Files
-from bkstore.files.os_errors import reading_back, syncing, unreadable
+from bkstore.files.os_errors import convert_own_read_errors, convert_sync_errors, read_error
 from bkstore.files.scratch import scratch_directory
-from bkstore.files.spill_files import append_spill, opened_spill, read_spill
+from bkstore.files.spill_files import append_spill, open_spill, read_spill
 from bkstore.index.api import Finding
 from bkstore.index.bulk_listing import LedgerErrors, list_one_by_one
 from bkstore.ledger_metadata import LedgerMetadata
@@ -63,7 +63,7 @@ def _refused(number: int) -> Callable[..., Any]:
 )
 def test_what_a_refused_read_says(number: int, kind: type[BkstoreError]) -> None:
     """The medium and the kind of a file are facts about data, a shortage is one of the machine."""
-    error = unreadable(OSError(number, os.strerror(number)), "/b/0.log")
+    error = read_error(OSError(number, os.strerror(number)), "/b/0.log")
 
     assert kind is type(error)
     assert "/b/0.log" in str(error)
@@ -133,14 +133,14 @@ def test_spills_are_no_data(tmp_path: Path) -> None:
 
     assert b"abcdefg" == read_spill(path)
 
-    with opened_spill(path) as spill:
+    with open_spill(path) as spill:
         assert b"cd" == spill.read(2, 2)
 
         with pytest.raises(ReadFailed, match="ends at 7"):
             spill.read(5, 3)
     with pytest.raises(ReadFailed, match="none: cannot be read: No such file"):
         read_spill(tmp_path / "none")
-    with pytest.raises(ReadFailed, match="Input/output error"), reading_back(path):
+    with pytest.raises(ReadFailed, match="Input/output error"), convert_own_read_errors(path):
         _refused(errno.EIO)()
 
 
@@ -221,7 +221,7 @@ def test_a_sync_that_was_tried(tmp_path: Path) -> None:
     """One that the system began and failed may have dropped bytes: `SyncFailed`."""
     plan = FaultPlan()
     plan.fail_sync()
-    with pytest.raises(SyncFailed), syncing(tmp_path):
+    with pytest.raises(SyncFailed), convert_sync_errors(tmp_path):
         plan.sync_dir(tmp_path)
 
 

@@ -323,8 +323,8 @@ def test_only_the_first_may_begin_before(strategy: Any) -> None:
 
 def test_random_worlds_are_valid() -> None:
     """Every event of a generated world passes the checks, and its queries lie in its streams."""
-    writer = StreamWriter(WorldShape(moved=0.05, base=2**60), seed=5)
-    image = StreamImage.from_json(writer.initial())
+    writer = StreamWriter(WorldShape(move_probability=0.05, base=2**60), seed=5)
+    image = StreamImage.from_json(writer.initial_world())
     for event in writer.events(60):
         image = image.apply(event)
     again = StreamImage.from_json(image.to_json())

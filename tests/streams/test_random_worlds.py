@@ -47,7 +47,7 @@ def _ask(lookup: StreamLookup, oracle: Oracle, queries: list[Any]) -> None:
 def test_worlds_with_events(shape: WorldShape, how: tuple[Any, Any], seed: int) -> None:
     """Objects come, streams move, lists are compacted, streams are trimmed: answers stay right."""
     writer = StreamWriter(shape, seed)
-    image = StreamImage.from_json(writer.initial())
+    image = StreamImage.from_json(writer.initial_world())
     strategy, options = how
     with StreamLookup(image, ImageReader(image), strategy, options=options) as lookup:
         for at, event in enumerate(writer.events(16)):
@@ -67,7 +67,7 @@ def test_worlds_with_events(shape: WorldShape, how: tuple[Any, Any], seed: int) 
 
 def _compacted(image: StreamImage, plan: CompactionPlan, writer: StreamWriter) -> StreamImage:
     held = {one: image.objects[one] for one in plan.object_ids}
-    event = compact_event(image, plan, held, writer.new_id)
+    event = compact_event(image, plan, held, writer.new_object_id)
     return image if event is None else image.apply(event)
 
 
@@ -85,13 +85,13 @@ def _trimmed(image: StreamImage, stream: int) -> StreamImage:
 def test_compaction_changes_no_coverage(shape: WorldShape, seed: int, streams: int) -> None:
     """From every offset of every stream a chain reaches as far after a compaction as before."""
     writer = StreamWriter(shape, seed)
-    image = StreamImage.from_json(writer.initial())
+    image = StreamImage.from_json(writer.initial_world())
     for event in writer.events(12):
         image = image.apply(event, check=False)
     before, count = Oracle(image.to_json()), sum(map(len, image.nodes.values()))
     for plan in plan_compactions(image, per_node=3, per_cluster=5, max_objects=6):
         held = {one: image.objects[one] for one in plan.object_ids}
-        merged = compact_event(image, plan, held, writer.new_id, max_streams=streams)
+        merged = compact_event(image, plan, held, writer.new_object_id, max_streams=streams)
         if merged is not None:
             assert all(len(one["ranges"]) <= streams for one in merged["added"])
             image = image.apply(merged)
@@ -149,7 +149,7 @@ def test_compaction_of_slices_that_others_own(data: st.DataObject) -> None:
 @pytest.mark.parametrize("late", [False, True])
 def test_large_world(strategy: Any, late: bool) -> None:
     """Ten nodes, a fifth of the slices alone, streams that move: sixty look-ups by limit 4."""
-    image = stream_image(WorldShape(nodes=10, streams=30, alone=0.2, lost=0), 120, seed=9)
+    image = stream_image(WorldShape(nodes=10, streams=30, stream_object_share=0.2, lost_share=0), 120, seed=9)
     oracle = Oracle(image.to_json())
     latency = (lambda one: 0.0002 * (one % 4 == 0)) if late else 0.0
     reader = ImageReader(image, latency=latency)

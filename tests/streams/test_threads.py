@@ -26,7 +26,7 @@ from bkstore.testing.stream_worlds import StreamWriter, WorldShape, random_queri
 from tests.models.stream_lookups import Oracle
 
 THREADS = 16
-SHAPE = WorldShape(nodes=3, streams=20, per_object=(2, 8), moved=0.02)
+SHAPE = WorldShape(nodes=3, streams=20, streams_per_object=(2, 8), move_probability=0.02)
 
 
 @pytest.fixture(autouse=True)
@@ -100,13 +100,13 @@ def test_threads_give_one_thread_s_answers(strategy: Any) -> None:
 def _images(count: int) -> list[StreamImage]:
     """Return a history: what is written, and a compaction now and then."""
     writer = StreamWriter(SHAPE, seed=3)
-    image = StreamImage.from_json(writer.initial())
+    image = StreamImage.from_json(writer.initial_world())
     history = [image]
     for event in writer.events(count):
         image = image.apply(event, check=False)
         for plan in plan_compactions(image, per_node=12, per_cluster=30):
             held = {one: image.objects[one] for one in plan.object_ids}
-            merged = compact_event(image, plan, held, writer.new_id)
+            merged = compact_event(image, plan, held, writer.new_object_id)
             assert merged is not None
             image = image.apply(merged, check=False)
         history.append(image)
@@ -165,7 +165,7 @@ def test_look_ups_beside_image_changes(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_failing_loads(strategy: Any) -> None:
     """With a tenth of the loads failing every look-up ends: with the right answer, or an error."""
-    image = stream_image(WorldShape(nodes=2, streams=8, per_object=(2, 6)), 20, seed=4)
+    image = stream_image(WorldShape(nodes=2, streams=8, streams_per_object=(2, 6)), 20, seed=4)
     oracle = Oracle(image.to_json())
     queries = random_queries(image, 12, seed=5)
     expected = {query: oracle.answer(*query) for query in queries}
@@ -195,7 +195,7 @@ def test_failing_loads(strategy: Any) -> None:
 
 def test_failures_are_not_handed_on() -> None:
     """Whoever asks after a failure gets a load of their own, not the failure of the last one."""
-    image = stream_image(WorldShape(nodes=1, streams=1, per_object=(1, 1), alone=0, lost=0), 1)
+    image = stream_image(WorldShape(nodes=1, streams=1, streams_per_object=(1, 1), stream_object_share=0, lost_share=0), 1)
     fails = [True, False] * 200
     reader = ImageReader(image, failures=lambda _: fails.pop(0))
     with StreamLookup(image, reader, "partial") as lookup:

@@ -338,7 +338,7 @@ class TestNames:
 
     def test_held_descriptors_are_let_go(self, disk: Disk) -> None:
         """Files without a name are held open only until their directory is synced."""
-        held = disk.files._state.held
+        held = disk.files._state.nameless_fds
         for number in range(5):
             disk.files.write_file(disk.root / "a", b"%d" % number)
 

@@ -12,12 +12,12 @@ import pytest
 
 from bkstore.testing import assert_no_leaks, plugin
 from bkstore.testing.factories import BookieFactory, ClusterFactory, StorageFactory
-from bkstore.testing.leaks import CAN_CHECK, open_files
+from bkstore.testing.leaks import CAN_LIST_OPEN_FILES, open_files
 from tests.paths import ROOT
 
 pytest_plugins = ["pytester"]
 
-NEEDS_CHECK = pytest.mark.skipif(not CAN_CHECK, reason="open files cannot be told here")
+NEEDS_CHECK = pytest.mark.skipif(not CAN_LIST_OPEN_FILES, reason="open files cannot be told here")
 
 HEAD = """
 import pytest

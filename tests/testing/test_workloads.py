@@ -24,7 +24,7 @@ LOADS = {
     "ledger-shaped": workloads.ledger_shaped(7, 300, seed=3, scopes=SCOPES),
     "striped": workloads.striped(1, 4, 3, ledgers=3, entries=150, seed=3, scopes=SCOPES),
     "round-robin": workloads.interleaved(5, 60, seed=3, scopes=SCOPES),
-    "random": workloads.interleaved(5, 60, order="random", seed=3, scopes=SCOPES),
+    "random": workloads.interleaved(5, 60, write_order="random", seed=3, scopes=SCOPES),
     "late": workloads.late_and_duplicate(workloads.interleaved(5, 60, seed=3, scopes=SCOPES)),
     "late-random": workloads.late_and_duplicate(
         workloads.ledger_shaped(3, 300, seed=9), 0.4, 0.3, 7
@@ -79,7 +79,7 @@ class TestEveryWorkload:
             load,
             late=0.0,
             duplicate=0.0,
-            ledgers=tuple(LedgerShape(shape.ledger, shape.written) for shape in load.ledgers),
+            ledgers=tuple(LedgerShape(shape.ledger, shape.entry_count) for shape in load.ledgers),
         )
         totals: Counter[Any] = Counter()
         length: dict[Any, int] = {}
@@ -117,14 +117,14 @@ class TestShapes:
         groups = itertools.groupby(_decoded(load), lambda entry: entry.ledger)
         order = [(name, [entry.entry_id for entry in rows]) for name, rows in groups]
 
-        assert [(s.ledger, list(range(s.written))) for s in load.ledgers] == order
-        assert 300 == sum(shape.written for shape in load.ledgers)
+        assert [(s.ledger, list(range(s.entry_count))) for s in load.ledgers] == order
+        assert 300 == sum(shape.entry_count for shape in load.ledgers)
 
     @pytest.mark.parametrize("skew", [0.0, 0.5, 1.0, 2.0])
     def test_sizes_are_skewed(self, skew: float) -> None:
         """The k-th largest ledger has 1 / k^skew of the largest, to rounding; none is empty."""
         load = workloads.ledger_shaped(20, 100_000, skew=skew, seed=5)
-        counts = sorted((shape.written for shape in load.ledgers), reverse=True)
+        counts = sorted((shape.entry_count for shape in load.ledgers), reverse=True)
 
         assert 100_000 == sum(counts)
         for k, count in enumerate(counts, 1):
@@ -158,7 +158,7 @@ class TestShapes:
 
     def test_random_writers(self) -> None:
         """Writers come in no fixed order, each one's entries in theirs."""
-        [ids] = workloads.interleaved(4, 200, order="random", seed=1).ids()
+        [ids] = workloads.interleaved(4, 200, write_order="random", seed=1).ids()
         switches = int(np.count_nonzero(np.diff(ids.ledger)))
 
         assert 400 < switches < 750  # 600 of 799 are likely

@@ -60,14 +60,14 @@ def _mixed(records: Sequence[bytes], entries: Sequence[int]) -> RecordBatch:
     random.Random(len(order)).shuffle(order)
     order = sorted(order[: len(order) // 2]) + order[len(order) // 2 :]
     found = _framed([records[at] for at in order], [entries[at] for at in order])
-    return found.at(np.argsort(np.array(order, np.int64)))
+    return found.take(np.argsort(np.array(order, np.int64)))
 
 
 def _twice(records: Sequence[bytes], entries: Sequence[int]) -> RecordBatch:
     """Return frames of which equal ones share their bytes."""
     different = list(dict.fromkeys(records))
     framed = _framed(different, [0] * len(different))
-    found = framed.at(np.array([different.index(record) for record in records], np.int64))
+    found = framed.take(np.array([different.index(record) for record in records], np.int64))
     return RecordBatch(np.array(entries, np.int64), found.buffer, found.offsets, found.sizes)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bkstore.cluster import MemoryStore
-from bkstore.formats.metadata.serialized import Mark
+from bkstore.formats.metadata.serialized import UnderreplicatedMark
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.offline.dump import TABLES
@@ -51,7 +51,7 @@ class DumpWorld:
         for each in self.metadata:
             store.create(each)
         for ledger in self.marked:
-            store.mark_underreplicated(ledger, Mark())
+            store.mark_underreplicated(ledger, UnderreplicatedMark())
         return store
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bkstore.arguments import check_fields, number, whole
+from bkstore.arguments import check_fields, number, integer
 from bkstore.errors import InvalidArgument
 
 LEAST_SEGMENTS = 4
@@ -71,16 +71,16 @@ class Shape:
         return 2 * LEAST_SEGMENTS * self.ensemble_size
 
 
-_COUNT = whole(0, 1 << 24)
+_COUNT = integer(0, 1 << 24)
 _CHECKS = {
-    "bookies": whole(2, 100_000),
-    "entries": whole(1, 1 << 40),
-    "ledgers": whole(1, 1 << 24),
-    "ensemble_size": whole(1, 100),
-    "write_quorum": whole(1, 100),
-    "ack_quorum": whole(1, 100),
+    "bookies": integer(2, 100_000),
+    "entries": integer(1, 1 << 40),
+    "ledgers": integer(1, 1 << 24),
+    "ensemble_size": integer(1, 100),
+    "write_quorum": integer(1, 100),
+    "ack_quorum": integer(1, 100),
     "changed": number(0, 1),
     "scoped": number(0, 1),
     **dict.fromkeys((*FAULTS, "unclosed"), _COUNT),
-    "seed": whole(),
+    "seed": integer(),
 }

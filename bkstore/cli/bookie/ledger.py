@@ -9,7 +9,7 @@ from bkstore.cli.terminal.ledger_options import add_ledger, chosen_ledger, repor
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.shared_options import add_directory, open_bookie, until_unchanged
-from bkstore.ids import LedgerId, log_ids, positions
+from bkstore.ids import LedgerId, log_ids_of, positions_of
 from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import LOCATIONS, Table
 
@@ -41,8 +41,8 @@ def _location_tables(bookie: BookieDir, ledger: LedgerId) -> Iterator[Table]:
         columns = (
             entries[rows],
             dir_indexes[rows],
-            log_ids(row_locations),
-            positions(row_locations),
+            log_ids_of(row_locations),
+            positions_of(row_locations),
             row_locations,
         )
         yield Table(LOCATIONS, dict(zip(LOCATIONS.names, columns)))

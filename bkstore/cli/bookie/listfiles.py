@@ -10,8 +10,8 @@ from pathlib import Path
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.shared_options import add_directory, open_bookie
-from bkstore.files.opening import files_below
-from bkstore.files.os_errors import is_absent, readable
+from bkstore.files.opening import list_files
+from bkstore.files.os_errors import is_absent, convert_read_errors
 from bkstore.storage.directories.layout import DATABASE_NAMES, BookieFolders
 from bkstore.storage.directories.unknown_files import METADATA_CACHE, find_unknown_files
 from bkstore.tables import BOOKIE_FILES, Table
@@ -33,7 +33,7 @@ def add_arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print a row for each file of the chosen kinds; without a choice, of all kinds."""
     chosen = [name for name in _KINDS if getattr(args, name)] or list(_KINDS)
-    with open_bookie(args, needs_index=False) as bookie, readable(bookie.path):
+    with open_bookie(args, needs_index=False) as bookie, convert_read_errors(bookie.path):
         rows = [row for name in chosen for row in _KINDS[name][1](bookie.folders)]
         bookie.check_unchanged()
     write_output(args, BOOKIE_FILES, [Table.from_rows(BOOKIE_FILES, rows)])
@@ -70,7 +70,7 @@ def _entry_logs(folders: BookieFolders) -> Iterator[Row]:
 def _indexes(folders: BookieFolders) -> Iterator[Row]:
     for dir_index, directory in enumerate(folders.index):
         index_paths = []
-        for path in files_below(directory):
+        for path in list_files(directory):
             is_database_file = path.parent.parent == directory and path.parent.name in _DATABASES
             if is_database_file or path.name.endswith((".idx", ".idx.rloc")):
                 index_paths.append(path)

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bkstore.cli.terminal.shared_options import add_directory, open_bookie
-from bkstore.counts import counted
+from bkstore.counts import format_count
 from bkstore.errors import InvalidArgument
 from bkstore.files.user_outputs import refuse_inputs
-from bkstore.formats.entrylog import log_id_of
+from bkstore.formats.entrylog import parse_log_name
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
@@ -48,7 +48,7 @@ def open_logs(args: argparse.Namespace) -> Iterator[tuple[BookieDir | None, list
 
 
 def _single_log(path: Path, args: argparse.Namespace) -> LogFile:
-    log_id = log_id_of(path.name)
+    log_id = parse_log_name(path.name)
     if log_id is None:
         raise InvalidArgument(f"{path}: not an entry log's name (<hex id>.log)")
     if args.log is not None or args.dir_index is not None:
@@ -64,7 +64,7 @@ def _chosen_logs(
     dir_count = len(bookie.folders.ledger)
     if dir_index is not None and not 0 <= dir_index < dir_count:
         raise InvalidArgument(
-            f"--dir-index {dir_index}: {counted(dir_count, 'is', 'are')} here, from 0 on"
+            f"--dir-index {dir_index}: {format_count(dir_count, 'is', 'are')} here, from 0 on"
         )
     if log_argument is not None:
         return [bookie.log_file(log_id_in(log_argument), dir_index)]

@@ -17,7 +17,7 @@ from bkstore.cli.terminal.shared_options import (
     report_findings,
     until_unchanged,
 )
-from bkstore.counts import counted
+from bkstore.counts import format_count
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.files.user_outputs import refuse_inputs
 from bkstore.formats.entry import explicit_lac_or_none, record_header
@@ -93,7 +93,7 @@ def _chosen_files(
     """Return the chosen files, all without JOURNAL; `InvalidArgument` if none or several match."""
     if dir_index is not None and not 0 <= dir_index < len(journal_dirs):
         raise InvalidArgument(
-            f"--journal-dir {dir_index}: {counted(len(journal_dirs), 'is', 'are')} here, from 0 on"
+            f"--journal-dir {dir_index}: {format_count(len(journal_dirs), 'is', 'are')} here, from 0 on"
         )
     dir_indexes = range(len(journal_dirs)) if dir_index is None else [dir_index]
     files = [
@@ -145,7 +145,7 @@ def _rows(
         try:
             record = decode_record(record_bytes)
         except CorruptionError as error:
-            runs.add(Finding.of(error.within(file.path, offset + 4)))
+            runs.add(Finding.of(error.relocate(file.path, offset + 4)))
             continue
         problem = _problem_of(record, scan.version)
         if problem is None:

@@ -6,7 +6,7 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bkstore.counts import counted
+from bkstore.counts import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +47,7 @@ def _count_distinct(table: pa.Table, column: str) -> int:
     return int(pc.count_distinct(table.column(column)).as_py())
 
 
-_counted = partial(counted, grouped=True)
+_counted = partial(format_count, grouped=True)
 
 
 def _violations(table: pa.Table, _: Inputs) -> tuple[bool, str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from bkstore.cli.terminal.messages import tell
 from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.shared_options import add_opening, report_findings
-from bkstore.counts import counted
+from bkstore.counts import format_count
 from bkstore.errors import InvalidArgument
 from bkstore.offline.staging_directory import partial_path
 
@@ -86,7 +86,7 @@ def _sources(args: argparse.Namespace) -> list[DumpSource]:
     bookie_ids = args.bookie_id or [bookie_id for bookie_id, _ in names_and_paths]
     if len(bookie_ids) != len(names_and_paths):
         raise InvalidArgument(
-            f"{counted(len(names_and_paths), 'directory', 'directories')}, "
+            f"{format_count(len(names_and_paths), 'directory', 'directories')}, "
             f"{len(bookie_ids)} --bookie-id"
         )
     if args.bookie_id and any(bookie_id is not None for bookie_id, _ in names_and_paths):
@@ -107,7 +107,7 @@ def _split_name(word: str) -> tuple[str | None, Path]:
 
 def _print_counts(out: Path, result: DumpResult) -> None:
     counts = ", ".join(
-        counted(count, "entry" if table == "entries" else table.removesuffix("s"), table)
+        format_count(count, "entry" if table == "entries" else table.removesuffix("s"), table)
         for table, count in result.rows.items()
     )
     if result.reused_pieces:

@@ -12,7 +12,7 @@ from bkstore.cli.terminal.messages import tell
 from bkstore.cli.terminal.needed_packages import require_packages
 from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.shared_options import report_findings
-from bkstore.counts import counted
+from bkstore.counts import format_count
 from bkstore.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -60,10 +60,10 @@ def run(args: argparse.Namespace) -> int:
         raise InvalidArgument(f"--directories {args.directories}: must be 1 or more")
     result = _load_with_spark(args) if _wants_spark(args) else _load_locally(args)
     comparison = "each row and state compared" if result.compared else "not compared"
-    duplicates = f", {counted(result.duplicates, 'duplicate')} skipped" if result.duplicates else ""
+    duplicates = f", {format_count(result.duplicates, 'duplicate')} skipped" if result.duplicates else ""
     tell(
-        f"{args.out}: {counted(result.rows, 'entry', 'entries')} of "
-        f"{counted(result.ledgers, 'ledger')} of bookie "
+        f"{args.out}: {format_count(result.rows, 'entry', 'entries')} of "
+        f"{format_count(result.ledgers, 'ledger')} of bookie "
         f"{result.bookie} ({result.layout}){duplicates}; {comparison}"
     )
     return report_findings(result.findings)

@@ -32,7 +32,7 @@ from bkstore.cli.terminal.needed_packages import (
 from bkstore.cli.terminal.output_options import unknown_column
 from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.table_output import write_tables
-from bkstore.counts import counted
+from bkstore.counts import format_count
 from bkstore.errors import InvalidArgument, WriteFailed
 from bkstore.files.disk_changes import OS_FILES
 from bkstore.files.user_outputs import check_output, refuse_inputs
@@ -257,7 +257,7 @@ def _print_results(
         return
     for name, table in tables.items():
         if len(tables) > 1:
-            tell(f"{name}: {counted(table.num_rows, 'row')}")
+            tell(f"{name}: {format_count(table.num_rows, 'row')}")
         batches, shown = _split_table(ANALYSES[name], table), Shown(args.columns, args.wide)
         write_tables(ANALYSES[name].schema, batches, args.format or "table", shown=shown)
 
@@ -277,7 +277,7 @@ def _write_files(args: argparse.Namespace, tables: Mapping[str, pa.Table]) -> No
             write_tables(ANALYSES[name].schema, batches, form, target, shown=shown)
     except OSError as error:
         raise WriteFailed(error.filename or out, error) from error
-    tell(f"{out}: {counted(len(tables), 'table')}")
+    tell(f"{out}: {format_count(len(tables), 'table')}")
 
 
 def _write_report(

@@ -17,7 +17,7 @@ from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.secrets import add_password, chosen_password
 from bkstore.cli.terminal.shared_options import add_directory, open_bookie
-from bkstore.counts import counted
+from bkstore.counts import format_count
 from bkstore.errors import InvalidArgument
 from bkstore.formats.entry.digest import DIGEST_NUMBERS
 from bkstore.ids import LedgerId
@@ -135,7 +135,7 @@ def _report(coverage: Coverage, severity_counts: Counter[str]) -> int:
         tell(line)
     problem_count = severity_counts["damage"] + severity_counts["oddity"]
     counts = ", ".join(
-        counted(severity_counts[severity], *nouns)
+        format_count(severity_counts[severity], *nouns)
         for severity, nouns in _SEVERITY_NOUNS.items()
         if severity_counts[severity]
     )

@@ -24,7 +24,7 @@ from bkstore.cli.terminal.shared_options import (
     report_findings,
     until_unchanged,
 )
-from bkstore.counts import counted
+from bkstore.counts import format_count
 from bkstore.errors import InvalidArgument
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     if only_ledger is not None and not counts["ledgers"]:
         tell(f"ledger {only_ledger} is on neither bookie")
         return 1
-    tell(f"{counted(counts['ledgers'], 'ledger')} compared, {counts['differ']} differ")
+    tell(f"{format_count(counts['ledgers'], 'ledger')} compared, {counts['differ']} differ")
     return verdict(findings=bool(counts["differ"] or code), checked=bool(counts["ledgers"]))
 
 

@@ -13,7 +13,7 @@ from bkstore.cli.maintenance.rewrite_arguments import (
 )
 from bkstore.cli.terminal.messages import tell
 from bkstore.cli.terminal.parser import Parser
-from bkstore.counts import counted
+from bkstore.counts import format_count
 from bkstore.tables import REWRITES
 
 
@@ -44,6 +44,6 @@ def run(args: argparse.Namespace) -> int:
             opening=opening(args),
         )
     if result.left_out:
-        ledgers = counted(result.left_out, "ledger")
+        ledgers = format_count(result.left_out, "ledger")
         tell(f"not rebuilt: {ledgers} in the logs that are unknown to the bookie (--all-ledgers)")
     return report(args, result)

@@ -11,7 +11,7 @@ from bkstore.cli.terminal.output_options import write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.secrets import add_password, chosen_password
 from bkstore.cli.terminal.shared_options import report_findings
-from bkstore.counts import counted
+from bkstore.counts import format_count
 from bkstore.formats.entry.digest import DIGEST_NUMBERS
 from bkstore.tables import LOSSES, Table
 
@@ -67,11 +67,11 @@ def _row(loss: Loss) -> tuple[Any, ...]:
 def _summary(result: SalvageResult) -> str:
     rewrite = result.rewrite
     saved = (
-        f"{counted(rewrite.entries, 'entry', 'entries')} of {counted(rewrite.ledgers, 'ledger')}"
+        f"{format_count(rewrite.entries, 'entry', 'entries')} of {format_count(rewrite.ledgers, 'ledger')}"
     )
-    logs = f"{counted(rewrite.logs, 'entry log')}, {result.rewritten_logs} rewritten"
+    logs = f"{format_count(rewrite.logs, 'entry log')}, {result.rewritten_logs} rewritten"
     lost = (
-        f"lost: {counted(result.lost_entries, 'entry', 'entries')} that the old index had, "
-        f"{counted(result.lost_bytes, 'byte')} of entry logs"
+        f"lost: {format_count(result.lost_entries, 'entry', 'entries')} that the old index had, "
+        f"{format_count(result.lost_bytes, 'byte')} of entry logs"
     )
     return f"{rewrite.target}: {saved} ({rewrite.layout}) in {logs}; {lost}"

@@ -18,7 +18,7 @@ from bkstore.cli.terminal.shared_options import (
     refuse_output_in,
     report_findings,
 )
-from bkstore.counts import counted
+from bkstore.counts import format_count
 from bkstore.errors import BkstoreError, InvalidArgument, SystemRefused
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
@@ -145,7 +145,7 @@ def _tables(
                 left_out.append(directory)
                 continue
             if usage.live_ledgers.unknown_count:
-                unknown_ledgers = counted(usage.live_ledgers.unknown_count, "ledger is", "ledgers are")
+                unknown_ledgers = format_count(usage.live_ledgers.unknown_count, "ledger is", "ledgers are")
                 tell(f"{directory}: of {args.live_ledgers}, {unknown_ledgers} not in its index")
             yield from _answer(args).tables(bookie, usage, args)
             findings += usage.findings

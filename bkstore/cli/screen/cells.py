@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from bkstore.availability import Availability
-from bkstore.counts import counted
+from bkstore.counts import format_count
 from bkstore.ids import LedgerId, unsigned64
 from bkstore.tables.safe_text import shown
 
@@ -77,7 +77,7 @@ def payload_cell(value: bytes | None) -> str:
 
 def _more(value: bytes, data: bytes) -> str:
     return (
-        "" if len(data) == len(value) else f"... ({counted(len(value), 'byte')}; see --format json)"
+        "" if len(data) == len(value) else f"... ({format_count(len(value), 'byte')}; see --format json)"
     )
 
 
@@ -138,13 +138,13 @@ def ranges_cell(
     if not shown:
         return None
     first = some.ranges(limit=beginning).tolist()
-    return Beginning(first, f"{counted(some.range_count, 'range')}; see groups")
+    return Beginning(first, f"{format_count(some.range_count, 'range')}; see groups")
 
 
 def _shortened(text: str) -> str:
     if len(text) <= _MAX_CELL:
         return text
-    return f"{text[:_MAX_CELL]}... ({counted(len(text), 'character')}; see --format json)"
+    return f"{text[:_MAX_CELL]}... ({format_count(len(text), 'character')}; see --format json)"
 
 
 # -- cells of a terminal

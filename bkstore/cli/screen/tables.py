@@ -21,7 +21,7 @@ from bkstore.cli.screen.column_choice import (
     plain_values,
     total,
 )
-from bkstore.counts import counted
+from bkstore.counts import format_count
 from bkstore.ids import LedgerId
 from bkstore.tables import Schema, Table
 from bkstore.tables.table import Repeated
@@ -217,7 +217,7 @@ class Screen:
         if name == "ledger_id" and self._short_ids and value is not None:
             return str(LedgerId.from_signed(row["scope_id"], value))
         if name in self._columns.cut and isinstance(value, bytes):
-            size = f"{counted(len(value), 'byte')}: "
+            size = f"{format_count(len(value), 'byte')}: "
             return size + cut(value[:WIDTH].hex(), room - len(size), self._out.mark)
         return payload_cell(value) if name == "payload" else cell(value)
 

@@ -20,7 +20,7 @@ from bkstore.cli.screen.column_choice import Shown
 from bkstore.cli.screen.tables import Screen
 from bkstore.cli.terminal.messages import print_text, silence, tell
 from bkstore.errors import InvalidArgument, WriteFailed
-from bkstore.files.user_outputs import OutputFile, output_file
+from bkstore.files.user_outputs import OutputFile, open_output
 from bkstore.formats.syntax.json_text import format_json
 from bkstore.tables import Schema, Table, require_pyarrow
 from bkstore.tables.safe_text import shown
@@ -52,7 +52,7 @@ def write_tables(
     with ExitStack() as stack:
         file = None
         if target is not None:
-            file = stack.enter_context(output_file(target, private=private))
+            file = stack.enter_context(open_output(target, private=private))
         if form == "parquet":
             writer: _TableWriter = _ParquetWriter(file)
         else:
@@ -77,7 +77,7 @@ def write_text(text: str, target: Path | None = None) -> None:
     if target is None:
         print_text(text)
         return
-    with _naming_target(target), output_file(target) as file:
+    with _naming_target(target), open_output(target) as file:
         file.write(text.encode("utf-8"))
 
 

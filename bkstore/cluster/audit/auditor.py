@@ -27,7 +27,7 @@ from bkstore.cluster.audit.resume_file import ResumeFile
 from bkstore.cluster.audit.throttle import Throttle
 from bkstore.cluster.placement.policies import DefaultPlacement, PlacementPolicy
 from bkstore.cluster.store.api import MetadataStore
-from bkstore.counts import counted
+from bkstore.counts import format_count
 from bkstore.durability import DURABILITY_CATEGORIES
 from bkstore.errors import BkstoreError
 from bkstore.files.disk_changes import StrPath
@@ -222,7 +222,7 @@ class Auditor:
         elif self.options.grace_period is None:
             rules.append("overdue marks, as no grace period was given")
         if report.undated:
-            rules.append(counted(report.undated, "mark without a time", "marks without a time"))
+            rules.append(format_count(report.undated, "mark without a time", "marks without a time"))
         if self.store.registered_bookies() is None:
             rules.append("registered bookies, as the store does not list them")
         if self.store.unavailable_bookies() is None:

@@ -20,7 +20,7 @@ from bkstore.durability import DueEntries, HeldEntries, missing_entries
 from bkstore.errors import (
     BkstoreError,
     BookieUnavailable,
-    NoListOfEntries,
+    ListingUnsupported,
     NoSuchLedger,
     SystemRefused,
 )
@@ -141,7 +141,7 @@ def _query_bookie(
         except NoSuchLedger:
             answers.availabilities.append((number, Availability()))
             failures = 0
-        except NoListOfEntries as error:
+        except ListingUnsupported as error:
             answers.unlisted[number] = str(error)
         except SystemRefused:
             raise

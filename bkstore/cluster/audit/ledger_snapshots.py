@@ -16,7 +16,7 @@ from bkstore.cluster.audit.options import AuditOptions
 from bkstore.cluster.store.api import MetadataStore, Versioned
 from bkstore.durability import MissingReplicas, Violation
 from bkstore.errors import CorruptionError
-from bkstore.formats.metadata.serialized import Mark
+from bkstore.formats.metadata.serialized import UnderreplicatedMark
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.ledger_metadata.model import SegmentRange
@@ -153,7 +153,7 @@ class LedgerSnapshots:
                 yield subject, current_metadata[ledger_id] == subject.versioned
 
     def _skip_marked(
-        self, ledger: LedgerId, mark: Mark | CorruptionError, outcome: BatchOutcome
+        self, ledger: LedgerId, mark: UnderreplicatedMark | CorruptionError, outcome: BatchOutcome
     ) -> bool:
         """Count a marked ledger as skipped, as it is being repaired; a mark past the grace period
         is a violation. Returns False, and counts it as unreadable, if the mark cannot be read."""

@@ -10,10 +10,10 @@ import numpy as np
 
 from bkstore.arguments import check_compat
 from bkstore.availability import Availability
-from bkstore.availability.grouping import fold
+from bkstore.availability.grouping import canonicalize
 from bkstore.availability.sequence_groups import Groups
 from bkstore.errors import BookieUnavailable
-from bkstore.ids import Int64Array, LedgerId, ledger_stretches
+from bkstore.ids import Int64Array, LedgerId, ledger_runs
 from bkstore.index.api import LedgerLike
 from bkstore.index.bulk_listing import LedgerErrors, normalize_ledger_ids, list_one_by_one
 from bkstore.storage.read_only.bookie_dir import BookieDir
@@ -67,7 +67,7 @@ class GroupsBookie:
         order = np.lexsort((groups.first, ledger_id, scope_id))
         scopes, ledgers = scope_id[order], ledger_id[order]
         self._groups = groups.take(order)
-        ledger_rows = ledger_stretches(scopes, ledgers)
+        ledger_rows = ledger_runs(scopes, ledgers)
         self._rows = {ledger: (start, stop) for ledger, start, stop in ledger_rows}
 
     def availability(self, ledger: LedgerLike) -> Availability:
@@ -75,9 +75,9 @@ class GroupsBookie:
         start, stop = self._rows.get(LedgerId.of(ledger), (0, 0))
         groups = self._groups.take(np.arange(start, stop))
         if (groups.ends[:-1] <= groups.first[1:]).all():
-            return Availability.from_canonical(fold(groups))
+            return Availability.from_canonical(canonicalize(groups))
         # Groups of several directories overlap: merge them one by one.
         entries = Availability()
         for row in range(start, stop):
-            entries |= Availability.from_canonical(fold(self._groups.take(np.arange(row, row + 1))))
+            entries |= Availability.from_canonical(canonicalize(self._groups.take(np.arange(row, row + 1))))
         return entries

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
-from bkstore.arguments import check_compat, check_fields, number, optional, whole
+from bkstore.arguments import check_compat, check_fields, number, optional, integer
 from bkstore.availability import Availability
 from bkstore.errors import InvalidArgument
 from bkstore.index.api import LedgerLike
@@ -61,11 +61,11 @@ class AuditOptions:
 
 _FIELD_CHECKS = {
     "grace_period": optional(number(above=True)),
-    "looks": whole(0),
+    "looks": integer(0),
     "look_delay": number(0, _MAX_DELAY_SECONDS),
-    "redo_limit": whole(0),
-    "concurrency": whole(1, 1 << 16),  # number of threads
-    "batch": whole(1),
+    "redo_limit": integer(0),
+    "concurrency": integer(1, 1 << 16),  # number of threads
+    "batch": integer(1),
     "rate": optional(number(_MIN_RATE)),
     "compat": check_compat,
 }

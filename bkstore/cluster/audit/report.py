@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, get_args
 
-from bkstore.counts import counted
+from bkstore.counts import format_count
 from bkstore.durability import CATEGORIES, Category, Violation, violations_table
 from bkstore.ids import LedgerId
 from bkstore.metrics import AUDIT_GAUGES, AUDIT_TIMERS
@@ -35,7 +35,7 @@ class Absence(NamedTuple):
 
 
 def _absence_violation(bookie: str, absence: Absence) -> Violation:
-    segments = counted(absence.segments, "segment")
+    segments = format_count(absence.segments, "segment")
     scope_text = f"{segments} of {_ledgers(absence.ledgers)} judged without it"
     return Violation(
         "bookie_unavailable", None, None, bookie, None, f"{absence.reason}: {scope_text}"
@@ -194,11 +194,11 @@ class AuditReport(AuditCounts):
         ]
         lines.append(
             f"{self.checked} of {_ledgers(self.ledgers)} checked ({self.empty} of them empty), "
-            f"{counted(self.replicas, 'answer')} of bookies; "
+            f"{format_count(self.replicas, 'answer')} of bookies; "
             f"skipped: {', '.join(skipped) or 'none'}"
         )
         return lines
 
 
 def _ledgers(count: int) -> str:
-    return counted(count, "ledger")
+    return format_count(count, "ledger")

@@ -17,9 +17,9 @@ from typing import Any
 from bkstore.cluster.audit.batch_outcome import BatchOutcome
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.files.disk_changes import OS_FILES, StrPath
-from bkstore.files.lock_files import let_go, take_lock
+from bkstore.files.lock_files import release_lock, take_lock
 from bkstore.files.opening import open_regular
-from bkstore.files.os_errors import readable, writing
+from bkstore.files.os_errors import convert_read_errors, convert_write_errors
 from bkstore.formats.syntax.json_text import format_json, parse_json
 from bkstore.index.api import Closeable
 
@@ -58,7 +58,7 @@ class ResumeFile(Closeable):
                 self._read(file, parameters)
             if not self._end_offset:
                 self._append({"format": FORMAT, "started_at": started_at, "run": parameters})
-                with writing(self.path):
+                with convert_write_errors(self.path):
                     OS_FILES.sync_dir(self.path.parent)
         except BaseException:
             self.close()
@@ -68,7 +68,7 @@ class ResumeFile(Closeable):
 
     def _read(self, file: BufferedReader, parameters: dict[str, Any]) -> None:
         """Read head and steps, and set `_end_offset` to where the last whole line ends."""
-        with readable(self.path):
+        with convert_read_errors(self.path):
             line = file.readline(_MAX_HEAD_BYTES)
             if not line:
                 return
@@ -151,7 +151,7 @@ class ResumeFile(Closeable):
     def _append(self, line: dict[str, Any]) -> None:
         """Write a line after the last whole one, over any torn bytes; durable at return."""
         data = format_json(line).encode("ascii") + b"\n"
-        with writing(self.path):
+        with convert_write_errors(self.path):
             OS_FILES.truncate(self._fd, self._end_offset)
             OS_FILES.pwrite(self._fd, data, self._end_offset)
             OS_FILES.fsync(self._fd)
@@ -159,7 +159,7 @@ class ResumeFile(Closeable):
 
     def remove(self) -> None:
         """Remove the file, durably, as the run is over; another file of its name is left alone."""
-        with writing(self.path):
+        with convert_write_errors(self.path):
             if _is_named(self._fd, self.path):
                 OS_FILES.unlink(self.path)
                 OS_FILES.sync_dir(self.path.parent)
@@ -168,12 +168,12 @@ class ResumeFile(Closeable):
         """Unlock and close the file. Idempotent."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            let_go(fd)
+            release_lock(fd)
 
 
 def _open_and_lock(path: Path) -> int:
     while True:
-        with writing(path):
+        with convert_write_errors(path):
             fd = _open_or_create(path)
             try:
                 if fd is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from bkstore.arguments import data, instance, interface, optional
+from bkstore.arguments import bytes_like, instance, interface, optional
 from bkstore.cluster.client.appends.pipelined_writer import PipelinedWriter
 from bkstore.cluster.client.appends.writer import LedgerWriter
 from bkstore.cluster.client.bookie_client import BookieClient
@@ -75,7 +75,7 @@ class Client:
         """
         store, quorum_sizes = self.context.store, (ensemble_size, write_quorum, ack_quorum)
         check_quorum_sizes(*quorum_sizes)
-        digest_type, password = digest_name(digest_type), data("password", password)
+        digest_type, password = digest_name(digest_type), bytes_like("password", password)
         ledger_id = _ledger_id(ledger, scope)
         bookies = self.context.writable_bookies(scope if ledger_id is None else ledger_id.scope)
         ensemble = self.context.placement.new_ensemble(*quorum_sizes, bookies)
@@ -86,7 +86,7 @@ class Client:
             digest_type=digest_type,
             password=password,
             custom_metadata={} if custom_metadata is None else custom_metadata,
-        ).checked()
+        ).validate()
         version = store.create(metadata)
         access = LedgerAccess(self.context, Versioned(metadata, version), password)
         return LedgerHandle(access, self._new_writer(access))
@@ -134,7 +134,7 @@ class Client:
     def _open_access(
         self, ledger: int | LedgerId, digest_type: str | None, password: bytes, scope: int
     ) -> LedgerAccess:
-        password = data("password", password)
+        password = bytes_like("password", password)
         versioned = self.context.store.read(_require_ledger_id(ledger, scope))
         metadata = versioned.metadata
         stored_digest_type = metadata.digest_type

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Self
 
-from bkstore.arguments import data as as_data, each
+from bkstore.arguments import bytes_like as as_data, iterable
 from bkstore.cluster.client.appends.pending_append import PendingAppend
 from bkstore.cluster.client.appends.writer import LedgerWriter
 from bkstore.cluster.client.batch_reads import BatchReader
@@ -168,7 +168,7 @@ class LedgerHandle:
     def append_many(self, payloads: Iterable[bytes]) -> Int64Array:
         """Add entries in order and return their ids, int64[n]; syncs once for each 256 of them.
         Raises as `append`, `last_add_confirmed` being the last appended. About 30 us an entry."""
-        return self._require_writer().append_many(each("payloads", payloads))
+        return self._require_writer().append_many(iterable("payloads", payloads))
 
     def force(self) -> int:
         """Make entries durable that were added without sync; return the LAC, which covers them.

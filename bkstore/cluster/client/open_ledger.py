@@ -11,7 +11,7 @@ from threading import Lock
 from typing import Literal, TypeVar
 
 from bkstore import forks
-from bkstore.arguments import check_compat, check_fields, truth, whole
+from bkstore.arguments import check_compat, check_fields, boolean, integer
 from bkstore.cluster.client.bookie_answers import BookieAnswer, AddressRefresher, call_bookie, combine_errors
 from bkstore.cluster.client.bookie_client import BookieClient
 from bkstore.cluster.client.workers import Workers
@@ -55,10 +55,10 @@ class ClientOptions:
 
 
 _FIELD_CHECKS = {
-    "batch_reads": truth,
-    "max_frame": whole(1, 2**31 - 1),
-    "delay_ensemble_change": truth,
-    "window": whole(1, 1 << 20),
+    "batch_reads": boolean,
+    "max_frame": integer(1, 2**31 - 1),
+    "delay_ensemble_change": boolean,
+    "window": integer(1, 1 << 20),
     "compat": check_compat,
 }
 

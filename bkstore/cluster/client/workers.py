@@ -10,13 +10,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from bkstore import forks
-from bkstore.arguments import whole
+from bkstore.arguments import integer
 from bkstore.index.api import Closeable
 
 _A = TypeVar("_A")
 _B = TypeVar("_B")
 
-_check_threads = whole(1, 4096)
+_check_threads = integer(1, 4096)
 
 
 class Workers(Closeable):
@@ -69,8 +69,8 @@ class Workers(Closeable):
         self._each_pool.shutdown()
 
     def _forked(self) -> None:
-        forks.leak(self._each_pool)
-        forks.leak(self._start_pool)
+        forks.keep_forever(self._each_pool)
+        forks.keep_forever(self._start_pool)
         self._create_pools()
 
 
@@ -78,4 +78,4 @@ def _submit(pool: ThreadPoolExecutor, work: Callable[..., _B], *arguments: Any) 
     try:
         return pool.submit(work, *arguments)
     except RuntimeError:
-        raise forks.closed("this client") from None
+        raise forks.closed_error("this client") from None

@@ -347,4 +347,4 @@ class BackgroundCollector(Closeable):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise forks.closed("this garbage collector")
+            raise forks.closed_error("this garbage collector")

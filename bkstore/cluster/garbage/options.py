@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from bkstore.arguments import check_fields, number, optional, truth, whole
+from bkstore.arguments import check_fields, number, optional, boolean, integer
 from bkstore.errors import InvalidArgument
 from bkstore.storage.ledgers.garbage_pass import MAJOR_THRESHOLD, MINOR_THRESHOLD, CompactionKind
 
@@ -130,14 +130,14 @@ _FIELD_CHECKS = {
     "major_compaction_threshold": _check_threshold,
     "major_compaction_interval": _check_seconds,
     "major_compaction_max_time": optional(_check_seconds),
-    "compaction_rate_by_entries": whole(1),
-    "compaction_rate_by_bytes": whole(1),
-    "is_throttle_by_bytes": truth,
-    "compaction_max_outstanding_requests": whole(1),
-    "use_transactional_compaction": truth,
-    "use_target_entry_log_size_for_gc": truth,
-    "gc_metadata_op_rate_limit": whole(1),
-    "is_force_gc_allow_when_no_space": truth,
-    "force_allow_compaction": truth,
+    "compaction_rate_by_entries": integer(1),
+    "compaction_rate_by_bytes": integer(1),
+    "is_throttle_by_bytes": boolean,
+    "compaction_max_outstanding_requests": integer(1),
+    "use_transactional_compaction": boolean,
+    "use_target_entry_log_size_for_gc": boolean,
+    "gc_metadata_op_rate_limit": integer(1),
+    "is_force_gc_allow_when_no_space": boolean,
+    "force_allow_compaction": boolean,
     "entry_location_compaction_interval": _check_seconds,
 }

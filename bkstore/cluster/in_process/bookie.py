@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Condition
 from typing import TypeVar
 
-from bkstore.arguments import call, number
+from bkstore.arguments import function, number
 from bkstore.cluster.in_process.damage_at_rest import (
     EntriesLike,
     RecordPart,
@@ -59,7 +59,7 @@ class LocalBookie:
         """Clients that cannot reach it; `ALL_CLIENTS` stands for all."""
         self._open_at = open_at
         self._timeout = number(above=True)("timeout", timeout)
-        self._sleep = call("sleep", sleep)
+        self._sleep = function("sleep", sleep)
         self._bookie: Bookie | None = None
         self._call_count = 0
         self._idle = Condition()

@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import Self
 
-from bkstore.arguments import any_of, call, instance, number, path as as_path, text, truth, whole
+from bkstore.arguments import sequence_of, function, instance, number, path as as_path, text, boolean, integer
 from bkstore.cluster.client.client import Client
 from bkstore.cluster.client.open_ledger import ClientOptions
 from bkstore.cluster.in_process.bookie import ALL_CLIENTS, LocalBookie
@@ -65,10 +65,10 @@ class Cluster(Client, Closeable):
         self.path = as_path("path", path)
         self.store = check_store("store", store)
         kinds = [storage] if isinstance(storage, str) else storage
-        self._storages: list[StorageKind] = list(any_of(check_storage)("storage", kinds))
+        self._storages: list[StorageKind] = list(sequence_of(check_storage)("storage", kinds))
         self._open_bookie = open_bookie
         self._timeout = number(above=True)("timeout", timeout)
-        self._sleep = call("sleep", sleep)
+        self._sleep = function("sleep", sleep)
         self._servers: dict[str, LocalBookie] = {}
         if not self._storages:
             raise InvalidArgument("storage is an empty list")
@@ -130,7 +130,7 @@ class Cluster(Client, Closeable):
         if isinstance(bookies, Sequence) and not isinstance(bookies, str):
             bookie_ids: Sequence[str | None] = [_check_name("bookies", name) for name in bookies]
         else:
-            bookie_ids = [None] * whole()("bookies", bookies)
+            bookie_ids = [None] * integer()("bookies", bookies)
         with ExitStack() as undo:
             undo.callback(cluster.close)
             for name in bookie_ids:
@@ -243,7 +243,7 @@ class Cluster(Client, Closeable):
 
     def set_batch_reads(self, bookie: str, supported: bool) -> None:
         """Set whether a bookie supports batch reads, which servers before 4.18 do not."""
-        self._server(bookie).batch_reads = truth("known", supported)
+        self._server(bookie).batch_reads = boolean("known", supported)
 
     # -- damage
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 import os
 
 from bkstore.errors import CorruptionError
-from bkstore.files.opening import read_whole
-from bkstore.files.os_errors import readable
+from bkstore.files.opening import read_file
+from bkstore.files.os_errors import convert_read_errors
 
 _MAX_FILE_BYTES = 64 << 20
 
@@ -22,8 +22,8 @@ def read_network_locations(path: str | os.PathLike[str]) -> dict[str, str]:
     """Return a dict of bookie id to location. Ignores empty lines, and comments from a word that
     starts with ``#``. Raises `CorruptionError` (with the line's offset) if a line is not two words,
     a location does not begin with a slash, or a bookie appears twice."""
-    with readable(path):
-        data = read_whole(path, _MAX_FILE_BYTES, text=True)
+    with convert_read_errors(path):
+        data = read_file(path, _MAX_FILE_BYTES, text=True)
     locations: dict[str, str] = {}
     offset = 0
     for line in data.splitlines(True):

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Protocol, runtime_checkable
 
-from bkstore.arguments import instance, truth, whole
+from bkstore.arguments import instance, boolean, integer
 from bkstore.errors import InvalidArgument, NotEnoughBookies
 
 DEFAULT_RACK = "/default-rack"
@@ -167,7 +167,7 @@ class RackPlacement(DefaultPlacement):
         super().__init__(seed=seed)
         self._locations = _check_places(racks)
         self._min_count, self._desired_count = _check_spread(min_racks, desired_racks, "racks")
-        self._enforce = truth("enforce", enforce)
+        self._enforce = boolean("enforce", enforce)
 
     def judge(
         self, ensemble: Sequence[str], write_quorum: int, ack_quorum: int
@@ -232,7 +232,7 @@ class RegionPlacement(RackPlacement):
             if location.count("/") < 2:
                 raise InvalidArgument(f"{bookie} is at {location!r}, which is not /region/rack")
         regions = {_region_of(location) for location in self._locations.values()}
-        min_regions = whole(1)("min_regions", min_regions)
+        min_regions = integer(1)("min_regions", min_regions)
         desired = max(min_regions, len(regions)) if desired_regions is None else desired_regions
         self._min_count, self._desired_count = _check_spread(min_regions, desired, "regions")
 
@@ -271,7 +271,7 @@ def check_quorum_sizes(ensemble_size: int, write_quorum: int, ack_quorum: int) -
         ("write_quorum", write_quorum),
         ("ack_quorum", ack_quorum),
     ):
-        whole(1, 2**31 - 1)(name, value)
+        integer(1, 2**31 - 1)(name, value)
     if not ack_quorum <= write_quorum <= ensemble_size:
         raise InvalidArgument(
             f"ensemble_size {ensemble_size}, write_quorum {write_quorum}, ack_quorum "
@@ -280,8 +280,8 @@ def check_quorum_sizes(ensemble_size: int, write_quorum: int, ack_quorum: int) -
 
 
 def _check_spread(minimum: int, desired: int | None, unit: str) -> tuple[int, int]:
-    minimum = whole(1)(f"min_{unit}", minimum)
-    return minimum, minimum if desired is None else whole(minimum)(f"desired_{unit}", desired)
+    minimum = integer(1)(f"min_{unit}", minimum)
+    return minimum, minimum if desired is None else integer(minimum)(f"desired_{unit}", desired)
 
 
 def _list_write_sets(ensemble: Sequence[str], write_quorum: int) -> Iterable[list[str]]:

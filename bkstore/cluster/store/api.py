@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from bkstore.arguments import interface
 from bkstore.errors import CorruptionError
-from bkstore.formats.metadata.serialized import Mark
+from bkstore.formats.metadata.serialized import UnderreplicatedMark
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata
 
@@ -85,7 +85,7 @@ class MetadataStore(Protocol):
         """Return the bookies known to be unavailable; None = no such information."""
         ...
 
-    def underreplicated(self) -> Mapping[LedgerId, Mark] | None:
+    def underreplicated(self) -> Mapping[LedgerId, UnderreplicatedMark] | None:
         """Return all underreplicated marks; None = no such information."""
         ...
 
@@ -95,11 +95,11 @@ class MetadataStore(Protocol):
 
     def marks_of(
         self, ledgers: Iterable[int | LedgerId]
-    ) -> Iterator[tuple[LedgerId, Mark | CorruptionError]]:
+    ) -> Iterator[tuple[LedgerId, UnderreplicatedMark | CorruptionError]]:
         """Yield (ledger, mark) of those that have one, in order, or an error for a damaged mark."""
         ...
 
-    def mark_of(self, ledger: int | LedgerId) -> Mark | None:
+    def mark_of(self, ledger: int | LedgerId) -> UnderreplicatedMark | None:
         """Return the mark of one ledger; None if it has none, or the store has no marks."""
         ...
 
@@ -115,7 +115,7 @@ class MetadataStore(Protocol):
         """Record that a bookie is known to be unavailable, or no longer."""
         ...
 
-    def mark_underreplicated(self, ledger: int | LedgerId, mark: Mark) -> None:
+    def mark_underreplicated(self, ledger: int | LedgerId, mark: UnderreplicatedMark) -> None:
         """Set a ledger's mark, replacing an older one."""
         ...
 

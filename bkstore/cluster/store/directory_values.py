@@ -19,9 +19,9 @@ from bkstore.cluster.store.api import Value
 from bkstore.cluster.store.memory_values import check_version
 from bkstore.errors import CorruptionError, InvalidArgument, ReadOnlyError, UnsupportedLayout
 from bkstore.files.disk_changes import OS_FILES, Files
-from bkstore.files.lock_files import held_lock, let_go
-from bkstore.files.opening import read_whole
-from bkstore.files.os_errors import readable, writing
+from bkstore.files.lock_files import acquire_lock, release_lock
+from bkstore.files.opening import read_file
+from bkstore.files.os_errors import convert_read_errors, convert_write_errors
 
 MARKER_NAME = "BKSTORE-METADATA"
 FORMAT_VERSION = 1
@@ -99,19 +99,19 @@ class DirectoryValues:
     def _create(self, layout: str) -> None:
         if self.read_only or (self.path.exists() and not self._is_empty()):
             raise UnsupportedLayout(f"{self.path} is not a metadata store: it has no {MARKER_NAME}")
-        with writing(self.path):
+        with convert_write_errors(self.path):
             self._files.makedirs(self.path)
             text = f"{MARKER_NAME}\n{FORMAT_VERSION}\n{layout}\n"
             self._files.write_file(self.path / MARKER_NAME, text.encode("ascii"))
 
     def _is_empty(self) -> bool:
-        with readable(self.path):
+        with convert_read_errors(self.path):
             return not set(os.listdir(self.path)) - {MARKER_NAME + _TEMPORARY_SUFFIX}
 
     def _read_marker(self) -> str:
         path = self.path / MARKER_NAME
-        with readable(path):
-            lines = read_whole(path, _MAX_MARKER_BYTES).split(b"\n")
+        with convert_read_errors(path):
+            lines = read_file(path, _MAX_MARKER_BYTES).split(b"\n")
         if len(lines) != 4 or lines[0] != MARKER_NAME.encode("ascii") or not lines[1].isdigit():
             raise CorruptionError(path, 0, f"marker does not state {MARKER_NAME}, version and layout")
         if lines[1] != b"%d" % FORMAT_VERSION or lines[2].decode("latin-1") not in LAYOUTS:
@@ -129,15 +129,15 @@ class DirectoryValues:
     def get(self, key: str) -> Value | None:
         """As `KeyValues.get`."""
         file = self.location_of(key)
-        with readable(file):
+        with convert_read_errors(file):
             try:
-                content = read_whole(file, MAX_VALUE_BYTES)
+                content = read_file(file, MAX_VALUE_BYTES)
             except FileNotFoundError:
                 return None
         try:
             return decode_value(key, content)._replace(file=file)
         except CorruptionError as error:
-            raise error.within(file) from None
+            raise error.relocate(file) from None
 
     def put(self, key: str, data: bytes, expected: int | None) -> int:
         """As `KeyValues.put`."""
@@ -146,7 +146,7 @@ class DirectoryValues:
             current = self.get(key)
             check_version(key, None if current is None else current.version, expected)
             version = 0 if current is None else current.version + 1
-            with writing(file):
+            with convert_write_errors(file):
                 self._files.makedirs(os.path.dirname(file))
                 self._files.write_file(file, encode_value(key, version, data), self._sync)
         return version
@@ -160,7 +160,7 @@ class DirectoryValues:
                 if current is None:
                     return False
                 check_version(key, current.version, expected)
-            with writing(file):
+            with convert_write_errors(file):
                 try:
                     self._files.unlink(file)
                 except FileNotFoundError:
@@ -182,16 +182,16 @@ class DirectoryValues:
         if self.read_only:
             raise ReadOnlyError(f"{self.path} is open for reading")
         path = self.path / LOCK_FILE_NAME
-        fd = held_lock(path, f"{self.path} is being changed", wait=True)
+        fd = acquire_lock(path, f"{self.path} is being changed", wait=True)
         try:
             yield
         finally:
-            let_go(fd)
+            release_lock(fd)
 
 
 def walk_files(top: str) -> Iterator[str]:
     """Yield relative paths of files below `top`, if it exists, and of empty folders (as nodes)."""
-    with readable(top):
+    with convert_read_errors(top):
         try:
             entries = list(os.scandir(top))
         except FileNotFoundError:

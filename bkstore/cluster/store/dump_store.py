@@ -25,8 +25,8 @@ from bkstore.errors import (
     ReadOnlyError,
     UnsupportedLayout,
 )
-from bkstore.files.opening import read_whole
-from bkstore.files.os_errors import readable
+from bkstore.files.opening import read_file
+from bkstore.files.os_errors import convert_read_errors
 from bkstore.files.user_outputs import refuse_inputs
 from bkstore.formats.metadata.json_file import ClusterMetadata
 from bkstore.formats.metadata.store_paths import parse_path
@@ -50,11 +50,11 @@ class DumpValues:
     def get(self, key: str) -> Value | None:
         """As `KeyValues.get`; the version is always 0."""
         file = self.location_of(key)
-        with readable(file):
+        with convert_read_errors(file):
             if os.path.isdir(file) and os.listdir(file):
                 return None  # a node without a value in the dump
             try:
-                return Value(read_whole(file, MAX_VALUE_BYTES), 0, file)
+                return Value(read_file(file, MAX_VALUE_BYTES), 0, file)
             except (FileNotFoundError, NotADirectoryError):
                 return None
 

@@ -19,7 +19,7 @@ from bkstore.cluster.store.memory_values import MemoryValues
 from bkstore.errors import BadVersion, CorruptionError, InvalidArgument, LedgerExists, NoSuchLedger
 from bkstore.files.disk_changes import OS_FILES, Files, StrPath
 from bkstore.files.user_outputs import refuse_inputs
-from bkstore.formats.metadata.serialized import Mark, decode, decode_mark, encode, encode_mark
+from bkstore.formats.metadata.serialized import UnderreplicatedMark, decode, decode_mark, encode, encode_mark
 from bkstore.formats.metadata.store_paths import (
     mark_path,
     parse_mark_path,
@@ -209,7 +209,7 @@ class KeyValueStore:
             self._values.delete(key, None)
         self._tells.add("unavailable")
 
-    def underreplicated(self) -> Mapping[LedgerId, Mark] | None:
+    def underreplicated(self) -> Mapping[LedgerId, UnderreplicatedMark] | None:
         """As `MetadataStore.underreplicated`."""
         if "underreplicated" not in self._tells:
             return None
@@ -228,7 +228,7 @@ class KeyValueStore:
 
     def marks_of(
         self, ledgers: Iterable[int | LedgerId]
-    ) -> Iterator[tuple[LedgerId, Mark | CorruptionError]]:
+    ) -> Iterator[tuple[LedgerId, UnderreplicatedMark | CorruptionError]]:
         """As `MetadataStore.marks_of`."""
         for ledger_id in map(LedgerId.of, ledgers):
             try:
@@ -239,7 +239,7 @@ class KeyValueStore:
                 if mark is not None:
                     yield ledger_id, mark
 
-    def mark_of(self, ledger: int | LedgerId) -> Mark | None:
+    def mark_of(self, ledger: int | LedgerId) -> UnderreplicatedMark | None:
         """As `MetadataStore.mark_of`."""
         key = mark_path(ledger)
         value = self._values.get(key) if "underreplicated" in self._tells else None
@@ -248,7 +248,7 @@ class KeyValueStore:
         except CorruptionError as error:
             raise self._locate_error(error, value, key) from None
 
-    def mark_underreplicated(self, ledger: int | LedgerId, mark: Mark) -> None:
+    def mark_underreplicated(self, ledger: int | LedgerId, mark: UnderreplicatedMark) -> None:
         """As `MetadataStore.mark_underreplicated`."""
         self._overwrite(mark_path(ledger), encode_mark(mark))
         self._tells.add("underreplicated")
@@ -292,7 +292,7 @@ class KeyValueStore:
     def _locate_error(
         self, error: CorruptionError, value: Value | None, key: str
     ) -> CorruptionError:
-        return error.within(self._values.location_of(key), 0 if value is None else value.data_offset)
+        return error.relocate(self._values.location_of(key), 0 if value is None else value.data_offset)
 
     def _parse_number(self, value: Value, key: str) -> int:
         digits = value.data.rpartition(b" ")[2].removesuffix(b"\n")

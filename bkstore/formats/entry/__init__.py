@@ -8,12 +8,12 @@ from bkstore.formats.entry.batches.coding import DecodedBatch, Payloads
 from bkstore.formats.entry.batches.ids import (
     BatchIds,
     BatchLedgers,
-    ids_of,
+    read_batch_ids,
     order_by_ledger,
     rows_of_ledgers,
 )
 from bkstore.formats.entry.batches.record_batch import RecordBatch
-from bkstore.formats.entry.coder import CHECKSUMS, Coder, decode, encode, fitting_checksum
+from bkstore.formats.entry.coder import CHECKSUMS, Coder, decode, encode, matching_checksum
 from bkstore.formats.entry.digest import master_key
 from bkstore.formats.entry.explicit_lac import (
     decode_explicit_lac,
@@ -49,8 +49,8 @@ __all__ = [
     "encode",
     "encode_explicit_lac",
     "explicit_lac_or_none",
-    "fitting_checksum",
-    "ids_of",
+    "matching_checksum",
+    "read_batch_ids",
     "is_v2",
     "master_key",
     "order_by_ledger",

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
-from bkstore.arguments import data as as_data, each, instance
+from bkstore.arguments import bytes_like as as_data, iterable, instance
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.entry.batches.coding import (
     DecodedBatch,
     Payloads,
-    check_as_many,
-    decoded,
+    check_payload_count,
+    decode_records,
     encode_batch,
-    payload_list,
+    payloads_as_bytes,
 )
 from bkstore.formats.entry.batches.record_batch import RecordBatch
 from bkstore.formats.entry.digest import DIGEST_SIZES, Digest, digest_name, new_digest
@@ -47,7 +47,7 @@ class Coder:
         header, payload = encode_header(entry, self.digest.number), entry.payload
         if type(payload) is not bytes:
             payload = as_data("payload", payload)
-        return b"".join((header, self.digest.of(header, payload), payload))
+        return b"".join((header, self.digest.compute(header, payload), payload))
 
     def encode_many(
         self,
@@ -63,12 +63,12 @@ class Coder:
         `lac` and `length` are the ledger's before the first entry. Each entry carries as LAC the
         highest id sent before it, and as length the payload bytes up to and including its own.
         """
-        payload_bytes, entry_ids = payload_list(payloads), list(each("entries", entries))
+        payload_bytes, entry_ids = payloads_as_bytes(payloads), list(iterable("entries", entries))
         if len(payload_bytes) >= _MIN_BATCH_SIZE:
             return self.encode_batch(
                 ledger, entry_ids, payload_bytes, lac=lac, length=length
             ).records()
-        check_as_many(len(entry_ids), len(payload_bytes))
+        check_payload_count(len(entry_ids), len(payload_bytes))
         lac, length = check_integer(lac, "LAC"), check_integer(length, "length")
         records = []
         for entry, payload in zip(entry_ids, payload_bytes):
@@ -110,13 +110,13 @@ class Coder:
 
         >>> coder = Coder("CRC32C", "pw")
         >>> batch = coder.encode_batch(7, range(3), [b"a", b"bc", b"def"])
-        >>> decoded = coder.decode_batch(batch, 7)
-        >>> decoded.failed, decoded.payload(2), decoded.lacs.tolist()
+        >>> decode_records = coder.decode_batch(batch, 7)
+        >>> decode_records.failed, decode_records.payload(2), decode_records.lacs.tolist()
         ({}, b'def', [-1, 0, 1])
         """
         ledger_id = None if ledger is None else LedgerId.of(ledger)
         _check_batch("batch", batch)
-        batch_result, doubtful = decoded(self.digest, batch, ledger_id)
+        batch_result, doubtful = decode_records(self.digest, batch, ledger_id)
         for index in doubtful.tolist():
             try:
                 self.decode(batch[index], ledger_id, int(batch.entries[index]))
@@ -144,7 +144,7 @@ class Coder:
             detail = f"header and {self.digest.name} digest need {payload_start}"
             raise CorruptionError(None, 0, f"entry of {len(data)} bytes: {detail}")
         payload = data[payload_start:]
-        if self.digest.of(data[: header.size], payload) != data[header.size : payload_start]:
+        if self.digest.compute(data[: header.size], payload) != data[header.size : payload_start]:
             reason = f"{self.digest.name} digest of entry {header.entry_id} does not match"
             raise CorruptionError(None, header.size, reason)
         if ledger is not None and header.ledger != LedgerId.of(ledger):
@@ -178,10 +178,10 @@ def decode(
     return Entry(*header[:4], record[header.size + digest_size :])
 
 
-def fitting_checksum(record: bytes) -> str | None:
+def matching_checksum(record: bytes) -> str | None:
     """Return the type of `CHECKSUMS` that verifies a record, None if none does.
 
-    >>> fitting_checksum(encode(Entry(7, 0, -1, 5, b"hello"), "CRC32"))
+    >>> matching_checksum(encode(Entry(7, 0, -1, 5, b"hello"), "CRC32"))
     'CRC32'
     """
     for digest_type in CHECKSUMS:

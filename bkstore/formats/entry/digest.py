@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-from bkstore.arguments import password as check_password, shown
+from bkstore.arguments import password as check_password, describe_value
 from bkstore.errors import InvalidArgument
 
 DigestType = Literal["CRC32", "HMAC", "MAC", "CRC32C", "DUMMY"]
@@ -31,7 +31,7 @@ class Digest(NamedTuple):
     name: str
     number: int
     size: int
-    of: Callable[[bytes, bytes], bytes]
+    compute: Callable[[bytes, bytes], bytes]
 
 
 def master_key(password: bytes | str) -> bytes:
@@ -51,14 +51,14 @@ def digest_name(digest: str | int) -> str:
     name = "HMAC" if name == "MAC" else name
     if name not in DIGEST_NUMBERS:
         known_names = ", ".join(DIGEST_NUMBERS)
-        raise InvalidArgument(f"digest type {shown(digest)} is not one of {known_names}")
+        raise InvalidArgument(f"digest type {describe_value(digest)} is not one of {known_names}")
     return name
 
 
 def new_digest(digest: str | int, password: bytes | str | None = None) -> Digest:
     """Return a digest by name or number; HMAC needs the password (`InvalidArgument`).
 
-    >>> new_digest("CRC32C").of(b"1234", b"56789").hex()
+    >>> new_digest("CRC32C").compute(b"1234", b"56789").hex()
     'e3069283'
     """
     name = digest_name(digest)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import struct
 
-from bkstore.arguments import data
+from bkstore.arguments import bytes_like
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.entry.digest import new_digest
 from bkstore.formats.entry.header import FLAGS_V2, NO_ENTRY, digest_number, is_v2, scoped_id
@@ -31,7 +31,7 @@ def encode_explicit_lac(
         header = _STRUCT_V1.pack(ledger_id.ledger, lac)
     else:
         header = _STRUCT_V2.pack(FLAGS_V2 | digest.number, *ledger_id.signed, lac)
-    return header + digest.of(header, b"")
+    return header + digest.compute(header, b"")
 
 
 def decode_explicit_lac(
@@ -39,7 +39,7 @@ def decode_explicit_lac(
 ) -> tuple[LedgerId, int]:
     """Return (ledger, LAC) of an explicit LAC body; verify it if a digest type is given. Raises
     `CorruptionError` if it is too short or does not verify."""
-    body = data("explicit LAC", body)
+    body = bytes_like("explicit LAC", body)
     version_2 = is_v2(body)
     layout = _STRUCT_V2 if version_2 else _STRUCT_V1
     if len(body) < layout.size:
@@ -50,7 +50,7 @@ def decode_explicit_lac(
         digest_number(fields[0])
     if digest_type is not None:
         digest, header = new_digest(digest_type, password), body[: layout.size]
-        if digest.of(header, b"") != body[layout.size :]:
+        if digest.compute(header, b"") != body[layout.size :]:
             reason = f"{digest.name} digest of the explicit LAC does not match"
             raise CorruptionError(None, layout.size, reason)
     return ledger_id, int(fields[-1])
@@ -63,7 +63,7 @@ def explicit_lac_or_none(body: bytes) -> int | None:
     >>> explicit_lac_or_none(encode_explicit_lac(1, 4, "DUMMY")), explicit_lac_or_none(b"short")
     (4, None)
     """
-    body = data("explicit LAC", body)
+    body = bytes_like("explicit LAC", body)
     try:
         return decode_explicit_lac(body)[1]
     except (CorruptionError, InvalidArgument):

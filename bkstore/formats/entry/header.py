@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from bkstore.arguments import instance
 from bkstore.errors import CorruptionError, InvalidArgument
-from bkstore.formats.syntax.framing import words
+from bkstore.formats.syntax.framing import read_int64s
 from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId, check_entry_id, check_integer
 
 V1_HEADER = 32
@@ -124,13 +124,13 @@ def record_ids(
     int64[n] each, ids in two's complement. About 15 ns a record. The records must have at least 16
     bytes (25 in version 2), which is not checked.
     """
-    ledger, entry = words(data, offsets), words(data, offsets, 8)
+    ledger, entry = read_int64s(data, offsets), read_int64s(data, offsets, 8)
     scope = np.zeros(offsets.size, np.int64)
     version_2 = ledger < 0
     if version_2.any():
         offsets_v2 = offsets[version_2]
         scope[version_2], ledger[version_2], entry[version_2] = (
-            words(data, offsets_v2, field_offset) for field_offset in (1, 9, 17)
+            read_int64s(data, offsets_v2, field_offset) for field_offset in (1, 9, 17)
         )
     return scope, ledger, entry
 

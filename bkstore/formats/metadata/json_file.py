@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bkstore.errors import CorruptionError, InvalidArgument
-from bkstore.formats.metadata.serialized import Mark
+from bkstore.formats.metadata.serialized import UnderreplicatedMark
 from bkstore.formats.syntax.json_text import parse_json
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import NO_ENTRY, LedgerMetadata, Segment
@@ -25,7 +25,7 @@ class ClusterMetadata:
     ledgers: tuple[LedgerMetadata, ...] = ()
     registered_bookies: frozenset[str] | None = None
     unavailable_bookies: frozenset[str] | None = None
-    underreplicated: Mapping[LedgerId, Mark] | None = field(default=None, hash=False)
+    underreplicated: Mapping[LedgerId, UnderreplicatedMark] | None = field(default=None, hash=False)
 
 
 def decode_file(data: bytes) -> ClusterMetadata:
@@ -34,7 +34,7 @@ def decode_file(data: bytes) -> ClusterMetadata:
     Raises `CorruptionError` for another form, with the path of the value at fault (such as
     ``ledgers[3].state``), and for a ledger that is in it twice.
     """
-    document = _as_object(parse_json(data, what="metadata file"), "the document")
+    document = _as_object(parse_json(data, subject="metadata file"), "the document")
     ledgers = [
         _decode_ledger(_as_object(value, f"ledgers[{index}]"), f"ledgers[{index}]")
         for index, value in enumerate(_read_list(document, "ledgers", ""))
@@ -107,7 +107,7 @@ def _ledger_fields(metadata: LedgerMetadata, passwords: bool) -> dict[str, Any]:
     return fields
 
 
-def _mark_fields(ledger: LedgerId, mark: Mark) -> dict[str, Any]:
+def _mark_fields(ledger: LedgerId, mark: UnderreplicatedMark) -> dict[str, Any]:
     fields: dict[str, Any] = {"scope_id": ledger.scope, "ledger_id": ledger.ledger}
     if mark.marked_at is not None:
         fields["marked_at"] = mark.marked_at
@@ -237,7 +237,7 @@ def _read_optional(
         raise _wrong_type(f"{json_path}.{key}", "hex text", hidden) from None
 
 
-def _decode_mark(fields: dict[str, Any], json_path: str) -> tuple[LedgerId, Mark]:
+def _decode_mark(fields: dict[str, Any], json_path: str) -> tuple[LedgerId, UnderreplicatedMark]:
     marked_at = fields.get("marked_at")
     is_number = isinstance(marked_at, (int, float)) and not isinstance(marked_at, bool)
     if marked_at is not None and not (is_number and 0 <= marked_at < 2**53):
@@ -245,7 +245,7 @@ def _decode_mark(fields: dict[str, Any], json_path: str) -> tuple[LedgerId, Mark
     missing_bookies: tuple[str, ...] = ()
     if fields.get("missing_bookies") is not None:
         missing_bookies = tuple(_read_texts(fields, "missing_bookies", f"{json_path}."))
-    return _read_ledger_id(fields, json_path), Mark(marked_at, missing_bookies)
+    return _read_ledger_id(fields, json_path), UnderreplicatedMark(marked_at, missing_bookies)
 
 
 def _check_unique(ledgers: list[LedgerId], key: str) -> None:

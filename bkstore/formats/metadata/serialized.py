@@ -32,18 +32,18 @@ _DIGEST_OF_NUMBER = {1: "CRC32", 2: "HMAC", 3: "CRC32C", 4: "DUMMY"}
 _DIGEST_NUMBERS = {name: number for number, name in _DIGEST_OF_NUMBER.items()}
 
 
-class Mark(NamedTuple):
+class UnderreplicatedMark(NamedTuple):
     """An underreplicated mark: when it was set (unix seconds, None = not kept), and for whom."""
 
     marked_at: float | None = None
     missing_bookies: tuple[str, ...] = ()
 
 
-def header(data: bytes) -> tuple[int, int]:
+def parse_header(data: bytes) -> tuple[int, int]:
     r"""Return (version, offset after the header line). Raises `CorruptionError` with the offset of
     the first wrong byte, also for a version that is not a number or outside 1..3.
 
-    >>> header(b"BookieMetadataFormatVersion\t3\n")
+    >>> parse_header(b"BookieMetadataFormatVersion\t3\n")
     (3, 30)
     """
     if not data.startswith(HEADER):
@@ -74,7 +74,7 @@ def decode(
     one. Contradictions are kept (see `LedgerMetadata.problems`) unless `strict`. Raises
     `CorruptionError` for other bytes or no segments, if `strict` for any problem. O(bytes).
     """
-    version, body = header(data)
+    version, body = parse_header(data)
     if version == 1:
         metadata = decode_lines(data, body, LedgerId.of(ledger))
     else:
@@ -92,7 +92,7 @@ def decode(
 def _parse_message(data: bytes, version: int, body: int) -> Any:
     message = LedgerMetadataFormat()
     if version == 2:
-        proto_text.merge(data, body, message, "ledger metadata")
+        proto_text.parse_into(data, body, message, "ledger metadata")
     else:
         _parse_delimited(data, body, message)
     check_complete(message, body, "ledger metadata")
@@ -206,23 +206,23 @@ def _to_message(metadata: LedgerMetadata, version: int, incomplete: bool) -> Any
     return message
 
 
-def decode_mark(data: bytes) -> Mark:
+def decode_mark(data: bytes) -> UnderreplicatedMark:
     r"""Return an underreplicated mark; `CorruptionError` if the bytes are invalid.
 
     >>> decode_mark(b'replica: "b1"\nctime: 1700000000500\n')
     Mark(marked_at=1700000000.5, missing_bookies=('b1',))
     """
     message = UnderreplicatedLedgerFormat()
-    proto_text.merge(data, 0, message, "underreplicated mark")
+    proto_text.parse_into(data, 0, message, "underreplicated mark")
     try:
         bookies = tuple(map(_as_text, message.replica))
     except UnicodeDecodeError as error:
         raise CorruptionError(None, None, "a mark has a name that is not UTF-8") from error
     marked_at = message.ctime / 1000 if message.HasField("ctime") and message.ctime >= 0 else None
-    return Mark(marked_at, bookies)
+    return UnderreplicatedMark(marked_at, bookies)
 
 
-def encode_mark(mark: Mark) -> bytes:
+def encode_mark(mark: UnderreplicatedMark) -> bytes:
     """Return a mark as `markLedgerUnderreplicated` writes it; time is rounded to milliseconds."""
     message = UnderreplicatedLedgerFormat(replica=mark.missing_bookies)
     if mark.marked_at is not None:

@@ -95,22 +95,22 @@ class ServiceInfo(NamedTuple):
         return None
 
 
-def check_bookie_id(bookie: str) -> str:
+def check_bookie_id(bookie_id: str) -> str:
     """Return a bookie's id; `InvalidArgument` for one that upstream's clients refuse. A single
     invalid id among the registered ones stops every such client (`net/BookieId`).
 
     >>> check_bookie_id("10.0.0.1:3181")
     '10.0.0.1:3181'
     """
-    if not _BOOKIE_ID.fullmatch(bookie) or bookie.lower() in (READ_ONLY, ".", ".."):
+    if not _BOOKIE_ID.fullmatch(bookie_id) or bookie_id.lower() in (READ_ONLY, ".", ".."):
         raise InvalidArgument(
-            f"{bookie!r} is not a bookie id: letters, digits and : ; < = > ? @ [ \\ ] ^ _ . - "
+            f"{bookie_id!r} is not a bookie id: letters, digits and : ; < = > ? @ [ \\ ] ^ _ . - "
             f"are allowed, and it must not be {READ_ONLY!r}"
         )
-    return bookie
+    return bookie_id
 
 
-def decode_service_info(data: bytes, bookie: str) -> ServiceInfo:
+def decode_service_info(data: bytes, bookie_id: str) -> ServiceInfo:
     """Return the contents of a registration; `CorruptionError` for invalid bytes.
 
     An empty registration is an old bookie's: its id is its address; if it is none, there is no
@@ -120,7 +120,7 @@ def decode_service_info(data: bytes, bookie: str) -> ServiceInfo:
     ('10.0.0.1', 3181)
     """
     if not data:
-        return _address_from_id(bookie)
+        return _address_from_id(bookie_id)
     message = _Message()
     try:
         message.ParseFromString(data)

@@ -65,19 +65,19 @@ def decode_check_time(data: bytes) -> int:
     return number - 2**64 if number >= 2**63 else number
 
 
-def encode_holder(name: str) -> bytes:
+def encode_holder(bookie_id: str) -> bytes:
     r"""Return the value of a lock or a vote: its holder.
 
     >>> encode_holder("worker-1")
     b'bookieId: "worker-1"\n'
     """
-    return proto_text.to_bytes(_Holder(bookieId=name))
+    return proto_text.to_bytes(_Holder(bookieId=bookie_id))
 
 
 def decode_holder(data: bytes) -> str:
     """Return the holder of a lock or a vote; `CorruptionError` for invalid bytes."""
     message = _Holder()
-    proto_text.merge(data, 0, message, "holder")
+    proto_text.parse_into(data, 0, message, "holder")
     check_complete(message, 0, "holder")
     return str(message.bookieId)
 

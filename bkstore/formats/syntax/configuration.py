@@ -17,13 +17,13 @@ from bkstore.formats.syntax.java_values import (
     parse_integer,
 )
 from bkstore.formats.syntax.properties_text import split_list
-from bkstore.formats.syntax.variables import Lookup, Value, Variables
+from bkstore.formats.syntax.variables import Lookup, Value, VariableResolver
 
 _R = TypeVar("_R")
 _T = TypeVar("_T")
 
 
-def value_of(items: list[str]) -> Value:
+def single_or_list(items: list[str]) -> Value:
     """Return the value of a key with these items: the item itself if it is the only one."""
     return items[0] if len(items) == 1 else items
 
@@ -46,8 +46,8 @@ class Configuration:
     def __init__(
         self, loaded: Mapping[str, Iterable[str]], lookups: Mapping[str, Lookup] | None = None
     ) -> None:
-        self._values = {key: value_of(_split_twice(values)) for key, values in loaded.items()}
-        self._variables = Variables(self._values, lookups)
+        self._values = {key: single_or_list(_split_twice(values)) for key, values in loaded.items()}
+        self._variables = VariableResolver(self._values, lookups)
 
     def __contains__(self, key: object) -> bool:
         return key in self._values

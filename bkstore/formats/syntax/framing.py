@@ -33,16 +33,16 @@ class Frames(NamedTuple):
     end: int
 
 
-def words_at(data: Bytes, dtype: str) -> npt.NDArray[Any]:
+def integers_at_every_offset(data: Bytes, dtype: str) -> npt.NDArray[Any]:
     """Return big-endian integers of every offset of `data`: element i is the one at byte i. A view,
     to index with arrays (`take` would copy it): quicker than gathering bytes."""
     count = max(data.size - np.dtype(dtype).itemsize + 1, 0)
     return np.ndarray(count, dtype, data, strides=(1,)) if count else np.empty(0, dtype)
 
 
-def words(data: Bytes, offsets: Int64Array, skip: int = 0) -> Int64Array:
+def read_int64s(data: Bytes, offsets: Int64Array, field_offset: int = 0) -> Int64Array:
     """Return the i64 at each offset + skip, which must end inside `data`. About 5 ns each."""
-    integers: Int64Array = words_at(data, ">i8")[offsets + skip].astype(np.int64)
+    integers: Int64Array = integers_at_every_offset(data, ">i8")[offsets + field_offset].astype(np.int64)
     return integers
 
 
@@ -59,11 +59,11 @@ def bytes_at(data: Bytes, offsets: Int64Array, width: int) -> npt.NDArray[np.uin
 
 
 def find_frames(
-    data: Bytes, start: int = 0, smallest: int = 1, padding: int | None = None
+    data: Bytes, start: int = 0, min_size: int = 1, padding: int | None = None
 ) -> Frames:
     """Return the whole frames of the chain that begins at `start`.
 
-    A size below `smallest`, which is at least 1, ends the chain. But a size equal to `padding`
+    A size below `min_size`, which is at least 1, ends the chain. But a size equal to `padding`
     is skipped with the i32 length and the bytes after it, if they are complete. Cost: about 10 ns
     a frame if sizes are equal, else 150, and as much for a padding.
 
@@ -71,10 +71,10 @@ def find_frames(
     >>> find_frames(data)
     Frames(offsets=array([ 4, 10]), sizes=array([2, 1]), end=11)
     """
-    sizes, offset, run = words_at(data, ">i4"), start, _EqualRun(0, 0)
+    sizes, offset, run = integers_at_every_offset(data, ">i4"), start, _EqualRun(0, 0)
     offset_parts: list[Int64Array] = []
     while True:
-        frame_offsets, offset, run = _follow_chain(data, offset, smallest, padding, run)
+        frame_offsets, offset, run = _follow_chain(data, offset, min_size, padding, run)
         offset_parts.append(frame_offsets)
         if run.length < _MIN_EQUAL_FRAMES:
             break
@@ -141,13 +141,13 @@ def _follow_equal(
     return np.arange(start, offset, step), offset
 
 
-def run_end(data: Bytes, at: int, value: int) -> int:
-    """Return where a run of bytes `value` that begins at `at` ends. About 50 us a MiB."""
+def run_end(data: Bytes, offset: int, byte: int) -> int:
+    """Return where a run of bytes `byte` that begins at `offset` ends. About 50 us a MiB."""
     block = 4096
-    while at < data.size:
-        is_same = data[at : at + block] == value
+    while offset < data.size:
+        is_same = data[offset : offset + block] == byte
         if not is_same.all():
-            return at + int(is_same.argmin())
-        at += is_same.size
+            return offset + int(is_same.argmin())
+        offset += is_same.size
         block = min(2 * block, 1 << 20)
-    return at
+    return offset

@@ -38,8 +38,8 @@ def classes_of(file: descriptor_pb2.FileDescriptorProto, *names: str) -> list[ty
     return list(map(message_factory.GetMessageClass, descriptors))
 
 
-def check_complete(message: Any, offset: int, what: str) -> None:
-    """Raise `CorruptionError`, its reason starting with `what`, if required fields are missing."""
+def check_complete(message: Any, offset: int, subject: str) -> None:
+    """Raise `CorruptionError`, its reason starting with `subject`, if required fields are missing."""
     if not message.IsInitialized():
         missing = ", ".join(message.FindInitializationErrors())
-        raise CorruptionError(None, offset, f"{what} lacks {missing}")
+        raise CorruptionError(None, offset, f"{subject} lacks {missing}")

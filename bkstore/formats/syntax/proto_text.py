@@ -33,18 +33,18 @@ _WRITTEN_ESCAPE = re.compile(r"\\(007|010|013|014|[0-7]{3}|.)")
 _JAVA_LETTERS = {"007": "a", "010": "b", "013": "v", "014": "f"}
 
 
-def merge(data: bytes, start: int, message: Any, what: str) -> None:
+def parse_into(data: bytes, start: int, message: Any, subject: str) -> None:
     """Parse text format from `start` on into the message; the last of repeated fields wins.
 
-    Raises `CorruptionError`, its reason starting with `what`, for bytes that are not UTF-8, invalid
+    Raises `CorruptionError`, its reason starting with `subject`, for bytes that are not UTF-8, invalid
     escapes, and text that does not parse. The caller checks required fields. O(bytes).
     """
     body = data[start:]
     try:
         body.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise CorruptionError(None, start + error.start, f"{what} is not UTF-8") from error
-    text = _TOKEN.sub(lambda token: _escape_in_octal(token, start, what), body).decode("utf-8")
+        raise CorruptionError(None, start + error.start, f"{subject} is not UTF-8") from error
+    text = _TOKEN.sub(lambda token: _escape_in_octal(token, start, subject), body).decode("utf-8")
     try:
         # Merge, not Parse: Parse refuses a field that is there twice, Java does not.
         text_format.Merge(text, message)
@@ -56,10 +56,10 @@ def merge(data: bytes, start: int, message: Any, what: str) -> None:
         detail = str(error)
         if b"password" in body:  # which the parser may quote
             detail = f"line {line} (not quoted here: there is a password)"
-        raise CorruptionError(None, offset, f"{what} does not parse: {detail}") from None
+        raise CorruptionError(None, offset, f"{subject} does not parse: {detail}") from None
 
 
-def _escape_in_octal(token: re.Match[bytes], start: int, what: str) -> bytes:
+def _escape_in_octal(token: re.Match[bytes], start: int, subject: str) -> bytes:
     """Return a string token with all escapes in three octal digits, which all parsers agree on."""
     if token[0].startswith(b"#"):
         return token[0]
@@ -68,7 +68,7 @@ def _escape_in_octal(token: re.Match[bytes], start: int, what: str) -> bytes:
         escaped_bytes = _unescape(escape)
         if escaped_bytes is None:
             offset = start + token.start() + escape.start()
-            raise CorruptionError(None, offset, f"{what} has an unknown escape")
+            raise CorruptionError(None, offset, f"{subject} has an unknown escape")
         return b"".join(b"\\%03o" % byte for byte in escaped_bytes)
 
     return _ESCAPE.sub(octal, token[0])

@@ -21,7 +21,7 @@ _MAX_VARIABLES = 10_000
 """Limits: the length of a text after replacement, the nesting, and the number of variables."""
 
 
-class Variables:
+class VariableResolver:
     """Resolves the variables of a file: by its own keys, and by look-ups with a prefix."""
 
     def __init__(
@@ -46,7 +46,7 @@ class Variables:
         gives its first item. Raises `InvalidArgument` for a variable that contains itself, for
         nesting deeper than 100, more than 10,000 variables, and a result above a MiB.
 
-        >>> variables = Variables({"base": "/data", "dirs": ["${base}/1", "/b"]})
+        >>> variables = VariableResolver({"base": "/data", "dirs": ["${base}/1", "/b"]})
         >>> variables.replace("${base}/${index:-0}, $${base}, ${unknown}")
         '/data/0, ${base}, ${unknown}'
         >>> variables.replace("${dirs}"), variables.replace("${dirs}/x")
@@ -58,15 +58,15 @@ class Variables:
             resolved = self.resolve(value[2:-1])
             if resolved is not None and not isinstance(resolved, str):
                 return resolved
-        return _Replacement(self).of(value, [])
+        return _Replacement(self).replace_in(value, [])
 
 
 class _Replacement:
-    def __init__(self, variables: Variables) -> None:
+    def __init__(self, variables: VariableResolver) -> None:
         self._variables = variables
         self._count = 0
 
-    def of(self, text: str, enclosing: list[str]) -> str:
+    def replace_in(self, text: str, enclosing: list[str]) -> str:
         """Return `text` with its variables replaced; `enclosing` are those it is part of."""
         result, position = "", 0
         while (begin := text.find("${", position)) >= 0:
@@ -95,7 +95,7 @@ class _Replacement:
         value = default if resolved is None else resolved
         if value is None:
             return written
-        replaced = self.of(value, [*enclosing, name])
+        replaced = self.replace_in(value, [*enclosing, name])
         if len(replaced) > _MAX_LETTERS:
             raise InvalidArgument(f"${{{name}}} expands to more than {_MAX_LETTERS} letters")
         return replaced

@@ -16,8 +16,8 @@ from bkstore.availability import from_entries, grouping
 from bkstore.availability.sequence_groups import Groups
 from bkstore.errors import CorruptionError
 from bkstore.files.disk_changes import OS_FILES, Files
-from bkstore.files.opening import past_hole
-from bkstore.files.os_errors import unreadable
+from bkstore.files.opening import next_data_offset
+from bkstore.files.os_errors import read_error
 from bkstore.formats import idxfile
 from bkstore.formats.idxfile import HEADER_SIZE, SLOT_SIZE, IdxHeader
 from bkstore.ids import Int64Array
@@ -63,7 +63,7 @@ def _read_chunks(fd: int, path: str, first: int, stop: int) -> Iterator[tuple[in
     slot = first
     while slot < stop:
         if sparse:  # few entries far apart: skip what was never written
-            data_offset = past_hole(fd, HEADER_SIZE + SLOT_SIZE * slot)
+            data_offset = next_data_offset(fd, HEADER_SIZE + SLOT_SIZE * slot)
             if data_offset is None:
                 return
             slot = max(slot, (data_offset - HEADER_SIZE) // SLOT_SIZE)
@@ -86,8 +86,8 @@ def read_present_groups(fd: int, path: str, first: int, stop: int) -> Groups:
     """Return which of the slots first..stop-1 hold a location, as canonical groups. Cost: one read
     of the data, without expanding runs to ids. Memory: one chunk, and the groups."""
     chunks = _read_chunks(fd, path, first, stop)
-    parts = [from_entries.presence(words != 0, first_slot) for first_slot, words in chunks]
-    return grouping.join(parts)
+    parts = [from_entries.groups_of_mask(words != 0, first_slot) for first_slot, words in chunks]
+    return grouping.canonicalize_parts(parts)
 
 
 def read_items(
@@ -106,7 +106,7 @@ def find_last_present(fd: int, path: str, stop: int) -> int | None:
     stride = CHUNK_SLOTS
     while stop > 0:
         first = max(stop - stride, 0)
-        data_offset = past_hole(fd, HEADER_SIZE + SLOT_SIZE * first)
+        data_offset = next_data_offset(fd, HEADER_SIZE + SLOT_SIZE * first)
         if data_offset is None or data_offset >= HEADER_SIZE + SLOT_SIZE * stop:
             stop, stride = first, 2 * stride
         elif stride > CHUNK_SLOTS:
@@ -212,6 +212,6 @@ def read_header(fd: int, path: str, compat: Literal["bookkeeper"] | None) -> Idx
     try:
         return idxfile.decode_header(os.pread(fd, HEADER_SIZE, 0), compat)
     except CorruptionError as error:
-        raise error.within(path) from None
+        raise error.relocate(path) from None
     except OSError as error:
-        raise unreadable(error, path) from error
+        raise read_error(error, path) from error

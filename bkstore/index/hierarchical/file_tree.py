@@ -16,8 +16,8 @@ from pathlib import Path
 
 from bkstore.errors import CorruptionError
 from bkstore.files.opening import is_folder
-from bkstore.files.os_errors import unreadable
-from bkstore.formats.idxfile import index_path, ledger_of_path
+from bkstore.files.os_errors import read_error
+from bkstore.formats.idxfile import index_path, parse_index_path
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
 
@@ -124,7 +124,7 @@ def scan_trees(currents: list[Path]) -> IndexFileTree:
         # Another name may still be a ledger's (in upper case, say), a leftover, or no ledger's.
         for parts, is_regular in sorted(walk.others):
             path = os.path.join(current, *parts)
-            ledger = ledger_of_path(parts)
+            ledger = parse_index_path(parts)
             if ledger is None:
                 detail = "not a ledger's index file: name and path do not match; a bookie's lookup"
                 tree.findings.append(Finding("oddity", f"{detail} cannot reach it", path))
@@ -171,7 +171,7 @@ def find_index_file(currents: list[Path], relative: str) -> str | None:
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError as error:  # not the same as absent
-                raise unreadable(error, path) from error
+                raise read_error(error, path) from error
             return path
     for current in currents:
         _check_folders(current, os.path.dirname(relative))

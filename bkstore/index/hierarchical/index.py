@@ -11,7 +11,7 @@ from bkstore.errors import (
     ReadOnlyError,
     UnsupportedLayout,
 )
-from bkstore.files.os_errors import writing
+from bkstore.files.os_errors import convert_write_errors
 from bkstore.formats import idxfile
 from bkstore.formats.idxfile import FENCED_BIT, IdxHeader, index_path
 from bkstore.ids import IntArrayLike, LedgerId
@@ -86,7 +86,7 @@ class HierarchicalIndex(HierarchicalReader):
             fd, path = self._open_to_write(LedgerId.of(ledger))
             if entry_ids.size:
                 self._changes.note_changed(path)
-                with writing(path):
+                with convert_write_errors(path):
                     file_slots.write_slots(
                         fd, entry_ids, sorted_locations, self._page_slots, self._files
                     )
@@ -108,7 +108,7 @@ class HierarchicalIndex(HierarchicalReader):
             )
             fd, path = self._open_to_write(ledger_id)
             self._changes.note_changed(path)
-            with writing(path):
+            with convert_write_errors(path):
                 file_slots.overwrite(fd, data, 0, self._files)
 
     def can_store_explicit_lac(self, ledger: LedgerLike) -> bool:

@@ -12,10 +12,10 @@ from typing import Literal, TypeVar
 import numpy as np
 
 from bkstore import forks
-from bkstore.arguments import check_batch, check_compat, paths, truth, whole
+from bkstore.arguments import check_batch, check_compat, paths, boolean, integer
 from bkstore.availability import Availability
-from bkstore.availability.many_sets import from_mask_of_many, sets_of
-from bkstore.availability.sequence_groups import expand
+from bkstore.availability.many_sets import from_mask_of_many, split_by_owner
+from bkstore.availability.sequence_groups import list_entry_ids
 from bkstore.errors import (
     CorruptionError,
     NoSuchLedger,
@@ -23,7 +23,7 @@ from bkstore.errors import (
 )
 from bkstore.files.disk_changes import OS_FILES, Files, check_files
 from bkstore.files.opening import check_regular, open_regular
-from bkstore.files.os_errors import readable, unreadable, writing
+from bkstore.files.os_errors import convert_read_errors, read_error, convert_write_errors
 from bkstore.formats import idxfile
 from bkstore.formats.idxfile import HEADER_SIZE, SLOT_SIZE, IdxHeader, index_path
 from bkstore.ids import (
@@ -87,9 +87,9 @@ class HierarchicalReader(EntryIndex):
     ) -> None:
         page_size = idxfile.check_page_size("page_size", page_size)
         header_version = idxfile.check_header_version("header_version", header_version)
-        max_pages = whole(1)("max_pages", max_pages)
+        max_pages = integer(1)("max_pages", max_pages)
         compat = check_compat("compat", compat)
-        writable = truth("writable", writable)
+        writable = boolean("writable", writable)
         self._currents = [current_directory(each) for each in paths("directories", directories)]
         self._writable = writable
         self._page_slots = page_size // idxfile.SLOT_SIZE
@@ -105,7 +105,7 @@ class HierarchicalReader(EntryIndex):
         forks.register(self)
         for current in self._currents:
             if writable:
-                with writing(current):
+                with convert_write_errors(current):
                     files.makedirs(current)
             elif not current.is_dir():
                 raise UnsupportedLayout(f"{current}: no such directory")
@@ -120,13 +120,13 @@ class HierarchicalReader(EntryIndex):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise forks.closed(f"{self._currents[0]}: this index")
+            raise forks.closed_error(f"{self._currents[0]}: this index")
 
     def _scanned_tree(self) -> IndexFileTree:
         """Return the tree of index files, scanning for them the first time."""
         self._check_open()
         if self._tree is None:
-            with readable(self._currents[0]):
+            with convert_read_errors(self._currents[0]):
                 self._tree = scan_trees(self._currents)
             self._tree.files.update(self._changes.final_paths())
         return self._tree
@@ -173,7 +173,7 @@ class HierarchicalReader(EntryIndex):
         try:
             return read(fd, path)
         except OSError as error:
-            raise unreadable(error, path) from error
+            raise read_error(error, path) from error
         finally:
             os.close(fd)
 
@@ -191,7 +191,7 @@ class HierarchicalReader(EntryIndex):
             check_regular(path)
             fd = self._files.open(path, mode | os.O_NONBLOCK)
         except OSError as error:
-            raise unreadable(error, path) from error
+            raise read_error(error, path) from error
         try:
             file_slots.read_header(fd, path, self._compat)
         except BaseException:
@@ -244,7 +244,7 @@ class HierarchicalReader(EntryIndex):
         for chunk in read_small_files(self._plain_files(ledger_ids), self._listed_unit_bytes):
             self._check_open()
             groups = from_mask_of_many(chunk.words != 0, chunk.first_words)
-            sets = sets_of(*groups, len(chunk.read_indexes))
+            sets = split_by_owner(*groups, len(chunk.read_indexes))
             if len(chunk.read_indexes) == len(chunk.ledger_ids):
                 yield from zip(chunk.ledger_ids, sets)
                 continue
@@ -282,7 +282,7 @@ class HierarchicalReader(EntryIndex):
         first, last = check_bounds(first, last)
 
         def read(fd: int, path: str) -> Int64Array:
-            return expand(
+            return list_entry_ids(
                 file_slots.read_present_groups(fd, path, *self._slot_range(fd, path, first, last))
             )
 
@@ -339,7 +339,7 @@ class HierarchicalReader(EntryIndex):
             try:
                 word = os.pread(open_file[0], idxfile.SLOT_SIZE, offset)
             except OSError as error:
-                raise unreadable(error, open_file[1]) from error
+                raise read_error(error, open_file[1]) from error
         if 0 < len(word) < idxfile.SLOT_SIZE:
             raise CorruptionError(
                 open_file[1], offset, f"file ends inside the slot of entry {entry}"
@@ -439,7 +439,7 @@ class HierarchicalReader(EntryIndex):
             findings.append(Finding.of(error, ledger))
         except OSError as error:
             if findings is None:
-                raise unreadable(error, path or "") from error
+                raise read_error(error, path or "") from error
             findings.append(Finding("damage", f"cannot be read: {error}", path, None, ledger))
 
     def _forked(self) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bkstore.availability.sequence_groups import BoolArray
-from bkstore.formats.idxfile import HEADER_SIZE, MIN_EXPLICIT_LAC, SLOT_SIZE, VERSION_0, VERSION_1
+from bkstore.formats.idxfile import HEADER_SIZE, MIN_EXPLICIT_LAC_BYTES, SLOT_SIZE, VERSION_0, VERSION_1
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import IndexBatch
 
@@ -157,7 +157,7 @@ def _good_headers(words: Int64Array, file_starts: Int64Array) -> BoolArray:
     lac_length = _int32(
         words, file_starts * SLOT_SIZE + 16 + np.where(is_good & has_lac_field, key_length, 0)
     )
-    lac_fits = (lac_length >= MIN_EXPLICIT_LAC) & (lac_length <= HEADER_SIZE - 20 - key_length)
+    lac_fits = (lac_length >= MIN_EXPLICIT_LAC_BYTES) & (lac_length <= HEADER_SIZE - 20 - key_length)
     is_good &= ~has_lac_field | (lac_length == 0) | lac_fits
     return is_good
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bkstore.errors import SyncFailed
 from bkstore.files.disk_changes import Files
-from bkstore.files.os_errors import syncing, writing
+from bkstore.files.os_errors import convert_sync_errors, convert_write_errors
 from bkstore.formats.idxfile import index_path
 from bkstore.ids import LedgerId
 from bkstore.index.scope_marker import write_marker
@@ -53,12 +53,12 @@ class UnsyncedChanges:
         """Create a ledger's file below ``current/``; return (descriptor, path)."""
         final_path = current / index_path(ledger_id)
         path = f"{final_path}{NEW_SUFFIX}"
-        with writing(path):
+        with convert_write_errors(path):
             if ledger_id.scope:
                 write_marker(current, self._files)
             self._make_folders(final_path.parent)
             # Replaces a leftover of a crash: a file that was never flushed.
-            fd = self._files.fresh(path)
+            fd = self._files.create_new(path)
             try:
                 self._files.pwrite(fd, header, 0)
             except BaseException:
@@ -93,14 +93,14 @@ class UnsyncedChanges:
         """Remove the ledger's new file, if it has one that no flush has renamed yet."""
         path = self.new_paths.get(ledger_id)
         if path is not None:
-            with writing(path):
+            with convert_write_errors(path):
                 self._files.unlink(path)
             self._unsynced_files.discard(path)
             del self.new_paths[ledger_id]
 
     def remove(self, path: str) -> None:
         """Remove a file."""
-        with writing(path):
+        with convert_write_errors(path):
             self._files.unlink(path)
         self._unsynced_files.discard(path)
         self._unsynced_folders.add(os.path.dirname(path))
@@ -112,13 +112,13 @@ class UnsyncedChanges:
         self.check_writable()
         try:
             for path in sorted(self._unsynced_files):
-                with syncing(path):
+                with convert_sync_errors(path):
                     self._files.sync_file(path)
                 self._unsynced_files.discard(path)
             for ledger_id, path in list(self.new_paths.items()):
                 on_renamed(ledger_id, self._rename_new(ledger_id, path))
             for folder in sorted(self._unsynced_folders):
-                with syncing(folder):
+                with convert_sync_errors(folder):
                     self._files.sync_dir(folder)
                 self._unsynced_folders.discard(folder)
         except SyncFailed as error:
@@ -128,7 +128,7 @@ class UnsyncedChanges:
     def _rename_new(self, ledger_id: LedgerId, path: str) -> str:
         """Rename a new file to its final path, and return that."""
         final_path = self.final_path_of(ledger_id)
-        with writing(final_path):
+        with convert_write_errors(final_path):
             self._files.replace(path, final_path)
         self._unsynced_folders.add(os.path.dirname(final_path))
         del self.new_paths[ledger_id]

@@ -32,7 +32,7 @@ from rocksdict import (
 from bkstore import forks
 from bkstore.errors import BkstoreError, CorruptionError, SyncFailed, SystemRefused, WriteFailed
 from bkstore.files.disk_changes import OS_FILES, Files
-from bkstore.files.os_errors import os_error, syncing, writing
+from bkstore.files.os_errors import parse_rocksdb_error, convert_sync_errors, convert_write_errors
 from bkstore.index.rocks import after_fork, manifest_file, scratch_links
 from bkstore.index.rocks.errors import translate_errors
 from bkstore.index.rocks.options import count_opening_threads, reading_options
@@ -95,7 +95,7 @@ class Database:
 
     def _open_writing(self, options: Options) -> Rdict:
         after_fork.check_may_write(self.path)
-        with writing(self.path):
+        with convert_write_errors(self.path):
             self._files.makedirs(self.path)
         scratch_links.check_not_in_use(self.path)
         scratch_links.check_files(self.path)
@@ -164,13 +164,13 @@ class Database:
     @property
     def _handle(self) -> Rdict:
         if self._db is None:
-            raise forks.closed(f"{self.path}: the database")
+            raise forks.closed_error(f"{self.path}: the database")
         return self._db
 
     def _forked(self) -> None:
         """Become closed: the child has neither the parent's locks nor RocksDB's threads. The handle
         is leaked, as destroying it would wait forever for a thread; the scratch directory stays."""
-        forks.leak((self._db, self._stack))
+        forks.keep_forever((self._db, self._stack))
         self._cleanup.detach()
         self._db = None
 
@@ -385,7 +385,7 @@ class Database:
             raise
         except Exception as error:
             if type(error) is Exception and str(error).startswith("IO error"):
-                raise WriteFailed(self.path, os_error(str(error))) from error
+                raise WriteFailed(self.path, parse_rocksdb_error(str(error))) from error
             with self._translated():
                 raise
 
@@ -436,11 +436,11 @@ class Database:
     def sync(self) -> None:
         """Make everything written durable; after `SyncFailed` the database takes no writes."""
         try:
-            with self._changing() as database, syncing(self.path):
+            with self._changing() as database, convert_sync_errors(self.path):
                 try:
                     database.flush_wal(True)
                 except Exception as error:
-                    raise os_error(str(error)) from error
+                    raise parse_rocksdb_error(str(error)) from error
                 self._files.database_synced(self.path)
         except SyncFailed as error:
             self._sync_error = error
@@ -458,12 +458,12 @@ class Database:
         except Exception as error:
             if type(error) is not Exception or not self._writable:
                 raise
-            raise WriteFailed(self.path, os_error(str(error))) from error
+            raise WriteFailed(self.path, parse_rocksdb_error(str(error))) from error
         finally:
             del database  # an Rdict that failed to close holds the lock until it is destroyed
             self._cleanup()
             if self._writable:
-                with writing(self.path), suppress(FileNotFoundError):
+                with convert_write_errors(self.path), suppress(FileNotFoundError):
                     OS_FILES.unlink(self.path / _SIDE_FILE)
 
 

@@ -24,7 +24,7 @@ from bkstore.errors import (
     UnsupportedLayout,
 )
 from bkstore.files.disk_changes import StrPath
-from bkstore.files.os_errors import is_medium_error, os_error, unreadable
+from bkstore.files.os_errors import is_medium_error, parse_rocksdb_error, read_error
 
 _FILE = re.compile(r"\b(\d{6,}\.(?:sst|log|blob)|MANIFEST-\d+)")
 _OFFSET = re.compile(r"\boffset (\d+)")
@@ -53,7 +53,7 @@ def translate_errors(path: Path, scratch: Callable[[], str]) -> Iterator[None]:
             *_with_errno_and_file(OSError(str(error)), path, scratch()), path, scratch()
         ) from error
     except DbClosedError as error:
-        raise forks.closed(f"{path}: the database") from error
+        raise forks.closed_error(f"{path}: the database") from error
     except Exception as error:
         if type(error) is not Exception:  # rocksdict raises no other
             raise
@@ -71,7 +71,7 @@ def _translate_text(raw: str, path: Path, scratch: str) -> BkstoreError:
     text = with_original_paths(raw, path, scratch)
     if "IO error" in text and _LOCKED.search(text):
         return DirectoryInUse(f"{path}: {text}")
-    system_error = os_error(raw) if _SYSTEM_ERROR.search(raw) else OSError(raw)
+    system_error = parse_rocksdb_error(raw) if _SYSTEM_ERROR.search(raw) else OSError(raw)
     if system_error.errno is not None:
         file_path = _file_named_in(raw, path, scratch)
         translated_error = _translate_os_error(
@@ -98,7 +98,7 @@ def _with_errno_and_file(error: OSError, path: Path, scratch: str) -> tuple[OSEr
     """Return (error with errno, file it is about); errors about rocksdict's side file lack both."""
     if error.errno is not None:
         return error, error.filename or path
-    parsed = os_error(str(error))
+    parsed = parse_rocksdb_error(str(error))
     if parsed.errno is None:
         return error, path
     return OSError(parsed.errno, os.strerror(parsed.errno)), scratch or path
@@ -118,6 +118,6 @@ def _translate_os_error(error: OSError, file: StrPath, path: Path, scratch: str)
         if not file_path.is_symlink():
             return SystemRefused(file_path, error)
         file_path = path / file_path.name
-    return unreadable(
+    return read_error(
         OSError(error.errno, error.strerror or str(error), os.fspath(file_path)), file_path
     )

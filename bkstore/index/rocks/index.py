@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 
 from bkstore import forks
-from bkstore.arguments import each
+from bkstore.arguments import iterable
 from bkstore.errors import ReadOnlyError
 from bkstore.files.scratch import scratch_directory
 from bkstore.formats import ledgerdata
@@ -68,7 +68,7 @@ class RocksIndex(RocksReader):
     def _open_to_write(self, ledger: LedgerLike) -> tuple[LedgerId, Database, Database]:
         """Return (ledger id, locations, ledgers) to write to; raise if this index may not write."""
         if self._closed:
-            raise forks.closed(f"{self._current}: this index")
+            raise forks.closed_error(f"{self._current}: this index")
         if not self._writable:
             raise ReadOnlyError("this index was opened read-only")
         for database in self._open.values():  # the failure of one ends them all
@@ -153,7 +153,7 @@ class RocksIndex(RocksReader):
         """Remove the ledgers' rows with a range delete each, then, after a sync, their `ledgers`
         rows, as in `EntryLocationIndex.delete`: a crash may leave a known, empty ledger, but no
         entries of an unknown one. One sync in all."""
-        checked_ledgers = each("ledgers", ledgers)
+        checked_ledgers = iterable("ledgers", ledgers)
         targets = [
             (LedgerId.of(ledger), *self._open_to_write(ledger)[1:]) for ledger in checked_ledgers
         ]

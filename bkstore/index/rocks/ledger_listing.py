@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from bkstore.availability import Availability, from_entries, grouping
-from bkstore.availability.many_sets import from_ids_of_many, sets_of
+from bkstore.availability.many_sets import from_ids_of_many, split_by_owner
 from bkstore.availability.sequence_groups import Groups
 from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId
 from bkstore.index.rocks.database import Database, Words
@@ -102,7 +102,7 @@ class _ListingProgress:
         if complete and self._partial_groups:
             first_rows = int(np.searchsorted(owner, self.done, "right"))
             parts = [*self._partial_groups, from_entries.from_ids(entries[:first_rows])]
-            sets.append(Availability.from_canonical(grouping.join(parts)))
+            sets.append(Availability.from_canonical(grouping.canonicalize_parts(parts)))
             self._partial_groups = []
             entries, owner, complete_rows = (
                 entries[first_rows:],
@@ -113,7 +113,7 @@ class _ListingProgress:
         if len(sets) < complete:
             first = self.done + len(sets)
             groups = from_ids_of_many(entries[:complete_rows], owner[:complete_rows] - first)
-            sets += sets_of(*groups, complete - len(sets))
+            sets += split_by_owner(*groups, complete - len(sets))
         # Rows of the ledger that may go on: kept as ids while they are few, else condensed.
         self._partial_ids = entries[complete_rows:]
         if self._partial_ids.size >= _MAX_BLOCK_ROWS:

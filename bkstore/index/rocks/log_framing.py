@@ -22,7 +22,7 @@ from typing import BinaryIO
 import google_crc32c
 
 from bkstore.errors import CorruptionError
-from bkstore.files.opening import opened, past_hole
+from bkstore.files.opening import open_for_reading, next_data_offset
 
 BLOCK_BYTES = 32768
 HEADER_BYTES = 7
@@ -70,7 +70,7 @@ class FramedLogReader:
         """Yield (offset, type 1..4, payload) of each fragment; set `torn_offset`."""
         log_number = _log_number(self.path)
         block_offset = 0
-        with opened(self.path) as file:
+        with open_for_reading(self.path) as file:
             while block := file.read(BLOCK_BYTES):
                 position = 0
                 while position + HEADER_BYTES <= len(block):
@@ -130,7 +130,7 @@ def _is_valid_record(block: bytes, position: int, end: int, header: int) -> bool
 
 def _only_zeros_follow(file: BinaryIO) -> bool:
     """Return whether only zeros follow: space that was allocated and never written."""
-    while (data := past_hole(file.fileno(), file.tell())) is not None:
+    while (data := next_data_offset(file.fileno(), file.tell())) is not None:
         file.seek(data)
         chunk = file.read(1 << 20)
         if any(chunk):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bkstore.errors import CorruptionError
-from bkstore.files.opening import opened
+from bkstore.files.opening import open_for_reading
 from bkstore.index.rocks.log_framing import FramedLogReader, read_varint
 
 _COMPARATOR, _LOG_NUMBER, _NEXT_FILE, _LAST_SEQUENCE = 1, 2, 3, 4
@@ -207,7 +207,7 @@ def _first_logs_are_gone(manifest: Manifest, directory: Path) -> bool:
 
 
 def _has_footer(table: Path) -> bool:
-    with opened(table) as file:
+    with open_for_reading(table) as file:
         size = file.seek(0, 2)
         file.seek(max(size - 8, 0))
         return int.from_bytes(file.read(8), "little") in _TABLE_MAGICS

@@ -13,7 +13,7 @@ from struct import Struct
 import numpy as np
 
 from bkstore import forks
-from bkstore.arguments import check_batch, path, truth
+from bkstore.arguments import check_batch, path, boolean
 from bkstore.availability import Availability
 from bkstore.errors import (
     BkstoreError,
@@ -23,7 +23,7 @@ from bkstore.errors import (
     SystemRefused,
 )
 from bkstore.files.disk_changes import OS_FILES, Files, check_files
-from bkstore.files.os_errors import readable
+from bkstore.files.os_errors import convert_read_errors
 from bkstore.formats import ledgerdata
 from bkstore.formats.ledgerdata import LedgerData
 from bkstore.ids import (
@@ -35,7 +35,7 @@ from bkstore.ids import (
     check_bounds,
     check_entry_id,
     check_scope,
-    consecutive,
+    count_consecutive,
 )
 from bkstore.index.api import (
     DEFAULT_BATCH,
@@ -97,7 +97,7 @@ class RocksReader(EntryIndex):
         live: bool = False,
         files: Files = OS_FILES,
     ) -> None:
-        writable, live = truth("writable", writable), truth("live", live)
+        writable, live = boolean("writable", writable), boolean("live", live)
         directory_path = path("directory", directory)
         self._current = (
             directory_path if directory_path.name == "current" else directory_path / "current"
@@ -161,7 +161,7 @@ class RocksReader(EntryIndex):
         if (self._current / "ledgers-128" / "CURRENT").exists():  # created after `locations-128`
             return False
         folders = [self._current / f"{kind}-128" for kind in _KINDS]
-        with readable(self._current):
+        with convert_read_errors(self._current):
             paths = [path for folder in folders if folder.is_dir() for path in folder.iterdir()]
             return not any(
                 path.suffix in (".sst", ".log") and path.stat().st_size for path in paths
@@ -170,7 +170,7 @@ class RocksReader(EntryIndex):
     def _find_database(self, kind: str, is_scoped: bool) -> Database | None:
         """Return a database, None if it does not exist; raise if this index is closed."""
         if self._closed:
-            raise forks.closed(f"{self._current}: this index")
+            raise forks.closed_error(f"{self._current}: this index")
         return self._open.get((kind, is_scoped))
 
     def _locations_of(self, ledger: LedgerId) -> Database | None:
@@ -349,7 +349,7 @@ class RocksReader(EntryIndex):
             if is_complete and int(locations.min()) > 0:
                 return locations
         entries, locations = self.items(ledger_id, first, first + count - 1)
-        return locations[: consecutive(entries, first)]
+        return locations[: count_consecutive(entries, first)]
 
     def scan(
         self, batch: int = DEFAULT_BATCH, findings: list[Finding] | None = None

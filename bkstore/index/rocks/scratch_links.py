@@ -19,8 +19,8 @@ from pathlib import Path
 
 from bkstore.errors import CorruptionError, DirectoryInUse, UnsupportedLayout
 from bkstore.files.disk_changes import OS_FILES
-from bkstore.files.opening import check_regular, open_regular, opened, past_hole, read_whole
-from bkstore.files.os_errors import readable, writing
+from bkstore.files.opening import check_regular, open_regular, open_for_reading, next_data_offset, read_file
+from bkstore.files.os_errors import convert_read_errors, convert_write_errors
 from bkstore.files.scratch import scratch_directory
 from bkstore.index.rocks import after_fork
 
@@ -78,7 +78,7 @@ def find_manifest(path: Path) -> Path:
         raise UnsupportedLayout(f"{path}: no such RocksDB directory")
     current = path / "CURRENT"
     try:
-        text = read_whole(current, _MAX_BYTES_OF["CURRENT"])
+        text = read_file(current, _MAX_BYTES_OF["CURRENT"])
     except FileNotFoundError:
         raise CorruptionError(current, None, "missing: the database cannot be opened") from None
     manifest_name = text.decode("ascii", "replace").rstrip("\n")
@@ -191,12 +191,12 @@ def link_copy(path: Path, open_files: ExitStack | None = None) -> Iterator[Path]
     """
     with scratch_directory("rocksdb") as scratch_top:
         scratch = scratch_top / "copy"
-        with writing(scratch):
+        with convert_write_errors(scratch):
             OS_FILES.mkdir(scratch)
         _link_files(path, scratch, (".log",), open_files)
         manifest = find_manifest(path)
         copy_prefix(manifest, scratch / manifest.name)
-        with writing(scratch):
+        with convert_write_errors(scratch):
             OS_FILES.write_file(
                 scratch / "CURRENT", os.fsencode(manifest.name) + b"\n", durable=False
             )
@@ -207,16 +207,16 @@ def link_copy(path: Path, open_files: ExitStack | None = None) -> Iterator[Path]
 def copy_prefix(source: Path, target: Path, size: int | None = None) -> None:
     """Copy the first `size` bytes of a file (None: all that it has now); holes stay holes."""
     with ExitStack() as stack:
-        with readable(source):
-            file = stack.enter_context(opened(source))
+        with convert_read_errors(source):
+            file = stack.enter_context(open_for_reading(source))
             stop = os.fstat(file.fileno()).st_size if size is None else size
-        with writing(target):
-            copy = OS_FILES.fresh(target)
+        with convert_write_errors(target):
+            copy = OS_FILES.create_new(target)
         stack.callback(OS_FILES.close, copy)
         position = 0
         while True:
-            with readable(source):
-                data_offset = past_hole(file.fileno(), position)
+            with convert_read_errors(source):
+                data_offset = next_data_offset(file.fileno(), position)
                 if data_offset is None or data_offset >= stop:
                     break
                 chunk = os.pread(
@@ -224,10 +224,10 @@ def copy_prefix(source: Path, target: Path, size: int | None = None) -> None:
                 )
             if not chunk:
                 break
-            with writing(target):
+            with convert_write_errors(target):
                 OS_FILES.pwrite(copy, chunk, data_offset)
             position = data_offset + len(chunk)
-        with writing(target):
+        with convert_write_errors(target):
             OS_FILES.truncate(copy, stop)
 
 
@@ -238,7 +238,7 @@ def truncate_torn_tails(scratch: Path, torn: Iterable[tuple[Path, int]]) -> None
         link_path = scratch / path.name
         if os.stat(link_path).st_size - offset > _MAX_TAIL_BYTES:
             copy_prefix(link_path, scratch / "cut", offset)
-            with writing(link_path):
+            with convert_write_errors(link_path):
                 OS_FILES.replace(scratch / "cut", link_path)
 
 
@@ -254,5 +254,5 @@ def _link_files(
             fd = open_regular(target)
             open_files.callback(os.close, fd)
             target = f"{_DESCRIPTORS}/{fd}"
-        with writing(scratch):
+        with convert_write_errors(scratch):
             OS_FILES.symlink(target, scratch / file_name)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from bkstore.arguments import check_fields, instance, number, optional, whole
+from bkstore.arguments import check_fields, instance, number, optional, integer
 from bkstore.errors import InvalidArgument
 from bkstore.offline.analyses import sql
 from bkstore.offline.analyses.kernels.fragmentation import Fragmentation
@@ -73,7 +73,7 @@ class Options:
 
 
 _CHECKS = {
-    "top": optional(whole(1)),
+    "top": optional(integer(1)),
     "by": optional(instance(str)),
     "pinned": number(0, 1),
 }

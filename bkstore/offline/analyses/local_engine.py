@@ -13,9 +13,9 @@ from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bkstore.arguments import optional, whole
+from bkstore.arguments import optional, integer
 from bkstore.errors import BkstoreError, MissingDependency, SystemRefused
-from bkstore.files.os_errors import os_error, unreadable
+from bkstore.files.os_errors import parse_rocksdb_error, read_error
 from bkstore.files.scratch import scratch_directory
 from bkstore.offline.analyses.catalog import Analysis, KernelInput, Inputs, KernelJob
 from bkstore.offline.analyses.engine_steps import check_inputs, finish_table, order_terms, tables_of_query
@@ -52,8 +52,8 @@ class LocalEngine:
     def __init__(
         self, memory: int = 1024, threads: int | None = None, scratch: str | None = None
     ) -> None:
-        memory = whole(64)("memory", memory)
-        threads = optional(whole(1, 1 << 12))("threads", threads)
+        memory = integer(64)("memory", memory)
+        threads = optional(integer(1, 1 << 12))("threads", threads)
         try:
             import duckdb
         except ImportError as error:
@@ -121,13 +121,13 @@ class LocalEngine:
 
 def _duckdb_error(line: str, scratch: Path) -> BkstoreError:
     """Return the error for DuckDB's message; it names the file if the system refused one."""
-    refused, named = os_error(line), _QUOTED_PATH.search(line)
+    refused, named = parse_rocksdb_error(line), _QUOTED_PATH.search(line)
     if refused.errno is None or named is None:
         return BkstoreError(f"the analysis failed: {line}")
     error = OSError(refused.errno, os.strerror(refused.errno))
     if Path(named[1]).is_relative_to(scratch):
         return SystemRefused(named[1], error)
-    return unreadable(error, named[1])
+    return read_error(error, named[1])
 
 
 class _ErrorKeepingBatches:

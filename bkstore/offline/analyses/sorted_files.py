@@ -128,7 +128,7 @@ def read_validated_rows(
         try:
             check_columns(batch)
         except CorruptionError as error:
-            raise error.within(read.path) from None
+            raise error.relocate(read.path) from None
         arrays = [column.cast(field.type) for column, field in zip(batch.columns, schema)]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 

@@ -11,12 +11,12 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bkstore.arguments import optional, whole
+from bkstore.arguments import optional, integer
 from bkstore.errors import BkstoreError, DirectoryInUse, InvalidArgument, SystemRefused
 from bkstore.files.scratch import scratch_directory
 from bkstore.formats.entry import Coder
 from bkstore.formats.entrylog import LogMetadata
-from bkstore.ids import LedgerId, log_ids
+from bkstore.ids import LedgerId, log_ids_of
 from bkstore.index.api import EntryIndex, Finding, IndexBatch, LedgerLike
 from bkstore.offline.check.coverage import Coverage
 from bkstore.offline.check.directories import check_directories
@@ -97,8 +97,8 @@ class Check:
         elif self.password is not None:
             raise InvalidArgument("a password requires digest_type")
         self._ledger_id = None if self.ledger is None else LedgerId.of(self.ledger)
-        self.jobs = optional(whole(1, 1 << 12))("jobs", self.jobs)
-        optional(whole(0, (1 << 31) - 1))("log_id", self.log_id)
+        self.jobs = optional(integer(1, 1 << 12))("jobs", self.jobs)
+        optional(integer(0, (1 << 31) - 1))("log_id", self.log_id)
         self._index: EntryIndex | None = None
         self._known_ledgers: list[LedgerId] = []
         self._lowest_locations: dict[LedgerId, int] = {}
@@ -160,7 +160,7 @@ class Check:
             self._note_lowest_locations(rows)
             chosen_rows = rows
             if self.log_id is not None:
-                is_in_log = log_ids(rows.location) == self.log_id
+                is_in_log = log_ids_of(rows.location) == self.log_id
                 chosen_rows = IndexBatch(*(column[is_in_log] for column in rows))
             self.coverage.rows += chosen_rows.entry_id.size
             if chosen_rows.entry_id.size:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from bkstore.counts import counted
+from bkstore.counts import format_count
 
 
 @dataclass
@@ -90,16 +90,16 @@ class Coverage:
         record_counts = [
             f"{self.total(name):,} {label}" for label, name in shares if self.total(name)
         ]
-        rows = counted(self.rows, "index row", grouped=True)
-        records = counted(self.total("records"), "record", grouped=True)
-        logs = counted(len(self.logs), "entry log", grouped=True)
+        rows = format_count(self.rows, "index row", grouped=True)
+        records = format_count(self.total("records"), "record", grouped=True)
+        logs = format_count(len(self.logs), "entry log", grouped=True)
         lost, size = self.total("unaccounted_bytes"), self.total("bytes")
         lines = [
             f"checked {self.rows_checked:,} of {rows}, "
-            f"{counted(self.states, 'state', grouped=True)} of {counted(self.ledgers, 'ledger')}",
+            f"{format_count(self.states, 'state', grouped=True)} of {format_count(self.ledgers, 'ledger')}",
             f"{records} in {logs}" + (f": {', '.join(record_counts)}" if record_counts else ""),
-            f"{size - lost:,} of {counted(size, 'byte', grouped=True)} of logs accounted for",
+            f"{size - lost:,} of {format_count(size, 'byte', grouped=True)} of logs accounted for",
         ]
         if self.journal_records:
-            lines.append(counted(self.journal_records, "journal record", grouped=True))
+            lines.append(format_count(self.journal_records, "journal record", grouped=True))
         return lines + [f"not checked: {part}" for part in self.not_checked]

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bkstore.errors import BkstoreError, CorruptionError
-from bkstore.files.opening import read_whole
+from bkstore.files.opening import read_file
 from bkstore.offline.check.findings import CheckFinding
 from bkstore.storage.directories.unknown_files import find_unknown_files
 from bkstore.storage.read_only.bookie_dir import BookieDir
@@ -68,7 +68,7 @@ def _check_last_ids(bookie: BookieDir) -> Iterator[CheckFinding]:
 
 def _read_last_id(path: Path) -> int:
     """Return the log id in a `lastId` file; raise `CorruptionError` if it is not one in hex."""
-    text = read_whole(path, _MAX_LAST_ID_BYTES).strip()
+    text = read_file(path, _MAX_LAST_ID_BYTES).strip()
     if not re.fullmatch(rb"[0-9a-fA-F]{1,16}", text):
         raise CorruptionError(path, 0, f"is not a hexadecimal log id: {text[:20]!r}")
     return int(text, 16)

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from bkstore.counts import counted
+from bkstore.counts import format_count
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.offline.check.findings import CheckFinding, CheckKind, Severity
 
@@ -142,7 +142,7 @@ def _finding(
     elif count == last_entry - first_entry + 1:
         entries = f"entries {first_entry}-{last_entry}"
     else:
-        entries = f"{counted(count, 'entry', 'entries')} within {first_entry}-{last_entry}"
+        entries = f"{format_count(count, 'entry', 'entries')} within {first_entry}-{last_entry}"
     message = f"{entries} of ledger {ledger}: {detail}"
     return CheckFinding(
         kind, severity, message, file, offset, ledger, first_entry, last_entry, count
@@ -155,6 +155,6 @@ def _finding_of_other_ledgers(
     count = sum(int(runs[:, 4].sum()) for runs in ledgers)
     offset = min(int(runs[:, 5].min()) for runs in ledgers)
     first_ledger = LedgerId.from_signed(*ledgers[0][0, :2].tolist())
-    ledger_text = f"{counted(len(ledgers), 'more ledger')}, from {first_ledger} on"
-    message = f"{counted(count, 'entry', 'entries')} of {ledger_text}: {detail}"
+    ledger_text = f"{format_count(len(ledgers), 'more ledger')}, from {first_ledger} on"
+    message = f"{format_count(count, 'entry', 'entries')} of {ledger_text}: {detail}"
     return CheckFinding(kind, severity, message, file, offset, None, None, None, count)

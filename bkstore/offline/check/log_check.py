@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from bkstore.counts import counted
+from bkstore.counts import format_count
 from bkstore.errors import BkstoreError, SystemRefused
 from bkstore.formats.entry import order_by_ledger
 from bkstore.formats.entrylog import LogMetadata
 from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES
-from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId, ledger_stretches
+from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId, ledger_runs
 from bkstore.index.api import EntryIndex, Finding
 from bkstore.offline.check.coverage import LogCoverage
 from bkstore.offline.check.entry_runs import EntryRuns
@@ -196,7 +196,7 @@ class _LogCheck:
         rows = np.concatenate(self._without_row)
         self._without_row, self._waiting_records = [], 0
         rows = rows[order_by_ledger(rows[:, 0], rows[:, 1])]
-        for ledger_id, start, stop in ledger_stretches(rows[:, 0], rows[:, 1]):
+        for ledger_id, start, stop in ledger_runs(rows[:, 0], rows[:, 1]):
             self._classify_records(ledger_id, rows[start:stop])
 
     def _classify_records(self, ledger: LedgerId, records: Int64Array) -> None:
@@ -269,16 +269,16 @@ class _LogCheck:
             for ledger_id in others[:_MAX_GARBAGE_FINDINGS]
         ]
         if others[_MAX_GARBAGE_FINDINGS:]:
-            more_ledgers = counted(len(others) - _MAX_GARBAGE_FINDINGS, "more ledger")
+            more_ledgers = format_count(len(others) - _MAX_GARBAGE_FINDINGS, "more ledger")
             count = sum(self._garbage[ledger_id][0] for ledger_id in others[_MAX_GARBAGE_FINDINGS:])
-            detail = f"{counted(count, 'record')} of {more_ledgers}: {_UNKNOWN_LEDGER}"
+            detail = f"{format_count(count, 'record')} of {more_ledgers}: {_UNKNOWN_LEDGER}"
             path = self._task.log.path
             findings.append(CheckFinding("unknown-ledger", "note", detail, path, entries=count))
         return findings
 
     def _garbage_finding(self, ledger: LedgerId, severity: Severity, reason: str) -> CheckFinding:
         records, size, offset = self._garbage[ledger]
-        detail = f"{counted(records, 'record')} ({size} bytes) of ledger {ledger}: {reason}"
+        detail = f"{format_count(records, 'record')} ({size} bytes) of ledger {ledger}: {reason}"
         path = self._task.log.path
         return CheckFinding(
             "unknown-ledger", severity, detail, path, offset, ledger, entries=records

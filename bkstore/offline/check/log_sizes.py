@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from bkstore.counts import counted
+from bkstore.counts import format_count
 from bkstore.errors import BkstoreError, SystemRefused
 from bkstore.formats.entrylog import HEADER_SIZE, LogMetadata, decode_header
 from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES
@@ -96,7 +96,7 @@ def _compare_sizes(
         )
         yield CheckFinding(kind, "oddity", detail, log.path, offset, ledger_id)
     if different_ledgers[_MAX_FINDINGS:]:
-        more_ledgers = counted(len(different_ledgers) - _MAX_FINDINGS, "more ledger")
+        more_ledgers = format_count(len(different_ledgers) - _MAX_FINDINGS, "more ledger")
         yield CheckFinding(kind, "oddity", f"the same for {more_ledgers}", log.path, offset)
 
 
@@ -122,7 +122,7 @@ def _check_header(log: LogFile, account: LogByteUsage) -> Iterator[CheckFinding]
         yield CheckFinding("log-header", "oddity", detail, log.path, 8)
     elif header.ledger_count != len(account.map_ledger_bytes) and not account.map_errors:
         detail = (
-            f"the header says {counted(header.ledger_count, 'ledger')}, "
+            f"the header says {format_count(header.ledger_count, 'ledger')}, "
             f"the ledgers map has {len(account.map_ledger_bytes)}"
         )
         yield CheckFinding("log-header", "oddity", detail, log.path, 16)

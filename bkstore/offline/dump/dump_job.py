@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bkstore.arguments import optional, truth, whole
+from bkstore.arguments import optional, boolean, integer
 from bkstore.errors import BkstoreError, InvalidArgument
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.user_outputs import refuse_inputs
@@ -128,9 +128,9 @@ def dump(
     3
     """
     require_pyarrow("dump")
-    jobs = optional(whole(1, 1 << 12))("jobs", jobs)  # a process each
-    piece_rows = whole(1)("piece_rows", piece_rows)
-    truth("length", length), truth("resume", resume)
+    jobs = optional(integer(1, 1 << 12))("jobs", jobs)  # a process each
+    piece_rows = integer(1)("piece_rows", piece_rows)
+    boolean("length", length), boolean("resume", resume)
     target = Path(out)
     require_local_path(out, "a dump")
     _check_out(target)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bkstore.errors import BkstoreError, SystemRefused
 from bkstore.files.disk_changes import OS_FILES, Files
-from bkstore.ids import LedgerId, log_ids, positions
+from bkstore.ids import LedgerId, log_ids_of, positions_of
 from bkstore.index.api import Finding, IndexBatch, LedgerState
 from bkstore.offline.dump.group_rows import GroupCollector, LedgerSummary
 from bkstore.offline.dump.index_rows import PieceIndex
@@ -172,8 +172,8 @@ class _IndexPiece:
             bookie_ids,
             pa.array(rows.dir_index, pa.int32()),
             *map(pa.array, (rows.scope_id, rows.ledger_id, rows.entry_id)),
-            pa.array(log_ids(rows.location)),
-            pa.array(positions(rows.location)),
+            pa.array(log_ids_of(rows.location)),
+            pa.array(positions_of(rows.location)),
             nulls if self.lengths is None else pa.array(self.lengths.read_lengths(rows)),
         ]
         return pa.Table.from_arrays(arrays, schema=self.schema)

@@ -53,9 +53,9 @@ class GroupCollector:
 
     def _finish_ledger(self) -> None:
         if self.last_ledger is not None and self._ledger_groups:
-            groups = grouping.join(self._ledger_groups)
+            groups = grouping.canonicalize_parts(self._ledger_groups)
             first, last = int(groups.first[0]), int(groups.ends[-1]) - 1
-            self._summaries[self.last_ledger] = (sequence_groups.count(groups), first, last)
+            self._summaries[self.last_ledger] = (sequence_groups.count_entries(groups), first, last)
             self._pending.append((self.last_ledger, groups))
         self._ledger_groups = []
 

@@ -8,7 +8,7 @@ from typing import cast
 
 import numpy as np
 
-from bkstore.ids import Int64Array, LedgerId, log_ids
+from bkstore.ids import Int64Array, LedgerId, log_ids_of
 from bkstore.index.api import DEFAULT_BATCH, EntryIndex, Finding, IndexBatch
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.hierarchical.file_tree import IndexFileTree
@@ -58,7 +58,7 @@ class PieceIndex:
             yield from self._range_rows(self.index, findings, batch)
             return
         for rows in self.index.scan(batch, findings):
-            yield rows._replace(dir_index=_find_dirs(self._log_dirs, log_ids(rows.location)))
+            yield rows._replace(dir_index=_find_dirs(self._log_dirs, log_ids_of(rows.location)))
 
     def _range_rows(
         self, index: _RangeIndex, findings: list[Finding], batch: int

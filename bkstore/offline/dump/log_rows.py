@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from bkstore.errors import BkstoreError, CorruptionError, UnsupportedLayout
-from bkstore.files.opening import opened
-from bkstore.files.os_errors import readable
+from bkstore.files.opening import open_for_reading
+from bkstore.files.os_errors import convert_read_errors
 from bkstore.formats.entrylog import LogMetadata, decode_header
 from bkstore.index.api import Finding
 from bkstore.offline.dump.plan import DumpPiece
@@ -25,7 +25,7 @@ def log_tables(piece: DumpPiece, findings: list[Finding]) -> Iterator[Table]:
         metadata: LogMetadata | None = None
         closed: bool | None = None
         try:
-            with readable(log.path):
+            with convert_read_errors(log.path):
                 closed = _is_closed(log)
                 metadata, _ = read_log_metadata(log.path, log.log_id, findings)
         except BkstoreError as error:
@@ -37,7 +37,7 @@ def log_tables(piece: DumpPiece, findings: list[Finding]) -> Iterator[Table]:
 
 def _is_closed(log: LogFile) -> bool | None:
     """Return whether the header locates a ledgers map, None if the header is damaged."""
-    with opened(log.path) as file:
+    with open_for_reading(log.path) as file:
         header_bytes = file.read(_HEADER_FIELD_BYTES)
     try:
         header = decode_header(header_bytes)

@@ -9,7 +9,7 @@ from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from bkstore.files.disk_changes import OS_FILES, Files
-from bkstore.files.os_errors import syncing, writing
+from bkstore.files.os_errors import convert_sync_errors, convert_write_errors
 from bkstore.offline.reading.ledger_ranges import SORTED_BY, LedgerRange, OrderCheck
 from bkstore.tables import Schema, Table, require_pyarrow
 
@@ -57,7 +57,7 @@ class ParquetTableWriter:
         self._pending_rows = 0
         self._row_group = TABLE_ROW_GROUP_ROWS.get(schema.name, ROW_GROUP_ROWS)
         encodings = {c.name: _ENCODINGS[c.kind] for c in schema.columns} | {"bookie": "PLAIN"}
-        with writing(path):
+        with convert_write_errors(path):
             self._sink = _FileSink(path, files, 0o600 if _KEY_COLUMN in schema.names else 0o644)
             try:
                 self._file = pq.ParquetWriter(
@@ -103,7 +103,7 @@ class ParquetTableWriter:
         if not row_count:
             return
         pending_rows = pa.concat_tables(self._pending)
-        with writing(self.path):
+        with convert_write_errors(self.path):
             self._file.write_table(pending_rows.slice(0, row_count), row_group_size=self._row_group)
         tail = pending_rows.slice(row_count)
         self._pending, self._pending_rows = [tail] if len(tail) else [], len(tail)
@@ -121,9 +121,9 @@ class ParquetTableWriter:
         try:
             if kind is None:
                 self._write_groups(self._pending_rows)
-                with writing(self.path):
+                with convert_write_errors(self.path):
                     self._file.close()
-                with syncing(self.path):
+                with convert_sync_errors(self.path):
                     self._files.fsync(self._sink.fd)
                 self.bytes = self._sink.tell()
                 is_complete = True
@@ -145,7 +145,7 @@ class _FileSink(io.RawIOBase):
         self._files = files
         self._position = 0
         self._drops_bytes = False
-        self.fd = files.fresh(path, mode)
+        self.fd = files.create_new(path, mode)
 
     def writable(self) -> bool:
         return True

@@ -16,8 +16,8 @@ from typing import Any
 
 from bkstore.errors import CorruptionError
 from bkstore.files.disk_changes import OS_FILES, Files
-from bkstore.files.opening import check_regular, read_whole
-from bkstore.files.os_errors import writing
+from bkstore.files.opening import check_regular, read_file
+from bkstore.files.os_errors import convert_write_errors
 from bkstore.formats.syntax.json_text import format_json, parse_json
 from bkstore.offline.dump.dump_piece import WrittenFile, PieceResult
 from bkstore.offline.dump.plan import DumpPiece, file_name
@@ -67,7 +67,7 @@ class PartialDump(StagingDirectory):
     def find_piece(self, piece: DumpPiece, fingerprint: str) -> PieceResult | None:
         """Return the piece of an earlier run, if its key, file sizes and row counts still match."""
         try:
-            record = parse_json(read_whole(self._records / f"{piece.name}.json", _RECORD_LIMIT))
+            record = parse_json(read_file(self._records / f"{piece.name}.json", _RECORD_LIMIT))
         except (OSError, CorruptionError):
             return None
         if not isinstance(record, dict) or record.get("key") != fingerprint:
@@ -85,7 +85,7 @@ class PartialDump(StagingDirectory):
     def store_piece(self, piece: DumpPiece, fingerprint: str, result: PieceResult) -> None:
         """Move the piece's files from `work` to `data`, and record them durably."""
         files, record = self._files, self._records / f"{piece.name}.json"
-        with writing(self.staging_path):
+        with convert_write_errors(self.staging_path):
             if record.exists():  # its files are about to be replaced
                 files.unlink(record)
                 files.sync_dir(self._records)
@@ -109,7 +109,7 @@ class PartialDump(StagingDirectory):
     def add_file(self, file: WrittenFile, path: str) -> None:
         """Move a file that belongs to no piece from `work` to `data`."""
         target = self.data / path
-        with writing(target):
+        with convert_write_errors(target):
             self._files.makedirs(target.parent)
             self._files.replace(self.work / file.name, target)
             self._files.sync_dir(target.parent)
@@ -117,7 +117,7 @@ class PartialDump(StagingDirectory):
     def finish(self, paths: Iterable[str], manifest: bytes) -> None:
         """Publish exactly the files `paths` and the manifest as OUT, durably."""
         files, kept_names = self._files, set(paths)
-        with writing(self.staging_path):
+        with convert_write_errors(self.staging_path):
             for path in sorted(self.data.rglob("*"), reverse=True):
                 if path.is_dir():
                     with suppress(OSError):  # not empty

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bkstore.errors import BkstoreError, SystemRefused
-from bkstore.files.os_errors import is_absent, is_medium_error, unreadable
+from bkstore.files.os_errors import is_absent, is_medium_error, read_error
 from bkstore.ids import LedgerId
 from bkstore.index.api import EntryIndex, Finding
 from bkstore.index.hierarchical import HierarchicalIndex
@@ -171,7 +171,7 @@ def _max_entries(path: str) -> int:
     except OSError as error:
         if is_absent(error) or is_medium_error(error):  # reading it reports that
             return 0
-        raise unreadable(error, path) from error
+        raise read_error(error, path) from error
     return min(info.st_size, info.st_blocks * 512) // 8
 
 
@@ -292,5 +292,5 @@ def _stats(paths: Sequence[str]) -> Iterator[tuple[str, int, int]]:
         except OSError as error:
             if is_absent(error) or is_medium_error(error):  # reading it reports that
                 continue
-            raise unreadable(error, path) from error
+            raise read_error(error, path) from error
         yield path, info.st_size, info.st_mtime_ns

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from bkstore.counts import counted
+from bkstore.counts import format_count
 from bkstore.errors import BkstoreError, SystemRefused
-from bkstore.files.os_errors import unreadable
+from bkstore.files.os_errors import read_error
 from bkstore.formats.entry import V1_HEADER, V2_HEADER, record_ids
 from bkstore.formats.entrylog import HEADER_SIZE, SIZE_FIELD_BYTES
-from bkstore.formats.syntax.framing import words_at
-from bkstore.ids import Int64Array, LedgerId, log_ids, positions
+from bkstore.formats.syntax.framing import integers_at_every_offset
+from bkstore.ids import Int64Array, LedgerId, log_ids_of, positions_of
 from bkstore.index.api import Finding, IndexBatch
 from bkstore.index.damage_runs import DamageRuns
 from bkstore.storage.directories.file_listing import LogFile
@@ -53,7 +53,7 @@ class RecordLengths:
         lengths = np.zeros(rows.entry_id.size, np.int64)
         codes = np.zeros(rows.entry_id.size, np.int64)
         order = np.lexsort((rows.location, rows.dir_index))
-        logs = log_ids(rows.location)[order]
+        logs = log_ids_of(rows.location)[order]
         dir_indexes = rows.dir_index[order]
         log_starts = np.flatnonzero((np.diff(logs) != 0) | (np.diff(dir_indexes) != 0)) + 1
         for row_numbers in np.split(order, log_starts):
@@ -69,7 +69,7 @@ class RecordLengths:
         counted_findings = [
             Finding(
                 "damage",
-                f"{counted(count, 'entry', 'entries')} of more ledgers, from {ledger} on: {reason}",
+                f"{format_count(count, 'entry', 'entries')} of more ledgers, from {ledger} on: {reason}",
                 path,
             )
             for code, (count, ledger) in self._counted_ledgers.items()
@@ -92,7 +92,7 @@ class RecordLengths:
                 entry_ids = entries[ledger_codes == code]
                 if self._is_only_counted(code, ledger, entry_ids.size):
                     continue
-                starts = positions(locations[ledger_codes == code])
+                starts = positions_of(locations[ledger_codes == code])
                 path, reason = reasons[code]
                 damage = Finding("damage", reason, path, int(starts[0]), ledger)
                 self._runs.add(damage, entry_ids, int(starts[-1]))
@@ -114,7 +114,7 @@ class RecordLengths:
         """Return lengths and reason codes of rows of one log, in ascending positions."""
         lengths = np.zeros(rows.entry_id.size, np.int64)
         codes = np.zeros(lengths.size, np.int64)
-        dir_index, log_id = int(rows.dir_index[0]), int(log_ids(rows.location[:1])[0])
+        dir_index, log_id = int(rows.dir_index[0]), int(log_ids_of(rows.location[:1])[0])
         path = self._paths.get((dir_index, log_id))
         if path is None:
             codes[:] = self._code_of(f"{log_id:x}.log", "no such entry log")
@@ -122,11 +122,11 @@ class RecordLengths:
         try:
             file = self._open_file(path)
             log_size = os.fstat(file.fd).st_size
-            starts = positions(rows.location)
+            starts = positions_of(rows.location)
             is_inside = (starts >= HEADER_SIZE + SIZE_FIELD_BYTES) & (starts + V1_HEADER <= log_size)
             if not is_inside.all():
                 codes[~is_inside] = self._code_of(
-                    path, f"location points past the end of the log ({counted(log_size, 'byte')})"
+                    path, f"location points past the end of the log ({format_count(log_size, 'byte')})"
                 )
             inside_rows = np.flatnonzero(is_inside)
             for chunk, data, offsets in _read_records(file.fd, starts, inside_rows):
@@ -136,7 +136,7 @@ class RecordLengths:
                     code = self._code_of(path, "the record is of another entry, or truncated")
                     codes[chunk[sizes == 0]] = code
         except OSError as error:
-            finding = Finding.of(unreadable(error, path))
+            finding = Finding.of(read_error(error, path))
             codes[lengths == 0] = self._code_of(path, finding.detail.removeprefix(f"{path}: "))
         except SystemRefused:
             raise
@@ -155,7 +155,7 @@ class RecordLengths:
 
 def _read_sizes(data: Any, offsets: Int64Array, rows: IndexBatch, left: Int64Array) -> Int64Array:
     """Return the sizes of the records at `offsets`, 0 for another entry or beyond `left` bytes."""
-    sizes: Int64Array = words_at(data, ">i4")[offsets - SIZE_FIELD_BYTES].astype(np.int64)
+    sizes: Int64Array = integers_at_every_offset(data, ">i4")[offsets - SIZE_FIELD_BYTES].astype(np.int64)
     scopes, ledgers, entries = record_ids(data, offsets)
     is_same = (scopes == rows.scope_id) & (ledgers == rows.ledger_id) & (entries == rows.entry_id)
     min_sizes = np.where(rows.scope_id == 0, V1_HEADER, V2_HEADER)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bkstore.errors import BkstoreError
 from bkstore.files.disk_changes import OS_FILES, Files
-from bkstore.files.os_errors import readable, syncing, writing
+from bkstore.files.os_errors import convert_read_errors, convert_sync_errors, convert_write_errors
 from bkstore.ids import LedgerId
 from bkstore.index.api import EntryIndex, LedgerState
 from bkstore.index.hierarchical import HierarchicalIndex
@@ -52,7 +52,7 @@ def build_index(
     for table_file in table_files:
         _check_table_file(layout, table_file)
     for dir_index, current in enumerate(index_dirs):
-        with writing(current):
+        with convert_write_errors(current):
             files.makedirs(current)
         dir_files = [table_file for table_file in table_files if table_file.directory == dir_index]
         dir_states = {
@@ -107,10 +107,10 @@ def _open_with_rows(
 
 def _move_tree(source: Path, current: Path, files: Files) -> None:
     """Move the index files of one tree into another, which has none of their ledgers."""
-    with readable(source):
+    with convert_read_errors(source):
         tree = scan_trees([source])
     changed: set[Path] = set()
-    with writing(current):
+    with convert_write_errors(current):
         for path in tree.files.values():
             target = current / os.path.relpath(path, source)
             _make_folders(target.parent, changed, files)
@@ -119,7 +119,7 @@ def _move_tree(source: Path, current: Path, files: Files) -> None:
         if any(ledger_id.scope for ledger_id in tree.files):
             write_marker(current, files)
     for folder in sorted(changed):
-        with syncing(folder):
+        with convert_sync_errors(folder):
             files.sync_dir(folder)
 
 

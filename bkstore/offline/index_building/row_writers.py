@@ -15,7 +15,7 @@ from rocksdict import SstFileWriter
 
 from bkstore.errors import InvalidArgument, WriteFailed
 from bkstore.files.disk_changes import OS_FILES, Files
-from bkstore.files.os_errors import writing
+from bkstore.files.os_errors import convert_write_errors
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import IndexBatch, LedgerState
 from bkstore.index.hierarchical import HierarchicalIndex
@@ -60,7 +60,7 @@ def open_row_writer(
     states: Mapping[LedgerId, LedgerState] | None = None,
 ) -> RowWriter:
     """Return the writer for a layout; index files get `states` at once, saving a sync each."""
-    with writing(folder):
+    with convert_write_errors(folder):
         files.makedirs(folder)
     if layout == "idx":
         return TreeWriter(folder, HierarchicalIndex(folder, writable=True, files=files), states)
@@ -158,7 +158,7 @@ def _encode_big_endian(columns: list[Int64Array]) -> list[bytes]:
 @contextmanager
 def _table_errors(path: Path) -> Iterator[None]:
     """Raise `WriteFailed` for errors of RocksDB's writer, which are plain `Exception`s."""
-    with writing(path):
+    with convert_write_errors(path):
         try:
             yield
         except Exception as error:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bkstore.counts import counted
+from bkstore.counts import format_count
 from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
-from bkstore.files.opening import files_below
-from bkstore.files.os_errors import readable
+from bkstore.files.opening import list_files
+from bkstore.files.os_errors import convert_read_errors
 from bkstore.ids import MAX_ENTRY_ID, MAX_LOG_ID, Int64Array, LedgerId
 from bkstore.index.api import Finding, IndexBatch
 from bkstore.offline.reading.dump_file import DumpFile, check_footer
@@ -121,7 +121,7 @@ def _open_with_manifest(folder: DumpFolder, bookie: str | None) -> LoadSource:
         _check_footer(file.path, DUMP_TABLES[file.table], file.rows)
     findings: tuple[Finding, ...] = ()
     if damage:
-        finding_count = counted(damage, "finding")
+        finding_count = format_count(damage, "finding")
         detail = f"{finding_count} of damage: what bookie {bookie_id} could not read is not loaded"
         findings = (Finding("damage", detail, folder.locate("findings")),)
     directories = len(index) if layout == "rocksdb" else 1
@@ -156,8 +156,8 @@ def _open_folder(dump: Path, bookie: str | None, directories: int) -> LoadSource
 
 def _parquet_files(folder: Path) -> list[Path]:
     """Return the Parquet files below; names that begin with _ or a dot are skipped."""
-    with readable(folder):
-        paths = sorted(path for path in files_below(folder) if path.suffix == ".parquet")
+    with convert_read_errors(folder):
+        paths = sorted(path for path in list_files(folder) if path.suffix == ".parquet")
     return [path for path in paths if not any(p[0] in "_." for p in path.relative_to(folder).parts)]
 
 
@@ -262,7 +262,7 @@ def _check_rows(source: LoadSource, path: str, batch: pa.RecordBatch) -> IndexBa
     if source.layout == "rocksdb":
         home_dirs = ledger.view(np.uint64) % np.uint64(source.directories)
         reason = (
-            f"with {counted(source.directories, 'directory', 'directories')} a ledger belongs to "
+            f"with {format_count(source.directories, 'directory', 'directories')} a ledger belongs to "
             "the one at its id modulo that (--directories sets their number)"
         )
         _refuse(path, reason, home_dirs != dir_index.view(np.uint64), columns)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
-from bkstore.arguments import optional, truth, whole
+from bkstore.arguments import optional, boolean, integer
 from bkstore.errors import CorruptionError, UnsupportedLayout
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.user_outputs import refuse_inputs
@@ -83,7 +83,7 @@ class LocalLoadEngine:
     """Runs in this process: rows in order are passed on, others are sorted on disk."""
 
     def __init__(self, run_rows: int = RUN_ROWS) -> None:
-        self._run_rows = whole(1)("run_rows", run_rows)
+        self._run_rows = integer(1)("run_rows", run_rows)
         self._ordered_rows: list[OrderedRows] = []
 
     def write(self, job: LoadJob) -> tuple[list[TableFile], int]:
@@ -179,8 +179,8 @@ def load(
 
 def _check_arguments(to: Any, directories: Any, compare: Any) -> None:
     check_layout("to", to)
-    optional(whole(1))("directories", directories)
-    truth("compare", compare)
+    optional(integer(1))("directories", directories)
+    boolean("compare", compare)
 
 
 def _check_target(source: LoadSource, out: Path, to: IndexLayout) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bkstore.counts import counted
+from bkstore.counts import format_count
 from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
 from bkstore.ids import LedgerId
 from bkstore.offline.reading.ledger_ranges import LedgerRange
@@ -91,7 +91,7 @@ def check_footer(
                 f"{expected_column.name} is {column_type}, not {expected_column.type}",
             )
     if rows is not None and file.metadata.num_rows != rows:
-        row_count = counted(file.metadata.num_rows, "row")
+        row_count = format_count(file.metadata.num_rows, "row")
         raise CorruptionError(location, None, f"has {row_count}, the manifest says {rows}")
 
 

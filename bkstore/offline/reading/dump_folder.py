@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from bkstore.errors import CorruptionError, InvalidArgument
-from bkstore.files.opening import read_whole
-from bkstore.files.os_errors import readable
+from bkstore.files.opening import read_file
+from bkstore.files.os_errors import convert_read_errors
 from bkstore.offline.reading.file_locations import is_remote, local_path, remote_file_system
 
 
@@ -66,12 +66,12 @@ class DumpFolder:
     def read(self, name: str, max_bytes: int) -> bytes:
         """Return the bytes of a text file of at most `max_bytes` bytes.
 
-        Raises `InvalidArgument` if it does not exist, and as `read_whole` does.
+        Raises `InvalidArgument` if it does not exist, and as `read_file` does.
         """
-        with readable(self.locate(name)):
+        with convert_read_errors(self.locate(name)):
             try:
                 if not self.is_remote:
-                    return read_whole(self.locate(name), max_bytes, text=True)
+                    return read_file(self.locate(name), max_bytes, text=True)
                 return self._read_remote(name, max_bytes)
             except (FileNotFoundError, NotADirectoryError):
                 raise self.missing_file_error(name) from None
@@ -95,7 +95,7 @@ class DumpFolder:
         return InvalidArgument(f"{self.location}: not a dump: it has no {name}")
 
     def _file_type(self, path: str) -> str:
-        with readable(self.location):
+        with convert_read_errors(self.location):
             return str(self._system.get_file_info(path).type.name)
 
 

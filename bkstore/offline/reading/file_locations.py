@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from bkstore.errors import CorruptionError, InvalidArgument, MissingDependency
 from bkstore.files.opening import check_regular
-from bkstore.files.os_errors import readable
+from bkstore.files.os_errors import convert_read_errors
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -112,7 +112,7 @@ def opened_parquet(location: str) -> Iterator[pq.ParquetTableWriter]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with readable(location):
+    with convert_read_errors(location):
         try:
             if is_remote(location):
                 system, path = remote_file_system(location)

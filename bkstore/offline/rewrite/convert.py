@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from bkstore.counts import counted
+from bkstore.counts import format_count
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import Finding, IndexBatch
@@ -135,11 +135,11 @@ class _SourceRows:
 def _report_left_out(result: RewriteResult, rows: _SourceRows) -> None:
     result.left_out = rows.left_out
     if rows.left_out:
-        left_out = counted(rows.left_out, "row is", "rows are")
-        ledgers = counted(len(rows.orphans), "ledger")
+        left_out = format_count(rows.left_out, "row is", "rows are")
+        ledgers = format_count(len(rows.orphans), "ledger")
         detail = f"{left_out} of {ledgers} not in the index (an interrupted delete): left out"
         first_ledger: LedgerId = min(rows.orphans)
         result.findings.append(Finding("oddity", detail, str(result.source), ledger=first_ledger))
     if rows.lost_logs:
-        detail = f"{counted(rows.lost_logs, 'row')} into entry logs that are not here"
+        detail = f"{format_count(rows.lost_logs, 'row')} into entry logs that are not here"
         result.findings.append(Finding("damage", detail, str(result.source)))

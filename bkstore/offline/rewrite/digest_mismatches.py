@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from bkstore.counts import counted
+from bkstore.counts import format_count
 from bkstore.formats.entry import Coder, RecordBatch, rows_of_ledgers
 from bkstore.formats.entrylog import SIZE_FIELD_BYTES
 from bkstore.ids import LedgerId
@@ -79,7 +79,7 @@ def _windows(records: LogRecords) -> Iterator[tuple[int, int]]:
 def _other_digest_type_finding(
     log: LogFile, ledger_id: LedgerId, record_count: int, coder: Coder
 ) -> Finding:
-    records = counted(record_count, "record")
+    records = format_count(record_count, "record")
     detail = (
         f"ledger {ledger_id}: no digest of {records} matches {coder.digest.name} and the "
         "password: taken unverified"

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from bkstore.errors import DirectoryInUse
 from bkstore.files.disk_changes import Files
-from bkstore.files.opening import opened
-from bkstore.files.os_errors import readable, syncing, writing
+from bkstore.files.opening import open_for_reading
+from bkstore.files.os_errors import convert_read_errors, convert_sync_errors, convert_write_errors
 
 CHUNK_BYTES = 8 << 20
 """Bytes copied at a time."""
@@ -32,25 +32,25 @@ def copy_file(
     The caller must sync the folder. Raises `DirectoryInUse` if the source's size changes meanwhile.
     """
     with ExitStack() as stack:
-        with readable(source):
-            file = stack.enter_context(opened(source))
+        with convert_read_errors(source):
+            file = stack.enter_context(open_for_reading(source))
             mode = os.fstat(file.fileno()).st_mode & 0o777
             expected_bytes = os.fstat(file.fileno()).st_size
-        with writing(target):
+        with convert_write_errors(target):
             fd = files.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode | 0o600)
         stack.callback(files.close, fd)
         copied_bytes = 0
         while True:
-            with readable(source):
+            with convert_read_errors(source):
                 chunk = file.read(CHUNK_BYTES)
             if not chunk:
                 break
-            with writing(target):
+            with convert_write_errors(target):
                 files.pwrite(fd, chunk, copied_bytes)
             copied_bytes += len(chunk)
             if report is not None:
                 report(len(chunk))
-        with syncing(target):
+        with convert_sync_errors(target):
             files.fsync(fd)
     if copied_bytes != expected_bytes:
         raise DirectoryInUse(f"{source}: had {expected_bytes} bytes, but {copied_bytes} when read")
@@ -59,7 +59,7 @@ def copy_file(
 
 def link_file(source: Path, target: Path, files: Files) -> bool:
     """Hard-link a file; return False if the file system does not support it."""
-    with writing(target):
+    with convert_write_errors(target):
         try:
             files.link(source, target)
         except OSError as error:
@@ -71,5 +71,5 @@ def link_file(source: Path, target: Path, files: Files) -> bool:
 
 def write_new_file(target: Path, data: bytes, files: Files) -> None:
     """Write a small file, durably."""
-    with writing(target):
+    with convert_write_errors(target):
         files.write_file(target, data)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bkstore.errors import CorruptionError
 from bkstore.files.disk_changes import Files
-from bkstore.files.os_errors import writing
+from bkstore.files.os_errors import convert_write_errors
 from bkstore.formats.ledgerdata import FLAGS_KEY
 from bkstore.ids import LedgerId
 from bkstore.index.api import DEFAULT_BATCH, EntryIndex, IndexBatch, LedgerState
@@ -79,7 +79,7 @@ def write_index(
     `flags` are RocksDB's storage flags. A ledger that has rows but no state gets an empty state.
     """
     for current in index_dirs:
-        with writing(current):
+        with convert_write_errors(current):
             files.makedirs(current)
     if layout == "idx":
         return _write_tree(index_dirs, rows, states, files, report)

@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 
 from bkstore.errors import InvalidArgument
-from bkstore.files.opening import opened
-from bkstore.files.os_errors import readable
-from bkstore.ids import MAX_LOG_ID, Int64Array, log_ids, make_locations, positions
+from bkstore.files.opening import open_for_reading
+from bkstore.files.os_errors import convert_read_errors
+from bkstore.ids import MAX_LOG_ID, Int64Array, log_ids_of, make_locations, positions_of
 from bkstore.index.api import IndexBatch
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.directories.layout import Layout
@@ -110,10 +110,10 @@ class LogNames:
             self._note_needed_links(rows)
         if self._new_ids is None:
             return rows
-        old_ids = log_ids(rows.location)
+        old_ids = log_ids_of(rows.location)
         keys, key_rows = np.unique(np.stack((rows.dir_index, old_ids)), axis=1, return_inverse=True)
         new_ids = np.array([self.new_id(int(folder), int(old)) for folder, old in keys.T], np.int64)
-        located = make_locations(new_ids[key_rows.ravel()], positions(rows.location))
+        located = make_locations(new_ids[key_rows.ravel()], positions_of(rows.location))
         return rows._replace(location=located)
 
     def _note_needed_links(self, rows: IndexBatch) -> None:
@@ -123,7 +123,7 @@ class LogNames:
         ).astype(np.int64)
         misplaced = np.flatnonzero((ledger_dirs != rows.dir_index) & (rows.dir_index >= 0))
         if misplaced.size:
-            logs = log_ids(rows.location[misplaced])
+            logs = log_ids_of(rows.location[misplaced])
             needs = np.stack((rows.dir_index[misplaced], logs, ledger_dirs[misplaced]))
             self._needed_links.update(map(tuple, np.unique(needs, axis=1).T.tolist()))
 
@@ -136,10 +136,10 @@ def _is_same_log(log: LogFile, other: LogFile) -> bool:
     """Return whether two files are the same log: the same inode, or the same bytes."""
     if log.bytes != other.bytes:
         return False
-    with readable(other.path):
+    with convert_read_errors(other.path):
         if os.path.samefile(log.path, other.path):
             return True
-        with opened(Path(log.path)) as file, opened(Path(other.path)) as other_file:
+        with open_for_reading(Path(log.path)) as file, open_for_reading(Path(other.path)) as other_file:
             while (chunk := file.read(_CHUNK_BYTES)) == other_file.read(_CHUNK_BYTES):
                 if not chunk:
                     return True

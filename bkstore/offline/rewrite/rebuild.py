@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from bkstore.arguments import optional, truth
-from bkstore.counts import counted
+from bkstore.arguments import optional, boolean
+from bkstore.counts import format_count
 from bkstore.errors import BkstoreError, SystemRefused
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.formats.idxfile import DEFAULT_PAGE_SIZE
@@ -76,7 +76,7 @@ def rebuild_index(
     0
     (1, True, True)
     """
-    optional(truth)("all_ledgers", all_ledgers)
+    optional(boolean)("all_ledgers", all_ledgers)
     with Rewrite(
         "rebuild-index",
         source,
@@ -159,7 +159,7 @@ def _drop_excess_entry_ids(
     excess = np.flatnonzero(batch.entry_id > max_entry_id)
     if not excess.size:
         return batch
-    records = counted(excess.size, "record of an entry", "records of entries")
+    records = format_count(excess.size, "record of an entry", "records of entries")
     detail = f"{records} above id {max_entry_id}, the highest that the index can store: left out"
     findings.append(Finding("damage", detail, log.path, int(batch.position[excess[0]])))
     return batch.where(np.flatnonzero(batch.entry_id <= max_entry_id))
@@ -196,13 +196,13 @@ def report_ledgers(result: RewriteResult, selection: LedgerSelection) -> None:
         result.findings.append(Finding("oddity", detail, source))
     keyless = [ledger_id for ledger_id in lost if not known.state(ledger_id).master_key]
     if lost:
-        ledgers = f"{counted(len(lost), 'ledger has', 'ledgers have')} no state in the old index"
+        ledgers = f"{format_count(len(lost), 'ledger has', 'ledgers have')} no state in the old index"
         detail = (
             f"{ledgers}: from the journals, or else fenced; {len(keyless)} without a master key"
         )
         result.findings.append(Finding("oddity", detail, source, ledger=lost[0]))
     if selection.misplaced:
-        ledgers = counted(len(selection.misplaced), "ledger has", "ledgers have")
+        ledgers = format_count(len(selection.misplaced), "ledger has", "ledgers have")
         detail = (
             f"{ledgers} records in a directory where no bookie searches for them: skipped there"
         )

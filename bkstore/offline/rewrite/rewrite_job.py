@@ -16,11 +16,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from bkstore.arguments import path as as_path, truth
+from bkstore.arguments import path as as_path, boolean
 from bkstore.errors import BkstoreError, CorruptionError, InvalidArgument
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.opening import check_regular
-from bkstore.files.os_errors import syncing, writing
+from bkstore.files.os_errors import convert_sync_errors, convert_write_errors
 from bkstore.formats.entrylog import log_name
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding, IndexBatch, LedgerState
@@ -107,7 +107,7 @@ class Rewrite:
     ) -> None:
         if layout is not None:
             check_layout("to", layout)
-        self._link = truth("link", link)
+        self._link = boolean("link", link)
         if link and opening.live:
             raise InvalidArgument("link: a running bookie may still write to its newest log")
         self._kind = kind
@@ -245,7 +245,7 @@ class Rewrite:
             except CorruptionError as error:
                 result.findings.append(Finding.of(error))
                 continue
-            with writing(target.parent):
+            with convert_write_errors(target.parent):
                 self.files.makedirs(target.parent)
             if self._link and link_file(Path(log.path), target, self.files):
                 self.advance(log.bytes)
@@ -265,7 +265,7 @@ class Rewrite:
                 raise InvalidArgument(
                     f"entry log {log_id} is in directories {dir_index} and {other_dir}"
                 )
-            with writing(target.parent):  # a directory without a log of its own does not exist yet
+            with convert_write_errors(target.parent):  # a directory without a log of its own does not exist yet
                 self.files.makedirs(target.parent)
             if not link_file(source, target, self.files):
                 copy_file(source, target, self.files)
@@ -276,7 +276,7 @@ class Rewrite:
         self.begin_step("other files", None)
         # All directories are made, those without a file too: a bookie expects each of them.
         for folder in self.target_dirs.target_paths.values():
-            with writing(self.staged_dir / folder):
+            with convert_write_errors(self.staged_dir / folder):
                 self.files.makedirs(self.staged_dir / folder)
         for file in list_other_files(self.bookie, self.target_dirs, self.result.findings):
             data = file.new_content
@@ -293,7 +293,7 @@ class Rewrite:
             write_new_file(self.staged_dir / self.bookie.path.name, conf_bytes, self.files)
         # Last of all, make the names durable.
         for folder in self.target_dirs.target_paths.values():
-            with syncing(self.staged_dir / folder):
+            with convert_sync_errors(self.staged_dir / folder):
                 self.files.sync_dir(self.staged_dir / folder)
 
     def copy_rest_and_compare(

@@ -14,14 +14,14 @@ from typing import Literal
 
 import numpy as np
 
-from bkstore.arguments import truth
+from bkstore.arguments import boolean
 from bkstore.availability import Availability
 from bkstore.errors import BkstoreError, DirectoryInUse, InvalidArgument
 from bkstore.files.disk_changes import OS_FILES, Files
-from bkstore.files.os_errors import writing
+from bkstore.files.os_errors import convert_write_errors
 from bkstore.formats.entry import Coder, rows_of_ledgers
 from bkstore.formats.entrylog import log_name
-from bkstore.ids import Int64Array, LedgerId, log_ids
+from bkstore.ids import Int64Array, LedgerId, log_ids_of
 from bkstore.index.api import EntryIndex, Finding, IndexBatch
 from bkstore.index.damage_runs import add_unreported
 from bkstore.offline.rewrite.digest_mismatches import drop_digest_mismatches
@@ -136,7 +136,7 @@ def salvage(
     ...     done.rewrite.entries, [(loss.kind, loss.first_entry, loss.bytes) for loss in done.losses]
     (2, [('bytes', None, 80), ('entries', 1, None)])
     """
-    truth("known_only", known_only)
+    boolean("known_only", known_only)
     coder = None if digest_type is None else Coder(digest_type, password)
     if coder is None and password is not None:
         raise InvalidArgument("a password requires digest_type")
@@ -248,7 +248,7 @@ class _Salvage:
     def _write_fresh_log(self, log: LogFile, data: LogBytes, records: LogRecords) -> None:
         """Write a damaged log's records to a new log in the target."""
         log_dir = self.job.ledger_dirs()[log.dir_index]
-        with writing(log_dir):
+        with convert_write_errors(log_dir):
             self.job.files.makedirs(log_dir)
         target = log_dir / log_name(self.names.new_id(log.dir_index, log.log_id))
         size = write_salvaged_log(data, target, records, self.job.files)
@@ -286,7 +286,7 @@ class _Salvage:
                     continue
                 lost = np.flatnonzero(new_index.get_many(ledger_id, entries) == 0)
                 # The logs, by directory and id, in which the old index had the lost entries.
-                keys = np.stack((dir_indexes[lost], log_ids(locations[lost])))
+                keys = np.stack((dir_indexes[lost], log_ids_of(locations[lost])))
                 for key in np.unique(keys, axis=1).T:
                     rows_in_log = lost[(keys[0] == key[0]) & (keys[1] == key[1])]
                     ids, lost_locations = entries[rows_in_log], locations[rows_in_log]

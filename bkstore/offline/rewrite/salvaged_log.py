@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from bkstore.errors import BkstoreError, CorruptionError
 from bkstore.files.disk_changes import Files
-from bkstore.files.os_errors import syncing, writing
+from bkstore.files.os_errors import convert_sync_errors, convert_write_errors
 from bkstore.formats.entry import V1_HEADER, V2_HEADER, record_header, rows_of_ledgers
 from bkstore.formats.entrylog import (
     HEADER_SIZE,
@@ -30,7 +30,7 @@ from bkstore.formats.entrylog import (
     encode_ledgers_map,
     encode_map_fields,
 )
-from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId, positions
+from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId, positions_of
 from bkstore.index.api import Finding, IndexBatch
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.entry_log.open_log import MAX_LOG_BYTES
@@ -114,7 +114,7 @@ def _match_index_rows(
 ) -> tuple[npt.NDArray[np.bool_], IndexBatch]:
     """Return which records an index row names, and the index rows that name none of them."""
     scope_id, ledger_id, entry_id, position = scanned
-    indexed_positions = positions(index_rows.location)
+    indexed_positions = positions_of(index_rows.location)
     confirmed = np.zeros(position.size, np.bool_)
     if not position.size or not indexed_positions.size:
         return confirmed, index_rows
@@ -138,7 +138,7 @@ def _add_hidden(data: LogBytes, records: LogRecords, max_id: int) -> None:
     missing = records.missing_rows
     sizes = np.zeros(missing.location.size, np.int64)
     keys = zip(missing.scope_id.tolist(), missing.ledger_id.tolist(), missing.entry_id.tolist())
-    for row, (position, key) in enumerate(zip(positions(missing.location).tolist(), keys)):
+    for row, (position, key) in enumerate(zip(positions_of(missing.location).tolist(), keys)):
         sizes[row] = _size_at(data, position, key) if key[2] <= max_id else 0
     found_rows = np.flatnonzero(sizes)
     if not found_rows.size:
@@ -148,7 +148,7 @@ def _add_hidden(data: LogBytes, records: LogRecords, max_id: int) -> None:
         missing.scope_id,
         missing.ledger_id,
         missing.entry_id,
-        positions(missing.location),
+        positions_of(missing.location),
         sizes,
     )
     old = (records.scope_id, records.ledger_id, records.entry_id, records.position, records.size)
@@ -211,20 +211,20 @@ def write_salvaged_log(
     beyond 2^31-1 bytes is left out, as a bookie does. Raises `WriteFailed`.
     """
     version = VERSION_2 if np.any(records.scope_id) else VERSION_1
-    with writing(target):
+    with convert_write_errors(target):
         fd = files.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
-        with writing(target):
+        with convert_write_errors(target):
             files.pwrite(fd, encode_header(LogHeader(version)), 0)
         end = _copy_frames(data, target, fd, records, files)
         ledger_bytes = _bytes_by_ledger(records)
         ledgers_map = encode_ledgers_map(ledger_bytes)
         if ledgers_map and end + len(ledgers_map) <= MAX_LOG_BYTES:
-            with writing(target):
+            with convert_write_errors(target):
                 files.pwrite(fd, ledgers_map, end)
                 files.pwrite(fd, encode_map_fields(end, len(ledger_bytes)), MAP_FIELDS_OFFSET)
             end += len(ledgers_map)
-        with syncing(target):
+        with convert_sync_errors(target):
             files.fsync(fd)
     finally:
         files.close(fd)
@@ -247,7 +247,7 @@ def _copy_frames(
     for start, end in zip(starts[first].tolist(), ends[last].tolist()):
         while start < end:
             chunk = data.read_bytes(start, min(end - start, _COPY_CHUNK_BYTES))
-            with writing(target):
+            with convert_write_errors(target):
                 files.pwrite(fd, chunk, out_offset)
             start, out_offset = start + len(chunk), out_offset + len(chunk)
     return out_offset

@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bkstore.counts import counted
+from bkstore.counts import format_count
 from bkstore.errors import BkstoreError, CorruptionError, DirectoryInUse
 from bkstore.formats import ledgerdata
 from bkstore.formats.journal import LogMark
@@ -129,7 +129,7 @@ def _read_ledger_databases(bookie: BookieDir, known: SourceLedgers, findings: li
                 add_unreported(findings, [Finding.of(error)])
                 all_read = False
     if all_read and known.indexed:
-        detail = f"states of {counted(len(known.indexed), 'ledger')} are from `ledgers` alone"
+        detail = f"states of {format_count(len(known.indexed), 'ledger')} are from `ledgers` alone"
         findings.append(Finding("oddity", detail, str(index_dirs[0])))
     return all_read
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from bkstore.errors import CorruptionError
 from bkstore.files.opening import check_regular
-from bkstore.files.os_errors import readable
+from bkstore.files.os_errors import convert_read_errors
 from bkstore.formats import cookie as cookie_format
 from bkstore.index.api import Finding
 from bkstore.index.hierarchical.file_tree import has_index_files, is_level_name, find_stray_files
@@ -97,7 +97,7 @@ def list_other_files(
     index, unknown names among index files, interrupted compactions, an index that was not read.
     """
     for current, target_dir in target.target_paths.items():
-        with readable(current):
+        with convert_read_errors(current):
             dir_entries = sorted(os.scandir(current), key=lambda dir_entry: dir_entry.name)
         for dir_entry in dir_entries:
             name = dir_entry.name
@@ -155,5 +155,5 @@ def encode_target_conf(bookie: BookieDir, target: TargetDirectories) -> bytes | 
     """
     if not bookie.folders.configured:
         return None
-    with readable(bookie.path):
+    with convert_read_errors(bookie.path):
         return flatten_server_conf(bookie.path, "indexDirectories" if target.index_moved else "")

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from bkstore.files.disk_changes import OS_FILES, Files
-from bkstore.files.os_errors import writing
-from bkstore.files.spill_files import append_spill, opened_spill
+from bkstore.files.os_errors import convert_write_errors
+from bkstore.files.spill_files import append_spill, open_spill
 from bkstore.ids import Int64Array
 from bkstore.index.api import IndexBatch
 
@@ -80,7 +80,7 @@ class RowsByKey:
         self._dropped_rows += self._pending_rows - size
         self._pending, self._pending_rows = [], 0
         path = self._folder / f"{self._name}-{len(self._run_files):05d}"
-        with writing(path):
+        with convert_write_errors(path):
             self._files.makedirs(self._folder)
         append_spill(path, np.ascontiguousarray(columns.T).data, self._files)
         self._run_files.append(path)
@@ -119,7 +119,7 @@ class RowsByKey:
 def _read_rows(run: Path, start: int, stop: int) -> Int64Array:
     if start == stop:
         return np.empty((_COLUMNS, 0), np.int64)
-    with opened_spill(run) as spill:
+    with open_spill(run) as spill:
         data = spill.read(start * _ROW_BYTES, (stop - start) * _ROW_BYTES)
     return np.frombuffer(data, np.int64).reshape(-1, _COLUMNS).T
 
@@ -128,7 +128,7 @@ def _find_first_row(run: Path, size: int, key: _Key | None) -> int:
     """Return the index of the first row in a run whose key is at least `key`."""
     if key is None:
         return size
-    with opened_spill(run) as spill:
+    with open_spill(run) as spill:
 
         def key_of(row: int) -> _Key:
             return _KEY.unpack(spill.read(row * _ROW_BYTES, _KEY.size))

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from bkstore.files.disk_changes import OS_FILES, Files
-from bkstore.files.spill_files import append_spill, opened_spill
-from bkstore.ids import Int64Array, make_locations, positions
+from bkstore.files.spill_files import append_spill, open_spill
+from bkstore.ids import Int64Array, make_locations, positions_of
 from bkstore.index.api import IndexBatch
 
 PIECE_ROWS = 1 << 20
@@ -151,7 +151,7 @@ class LogRows:
     def _load_stretch(self) -> None:
         stretch = self._segments[self._next][0]
         parts = []
-        with opened_spill(self._path) as spill:
+        with open_spill(self._path) as spill:
             while self._next < len(self._segments) and self._segments[self._next][0] == stretch:
                 _, first, count = self._segments[self._next]
                 data = spill.read(first * _ROW_BYTES, count * _ROW_BYTES)
@@ -159,5 +159,5 @@ class LogRows:
                 self._next += 1
         rows = np.concatenate(parts)
         rows = rows[np.argsort(rows[:, 3], kind="stable")]
-        rows[:, 3] = positions(rows[:, 3])
+        rows[:, 3] = positions_of(rows[:, 3])
         self._rows, self._positions = rows, np.ascontiguousarray(rows[:, 3])

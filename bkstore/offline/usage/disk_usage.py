@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from bkstore.arguments import number, whole
+from bkstore.arguments import number, integer
 from bkstore.errors import BkstoreError
 from bkstore.formats.idxfile import DEFAULT_PAGE_SIZE, check_page_size
 from bkstore.ids import LedgerId
@@ -19,7 +19,7 @@ from bkstore.storage.ledgers.garbage_pass import MAJOR_THRESHOLD, MINOR_THRESHOL
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
 _share = number(0, 1)
-_count = whole(1)
+_count = integer(1)
 Progress = Callable[[str, int, int, int], None]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bkstore.files.os_errors import readable
+from bkstore.files.os_errors import convert_read_errors
 from bkstore.formats.idxfile import HEADER_SIZE
 from bkstore.ids import LedgerId
 from bkstore.index.api import EntryIndex
@@ -86,7 +86,7 @@ def _index_file_parts(
         directory = next(
             number for number, index_dir in enumerate(index_dirs) if path.startswith(index_dir)
         )
-        with readable(path):
+        with convert_read_errors(path):
             stat = os.stat(path)
         pages = -(-max(stat.st_size - HEADER_SIZE, 0) // page_size)
         file_counts = (1, stat.st_size, stat.st_blocks * _BLOCK_BYTES, rows or 0, pages)
@@ -143,6 +143,6 @@ def _database_part(
 
 def _file_sizes(folder: Path) -> list[tuple[int, int]]:
     """Return (length, bytes on disk) of each file directly in a folder."""
-    with readable(folder), os.scandir(folder) as entries:
+    with convert_read_errors(folder), os.scandir(folder) as entries:
         stats = [entry.stat() for entry in entries if entry.is_file()]
     return [(stat.st_size, stat.st_blocks * _BLOCK_BYTES) for stat in stats]

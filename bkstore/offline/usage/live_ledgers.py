@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterable
 
 from bkstore.errors import CorruptionError, InvalidArgument
-from bkstore.files.opening import check_regular, opened
-from bkstore.files.os_errors import readable
+from bkstore.files.opening import check_regular, open_for_reading
+from bkstore.files.os_errors import convert_read_errors
 from bkstore.ids import LedgerId
 
 _MAX_LINE_BYTES = 200
@@ -21,9 +21,9 @@ def read_live_list(path: str | os.PathLike[str]) -> set[LedgerId]:
     id, and `InvalidArgument` for an empty list, by which all ledgers would be garbage.
     """
     ledger_ids: set[LedgerId] = set()
-    with readable(path):
+    with convert_read_errors(path):
         check_regular(path)
-    with readable(path), opened(path) as file:
+    with convert_read_errors(path), open_for_reading(path) as file:
         line_offset = 0
         while line := file.readline(_MAX_LINE_BYTES):
             text = line.decode("ascii", "replace").strip()

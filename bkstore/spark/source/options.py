@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from glob import glob
 from typing import cast
 
-from bkstore.arguments import any_of, check_fields, instance, truth, whole
+from bkstore.arguments import sequence_of, check_fields, instance, boolean, integer
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.syntax.json_text import parse_json
 from bkstore.offline.dump import TABLES, DumpSource
@@ -54,11 +54,11 @@ class SourceOptions:
 
 
 _CHECKS = {
-    "sources": any_of(instance(DumpSource)),
+    "sources": sequence_of(instance(DumpSource)),
     "table": instance(Schema),
-    "length": truth,
-    "skip_damage": truth,
-    "partition_rows": whole(1),
+    "length": boolean,
+    "skip_damage": boolean,
+    "partition_rows": integer(1),
 }
 
 

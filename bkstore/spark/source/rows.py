@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from bkstore.errors import BkstoreError, CorruptionError, DirectoryInUse
 from bkstore.files.disk_changes import Files
 from bkstore.files.scratch import scratch_directory
-from bkstore.ids import log_ids, positions
+from bkstore.ids import log_ids_of, positions_of
 from bkstore.index.api import Finding, IndexBatch
 from bkstore.offline.dump.dump_piece import write_piece
 from bkstore.offline.dump.index_rows import PieceIndex
@@ -124,8 +124,8 @@ def _entry_batch(bookie: str, rows: IndexBatch, lengths: Any) -> pa.RecordBatch:
         pa.repeat(pa.scalar(bookie), row_count),
         pa.array(rows.dir_index, pa.int32()),
         *map(pa.array, (rows.scope_id, rows.ledger_id, rows.entry_id)),
-        pa.array(log_ids(rows.location)),
-        pa.array(positions(rows.location)),
+        pa.array(log_ids_of(rows.location)),
+        pa.array(positions_of(rows.location)),
         pa.nulls(row_count, pa.int64()) if lengths is None else pa.array(lengths),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=ENTRIES.to_arrow())

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bkstore.errors import CorruptionError
 from bkstore.files.opening import check_regular
-from bkstore.files.os_errors import is_absent, is_medium_error, readable
+from bkstore.files.os_errors import is_absent, is_medium_error, convert_read_errors
 from bkstore.index.api import Finding
 
 _LOG_NAME = re.compile(r"([0-9a-f]{1,8})\.log")
@@ -35,7 +35,7 @@ def list_entry_logs(currents: Sequence[Path]) -> list[LogFile]:
     """Return the entry log files, by directory and log id; 0 bytes if not a regular file."""
     logs = []
     for dir_index, current in enumerate(currents):
-        with readable(current):
+        with convert_read_errors(current):
             for entry in os.scandir(current):
                 match = _LOG_NAME.fullmatch(entry.name)
                 if match and (size := _file_size(entry)) is not None:
@@ -57,7 +57,7 @@ def list_journals(currents: Sequence[Path]) -> list[Path]:
     """Return the journal files, by directory and journal id."""
     journals = []
     for dir_index, current in enumerate(currents):
-        with readable(current):
+        with convert_read_errors(current):
             matches = filter(None, map(_JOURNAL_NAME.fullmatch, os.listdir(current)))
         journals += [(dir_index, int(match[1], 16), current / match[0]) for match in matches]
     return [path for _, _, path in sorted(journals)]

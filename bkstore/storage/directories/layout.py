@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 from bkstore.arguments import choice, optional
 from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
-from bkstore.files.opening import read_whole
+from bkstore.files.opening import read_file
 from bkstore.index.hierarchical.file_tree import has_index_files
 from bkstore.storage.directories.conf_file import configured_directories, locate_directories
 
@@ -211,7 +211,7 @@ def read_cookie(currents: list[Path]) -> Cookie | None:
     for current in currents:
         path = current / "VERSION"
         try:
-            data = read_whole(path, _MAX_COOKIE_BYTES)
+            data = read_file(path, _MAX_COOKIE_BYTES)
         except FileNotFoundError:
             continue
         from bkstore.formats import cookie as cookie_format  # loads protobuf
@@ -219,7 +219,7 @@ def read_cookie(currents: list[Path]) -> Cookie | None:
         try:
             cookie = cookie_format.decode(data)
         except CorruptionError as error:
-            raise error.within(path) from None
+            raise error.relocate(path) from None
         if first is not None and cookie != first[1]:
             raise UnsupportedLayout(
                 f"{path}: cookie of bookie {cookie.bookie_id!r} differs from that of "

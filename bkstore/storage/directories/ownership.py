@@ -15,7 +15,7 @@ from pathlib import Path
 from bkstore.arguments import optional, paths, text
 from bkstore.errors import InvalidArgument, UnsupportedLayout
 from bkstore.files.disk_changes import Files, StrPath
-from bkstore.files.os_errors import writing
+from bkstore.files.os_errors import convert_write_errors
 from bkstore.formats import cookie as cookie_format
 from bkstore.formats.cookie import Cookie
 from bkstore.storage.directories.conf_file import configured_directories
@@ -176,7 +176,7 @@ class OwnedDirectories:
         data = cookie_format.encode(cookie)
         for current in self.list_without_cookie():
             path = current / cookie_format.FILE_NAME
-            with writing(path):
+            with convert_write_errors(path):
                 files.write_file(path, data)
         return cookie
 

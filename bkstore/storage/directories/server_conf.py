@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
-from bkstore.files.opening import opened
-from bkstore.formats.syntax.configuration import Configuration, value_of
+from bkstore.files.opening import open_for_reading
+from bkstore.formats.syntax.configuration import Configuration, single_or_list
 from bkstore.formats.syntax.properties_text import Property, parse_properties
-from bkstore.formats.syntax.variables import Lookup, Value, Variables
+from bkstore.formats.syntax.variables import Lookup, Value, VariableResolver
 
 _MAX_FILE_BYTES = 1 << 20
 _MAX_FILES = 100
@@ -92,7 +92,7 @@ class _Loader:
                         self.text.append(data[prop.begin : prop.end])
                 position = prop.end
         except CorruptionError as error:
-            raise error if error.file is not None else error.within(path) from None
+            raise error if error.file is not None else error.relocate(path) from None
         # After the last property there may be comments and an unfinished continuation line.
         if not data[:position].endswith((b"\n", b"\r")):
             self.text.append(b"\n")
@@ -115,9 +115,9 @@ class _Loader:
 
     def _resolve_variables(self, path: Path, name: str) -> str:
         """Return the name of an included file, with variables replaced by keys read so far."""
-        values: dict[str, Value] = {key: value_of(items) for key, items in self.loaded.items()}
+        values: dict[str, Value] = {key: single_or_list(items) for key, items in self.loaded.items()}
         try:
-            resolved = Variables(values, _LOOKUPS).replace(name)
+            resolved = VariableResolver(values, _LOOKUPS).replace(name)
         except InvalidArgument as error:
             raise UnsupportedLayout(f"{path}: includes {name}: {error}") from None
         if not isinstance(resolved, str) or _URL_PREFIX.match(resolved) or "\0" in resolved:
@@ -134,7 +134,7 @@ def _file_exists(path: Path) -> bool:
 
 
 def _read_content(path: Path) -> bytes:
-    with opened(path) as file:
+    with open_for_reading(path) as file:
         data = file.read(_MAX_FILE_BYTES + 1)
     if len(data) > _MAX_FILE_BYTES or b"\0" in data:
         raise not_a_conf_error(path, "is longer" if len(data) > _MAX_FILE_BYTES else "is not text")

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from bkstore.files.os_errors import readable
-from bkstore.formats.entrylog import log_id_of
+from bkstore.files.os_errors import convert_read_errors
+from bkstore.formats.entrylog import parse_log_name
 from bkstore.index.hierarchical.file_tree import find_stray_files
 from bkstore.index.scope_marker import MARKER_NAME
 from bkstore.storage.directories.layout import DATABASE_NAMES
@@ -40,7 +40,7 @@ class UnknownFile(NamedTuple):
 def find_unknown_files(currents: Iterable[Path]) -> Iterator[UnknownFile]:
     """Yield the files and folders with names that no running bookie leaves, sorted."""
     for current in currents:
-        with readable(current):
+        with convert_read_errors(current):
             for name in sorted(os.listdir(current)):
                 detail = _describe_unknown(name)
                 if detail is not None:
@@ -51,7 +51,7 @@ def find_unknown_files(currents: Iterable[Path]) -> Iterator[UnknownFile]:
 
 def _describe_unknown(name: str) -> str | None:
     """Return what is odd about a name in a ``current/`` directory, None if it is known."""
-    if name in _KNOWN_NAMES or _KNOWN_PATTERNS.fullmatch(name) or log_id_of(name) is not None:
+    if name in _KNOWN_NAMES or _KNOWN_PATTERNS.fullmatch(name) or parse_log_name(name) is not None:
         return None
     if name.endswith((".idx", ".idx.rloc")):  # the index reports misplaced ones
         return None

@@ -16,9 +16,9 @@ from weakref import WeakMethod
 
 from bkstore import forks
 from bkstore.errors import DirectoryInUse, WriteFailed
-from bkstore.files.lock_files import held_lock, is_locked, take_lock
+from bkstore.files.lock_files import acquire_lock, is_locked, take_lock
 from bkstore.files.opening import open_regular
-from bkstore.files.os_errors import writing
+from bkstore.files.os_errors import convert_write_errors
 from bkstore.index.api import Closeable
 
 LOCK_NAME = "bkstore.lock"
@@ -55,7 +55,7 @@ class WriterLock(Closeable):
                 distinct.setdefault(os.path.realpath(current), current)
             files = {_lock_path(current): current for current in distinct.values()}
             for path, current in files.items():
-                self._fds.append(held_lock(path, _in_use(current)))
+                self._fds.append(acquire_lock(path, _in_use(current)))
             for current in distinct.values():
                 self._lock_directory(current)
         except BaseException:
@@ -63,7 +63,7 @@ class WriterLock(Closeable):
             raise
 
     def _lock_directory(self, current: Path) -> None:
-        with writing(current):
+        with convert_write_errors(current):
             fd = _open_directory(current)
         self._fds.append(fd)
         try:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from bkstore.files.disk_changes import Files
-from bkstore.files.os_errors import syncing, writing
+from bkstore.files.os_errors import convert_sync_errors, convert_write_errors
 from bkstore.formats.entry import BatchLedgers, RecordBatch
 from bkstore.formats.entrylog import log_name
 from bkstore.ids import Int64Array
@@ -42,7 +42,7 @@ class CompactionOutput:
 
     def add_batch(self, batch: RecordBatch, ledgers: BatchLedgers) -> Iterator[Int64Array]:
         """Append the records of a framed batch; yield once their future locations, int64[n]."""
-        if any(ledger_id.scope for ledger_id in ledgers.names):
+        if any(ledger_id.scope for ledger_id in ledgers.ledger_ids):
             self._log.set_version_2()
         yield self._log.add_batch(batch, ledgers)
 
@@ -54,24 +54,24 @@ class CompactionOutput:
         directory = self._log.path.parent
         final_path = directory / log_name(self._log.log_id)
         self._recovery_marker = directory / f"{final_path.name}.{self._old_id:x}.compacted"
-        with writing(self._recovery_marker):
+        with convert_write_errors(self._recovery_marker):
             self._files.link(self._log.path, self._recovery_marker)
             self._files.link(self._log.path, final_path)
-        with syncing(directory):
+        with convert_sync_errors(directory):
             self._files.sync_dir(directory)
         self._logger.publish(self._log.log_id, final_path)
 
     def discard(self) -> None:
         """Remove the temporary name; needed after success and failure."""
         self._log.close()
-        with writing(self._log.path):
+        with convert_write_errors(self._log.path):
             if self._log.path.exists():
                 self._files.unlink(self._log.path)
 
     def remove_recovery_marker(self) -> None:
         """Remove the recovery marker; call it once the index points at the new log."""
         if self._recovery_marker is not None:
-            with writing(self._recovery_marker):
+            with convert_write_errors(self._recovery_marker):
                 self._files.unlink(self._recovery_marker)
 
 
@@ -80,7 +80,7 @@ def drop_unfinished_outputs(currents: Sequence[Path], files: Files) -> None:
     for current in currents:
         for name in sorted(os.listdir(current)):
             if _UNFINISHED_PATTERN.fullmatch(name):  # other names are not a writer's
-                with writing(current / name):
+                with convert_write_errors(current / name):
                     files.unlink(current / name)
 
 
@@ -107,14 +107,14 @@ def finish_compactions(
     for path, new_id, old_id in list_compacted_logs(currents):
         final_path = path.parent / log_name(new_id)
         if not final_path.exists():
-            with writing(final_path):
+            with convert_write_errors(final_path):
                 logger.files.link(path, final_path)
-            with syncing(path.parent):
+            with convert_sync_errors(path.parent):
                 logger.files.sync_dir(path.parent)
         logger.publish(new_id, final_path)
         if not relocate(new_id, old_id):
             continue
-        with writing(path):
+        with convert_write_errors(path):
             logger.files.unlink(path)
         if old_id in logger.log_ids:
             logger.remove(old_id)

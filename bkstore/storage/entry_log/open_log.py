@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from bkstore.files.disk_changes import Files
-from bkstore.files.os_errors import syncing, writing
+from bkstore.files.os_errors import convert_sync_errors, convert_write_errors
 from bkstore.formats import entrylog
 from bkstore.formats.entry import BatchLedgers, RecordBatch
 from bkstore.formats.entrylog import HEADER_SIZE, MAP_FIELDS_OFFSET, SIZE_FIELD_BYTES, LogMetadata
@@ -84,7 +84,7 @@ class OpenLog:
             self.buffer += batch.buffer
         else:
             self.write_buffered()
-            with writing(self.path):
+            with convert_write_errors(self.path):
                 self._files.pwrite(self.fd, batch.buffer, self.written_bytes)
             self.written_bytes += len(batch.buffer)
         self.metadata.add_all(_bytes_by_ledger(batch, ledgers))
@@ -98,7 +98,7 @@ class OpenLog:
     def write_buffered(self) -> None:
         """Write the buffer to the file, without a sync."""
         if self.buffer:
-            with writing(self.path):
+            with convert_write_errors(self.path):
                 self._files.pwrite(self.fd, self.buffer, self.written_bytes)
             self.written_bytes += len(self.buffer)
             self.buffer = bytearray()
@@ -106,7 +106,7 @@ class OpenLog:
     def set_version_2(self) -> None:
         """Change the log to version 2, which a record of a scope other than 0 needs."""
         if self.version != entrylog.VERSION_2:
-            with writing(self.path):
+            with convert_write_errors(self.path):
                 self._files.pwrite(self.fd, entrylog.VERSION_2.to_bytes(4, "big"), 4)
             self.version = entrylog.VERSION_2
 
@@ -119,14 +119,14 @@ class OpenLog:
         ledgers_map = entrylog.encode_ledgers_map(sizes)
         if ledgers_map and self.written_bytes + len(ledgers_map) <= MAX_LOG_BYTES:
             fields = entrylog.encode_map_fields(self.written_bytes, len(sizes))
-            with writing(self.path):
+            with convert_write_errors(self.path):
                 self._files.pwrite(self.fd, ledgers_map, self.written_bytes)
                 self._files.pwrite(self.fd, fields, MAP_FIELDS_OFFSET)
 
     def sync(self) -> None:
         """Write the buffer and sync the file, but not its directory."""
         self.write_buffered()
-        with syncing(self.path):
+        with convert_sync_errors(self.path):
             self._files.fsync(self.fd)
 
     def close(self) -> None:
@@ -139,7 +139,7 @@ class OpenLog:
 def _bytes_by_ledger(batch: RecordBatch, ledgers: BatchLedgers) -> list[tuple[LedgerId, int]]:
     """Return (ledger id, bytes of its frames), in the order of first appearance."""
     if ledgers.numbers is None:
-        return [(ledger_id, len(batch.buffer)) for ledger_id in ledgers.names]
-    ledger_bytes = np.zeros(len(ledgers.names), np.int64)
+        return [(ledger_id, len(batch.buffer)) for ledger_id in ledgers.ledger_ids]
+    ledger_bytes = np.zeros(len(ledgers.ledger_ids), np.int64)
     np.add.at(ledger_bytes, ledgers.numbers, batch.sizes + SIZE_FIELD_BYTES)
-    return list(zip(ledgers.names, ledger_bytes.tolist()))
+    return list(zip(ledgers.ledger_ids, ledger_bytes.tolist()))

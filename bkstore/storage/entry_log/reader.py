@@ -17,10 +17,10 @@ import numpy as np
 
 from bkstore.errors import CorruptionError
 from bkstore.files.opening import open_regular
-from bkstore.files.os_errors import unreadable
+from bkstore.files.os_errors import read_error
 from bkstore.formats.entry import V1_HEADER, V2_HEADER, RecordBatch, record_ids
 from bkstore.formats.entrylog import SIZE_FIELD_BYTES
-from bkstore.formats.syntax.framing import words_at
+from bkstore.formats.syntax.framing import integers_at_every_offset
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import Closeable
 
@@ -96,7 +96,7 @@ class LogReader(Closeable):
         except FileNotFoundError:
             raise CorruptionError(path, None, "no such entry log") from None
         except OSError as error:
-            raise unreadable(error, path) from error
+            raise read_error(error, path) from error
         self._open_files[log_id] = handle
         while len(self._open_files) > _MAX_OPEN_LOGS:
             self._open_files.pop(next(iter(self._open_files)), None)
@@ -129,7 +129,7 @@ class LogReader(Closeable):
         try:
             data = os.pread(handle.fd, handle.read_size, position - SIZE_FIELD_BYTES if position > SIZE_FIELD_BYTES else 0)
         except OSError as error:
-            raise unreadable(error, handle.path) from error
+            raise read_error(error, handle.path) from error
         if len(data) >= _MIN_FRAME_SIZE:  # fast path: a complete record of version 1
             size, number, entry = _unpack_frame_start(data)
             end = SIZE_FIELD_BYTES + size
@@ -207,7 +207,7 @@ class LogReader(Closeable):
                 bytes_left -= _framed_size(part)
                 if bytes_left < 0:
                     break
-        batch = RecordBatch.joined(parts)
+        batch = RecordBatch.concatenate(parts)
         if not len(batch) and batch.stopped is not None:
             raise batch.stopped
         return batch
@@ -276,7 +276,7 @@ class LogReader(Closeable):
         try:
             data = os.pread(handle.fd, read_size, max(file_offset, 0))
         except OSError as error:
-            raise unreadable(error, handle.path) from error
+            raise read_error(error, handle.path) from error
         offsets = locations - (location - SIZE_FIELD_BYTES)
         sizes = _sizes_if_all_match(data, offsets, ledger, entry_ids) if file_offset >= 0 else None
         if sizes is None:
@@ -370,7 +370,7 @@ def _sizes_if_all_match(
 
 def _sizes(raw: np.ndarray[tuple[int], np.dtype[np.uint8]], offsets: Int64Array) -> Int64Array:
     """Return the sizes stored before the records at `offsets`."""
-    sizes: Int64Array = words_at(raw, ">i4")[offsets - SIZE_FIELD_BYTES].astype(np.int64)
+    sizes: Int64Array = integers_at_every_offset(raw, ">i4")[offsets - SIZE_FIELD_BYTES].astype(np.int64)
     return sizes
 
 

@@ -33,4 +33,4 @@ def read_run(read_part: ReadPart, start: int, count: int, max_bytes: int) -> Rec
         if not len(part) or part.stopped is not None:
             break
         part_limit = min(4 * part_limit, _MAX_PART_ENTRIES)
-    return RecordBatch.joined(parts)
+    return RecordBatch.concatenate(parts)

@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bkstore.errors import DirectoryInUse
-from bkstore.files.opening import open_regular, past_hole, read_fully
-from bkstore.files.os_errors import readable
-from bkstore.formats.entry import V1_HEADER, V2_HEADER, fitting_checksum, record_header, record_ids
+from bkstore.files.opening import open_regular, next_data_offset, read_fully
+from bkstore.files.os_errors import convert_read_errors
+from bkstore.formats.entry import V1_HEADER, V2_HEADER, matching_checksum, record_header, record_ids
 from bkstore.formats.entrylog import DIRECT_HEADER_SIZE, HEADER_SIZE
-from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES, Bytes, find_frames, run_end, words, words_at
+from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES, Bytes, find_frames, run_end, read_int64s, integers_at_every_offset
 from bkstore.ids import Int64Array
 from bkstore.index.api import Closeable
 
@@ -47,7 +47,7 @@ class LogBytes(Closeable):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        with readable(self.path):
+        with convert_read_errors(self.path):
             self._fd = open_regular(self.path)
             self.size = os.fstat(self._fd).st_size
 
@@ -60,7 +60,7 @@ class LogBytes(Closeable):
     def read_bytes(self, offset: int, count: int) -> bytes:
         """Return `count` bytes at offset `offset`; fewer at the end of the file."""
         read_size = max(min(count, self.size - offset), 0)
-        with readable(self.path):
+        with convert_read_errors(self.path):
             data = read_fully(self._fd, read_size, offset)
         if len(data) < read_size:
             raise DirectoryInUse(f"{self.path}: was truncated while it was read")
@@ -83,8 +83,8 @@ class LogBytes(Closeable):
         return offset
 
     def _next_data_offset(self, offset: int) -> int:
-        with readable(self.path):
-            data_offset = past_hole(self._fd, offset)
+        with convert_read_errors(self.path):
+            data_offset = next_data_offset(self._fd, offset)
         return self.size if data_offset is None else min(data_offset, self.size)
 
 
@@ -141,7 +141,7 @@ def _classify_frames(
     data: Bytes, offsets: Int64Array, sizes: Int64Array, base: int
 ) -> tuple[Int64Array, Int64Array, Int64Array, npt.NDArray[np.uint8]]:
     """Return (scopes, ledgers, entries, kinds) of complete frames of at least 32 bytes."""
-    first_words, second_words = words(data, offsets), words(data, offsets, 8)
+    first_words, second_words = read_int64s(data, offsets), read_int64s(data, offsets, 8)
     kinds = ((first_words >= 0) & (second_words >= 0)).astype(np.uint8)
     version_2 = np.flatnonzero(first_words < 0)
     if not version_2.size:
@@ -285,7 +285,7 @@ def _has_valid_digest(log: LogBytes, offset: int) -> bool:
     if not V1_HEADER <= size <= min(_MAX_VERIFIED_SIZE, log.size - offset - SIZE_FIELD_BYTES):
         return False
     record = log.read_bytes(offset + SIZE_FIELD_BYTES, size)
-    return fitting_checksum(record) is not None
+    return matching_checksum(record) is not None
 
 
 def _find_candidates(data: Bytes, bytes_left: int) -> Int64Array:
@@ -293,14 +293,14 @@ def _find_candidates(data: Bytes, bytes_left: int) -> Int64Array:
     count = data.size - SIZE_FIELD_BYTES - V1_HEADER + 1
     if count <= 0:
         return np.empty(0, np.int64)
-    sizes = words_at(data, ">i4")[:count].astype(np.int64)
+    sizes = integers_at_every_offset(data, ">i4")[:count].astype(np.int64)
     offsets = np.flatnonzero(
         (sizes >= V1_HEADER) & (sizes <= bytes_left - SIZE_FIELD_BYTES - np.arange(count))
     )
-    first_words, second_words = words(data, offsets, SIZE_FIELD_BYTES), words(data, offsets, SIZE_FIELD_BYTES + 8)
+    first_words, second_words = read_int64s(data, offsets, SIZE_FIELD_BYTES), read_int64s(data, offsets, SIZE_FIELD_BYTES + 8)
     is_version_1 = (first_words >= 0) & (second_words >= 0)
-    lac = words(data, offsets, SIZE_FIELD_BYTES + 16)
-    is_version_1 &= (lac >= -1) & (words(data, offsets, SIZE_FIELD_BYTES + 24) >= 0)
+    lac = read_int64s(data, offsets, SIZE_FIELD_BYTES + 16)
+    is_version_1 &= (lac >= -1) & (read_int64s(data, offsets, SIZE_FIELD_BYTES + 24) >= 0)
     is_version_1 &= (lac < second_words) | (
         sizes[offsets] <= _MAX_VERIFIED_SIZE
     )  # else nothing confirms it

@@ -16,7 +16,7 @@ from typing import Literal
 
 import numpy as np
 
-from bkstore.counts import counted
+from bkstore.counts import format_count
 from bkstore.errors import BkstoreError, CorruptionError, UnsupportedLayout
 from bkstore.formats.entry import RecordBatch, rows_of_ledgers
 from bkstore.formats.entrylog import (
@@ -26,7 +26,7 @@ from bkstore.formats.entrylog import (
     decode_header,
     decode_map_batch,
 )
-from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES, Bytes, words
+from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES, Bytes, read_int64s
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import Finding
 from bkstore.index.damage_runs import DamageRuns
@@ -80,7 +80,7 @@ class LogBatch:
     def lac_and_length(self) -> tuple[Int64Array, Int64Array]:
         """Return the LAC and ledger length fields of the records, int64[n] each."""
         field_offsets = self.position - self.buffer_offset + np.where(self.scope_id == 0, 16, 25)
-        return words(self.buffer, field_offsets), words(self.buffer, field_offsets, 8)
+        return read_int64s(self.buffer, field_offsets), read_int64s(self.buffer, field_offsets, 8)
 
     def ledgers(self) -> list[tuple[LedgerId, Int64Array]]:
         """Return (ledger id, rows) for each ledger, rows in log order."""
@@ -231,7 +231,7 @@ class _Scan:
                 reason = f"header is cut off: {HEADER_SIZE} bytes are needed"
                 raise CorruptionError(None, self._log.size, reason)
         except CorruptionError as error:
-            self._report(error.within(self._log.path))
+            self._report(error.relocate(self._log.path))
         except UnsupportedLayout as error:
             self._report(UnsupportedLayout(f"{self._log.path}: {error}"))
         else:
@@ -251,7 +251,7 @@ class _Scan:
         """Report start..stop, which has no readable record, as damage; return `stop`."""
         self._account.skipped_ranges.append((start, stop))
         range_end = "to the end of the log" if stop == self._log.size else f"up to {stop}"
-        skipped_bytes = counted(stop - start, f"byte {range_end} is", f"bytes {range_end} are")
+        skipped_bytes = format_count(stop - start, f"byte {range_end} is", f"bytes {range_end} are")
         detail = f"{reason}; {skipped_bytes} skipped"
         self._report(CorruptionError(self._log.path, start, detail))
         return stop
@@ -264,7 +264,7 @@ class _Scan:
                 CorruptionError(self._log.path, start, f"{reason}: records may be missing")
             )
         elif tail.kind == "zeros" and not self._is_direct_io and self._findings is not None:
-            detail = f"{counted(tail.end - start, 'zero byte')} at the end, left by a crash"
+            detail = f"{format_count(tail.end - start, 'zero byte')} at the end, left by a crash"
             self._findings.append(Finding("oddity", detail, str(self._log.path), start))
 
     def _report(self, error: BkstoreError) -> None:
@@ -318,7 +318,7 @@ def _read_ledgers_map(log: LogBytes, log_id: int, header: LogHeader) -> LogMetad
             break
         if size > min(_MAX_MAP_BATCH_SIZE, log.size - batch_offset - SIZE_FIELD_BYTES):
             raise CorruptionError(
-                None, batch_offset, f"ledgers map batch of {counted(size, 'byte')}"
+                None, batch_offset, f"ledgers map batch of {format_count(size, 'byte')}"
             )
         try:
             metadata.add_all(decode_map_batch(log.read_bytes(batch_offset + SIZE_FIELD_BYTES, size)))
@@ -328,11 +328,11 @@ def _read_ledgers_map(log: LogBytes, log_id: int, header: LogHeader) -> LogMetad
     ledger_count = len(metadata.ledgers)
     if ledger_count != header.ledger_count or ledger_count == 0:
         reason = (
-            f"ledgers map has {counted(ledger_count, 'ledger')}, the header says {header.ledger_count}"
+            f"ledgers map has {format_count(ledger_count, 'ledger')}, the header says {header.ledger_count}"
         )
         raise CorruptionError(None, max(header.map_offset, HEADER_SIZE), reason)
     room = header.map_offset - HEADER_SIZE
     if metadata.total_size > room:
-        reason = f"ledgers map counts {counted(metadata.total_size, 'byte')}, {room} precede it"
+        reason = f"ledgers map counts {format_count(metadata.total_size, 'byte')}, {room} precede it"
         raise CorruptionError(None, header.map_offset, reason)
     return metadata

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bkstore.formats.entrylog import HEADER_SIZE, SIZE_FIELD_BYTES
-from bkstore.ids import log_ids, positions
+from bkstore.ids import log_ids_of, positions_of
 from bkstore.index.api import EntryIndex, Finding
 from bkstore.storage.entry_log.resynchronization import LogBytes, find_next_record
 
@@ -35,7 +35,7 @@ def is_indexed_from(index: EntryIndex, log_id: int, offset: int) -> bool:
     """Return whether an index row points into a log at or after `offset`: then a damaged record is
     there, not one whose write was interrupted. Scans the whole index."""
     for batch in index.scan():
-        is_behind = (log_ids(batch.location) == log_id) & (positions(batch.location) >= offset)
+        is_behind = (log_ids_of(batch.location) == log_id) & (positions_of(batch.location) >= offset)
         if is_behind.any():
             return True
     return False

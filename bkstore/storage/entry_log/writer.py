@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from threading import RLock
 
-from bkstore.arguments import call, optional, truth, whole
+from bkstore.arguments import function, optional, boolean, integer
 from bkstore.errors import (
     BkstoreError,
     CorruptionError,
@@ -22,8 +22,8 @@ from bkstore.errors import (
     SyncFailed,
 )
 from bkstore.files.disk_changes import OS_FILES, Files, check_files
-from bkstore.files.opening import read_whole
-from bkstore.files.os_errors import readable, syncing, writing
+from bkstore.files.opening import read_file
+from bkstore.files.os_errors import convert_read_errors, convert_sync_errors, convert_write_errors
 from bkstore.formats import entrylog
 from bkstore.formats.entry import BatchLedgers, RecordBatch, record_header
 from bkstore.formats.entrylog import HEADER_SIZE, SIZE_FIELD_BYTES, LogHeader, LogMetadata
@@ -69,9 +69,9 @@ class EntryLogger(Closeable):
     ) -> None:
         self._currents = list(currents)
         self._size_limit = check_log_size("size_limit", size_limit)
-        self._per_ledger = truth("per_ledger", per_ledger)
-        self._max_active = whole(1)("max_active", max_active)
-        self._choose = optional(call)("choose", choose) or random.randrange
+        self._per_ledger = boolean("per_ledger", per_ledger)
+        self._max_active = integer(1)("max_active", max_active)
+        self._choose = optional(function)("choose", choose) or random.randrange
         self.files = check_files("files", files)
         self._lock = RLock()
         self._active: dict[LedgerId | None, OpenLog] = {}
@@ -178,13 +178,13 @@ class EntryLogger(Closeable):
         record_ends = batch.offsets + batch.sizes
         while start < stop:
             with self._lock:
-                log = self._log_for(ledgers.names[0], int(batch.sizes[start]), roll)
+                log = self._log_for(ledgers.ledger_ids[0], int(batch.sizes[start]), roll)
                 run_offset = int(batch.offsets[start]) - SIZE_FIELD_BYTES
                 run_stop = int(record_ends.searchsorted(limit - log.end + run_offset, "right"))
                 run_stop = min(max(run_stop, start + 1), stop)
                 is_whole_batch = (start, run_stop) == (0, len(batch))
                 run_ledgers = ledgers if is_whole_batch else ledgers.between(start, run_stop)
-                if any(ledger_id.scope for ledger_id in run_ledgers.names):
+                if any(ledger_id.scope for ledger_id in run_ledgers.ledger_ids):
                     log.set_version_2()
                 locations = log.add_batch(batch.between(start, run_stop).framed(), run_ledgers)
             yield locations
@@ -227,7 +227,7 @@ class EntryLogger(Closeable):
         log_id = self._allocate_id(suffix)
         dir_index = self._choose(len(self._currents)) if len(self._currents) > 1 else 0
         path = self._currents[dir_index] / (entrylog.log_name(log_id) + suffix)
-        with writing(path):
+        with convert_write_errors(path):
             fd = self.files.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
             log = OpenLog(log_id, path, fd, self.files)
             try:
@@ -248,7 +248,7 @@ class EntryLogger(Closeable):
             if not any(os.path.lexists(current / name) for current in self._currents):
                 break
         for current in self._currents:
-            with writing(current):
+            with convert_write_errors(current):
                 # Not durable: if it is lost, the ids are taken from the log names.
                 self.files.write_file(current / LAST_ID_NAME, f"{log_id:x}\n".encode(), durable=False)
         self._last_id = log_id
@@ -304,7 +304,7 @@ class EntryLogger(Closeable):
             for log in logs:
                 log.sync()
             for directory in sorted({log.path.parent for log in logs}):
-                with syncing(directory):
+                with convert_sync_errors(directory):
                     self.files.sync_dir(directory)
         except SyncFailed as error:
             self._sync_failure = error
@@ -338,7 +338,7 @@ class EntryLogger(Closeable):
             if log_id in self._writing:
                 raise BkstoreError(f"entry log {log_id:x}.log is still being written")
             path = self.path(log_id)
-            with writing(path):
+            with convert_write_errors(path):
                 self.files.unlink(path)
             del self._paths[log_id]
             self.reader.close_log(log_id)
@@ -359,7 +359,7 @@ class EntryLogger(Closeable):
 def _list_logs(current: Path) -> dict[int, Path]:
     paths = {}
     for name in os.listdir(current):
-        log_id = entrylog.log_id_of(name)
+        log_id = entrylog.parse_log_name(name)
         if log_id is not None:
             paths[log_id] = current / name
     return paths
@@ -372,8 +372,8 @@ def find_last_log_id(currents: Sequence[Path]) -> int:
     for current in currents:
         highest_id = max([highest_id, *_list_logs(current)])
         id_text = ""
-        with readable(current / LAST_ID_NAME), suppress(FileNotFoundError):
-            id_text = read_whole(current / LAST_ID_NAME, _MAX_LAST_ID_BYTES).decode("utf-8", "replace")
+        with convert_read_errors(current / LAST_ID_NAME), suppress(FileNotFoundError):
+            id_text = read_file(current / LAST_ID_NAME, _MAX_LAST_ID_BYTES).decode("utf-8", "replace")
         with suppress(ValueError):
             highest_id = max(highest_id, int(id_text.strip(), 16))
     return highest_id

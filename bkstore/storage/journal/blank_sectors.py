@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bkstore.files.opening import opened
-from bkstore.files.os_errors import readable
+from bkstore.files.opening import open_for_reading
+from bkstore.files.os_errors import convert_read_errors
 from bkstore.formats.entry import RecordBatch
 from bkstore.formats.journal import JournalRecord
 from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES, bytes_at
@@ -66,7 +66,7 @@ def _find_blank_sectors(offset: int, start: int, data: bytes) -> list[int]:
 def has_unwritten_sector(path: Path, sectors: Iterable[int]) -> bool:
     """Return whether all of one of these sectors is zero in the file: as sectors are written whole,
     data after a record in its last one (padding, the next record) prove that it was written."""
-    with readable(path), opened(path) as file:
+    with convert_read_errors(path), open_for_reading(path) as file:
         for sector in sectors:
             file.seek(sector)
             if not any(file.read(_SECTOR)):

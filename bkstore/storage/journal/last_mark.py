@@ -14,7 +14,7 @@ from pathlib import Path
 from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.opening import open_regular
-from bkstore.files.os_errors import readable, writing
+from bkstore.files.os_errors import convert_read_errors, convert_write_errors
 from bkstore.formats.journal import LAST_MARK_SIZE, LogMark, decode_mark, encode_mark
 
 NO_MARK = LogMark(0, 0)
@@ -39,7 +39,7 @@ def list_journal_files(current: Path) -> list[tuple[int, Path]]:
     """Return (id, path) of the journal files in a ``current/`` directory, by id. Raises
     `UnsupportedLayout` for a .txn file with a name that no bookie gives (a real one does not start,
     or looks for another file), `BkstoreError` if the directory cannot be read."""
-    with readable(current):
+    with convert_read_errors(current):
         names = os.listdir(current)
     ids_and_paths = []
     for name in names:
@@ -68,12 +68,12 @@ def read_mark(path: Path) -> LogMark | None:
     try:
         return decode_mark(data)
     except CorruptionError as error:
-        raise error.within(path) from None
+        raise error.relocate(path) from None
 
 
 def _read_first_bytes(path: Path) -> bytes | None:
     """Return as many bytes as a mark has, or fewer; None if the file is missing."""
-    with readable(path):
+    with convert_read_errors(path):
         try:
             fd = open_regular(path)
         except FileNotFoundError:
@@ -109,7 +109,7 @@ def write_last_mark(
         path = current / last_mark_name(index)
         stored_mark = read_mark(path)
         if stored_mark is None or stored_mark < mark:
-            with writing(path):
+            with convert_write_errors(path):
                 files.write_file(path, data)
 
 
@@ -128,6 +128,6 @@ def delete_journals_before(
     ]
     deleted_files = older_files[: max(len(older_files) - keep, 0)]
     for path in deleted_files:
-        with writing(path):
+        with convert_write_errors(path):
             files.unlink(path)
     return deleted_files

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from bkstore.errors import BkstoreError, InvalidArgument
-from bkstore.formats.entry import BatchLedgers, RecordBatch, ids_of
+from bkstore.formats.entry import BatchLedgers, RecordBatch, read_batch_ids
 from bkstore.formats.journal import LogMark
 from bkstore.ids import LedgerId
 from bkstore.storage.journal.writer import JournalWriter
@@ -70,20 +70,20 @@ class LedgerJournals:
 
     def _append_with_keys(self, batch: RecordBatch, key: bytes) -> Positions:
         """Append runs of the batch that end before the first record of each new ledger."""
-        ids = ids_of(batch)
+        ids = read_batch_ids(batch)
         ledgers = BatchLedgers.of(ids.scopes, ids.ledgers)
         journal_of_ledger = [
-            journal_index_of(ledger_id, len(self.writers)) for ledger_id in ledgers.names
+            journal_index_of(ledger_id, len(self.writers)) for ledger_id in ledgers.ledger_ids
         ]
         ledgers_without_key = [
             (ledger_index, ledger_id)
-            for ledger_index, ledger_id in enumerate(ledgers.names)
+            for ledger_index, ledger_id in enumerate(ledgers.ledger_ids)
             if ledger_id not in self._ledgers_with_key
         ]
         positions: Positions = {}
         start = 0
         for ledger_index, ledger_id in ledgers_without_key:
-            stop = ledgers.first(ledger_index)
+            stop = ledgers.first_row(ledger_index)
             positions.update(self._append_run(batch, ledgers, journal_of_ledger, start, stop))
             self.append_key(ledger_id, key)
             start = stop
@@ -108,7 +108,7 @@ class LedgerJournals:
         journal_of_record = np.array(journal_of_ledger)[ledgers.numbers[start:stop]]
         return {
             journal_index: self.writers[journal_index].append_batch(
-                run.at(np.flatnonzero(journal_of_record == journal_index)).framed()
+                run.take(np.flatnonzero(journal_of_record == journal_index)).framed()
             )
             for journal_index in np.unique(journal_of_record).tolist()
         }

@@ -27,8 +27,8 @@ from bkstore.formats.entry import (
     BatchLedgers,
     RecordBatch,
     decode_explicit_lac,
-    fitting_checksum,
-    ids_of,
+    matching_checksum,
+    read_batch_ids,
 )
 from bkstore.formats.journal import JournalRecord, LogMark, decode_record
 from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES
@@ -134,7 +134,7 @@ class Replay:
                 )
                 offsets, batch, stored_count, is_flushed = (
                     offsets[remaining],
-                    batch.at(remaining),
+                    batch.take(remaining),
                     0,
                     False,
                 )
@@ -146,9 +146,9 @@ class Replay:
         """Return the rows of records still to be added; the first is of an unknown ledger. Leaves
         out the records of all unknown ledgers, counted as skipped, up to a malformed one: that is
         the last row, so that adding it raises the error."""
-        ids = ids_of(batch)
+        ids = read_batch_ids(batch)
         ledgers = BatchLedgers.of(ids.scopes, ids.ledgers)
-        is_known = np.array([self._storage.ledger_exists(ledger_id) for ledger_id in ledgers.names])
+        is_known = np.array([self._storage.ledger_exists(ledger_id) for ledger_id in ledgers.ledger_ids])
         is_left = (
             np.repeat(is_known, len(batch))
             if ledgers.numbers is None
@@ -242,7 +242,7 @@ def find_torn_reason(record: JournalRecord, storage: LedgerStorage) -> str | Non
 def has_crc(record: JournalRecord) -> bool:
     """Return whether an entry or explicit LAC has a matching CRC, so that it is whole."""
     if record.kind == "add":
-        return fitting_checksum(record.body) is not None
+        return matching_checksum(record.body) is not None
     for digest_type in CHECKSUMS:
         with suppress(CorruptionError):
             decode_explicit_lac(record.body, digest_type)
@@ -258,7 +258,7 @@ def _ledger_has_crcs(storage: LedgerStorage, ledger: LedgerId) -> bool:
         raise
     except BkstoreError:  # unknown, empty or unreadable ledger: no evidence
         return False
-    return fitting_checksum(last_record) is not None
+    return matching_checksum(last_record) is not None
 
 
 def _is_stored(storage: LedgerStorage, record: JournalRecord) -> bool:

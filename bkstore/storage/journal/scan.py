@@ -17,10 +17,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bkstore.counts import counted
+from bkstore.counts import format_count
 from bkstore.errors import CorruptionError, DirectoryInUse, InvalidArgument
 from bkstore.files.opening import open_regular, read_fully
-from bkstore.files.os_errors import readable
+from bkstore.files.os_errors import convert_read_errors
 from bkstore.formats.entry import RecordBatch
 from bkstore.formats.journal import (
     ALIGNMENT,
@@ -29,7 +29,7 @@ from bkstore.formats.journal import (
     JournalRecord,
     decode_header,
     decode_record,
-    entry_ids_among,
+    entry_ids_of_records,
 )
 from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES, Frames, find_frames
 from bkstore.ids import Int64Array
@@ -70,7 +70,7 @@ class _Window:
         start = offset - self.base
         if start < 0 or start + count > len(self.data):
             self.data = b""  # free it before reading as much again
-            with readable(self.path):
+            with convert_read_errors(self.path):
                 self.data = read_fully(self.fd, max(count, CHUNK_BYTES), offset)
             self.base, start = offset, 0
             if len(self.data) < count:
@@ -112,12 +112,12 @@ class JournalScan:
         self.path = Path(path)
         self.skip_invalid = skip_invalid
         self.skip_torn = skip_torn
-        with self._open() as fd, readable(self.path):
+        with self._open() as fd, convert_read_errors(self.path):
             header_bytes = os.pread(fd, 8, 0)
         try:
             header = decode_header(header_bytes)
         except CorruptionError as error:
-            raise error.within(self.path) from None
+            raise error.relocate(self.path) from None
         self.version = header.version
         self.start = start or header.size
         self.stop = self.start
@@ -136,7 +136,7 @@ class JournalScan:
 
     @contextmanager
     def _open(self) -> Iterator[int]:
-        with readable(self.path):
+        with convert_read_errors(self.path):
             fd = open_regular(self.path)
         try:
             yield fd
@@ -160,7 +160,7 @@ class JournalScan:
                 detail = f"record is torn, its ids end in zeros ({error.reason}): skipped"
                 self.findings.append(Finding("damage", detail, str(self.path), offset))
                 return None
-            raise error.within(self.path, offset + SIZE_FIELD_BYTES) from None
+            raise error.relocate(self.path, offset + SIZE_FIELD_BYTES) from None
 
     def batches(self) -> Iterator[tuple[Int64Array, RecordBatch | JournalRecord]]:
         """Yield (offsets of the length fields, int64[n]; n entries as a batch), in order.
@@ -182,7 +182,7 @@ class JournalScan:
         [532, 568] RecordBatch
         """
         for base, data, (offsets, sizes, _) in self._frames():
-            entry_ids = entry_ids_among(np.frombuffer(data, np.uint8), offsets, sizes)
+            entry_ids = entry_ids_of_records(np.frombuffer(data, np.uint8), offsets, sizes)
             file_offsets = offsets + (base - SIZE_FIELD_BYTES)
             # Entry id -1 marks records of other kinds: runs of entries become batches.
             for start, stop in _runs_of_equal(entry_ids >= 0):
@@ -205,8 +205,8 @@ class JournalScan:
             # aligned offset, or damage.
             length = int.from_bytes(window.read(position, SIZE_FIELD_BYTES), "big", signed=True)
             if length > size - position - SIZE_FIELD_BYTES:
-                left_bytes = counted(size - position - SIZE_FIELD_BYTES, "is", "are")
-                detail = f"record of {counted(length, 'byte')} is cut off: {left_bytes} left"
+                left_bytes = format_count(size - position - SIZE_FIELD_BYTES, "is", "are")
+                detail = f"record of {format_count(length, 'byte')} is cut off: {left_bytes} left"
                 return self._stop_with_finding(size, "damage", detail, position)
             if length > 0:  # take all adjacent records in the window at once
                 first_frame = window.load(position, SIZE_FIELD_BYTES + length)
@@ -241,8 +241,8 @@ class JournalScan:
             )
             return None
         if padding_size > size - position - 8:
-            left_bytes = counted(size - position - 8, "is", "are")
-            detail = f"padding of {counted(padding_size, 'byte')} is cut off: {left_bytes} left"
+            left_bytes = format_count(size - position - 8, "is", "are")
+            detail = f"padding of {format_count(padding_size, 'byte')} is cut off: {left_bytes} left"
             self._stop_with_finding(size, "oddity", detail, position)
             return None
         return position + 8 + padding_size
@@ -255,7 +255,7 @@ class JournalScan:
             return self._stop_with_finding(
                 size,
                 "damage",
-                f"record length is cut off: {counted(size - position, 'byte')}",
+                f"record length is cut off: {format_count(size - position, 'byte')}",
                 position,
             )
         if position > size:

@@ -14,20 +14,20 @@ from pathlib import Path
 from typing import Any
 
 from bkstore import forks
-from bkstore.arguments import optional, whole
+from bkstore.arguments import optional, integer
 from bkstore.errors import IllegalOperation, InvalidArgument, WriteFailed
 from bkstore.files.disk_changes import OS_FILES, Files, check_files
-from bkstore.files.os_errors import syncing, writing
+from bkstore.files.os_errors import convert_sync_errors, convert_write_errors
 from bkstore.formats.entry import RecordBatch
 from bkstore.formats.journal import (
     PADDED_VERSION,
     SPECIAL_VERSIONS,
     LogMark,
-    check_size,
+    check_record_size,
     encode_header,
     encode_record,
     encode_special,
-    padding,
+    padding_record,
 )
 from bkstore.ids import LedgerId
 from bkstore.index.api import Closeable
@@ -78,7 +78,7 @@ class JournalWriter(Closeable):
     ) -> None:
         """Start a file; `settings` are fields of `JournalOptions`, used if `options` is None."""
         options = JournalOptions(**settings) if options is None else options
-        first_id = optional(whole(0))("first_id", first_id)
+        first_id = optional(integer(0))("first_id", first_id)
         self.current = Path(current)
         self.version = options.version
         self._header = encode_header(options.version)
@@ -148,8 +148,8 @@ class JournalWriter(Closeable):
         LogMark(journal_id=7, position=576)
         """
         if len(batch):
-            check_size(int(batch.sizes.min()))
-            check_size(int(batch.sizes.max()))
+            check_record_size(int(batch.sizes.min()))
+            check_record_size(int(batch.sizes.max()))
         return self._append(batch.framed().buffer)
 
     def _append(self, framed: bytes | memoryview) -> LogMark:
@@ -187,7 +187,7 @@ class JournalWriter(Closeable):
 
     def _preallocate(self) -> None:
         """Write zeros at the end of the allocated space, which extends the file."""
-        with self._fail_on_error(writing, self._path):
+        with self._fail_on_error(convert_write_errors, self._path):
             zeros = bytes(self._alignment)
             self._files.pwrite(self._fd, zeros, self._allocated_bytes - self._alignment)
 
@@ -200,7 +200,7 @@ class JournalWriter(Closeable):
     def _write_out(self, data: bytes | bytearray | memoryview) -> None:
         """Write `data` at the end of the file; take back a partial write."""
         try:
-            with self._fail_on_error(writing, self._path):
+            with self._fail_on_error(convert_write_errors, self._path):
                 self._files.pwrite(self._fd, data, self._written_bytes)
         except WriteFailed:
             # Half a record before preallocated zeros looks like a whole one, so cut it off. An
@@ -246,14 +246,14 @@ class JournalWriter(Closeable):
 
     def _pad_and_write(self) -> LogMark:
         if self.version >= PADDED_VERSION:
-            self._buffer_records(padding(self._written_bytes + len(self._buffer), self._alignment))
+            self._buffer_records(padding_record(self._written_bytes + len(self._buffer), self._alignment))
         self._write_buffered()
         return self._position()
 
     def _fsync(self, reached: LogMark) -> None:
         """Make durable what was written up to `reached`; appends may continue meanwhile."""
         if self._commit.durable < reached:
-            with self._fail_on_error(syncing, self._path):
+            with self._fail_on_error(convert_sync_errors, self._path):
                 self._files.fsync(self._fd)
             self._commit.durable = reached
 
@@ -262,21 +262,21 @@ class JournalWriter(Closeable):
     def _open_file(self, journal_id: int) -> None:
         """Start a new file: write header and preallocation, sync file and directory."""
         path = self.current / journal_name(journal_id)
-        with self._fail_on_error(writing, path):
+        with self._fail_on_error(convert_write_errors, path):
             fd = self._files.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
-            with self._fail_on_error(writing, path):
+            with self._fail_on_error(convert_write_errors, path):
                 if (
                     self._preallocation_step
                 ):  # before the header, which it overlaps if the step is one unit
                     zeros = bytes(self._alignment)
                     self._files.pwrite(fd, zeros, self._preallocation_step - self._alignment)
                 self._files.pwrite(fd, self._header, 0)
-            with self._fail_on_error(syncing, path):
+            with self._fail_on_error(convert_sync_errors, path):
                 self._files.fsync(fd)
                 self._files.sync_dir(self.current)
         except BaseException:
-            with writing(path):
+            with convert_write_errors(path):
                 self._files.close(fd)
             raise
         self._fd, self._journal_id, self._path = fd, journal_id, path
@@ -292,7 +292,7 @@ class JournalWriter(Closeable):
             self._fsync(self._pad_and_write())  # others appended since the flush
             old_fd, old_path = self._fd, self._path
             self._open_file(self._journal_id + 1)
-            with self._fail_on_error(writing, old_path):
+            with self._fail_on_error(convert_write_errors, old_path):
                 self._files.close(old_fd)
 
     def close(self) -> None:
@@ -306,7 +306,7 @@ class JournalWriter(Closeable):
                 if self._failure is None:
                     self._fsync(self._pad_and_write())
             finally:
-                with writing(self._path):
+                with convert_write_errors(self._path):
                     self._files.close(self._fd)
 
     def _forked(self) -> None:
@@ -315,7 +315,7 @@ class JournalWriter(Closeable):
 
     def _check_usable(self) -> None:
         if self._closed:
-            raise forks.closed(f"{self.current}: the journal")
+            raise forks.closed_error(f"{self.current}: the journal")
         if self._failure is not None:
             raise IllegalOperation(
                 f"{self._path}: an earlier write failed ({self._failure}) and may have left "

@@ -310,7 +310,7 @@ class _LiveRecords:
         rows = np.flatnonzero(ledger_indexes >= 0)
         has_one_ledger = len(ledger_ids) == 1
         ledgers = BatchLedgers(ledger_ids, None if has_one_ledger else ledger_indexes[rows])
-        return cls(batch.records().at(rows).framed(), ledgers, locations[rows])
+        return cls(batch.records().take(rows).framed(), ledgers, locations[rows])
 
     def between(self, start: int, stop: int) -> _LiveRecords:
         """Return the records start..stop (half open)."""
@@ -325,10 +325,10 @@ class _LiveRecords:
     def copied(self, add_batch: _AddBatch) -> list[_Move]:
         """Append the records by `add_batch`; return the moves, one per ledger."""
         new_locations = np.concatenate(list(add_batch(self.records, self.ledgers)))
-        rows_of = self.ledgers.rows(len(self.records))
+        rows_of = self.ledgers.rows_by_ledger(len(self.records))
         return [
             (ledger_id, self.records.entries[rows], self.old_locations[rows], new_locations[rows])
-            for ledger_id, rows in zip(self.ledgers.names, rows_of)
+            for ledger_id, rows in zip(self.ledgers.ledger_ids, rows_of)
         ]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from hmac import compare_digest
 
 from bkstore import forks
-from bkstore.arguments import data
+from bkstore.arguments import bytes_like
 from bkstore.availability import Availability
 from bkstore.errors import (
     CorruptionError,
@@ -22,7 +22,7 @@ from bkstore.errors import (
     UnsupportedLayout,
 )
 from bkstore.formats.entry import decode_explicit_lac, record_header
-from bkstore.formats.idxfile import HEADER_FIELDS, HEADER_SIZE
+from bkstore.formats.idxfile import HEADER_FIELD_BYTES, HEADER_SIZE
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import EntrySource, LedgerLike, LedgerState
 from bkstore.index.bulk_listing import LedgerErrors, list_from_parts
@@ -58,7 +58,7 @@ class KnownLedgers(EntrySource):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise forks.closed("this ledger storage")
+            raise forks.closed_error("this ledger storage")
 
     def _known(self, ledger: LedgerLike) -> tuple[LedgerId, WritePath, LedgerState]:
         """Return (ledger id, write path, state); raise `NoSuchLedger` if it is unknown."""
@@ -123,7 +123,7 @@ class KnownLedgers(EntrySource):
         """Create a ledger, or check the key of a known one; `UnauthorizedAccess` if they differ. An
         empty or all-zero stored key is replaced, as in `LedgerMetadataIndex`. Raises
         `InvalidArgument` if the key does not fit the header of an index file."""
-        ledger_id, key = LedgerId.of(ledger), data("master key", key)
+        ledger_id, key = LedgerId.of(ledger), bytes_like("master key", key)
         path = self._path(ledger_id)
         self._check_header_fits(len(key), 0)
         with path.lock:
@@ -144,7 +144,7 @@ class KnownLedgers(EntrySource):
     def check_master_key(self, ledger: LedgerLike, key: bytes | None) -> None:
         """Raise `UnauthorizedAccess` unless `key` is the ledger's master key."""
         ledger_id, _, state = self._known(ledger)
-        if key is None or not compare_digest(state.master_key, data("master key", key)):
+        if key is None or not compare_digest(state.master_key, bytes_like("master key", key)):
             raise UnauthorizedAccess(f"ledger {ledger_id} has another master key")
 
     def state(self, ledger: LedgerLike) -> LedgerState:
@@ -192,7 +192,7 @@ class KnownLedgers(EntrySource):
         A lower LAC replaces a higher one, but `last_add_confirmed` never decreases. Index files of
         header version 0 (an option) have no field for it: it is lost when the storage is closed.
         """
-        body = data("explicit LAC", body)
+        body = bytes_like("explicit LAC", body)
         ledger_id, path, _ = self._known(ledger)
         try:
             body_ledger_id, lac = decode_explicit_lac(body)
@@ -209,7 +209,7 @@ class KnownLedgers(EntrySource):
 
     def _check_header_fits(self, key_size: int, lac_size: int) -> None:
         """Raise `InvalidArgument` if key and explicit LAC do not fit an index file's header."""
-        if self.storage != "db" and HEADER_FIELDS + key_size + lac_size > HEADER_SIZE:
+        if self.storage != "db" and HEADER_FIELD_BYTES + key_size + lac_size > HEADER_SIZE:
             raise InvalidArgument(
                 f"master key of {key_size} and explicit LAC of {lac_size} bytes do not fit the "
                 f"{HEADER_SIZE}-byte header of an index file"

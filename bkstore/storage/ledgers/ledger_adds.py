@@ -13,7 +13,7 @@ from struct import Struct
 
 import numpy as np
 
-from bkstore.arguments import data, each, instance
+from bkstore.arguments import bytes_like, iterable, instance
 from bkstore.errors import (
     BkstoreError,
     CorruptionError,
@@ -26,7 +26,7 @@ from bkstore.formats.entry import (
     BatchIds,
     BatchLedgers,
     RecordBatch,
-    ids_of,
+    read_batch_ids,
     record_header,
 )
 from bkstore.ids import Int64Array, LedgerId
@@ -54,9 +54,9 @@ class LedgerAdds(KnownLedgers):
         `TooManyRequests` or `WriteFailed`. An error leaves stored entries as they were.
         """
         if type(record) is not bytes:
-            record = data("record", record)  # an immutable copy
+            record = bytes_like("record", record)  # an immutable copy
         if master_key is not None and type(master_key) is not bytes:
-            master_key = data("master key", master_key)
+            master_key = bytes_like("master key", master_key)
         return self.add_record(record, master_key, recovery)[1]
 
     def add_record(
@@ -207,9 +207,9 @@ class LedgerAdds(KnownLedgers):
         """Yield (write path, start, stop): runs of records that have one write path."""
         if len(self.write_paths) == 1 or ledgers.numbers is None:
             if count:
-                yield self._path(ledgers.names[0]), 0, count
+                yield self._path(ledgers.ledger_ids[0]), 0, count
             return
-        path_of = np.array([id_.ledger % len(self.write_paths) for id_ in ledgers.names], np.int64)
+        path_of = np.array([id_.ledger % len(self.write_paths) for id_ in ledgers.ledger_ids], np.int64)
         path_of_record = path_of[ledgers.numbers[:count]]
         starts = [0, *(np.flatnonzero(np.diff(path_of_record)) + 1).tolist()] if count else []
         for start, stop in zip(starts, [*starts[1:], count]):
@@ -225,12 +225,12 @@ class LedgerAdds(KnownLedgers):
                 # first: one that takes no adds ends the batch at its first record.
                 fitting_stop = min(start + path.count_fitting(batch_add.batch.between(start, stop)), stop)
                 ledgers = batch_add.ledgers.between(start, fitting_stop)
-                for ledger_index, ledger_id in enumerate(ledgers.names):
+                for ledger_index, ledger_id in enumerate(ledgers.ledger_ids):
                     try:
                         self._admit(path, ledger_id, batch_add.master_key, batch_add.recovery)
                         self._confirmed.before_add(ledger_id)
                     except BkstoreError:
-                        fitting_stop = start + ledgers.first(ledger_index)
+                        fitting_stop = start + ledgers.first_row(ledger_index)
                         self._write_run(path, batch_add, start, fitting_stop)
                         raise
                 self._write_run(path, batch_add, start, fitting_stop)
@@ -247,7 +247,7 @@ class LedgerAdds(KnownLedgers):
                 batch_add.ledgers.between(start, start + count),
                 batch_add.ids.lacs,
             )
-            for ledger_id, lac in added_ledgers.highest(lacs[start : start + count]):
+            for ledger_id, lac in added_ledgers.highest_by_ledger(lacs[start : start + count]):
                 self._confirmed.note_added(ledger_id, lac)
             start += count
             batch_add.stored += count
@@ -258,7 +258,7 @@ class _BatchAdd:
 
     def __init__(self, batch: RecordBatch, master_key: bytes | None, recovery: bool) -> None:
         self.batch = batch.framed()
-        self.ids: BatchIds = ids_of(self.batch)
+        self.ids: BatchIds = read_batch_ids(self.batch)
         self.ledgers = BatchLedgers.of(self.ids.scopes, self.ids.ledgers)
         self.master_key = master_key
         self.recovery = recovery
@@ -298,12 +298,12 @@ def split_after_first_records(batch: RecordBatch, ledger_ids: Collection[LedgerI
     """Return a batch, split after the first record of each of these ledgers."""
     if not ledger_ids:
         return [batch]
-    ids = ids_of(batch)
+    ids = read_batch_ids(batch)
     ledgers = BatchLedgers.of(ids.scopes, ids.ledgers)
     chosen_ledgers = [
-        number for number, ledger_id in enumerate(ledgers.names) if ledger_id in ledger_ids
+        number for number, ledger_id in enumerate(ledgers.ledger_ids) if ledger_id in ledger_ids
     ]
-    cuts = [0, *(ledgers.first(number) + 1 for number in chosen_ledgers), len(batch)]
+    cuts = [0, *(ledgers.first_row(number) + 1 for number in chosen_ledgers), len(batch)]
     return [batch.between(start, stop) for start, stop in pairwise(cuts)]
 
 
@@ -313,9 +313,9 @@ def _batches_of(records: Iterable[bytes]) -> Iterator[RecordBatch]:
     group: list[bytes] = []
     size = 0
     try:
-        for record in each("records", records):
+        for record in iterable("records", records):
             if type(record) is not bytes:
-                record = data("record", record)
+                record = bytes_like("record", record)
             size += len(record)
             group.append(record)
             if len(group) >= _MAX_BATCH_RECORDS or size >= _MAX_BATCH_BYTES:
@@ -332,6 +332,6 @@ def _batches_of(records: Iterable[bytes]) -> Iterator[RecordBatch]:
 def make_batch(records: list[bytes]) -> RecordBatch:
     """Return records as a batch with their entry ids; -1 from the first malformed one on."""
     batch = RecordBatch.of(records, np.full(len(records), -1))
-    entries = ids_of(batch).entries
+    entries = read_batch_ids(batch).entries
     batch.entries[: entries.size] = entries
     return batch

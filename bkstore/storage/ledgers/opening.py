@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bkstore.errors import InvalidArgument, UnsupportedLayout
 from bkstore.files.disk_changes import Files, StrPath
-from bkstore.files.os_errors import writing
+from bkstore.files.os_errors import convert_write_errors
 from bkstore.index.api import Finding
 from bkstore.storage.directories.layout import check_distinct, check_order, find_holdings
 from bkstore.storage.directories.writer_lock import WriterLock
@@ -47,7 +47,7 @@ def open_write_paths(
             "db storage pairs them by position"
         )
     for current in dict.fromkeys([*ledger_currents, *index_currents]):
-        with writing(current):
+        with convert_write_errors(current):
             files.makedirs(current)
         _check_layout(current, storage)
     with ExitStack() as undo:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from bkstore.arguments import check_batch, check_compat, optional, path as as_path, text, truth
+from bkstore.arguments import check_batch, check_compat, optional, path as as_path, text, boolean
 from bkstore.errors import (
     BkstoreError,
     DirectoryInUse,
@@ -24,12 +24,12 @@ from bkstore.errors import (
     SystemRefused,
     UnsupportedLayout,
 )
-from bkstore.files.os_errors import readable
+from bkstore.files.os_errors import convert_read_errors
 from bkstore.files.user_outputs import refuse_inputs
 from bkstore.formats import idxfile
 from bkstore.formats.entry import RecordBatch
 from bkstore.formats.entrylog import LogMetadata
-from bkstore.ids import Int64Array, LedgerId, as_int64, check_integer, log_ids
+from bkstore.ids import Int64Array, LedgerId, as_int64, check_integer, log_ids_of
 from bkstore.index.api import DEFAULT_BATCH, Closeable, EntryIndex, Finding, IndexBatch, LedgerLike
 from bkstore.index.rocks.scratch_links import check_not_in_use
 from bkstore.storage.directories.file_listing import (
@@ -103,13 +103,13 @@ class BookieDir(Closeable):
         root: str | os.PathLike[str] | None = None,
     ) -> None:
         self.path = as_path("path", path)
-        self.live = truth("live", live)
+        self.live = boolean("live", live)
         self._page_size = idxfile.check_page_size("page_size", page_size)
         self._compat = check_compat("compat", compat)
         self._given_id: str | None = optional(text)("bookie_id", bookie_id)
         self.root = None if root is None else as_path("root", root)
         self._closed = False
-        with readable(self.path):
+        with convert_read_errors(self.path):
             self.folders: BookieFolders = find_folders(self.path, self.root)
             self.layout: Layout = pick_layout(self.folders, layout)
             self._initial_files = self._list_file_states()
@@ -163,7 +163,7 @@ class BookieDir(Closeable):
                     raise IllegalOperation(f"{self.path}: this bookie directory is closed")
                 if self.index_error is not None:
                     raise self.index_error
-                with readable(self.path):
+                with convert_read_errors(self.path):
                     self._index = self._open_index()
             return self._index
 
@@ -275,7 +275,7 @@ class BookieDir(Closeable):
         if self.layout == "rocksdb":
             dir_index = ledger_id.ledger % len(self.folders.index)
             return np.full(locations.size, dir_index, np.int64)
-        return self._dirs_of_logs(log_ids(locations))
+        return self._dirs_of_logs(log_ids_of(locations))
 
     def _dirs_of_logs(self, logs: Int64Array) -> Int64Array:
         """Return for each log id the index of its directory, -1 if no directory has it."""
@@ -311,7 +311,7 @@ class BookieDir(Closeable):
             if self.layout == "rocksdb":
                 yield rows
             else:
-                yield rows._replace(dir_index=self._dirs_of_logs(log_ids(rows.location)))
+                yield rows._replace(dir_index=self._dirs_of_logs(log_ids_of(rows.location)))
 
     # -- records
 
@@ -428,7 +428,7 @@ class BookieDir(Closeable):
         """Raise `DirectoryInUse` if a file changed since the opening (not with ``live=True``)."""
         if self.live:
             return
-        with readable(self.path):
+        with convert_read_errors(self.path):
             current_files = self._list_file_states()
         changed = sorted(
             path

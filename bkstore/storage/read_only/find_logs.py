@@ -123,7 +123,7 @@ class LogFinder:
     ) -> Availability:
         """Return the entries of a ledger in one log; add damage to `findings`, or raise it."""
         log_key = (log.dir_index, log.log_id)
-        if self.filters.refuses(log_key, ledger_hash):
+        if self.filters.excludes(log_key, ledger_hash):
             return Availability()
         try:
             contents = self._contents.get(log_key) or self._load_contents(log_key, log, ledger)

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bkstore.counts import counted
+from bkstore.counts import format_count
 from bkstore.errors import BkstoreError
 from bkstore.files.opening import open_regular
-from bkstore.files.os_errors import readable
+from bkstore.files.os_errors import convert_read_errors
 from bkstore.formats.entry import V1_HEADER
 from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES
-from bkstore.ids import Int64Array, LedgerId, log_ids, positions
+from bkstore.ids import Int64Array, LedgerId, log_ids_of, positions_of
 from bkstore.index.api import Finding, IndexBatch
 from bkstore.index.damage_runs import add_unreported
 from bkstore.storage.directories.file_listing import LogFile
@@ -46,7 +46,7 @@ def check_log_ends(bookie: BookieDir, findings: list[Finding]) -> int:
     for batch in bookie.scan(findings=index_findings):
         row_count += batch.entry_id.size
         for log_rows in _split_by_log(batch):
-            log_key = int(log_rows.dir_index[0]), int(log_ids(log_rows.location[:1])[0])
+            log_key = int(log_rows.dir_index[0]), int(log_ids_of(log_rows.location[:1])[0])
             _update_reach(reaches.setdefault(log_key, _Reach()), log_rows, logs.get(log_key))
     add_unreported(findings, index_findings)
     for log_key in sorted(reaches):
@@ -57,7 +57,7 @@ def check_log_ends(bookie: BookieDir, findings: list[Finding]) -> int:
 
 
 def _split_by_log(rows: IndexBatch) -> list[IndexBatch]:
-    logs, dir_indexes = log_ids(rows.location), rows.dir_index
+    logs, dir_indexes = log_ids_of(rows.location), rows.dir_index
     if (logs == logs[0]).all() and (dir_indexes == dir_indexes[0]).all():
         return [rows]
     order = np.lexsort((logs, dir_indexes))
@@ -69,7 +69,7 @@ def _split_by_log(rows: IndexBatch) -> list[IndexBatch]:
 
 
 def _update_reach(reach: _Reach, rows: IndexBatch, log: LogFile | None) -> None:
-    offsets = positions(rows.location)
+    offsets = positions_of(rows.location)
     highest = int(np.argmax(offsets))
     if int(offsets[highest]) > reach.position:
         reach.position, reach.entry = int(offsets[highest]), int(rows.entry_id[highest])
@@ -92,8 +92,8 @@ def _ledgers_of_rows(rows: IndexBatch, chosen: Int64Array) -> set[LedgerId]:
 def _check_reach(reach: _Reach, log: LogFile | None, log_id: int) -> Finding | None:
     """Return a finding if a log is missing or ends before a location, else None."""
     entry_text = f"entry {reach.entry} of ledger {reach.ledger}"
-    ledgers = counted(len(reach.ledgers), "ledger")
-    lost_text = counted(reach.behind, f"location of {ledgers} is", f"locations of {ledgers} are")
+    ledgers = format_count(len(reach.ledgers), "ledger")
+    lost_text = format_count(reach.behind, f"location of {ledgers} is", f"locations of {ledgers} are")
     if log is None:
         detail = f"no such entry log, but {lost_text} in it, the last one {entry_text} at"
         return Finding("damage", f"{detail} {reach.position}", f"{log_id:x}.log")
@@ -112,7 +112,7 @@ def _check_reach(reach: _Reach, log: LogFile | None, log_id: int) -> Finding | N
 
 def _size_and_end(path: str, position: int) -> tuple[int, int]:
     """Return a log's size, and the end of the record at `position` by its stored size."""
-    with readable(path):
+    with convert_read_errors(path):
         fd = open_regular(path)
         try:
             size = os.fstat(fd).st_size

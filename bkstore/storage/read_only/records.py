@@ -15,7 +15,7 @@ from typing import Literal
 from bkstore.errors import CorruptionError, DataUnknown, NoSuchEntry
 from bkstore.formats.entry import RecordBatch
 from bkstore.formats.entrylog import log_name
-from bkstore.ids import LedgerId, check_entry_id, check_integer, consecutive, positions
+from bkstore.ids import LedgerId, check_entry_id, check_integer, count_consecutive, positions_of
 from bkstore.index.api import DEFAULT_BATCH, Closeable, EntryIndex, Finding
 from bkstore.index.damage_runs import DamageRuns
 from bkstore.storage.batch_limits import DEFAULT_MAX_SIZE, check_limits, count_fitting, max_records
@@ -99,7 +99,7 @@ class RecordReader(Closeable):
         self, ledger_id: LedgerId, start: int, count: int, max_bytes: int
     ) -> RecordBatch:
         entries, locations = self._index.items(ledger_id, start, start + count - 1)
-        stop = consecutive(entries, start)
+        stop = count_consecutive(entries, start)
         return self._reader(ledger_id).read_many(
             ledger_id, entries[:stop], locations[:stop], max_bytes
         )
@@ -131,7 +131,7 @@ class RecordReader(Closeable):
             # Report together all entries whose locations are lost for the same reason.
             stop = row + max(reader.count_lost(locations[row:]), 1)
             last_position = (
-                None if damage.offset is None else int(positions(locations[stop - 1 : stop])[0])
+                None if damage.offset is None else int(positions_of(locations[stop - 1 : stop])[0])
             )
             runs.add(
                 Finding.of(damage, ledger_id),

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bkstore.arguments import instance, number, optional, whole
+from bkstore.arguments import instance, number, optional, integer
 from bkstore.errors import InvalidArgument
 from bkstore.streams.image.folding import Fold
 from bkstore.streams.image.object_ranges import ObjectRanges
@@ -53,9 +53,9 @@ def plan_compactions(
     """
     instance(StreamImage)("image", image)
     for name, limit in (("per_node", per_node), ("per_cluster", per_cluster)):
-        optional(whole(1))(name, limit)
+        optional(integer(1))(name, limit)
     number(0, 1, above=True)("target", target)
-    whole(2)("max_objects", max_objects)
+    integer(2)("max_objects", max_objects)
     goals = {node_id: len(node) for node_id, node in sorted(image.nodes.items())}
     if per_node is not None:
         target_count = max(1, int(per_node * target))

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import NamedTuple
 
 from bkstore import forks
-from bkstore.arguments import number, optional, whole
+from bkstore.arguments import number, optional, integer
 from bkstore.errors import LoadFailed
 from bkstore.index.api import Closeable
 from bkstore.streams.image.object_ranges import ObjectRanges
@@ -45,9 +45,9 @@ class Loader(Closeable):
     ) -> None:
         self._reader = reader
         self._on_load = on_load
-        self._max_cached = whole()("keep", keep)
+        self._max_cached = integer()("keep", keep)
         self._timeout = optional(number(above=True))("timeout", timeout)
-        workers = whole(1)("workers", workers)
+        workers = integer(1)("workers", workers)
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="bkstore-load")
         self._lock = threading.Lock()
         self._running: dict[int, Future[ObjectRanges]] = {}
@@ -70,7 +70,7 @@ class Loader(Closeable):
     def check_open(self) -> None:
         """Raise `IllegalOperation` if the loader is closed."""
         if self._closed:
-            raise forks.closed("this stream lookup")
+            raise forks.closed_error("this stream lookup")
 
     def kept(self, object_id: int) -> ObjectRanges | None:
         """Return a cached object, None if it has to be loaded."""

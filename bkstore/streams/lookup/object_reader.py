@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Container
 from typing import Protocol
 
-from bkstore.arguments import instance, number, shown
+from bkstore.arguments import instance, number, describe_value
 from bkstore.errors import CorruptionError, InvalidArgument, LoadFailed
 from bkstore.streams.image.object_ranges import ObjectRanges
 from bkstore.streams.image.stream_image import StreamImage
@@ -53,7 +53,7 @@ class ImageReader:
         if not callable(failures) and not isinstance(failures, Container):
             failures = number(0, 1)("failures", failures)
         elif isinstance(failures, (str, bytes)):
-            raise InvalidArgument(f"failures must be object ids, not {shown(failures)}")
+            raise InvalidArgument(f"failures must be object ids, not {describe_value(failures)}")
         self._image = image
         self._latency = latency
         self._failures = failures

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from bkstore.arguments import check_fields, choice, number, optional, truth, whole
+from bkstore.arguments import check_fields, choice, number, optional, boolean, integer
 from bkstore.streams.lookup.sparse_index import ENTRY_BYTES
 
 Strategy = Literal["load-all", "sparse-index", "partial", "preload", "index", "bloom"]
@@ -56,16 +56,16 @@ class LookupOptions:
 
 
 _CHECKS = {
-    "batch": whole(1),
+    "batch": integer(1),
     "growth": choice("fixed", "growing", "doubling"),
     "preload": choice("miss", "eager"),
-    "spread": whole(1),
-    "tail": whole(1),
-    "preloads": whole(0),
-    "tail_first": truth,
-    "cut_waves": truth,
-    "keep_objects": whole(0),
-    "workers": whole(1, 1 << 16),  # one thread each
+    "spread": integer(1),
+    "tail": integer(1),
+    "preloads": integer(0),
+    "tail_first": boolean,
+    "cut_waves": boolean,
+    "keep_objects": integer(0),
+    "workers": integer(1, 1 << 16),  # one thread each
     "load_timeout": optional(number(above=True)),
-    "sparse_bytes": whole(ENTRY_BYTES),
+    "sparse_bytes": integer(ENTRY_BYTES),
 }

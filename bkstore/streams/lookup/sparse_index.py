@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from bkstore.arguments import whole
+from bkstore.arguments import integer
 from bkstore.streams.image.object_ranges import ObjectRanges
 
 ENTRY_BYTES = 40
@@ -42,7 +42,7 @@ class SparseRangeIndex:
     """
 
     def __init__(self, max_bytes: int = 1 << 20) -> None:
-        self._max_entries = whole(ENTRY_BYTES)("max_bytes", max_bytes) // ENTRY_BYTES
+        self._max_entries = integer(ENTRY_BYTES)("max_bytes", max_bytes) // ENTRY_BYTES
         self._streams: OrderedDict[int, _Entries] = OrderedDict()  # in order of eviction
         self._with_middle: OrderedDict[int, None] = (
             OrderedDict()

@@ -14,7 +14,7 @@ class StreamProbe:
 
     def refuses(self, object_id: int) -> bool | None:
         """Return True if the object certainly lacks the stream, None if it has no filter."""
-        return self._filters.refuses(object_id, self._hashed)
+        return self._filters.excludes(object_id, self._hashed)
 
 
 class ObjectFilters(FilterSet):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 
-class Started(NamedTuple):
+class StartResult(NamedTuple):
     """The output of the process; `exit_code` is None if it is up."""
 
     output: str
@@ -23,11 +23,11 @@ class Started(NamedTuple):
     exit_code: int | None
 
 
-def start(words: Sequence[str]) -> Started:
+def start_detached(arguments: Sequence[str]) -> StartResult:
     """Run `bkstore` with these arguments in the background; return when it is up, or has ended."""
     with tempfile.TemporaryFile() as stderr_file:
         process = subprocess.Popen(  # noqa: S603
-            [sys.executable, "-m", "bkstore", *words],
+            [sys.executable, "-m", "bkstore", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=stderr_file,
@@ -46,10 +46,10 @@ def start(words: Sequence[str]) -> Started:
         errors = stderr_file.read().decode("utf-8", "backslashreplace")
     if exit_code is None:
         process.returncode = 0  # it keeps running: no ResourceWarning for a child not waited for
-    return Started(output, errors, exit_code)
+    return StartResult(output, errors, exit_code)
 
 
-def let_go(log: Path) -> None:
+def redirect_output(log: Path) -> None:
     """Redirect standard output and standard error to a log from now on."""
     sys.stdout.flush()
     sys.stderr.flush()

@@ -75,7 +75,7 @@ class BookieProcess:
         return BookieState(self.id, self.storage, self._port, self.pid)
 
     def launch(self, uri: str) -> None:
-        """Start its process, on its last port if that is free; `ready` waits until it serves."""
+        """Start its process, on its last port if that is free; `wait_until_registered` waits until it serves."""
         with self._lock:
             if self.running:
                 raise IllegalOperation(f"bookie {self.id} is running")
@@ -88,11 +88,11 @@ class BookieProcess:
             self._stop_requested = False
             self._process = self._group.start(command, self.log)
 
-    def ready(self, until: float) -> None:
+    def wait_until_registered(self, deadline: float) -> None:
         """Wait until it has registered, and note its port.
 
         Raises `BookieUnavailable` with the last lines of its log if its process ends, or if it has
-        not registered by the time `until` of the monotonic clock.
+        not registered by the time `deadline` of the monotonic clock.
         """
         while True:
             code = self.exit_code  # before the log, which is whole if it has ended
@@ -101,7 +101,7 @@ class BookieProcess:
             if match is not None and _REGISTERED.search(log_text) and code is None:
                 self._port = int(match[1])
                 return
-            if code is not None or time.monotonic() > until:
+            if code is not None or time.monotonic() > deadline:
                 cause = "did not register in time" if code is None else f"ended ({code})"
                 raise BookieUnavailable(
                     f"bookie {self.id} {cause}: {last_lines(self.log, self._log_base)} ({self.log})"
@@ -119,12 +119,12 @@ class BookieProcess:
             self._stop_requested = True
             self._process.terminate()
 
-    def stop(self, patience: float) -> None:
-        """Send SIGTERM and wait; kill it if it has not ended after `patience` seconds."""
+    def stop(self, timeout: float) -> None:
+        """Send SIGTERM and wait; kill it if it has not ended after `timeout` seconds."""
         self.ask_to_stop()
         if self._process is not None:
             try:
-                self._process.wait(patience)
+                self._process.wait(timeout)
             except subprocess.TimeoutExpired:
                 self.kill()
 

@@ -12,25 +12,25 @@ from types import MappingProxyType
 from typing import Self
 
 from bkstore import forks
-from bkstore.arguments import choice, number, optional, truth, whole
+from bkstore.arguments import choice, number, optional, boolean, integer
 from bkstore.cluster.store.zookeeper.store import ZooKeeperStore
 from bkstore.errors import IllegalOperation, InvalidArgument, MetadataUnavailable
 from bkstore.files.disk_changes import StrPath
-from bkstore.files.lock_files import held_lock
+from bkstore.files.lock_files import acquire_lock
 from bkstore.files.scratch import scratch_directory
 from bkstore.index.api import Closeable
 from bkstore.storage.options import StorageKind, check_storage
 from bkstore.testing.ensemble.bookie_process import BookieProcess, is_free
 from bkstore.testing.ensemble.process_group import ProcessGroup, last_lines
 from bkstore.testing.ensemble.state_file import (
-    CUT_OFF,
+    UNFINISHED_NAME_PATTERN,
     BOOKIE_ID_PATTERN,
     LOCK_NAME,
     STATE_NAME,
     BookieState,
     EnsembleState,
     StateFile,
-    drop_cut_off,
+    remove_unfinished,
     process_namespace,
 )
 from bkstore.testing.zookeeper_server import ZooKeeperServer
@@ -85,13 +85,13 @@ class Ensemble(Closeable):
         self._kinds = [check_storage("storage", kind) for kind in kinds]
         self._timeout = number(0, 3600, above=True)("timeout", timeout)
         tick = round(number(0.1, 60)("session", session) * 1000 / _SESSION_TICKS)
-        count = None if bookies is None else whole(1, _MAX_BOOKIES)("bookies", bookies)
-        port = whole(0, 65535)("port", port)
+        count = None if bookies is None else integer(1, _MAX_BOOKIES)("bookies", bookies)
+        port = integer(0, 65535)("port", port)
         if not self._kinds:
             raise InvalidArgument("storage is an empty list")
         gc_seconds = optional(number(0))("gc_wait", gc_wait)
         self._options = [] if gc_seconds is None else ["--gc-wait", f"{gc_seconds:g}"]
-        self._command = truth("command", command)
+        self._command = boolean("command", command)
         self._lock = threading.RLock()
         self._bookies: dict[str, BookieProcess] = {}
         self._undo = ExitStack()
@@ -108,7 +108,7 @@ class Ensemble(Closeable):
             self._zookeeper = ZooKeeperServer(
                 self.path / "zookeeper",
                 tick=tick,
-                sync=truth("sync", sync),
+                sync=boolean("sync", sync),
                 port=_choose_port(port, state.port),
                 spawn=lambda words: self._group.start(words, self.zookeeper_log),
             )
@@ -116,7 +116,7 @@ class Ensemble(Closeable):
                 self._bookies[bookie_state.id] = BookieProcess(
                     bookie_state, self.path, self._group, self._options
                 )
-            self.note()
+            self.save_state()
             self._undo = undo.pop_all()
         forks.register(self)
 
@@ -243,7 +243,7 @@ class Ensemble(Closeable):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise forks.closed(f"ensemble {self.path}")
+            raise forks.closed_error(f"ensemble {self.path}")
 
     def _find_bookie(self, bookie: str | BookieProcess) -> BookieProcess:
         id_ = bookie.id if isinstance(bookie, BookieProcess) else bookie
@@ -260,7 +260,7 @@ class Ensemble(Closeable):
                 member.launch(self.uri)
                 launched.append(member)
             for member in launched:
-                member.ready(deadline)
+                member.wait_until_registered(deadline)
         except BaseException:
             for member in launched:
                 member.kill()
@@ -278,19 +278,19 @@ class Ensemble(Closeable):
 
     def _format(self) -> None:
         if not self._formatted:
-            with suppress(IllegalOperation):  # formatted by a start that was killed before `note`
+            with suppress(IllegalOperation):  # formatted by a start that was killed before `save_state`
                 ZooKeeperStore.format(self.uri, timeout=self._timeout).close()
             self._formatted = True
-            self.note()
+            self.save_state()
 
     @contextmanager
     def _noting_changes(self) -> Iterator[None]:
         try:
             yield
         finally:
-            self.note()
+            self.save_state()
 
-    def note(self) -> EnsembleState:
+    def save_state(self) -> EnsembleState:
         """Write the present state to the state file if it has changed; return it."""
         with self._lock:
             state = EnsembleState(
@@ -327,10 +327,10 @@ def _acquire_directory(path: StrPath | None, undo: ExitStack) -> tuple[Path, int
     _check_usable(directory)
     directory.mkdir(parents=True, exist_ok=True)
     message = f"{directory}: its ensemble is running (see bkstore ensemble status --dir)"
-    fd = held_lock(directory / LOCK_NAME, message)
+    fd = acquire_lock(directory / LOCK_NAME, message)
     undo.callback(os.close, fd)
     _check_usable(directory)
-    drop_cut_off(directory)
+    remove_unfinished(directory)
     return directory, fd
 
 
@@ -343,7 +343,7 @@ def _check_usable(directory: Path) -> None:
         return
     allowed = (LOCK_NAME, STATE_NAME)  # left by a start that goes on, or was killed
     names = [path.name for path in directory.iterdir()]
-    if any(name not in allowed and not CUT_OFF.fullmatch(name) for name in names):
+    if any(name not in allowed and not UNFINISHED_NAME_PATTERN.fullmatch(name) for name in names):
         raise InvalidArgument(f"{directory}: is not empty and not an ensemble's directory")
 
 

@@ -16,13 +16,13 @@ from typing import NamedTuple
 
 from bkstore.errors import DirectoryInUse, IllegalOperation, InvalidArgument
 from bkstore.files.disk_changes import StrPath
-from bkstore.files.lock_files import held_lock, is_locked, lock_file
+from bkstore.files.lock_files import acquire_lock, is_locked, open_lock_file
 from bkstore.testing.ensemble.state_file import (
     LOCK_NAME,
     STATE_NAME,
     EnsembleState,
     StateFile,
-    drop_cut_off,
+    remove_unfinished,
     process_namespace,
 )
 
@@ -32,7 +32,7 @@ LOG_NAME = "ensemble.log"
 _POLL_SECONDS = 0.02
 
 
-class Seen(NamedTuple):
+class EnsembleStatus(NamedTuple):
     """An ensemble's directory; `running`: whether the process of the state file is alive."""
 
     path: Path
@@ -40,23 +40,23 @@ class Seen(NamedTuple):
     running: bool
 
 
-def look(path: StrPath) -> Seen:
+def read_status(path: StrPath) -> EnsembleStatus:
     """Return the state of the ensemble in a directory. Raises `InvalidArgument` for another
     directory, `CorruptionError` for a damaged state file."""
     directory = Path(os.path.abspath(path))
     contents = StateFile.read(directory) if directory.is_dir() else None
     if contents is None:
         raise InvalidArgument(f"{directory}: not an ensemble's directory (it has no {STATE_NAME})")
-    return Seen(directory, *contents)
+    return EnsembleStatus(directory, *contents)
 
 
 def stop(path: StrPath, timeout: float) -> bool:
     """Send SIGTERM to `bkstore ensemble up` and wait; return False if the ensemble is not running.
 
     Raises `IllegalOperation` if another program runs it, if it is in another PID namespace or
-    machine, and if it does not end in time; `DirectoryInUse` if it is starting; else as `look`.
+    machine, and if it does not end in time; `DirectoryInUse` if it is starting; else as `read_status`.
     """
-    seen = look(path)
+    seen = read_status(path)
     if not seen.running:
         if _is_lock_held(seen.path):
             raise DirectoryInUse(f"{seen.path}: its ensemble is starting or in use; try again")
@@ -78,7 +78,7 @@ def stop(path: StrPath, timeout: float) -> bool:
     return True
 
 
-def _send_sigterm(pid: int, seen: Seen) -> None:
+def _send_sigterm(pid: int, seen: EnsembleStatus) -> None:
     """Send SIGTERM to the process that holds the state file, and to no other.
 
     If the system has process handles, opens one before reading the state again: if that process
@@ -90,7 +90,7 @@ def _send_sigterm(pid: int, seen: Seen) -> None:
             return
         handle = os.pidfd_open(pid)
         try:
-            current = look(seen.path)
+            current = read_status(seen.path)
             if current.running and current.state.pid == pid:
                 signal.pidfd_send_signal(handle, signal.SIGTERM)
         finally:
@@ -99,7 +99,7 @@ def _send_sigterm(pid: int, seen: Seen) -> None:
 
 def _is_lock_held(path: Path) -> bool:
     try:
-        fd = lock_file(path / LOCK_NAME, 0)
+        fd = open_lock_file(path / LOCK_NAME, 0)
     except OSError:
         return False
     try:
@@ -110,9 +110,9 @@ def _is_lock_held(path: Path) -> bool:
 
 def remove(path: StrPath) -> list[str]:
     """Remove the files of a stopped ensemble, and its directory if that is empty then. Returns the
-    names that remain. Raises `DirectoryInUse` if it is running, else as `look`."""
-    directory, state, _ = look(path)
-    fd = held_lock(directory / LOCK_NAME, f"{directory}: its ensemble is running")
+    names that remain. Raises `DirectoryInUse` if it is running, else as `read_status`."""
+    directory, state, _ = read_status(path)
+    fd = acquire_lock(directory / LOCK_NAME, f"{directory}: its ensemble is running")
     try:
         names = ["zookeeper", *(bookie.id for bookie in state.bookies)]
         for name in names:
@@ -121,7 +121,7 @@ def remove(path: StrPath) -> list[str]:
             _remove_file(directory / f"{name}.log")
         for name in (LOG_NAME, STATE_NAME, LOCK_NAME):
             _remove_file(directory / name)
-        drop_cut_off(directory)
+        remove_unfinished(directory)
         remaining = sorted(child.name for child in directory.iterdir())
         if not remaining:
             directory.rmdir()

@@ -19,8 +19,8 @@ from typing import Any, get_args
 from bkstore import forks
 from bkstore.errors import CorruptionError
 from bkstore.files.lock_files import is_locked
-from bkstore.files.opening import open_regular, read_whole
-from bkstore.files.os_errors import writing
+from bkstore.files.opening import open_regular, read_file
+from bkstore.files.os_errors import convert_write_errors
 from bkstore.formats.syntax.json_text import format_json, parse_json
 from bkstore.storage.options import StorageKind
 
@@ -29,7 +29,7 @@ LOCK_NAME = "ensemble.lock"
 BOOKIE_ID_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 """Allowed bookie ids, which are also names of directories."""
 
-CUT_OFF = re.compile(re.escape(f".{STATE_NAME}.") + "[0-9a-f]{16}")
+UNFINISHED_NAME_PATTERN = re.compile(re.escape(f".{STATE_NAME}.") + "[0-9a-f]{16}")
 """Names of unfinished state files, which a killed writer leaves behind."""
 
 _FORMAT_VERSION = 1
@@ -82,7 +82,7 @@ class StateFile:
         """Replace the file durably by a locked one with this state."""
         text = format_json({"format": _FORMAT_VERSION, "uri": state.uri, **asdict(state)}, indent=1)
         temporary = self.path.with_name(f".{STATE_NAME}.{os.urandom(8).hex()}")
-        with writing(self.path):
+        with convert_write_errors(self.path):
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             fd = os.open(temporary, flags, 0o644)
             try:
@@ -118,7 +118,7 @@ class StateFile:
                 return None
             try:
                 is_alive = is_locked(fd)
-                data = read_whole(path, _MAX_FILE_BYTES)
+                data = read_file(path, _MAX_FILE_BYTES)
                 if _is_current(path, fd):
                     return _decode_state(data, path), is_alive
             finally:
@@ -137,10 +137,10 @@ def process_namespace() -> str:
         return socket.gethostname()
 
 
-def drop_cut_off(directory: Path) -> None:
+def remove_unfinished(directory: Path) -> None:
     """Remove unfinished state files of killed writers; the caller has locked the directory."""
     for path in directory.iterdir():
-        if CUT_OFF.fullmatch(path.name):
+        if UNFINISHED_NAME_PATTERN.fullmatch(path.name):
             path.unlink()
 
 

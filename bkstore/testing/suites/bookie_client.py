@@ -92,14 +92,14 @@ class BookieClientSuite:
         """Return a client of a new bookie."""
         return served.client
 
-    def test_keeps_to_the_protocols(self, client: BookieClient) -> None:
+    def test_implements_the_protocols(self, client: BookieClient) -> None:
         """The client has all calls, `add_batch` and a bookie id."""
         assert isinstance(client, BookieClient)
         assert isinstance(client, BatchAdder)
         assert isinstance(client.bookie_id, str)
         assert client.batch_reads is self.batches
 
-    def test_the_first_add_makes_the_ledger(self, client: BookieClient) -> None:
+    def test_first_add_creates_the_ledger(self, client: BookieClient) -> None:
         """A ledger exists from its first add on, with the master key of that add."""
         with pytest.raises(NoSuchLedger):
             client.read_entry(7, 0)

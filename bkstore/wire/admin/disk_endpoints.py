@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bkstore.files.os_errors import readable
+from bkstore.files.os_errors import convert_read_errors
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.directories.file_listing import list_entry_logs
 from bkstore.storage.journal.last_mark import journal_name, read_last_mark
@@ -62,7 +62,7 @@ class DiskEndpoints:
         """Answer with free and total bytes of the disks of the ledger directories."""
         disks = {}
         for current in self._bookie.directories.ledger:
-            with readable(current):
+            with convert_read_errors(current):
                 disks[os.stat(current).st_dev] = os.statvfs(current)
         free = sum(disk.f_bavail * disk.f_frsize for disk in disks.values())
         total = sum(disk.f_blocks * disk.f_frsize for disk in disks.values())
@@ -71,7 +71,7 @@ class DiskEndpoints:
 
 def _files_with_suffix(current_dirs: Sequence[Path], suffix: str) -> Iterator[str]:
     for current_dir in current_dirs:
-        with readable(current_dir):
+        with convert_read_errors(current_dir):
             for folder, _, names in os.walk(current_dir):
                 yield from (os.path.join(folder, name) for name in names if name.endswith(suffix))
 

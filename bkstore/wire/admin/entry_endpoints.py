@@ -14,7 +14,7 @@ from typing import Any
 from bkstore.availability import Availability
 from bkstore.cluster.store.api import MetadataStore
 from bkstore.errors import CorruptionError, NoSuchLedger
-from bkstore.formats.entry import Coder, fitting_checksum, record_header
+from bkstore.formats.entry import Coder, matching_checksum, record_header
 from bkstore.formats.entry.digest import DIGEST_SIZES, digest_name
 from bkstore.ids import MAX_ENTRY_ID, LedgerId
 from bkstore.storage.bookie import Bookie
@@ -150,7 +150,7 @@ def _detect_digest_type(record: bytes) -> str | None:
     header_digest = record_header(record).digest
     if header_digest is not None:
         return digest_name(header_digest)
-    return fitting_checksum(record)
+    return matching_checksum(record)
 
 
 def _requested_range(request: HttpRequest, page: int | None) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from bkstore import forks
-from bkstore.arguments import check_compat, host_name, instance, optional, whole
+from bkstore.arguments import check_compat, host_name, instance, optional, integer
 from bkstore.cluster.garbage.collector import BackgroundCollector
 from bkstore.cluster.store.api import MetadataStore, check_store
 from bkstore.errors import IllegalOperation, MissingDependency
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("bkstore.wire.admin")
 
-_check_port = whole(0, 65535)
+_check_port = integer(0, 65535)
 _BACKLOG = 128
 _STOP_SECONDS = 5.0
 
@@ -140,7 +140,7 @@ class AdminServer(Closeable):
     def start(self) -> Self:
         """Start to listen and answer; do nothing if it does already."""
         if self._closed:
-            raise forks.closed("this admin")
+            raise forks.closed_error("this admin")
         if self._thread is None:
             self._socket = _open_socket(self._host, self._port)
             ready: Future[None] = Future()

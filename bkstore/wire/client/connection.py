@@ -157,7 +157,7 @@ class PipelinedConnection:
         try:
             return request.decode_result(content)
         except CorruptionError as error:
-            located_error = error.within(f"{self._name}: {request.describe()}")
+            located_error = error.relocate(f"{self._name}: {request.describe()}")
             with self._state_lock:  # no further answer of this bookie is trusted
                 self._fail(BookieUnavailable(f"{self._name}: connection closed: {located_error}"))
             raise located_error from None

@@ -12,7 +12,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from bkstore.errors import BkstoreError, CorruptionError
-from bkstore.formats.entry import RecordBatch, ids_of, record_header
+from bkstore.formats.entry import RecordBatch, read_batch_ids, record_header
 from bkstore.ids import LedgerId
 from bkstore.wire.status_codes import Status
 
@@ -118,7 +118,7 @@ def verify_batch(batch: RecordBatch, ledger_id: LedgerId, start: int, max_count:
     count = len(batch)
     if not count or 0 < max_count < count:
         raise CorruptionError(None, None, f"{count} records, {max_count} were requested")
-    ids = ids_of(batch)
+    ids = read_batch_ids(batch)
     if ids.entries.size < count:
         raise CorruptionError(None, None, f"record {ids.entries.size} of the batch is not an entry")
     scope, ledger_number = ledger_id.signed

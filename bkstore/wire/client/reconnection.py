@@ -68,7 +68,7 @@ class ReconnectingLink(Generic[_D]):
         """
         with self._lock:
             if self._closed:
-                raise forks.closed(self._describe_client())
+                raise forks.closed_error(self._describe_client())
             if not self._alive():
                 self._connection = self._connect()
             assert self._connection is not None
@@ -152,7 +152,7 @@ def _authenticate(connection: PipelinedConnection, dialect: Dialect, user: SaslU
         try:
             token = mechanism.respond(response.payload)
         except CorruptionError as error:
-            raise error.within(f"{bookie_name}: authentication") from None
+            raise error.relocate(f"{bookie_name}: authentication") from None
         except UnauthorizedAccess as error:
             raise UnauthorizedAccess(f"{bookie_name}: {error}") from None
     connection.send_no_wait(dialect.auth(token))

@@ -15,7 +15,7 @@ from threading import RLock
 
 from bkstore.arguments import host_name
 from bkstore.errors import BookieUnavailable, CorruptionError, InvalidArgument, SystemRefused
-from bkstore.files.os_errors import is_for_now
+from bkstore.files.os_errors import is_transient
 from bkstore.wire import v3
 from bkstore.wire.client.interrupt_repair import release_owned
 from bkstore.wire.frames import LENGTH_BYTES, frame
@@ -152,7 +152,7 @@ def connect(address: tuple[str, int], timeout: float, tls: ssl.SSLContext | None
         try:
             sock = socket.create_connection(address, timeout)
         except OSError as error:
-            if is_for_now(error):
+            if is_transient(error):
                 raise SystemRefused(f"a connection to {name}", error) from error
             raise BookieUnavailable(f"{name}: no connection: {error.strerror or error}") from error
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -191,7 +191,7 @@ def _start_tls(sock: socket.socket, name: str, deadline: float) -> None:
         response = v3.decode_response(_receive_exactly(sock, size, deadline))
         v3.status_in(response).raise_if_error(f"{name}: START_TLS")
     except CorruptionError as error:
-        raise error.within(name, LENGTH_BYTES) from None
+        raise error.relocate(name, LENGTH_BYTES) from None
     if (response.header.operation, response.header.txnId) != (v3.Operation.START_TLS, 0):
         raise CorruptionError(name, LENGTH_BYTES, "the answer to START_TLS is of another type")
 

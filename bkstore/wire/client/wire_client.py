@@ -12,11 +12,11 @@ from typing import Literal, TypeVar
 import numpy.typing as npt
 
 from bkstore import forks
-from bkstore.arguments import choice, data, instance, number, optional, text, truth, whole
+from bkstore.arguments import choice, bytes_like, instance, number, optional, text, boolean, integer
 from bkstore.availability import Availability
 from bkstore.cluster.client.bookie_client import LacResponse
 from bkstore.errors import BkstoreError, IllegalOperation, InvalidArgument
-from bkstore.formats.entry import RecordBatch, ids_of, record_header
+from bkstore.formats.entry import RecordBatch, read_batch_ids, record_header
 from bkstore.ids import LedgerId, as_entry_ids, check_integer
 from bkstore.index.api import Closeable, LedgerLike
 from bkstore.index.bulk_listing import LedgerErrors, normalize_ledger_ids
@@ -36,8 +36,8 @@ _check_protocol = choice("v2", "v3")
 _check_timeout = number(above=True)
 _check_tls = optional(instance(ssl.SSLContext))
 _check_user = optional(instance(SaslUser))
-_check_window = whole(1, 1 << 16)
-_check_previous = whole(-1)
+_check_window = integer(1, 1 << 16)
+_check_previous = integer(-1)
 _MAX_BATCH_COUNT = 2**31 - 1
 
 
@@ -86,7 +86,7 @@ class WireClient(Closeable):
         )
         self.protocol = _check_protocol("protocol", protocol)
         self._id = optional(text)("bookie_id", bookie_id) or self._settings.bookie_name
-        v3 = V3Dialect(truth("extended", extended))
+        v3 = V3Dialect(boolean("extended", extended))
         self._v3_link = ReconnectingLink(v3, self._settings, self.__repr__)
         self._main_link: ReconnectingLink[V2Dialect] | ReconnectingLink[V3Dialect] = self._v3_link
         if protocol == "v2":
@@ -133,7 +133,7 @@ class WireClient(Closeable):
     ) -> int:
         """Store one record, durably with `sync`; return its entry id."""
         if type(record) is not bytes or type(master_key) is not bytes:
-            record, master_key = data("record", record), data("master key", master_key)
+            record, master_key = bytes_like("record", record), bytes_like("master key", master_key)
         ids = record_header(record)[:2]
         self._main_link.dialect.check_ledger(ids[0])
         if sync:
@@ -150,8 +150,8 @@ class WireClient(Closeable):
         If the connection is lost, only answered records count as stored. About 10 us a record.
         """
         _check_batch("batch", batch)
-        master_key = data("master key", master_key)
-        ids = ids_of(batch)
+        master_key = bytes_like("master key", master_key)
+        ids = read_batch_ids(batch)
         if ids.entries.size < len(batch):
             raise InvalidArgument(f"record {ids.entries.size} of the batch is not an entry")
         pairs = list(zip(ids.scopes.tolist(), ids.ledgers.tolist()))
@@ -264,7 +264,7 @@ class WireClient(Closeable):
 
     def write_lac(self, ledger: LedgerLike, body: bytes, master_key: bytes) -> None:
         """Store the body of an explicit LAC."""
-        body, key = data("explicit LAC", body), data("master key", master_key)
+        body, key = bytes_like("explicit LAC", body), bytes_like("master key", master_key)
         return self._ask_over_v3(
             self._v3_link.dialect.write_lac(self._check_ledger(ledger), body, key)
         )

@@ -18,8 +18,8 @@ from typing import NamedTuple
 from bkstore.arguments import path as as_path, text as as_text
 from bkstore.errors import InvalidArgument
 from bkstore.files.disk_changes import StrPath
-from bkstore.files.opening import read_whole
-from bkstore.files.os_errors import readable
+from bkstore.files.opening import read_file
+from bkstore.files.os_errors import convert_read_errors
 
 BOOKIE_SECTION = "Bookie"
 """The default of `saslJaasBookieSectionName`."""
@@ -60,11 +60,11 @@ def read_jaas(file: StrPath) -> dict[str, list[LoginModule]]:
     """Return the login modules of a JAAS file by section.
 
     Raises `InvalidArgument` with the line number of a syntax error, without the line;
-    `CorruptionError` unless it is a regular file of at most 1 MiB; the error of `readable`.
+    `CorruptionError` unless it is a regular file of at most 1 MiB; the error of `convert_read_errors`.
     """
     path = as_path("JAAS file", file)
-    with readable(path):
-        data = read_whole(path, _MAX_FILE_BYTES)
+    with convert_read_errors(path):
+        data = read_file(path, _MAX_FILE_BYTES)
     try:
         return parse_jaas(data.decode("utf-8"))
     except UnicodeDecodeError:

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from bkstore import forks
-from bkstore.arguments import host_name, instance, number, optional, truth, whole
+from bkstore.arguments import host_name, instance, number, optional, boolean, integer
 from bkstore.errors import IllegalOperation
 from bkstore.storage.bookie import Bookie
 from bkstore.wire.listening import Listener, bind_all
@@ -26,7 +26,7 @@ from bkstore.wire.server.shared_state import SharedState
 
 _log = logging.getLogger(__name__)
 
-_check_port = whole(0, 65535)
+_check_port = integer(0, 65535)
 _BACKLOG = 1024
 
 
@@ -78,7 +78,7 @@ class BookieServer:
         self.bookie = bookie
         self.options = optional(instance(ServerOptions))("options", options) or ServerOptions()
         self._host, self._port = host_name("host", host), _check_port("port", port)
-        self._extended = truth("extended", extended)
+        self._extended = boolean("extended", extended)
         self._tls = optional(instance(ssl.SSLContext))("tls", tls)
         self._users = optional(instance(SaslUsers))("sasl", sasl)
         self._observer = observer
@@ -97,7 +97,7 @@ class BookieServer:
     def start(self) -> Self:
         """Start to listen; return the server. Raises `OSError` if the address cannot be bound."""
         if self._closed or self._thread is not None:
-            raise forks.closed("this server") if self._closed else IllegalOperation("started")
+            raise forks.closed_error("this server") if self._closed else IllegalOperation("started")
         ready = threading.Event()
         self._thread = threading.Thread(
             target=self._run, args=(ready.set,), name="bkstore-server", daemon=True
@@ -125,7 +125,7 @@ class BookieServer:
 
     @read_only.setter
     def read_only(self, value: bool) -> None:
-        self._read_only = truth("read_only", value)
+        self._read_only = boolean("read_only", value)
         if self._shared is not None:
             self._shared.rules.read_only = value
 

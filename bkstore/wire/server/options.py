@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bkstore.arguments import check_fields, number, whole
+from bkstore.arguments import check_fields, number, integer
 from bkstore.wire.frames import MAX_FRAME_BYTES, LENGTH_BYTES
 
 _MIB = 1 << 20
@@ -45,16 +45,16 @@ class ServerOptions:
 
 
 _CHECKS = {
-    "max_frame": whole(LENGTH_BYTES, 2**31 - 1),
-    "read_threads": whole(1),
-    "write_threads": whole(1),
-    "max_waiting": whole(1),
-    "max_waiting_bytes": whole(1),
-    "max_group": whole(1),
-    "max_connections": whole(1),
-    "memory": whole(1),
+    "max_frame": integer(LENGTH_BYTES, 2**31 - 1),
+    "read_threads": integer(1),
+    "write_threads": integer(1),
+    "max_waiting": integer(1),
+    "max_waiting_bytes": integer(1),
+    "max_group": integer(1),
+    "max_connections": integer(1),
+    "memory": integer(1),
     "stall_timeout": number(0, above=True),
     "stop_timeout": number(0),
     "authentication_timeout": number(0, above=True),
-    "authentication_memory": whole(1),
+    "authentication_memory": integer(1),
 }

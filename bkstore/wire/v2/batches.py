@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bkstore.formats.entry import V1_HEADER, RecordBatch
-from bkstore.formats.syntax.framing import Bytes, bytes_at, words, words_at
+from bkstore.formats.syntax.framing import Bytes, bytes_at, read_int64s, integers_at_every_offset
 from bkstore.ids import Int64Array
 from bkstore.wire.status_codes import Status
 from bkstore.wire.v2.header import CURRENT_VERSION, MASTER_KEY_LENGTH, Flags, Opcode, PacketHeader
@@ -165,7 +165,7 @@ def _group_headers(data: Bytes, offsets: Int64Array, sizes: Int64Array) -> Int64
     group_headers = np.full(offsets.size, -1, np.int64)
     sizes = sizes[: offsets.size]
     long_rows = np.flatnonzero(sizes >= _READ_SIZE)
-    headers = words_at(data, ">u4")[offsets[long_rows]].astype(np.int64)
+    headers = integers_at_every_offset(data, ">u4")[offsets[long_rows]].astype(np.int64)
     versions, opcodes = headers >> 24, headers >> 16 & 0xFF
     is_known_version = (versions >= 1) & (versions <= CURRENT_VERSION)
     is_read = is_known_version & (opcodes == Opcode.READ_ENTRY) & (sizes[long_rows] == _READ_SIZE)
@@ -205,8 +205,8 @@ def _starts_new_group(
     if read_rows.size:
         ids_before = offsets[read_rows] + _HEADER_SIZE
         ids_after = offsets[read_rows + 1] + _HEADER_SIZE
-        is_new[read_rows] = words(data, ids_before) != words(data, ids_after)
-        is_new[read_rows] |= words(data, ids_before, 8) + 1 != words(data, ids_after, 8)
+        is_new[read_rows] = read_int64s(data, ids_before) != read_int64s(data, ids_after)
+        is_new[read_rows] |= read_int64s(data, ids_before, 8) + 1 != read_int64s(data, ids_after, 8)
     return np.asarray(is_new, np.bool_)
 
 
@@ -216,15 +216,15 @@ def _decode_group(
     """Return the requests of a group of messages with the same packet header."""
     version, opcode, flags = header >> 24, header >> 16 & 0xFF, header & 0xFFFF
     if opcode == Opcode.READ_ENTRY:
-        ids = (words(data, offsets, _HEADER_SIZE), words(data, offsets, _HEADER_SIZE + 8))
+        ids = (read_int64s(data, offsets, _HEADER_SIZE), read_int64s(data, offsets, _HEADER_SIZE + 8))
         return ReadRequests(*ids, version)
     key_offset = int(offsets[0]) + _HEADER_SIZE
     record_offsets = offsets + _RECORD_OFFSET
     batch = RecordBatch(
-        words(data, record_offsets, 8), buffer, record_offsets, sizes - _RECORD_OFFSET
+        read_int64s(data, record_offsets, 8), buffer, record_offsets, sizes - _RECORD_OFFSET
     )
     master_key = buffer[key_offset : key_offset + MASTER_KEY_LENGTH]
-    return AddRequests(master_key, batch, words(data, record_offsets), flags, version)
+    return AddRequests(master_key, batch, read_int64s(data, record_offsets), flags, version)
 
 
 def encode_add_responses(version: int, status: Status, ledger_ids: Int64Array, entry_ids: Int64Array) -> bytes:

@@ -13,7 +13,7 @@ from bkstore.cluster.placement.policies import Adherence, RackPlacement
 from bkstore.errors import (
     InvalidArgument,
 )
-from bkstore.formats.metadata.serialized import Mark
+from bkstore.formats.metadata.serialized import UnderreplicatedMark
 from bkstore.formats.metadata.store_paths import mark_path
 from bkstore.ids import LedgerId
 from tests.worlds.audits import (
@@ -104,7 +104,7 @@ def test_a_short_segment_asks_only_who_has_a_stripe() -> None:
 def test_a_marked_ledger_is_skipped() -> None:
     """A ledger marked underreplicated is left to its repair."""
     store = store_of(closed())
-    store.mark_underreplicated(7, Mark(NOW - 50))
+    store.mark_underreplicated(7, UnderreplicatedMark(NOW - 50))
     report = audit(store, Holder())
 
     assert ([], {"underreplicated": 1}, 0) == (
@@ -120,7 +120,7 @@ def test_an_overdue_mark_is_a_violation(age: float, overdue: bool) -> None:
     """A mark older than the grace period is reported, also on a ledger that is open."""
     store = store_of(closed(), closed(8, last=-1, length=0, state="OPEN"))
     for ledger in (7, 8):
-        store.mark_underreplicated(ledger, Mark(NOW - age, ("b3",)))
+        store.mark_underreplicated(ledger, UnderreplicatedMark(NOW - age, ("b3",)))
     report = audit(store, Holder())
 
     assert ([("overdue", 7), ("overdue", 8)] if overdue else []) == categories(report)
@@ -132,7 +132,7 @@ def test_an_overdue_mark_is_a_violation(age: float, overdue: bool) -> None:
 def test_marks_are_not_judged_without_a_grace_period() -> None:
     """Without a grace period no mark is overdue, and the report says that it did not judge."""
     store = store_of(closed())
-    store.mark_underreplicated(7, Mark(0.0))
+    store.mark_underreplicated(7, UnderreplicatedMark(0.0))
     report = audit(store, grace_period=None)
 
     assert [] == report.violations
@@ -142,7 +142,7 @@ def test_marks_are_not_judged_without_a_grace_period() -> None:
 def test_a_mark_without_a_time_is_not_judged() -> None:
     """A mark of which nobody knows the age is skipped, and the report says so."""
     store = store_of(closed())
-    store.mark_underreplicated(7, Mark(None))
+    store.mark_underreplicated(7, UnderreplicatedMark(None))
     report = audit(store)
 
     assert ([], ["1 mark without a time"]) == (report.violations, report.unchecked_rules)
@@ -151,7 +151,7 @@ def test_a_mark_without_a_time_is_not_judged() -> None:
 def test_a_mark_that_went_is_none() -> None:
     """A mark that was removed after the marks were listed saves no ledger, and is not overdue."""
     store = store_of(closed(7), closed(8))
-    store.mark_underreplicated(8, Mark(0.0))
+    store.mark_underreplicated(8, UnderreplicatedMark(0.0))
 
     class Clearing(Holder):
         def availability(self, ledger: int | LedgerId) -> Availability:
@@ -201,7 +201,7 @@ def test_marks_are_listed_once_and_read_where_they_count() -> None:
     store = Counting()
     for number in (6, 7, 8, 9):
         store.create(closed(number))
-    store.mark_underreplicated(9, Mark(NOW))
+    store.mark_underreplicated(9, UnderreplicatedMark(NOW))
 
     class Half(Holder):
         def availability(self, ledger: int | LedgerId) -> Availability:
@@ -215,7 +215,7 @@ def test_marks_are_listed_once_and_read_where_they_count() -> None:
 def test_as_built_a_mark_saves_from_the_replicas_check_only() -> None:
     """As built, the placement of a marked ledger is judged, beside its age; nobody is asked."""
     store = store_of(closed(), closed(8))
-    store.mark_underreplicated(7, Mark(NOW - 101, ("b3",)))
+    store.mark_underreplicated(7, UnderreplicatedMark(NOW - 101, ("b3",)))
     third = Holder()
     bookies = {"b1": FULL, "b2": FULL, "b3": third}
     auditor = Auditor(
@@ -239,7 +239,7 @@ def test_as_built_a_mark_saves_from_the_replicas_check_only() -> None:
 def test_a_mark_between_two_looks_voids_the_verdict() -> None:
     """A mark that appears while the ledger is judged makes it one that is being repaired."""
     store = store_of(closed())
-    third = Holder(then=lambda: store.mark_underreplicated(7, Mark(NOW)))
+    third = Holder(then=lambda: store.mark_underreplicated(7, UnderreplicatedMark(NOW)))
     report = audit(store, third)
 
     assert ([], {"underreplicated": 1}) == (report.violations, dict(report.skipped))

@@ -10,7 +10,7 @@ import pytest
 from bkstore import BookieDir
 from bkstore.cluster import AuditOptions, Auditor, Client, Cluster, MetadataStore
 from bkstore.cluster.audit import DirectoryBookie, AvailabilitySource
-from bkstore.formats.metadata.serialized import Mark
+from bkstore.formats.metadata.serialized import UnderreplicatedMark
 from bkstore.ids import LedgerId
 from tests.models.audit import Row, World
 
@@ -213,7 +213,7 @@ def test_marks_and_deleted_ledgers(running: Cluster) -> None:
         ledger.close()
         for name in ledger.metadata.bookies:
             running.lose_ledger(name, ledger.ledger)
-    running.store.mark_underreplicated(kept.ledger, Mark(1.0))
+    running.store.mark_underreplicated(kept.ledger, UnderreplicatedMark(1.0))
     running.delete_ledger(gone.ledger)
     report = _audit(running, grace_period=1.0)
 

@@ -17,7 +17,7 @@ from bkstore.errors import (
     UnsupportedLayout,
 )
 from bkstore.formats.metadata.json_file import ClusterMetadata, encode_file
-from bkstore.formats.metadata.serialized import Mark, encode
+from bkstore.formats.metadata.serialized import UnderreplicatedMark, encode
 from bkstore.formats.metadata.store_paths import (
     flat_path,
     long_path,
@@ -45,7 +45,7 @@ TOLD = ClusterMetadata(
     (_ledger(7), _ledger(LedgerId(1, 2**63))),
     frozenset({"b1"}),
     frozenset(),
-    {LedgerId.of(7): Mark(9.0, ("b2",))},
+    {LedgerId.of(7): UnderreplicatedMark(9.0, ("b2",))},
 )
 
 
@@ -113,7 +113,7 @@ def test_dump(tmp_path: Path) -> None:
         assert (_ledger(name), 0) == store.read(name)
     assert frozenset({"10.0.0.1:3181", "b2"}) == store.registered_bookies()
     assert frozenset({"10.0.0.1:3181"}) == store.writable_bookies()
-    assert {names[0]: Mark(5.0, ("b9",))} == store.underreplicated()
+    assert {names[0]: UnderreplicatedMark(5.0, ("b9",))} == store.underreplicated()
     assert store.unavailable_bookies() is None
     assert "ledgers/cookies/b2" in store.other_files
     with pytest.raises(NoSuchLedger):
@@ -123,7 +123,7 @@ def test_dump(tmp_path: Path) -> None:
         lambda: store.write(_ledger(3), 0),
         lambda: store.delete(3),
         lambda: store.next_id(),
-        lambda: store.mark_underreplicated(3, Mark()),
+        lambda: store.mark_underreplicated(3, UnderreplicatedMark()),
     ):
         with pytest.raises(ReadOnlyError):
             change()

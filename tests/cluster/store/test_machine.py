@@ -23,7 +23,7 @@ from bkstore.errors import (
     LedgerExists,
     NoSuchLedger,
 )
-from bkstore.formats.metadata.serialized import Mark
+from bkstore.formats.metadata.serialized import UnderreplicatedMark
 from bkstore.ids import LedgerId
 from bkstore.testing.zookeeper_server import ZooKeeperServer
 from tests.cluster.store.samples import IDS, fitting, metadata_of, new_uri
@@ -49,7 +49,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.stores = make(self.end)
         self.names = names
         self.model: dict[LedgerId, tuple[int, int]] = {}
-        self.marks: dict[LedgerId, Mark] = {}
+        self.marks: dict[LedgerId, UnderreplicatedMark] = {}
         self.given: list[LedgerId] = []
 
     def teardown(self) -> None:
@@ -112,7 +112,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(client=clients, place=places, since=st.integers(0, 2**40))
     def mark(self, client: int, place: int, since: int) -> None:
         """The last mark counts, of a ledger that is there or not."""
-        name, made = self._named(place), Mark(since / 1000, ("b1",))
+        name, made = self._named(place), UnderreplicatedMark(since / 1000, ("b1",))
         self.stores[client].mark_underreplicated(name, made)
         self.marks[name] = made
 

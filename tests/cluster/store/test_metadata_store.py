@@ -31,7 +31,7 @@ from bkstore.errors import (
     LedgerExists,
     NoSuchLedger,
 )
-from bkstore.formats.metadata.serialized import Mark, encode
+from bkstore.formats.metadata.serialized import UnderreplicatedMark, encode
 from bkstore.formats.metadata.store_paths import mark_path, tree_path, uuid_path
 from bkstore.ids import LedgerId
 from tests.cluster.store.samples import IDS, fitting, metadata_of, new_uri, said
@@ -141,7 +141,7 @@ def test_listing(make: MakeStore, names: list[LedgerId]) -> None:
     store = make()
     for name in random.Random(7).sample(names, len(names)):
         store.create(metadata_of(name))
-        store.mark_underreplicated(name, Mark(1.5))
+        store.mark_underreplicated(name, UnderreplicatedMark(1.5))
     store.register_bookie("b1")
     store.next_id(3)
     store = make()
@@ -224,7 +224,7 @@ def test_watch(store: KeyValueStore) -> None:
     store.write(metadata_of(1), 0)
     with pytest.raises(BadVersion):
         store.write(metadata_of(1), 0)
-    store.mark_underreplicated(2, Mark())
+    store.mark_underreplicated(2, UnderreplicatedMark())
     store.clear_mark(2)
     store.clear_mark(2)
     store.delete(1)
@@ -281,16 +281,16 @@ def test_many_at_once(make: MakeStore, names: list[LedgerId]) -> None:
 def test_marks(make: MakeStore) -> None:
     """A mark has its time to the millisecond and its bookies; the last one counts."""
     for name in IDS:
-        make().mark_underreplicated(name, Mark(5.0))
-        make().mark_underreplicated(name, Mark(1_700_000_000.123, ("b1", "b2")))
-    make().mark_underreplicated(IDS[0], Mark())
+        make().mark_underreplicated(name, UnderreplicatedMark(5.0))
+        make().mark_underreplicated(name, UnderreplicatedMark(1_700_000_000.123, ("b1", "b2")))
+    make().mark_underreplicated(IDS[0], UnderreplicatedMark())
     make().clear_mark(IDS[1])
-    expected = dict.fromkeys(IDS, Mark(1_700_000_000.123, ("b1", "b2"))) | {IDS[0]: Mark()}
+    expected = dict.fromkeys(IDS, UnderreplicatedMark(1_700_000_000.123, ("b1", "b2"))) | {IDS[0]: UnderreplicatedMark()}
     del expected[IDS[1]]
 
     assert expected == make().underreplicated()
     assert make().mark_of(IDS[1]) is None
-    assert Mark() == make().mark_of(IDS[0])
+    assert UnderreplicatedMark() == make().mark_of(IDS[0])
     assert expected.keys() == make().marked()
     asked = [IDS[3], LedgerId.of(99), *IDS]
     assert [(name, expected[name]) for name in asked if name in expected] == list(
@@ -301,12 +301,12 @@ def test_marks(make: MakeStore) -> None:
 def test_a_damaged_mark_among_many(make: MakeStore) -> None:
     """A mark that cannot be read is its error, with its place; the others are read."""
     for name in IDS[:3]:
-        make().mark_underreplicated(name, Mark(5.0))
+        make().mark_underreplicated(name, UnderreplicatedMark(5.0))
     key = mark_path(IDS[1])
     make()._values.put(key, b"replica: x", 0)
     (first, _), (name, damage), (last, mark) = make().marks_of(IDS[:3])
 
-    assert (IDS[0], IDS[1], IDS[2], Mark(5.0)) == (first, name, last, mark)
+    assert (IDS[0], IDS[1], IDS[2], UnderreplicatedMark(5.0)) == (first, name, last, mark)
     assert isinstance(damage, CorruptionError)
     assert make()._values.location_of(key) == damage.file
     assert set(IDS[:3]) == make().marked()

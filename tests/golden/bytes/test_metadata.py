@@ -89,7 +89,7 @@ def test_read_back(vectors: Any) -> None:
         found = decode(data, each["written_from"]["ledger"], strict=True)
 
         assert _metadata(each["parsed"], found.store_ctime) == found, each["name"]
-        assert each["safe_string"] == found.safe_string()
+        assert each["safe_string"] == found.to_safe_string()
         assert each["serialized_hex"] == encode(found).hex()
 
 
@@ -126,7 +126,7 @@ def test_inputs_to_parse(vectors: Any) -> None:
         found = decode(data, 42)
 
         assert _metadata(each["parsed"], found.store_ctime) == found, each["name"]
-        assert each["safe_string"] == found.safe_string()
+        assert each["safe_string"] == found.to_safe_string()
         assert each.get("serialized_again_hex", each["input_hex"]) == encode(found).hex()
 
 

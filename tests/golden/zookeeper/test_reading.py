@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bkstore.cluster import ZooKeeperStore
-from bkstore.formats.metadata.serialized import Mark
+from bkstore.formats.metadata.serialized import UnderreplicatedMark
 from bkstore.ids import LedgerId
 from bkstore.testing.zookeeper_server import ZooKeeperServer
 from tests.golden.zookeeper.real_clusters import NAMES, documents, manager, put_tree, raw
@@ -98,7 +98,7 @@ def _stage(stage: dict[str, Any], root: str, store: ZooKeeperStore) -> int:
         ]
     if "marks" in facts:
         assert {
-            LedgerId.of(int(ledger)): Mark(
+            LedgerId.of(int(ledger)): UnderreplicatedMark(
                 None if mark["ctime"] == -1 else mark["ctime"] / 1000, tuple(mark["replicas"])
             )
             for ledger, mark in facts["marks"].items()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bkstore.cluster import ZooKeeperStore
-from bkstore.formats.metadata.serialized import Mark
+from bkstore.formats.metadata.serialized import UnderreplicatedMark
 from bkstore.network import RegisteredBookie
 from bkstore.wire.admin import AdminServer
 from tests.interop.bookies import Cluster
@@ -117,7 +117,7 @@ def test_same_answers(new_cluster: MakeCluster, tmp_path: Path) -> None:
             both.compare()
             second.set_read_only(True)
             for ledger, bookies in ((7, ("gone-1", "gone-2")), (2**40, ("gone-2",))):
-                store.mark_underreplicated(ledger, Mark(None, bookies))
+                store.mark_underreplicated(ledger, UnderreplicatedMark(None, bookies))
             seen = both.compare()
             assert (200, {"b2": "None"}) == seen["LIST_BOOKIES {'type': 'ro'}"]
             assert (200, [2**40]) == seen[

@@ -18,7 +18,7 @@ from bkstore.formats.journal import (
     encode_header,
     encode_record,
     encode_special,
-    padding as pad,
+    padding_record as pad,
 )
 from bkstore.ids import LedgerId
 from bkstore.storage.journal import replay, scan, scan_journal

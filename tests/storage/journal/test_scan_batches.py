@@ -17,8 +17,8 @@ from bkstore.formats.journal import (
     encode_header,
     encode_record,
     encode_special,
-    entry_ids_among,
-    padding,
+    entry_ids_of_records,
+    padding_record,
 )
 from bkstore.ids import LedgerId
 from bkstore.storage.journal import scan, scan_journal
@@ -62,7 +62,7 @@ def _journal(rnd: random.Random, version: int) -> bytes:
                 record = _other(rnd)
             data += encode_record(record) if len(record) > 15 else b"\0\0\0\5" + record
             if rnd.random() < (0.03, 0.9)[rnd.random() < 0.2] and version >= 5:
-                data += padding(len(data))
+                data += padding_record(len(data))
     return data + bytes(rnd.choice((0, 3, 600)))
 
 
@@ -101,7 +101,7 @@ def test_what_follows_each_other_is_one_batch(tmp_path: Path) -> None:
     data = encode_header(6)
     for group in groups[:2]:
         data += b"".join(map(encode_record, group))
-        data += padding(len(data))
+        data += padding_record(len(data))
     fence = len(data)
     data += encode_record(encode_special("fence", 7)) + b"".join(map(encode_record, groups[2]))
     path = tmp_path / "1.txn"
@@ -147,7 +147,7 @@ def test_entry_ids_among(records: list[bytes]) -> None:
     ends = np.cumsum([len(record) for record in records])
     data = np.frombuffer(b"".join(records), np.uint8)
     sizes = np.array([len(record) for record in records], np.int64)
-    found = entry_ids_among(data, ends - sizes, sizes)
+    found = entry_ids_of_records(data, ends - sizes, sizes)
 
     assert [_entry_id(record) for record in records] == found.tolist()
 

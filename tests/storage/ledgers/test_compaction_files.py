@@ -10,7 +10,7 @@ import pytest
 from bkstore.files.disk_changes import OS_FILES
 from bkstore.storage.entry_log.compaction_log import list_compacted_logs, drop_unfinished_outputs
 from bkstore.storage.ledger_storage import LedgerStorage
-from bkstore.testing.suites.storage.base import KEY, content_of, record
+from bkstore.testing.suites.storage.base import KEY, read_content, record
 
 KINDS: tuple[Any, ...] = ("sorted", "interleaved", "db")
 
@@ -75,7 +75,7 @@ def test_an_opening_finishes_what_the_index_does_not_know(
     """After a crash before the switch, the old log goes only when the index says the new one."""
     whole, before = tmp_path / "whole", tmp_path / "before"
     with _half_deleted(whole, kind) as storage:
-        wanted = content_of(storage)
+        wanted = read_content(storage)
     current = whole / "current"
     old = {path.name for path in current.glob("*.log")}
     with LedgerStorage.open(whole, kind) as storage:
@@ -91,6 +91,6 @@ def test_an_opening_finishes_what_the_index_does_not_know(
     if not named:  # the crash came between the two links
         (before / "current" / new.name).unlink()
     with LedgerStorage.open(before, kind) as storage:
-        assert wanted == content_of(storage)
+        assert wanted == read_content(storage)
         assert f"{old_id:x}.log" not in {path.name for path in (before / "current").iterdir()}
         assert not marked.exists()

@@ -34,7 +34,7 @@ from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.options import JournalOptions
 from bkstore.testing.factories import BookieFactory, StorageFactory
 from bkstore.testing.faults import FaultPlan
-from bkstore.testing.suites.storage.base import KEY, LEDGERS, OTHER_KEY, content_of, record
+from bkstore.testing.suites.storage.base import KEY, LEDGERS, OTHER_KEY, read_content, record
 from bkstore.testing.suites.storage.errors import BAD_RECORDS
 
 KINDS: tuple[Any, ...] = ("sorted", "interleaved", "db")
@@ -77,7 +77,7 @@ class Target(ABC):
     def compare(self) -> None:
         """What was acknowledged is there; what is there was sent."""
         for storage in self.reopened():
-            found = content_of(storage)
+            found = read_content(storage)
             found.pop(DOOMED, None)
 
             assert {} == {
@@ -235,16 +235,16 @@ def test_storage_goes_on_after_a_failed_write(
     assert (errno.ENOSPC if what == "disk_full" else errno.EIO) == caught.value.errno
     assert str(tmp_path) in str(caught.value)
 
-    assert expected == content_of(storage)
+    assert expected == read_content(storage)
 
     plan.free(1 << 30)
     storage.flush()
 
-    assert expected == content_of(storage)
+    assert expected == read_content(storage)
 
     storage = make.reopen(storage, flush=False)
 
-    assert expected == content_of(storage)
+    assert expected == read_content(storage)
     assert [] == make.close_all()
 
 
@@ -372,7 +372,7 @@ def test_bookie_refuses(kind: Any, tmp_path: Path) -> None:
         with pytest.raises(error):
             call(bookie)
 
-        assert expected == content_of(bookie.storage), what
+        assert expected == read_content(bookie.storage), what
     bookie.force(7)
 
     assert journal == _journal_bytes(make.path_of(bookie))
@@ -380,7 +380,7 @@ def test_bookie_refuses(kind: Any, tmp_path: Path) -> None:
 
     bookie = make.crash(bookie)
 
-    assert expected == content_of(bookie.storage)
+    assert expected == read_content(bookie.storage)
     assert states == {name: bookie.state(name) for name in expected}
     assert [] == make.close_all()
 
@@ -398,7 +398,7 @@ def test_adds_before_a_refused_one_are_durable(kind: Any, tmp_path: Path) -> Non
         bookie.add_entries([record(7, 0), record(7, 1), b"bad", record(7, 3)], KEY)
     bookie = make.crash(bookie)
 
-    assert {LedgerId.of(7): {at: record(7, at) for at in (0, 1)}} == content_of(bookie.storage)
+    assert {LedgerId.of(7): {at: record(7, at) for at in (0, 1)}} == read_content(bookie.storage)
 
 
 def test_closed_bookie_does_not_answer(kind: Any, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from bkstore.index.api import Finding, LedgerState
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
 from bkstore.storage.read_only.ledgers_table import ledger_tables
-from bkstore.testing.leaks import CAN_CHECK, assert_no_leaks
+from bkstore.testing.leaks import CAN_LIST_OPEN_FILES, assert_no_leaks
 
 NOBODY = 65534
 
@@ -116,7 +116,7 @@ def _snapshot(top: Path) -> dict[str, tuple[int, int, str]]:
     return found
 
 
-can_check = pytest.mark.skipif(not CAN_CHECK, reason="open files cannot be told here")
+can_check = pytest.mark.skipif(not CAN_LIST_OPEN_FILES, reason="open files cannot be told here")
 
 
 # -- nothing changes

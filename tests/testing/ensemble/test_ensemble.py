@@ -83,7 +83,7 @@ def test_a_directory_that_lives_on(tmp_path: Path) -> None:
         with ZooKeeperStore(ensemble.uri) as store:
             assert _registered(store, {"bookie-1"})
             instance, cookies = store.instance_id(), store.cookies()
-        before = ensemble.note()
+        before = ensemble.save_state()
 
         assert ["interleaved", "db"] == [one.storage for one in before.bookies]
         assert (before, True) == StateFile.read(place)
@@ -189,7 +189,7 @@ def test_a_child_that_was_forked_leaves_it_alone(ensemble: Ensemble) -> None:
 
     assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     assert ensemble.bookies["bookie-1"].running
-    assert (ensemble.note(), True) == before == StateFile.read(ensemble.path)
+    assert (ensemble.save_state(), True) == before == StateFile.read(ensemble.path)
     assert ensemble.add_bookie("other").running
     assert {"bookie-1", "other"} == {one.id for one in ensemble.bookies.values() if one.pid}
     assert (ensemble.path / "other" / "ledgers").is_dir()
@@ -235,7 +235,7 @@ def test_a_bookie_that_hangs(ensemble: Ensemble) -> None:
     assert (None, -signal.SIGKILL) == (bookie.pid, bookie.exit_code)
     bookie.launch(ensemble.uri)
     with pytest.raises(BookieUnavailable, match="bookie-1 did not register in time: "):
-        bookie.ready(0.0)
+        bookie.wait_until_registered(0.0)
     ensemble.kill(bookie)
 
 

@@ -11,7 +11,7 @@ from bkstore.streams.lookup.options import Strategy
 from bkstore.testing.stream_worlds import WorldShape, random_queries, stream_image
 from tools.bench.measure import Case, Context, Fact, Row, Side
 
-_SHAPE = WorldShape(nodes=1, streams=300, per_object=(5, 15), alone=0, lost=0, moved=0)
+_SHAPE = WorldShape(nodes=1, streams=300, streams_per_object=(5, 15), stream_object_share=0, lost_share=0, move_probability=0)
 _OBJECTS = 500
 QUERY_COUNT = 390
 

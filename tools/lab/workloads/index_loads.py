@@ -61,7 +61,7 @@ SHAPES: dict[str, Callable[[int, int], Workload]] = {
     "few large": lambda n, seed: workloads.ledger_shaped(3, n, skew=0.5, seed=seed),
     "striped 2 of 3": lambda n, seed: workloads.striped(1, ledgers=3, entries=n // 2, seed=seed),
     "interleaved": lambda n, seed: workloads.interleaved(
-        100, max(n // 100, 1), order="random", seed=seed
+        100, max(n // 100, 1), write_order="random", seed=seed
     ),
     "late, twice": lambda n, seed: workloads.late_and_duplicate(
         workloads.interleaved(100, max(n // 100, 1), seed=seed)

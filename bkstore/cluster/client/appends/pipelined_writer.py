@@ -154,7 +154,7 @@ class PipelinedWriter(LedgerWriter):
     def _send_stretch(self, payloads: Sequence[bytes]) -> AppendBatch:
         """Queue a new stretch for its bookies, after the batched entries; return it."""
         if self._workers.is_finished:  # the lanes still send their queues, but accept no more
-            raise forks.closed("this client")
+            raise forks.closed_error("this client")
         self._send_batch()
         batch = self._records(self.last_pushed + 1, payloads).framed()
         with self._breaking():
@@ -211,7 +211,7 @@ class PipelinedWriter(LedgerWriter):
 
     def _records_for(self, index: int, batches: Sequence[AppendBatch]) -> RecordBatch:
         metadata = self.access.metadata
-        batch = RecordBatch.joined([stretch.batch for stretch in batches])
+        batch = RecordBatch.concatenate([stretch.batch for stretch in batches])
         return select_records(batch, index, metadata.ensemble_size, metadata.write_quorum_size)
 
     def _process_answer(self, send_queue: SendQueue, sent: Sequence[AppendBatch], answer: BookieAnswer[None]) -> None:

@@ -161,7 +161,7 @@ def select_records(batch: RecordBatch, index: int, ensemble_size: int, write_quo
     if write_quorum == ensemble_size:
         return batch.framed()
     rows = np.flatnonzero((index - batch.entries) % ensemble_size < write_quorum)
-    return batch.at(rows).framed()
+    return batch.take(rows).framed()
 
 
 def raise_if_fatal(answer: BookieAnswer[_T]) -> None:

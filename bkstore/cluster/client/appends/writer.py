@@ -15,7 +15,7 @@ from threading import RLock
 import numpy as np
 
 from bkstore import forks
-from bkstore.arguments import data as as_data
+from bkstore.arguments import bytes_like as as_data
 from bkstore.cluster.client.appends.pending_append import PendingAppend
 from bkstore.cluster.client.appends.quorum_add import (
     QuorumAdd,
@@ -252,7 +252,7 @@ class LedgerWriter:
 
     def _check_open(self) -> None:
         if self._left:
-            raise forks.closed(f"the writer of ledger {self.access.ledger}")
+            raise forks.closed_error(f"the writer of ledger {self.access.ledger}")
         if self.closed:
             raise IllegalOperation(f"ledger {self.access.ledger} has been closed by this handle")
         if self.failure is not None:

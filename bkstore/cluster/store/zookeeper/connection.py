@@ -64,7 +64,7 @@ class ZooKeeperConnection:
 
     def _forked(self) -> None:
         self.closed = True
-        forks.leak(self.client)
+        forks.keep_forever(self.client)
 
     @property
     def session(self) -> int | None:
@@ -132,7 +132,7 @@ class ZooKeeperConnection:
     def check_open(self) -> None:
         """Raise `IllegalOperation` if the connection is closed."""
         if self.closed:
-            raise forks.closed(f"the metadata store at {self._servers}")
+            raise forks.closed_error(f"the metadata store at {self._servers}")
 
     def unavailable_error(self, path: str, method: str) -> MetadataUnavailable:
         """Return the error for a request without an answer."""

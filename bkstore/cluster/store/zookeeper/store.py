@@ -14,7 +14,7 @@ from functools import partial
 from types import TracebackType
 from typing import NamedTuple
 
-from bkstore.arguments import number, truth
+from bkstore.arguments import number, boolean
 from bkstore.cluster.store.api import Value, Versioned
 from bkstore.cluster.store.key_value_store import KeyValueStore
 from bkstore.cluster.store.zookeeper.connection import ZooKeeperConnection
@@ -43,7 +43,7 @@ from bkstore.errors import (
 from bkstore.formats import cookie as cookies
 from bkstore.formats.cookie import Cookie
 from bkstore.formats.metadata.ledger_layout import decode_layout
-from bkstore.formats.metadata.serialized import Mark, decode_mark, encode
+from bkstore.formats.metadata.serialized import UnderreplicatedMark, decode_mark, encode
 from bkstore.formats.metadata.service_info import (
     READ_ONLY,
     ServiceInfo,
@@ -92,7 +92,7 @@ class ZooKeeperStore(KeyValueStore):
         session_timeout: float = SESSION_TIMEOUT_SECONDS,
         make_layout: bool = True,
     ) -> None:
-        truth("make_layout", make_layout)
+        boolean("make_layout", make_layout)
         self.uri = parse_service_uri(uri) if isinstance(uri, str) else uri
         self._connection = ZooKeeperConnection(
             self.uri.servers,
@@ -156,7 +156,7 @@ class ZooKeeperStore(KeyValueStore):
         try:
             layout = decode_layout(value.data)
         except CorruptionError as error:
-            raise error.within(layout_path) from None
+            raise error.relocate(layout_path) from None
         if layout.manager is None:
             raise UnsupportedLayout(
                 f"{layout_path}: the ledger manager {layout.factory} is not supported"
@@ -338,7 +338,7 @@ class ZooKeeperStore(KeyValueStore):
                 try:
                     return decode_service_info(value.data, bookie)
                 except CorruptionError as error:
-                    raise error.within(self._nodes.location_of(key)) from None
+                    raise error.relocate(self._nodes.location_of(key)) from None
         return None
 
     def watch_bookies(self, callback: BookiesWatcher) -> Callable[[], None]:
@@ -364,7 +364,7 @@ class ZooKeeperStore(KeyValueStore):
                 None if value is None else StoredCookie(cookies.decode(value.data), value.version)
             )
         except CorruptionError as error:
-            raise error.within(self._nodes.location_of(key)) from None
+            raise error.relocate(self._nodes.location_of(key)) from None
 
     def write_cookie(self, bookie: str, cookie: Cookie, version: int | None = None) -> int:
         """Write a cookie and return its version; `version` None = there must be none. Raises
@@ -378,7 +378,7 @@ class ZooKeeperStore(KeyValueStore):
 
     # -- marks
 
-    def underreplicated(self) -> Mapping[LedgerId, Mark]:
+    def underreplicated(self) -> Mapping[LedgerId, UnderreplicatedMark]:
         """As `MetadataStore.underreplicated`, by many concurrent requests."""
         marks = {}
         for ledger_id, mark in self.marks_of(sorted(self.marked() or ())):
@@ -389,7 +389,7 @@ class ZooKeeperStore(KeyValueStore):
 
     def marks_of(
         self, ledgers: Iterable[int | LedgerId]
-    ) -> Iterator[tuple[LedgerId, Mark | CorruptionError]]:
+    ) -> Iterator[tuple[LedgerId, UnderreplicatedMark | CorruptionError]]:
         """As `MetadataStore.marks_of`, by many concurrent requests."""
         ledger_ids = list(map(LedgerId.of, ledgers))
         for ledger_id, value in zip(ledger_ids, self._nodes.get_many(map(mark_path, ledger_ids))):
@@ -399,7 +399,7 @@ class ZooKeeperStore(KeyValueStore):
                 except CorruptionError as error:
                     yield ledger_id, self._locate_error(error, value, mark_path(ledger_id))
 
-    def mark_underreplicated(self, ledger: int | LedgerId, mark: Mark) -> None:
+    def mark_underreplicated(self, ledger: int | LedgerId, mark: UnderreplicatedMark) -> None:
         """As `MetadataStore.mark_underreplicated`; auditors use `underreplication.mark`."""
         self.underreplication.create_layout()
         super().mark_underreplicated(ledger, mark)

@@ -18,7 +18,7 @@ from bkstore.cluster.store.zookeeper.connection import RetriedRequest
 from bkstore.cluster.store.zookeeper.kazoo_client import NodeExistsError, NoNodeError
 from bkstore.cluster.store.zookeeper.nodes import Nodes
 from bkstore.errors import BadVersion, CorruptionError, IllegalOperation, UnsupportedLayout
-from bkstore.formats.metadata.serialized import Mark, decode_mark, encode_mark
+from bkstore.formats.metadata.serialized import UnderreplicatedMark, decode_mark, encode_mark
 from bkstore.formats.metadata.service_info import check_bookie_id
 from bkstore.formats.metadata.store_paths import mark_path, parse_mark_path
 from bkstore.formats.metadata.underreplication import (
@@ -83,7 +83,7 @@ class Underreplication:
             marked_at = self._now() if timed else None
             try:
                 if current is None:
-                    self._nodes.put(key, encode_mark(Mark(marked_at, tuple(new_bookies))), None)
+                    self._nodes.put(key, encode_mark(UnderreplicatedMark(marked_at, tuple(new_bookies))), None)
                     return True
                 mark = self._decode_mark_at(key, current.data)
                 added_bookies = [
@@ -93,16 +93,16 @@ class Underreplication:
                     return False
                 all_bookies = (*mark.missing_bookies, *added_bookies)
                 marked_at = marked_at if timed else mark.marked_at
-                self._nodes.put(key, encode_mark(Mark(marked_at, all_bookies)), current.version)
+                self._nodes.put(key, encode_mark(UnderreplicatedMark(marked_at, all_bookies)), current.version)
             except BadVersion:
                 continue
             return True
 
-    def _decode_mark_at(self, key: str, data: bytes) -> Mark:
+    def _decode_mark_at(self, key: str, data: bytes) -> UnderreplicatedMark:
         try:
             return decode_mark(data)
         except CorruptionError as error:
-            raise error.within(self._nodes.location_of(key)) from None
+            raise error.relocate(self._nodes.location_of(key)) from None
 
     # -- workers
 
@@ -187,7 +187,7 @@ class Underreplication:
         try:
             return None if value is None else decode_holder(value.data)
         except CorruptionError as error:
-            raise error.within(self._nodes.location_of(key)) from None
+            raise error.relocate(self._nodes.location_of(key)) from None
 
     # -- settings
 
@@ -233,7 +233,7 @@ class Underreplication:
         try:
             return None if value is None else decode_delay(value.data)
         except CorruptionError as error:
-            raise error.within(self._nodes.location_of(_DELAY_KEY)) from None
+            raise error.relocate(self._nodes.location_of(_DELAY_KEY)) from None
 
     def set_recovery_delay(self, seconds: int) -> None:
         """Set how long auditors wait for a lost bookie."""
@@ -247,7 +247,7 @@ class Underreplication:
         try:
             return -1 if value is None else decode_check_time(value.data)
         except CorruptionError as error:
-            raise error.within(self._nodes.location_of(key)) from None
+            raise error.relocate(self._nodes.location_of(key)) from None
 
     def set_check_time(self, check: CheckTime, milliseconds: int) -> None:
         """Store when a check ended; -1 = never."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bkstore.arguments import data, each, shown
+from bkstore.arguments import bytes_like, iterable, describe_value
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.entry.batches.digests import Bytes2D, digests_of
 from bkstore.formats.entry.batches.record_batch import RecordBatch
@@ -49,12 +49,12 @@ class DecodedBatch(NamedTuple):
     sizes: Int64Array
     failed: dict[int, CorruptionError]
 
-    def payload(self, at: int) -> bytes:
+    def payload(self, index: int) -> bytes:
         """Return the payload of a record; raises the record's error if it does not verify."""
-        if at in self.failed:
-            raise self.failed[at]
-        start = int(self.offsets[at])
-        return bytes(self.batch.buffer[start : start + int(self.sizes[at])])
+        if index in self.failed:
+            raise self.failed[index]
+        start = int(self.offsets[index])
+        return bytes(self.batch.buffer[start : start + int(self.sizes[index])])
 
 
 def encode_batch(
@@ -67,8 +67,8 @@ def encode_batch(
 ) -> RecordBatch:
     """Return the records of a writer that sends `entries` in this order, as one framed buffer."""
     ledger_id, entry_ids = LedgerId.of(ledger), as_entry_ids(entries)
-    bodies = payload_list(payloads)
-    check_as_many(entry_ids.size, len(bodies))
+    bodies = payloads_as_bytes(payloads)
+    check_payload_count(entry_ids.size, len(bodies))
     lacs, length = _lac_of_each(lac, entry_ids), check_integer(length, "length")
     if length < 0:
         raise InvalidArgument(f"length {length} before the first entry")
@@ -96,7 +96,7 @@ def _lac_of_each(lac: int | Int64Array, entries: Int64Array) -> Int64Array:
     """Return the LAC of each entry: as given, or the highest of `lac` and the ids before it."""
     lacs = np.asarray(lac)
     if lacs.shape not in ((), entries.shape) or lacs.dtype.kind != "i":
-        raise InvalidArgument(f"LACs are an int or int64[{entries.size}], not {shown(lac)}")
+        raise InvalidArgument(f"LACs are an int or int64[{entries.size}], not {describe_value(lac)}")
     if lacs.size and not NO_ENTRY <= lacs.min() <= lacs.max() <= MAX_ENTRY_ID:
         raise InvalidArgument(f"LAC {lacs.min()}..{lacs.max()} is outside -1..{MAX_ENTRY_ID}")
     if lacs.ndim:
@@ -122,13 +122,13 @@ def _fill(
     windows(out, width)[np.cumsum(sizes) - sizes] = heads.view(f"V{width}").ravel()
 
 
-def check_as_many(entries: int, payloads: int) -> None:
+def check_payload_count(entries: int, payloads: int) -> None:
     """Raise `InvalidArgument` unless there is a payload for each entry."""
     if entries != payloads:
         raise InvalidArgument(f"{entries} entries, but {payloads} payloads")
 
 
-def payload_list(payloads: Payloads) -> Sequence[bytes]:
+def payloads_as_bytes(payloads: Payloads) -> Sequence[bytes]:
     """Return payloads as a list of bytes; raises `InvalidArgument` for any other type."""
     if isinstance(payloads, RecordBatch):
         return payloads.records()
@@ -139,10 +139,10 @@ def payload_list(payloads: Payloads) -> Sequence[bytes]:
             )
         return _row_bytes(payloads)
     if not isinstance(payloads, (list, tuple)):
-        payloads = list(each("payloads", payloads))
+        payloads = list(iterable("payloads", payloads))
     if {bytes}.issuperset(map(type, payloads)):
         return payloads
-    return [data(f"payloads[{i}]", payload) for i, payload in enumerate(payloads)]
+    return [bytes_like(f"payloads[{i}]", payload) for i, payload in enumerate(payloads)]
 
 
 def _row_bytes(rows: Bytes2D) -> list[bytes]:
@@ -165,19 +165,19 @@ def _headers(
     return table.view(np.uint8).reshape(entries.size, table.dtype.itemsize)
 
 
-def matching(digest: Digest, batch: RecordBatch, headers: Bytes2D, at: Int64Array) -> Int64Array:
-    """Return those of the records `at`, all of one version, whose digest matches."""
+def verified_rows(digest: Digest, batch: RecordBatch, headers: Bytes2D, rows: Int64Array) -> Int64Array:
+    """Return those of the records `rows`, all of one version, whose digest matches."""
     header_size = headers.shape[1]
     payload_start = header_size + digest.size
-    starts = batch.offsets[at] + payload_start
-    ends = (batch.offsets[at] + batch.sizes[at]).tolist()
+    starts = batch.offsets[rows] + payload_start
+    ends = (batch.offsets[rows] + batch.sizes[rows]).tolist()
     payloads = [bytes(batch.buffer[start:end]) for start, end in zip(starts.tolist(), ends)]
-    stored = bytes_at(_bytes_of(batch), batch.offsets[at] + header_size, digest.size)
-    verified: Int64Array = at[(stored == digests_of(digest, headers, payloads)).all(axis=1)]
+    stored = bytes_at(_bytes_of(batch), batch.offsets[rows] + header_size, digest.size)
+    verified: Int64Array = rows[(stored == digests_of(digest, headers, payloads)).all(axis=1)]
     return verified
 
 
-def decoded(
+def decode_records(
     digest: Digest, batch: RecordBatch, ledger: LedgerId | None
 ) -> tuple[DecodedBatch, Int64Array]:
     """Return the decoded batch with an empty `failed`, and the records that did not verify."""
@@ -205,7 +205,7 @@ def decoded(
             matches &= table["ledger"] == ledger.signed[1]
             matches &= table["scope"] == ledger.signed[0] if layout is _V2 else ledger.scope == 0
         candidates = np.flatnonzero(matches)
-        is_verified[matching(digest, batch, headers[candidates], rows[candidates])] = True
+        is_verified[verified_rows(digest, batch, headers[candidates], rows[candidates])] = True
     payload_starts = columns["start"]
     decoded_batch = DecodedBatch(
         batch,

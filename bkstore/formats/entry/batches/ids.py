@@ -9,8 +9,8 @@ import numpy as np
 from bkstore.arguments import instance
 from bkstore.formats.entry.batches.record_batch import RecordBatch
 from bkstore.formats.entry.header import FLAGS_V2, V1_HEADER, V2_HEADER
-from bkstore.formats.syntax.framing import words
-from bkstore.ids import Int64Array, LedgerId, ledger_stretches
+from bkstore.formats.syntax.framing import read_int64s
+from bkstore.ids import Int64Array, LedgerId, ledger_runs
 
 _check_batch = instance(RecordBatch)
 
@@ -25,13 +25,13 @@ class BatchIds(NamedTuple):
     lacs: Int64Array
 
 
-def ids_of(batch: RecordBatch) -> BatchIds:
+def read_batch_ids(batch: RecordBatch) -> BatchIds:
     """Return the ids of the records before the first invalid one. About 20 ns a record."""
     _check_batch("batch", batch)
     is_short = batch.sizes < V1_HEADER
     offsets = batch.offsets[: int(is_short.argmax()) if is_short.any() else len(batch)]
     data = np.frombuffer(batch.buffer, np.uint8)
-    ledgers, entries, lacs = (words(data, offsets, field_offset) for field_offset in (0, 8, 16))
+    ledgers, entries, lacs = (read_int64s(data, offsets, field_offset) for field_offset in (0, 8, 16))
     scopes = np.zeros(offsets.size, np.int64)
     v2_rows, count = np.flatnonzero(ledgers < 0), offsets.size  # of version 2: the top bit is set
     if v2_rows.size:
@@ -41,7 +41,7 @@ def ids_of(batch: RecordBatch) -> BatchIds:
             v2_rows = v2_rows[v2_rows < count]
         v2_offsets = offsets[v2_rows]
         for column, field_offset in zip((scopes, ledgers, entries, lacs), (1, 9, 17, 25)):
-            column[v2_rows] = words(data, v2_offsets, field_offset)
+            column[v2_rows] = read_int64s(data, v2_offsets, field_offset)
         digest_numbers = data[v2_offsets] ^ FLAGS_V2
         is_invalid = (digest_numbers < 1) | (digest_numbers > 4) | (scopes[v2_rows] == 0)
         count = int(v2_rows[is_invalid.argmax()]) if is_invalid.any() else count
@@ -63,21 +63,21 @@ def order_by_ledger(scopes: Int64Array, ledgers: Int64Array) -> Int64Array:
 def rows_of_ledgers(scopes: Int64Array, ledgers: Int64Array) -> list[tuple[LedgerId, Int64Array]]:
     """Return (ledger, row numbers) of each ledger; rows keep their order."""
     order = order_by_ledger(scopes, ledgers)
-    runs = ledger_stretches(scopes[order], ledgers[order])
+    runs = ledger_runs(scopes[order], ledgers[order])
     return [(ledger_id, order[start:stop]) for ledger_id, start, stop in runs]
 
 
 class BatchLedgers:
-    """The ledgers of a batch's records, in the order in which they first appear. `names` are the
+    """The ledgers of a batch's records, in the order in which they first appear. `ledger_ids` are the
     ledgers; record i is of ``names[numbers[i]]``, or, if `numbers` is None, of the only ledger.
 
     >>> ledgers = BatchLedgers.of(np.array([0, 0, 0]), np.array([8, 7, 8]))
-    >>> [name.ledger for name in ledgers.names], [rows.tolist() for rows in ledgers.rows(3)]
+    >>> [name.ledger for name in ledgers.ledger_ids], [rows.tolist() for rows in ledgers.rows_by_ledger(3)]
     ([8, 7], [[0, 2], [1]])
     """
 
-    def __init__(self, names: list[LedgerId], numbers: Int64Array | None = None) -> None:
-        self.names = names
+    def __init__(self, ledger_ids: list[LedgerId], numbers: Int64Array | None = None) -> None:
+        self.ledger_ids = ledger_ids
         self.numbers = numbers
 
     @classmethod
@@ -101,43 +101,43 @@ class BatchLedgers:
         signed_ids = zip(scopes[ledger_rows].tolist(), ledgers[ledger_rows].tolist())
         return cls([LedgerId.from_signed(*pair) for pair in signed_ids], number_of_row)
 
-    def rows(self, count: int) -> list[Int64Array]:
+    def rows_by_ledger(self, count: int) -> list[Int64Array]:
         """Return the row numbers of each ledger, ascending, in a batch of `count` records."""
         if self.numbers is None:
             return [np.arange(count)]
         order = np.argsort(self.numbers, kind="stable")
         return np.split(order, np.cumsum(np.bincount(self.numbers))[:-1])
 
-    def first(self, number: int) -> int:
+    def first_row(self, number: int) -> int:
         """Return the row number of the first record of ledger `number`."""
         return 0 if self.numbers is None else int((self.numbers == number).argmax())
 
-    def highest(self, values: Int64Array) -> list[tuple[LedgerId, int]]:
+    def highest_by_ledger(self, values: Int64Array) -> list[tuple[LedgerId, int]]:
         """Return (ledger, highest of its records' values) of each ledger."""
         if self.numbers is None:
-            return [(self.names[0], int(values.max()))]
-        maxima = np.full(len(self.names), np.iinfo(np.int64).min)
+            return [(self.ledger_ids[0], int(values.max()))]
+        maxima = np.full(len(self.ledger_ids), np.iinfo(np.int64).min)
         np.maximum.at(maxima, self.numbers, values)
-        return list(zip(self.names, maxima.tolist()))
+        return list(zip(self.ledger_ids, maxima.tolist()))
 
     def between(self, start: int, stop: int) -> BatchLedgers:
         """Return the ledgers of the records start..stop (half open)."""
-        if self.numbers is None or not len(self.names):
+        if self.numbers is None or not len(self.ledger_ids):
             return self
         numbers = self.numbers[start:stop]
         kept_numbers, first_rows, ranks = np.unique(numbers, return_index=True, return_inverse=True)
         ranks_by_appearance, numbers = _renumber(first_rows, ranks)
-        names = [self.names[number] for number in kept_numbers[ranks_by_appearance].tolist()]
+        names = [self.ledger_ids[number] for number in kept_numbers[ranks_by_appearance].tolist()]
         return BatchLedgers(names, None if len(names) == 1 else numbers)
 
     def runs(self, count: int) -> list[tuple[LedgerId, int, int]]:
         """Return (ledger, start, stop) of each run of consecutive records of one ledger."""
         if self.numbers is None:
-            return [(self.names[0], 0, count)] if count else []
+            return [(self.ledger_ids[0], 0, count)] if count else []
         starts = [0, *(np.flatnonzero(np.diff(self.numbers)) + 1).tolist()]
         stops = [*starts[1:], count]
         numbers = self.numbers[np.array(starts, np.int64)].tolist()
-        return [(self.names[n], start, stop) for n, start, stop in zip(numbers, starts, stops)]
+        return [(self.ledger_ids[n], start, stop) for n, start, stop in zip(numbers, starts, stops)]
 
 
 def _renumber(first_rows: Int64Array, ranks: Int64Array) -> tuple[Int64Array, Int64Array]:

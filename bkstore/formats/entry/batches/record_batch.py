@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bkstore.arguments import data, each
+from bkstore.arguments import bytes_like, iterable
 from bkstore.errors import CorruptionError, InvalidArgument
-from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES, bytes_at, words_at
+from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES, bytes_at, integers_at_every_offset
 from bkstore.ids import Int64Array, as_int64
 
 _EMPTY = np.empty(0, np.int64)
@@ -56,8 +56,8 @@ class RecordBatch(Sequence[memoryview]):
     @classmethod
     def of(cls, records: Sequence[bytes], entries: Sequence[int] | Int64Array) -> RecordBatch:
         """Return a framed batch of separate records; copies them once."""
-        if not {bytes}.issuperset(map(type, each("records", records))):
-            records = [data(f"records[{i}]", record) for i, record in enumerate(records)]
+        if not {bytes}.issuperset(map(type, iterable("records", records))):
+            records = [bytes_like(f"records[{i}]", record) for i, record in enumerate(records)]
         ids = as_int64(entries, "entry ids")
         if ids.size != len(records):
             raise InvalidArgument(f"{len(records)} records, but {ids.size} entry ids")
@@ -82,7 +82,7 @@ class RecordBatch(Sequence[memoryview]):
         """Return the first `count` records; shares the buffer."""
         return self if count >= len(self) else self.between(0, count)
 
-    def within(self, max_bytes: int) -> RecordBatch:
+    def limit_bytes(self, max_bytes: int) -> RecordBatch:
         """Return the first records, up to the one with which the frames exceed `max_bytes`."""
         ends = np.cumsum(self.sizes + SIZE_FIELD_BYTES)
         return self.first(int(ends.searchsorted(max_bytes, "right")) + 1)
@@ -93,7 +93,7 @@ class RecordBatch(Sequence[memoryview]):
         columns = self.entries[rows], self.buffer, self.offsets[rows], self.sizes[rows]
         return RecordBatch(*columns, None, self._chained)
 
-    def at(self, rows: Int64Array) -> RecordBatch:
+    def take(self, rows: Int64Array) -> RecordBatch:
         """Return the records at `rows`, in this order; shares the buffer."""
         return RecordBatch(self.entries[rows], self.buffer, self.offsets[rows], self.sizes[rows])
 
@@ -128,7 +128,7 @@ class RecordBatch(Sequence[memoryview]):
 
     def _has_size_prefixes(self) -> bool:
         """Return whether each record has its size as prefix; all offsets must leave room for it."""
-        stored_sizes = words_at(np.frombuffer(self.buffer, np.uint8), ">i4")[self.offsets - SIZE_FIELD_BYTES]
+        stored_sizes = integers_at_every_offset(np.frombuffer(self.buffer, np.uint8), ">i4")[self.offsets - SIZE_FIELD_BYTES]
         return bool((stored_sizes == self.sizes).all())
 
     def _with_consecutive_frames(self) -> RecordBatch:
@@ -167,7 +167,7 @@ class RecordBatch(Sequence[memoryview]):
         return b"".join([view[start:stop] for start, stop in zip(starts.tolist(), stops.tolist())])
 
     @classmethod
-    def joined(cls, parts: Sequence[RecordBatch]) -> RecordBatch:
+    def concatenate(cls, parts: Sequence[RecordBatch]) -> RecordBatch:
         """Return the concatenation of batches; a single one is returned itself."""
         if len(parts) == 1:
             return parts[0]

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from bkstore.availability.from_entries import from_ids
-from bkstore.availability.grouping import fold
-from bkstore.availability.patterns import Operation
+from bkstore.availability.grouping import canonicalize
+from bkstore.availability.patterns import SetOperation
 from bkstore.availability.sequence_groups import INT32_MAX, BoolArray, Groups, empty
-from bkstore.availability.set_operations import combine, pieces
+from bkstore.availability.set_operations import combine, combine_uncanonical
 from bkstore.ids import Int64Array
 from bkstore.offline.reading.ledger_ranges import run_starts
 
@@ -75,7 +75,7 @@ def fold_many(rows: GroupsByOwner) -> GroupsByOwner:
     rows = _without_overlaps(rows)
     parts = []
     for part, offsets, owners in _lay_out(rows):
-        parts.append(_shift_back(fold(part), offsets, owners))
+        parts.append(_shift_back(canonicalize(part), offsets, owners))
     return _concatenate(parts)
 
 
@@ -84,7 +84,7 @@ def count_common(a: GroupsByOwner, b: GroupsByOwner, owner_count: int) -> Int64A
     return count_entries(combine_groups(a, b, "and"), owner_count)
 
 
-def combine_groups(a: GroupsByOwner, b: GroupsByOwner, operation: Operation) -> GroupsByOwner:
+def combine_groups(a: GroupsByOwner, b: GroupsByOwner, operation: SetOperation) -> GroupsByOwner:
     """Return ``a & b``, ``a | b`` or ``a - b`` of each owner, not in canonical form (`fold_many`).
 
     O(groups) on fitting stripes.
@@ -105,7 +105,7 @@ def combine_groups(a: GroupsByOwner, b: GroupsByOwner, operation: Operation) -> 
     for part, offsets, owners in _lay_out(merged):
         axis_side = from_b[begin : begin + part.first.size]
         begin += part.first.size
-        result = pieces(part.take(axis_side == 0), part.take(axis_side == 1), operation)
+        result = combine_uncanonical(part.take(axis_side == 0), part.take(axis_side == 1), operation)
         parts.append(_shift_back(result, offsets, owners))
     return _concatenate(parts)
 
@@ -179,6 +179,6 @@ def _union(groups: Groups, lo: int, hi: int) -> Groups:
     """Return the union of groups number `lo` to before `hi`, which may overlap, by halving."""
     part = groups.take(np.arange(lo, hi))
     if (part.ends[:-1] <= part.first[1:]).all():
-        return fold(part)
+        return canonicalize(part)
     middle = (lo + hi) // 2
     return combine(_union(groups, lo, middle), _union(groups, middle, hi), "or")

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bkstore.availability import Availability
-from bkstore.availability.grouping import fold
+from bkstore.availability.grouping import canonicalize
 from bkstore.availability.sequence_groups import Groups
 from bkstore.durability import (
     DueEntries,
@@ -230,7 +230,7 @@ def _surplus_entries(rows: _Rows, pair: int) -> Availability:
     if lo == hi:
         return held_entries
     due = DueEntries(*(column[lo:hi] for column in rows.due))
-    return held_entries - Availability.from_canonical(fold(expected_many(*due[1:])))
+    return held_entries - Availability.from_canonical(canonicalize(expected_many(*due[1:])))
 
 
 def worst_shortages(ledger: Int64Array, ensemble_position: Int64Array, missing: GroupsByOwner) -> dict[int, Shortage]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from bkstore.errors import CorruptionError, ReadOnlyError, SyncFailed, WriteFailed
 from bkstore.formats.entry import BatchLedgers, RecordBatch
-from bkstore.ids import Int64Array, LedgerId, consecutive
+from bkstore.ids import Int64Array, LedgerId, count_consecutive
 from bkstore.index.api import Closeable, EntryIndex, EntrySource
 from bkstore.index.layered import LayeredSource
 from bkstore.storage.entry_log.record_runs import read_run
@@ -174,7 +174,7 @@ class WritePath(Closeable):
     def get_location_run(self, ledger_id: LedgerId, start: int, count: int) -> Int64Array:
         """Return the locations of start, start + 1, ... up to a gap, at most `count`."""
         entries, locations = self.list_locations(ledger_id, start, start + count - 1)
-        return locations[: consecutive(entries, start)]
+        return locations[: count_consecutive(entries, start)]
 
     def get_locations(self, ledger_id: LedgerId, entry_ids: Int64Array) -> Int64Array:
         """Return the log locations of these entries, 0 for those in no log."""
@@ -242,7 +242,7 @@ class WritePath(Closeable):
         def read_part(part_start: int, max_count: int, max_part_bytes: int) -> RecordBatch:
             batch = self.get_cached_run(ledger_id, part_start, max_count)
             if len(batch):
-                return batch.within(max_part_bytes)
+                return batch.limit_bytes(max_part_bytes)
             return self._logged_run(ledger_id, part_start, max_count, max_part_bytes)
 
         return read_run(read_part, start, count, max_bytes)

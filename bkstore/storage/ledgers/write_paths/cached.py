@@ -84,10 +84,10 @@ class CachedWritePath(WritePath):
     def add_batch(self, batch: RecordBatch, ledgers: BatchLedgers) -> Iterator[int]:
         """Put records into the active cache, by ledger; yield once, for all."""
         if ledgers.numbers is None:
-            self.active_cache.put_batch(ledgers.names[0], batch)
+            self.active_cache.put_batch(ledgers.ledger_ids[0], batch)
         else:
-            for ledger_id, rows in zip(ledgers.names, ledgers.rows(len(batch))):
-                self.active_cache.put_batch(ledger_id, batch.at(rows).framed())
+            for ledger_id, rows in zip(ledgers.ledger_ids, ledgers.rows_by_ledger(len(batch))):
+                self.active_cache.put_batch(ledger_id, batch.take(rows).framed())
         yield len(batch)
 
     def get_cached(self, ledger_id: LedgerId, entry_id: int) -> bytes | None:

@@ -77,7 +77,7 @@ class InterleavedWritePath(WritePath):
             stop = start + locations.size
             logged_ledgers = ledgers.between(start, stop)
             entries = batch.entries[start:stop]
-            for ledger_id, rows in zip(logged_ledgers.names, logged_ledgers.rows(locations.size)):
+            for ledger_id, rows in zip(logged_ledgers.ledger_ids, logged_ledgers.rows_by_ledger(locations.size)):
                 self.pending.put_many(ledger_id, entries[rows], locations[rows])
                 self.note_changed(ledger_id)
             yield locations.size

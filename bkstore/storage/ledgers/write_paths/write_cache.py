@@ -14,7 +14,7 @@ import numpy as np
 
 from bkstore.formats.entry import RecordBatch
 from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES
-from bkstore.ids import LedgerId, consecutive, is_ascending
+from bkstore.ids import LedgerId, count_consecutive, is_ascending
 from bkstore.index.api import sorted_distinct
 from bkstore.storage.ledgers.write_paths.pending import MIN_RUN_ENTRIES, PendingValues, EntryRun, LedgerValues
 
@@ -143,10 +143,10 @@ class WriteCache(PendingValues[bytes]):
             parts.append(batch)
             joined_bytes += len(batch.buffer)
             if joined_bytes >= _JOINED_BYTES:
-                yield RecordBatch.joined(parts)
+                yield RecordBatch.concatenate(parts)
                 parts, joined_bytes = [], 0
         if parts:
-            yield RecordBatch.joined(parts)
+            yield RecordBatch.concatenate(parts)
 
 
 def _immutable_bytes(buffer: bytes | memoryview) -> bytes | memoryview:
@@ -171,7 +171,7 @@ def _slice_run(run: EntryRun[bytes], id_slice: slice, table: LedgerValues[bytes]
     as the caller may change them."""
     assert isinstance(run, _RecordRun)
     entries = run.entry_ids[id_slice]
-    count = consecutive(entries, start)
+    count = count_consecutive(entries, start)
     if table.replaced_count:
         replaced_ids = table.list_single_ids(start, start + count - 1)
         count = replaced_ids[0] - start if replaced_ids else count
@@ -202,7 +202,7 @@ def _unjoined_batches(table: LedgerValues[bytes]) -> Iterator[RecordBatch]:
             yield run.batch
             continue
         single_records = RecordBatch.of(list(map(table.values.__getitem__, single_ids)), single_ids)
-        joined = RecordBatch.joined([single_records, run.batch])
+        joined = RecordBatch.concatenate([single_records, run.batch])
         # Single records replace those of the run: the first of equal entries stays.
         _, rows = sorted_distinct(joined.entries, np.arange(len(joined)), "first")
-        yield joined.at(rows).framed()
+        yield joined.take(rows).framed()

@@ -40,7 +40,7 @@ def rows_of(index: EntryIndex, ledger: LedgerLike) -> dict[int, int]:
     return dict(zip(entries.tolist(), locations.tolist(), strict=True))
 
 
-def scanned(batches: Iterator[IndexBatch]) -> list[tuple[int, int, int, int, int]]:
+def scan_rows(batches: Iterator[IndexBatch]) -> list[tuple[int, int, int, int, int]]:
     """Return (dir_index, scope, ledger, entry, location) rows, ids unsigned, in scan order."""
     rows = []
     for batch in batches:
@@ -84,7 +84,7 @@ class SuiteBase:
         with self.make_index(path) as index:
             yield index
 
-    def again(self, index: EntryIndex, path: Path) -> EntryIndex:
+    def reopen_or_skip(self, index: EntryIndex, path: Path) -> EntryIndex:
         """Close `index` and return it reopened read-only; skip if the backend is not durable."""
         index.close()
         reopened = self.reopen(path)

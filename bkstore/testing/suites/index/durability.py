@@ -20,7 +20,7 @@ from bkstore.testing.suites.index.base import (
     SuiteBase,
     files_of,
     rows_of,
-    scanned,
+    scan_rows,
 )
 
 
@@ -51,7 +51,7 @@ def _list_calls(index: EntryIndex) -> list[Callable[[], object]]:
     ]
 
 
-class KeepingRules(SuiteBase):
+class DurabilityRules(SuiteBase):
     """Rules for the life cycle of an index."""
 
     def test_capabilities(self, index: EntryIndex, path: Path) -> None:
@@ -84,7 +84,7 @@ class KeepingRules(SuiteBase):
             states[ledger] = STATES[i % len(STATES)]
             index.put_many(ledger, ids, ids + i + 1)
             index.set_state(ledger, states[ledger])
-        with self.again(index, path) as reopened:
+        with self.reopen_or_skip(index, path) as reopened:
             assert sorted(rows) == reopened.ledgers()
             assert [] == reopened.findings()
             for ledger in rows:
@@ -94,7 +94,7 @@ class KeepingRules(SuiteBase):
                 assert Availability.from_entries(list(rows[ledger])) == reopened.availability(
                     ledger
                 )
-            assert sum(map(len, rows.values())) == len(scanned(reopened.scan()))
+            assert sum(map(len, rows.values())) == len(scan_rows(reopened.scan()))
 
     def test_write_after_reopen(self, index: EntryIndex, path: Path) -> None:
         """A second writing session continues the first; `duplicates` holds across both."""
@@ -103,7 +103,7 @@ class KeepingRules(SuiteBase):
             index.put_many(ledger, [0, 1024], [5, 6])
             index.set_state(ledger, STATES[2])
         index.flush()
-        self.again(index, path).close()
+        self.reopen_or_skip(index, path).close()
         with self.make_index(path) as second:
             for ledger in LEDGERS:
                 second.put_many(ledger, [1, 1024, 5000], [7, 8, 9])
@@ -111,7 +111,7 @@ class KeepingRules(SuiteBase):
                 assert {0: 5, 1: 7, 1024: location_of_1024, 5000: 9} == rows_of(second, ledger)
                 assert STATES[2] == second.state(ledger)
             second.delete(LEDGERS[0])
-            third = self.again(second, path)
+            third = self.reopen_or_skip(second, path)
         with third:
             assert sorted(map(LedgerId.of, LEDGERS[1:])) == third.ledgers()
             assert {0: 5, 1: 7, 1024: location_of_1024, 5000: 9} == rows_of(third, LEDGERS[1])
@@ -120,7 +120,7 @@ class KeepingRules(SuiteBase):
         """An index reopened read-only refuses every write and stays unchanged."""
         for ledger in LEDGERS:
             index.put(ledger, 0, 5)
-        with self.again(index, path) as reopened:
+        with self.reopen_or_skip(index, path) as reopened:
             for ledger in (*LEDGERS, 99, LedgerId(5, 99)):
                 with pytest.raises(ReadOnlyError):
                     reopened.put(ledger, 1, 6)
@@ -140,7 +140,7 @@ class KeepingRules(SuiteBase):
             index.put_many(ledger, [0, 2000], [5, 6])
         index.close()
         before = files_of(path)
-        with self.again(index, path) as reopened:
+        with self.reopen_or_skip(index, path) as reopened:
             for ledger in (*LEDGERS, 99, LedgerId(5, 99)):
                 reopened.availability(ledger)
                 reopened.get(ledger, 1)
@@ -170,7 +170,7 @@ class KeepingRules(SuiteBase):
         index.flush()
         index.close()
 
-    def test_closed_index_does_not_answer(self, index: EntryIndex, path: Path) -> None:
+    def test_closed_index_refuses_calls(self, index: EntryIndex, path: Path) -> None:
         """A closed index raises `IllegalOperation` rather than return an empty result."""
         index.put(7, 0, 5)
         index.close()
@@ -195,5 +195,5 @@ class KeepingRules(SuiteBase):
 
         with pytest.raises(ZeroDivisionError):
             fail()
-        with self.again(index, path) as reopened:
+        with self.reopen_or_skip(index, path) as reopened:
             assert {0: 5} == rows_of(reopened, 7)

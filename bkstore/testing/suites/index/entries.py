@@ -14,7 +14,7 @@ from bkstore.errors import InvalidArgument, NoSuchLedger
 from bkstore.ids import MAX_ENTRY_ID, LedgerId
 from bkstore.index.api import EntryIndex, LedgerLike, LedgerState
 from bkstore.testing import generators
-from bkstore.testing.suites.index.base import LEDGERS, SuiteBase, rows_of, scanned
+from bkstore.testing.suites.index.base import LEDGERS, SuiteBase, rows_of, scan_rows
 
 _RANGES: tuple[tuple[int, int | None, list[int]], ...] = (
     (0, None, [0, 5, 6, 1023, 1024, 3000]),
@@ -78,7 +78,7 @@ _NON_IDS: tuple[Any, ...] = (True, False, 1.0, 1.5, "1", b"1", None, np.True_, n
 """Values that are no ids, although some are equal to a number."""
 
 
-class Whole:
+class IndexableInteger:
     """An integer type of another library."""
 
     def __init__(self, value: int) -> None:
@@ -96,7 +96,7 @@ class EntryRules(SuiteBase):
         assert [] == index.ledgers()
         assert [] == index.ledgers(0)
         assert [] == index.ledgers(1)
-        assert [] == scanned(index.scan())
+        assert [] == scan_rows(index.scan())
         assert [] == index.findings()
 
     @pytest.mark.parametrize("ledger", LEDGERS, ids=str)
@@ -209,7 +209,7 @@ class EntryRules(SuiteBase):
         ],
         ids=["list", "tuple", "iterator", "int64", "int32", "uint64", "big-endian", "strided"],
     )
-    def test_any_integers_are_taken(
+    def test_any_integers_are_accepted(
         self, index: EntryIndex, shape: Callable[[list[int]], object]
     ) -> None:
         """Entries and locations may be any iterable or array of integers."""
@@ -218,7 +218,7 @@ class EntryRules(SuiteBase):
         assert {0: 1, 1: 10, 5: 50} == rows_of(index, 7)
         assert [10, 0, 50] == index.get_many(7, shape([1, 2, 5])).tolist()  # type: ignore[arg-type]
 
-    def test_arguments_are_not_kept(self, index: EntryIndex) -> None:
+    def test_arguments_may_change_afterwards(self, index: EntryIndex) -> None:
         """Array arguments are not changed, and may be changed afterwards."""
         entries, locations = np.array([3, 1, 2]), np.array([30, 10, 20])
         index.put_many(7, entries, locations)
@@ -230,7 +230,7 @@ class EntryRules(SuiteBase):
 
         assert {1: 10, 2: 20, 3: 30} == rows_of(index, 7)
 
-    def test_answers_do_not_change_later(self, index: EntryIndex) -> None:
+    def test_returned_arrays_do_not_change(self, index: EntryIndex) -> None:
         """A returned array does not change with later writes."""
         index.put_many(7, [1, 2], [10, 20])
         entries, (_, locations) = index.entries(7), index.items(7)
@@ -280,7 +280,7 @@ class EntryRules(SuiteBase):
 
         assert [] == index.ledgers()
 
-    def test_invalid_questions(self, index: EntryIndex) -> None:
+    def test_invalid_lookups(self, index: EntryIndex) -> None:
         """Reads refuse entry ids outside of 0..2^63-2."""
         index.put(7, 0, 5)
         for ledger in (7, 8):
@@ -333,7 +333,7 @@ class EntryRules(SuiteBase):
                     with pytest.raises(InvalidArgument):
                         index.items(ledger, 0, invalid)
 
-    @pytest.mark.parametrize("kind", [np.int64, np.uint8, Whole], ids=lambda kind: kind.__name__)
+    @pytest.mark.parametrize("kind", [np.int64, np.uint8, IndexableInteger], ids=lambda kind: kind.__name__)
     def test_integers_of_other_kinds(self, index: EntryIndex, kind: Any) -> None:
         """numpy integers, and other types with ``__index__``, are valid ids."""
         index.put(kind(7), kind(3), kind(9))
@@ -360,7 +360,7 @@ class EntryRules(SuiteBase):
     @pytest.mark.parametrize("shape", sorted(generators.SHAPES))
     def test_availability(self, index: EntryIndex, shape: str) -> None:
         """`availability` is the set of entries put, in the canonical form of `from_entries`."""
-        ids = generators.shaped(shape, 5000, seed=11)
+        ids = generators.ids_of_shape(shape, 5000, seed=11)
         locations = generators.locations(ids.size, seed=11)
         distinct = sorted(set(ids.tolist()))
         for ledger in LEDGERS:
@@ -452,6 +452,6 @@ class EntryRules(SuiteBase):
 
         assert LedgerId(0, 8) not in index.ledgers()
 
-        with self.again(index, path) as reopened:
+        with self.reopen_or_skip(index, path) as reopened:
             for ledger in LEDGERS:
                 assert {0: 5, top - 1: 6, top: 7} == rows_of(reopened, ledger)

@@ -21,7 +21,7 @@ from bkstore.testing.suites.index.base import (
     WIDE_BOUNDARIES,
     SuiteBase,
     rows_of,
-    scanned,
+    scan_rows,
 )
 
 
@@ -39,7 +39,7 @@ class LedgerRules(SuiteBase):
             assert index.has_ledger(ledger)
             assert {} == rows_of(index, ledger)
 
-        with self.again(index, path) as reopened:
+        with self.reopen_or_skip(index, path) as reopened:
             assert [state] * len(LEDGERS) == [reopened.state(ledger) for ledger in LEDGERS]
 
     def test_state_is_replaced(self, index: EntryIndex) -> None:
@@ -50,7 +50,7 @@ class LedgerRules(SuiteBase):
 
                 assert state == index.state(ledger)
 
-    def test_state_and_entries_are_apart(self, index: EntryIndex) -> None:
+    def test_state_and_entries_are_independent(self, index: EntryIndex) -> None:
         """Setting the state keeps the entries, putting entries keeps the state."""
         for ledger in LEDGERS:
             index.put_many(ledger, [0, 2000], [5, 6])
@@ -80,7 +80,7 @@ class LedgerRules(SuiteBase):
 
             assert LedgerState(b"k" * 20, fenced=True) == index.state(8)
 
-            with self.again(index, path) as reopened:
+            with self.reopen_or_skip(index, path) as reopened:
                 assert limbo == reopened.state(7)
 
     @pytest.mark.parametrize("ledger", LEDGERS, ids=str)
@@ -100,7 +100,7 @@ class LedgerRules(SuiteBase):
         assert index.get(ledger, 1) is None
         assert index.last_entry(ledger) is None
         assert Availability() == index.availability(ledger)
-        assert [] == scanned(index.scan())
+        assert [] == scan_rows(index.scan())
         with pytest.raises(NoSuchLedger):
             index.state(ledger)
 
@@ -144,24 +144,24 @@ class LedgerRules(SuiteBase):
             assert {3: 77, 1500: 88} == rows_of(index, ledger)
             assert LedgerState() == index.state(ledger)
 
-        with self.again(index, path) as reopened:
+        with self.reopen_or_skip(index, path) as reopened:
             for ledger in LEDGERS:
                 assert {3: 77, 1500: 88} == rows_of(reopened, ledger)
                 assert LedgerState() == reopened.state(ledger)
 
-    def test_delete_is_kept(self, index: EntryIndex, path: Path) -> None:
+    def test_delete_is_durable(self, index: EntryIndex, path: Path) -> None:
         """A deletion after a flush lasts over a reopen."""
         for ledger in LEDGERS:
             index.put_many(ledger, [0, 1], [5, 6])
         index.flush()
         for ledger in LEDGERS:
             index.delete(ledger)
-        with self.again(index, path) as reopened:
+        with self.reopen_or_skip(index, path) as reopened:
             assert [] == reopened.ledgers()
-            assert [] == scanned(reopened.scan())
+            assert [] == scan_rows(reopened.scan())
 
     @pytest.mark.parametrize("batch", [0, -1, True, 1.0, 2.5, "8", None, float("nan")])
-    def test_batch_that_is_none(self, index: EntryIndex, batch: Any) -> None:
+    def test_invalid_batch_sizes(self, index: EntryIndex, batch: Any) -> None:
         """A batch size that is no positive integer is refused at the first step of a scan."""
         index.put(7, 0, 5)
         index.put(LedgerId(1, 7), 0, 5)
@@ -175,7 +175,7 @@ class LedgerRules(SuiteBase):
         index.put_many(7, [0, 1], [5, 6])
         batches: tuple[Any, ...] = (np.int64(2), 2**62)
         for batch in batches:
-            assert 2 == len(scanned(index.scan(batch)))
+            assert 2 == len(scan_rows(index.scan(batch)))
 
     @pytest.mark.parametrize("batch", [1, 3, 1000, 1 << 18])
     def test_scan(self, index: EntryIndex, batch: int) -> None:
@@ -191,7 +191,7 @@ class LedgerRules(SuiteBase):
                 expected[ledger_id.scope, ledger_id.ledger, entry] = location
         index.set_state(10, LedgerState(b"k"))
         batches = list(index.scan(batch))
-        rows = scanned(iter(batches))
+        rows = scan_rows(iter(batches))
 
         assert sorted(rows) == rows
         assert expected == {row[1:4]: row[4] for row in rows}
@@ -203,7 +203,7 @@ class LedgerRules(SuiteBase):
     def test_scan_sums(self, index: EntryIndex) -> None:
         """A scan has as many rows, and the same sums, as the items of all ledgers."""
         for number, shape in enumerate(sorted(generators.SHAPES)):
-            ids = generators.shaped(shape, 2000, seed=number)
+            ids = generators.ids_of_shape(shape, 2000, seed=number)
             for scope in (0, 3):
                 index.put_many(LedgerId(scope, number), ids, ids + 1)
         pairs = [index.items(ledger) for ledger in index.ledgers()]
@@ -262,7 +262,7 @@ class LedgerRules(SuiteBase):
 
         assert sorted(uuids, key=lambda id_: id_.int) == [ledger.uuid for ledger in index.ledgers()]
 
-        with self.again(index, path) as reopened:
+        with self.reopen_or_skip(index, path) as reopened:
             assert sorted(expected) == reopened.ledgers()
             for ledger, rows in expected.items():
                 assert rows == rows_of(reopened, ledger)

@@ -27,7 +27,7 @@ def _fill(index: EntryIndex, seed: int = 3) -> _Model:
     model: _Model = {}
     for i in rng.permutation(len(ledger_ids)).tolist():
         shape = sorted(generators.SHAPES)[int(rng.integers(len(generators.SHAPES)))]
-        entry_ids = generators.shaped(shape, int(rng.integers(0, 400)), seed=i)
+        entry_ids = generators.ids_of_shape(shape, int(rng.integers(0, 400)), seed=i)
         index.put_many(ledger_ids[i], entry_ids, generators.locations(entry_ids.size, seed=i))
         model[ledger_ids[i]] = sorted(set(entry_ids.tolist()))
     return model
@@ -49,7 +49,7 @@ class ListingRules(SuiteBase):
         index.flush()
 
         assert sorted(model.items()) == _list_entries(index)
-        with self.again(index, path) as reopened:
+        with self.reopen_or_skip(index, path) as reopened:
             assert sorted(model.items()) == _list_entries(reopened)
 
     def test_equals_single_calls(self, index: EntryIndex) -> None:
@@ -61,7 +61,7 @@ class ListingRules(SuiteBase):
             assert single == listed
             assert single.to_bytes() == listed.to_bytes()
 
-    def test_lists_some(self, index: EntryIndex, path: Path) -> None:
+    def test_lists_requested_ledgers(self, index: EntryIndex, path: Path) -> None:
         """Requested ledgers are listed in unsigned order, each once, in whatever order they are
         passed; unknown ones have no entries and stay unknown."""
         model = _fill(index, seed=5)
@@ -79,10 +79,10 @@ class ListingRules(SuiteBase):
             assert known_ids == index.ledgers()
 
         asked(index)
-        with self.again(index, path) as reopened:
+        with self.reopen_or_skip(index, path) as reopened:
             asked(reopened)
 
-    def test_numbers_and_names(self, index: EntryIndex) -> None:
+    def test_ledger_id_types(self, index: EntryIndex) -> None:
         """Plain numbers are ledgers of scope 0; the call refuses anything that is no ledger id."""
         index.put_many(7, [1, 2], [5, 6])
 
@@ -133,7 +133,7 @@ class ListingRules(SuiteBase):
         ]
 
     @pytest.mark.parametrize("ledger", LEDGERS, ids=range(len(LEDGERS)))
-    def test_nothing_is_here_at_first(self, index: EntryIndex, ledger: LedgerLike) -> None:
+    def test_new_index_is_empty(self, index: EntryIndex, ledger: LedgerLike) -> None:
         """A new index lists no ledgers; requested unknown ones have no entries."""
         assert [] == list(index.availability_many())
         assert [] == list(index.availability_many([]))

@@ -21,9 +21,9 @@ from bkstore.errors import NoSuchLedger
 from bkstore.ids import LedgerId
 from bkstore.index.api import EntryIndex, LedgerState
 
-Name = tuple[int, int]
+IdPair = tuple[int, int]
 
-ID_PAIRS: list[Name] = [
+ID_PAIRS: list[IdPair] = [
     (0, 0),
     (0, 7),
     (0, 263),  # shares the last path level with 7
@@ -68,18 +68,18 @@ class DirectoryMachine(RuleBasedStateMachine):
         super().__init__()
         self.scratch = tempfile.TemporaryDirectory(prefix="bkstore-machine-")
         self.path = Path(self.scratch.name) / "opened"
-        self.opened: Any = None
+        self.instance: Any = None
 
     @initialize()
     def open(self) -> None:
         """Open `path`, which does not exist at first."""
-        self.opened = type(self).open_at(self.path)
+        self.instance = type(self).open_at(self.path)
 
     def teardown(self) -> None:
         """Close the object and remove its directory."""
         try:
-            if self.opened is not None:
-                self.opened.close()
+            if self.instance is not None:
+                self.instance.close()
         finally:
             self.scratch.cleanup()
 
@@ -91,41 +91,41 @@ class IndexMachine(DirectoryMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.rows: dict[Name, dict[int, int]] = {}
-        self.states: dict[Name, LedgerState] = {}
+        self.rows: dict[IdPair, dict[int, int]] = {}
+        self.states: dict[IdPair, LedgerState] = {}
 
     @property
-    def live(self) -> EntryIndex:
+    def index(self) -> EntryIndex:
         """The open index."""
-        assert isinstance(self.opened, EntryIndex)
+        assert isinstance(self.instance, EntryIndex)
 
-        return self.opened
+        return self.instance
 
-    def know(self, name: Name) -> dict[int, int]:
+    def make_known(self, name: IdPair) -> dict[int, int]:
         """Return the model's rows of a ledger, and make it known."""
         self.states.setdefault(name, LedgerState())
         return self.rows.setdefault(name, {})
 
-    def store(self, name: Name, pairs: list[tuple[int, int]]) -> None:
+    def put_rows(self, name: IdPair, pairs: list[tuple[int, int]]) -> None:
         """Put rows into the model; `duplicates` of the backend says which copy is kept."""
-        rows = self.know(name)
+        rows = self.make_known(name)
         for entry, location in pairs:
-            if entry not in rows or self.live.duplicates == "last":
+            if entry not in rows or self.index.duplicates == "last":
                 rows[entry] = location
 
     @rule(name=_names, entry=_entries, location=_locations)
-    def put(self, name: Name, entry: int, location: int) -> None:
+    def put(self, name: IdPair, entry: int, location: int) -> None:
         """Put one entry."""
-        self.live.put(LedgerId(*name), entry, location)
-        self.store(name, [(entry, location)])
+        self.index.put(LedgerId(*name), entry, location)
+        self.put_rows(name, [(entry, location)])
 
     @rule(name=_names, pairs=st.lists(st.tuples(_entries, _locations), max_size=12))
-    def put_many(self, name: Name, pairs: list[tuple[int, int]]) -> None:
+    def put_many(self, name: IdPair, pairs: list[tuple[int, int]]) -> None:
         """Put entries in any order, some twice."""
-        self.live.put_many(
+        self.index.put_many(
             LedgerId(*name), [pair[0] for pair in pairs], [pair[1] for pair in pairs]
         )
-        self.store(name, pairs)
+        self.put_rows(name, pairs)
 
     @rule(
         name=_names,
@@ -136,40 +136,40 @@ class IndexMachine(DirectoryMachine):
         shuffle=st.randoms(use_true_random=False),
     )
     def put_stripe(
-        self, name: Name, first: int, count: int, step: int, base: int, shuffle: Any
+        self, name: IdPair, first: int, count: int, step: int, base: int, shuffle: Any
     ) -> None:
         """Put a shuffled stripe that spans several pages."""
         pairs = [(first + step * i, base + i) for i in range(count)]
         shuffle.shuffle(pairs)
-        self.live.put_many(
+        self.index.put_many(
             LedgerId(*name), [pair[0] for pair in pairs], [pair[1] for pair in pairs]
         )
-        self.store(name, pairs)
+        self.put_rows(name, pairs)
 
     @rule(name=_names, state=_states)
-    def set_state(self, name: Name, state: LedgerState) -> None:
+    def set_state(self, name: IdPair, state: LedgerState) -> None:
         """Replace a ledger's state."""
-        self.live.set_state(LedgerId(*name), state)
-        self.know(name)
+        self.index.set_state(LedgerId(*name), state)
+        self.make_known(name)
         self.states[name] = state
 
     @rule(name=_names)
-    def delete(self, name: Name) -> None:
+    def delete(self, name: IdPair) -> None:
         """Delete a ledger, known or not."""
-        self.live.delete(LedgerId(*name))
+        self.index.delete(LedgerId(*name))
         self.rows.pop(name, None)
         self.states.pop(name, None)
 
     @rule()
     def flush(self) -> None:
         """Flush."""
-        self.live.flush()
+        self.index.flush()
 
     @precondition(lambda self: self.opened is not None and self.opened.durable)
     @rule()
     def reopen_for_writing(self) -> None:
         """Close, compare a read-only index with the model, and open for writing again."""
-        self.live.close()
+        self.index.close()
         read_only = type(self).reopen(self.path)
         if read_only is not None:
             with read_only:
@@ -177,61 +177,61 @@ class IndexMachine(DirectoryMachine):
         self.open()
 
     @rule(name=_names, asked=st.lists(st.one_of(_entries, st.integers(0, 2**63 - 2))))
-    def get_many(self, name: Name, asked: list[int]) -> None:
+    def get_many(self, name: IdPair, asked: list[int]) -> None:
         """Look entries up, in one call and singly."""
         rows = self.rows.get(name, {})
-        locations = self.live.get_many(LedgerId(*name), asked).tolist()
+        locations = self.index.get_many(LedgerId(*name), asked).tolist()
 
         assert [rows.get(entry, 0) for entry in asked] == locations
         assert [rows.get(entry) for entry in asked[:3]] == [
-            self.live.get(LedgerId(*name), entry) for entry in asked[:3]
+            self.index.get(LedgerId(*name), entry) for entry in asked[:3]
         ]
 
     @rule(name=_names, first=_entries, last=st.none() | _entries)
-    def items(self, name: Name, first: int, last: int | None) -> None:
+    def items(self, name: IdPair, first: int, last: int | None) -> None:
         """List a range, with and without locations."""
         expected = sorted(
             (entry, location)
             for entry, location in self.rows.get(name, {}).items()
             if first <= entry and (last is None or entry <= last)
         )
-        entries, locations = self.live.items(LedgerId(*name), first, last)
+        entries, locations = self.index.items(LedgerId(*name), first, last)
 
         assert expected == list(zip(entries.tolist(), locations.tolist()))
-        assert [row[0] for row in expected] == self.live.entries(
+        assert [row[0] for row in expected] == self.index.entries(
             LedgerId(*name), first, last
         ).tolist()
 
     @rule(name=_names)
-    def availability(self, name: Name) -> None:
+    def availability(self, name: IdPair) -> None:
         """Ask for a ledger's availability."""
         expected = sorted(self.rows.get(name, {}))
-        availability = self.live.availability(LedgerId(*name))
+        availability = self.index.availability(LedgerId(*name))
 
         assert _find_runs(expected) == availability.ranges().tolist()
         assert len(expected) == len(availability)
 
     @rule(names=st.none() | st.lists(_names, max_size=4))
-    def availability_many(self, names: list[Name] | None) -> None:
+    def availability_many(self, names: list[IdPair] | None) -> None:
         """Ask for the availability of several ledgers, or of all."""
         ledger_ids = None if names is None else [LedgerId(*name) for name in names]
-        listing = self.live.availability_many(ledger_ids)
-        expected = sorted({(n[0], n[1]) for n in (self.live.ledgers() if names is None else names)})
+        listing = self.index.availability_many(ledger_ids)
+        expected = sorted({(n[0], n[1]) for n in (self.index.ledgers() if names is None else names)})
 
         assert [(name, _find_runs(sorted(self.rows.get(name, {})))) for name in expected] == [
             (tuple(name), availability.ranges().tolist()) for name, availability in listing
         ]
 
     @rule(name=_names)
-    def last_entry(self, name: Name) -> None:
+    def last_entry(self, name: IdPair) -> None:
         """Ask for the highest entry."""
-        assert max(self.rows.get(name, {}), default=None) == self.live.last_entry(LedgerId(*name))
+        assert max(self.rows.get(name, {}), default=None) == self.index.last_entry(LedgerId(*name))
 
     @rule(name=_names)
-    def state(self, name: Name) -> None:
+    def state(self, name: IdPair) -> None:
         """Ask for the state; an unknown ledger has none."""
         try:
-            state: LedgerState | None = self.live.state(LedgerId(*name))
+            state: LedgerState | None = self.index.state(LedgerId(*name))
         except NoSuchLedger:
             state = None
 
@@ -241,7 +241,7 @@ class IndexMachine(DirectoryMachine):
     def scan(self, batch: int) -> None:
         """Scan all rows; they come in order."""
         scanned = []
-        for index_batch in self.live.scan(batch):
+        for index_batch in self.index.scan(batch):
             columns = [column.tolist() for column in index_batch]
             for dir_index, scope, ledger, entry, location in zip(*columns):
                 scanned.append((dir_index, (scope % 2**64, ledger % 2**64), entry, location))
@@ -256,8 +256,8 @@ class IndexMachine(DirectoryMachine):
     @invariant()
     def same_ledgers_and_entries(self) -> None:
         """Index and model know the same ledgers and entries."""
-        if self.opened is not None:
-            self.same_as_model(self.live)
+        if self.instance is not None:
+            self.same_as_model(self.index)
 
     def same_as_model(self, index: EntryIndex) -> None:
         """Compare ledgers, entries and states with the model."""

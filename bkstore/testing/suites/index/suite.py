@@ -13,13 +13,13 @@ It uses the contract only and tests no formats, so a backend also needs tests of
 
 from __future__ import annotations
 
-from bkstore.testing.suites.index.durability import KeepingRules
+from bkstore.testing.suites.index.durability import DurabilityRules
 from bkstore.testing.suites.index.entries import EntryRules
 from bkstore.testing.suites.index.ledgers import LedgerRules
 from bkstore.testing.suites.index.listings import ListingRules
 
 
-class EntryIndexSuite(EntryRules, LedgerRules, ListingRules, KeepingRules):
+class EntryIndexSuite(EntryRules, LedgerRules, ListingRules, DurabilityRules):
     """The index contract; a backend passes by subclassing it with `make_index` and `reopen`.
 
     `make_index(path)` returns a writable index in directory `path`, which may not exist yet or

@@ -45,7 +45,7 @@ def records(ledger: LedgerLike, entries: Iterable[int], size: int = 30) -> dict[
     }
 
 
-def content_of(storage: LedgerStorage) -> dict[LedgerId, dict[int, bytes]]:
+def read_content(storage: LedgerStorage) -> dict[LedgerId, dict[int, bytes]]:
     """Return every record of every ledger; it lists the entries and reads each singly."""
     return {
         ledger: {
@@ -60,7 +60,7 @@ def log_bytes(path: Path) -> int:
     return sum(log.stat().st_size for log in path.rglob("current/*.log"))
 
 
-class Home:
+class StorageHome:
     """A test's directory, and the storages opened in it, which `close` closes."""
 
     def __init__(
@@ -84,15 +84,15 @@ class Home:
         return self.open(**options)
 
     def stage(
-        self, storage: LedgerStorage, stage: str, added: Sequence[bytes], key: bytes = KEY
+        self, storage: LedgerStorage, stage: str, new_records: Sequence[bytes], master_key: bytes = KEY
     ) -> LedgerStorage:
         """Add records, bring them into a stage of `STAGES`; return the storage to read from."""
         if stage == "mixed":
-            storage.add_entries(added[1::2], master_key=key)
+            storage.add_entries(new_records[1::2], master_key=master_key)
             storage.flush()
-            storage.add_entries(added[::2], master_key=key)
+            storage.add_entries(new_records[::2], master_key=master_key)
             return storage
-        storage.add_entries(added, master_key=key)
+        storage.add_entries(new_records, master_key=master_key)
         if stage == "flushed":
             storage.flush()
         return self.reopen() if stage == "reopened" else storage
@@ -122,13 +122,13 @@ class StorageSuiteBase:
         pytest.fail(f"{type(self).__name__} does not define make_storage()")
 
     @pytest.fixture
-    def home(self, tmp_path: Path) -> Iterator[Home]:
+    def home(self, tmp_path: Path) -> Iterator[StorageHome]:
         """Yield the directory of the test; close its storages at the end."""
-        home = Home(tmp_path / "storage", self.make_storage)
+        home = StorageHome(tmp_path / "storage", self.make_storage)
         yield home
         home.close()
 
     @pytest.fixture
-    def storage(self, home: Home) -> LedgerStorage:
+    def storage(self, home: StorageHome) -> LedgerStorage:
         """Return a fresh storage."""
         return home.open()

@@ -23,9 +23,9 @@ from bkstore.testing.suites.storage.base import (
     LEDGERS,
     OTHER_KEY,
     STAGES,
-    Home,
+    StorageHome,
     StorageSuiteBase,
-    content_of,
+    read_content,
     record,
     records,
 )
@@ -52,7 +52,7 @@ class StorageBatchAddRules(StorageSuiteBase):
     """Rules for `add_batch`, and for `add_entries` of many records."""
 
     @pytest.mark.parametrize("stage", STAGES)
-    def test_batch_of_many_ledgers(self, storage: LedgerStorage, home: Home, stage: str) -> None:
+    def test_batch_of_many_ledgers(self, storage: LedgerStorage, home: StorageHome, stage: str) -> None:
         """A batch may interleave ledgers; each record is stored under its own, at every stage."""
         even = {ledger: records(ledger, range(0, 80, 2)) for ledger in LEDGER_IDS}
         odd = {ledger: records(ledger, range(1, 80, 2)) for ledger in LEDGER_IDS}
@@ -64,12 +64,12 @@ class StorageBatchAddRules(StorageSuiteBase):
             storage.flush()
         storage = home.reopen() if stage == "reopened" else storage
 
-        assert {ledger: even[ledger] | odd[ledger] for ledger in LEDGER_IDS} == content_of(storage)
+        assert {ledger: even[ledger] | odd[ledger] for ledger in LEDGER_IDS} == read_content(storage)
         for ledger in LEDGER_IDS:
             assert list(range(80)) == storage.entries(ledger).tolist()
             assert 80 == len(storage.read_entries(ledger, 0))
 
-    def test_batches_tell_their_ids(self, storage: LedgerStorage) -> None:
+    def test_batch_returns_its_ids(self, storage: LedgerStorage) -> None:
         """`add_batch` returns the entry ids of its records, in their order."""
         for ledger in LEDGERS:
             entry_ids = storage.add_batch(_make_batch(records(ledger, [9, 7, 8])), master_key=KEY)
@@ -93,12 +93,12 @@ class StorageBatchAddRules(StorageSuiteBase):
             sizes = np.array([len(data) for data in rows.values()])
             batch = RecordBatch(np.array(list(rows)), buffer, ends - sizes, sizes)
             backwards = np.arange(count)[::-1].copy()
-            storage.add_batch(batch.at(backwards), master_key=KEY)
+            storage.add_batch(batch.take(backwards), master_key=KEY)
 
-        assert expected == content_of(storage)
+        assert expected == read_content(storage)
 
     @pytest.mark.parametrize("count", [3, 16])
-    def test_copies_in_batches(self, storage: LedgerStorage, home: Home, count: int) -> None:
+    def test_copies_in_batches(self, storage: LedgerStorage, home: StorageHome, count: int) -> None:
         """Between flushes the first or last copy is kept, whether it came in a batch or alone."""
         expected: Content = {}
         for ledger in LEDGER_IDS:
@@ -122,15 +122,15 @@ class StorageBatchAddRules(StorageSuiteBase):
             else:
                 expected[ledger] = copies[2] | {2: copies[3][2]}
 
-        assert expected == content_of(storage)
+        assert expected == read_content(storage)
 
         storage.flush()
 
-        assert expected == content_of(storage)
-        assert expected == content_of(home.reopen())
+        assert expected == read_content(storage)
+        assert expected == read_content(home.reopen())
 
     @pytest.mark.parametrize("count", _RECORD_COUNTS)
-    def test_copies_after_a_flush(self, storage: LedgerStorage, home: Home, count: int) -> None:
+    def test_copies_after_a_flush(self, storage: LedgerStorage, home: StorageHome, count: int) -> None:
         """A batch added after a flush replaces the copies on disk, also after a reopen."""
         new_copies = {}
         for ledger in LEDGER_IDS:
@@ -139,10 +139,10 @@ class StorageBatchAddRules(StorageSuiteBase):
         storage.flush()
         storage.add_batch(_interleave(new_copies))
 
-        assert new_copies == content_of(storage)
-        assert new_copies == content_of(home.reopen())
+        assert new_copies == read_content(storage)
+        assert new_copies == read_content(home.reopen())
 
-    def test_highest_lac_of_a_batch(self, storage: LedgerStorage, home: Home) -> None:
+    def test_highest_lac_of_a_batch(self, storage: LedgerStorage, home: StorageHome) -> None:
         """The last add confirmed is the highest LAC in any record of the ledger."""
         lacs = [3, 17, 4, 0] * 10
         pairs = [
@@ -169,7 +169,7 @@ class StorageBatchAddRules(StorageSuiteBase):
         assert refused.value.stored is not None
         return refused.value.stored
 
-    def test_fence_in_the_middle(self, storage: LedgerStorage, home: Home) -> None:
+    def test_fence_in_the_middle(self, storage: LedgerStorage, home: StorageHome) -> None:
         """Records from the first of a fenced ledger on are stored by a recovery add only."""
         added = {ledger_id: records(ledger_id, range(20)) for ledger_id in LEDGER_IDS}
         for ledger_id in LEDGER_IDS:
@@ -180,14 +180,14 @@ class StorageBatchAddRules(StorageSuiteBase):
         stored = self._count_stored(storage, batch, LedgerFenced)
 
         assert 20 == stored
-        assert {LEDGER_IDS[0]: added[LEDGER_IDS[0]], LEDGER_IDS[1]: {}, LEDGER_IDS[2]: {}} == content_of(storage)
+        assert {LEDGER_IDS[0]: added[LEDGER_IDS[0]], LEDGER_IDS[1]: {}, LEDGER_IDS[2]: {}} == read_content(storage)
 
         unstored = batch.between(stored, len(batch))
         assert unstored.entries.tolist() == storage.add_batch(unstored, recovery=True).tolist()
-        assert added == content_of(storage)
-        assert added == content_of(home.reopen())
+        assert added == read_content(storage)
+        assert added == read_content(home.reopen())
 
-    def test_records_that_are_none(self, storage: LedgerStorage, home: Home) -> None:
+    def test_malformed_record_in_a_batch(self, storage: LedgerStorage, home: StorageHome) -> None:
         """The records before a malformed one are stored, wherever in the batch it is."""
         expected: dict[int, bytes] = {}
         for number, (case, bad) in enumerate(BAD_RECORDS.items()):
@@ -199,9 +199,9 @@ class StorageBatchAddRules(StorageSuiteBase):
 
             expected |= before
             assert list(expected) == storage.entries(7).tolist(), case
-        assert {LEDGER_IDS[0]: expected} == content_of(home.reopen())
+        assert {LEDGER_IDS[0]: expected} == read_content(home.reopen())
 
-    def test_ids_that_are_others(self, storage: LedgerStorage) -> None:
+    def test_ids_that_differ_from_the_records(self, storage: LedgerStorage) -> None:
         """A batch is refused from the first id on that differs from its record's."""
         for ledger_id in LEDGER_IDS:
             rows = records(ledger_id, range(30))
@@ -223,7 +223,7 @@ class StorageBatchAddRules(StorageSuiteBase):
         assert [LEDGER_IDS[0]] == storage.ledgers()
         assert list(range(40)) == storage.entries(7).tolist()
 
-    def test_too_large_a_record(self, home: Home) -> None:
+    def test_too_large_a_record(self, home: StorageHome) -> None:
         """Only the records before one that is larger than `max_entry_size` are stored."""
         storage = home.open(max_entry_size=1000)
         rows = records(7, range(30)) | {30: record(7, 30, bytes(1000)), 31: record(7, 31)}
@@ -231,7 +231,7 @@ class StorageBatchAddRules(StorageSuiteBase):
         assert 30 == self._count_stored(storage, _make_batch(rows), InvalidArgument, KEY)
         assert list(range(30)) == storage.entries(7).tolist()
 
-    def test_full_cache_in_the_middle(self, home: Home) -> None:
+    def test_full_cache_in_the_middle(self, home: StorageHome) -> None:
         """Without `auto_flush` a batch is stored as far as it fits, the rest after flushes."""
         if not self.cached:
             pytest.skip("the storage has no write cache")
@@ -249,12 +249,12 @@ class StorageBatchAddRules(StorageSuiteBase):
             storage.add_batch(unstored.first(count))
             unstored = unstored.between(count, len(unstored))
 
-        assert {LEDGER_IDS[0]: rows} == content_of(home.reopen())
+        assert {LEDGER_IDS[0]: rows} == read_content(home.reopen())
 
     @pytest.mark.parametrize("count", _RECORD_COUNTS)
     @pytest.mark.parametrize("flushed", [False, True], ids=["unflushed", "flushed"])
-    def test_caller_keeps_its_memory(
-        self, storage: LedgerStorage, home: Home, count: int, flushed: bool
+    def test_caller_may_change_its_arguments(
+        self, storage: LedgerStorage, home: StorageHome, count: int, flushed: bool
     ) -> None:
         """Stored records stay as they are when the caller changes its buffer and arrays."""
         added = {ledger_id: records(ledger_id, range(count)) for ledger_id in LEDGER_IDS}
@@ -274,11 +274,11 @@ class StorageBatchAddRules(StorageSuiteBase):
             if flushed:
                 storage.flush()
 
-            assert added == content_of(storage)
-        assert added == content_of(home.reopen())
+            assert added == read_content(storage)
+        assert added == read_content(home.reopen())
 
     @pytest.mark.parametrize("count", _RECORD_COUNTS)
-    def test_answers_are_the_callers(self, storage: LedgerStorage, home: Home, count: int) -> None:
+    def test_caller_owns_returned_arrays(self, storage: LedgerStorage, home: StorageHome, count: int) -> None:
         """Stored records stay as they are when the caller changes returned arrays."""
         added = {ledger_id: records(ledger_id, range(count)) for ledger_id in LEDGER_IDS}
         storage.add_batch(_interleave(added), master_key=KEY)
@@ -288,13 +288,13 @@ class StorageBatchAddRules(StorageSuiteBase):
             for column in (batch.entries, batch.offsets, batch.sizes):
                 column += 3
 
-        assert added == content_of(storage)
+        assert added == read_content(storage)
         assert [list(range(count))] * 3 == [
             storage.read_entries(ledger_id, 0).entries.tolist() for ledger_id in LEDGER_IDS
         ]
-        assert added == content_of(home.reopen())
+        assert added == read_content(home.reopen())
 
-    def test_iterable_that_raises(self, storage: LedgerStorage, home: Home) -> None:
+    def test_iterable_that_raises(self, storage: LedgerStorage, home: StorageHome) -> None:
         """Records that an iterable yields before it raises are stored; its error is passed on."""
         for count in (0, 1, 700, 2300):
             storage.set_master_key(count, KEY)
@@ -306,7 +306,7 @@ class StorageBatchAddRules(StorageSuiteBase):
         with pytest.raises(InvalidArgument):
             storage.add_entries([*records(1, range(1, 4)).values(), None])  # type: ignore[list-item]
         assert [0, 1, 2, 3] == storage.entries(1).tolist()
-        assert 2300 == len(content_of(home.reopen())[LedgerId.of(2300)])
+        assert 2300 == len(read_content(home.reopen())[LedgerId.of(2300)])
 
     def _yield_then_raise(self, rows: Sequence[bytes]) -> Iterator[bytes]:
         yield from rows

@@ -11,7 +11,7 @@ from bkstore.testing.suites.storage.base import (
     LEDGERS,
     OTHER_KEY,
     STAGES,
-    Home,
+    StorageHome,
     StorageSuiteBase,
     record,
     records,
@@ -28,7 +28,7 @@ class StorageBatchRules(StorageSuiteBase):
 
     @pytest.mark.parametrize("stage", STAGES)
     def test_count_and_size_limit_a_batch(
-        self, storage: LedgerStorage, home: Home, stage: str
+        self, storage: LedgerStorage, home: StorageHome, stage: str
     ) -> None:
         """A batch has the first record, and the next ones while count and frame size allow."""
         for ledger in LEDGERS:
@@ -47,7 +47,7 @@ class StorageBatchRules(StorageSuiteBase):
 
     @pytest.mark.parametrize("stage", STAGES)
     def test_size_is_counted_to_the_byte(
-        self, storage: LedgerStorage, home: Home, stage: str
+        self, storage: LedgerStorage, home: StorageHome, stage: str
     ) -> None:
         """A frame takes 36 bytes plus 4 + size per record, and has to fit to the byte."""
         for ledger in LEDGERS:
@@ -61,7 +61,7 @@ class StorageBatchRules(StorageSuiteBase):
                 assert count == len(storage.read_entries(ledger, 0, 0, frame + 1))
 
     @pytest.mark.parametrize("stage", STAGES)
-    def test_a_gap_ends_a_batch(self, storage: LedgerStorage, home: Home, stage: str) -> None:
+    def test_a_gap_ends_a_batch(self, storage: LedgerStorage, home: StorageHome, stage: str) -> None:
         """A batch ends before the first missing entry and cannot begin at one."""
         for ledger in LEDGERS:
             rows = records(ledger, [0, 1, 2, 4, 5, 1022, 1023, 1024, 1025, 1027])
@@ -82,7 +82,7 @@ class StorageBatchRules(StorageSuiteBase):
                     storage.read_entries(ledger, start)
 
     @pytest.mark.parametrize("stage", STAGES)
-    def test_long_batch(self, storage: LedgerStorage, home: Home, stage: str) -> None:
+    def test_long_batch(self, storage: LedgerStorage, home: StorageHome, stage: str) -> None:
         """One batch can have thousands of records, alternately from memory and disk."""
         for ledger in LEDGERS[:2]:
             rows = list(records(ledger, range(3000), size=12).values())
@@ -114,7 +114,7 @@ class StorageBatchRules(StorageSuiteBase):
             assert [4] == batch.entries.tolist()
             assert [rows[4]] == batch.records()
 
-    def test_option_limits_every_batch(self, home: Home) -> None:
+    def test_option_limits_every_batch(self, home: StorageHome) -> None:
         """No batch is larger than `max_batch_size`, whatever size is requested."""
         storage = home.open(max_batch_size=FRAME_BYTES + 3 * (PREFIX_BYTES + len(record(7, 0, b"12"))))
         rows = [record(7, entry, b"12") for entry in range(9)]
@@ -131,7 +131,7 @@ class StorageBatchRules(StorageSuiteBase):
             with pytest.raises(InvalidArgument):
                 storage.read_entries(7, *bad)
 
-    def test_batch_that_fences(self, storage: LedgerStorage, home: Home) -> None:
+    def test_batch_that_fences(self, storage: LedgerStorage, home: StorageHome) -> None:
         """A fencing read needs the master key, returns a normal batch, and the fence persists."""
         for ledger in LEDGERS:
             rows = records(ledger, range(5))

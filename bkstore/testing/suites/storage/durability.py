@@ -14,9 +14,9 @@ from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.testing.suites.storage.base import (
     KEY,
     LEDGERS,
-    Home,
+    StorageHome,
     StorageSuiteBase,
-    content_of,
+    read_content,
     record,
     records,
 )
@@ -28,10 +28,10 @@ _MAKE_DURABLE: dict[str, Callable[[LedgerStorage], object]] = {
 }
 
 
-class StorageKeepingRules(StorageSuiteBase):
+class StorageDurabilityRules(StorageSuiteBase):
     """Rules for opening and closing a storage, and for what it keeps."""
 
-    def test_close_keeps_everything(self, storage: LedgerStorage, home: Home) -> None:
+    def test_close_keeps_everything(self, storage: LedgerStorage, home: StorageHome) -> None:
         """Added records and changed states are kept by a close, without a flush before."""
         expected = {}
         for ledger in LEDGERS:
@@ -43,34 +43,34 @@ class StorageKeepingRules(StorageSuiteBase):
         states = {ledger_id: storage.state(ledger_id) for ledger_id in expected}
         storage = home.reopen()
 
-        assert expected == content_of(storage)
+        assert expected == read_content(storage)
         assert states == {ledger_id: storage.state(ledger_id) for ledger_id in expected}
 
     @pytest.mark.parametrize("how", _MAKE_DURABLE)
-    def test_what_was_made_durable(self, storage: LedgerStorage, home: Home, how: str) -> None:
+    def test_durable_operations(self, storage: LedgerStorage, home: StorageHome, how: str) -> None:
         """Flush, checkpoint and garbage collection make all records added before them durable."""
         for ledger in LEDGERS:
             storage.add_entries(records(ledger, range(9)).values(), master_key=KEY)
-        expected = content_of(storage)
+        expected = read_content(storage)
         _MAKE_DURABLE[how](storage)
 
-        assert expected == content_of(storage)
+        assert expected == read_content(storage)
 
         storage = home.reopen(flush=False)
 
-        assert expected == content_of(storage)
+        assert expected == read_content(storage)
 
-    def test_close_without_flush(self, storage: LedgerStorage, home: Home) -> None:
+    def test_close_without_flush(self, storage: LedgerStorage, home: StorageHome) -> None:
         """A close without a flush keeps what was flushed; a reopened storage goes on from it."""
         for ledger in LEDGERS:
             storage.add_entries(records(ledger, range(4)).values(), master_key=KEY)
         storage.flush()
-        expected = content_of(storage)
+        expected = read_content(storage)
         storage.add_entry(record(7, 4))
         storage.fence(7)
         storage = home.reopen(flush=False)
 
-        assert expected == content_of(storage)
+        assert expected == read_content(storage)
         assert not storage.is_fenced(7)
         assert 4 == storage.add_entry(record(7, 4, b"after"))
 
@@ -79,7 +79,7 @@ class StorageKeepingRules(StorageSuiteBase):
         assert record(7, 4, b"after") == storage.read_entry(7, 4)
         assert 4 == storage.last_entry(7)
 
-    def test_flush_at_any_time(self, storage: LedgerStorage, home: Home) -> None:
+    def test_flush_at_any_time(self, storage: LedgerStorage, home: StorageHome) -> None:
         """Flush and checkpoint may be called on an empty storage, and repeatedly."""
         for make_durable in _MAKE_DURABLE.values():
             make_durable(storage)
@@ -90,9 +90,9 @@ class StorageKeepingRules(StorageSuiteBase):
             make_durable(storage)
         storage = home.reopen()
 
-        assert {LedgerId.of(7): {i: record(7, i) for i in range(3)}} == content_of(storage)
+        assert {LedgerId.of(7): {i: record(7, i) for i in range(3)}} == read_content(storage)
 
-    def test_several_lives(self, storage: LedgerStorage, home: Home) -> None:
+    def test_repeated_reopens(self, storage: LedgerStorage, home: StorageHome) -> None:
         """Each open storage adds to the records of the earlier ones."""
         for life in range(4):
             for ledger in LEDGERS:
@@ -102,9 +102,9 @@ class StorageKeepingRules(StorageSuiteBase):
 
         assert {
             LedgerId.of(ledger): records(ledger, range(40)) for ledger in LEDGERS
-        } == content_of(storage)
+        } == read_content(storage)
 
-    def test_one_writer(self, storage: LedgerStorage, home: Home) -> None:
+    def test_one_writer(self, storage: LedgerStorage, home: StorageHome) -> None:
         """A second writer is refused while the first one is open, and changes nothing."""
         storage.add_entry(record(7, 0), master_key=KEY)
         with pytest.raises(DirectoryInUse):
@@ -123,7 +123,7 @@ class StorageKeepingRules(StorageSuiteBase):
             entered.close()
         storage.close()
 
-    def test_closed_storage_does_not_answer(self, storage: LedgerStorage) -> None:
+    def test_closed_storage_refuses_calls(self, storage: LedgerStorage) -> None:
         """Every call on a closed storage raises `IllegalOperation`."""
         for ledger in LEDGERS:
             storage.add_entry(record(ledger, 0), master_key=KEY)

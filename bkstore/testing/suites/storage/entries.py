@@ -15,9 +15,9 @@ from bkstore.testing.suites.storage.base import (
     KEY,
     LEDGERS,
     STAGES,
-    Home,
+    StorageHome,
     StorageSuiteBase,
-    content_of,
+    read_content,
     record,
     records,
 )
@@ -29,7 +29,7 @@ ENTRY_IDS = [0, 1, 2, 5, 6, 1023, 1024, 3000]
 class StorageEntryRules(StorageSuiteBase):
     """Rules for single entries, and for lists of them."""
 
-    def test_nothing_is_here_at_first(self, storage: LedgerStorage) -> None:
+    def test_new_storage_is_empty(self, storage: LedgerStorage) -> None:
         """A new storage has no ledgers, and lists no entries of an unknown one."""
         assert [] == storage.ledgers()
         for ledger in LEDGERS:
@@ -91,7 +91,7 @@ class StorageEntryRules(StorageSuiteBase):
 
         assert [] == storage.ledgers()
 
-    def test_adds_tell_their_ids(self, storage: LedgerStorage) -> None:
+    def test_adds_return_their_ids(self, storage: LedgerStorage) -> None:
         """Adds return the entry ids of their records, in their order."""
         for ledger in LEDGERS:
             storage.set_master_key(ledger, KEY)
@@ -106,18 +106,18 @@ class StorageEntryRules(StorageSuiteBase):
 
     @pytest.mark.parametrize("stage", STAGES)
     def test_reads_give_the_bytes_that_were_added(
-        self, storage: LedgerStorage, home: Home, stage: str
+        self, storage: LedgerStorage, home: StorageHome, stage: str
     ) -> None:
         """A record is read as it was added, byte for byte, at every stage."""
         added = {LedgerId.of(ledger): records(ledger, ENTRY_IDS) for ledger in LEDGERS}
         all_records = [record for rows in added.values() for record in rows.values()]
         storage = home.stage(storage, stage, all_records)
 
-        assert added == content_of(storage)
+        assert added == read_content(storage)
 
     @pytest.mark.parametrize("stage", STAGES)
-    def test_entries_that_are_not_here(
-        self, storage: LedgerStorage, home: Home, stage: str
+    def test_missing_entries(
+        self, storage: LedgerStorage, home: StorageHome, stage: str
     ) -> None:
         """A missing entry of a known ledger does not exist; reading it raises `NoSuchEntry`."""
         for ledger in LEDGERS:
@@ -130,7 +130,7 @@ class StorageEntryRules(StorageSuiteBase):
             assert not storage.entry_exists(ledger, -1)
 
     @pytest.mark.parametrize("stage", STAGES)
-    def test_last_entry(self, storage: LedgerStorage, home: Home, stage: str) -> None:
+    def test_last_entry(self, storage: LedgerStorage, home: StorageHome, stage: str) -> None:
         """The last entry is the highest, in any order of adds; a read of -1 returns it."""
         for ledger in LEDGERS:
             added = records(ledger, [5, 0, 1024, 7])
@@ -140,7 +140,7 @@ class StorageEntryRules(StorageSuiteBase):
             assert added[1024] == storage.read_entry(ledger)
             assert added[1024] == storage.read_entry(ledger, -1)
 
-    def test_ledger_without_entries(self, storage: LedgerStorage, home: Home) -> None:
+    def test_ledger_without_entries(self, storage: LedgerStorage, home: StorageHome) -> None:
         """A ledger with a master key and no entry is known; its last entry is None."""
         for ledger in LEDGERS:
             storage.set_master_key(ledger, KEY)
@@ -158,7 +158,7 @@ class StorageEntryRules(StorageSuiteBase):
                     storage.read_entries(ledger, 0)
 
     @pytest.mark.parametrize("digest", ["CRC32", "CRC32C", "HMAC", "DUMMY"])
-    def test_digests(self, storage: LedgerStorage, home: Home, digest: str) -> None:
+    def test_digests(self, storage: LedgerStorage, home: StorageHome, digest: str) -> None:
         """A storage keeps records of every digest type, also with empty and large payloads."""
         payloads = [b"", b"x", bytes(range(256)) * 4, b"\0" * 700]
         for ledger in LEDGERS:
@@ -173,7 +173,7 @@ class StorageEntryRules(StorageSuiteBase):
             assert payloads == [entry.payload for entry in decoded]
             assert [(LedgerId.of(ledger), i) for i in range(4)] == [row[:2] for row in decoded]
 
-    def test_large_record(self, home: Home) -> None:
+    def test_large_record(self, home: StorageHome) -> None:
         """A record of exactly `max_entry_size` is stored."""
         storage = home.open(max_entry_size=1000)
         for ledger in LEDGERS:
@@ -186,7 +186,7 @@ class StorageEntryRules(StorageSuiteBase):
             assert largest == storage.read_entry(ledger, 0)
 
     @pytest.mark.parametrize("order", ["ascending", "descending", "shuffled", "late"])
-    def test_order_of_adds(self, storage: LedgerStorage, home: Home, order: str) -> None:
+    def test_order_of_adds(self, storage: LedgerStorage, home: StorageHome, order: str) -> None:
         """Entries may be added in any order; they are listed in ascending order."""
         ids = list(range(200))
         orders = {
@@ -208,7 +208,7 @@ class StorageEntryRules(StorageSuiteBase):
 
         assert [ids] * len(LEDGERS) == [storage.entries(ledger).tolist() for ledger in LEDGERS]
 
-    def test_copies_before_a_flush(self, storage: LedgerStorage, home: Home) -> None:
+    def test_copies_before_a_flush(self, storage: LedgerStorage, home: StorageHome) -> None:
         """Between two flushes the first or the last copy is kept, as `duplicates` says."""
         for ledger in LEDGERS:
             storage.set_master_key(ledger, KEY)
@@ -231,7 +231,7 @@ class StorageEntryRules(StorageSuiteBase):
                 storage.read_entry(ledger, 3)
             )
 
-    def test_copy_after_a_flush(self, storage: LedgerStorage, home: Home) -> None:
+    def test_copy_after_a_flush(self, storage: LedgerStorage, home: StorageHome) -> None:
         """A copy added after a flush replaces the one on disk, also after a reopen."""
         for ledger in LEDGERS:
             old, new = record(ledger, 3, b"old"), record(ledger, 3, b"newer")
@@ -253,7 +253,7 @@ class StorageEntryRules(StorageSuiteBase):
 
     @pytest.mark.parametrize("stage", STAGES)
     def test_lists_have_what_is_unflushed(
-        self, storage: LedgerStorage, home: Home, stage: str
+        self, storage: LedgerStorage, home: StorageHome, stage: str
     ) -> None:
         """Entries, ranges of them and availability cover both memory and disk."""
         for ledger in LEDGERS:
@@ -266,7 +266,7 @@ class StorageEntryRules(StorageSuiteBase):
             assert [] == storage.entries(ledger, 7, 6).tolist()
             assert Availability.from_entries(ENTRY_IDS) == storage.availability(ledger)
 
-    def test_ledgers_in_unsigned_order(self, storage: LedgerStorage, home: Home) -> None:
+    def test_ledgers_in_unsigned_order(self, storage: LedgerStorage, home: StorageHome) -> None:
         """Ledgers, all or of one scope, are listed in unsigned order, also unflushed ones."""
         ledger_ids = [LedgerId(0, 5), LedgerId(0, 2**63 - 1), LedgerId(1, 2), LedgerId(1, 2**63)]
         ledger_ids += [LedgerId(2**63, 1), LedgerId(2**64 - 1, 2**64 - 1)]
@@ -284,7 +284,7 @@ class StorageEntryRules(StorageSuiteBase):
             assert ledger_ids[4:5] == storage.ledgers(2**63)
             assert [] == storage.ledgers(3)
 
-    def test_many_ledgers(self, storage: LedgerStorage, home: Home) -> None:
+    def test_many_ledgers(self, storage: LedgerStorage, home: StorageHome) -> None:
         """Entries of many ledgers that are added in turns are kept apart."""
         ledger_ids = [LedgerId(i % 3, 100 + i) for i in range(24)]
         added = {ledger_id: records(ledger_id, range(15)) for ledger_id in ledger_ids}
@@ -294,10 +294,10 @@ class StorageEntryRules(StorageSuiteBase):
             if entry == 8:
                 storage.flush()
 
-        assert added == content_of(storage)
-        assert added == content_of(home.reopen())
+        assert added == read_content(storage)
+        assert added == read_content(home.reopen())
 
-    def test_high_entry(self, storage: LedgerStorage, home: Home) -> None:
+    def test_high_entry(self, storage: LedgerStorage, home: StorageHome) -> None:
         """An entry id far above all others is stored and listed, and is the last entry."""
         high = self.highest_entry
         for ledger in LEDGERS:

@@ -21,9 +21,9 @@ from bkstore.testing.suites.storage.base import (
     KEY,
     LEDGERS,
     OTHER_KEY,
-    Home,
+    StorageHome,
     StorageSuiteBase,
-    content_of,
+    read_content,
     record,
     records,
 )
@@ -72,7 +72,7 @@ class StorageErrorRules(StorageSuiteBase):
             storage.add_entries(records(ledger, range(5, 8)).values())
         return {LedgerId.of(ledger): records(ledger, range(8)) for ledger in LEDGERS}
 
-    def test_malformed_records(self, storage: LedgerStorage, home: Home) -> None:
+    def test_malformed_records(self, storage: LedgerStorage, home: StorageHome) -> None:
         """A malformed record raises `InvalidArgument`, with and without a key."""
         expected = self._add_records(storage)
         for case, bad_record in BAD_RECORDS.items():
@@ -82,10 +82,10 @@ class StorageErrorRules(StorageSuiteBase):
 
                 assert sorted(expected) == storage.ledgers(), case
 
-        assert expected == content_of(storage)
-        assert expected == content_of(home.reopen())
+        assert expected == read_content(storage)
+        assert expected == read_content(home.reopen())
 
-    def test_refused_adds(self, home: Home) -> None:
+    def test_refused_adds(self, home: StorageHome) -> None:
         """A refused add raises its error and changes neither records nor LACs."""
         storage = home.open(max_entry_size=4000)
         expected = self._add_records(storage)
@@ -95,12 +95,12 @@ class StorageErrorRules(StorageSuiteBase):
             with pytest.raises(error):
                 storage.add_entry(data, **options)
 
-            assert expected == content_of(storage)
+            assert expected == read_content(storage)
             assert lacs == {ledger: storage.last_add_confirmed(ledger) for ledger in expected}
 
-        assert expected == content_of(home.reopen())
+        assert expected == read_content(home.reopen())
 
-    def test_adds_before_a_refused_one_stay(self, storage: LedgerStorage, home: Home) -> None:
+    def test_adds_before_a_refused_one_stay(self, storage: LedgerStorage, home: StorageHome) -> None:
         """`add_entries` stops at the first refused record and stores those before it."""
         expected = self._add_records(storage)
         rows = records(7, range(20, 24))
@@ -108,16 +108,16 @@ class StorageErrorRules(StorageSuiteBase):
             storage.add_entries([rows[20], rows[21], b"bad", rows[22]], master_key=KEY)
         expected[LedgerId.of(7)] |= {20: rows[20], 21: rows[21]}
 
-        assert expected == content_of(storage)
-        assert expected == content_of(home.reopen())
+        assert expected == read_content(storage)
+        assert expected == read_content(home.reopen())
 
-    def test_what_is_no_ledger_id(self, storage: LedgerStorage) -> None:
+    def test_invalid_ledger_ids(self, storage: LedgerStorage) -> None:
         """A ledger is a number in scope 0 or a `LedgerId`; anything else is refused."""
         expected = self._add_records(storage)
         for ledger in ("7", None, 1.5, -1, 2**63, True):
             self._assert_ledger_refused(storage, ledger)
 
-        assert expected == content_of(storage)
+        assert expected == read_content(storage)
 
     def _assert_ledger_refused(self, storage: LedgerStorage, ledger: Any) -> None:
         for call in (
@@ -132,7 +132,7 @@ class StorageErrorRules(StorageSuiteBase):
             with pytest.raises(InvalidArgument):
                 call()
 
-    def test_what_is_no_entry_id(self, storage: LedgerStorage) -> None:
+    def test_invalid_entry_ids(self, storage: LedgerStorage) -> None:
         """Reads accept the entry ids 0..2^63-2, and -1 for the last entry."""
         self._add_records(storage)
         for entry in (-2, -(2**63), 2**63 - 1, 2**64):
@@ -140,7 +140,7 @@ class StorageErrorRules(StorageSuiteBase):
                 with pytest.raises(InvalidArgument):
                     read(7, entry)
 
-    def test_full_cache(self, home: Home) -> None:
+    def test_full_cache(self, home: StorageHome) -> None:
         """Without `auto_flush` a full cache refuses adds until the next flush."""
         if not self.cached:
             pytest.skip("the storage has no write cache")
@@ -161,7 +161,7 @@ class StorageErrorRules(StorageSuiteBase):
         assert [*stored, len(stored)] == storage.entries(7).tolist()
         assert len(stored) + 1 == len(home.reopen().read_entries(7, 0))
 
-    def test_cache_that_flushes_itself(self, home: Home) -> None:
+    def test_cache_that_flushes_itself(self, home: StorageHome) -> None:
         """With `auto_flush` a storage accepts any number of records, and loses none."""
         storage = home.open(write_cache=20_000, pending_locations=50)
         rows = records(7, range(600))
@@ -172,11 +172,11 @@ class StorageErrorRules(StorageSuiteBase):
                 storage.add_entry(scope_1_rows[entry], master_key=KEY)
         expected = {LedgerId.of(7): rows, LedgerId(1, 7): scope_1_rows}
 
-        assert expected == content_of(storage)
+        assert expected == read_content(storage)
         assert list(rows.values()) == storage.read_entries(7, 0).records()
-        assert expected == content_of(home.reopen())
+        assert expected == read_content(home.reopen())
 
-    def test_record_larger_than_the_cache(self, home: Home) -> None:
+    def test_record_larger_than_the_cache(self, home: StorageHome) -> None:
         """A record larger than the whole cache raises `InvalidArgument`: a retry would not help."""
         if not self.cached:
             pytest.skip("the storage has no write cache")

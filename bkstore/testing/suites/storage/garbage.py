@@ -9,9 +9,9 @@ from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.testing.suites.storage.base import (
     KEY,
     LEDGERS,
-    Home,
+    StorageHome,
     StorageSuiteBase,
-    content_of,
+    read_content,
     log_bytes,
     record,
     records,
@@ -25,7 +25,7 @@ Content = dict[LedgerId, dict[int, bytes]]
 class StorageGarbageRules(StorageSuiteBase):
     """Rules for garbage collection and compaction."""
 
-    def _fill_logs(self, home: Home, every: int = 1) -> tuple[LedgerStorage, Content, Content]:
+    def _fill_logs(self, home: StorageHome, every: int = 1) -> tuple[LedgerStorage, Content, Content]:
         """Return a storage with many logs, its live records, and those of ledgers to delete.
 
         For each live ledger two are to be deleted, interleaved with it; `every` is the step between
@@ -49,7 +49,7 @@ class StorageGarbageRules(StorageSuiteBase):
                 storage.checkpoint()
         return home.reopen(), live, doomed  # so that no log is being written
 
-    def test_nothing_to_collect(self, home: Home) -> None:
+    def test_nothing_to_collect(self, home: StorageHome) -> None:
         """Without a deleted ledger nothing is collected, whatever the threshold."""
         storage, live, doomed = self._fill_logs(home)
         bytes_before = log_bytes(home.path)
@@ -59,22 +59,22 @@ class StorageGarbageRules(StorageSuiteBase):
             assert [] == report.deleted_ledgers
             assert 0 == report.moved_entries == len(report.compacted_logs)
         assert bytes_before <= log_bytes(home.path)
-        assert live | doomed == content_of(storage)
+        assert live | doomed == read_content(storage)
 
-    def test_live_ledgers_stay(self, home: Home) -> None:
+    def test_live_ledgers_stay(self, home: StorageHome) -> None:
         """Ledgers that are not live are deleted and reported in order; the others are kept."""
         storage, live, doomed = self._fill_logs(home)
         report = storage.collect_garbage([*live, LedgerId(0, 999)], threshold=None)
 
         assert sorted(doomed) == report.deleted_ledgers
-        assert live == content_of(storage)
+        assert live == read_content(storage)
         assert [] == report.findings
 
         storage = home.reopen()
 
-        assert live == content_of(storage)
+        assert live == read_content(storage)
 
-    def test_all_deleted(self, home: Home) -> None:
+    def test_all_deleted(self, home: StorageHome) -> None:
         """If no ledger is live, every closed log is removed."""
         storage, _, _ = self._fill_logs(home)
         bytes_before = log_bytes(home.path)
@@ -83,10 +83,10 @@ class StorageGarbageRules(StorageSuiteBase):
         assert [] == storage.ledgers()
         assert bytes_before == report.removed_bytes + log_bytes(home.path)
         assert 3000 > log_bytes(home.path)
-        assert {} == content_of(home.reopen())
+        assert {} == read_content(home.reopen())
 
     @pytest.mark.parametrize("transactional", [False, True])
-    def test_compaction(self, home: Home, transactional: bool) -> None:
+    def test_compaction(self, home: StorageHome, transactional: bool) -> None:
         """Compaction frees the space of deleted ledgers; live records stay as they are."""
         storage, live, doomed = self._fill_logs(home, every=3)
         bytes_before = log_bytes(home.path)
@@ -102,16 +102,16 @@ class StorageGarbageRules(StorageSuiteBase):
         assert (live_count if self.shared_logs else 0) == report.moved_entries
         assert bytes_before > 2 * live_bytes  # or there would be nothing to free
         assert 1.6 * live_bytes > log_bytes(home.path)
-        assert live == content_of(storage)
+        assert live == read_content(storage)
         for ledger_id, rows in live.items():
             assert list(rows) == storage.entries(ledger_id).tolist()
 
         storage = home.reopen()
 
-        assert live == content_of(storage)
+        assert live == read_content(storage)
 
     @pytest.mark.parametrize("transactional", [False, True])
-    def test_threshold(self, home: Home, transactional: bool) -> None:
+    def test_threshold(self, home: StorageHome, transactional: bool) -> None:
         """A log whose live part is above the threshold is not compacted."""
         storage, live, doomed = self._fill_logs(home)
         for ledger in list(doomed)[::2]:
@@ -124,10 +124,10 @@ class StorageGarbageRules(StorageSuiteBase):
         high_report = storage.collect_garbage(threshold=0.8, transactional=transactional)
 
         assert self.shared_logs == bool(high_report.compacted_logs)
-        assert live | kept == content_of(storage)
+        assert live | kept == read_content(storage)
 
     @pytest.mark.parametrize("transactional", [False, True])
-    def test_collecting_again_finds_nothing(self, home: Home, transactional: bool) -> None:
+    def test_collecting_again_finds_nothing(self, home: StorageHome, transactional: bool) -> None:
         """Compacted records are not compacted again after a reopen."""
         storage, live, _ = self._fill_logs(home, every=3)
         storage.collect_garbage(list(live), threshold=0.8, transactional=transactional)
@@ -136,10 +136,10 @@ class StorageGarbageRules(StorageSuiteBase):
             report = storage.collect_garbage(list(live), transactional=transactional)
 
             assert ([], 0) == (report.deleted_ledgers, report.moved_entries)
-            assert live == content_of(storage)
+            assert live == read_content(storage)
 
     @pytest.mark.parametrize("transactional", [False, True])
-    def test_the_newest_copy_survives_compaction(self, home: Home, transactional: bool) -> None:
+    def test_the_newest_copy_survives_compaction(self, home: StorageHome, transactional: bool) -> None:
         """After an entry is added again, compaction does not bring back the old copy."""
         storage, live, doomed = self._fill_logs(home, every=3)
         for ledger_id, rows in live.items():
@@ -152,14 +152,14 @@ class StorageGarbageRules(StorageSuiteBase):
         for _ in range(2):
             storage.collect_garbage(threshold=1.0, transactional=transactional)
 
-            assert live == content_of(storage)
+            assert live == read_content(storage)
 
             storage = home.reopen()
 
-            assert live == content_of(storage)
+            assert live == read_content(storage)
 
     @pytest.mark.parametrize("transactional", [False, True])
-    def test_unflushed_adds_beside_compaction(self, home: Home, transactional: bool) -> None:
+    def test_unflushed_adds_beside_compaction(self, home: StorageHome, transactional: bool) -> None:
         """Compaction neither loses unflushed records nor replaces them with older copies."""
         storage, live, doomed = self._fill_logs(home, every=3)
         for ledger_id, rows in live.items():
@@ -168,5 +168,5 @@ class StorageGarbageRules(StorageSuiteBase):
         storage.collect_garbage(list(live), threshold=0.8, transactional=transactional)
 
         assert set(doomed).isdisjoint(storage.ledgers())
-        assert live == content_of(storage)
-        assert live == content_of(home.reopen())
+        assert live == read_content(storage)
+        assert live == read_content(home.reopen())

@@ -22,9 +22,9 @@ from bkstore.testing.suites.storage.base import (
     LEDGERS,
     OTHER_KEY,
     STAGES,
-    Home,
+    StorageHome,
     StorageSuiteBase,
-    content_of,
+    read_content,
     record,
     records,
 )
@@ -37,7 +37,7 @@ def _encode_lac(ledger: LedgerLike, lac: int) -> bytes:
 class StorageLedgerRules(StorageSuiteBase):
     """Rules for the state of ledgers, and for deleting them."""
 
-    def test_master_key(self, storage: LedgerStorage, home: Home) -> None:
+    def test_master_key(self, storage: LedgerStorage, home: StorageHome) -> None:
         """The first key creates the ledger; the same is accepted again, another is refused."""
         for ledger in LEDGERS:
             storage.set_master_key(ledger, KEY)
@@ -67,7 +67,7 @@ class StorageLedgerRules(StorageSuiteBase):
                 with pytest.raises(UnauthorizedAccess):
                     storage.check_master_key(ledger, other)
 
-    def test_empty_key_is_replaced(self, storage: LedgerStorage, home: Home) -> None:
+    def test_empty_key_is_replaced(self, storage: LedgerStorage, home: StorageHome) -> None:
         """A stored key of zeros is replaced by the first real one, and never replaces one."""
         for ledger in LEDGERS:
             storage.set_master_key(ledger, bytes(20))
@@ -92,7 +92,7 @@ class StorageLedgerRules(StorageSuiteBase):
             assert KEY == storage.master_key(ledger)
 
     @pytest.mark.parametrize("stage", STAGES)
-    def test_fence(self, storage: LedgerStorage, home: Home, stage: str) -> None:
+    def test_fence(self, storage: LedgerStorage, home: StorageHome, stage: str) -> None:
         """A fenced ledger accepts recovery adds only and is read as before, also when reopened."""
         for ledger in LEDGERS:
             rows = records(ledger, range(4))
@@ -137,7 +137,7 @@ class StorageLedgerRules(StorageSuiteBase):
         assert [] == storage.ledgers()
 
     @pytest.mark.parametrize("stage", STAGES)
-    def test_explicit_lac(self, storage: LedgerStorage, home: Home, stage: str) -> None:
+    def test_explicit_lac(self, storage: LedgerStorage, home: StorageHome, stage: str) -> None:
         """An explicit LAC is kept as sent; a lower one replaces it, but the LAC is unchanged."""
         for ledger in LEDGERS:
             storage = home.stage(storage, stage, [record(ledger, 0), record(ledger, 1)])
@@ -169,7 +169,7 @@ class StorageLedgerRules(StorageSuiteBase):
             assert _encode_lac(ledger, 3) == storage.explicit_lac(ledger)
             assert 3 == storage.last_add_confirmed(ledger)
 
-    def test_last_add_confirmed(self, storage: LedgerStorage, home: Home) -> None:
+    def test_last_add_confirmed(self, storage: LedgerStorage, home: StorageHome) -> None:
         """The LAC is the highest of any added entry; after a reopen it is the last entry's."""
         for ledger in LEDGERS:
             storage.set_master_key(ledger, KEY)
@@ -193,7 +193,7 @@ class StorageLedgerRules(StorageSuiteBase):
             assert not storage.clear_limbo(ledger)
             assert not storage.state(ledger).limbo
 
-    def test_limbo(self, storage: LedgerStorage, home: Home) -> None:
+    def test_limbo(self, storage: LedgerStorage, home: StorageHome) -> None:
         """In limbo negative answers are `DataUnknown`, and stored entries are readable."""
         if not self.limbo:
             pytest.skip("the storage has no limbo")
@@ -237,7 +237,7 @@ class StorageLedgerRules(StorageSuiteBase):
         assert storage.is_fenced(ledger)
 
     @pytest.mark.parametrize("stage", STAGES)
-    def test_delete(self, storage: LedgerStorage, home: Home, stage: str) -> None:
+    def test_delete(self, storage: LedgerStorage, home: StorageHome, stage: str) -> None:
         """A deleted ledger is gone at once and for good; the others stay as they are."""
         for ledger in LEDGERS:
             storage = home.stage(storage, stage, list(records(ledger, range(6)).values()))
@@ -251,21 +251,21 @@ class StorageLedgerRules(StorageSuiteBase):
         other_ids = [LedgerId.of(ledger)._replace(ledger=8) for ledger in LEDGERS]
         expected = {ledger_id: records(ledger_id, [1]) for ledger_id in other_ids}
 
-        assert expected == content_of(storage)
+        assert expected == read_content(storage)
 
         storage.flush()
 
-        assert expected == content_of(storage)
+        assert expected == read_content(storage)
 
         storage = home.reopen()
         for ledger in LEDGERS:
             self._assert_deleted(storage, ledger)
 
-        assert expected == content_of(storage)
+        assert expected == read_content(storage)
 
     @pytest.mark.parametrize("stage", STAGES)
     def test_delete_of_a_ledger_that_was_known(
-        self, storage: LedgerStorage, home: Home, stage: str
+        self, storage: LedgerStorage, home: StorageHome, stage: str
     ) -> None:
         """No record or state that was read before the deletion is still cached after it."""
         for ledger in LEDGERS:
@@ -319,12 +319,12 @@ class StorageLedgerRules(StorageSuiteBase):
         for ledger in LEDGERS:
             storage.delete_ledger(ledger)
 
-        assert {LedgerId.of(5): records(5, [])} != content_of(storage)
+        assert {LedgerId.of(5): records(5, [])} != read_content(storage)
         assert [LedgerId.of(5)] == storage.ledgers()
 
     @pytest.mark.parametrize("stage", STAGES)
     def test_a_deleted_ledger_can_be_made_again(
-        self, storage: LedgerStorage, home: Home, stage: str
+        self, storage: LedgerStorage, home: StorageHome, stage: str
     ) -> None:
         """The new ledger has its own key, entries and LAC, and none of the old one's."""
         for ledger in LEDGERS:

@@ -23,9 +23,9 @@ from bkstore.ids import LedgerId
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.testing.suites.index.machine import DirectoryMachine
-from bkstore.testing.suites.storage.model import Name, StorageModel, count_batch_records, key_of
+from bkstore.testing.suites.storage.model import IdPair, StorageModel, count_batch_records, master_key_of
 
-ID_PAIRS: list[Name] = [(0, 0), (0, 7), (0, 2**63 - 1), (1, 7), (2**64 - 1, 2**63)]
+ID_PAIRS: list[IdPair] = [(0, 0), (0, 7), (0, 2**63 - 1), (1, 7), (2**64 - 1, 2**63)]
 """(scope, ledger) in unsigned order; few, so that rules often hit the same ledger."""
 
 _M = TypeVar("_M", bound="_StorageRules")
@@ -39,26 +39,26 @@ class _StorageRules(DirectoryMachine):
     """The rules that storage and bookie have in common."""
 
     duplicates: ClassVar[Literal["first", "last"]]
-    exact: ClassVar[bool]
+    never_flushes_alone: ClassVar[bool]
 
     def __init__(self) -> None:
         super().__init__()
-        self.model = StorageModel(self.duplicates, self.exact)
+        self.model = StorageModel(self.duplicates, self.never_flushes_alone)
 
     @abstractmethod
     def store(self) -> LedgerStorage:
         """Return the open ledger storage."""
 
     @abstractmethod
-    def send(self, name: Name, records: list[bytes], recovery: bool) -> list[int]:
+    def add_records(self, name: IdPair, records: list[bytes], recovery: bool) -> list[int]:
         """Add records; return the entry ids that the adds returned."""
 
-    def add_all(self, name: Name, entries: list[int], size: int, recovery: bool) -> None:
+    def add_all(self, name: IdPair, entries: list[int], size: int, recovery: bool) -> None:
         """Add a record for each entry; a fenced ledger takes recovery adds only."""
         ledger = self.model.ledgers.get(name)
         records = [self.model.record(name, entry, size) for entry in entries]
         try:
-            entry_ids = self.send(name, records, recovery)
+            entry_ids = self.add_records(name, records, recovery)
         except LedgerFenced:
             assert ledger is not None
             assert ledger.fenced
@@ -71,7 +71,7 @@ class _StorageRules(DirectoryMachine):
                 self.model.add(name, entry, record)
 
     @rule(name=_names, entry=_entries, size=_sizes, recovery=st.booleans())
-    def add(self, name: Name, entry: int, size: int, recovery: bool) -> None:
+    def add(self, name: IdPair, entry: int, size: int, recovery: bool) -> None:
         self.add_all(name, [entry], size, recovery)
 
     @rule(
@@ -83,7 +83,7 @@ class _StorageRules(DirectoryMachine):
         shuffle=st.none() | st.randoms(use_true_random=False),
     )
     def add_stripe(
-        self, name: Name, first: int, count: int, step: int, size: int, shuffle: Any
+        self, name: IdPair, first: int, count: int, step: int, size: int, shuffle: Any
     ) -> None:
         entries = [first + step * i for i in range(count)]
         if shuffle is not None:
@@ -97,8 +97,8 @@ class _StorageRules(DirectoryMachine):
         self.model.flush()
 
     @rule(name=_names)
-    def delete(self, name: Name) -> None:
-        self.opened.delete_ledger(LedgerId(*name))
+    def delete(self, name: IdPair) -> None:
+        self.instance.delete_ledger(LedgerId(*name))
         self.model.delete(name)
 
     @rule(
@@ -107,11 +107,11 @@ class _StorageRules(DirectoryMachine):
         transactional=st.booleans(),
     )
     def collect_garbage(
-        self, keep: set[Name] | None, threshold: float | None, transactional: bool
+        self, keep: set[IdPair] | None, threshold: float | None, transactional: bool
     ) -> None:
         """Delete ledgers that are not in `keep`, and compact logs below the threshold."""
         live = None if keep is None else [LedgerId(*name) for name in keep]
-        report = self.opened.collect_garbage(live, threshold=threshold, transactional=transactional)
+        report = self.instance.collect_garbage(live, threshold=threshold, transactional=transactional)
         deleted = [] if keep is None else self.model.keep_only(keep)
         self.model.flush()
 
@@ -121,19 +121,19 @@ class _StorageRules(DirectoryMachine):
         self.read_all()
 
     @rule(name=_names, entry=_entries)
-    def read_entry(self, name: Name, entry: int) -> None:
+    def read_entry(self, name: IdPair, entry: int) -> None:
         ledger = self.model.ledgers.get(name)
-        copies = [] if ledger is None else self.model.copies(ledger, entry)
+        copies = [] if ledger is None else self.model.readable_copies(ledger, entry)
 
         self.read_one(name, entry, copies)
         if ledger is not None:
             assert bool(copies) == self.store().entry_exists(LedgerId(*name), entry)
 
-    def read_one(self, name: Name, entry: int, copies: list[bytes]) -> None:
-        """Read one entry: it is one of `copies`; without any the read raises."""
+    def read_one(self, name: IdPair, entry: int, copies: list[bytes]) -> None:
+        """Read one entry: it is one of `readable_copies`; without any the read raises."""
         outcome: object
         try:
-            outcome = self.opened.read_entry(LedgerId(*name), entry)
+            outcome = self.instance.read_entry(LedgerId(*name), entry)
         except (NoSuchEntry, NoSuchLedger) as error:
             outcome = type(error)
         error_type = NoSuchEntry if name in self.model.ledgers else NoSuchLedger
@@ -147,42 +147,42 @@ class _StorageRules(DirectoryMachine):
         max_count=st.sampled_from([0, 1, 2, 7, 1000]),
         max_size=st.sampled_from([0, 1, 150, 400, 3000, 1 << 20]),
     )
-    def read_entries(self, name: Name, start: int, max_count: int, max_size: int) -> None:
+    def read_entries(self, name: IdPair, start: int, max_count: int, max_size: int) -> None:
         """Read a batch; the contract says how many records it has, and which."""
-        readable = self.model.run(name, start)
+        readable = self.model.readable_run(name, start)
         if not readable:
-            self.no_batch(name, start, max_count, max_size)
+            self.read_missing_batch(name, start, max_count, max_size)
             return
         count = count_batch_records([len(copies[0]) for copies in readable], max_count, max_size or 5 << 20)
-        batch = self.opened.read_entries(LedgerId(*name), start, max_count, max_size)
+        batch = self.instance.read_entries(LedgerId(*name), start, max_count, max_size)
 
         assert list(range(start, start + count)) == batch.entries.tolist()
         for copies, record in zip(readable, batch.records()):
             assert record in copies
 
-    def no_batch(self, name: Name, start: int, max_count: int, max_size: int) -> None:
+    def read_missing_batch(self, name: IdPair, start: int, max_count: int, max_size: int) -> None:
         """Read a batch that starts at a missing entry, which raises."""
         error_type = NoSuchEntry if name in self.model.ledgers else NoSuchLedger
         try:
-            self.opened.read_entries(LedgerId(*name), start, max_count, max_size)
+            self.instance.read_entries(LedgerId(*name), start, max_count, max_size)
         except error_type:
             return
         raise AssertionError(f"a batch from entry {start}, which is not here")
 
     @rule(name=_names)
-    def read_last(self, name: Name) -> None:
+    def read_last(self, name: IdPair) -> None:
         ledger = self.model.ledgers.get(name)
         last = ledger.entries()[-1:] if ledger is not None else []
-        copies = self.model.copies(ledger, last[0]) if ledger is not None and last else []
+        copies = self.model.readable_copies(ledger, last[0]) if ledger is not None and last else []
 
         self.read_one(name, -1, copies)
 
     @rule(name=_names, entry=_entries)
-    def another_key(self, name: Name, entry: int) -> None:
+    def another_key(self, name: IdPair, entry: int) -> None:
         if name in self.model.ledgers:
             record = self.model.record(name, entry, 10)
             try:
-                self.opened.add_entry(record, master_key=b"another" + bytes(13))
+                self.instance.add_entry(record, master_key=b"another" + bytes(13))
             except UnauthorizedAccess:
                 return
             raise AssertionError("an add with another master key was taken")
@@ -190,37 +190,37 @@ class _StorageRules(DirectoryMachine):
     def read_all(self) -> None:
         for name, ledger in self.model.ledgers.items():
             for entry in ledger.entries():
-                record = self.opened.read_entry(LedgerId(*name), entry)
+                record = self.instance.read_entry(LedgerId(*name), entry)
 
-                assert record in self.model.copies(ledger, entry), (name, entry)
+                assert record in self.model.readable_copies(ledger, entry), (name, entry)
 
     @invariant()
     def same_as_model(self) -> None:
         """Storage and model know the same ledgers, entries and states."""
-        if self.opened is None:
+        if self.instance is None:
             return
-        assert sorted(self.model.ledgers) == [tuple(name) for name in self.opened.ledgers()]
+        assert sorted(self.model.ledgers) == [tuple(name) for name in self.instance.ledgers()]
         for name in ID_PAIRS:
             ledger = self.model.ledgers.get(name)
             expected = [] if ledger is None else ledger.entries()
 
-            assert expected == self.opened.entries(LedgerId(*name)).tolist(), name
-            assert expected == self.opened.availability(LedgerId(*name)).entries().tolist()
+            assert expected == self.instance.entries(LedgerId(*name)).tolist(), name
+            assert expected == self.instance.availability(LedgerId(*name)).entries().tolist()
             assert (ledger is not None) == self.store().ledger_exists(LedgerId(*name))
         rows = [
             (tuple(ledger_id), availability.entries().tolist())
-            for ledger_id, availability in self.opened.availability_many()
+            for ledger_id, availability in self.instance.availability_many()
         ]
 
         assert [(key, model.entries()) for key, model in sorted(self.model.ledgers.items())] == rows
         for name, ledger in self.model.ledgers.items():
-            state = self.opened.state(LedgerId(*name))
+            state = self.instance.state(LedgerId(*name))
 
             last = max(ledger.entries(), default=None)
-            assert last == self.opened.last_entry(LedgerId(*name))
-            assert (ledger.key, ledger.fenced, False, ledger.explicit) == tuple(state), name
-            lac = self.opened.last_add_confirmed(LedgerId(*name))
-            assert ledger.low <= lac <= ledger.high, (name, lac)
+            assert last == self.instance.last_entry(LedgerId(*name))
+            assert (ledger.key, ledger.fenced, False, ledger.encoded_explicit_lac) == tuple(state), name
+            lac = self.instance.last_add_confirmed(LedgerId(*name))
+            assert ledger.lowest_lac <= lac <= ledger.highest_lac, (name, lac)
 
 
 class StorageMachine(_StorageRules):
@@ -228,21 +228,21 @@ class StorageMachine(_StorageRules):
 
     def store(self) -> LedgerStorage:
         """Inherited."""
-        assert isinstance(self.opened, LedgerStorage)
+        assert isinstance(self.instance, LedgerStorage)
 
-        return self.opened
+        return self.instance
 
-    def send(self, name: Name, records: list[bytes], recovery: bool) -> list[int]:
+    def add_records(self, name: IdPair, records: list[bytes], recovery: bool) -> list[int]:
         """Inherited; sets the master key, and adds a single record by `add_entry`."""
-        self.store().set_master_key(LedgerId(*name), key_of(name))
+        self.store().set_master_key(LedgerId(*name), master_key_of(name))
         self.model.open(name)
         if len(records) == 1:
             return [self.store().add_entry(records[0], recovery=recovery)]
-        entry_ids = self.store().add_entries(records, master_key=key_of(name), recovery=recovery)
+        entry_ids = self.store().add_entries(records, master_key=master_key_of(name), recovery=recovery)
         return list(map(int, entry_ids))
 
     @rule(name=_names)
-    def fence(self, name: Name) -> None:
+    def fence(self, name: IdPair) -> None:
         """Fence a ledger; `NoSuchLedger` for an unknown one."""
         ledger = self.model.ledgers.get(name)
         try:
@@ -256,7 +256,7 @@ class StorageMachine(_StorageRules):
         ledger.fenced = True
 
     @rule(name=_names, lac=st.integers(-1, 20))
-    def set_explicit_lac(self, name: Name, lac: int) -> None:
+    def set_explicit_lac(self, name: IdPair, lac: int) -> None:
         """Set an explicit LAC, lower or higher than the previous one."""
         if name in self.model.ledgers:
             body = self.model.set_explicit_lac(name, lac)
@@ -295,46 +295,46 @@ class BookieMachine(_StorageRules):
     def __init__(self) -> None:
         super().__init__()
         self.model.journaled = True
-        self.lives = 0
-        self.unforced: set[Name] = set()
+        self.copy_count = 0
+        self.unsynced_ledgers: set[IdPair] = set()
 
     def bookie(self) -> Bookie:
         """Return the open bookie."""
-        assert isinstance(self.opened, Bookie)
+        assert isinstance(self.instance, Bookie)
 
-        return self.opened
+        return self.instance
 
     def store(self) -> LedgerStorage:
         """Inherited."""
         return self.bookie().storage
 
-    def send(self, name: Name, records: list[bytes], recovery: bool) -> list[int]:
+    def add_records(self, name: IdPair, records: list[bytes], recovery: bool) -> list[int]:
         """Inherited; adds a single record without a sync, which `crash` makes up for by `force`."""
         if len(records) == 1:
             entry_id = self.bookie().add_entry(
-                records[0], key_of(name), recovery=recovery, sync=recovery
+                records[0], master_key_of(name), recovery=recovery, sync=recovery
             )
             if not recovery:
-                self.unforced.add(name)
+                self.unsynced_ledgers.add(name)
             return [entry_id]
-        entry_ids = self.bookie().add_entries(records, key_of(name), recovery=recovery)
+        entry_ids = self.bookie().add_entries(records, master_key_of(name), recovery=recovery)
         return list(map(int, entry_ids))
 
     @rule(name=_names)
-    def fence(self, name: Name) -> None:
+    def fence(self, name: IdPair) -> None:
         """Fence a ledger; an unknown one is created."""
         ledger = self.model.open(name)
 
-        assert (not ledger.fenced) == self.bookie().fence(LedgerId(*name), key_of(name))
+        assert (not ledger.fenced) == self.bookie().fence(LedgerId(*name), master_key_of(name))
 
         ledger.fenced = True
         self.model.log_key(name)
 
     @rule(name=_names, lac=st.integers(-1, 20))
-    def set_explicit_lac(self, name: Name, lac: int) -> None:
+    def set_explicit_lac(self, name: IdPair, lac: int) -> None:
         """Set an explicit LAC; an unknown ledger is created."""
         body = self.model.set_explicit_lac(name, lac)
-        self.bookie().set_explicit_lac(LedgerId(*name), body, key_of(name))
+        self.bookie().set_explicit_lac(LedgerId(*name), body, master_key_of(name))
         self.model.log_key(name)
 
         assert body == self.bookie().explicit_lac(LedgerId(*name))
@@ -344,7 +344,7 @@ class BookieMachine(_StorageRules):
         """Checkpoint: the journal is no longer needed."""
         self.bookie().checkpoint()
         self.model.checkpoint()
-        self.unforced.clear()
+        self.unsynced_ledgers.clear()
 
     @rule()
     def reopen(self) -> None:
@@ -352,7 +352,7 @@ class BookieMachine(_StorageRules):
         self.bookie().close()
         self.model.checkpoint()
         self.model.reopen()
-        self.unforced.clear()
+        self.unsynced_ledgers.clear()
         self.open()
 
         assert not self.bookie().unclean
@@ -362,13 +362,13 @@ class BookieMachine(_StorageRules):
     @rule(copy=st.booleans())
     def crash(self, copy: bool) -> None:
         """Go on with a copy of the files as they are, or after a close without a checkpoint."""
-        for name in self.unforced:
+        for name in self.unsynced_ledgers:
             self.bookie().force(LedgerId(*name))
-        self.unforced.clear()
+        self.unsynced_ledgers.clear()
         old_path = self.path
         if copy:
-            self.lives += 1
-            self.path = old_path.with_name(f"life-{self.lives}")
+            self.copy_count += 1
+            self.path = old_path.with_name(f"life-{self.copy_count}")
             shutil.copytree(old_path, self.path)
         self.bookie().close(checkpoint=False)
         if copy:
@@ -377,10 +377,10 @@ class BookieMachine(_StorageRules):
 
         assert self.bookie().unclean
 
-        self.settle(self.model.crash())
+        self.collect_ghosts(self.model.crash())
         self.read_all()
 
-    def settle(self, ghosts: dict[Name, dict[int, set[bytes]]]) -> None:
+    def collect_ghosts(self, ghosts: dict[IdPair, dict[int, set[bytes]]]) -> None:
         """Check that only former records of deleted ledgers came back; delete them as garbage."""
         for name, former_records in ghosts.items():
             for entry in self.bookie().entries(LedgerId(*name)).tolist():

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from bkstore.testing.suites.storage.batch_adds import StorageBatchAddRules
 from bkstore.testing.suites.storage.batches import StorageBatchRules
-from bkstore.testing.suites.storage.durability import StorageKeepingRules
+from bkstore.testing.suites.storage.durability import StorageDurabilityRules
 from bkstore.testing.suites.storage.entries import StorageEntryRules
 from bkstore.testing.suites.storage.errors import StorageErrorRules
 from bkstore.testing.suites.storage.garbage import StorageGarbageRules
@@ -29,7 +29,7 @@ class StorageSuite(
     StorageBatchRules,
     StorageBatchAddRules,
     StorageLedgerRules,
-    StorageKeepingRules,
+    StorageDurabilityRules,
     StorageGarbageRules,
     StorageErrorRules,
 ):

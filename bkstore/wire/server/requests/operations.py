@@ -128,7 +128,7 @@ class AddManyOperation(Operation):
     """
 
     master_key: bytes = b""
-    batch: RecordBatch = field(default_factory=lambda: RecordBatch.joined([]))
+    batch: RecordBatch = field(default_factory=lambda: RecordBatch.concatenate([]))
     ledger_ids: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))
     recovery: bool = False
     high_priority: bool = False

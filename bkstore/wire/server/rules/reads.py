@@ -185,7 +185,7 @@ class ReadRules:
             from_first = self.bookie.read_entries(ledger_id, 0, max_count, max_bytes)
         except NoSuchEntry:
             return last_entry
-        batch = RecordBatch.joined([last_entry.framed(), from_first.framed()])
+        batch = RecordBatch.concatenate([last_entry.framed(), from_first.framed()])
         options = self.bookie.storage.options
         max_batch_bytes = min(max_bytes, options.max_batch_size)
         return batch.first(count_fitting(batch.sizes, max_count, max_batch_bytes, options.compat))

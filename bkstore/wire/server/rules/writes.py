@@ -88,7 +88,7 @@ class BookieRules(ReadRules):
             return [add.refuse(Status.EREADONLY) for add in adds]
         if isinstance(first, AddManyOperation):
             batches = [many.batch.framed() for many in adds if isinstance(many, AddManyOperation)]
-            statuses = self._add_batch(RecordBatch.joined(batches), first)
+            statuses = self._add_batch(RecordBatch.concatenate(batches), first)
         elif len(adds) == 1:
             return [first.answer(self._add_one(first))]
         else:

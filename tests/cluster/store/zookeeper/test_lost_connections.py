@@ -18,7 +18,7 @@ from bkstore.errors import (
     UnauthorizedAccess,
 )
 from bkstore.formats.cookie import Cookie
-from bkstore.formats.metadata.serialized import Mark
+from bkstore.formats.metadata.serialized import UnderreplicatedMark
 from bkstore.formats.metadata.service_info import ServiceInfo
 from bkstore.ids import LedgerId
 from bkstore.testing.zookeeper_server import ZooKeeperServer
@@ -144,7 +144,7 @@ def test_marks_and_locks(store: ZooKeeperStore, other: ZooKeeperStore, lose: Los
     assert lock is not None
     assert (LedgerId.of(7), 1) == lock[:2]
     assert other.underreplication.lock_any() is None
-    assert {LedgerId.of(7): Mark(None, ("b1", "b2"))} == other.underreplicated()
+    assert {LedgerId.of(7): UnderreplicatedMark(None, ("b1", "b2"))} == other.underreplicated()
     lose(DELETE)
     assert marks.mark_replicated(lock)
     assert {} == other.underreplicated()

@@ -13,7 +13,7 @@ import pytest
 from bkstore.cli.main import main
 from bkstore.cluster import DirectoryStore, MetadataStore, ZooKeeperStore, open_metadata, snapshot
 from bkstore.errors import MissingDependency
-from bkstore.formats.metadata.serialized import Mark
+from bkstore.formats.metadata.serialized import UnderreplicatedMark
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import Segment
 from bkstore.testing.zookeeper_server import ZooKeeperServer
@@ -27,7 +27,7 @@ def _fill(store: MetadataStore) -> None:
         store.create(metadata_of(name))
     parts = (Segment(0, ("b1", "b2")), Segment(4, ("b1", "b3")))
     store.create(metadata_of(8, segments=parts, **CLOSED))
-    store.mark_underreplicated(8, Mark(1.5e9, ("b3",)))
+    store.mark_underreplicated(8, UnderreplicatedMark(1.5e9, ("b3",)))
     store.register_bookie("b1")
 
 
@@ -105,7 +105,7 @@ def test_export(place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     told = snapshot(open_metadata(file))
     assert sorted([LedgerId.of(8), *IDS]) == [each.ledger for each in told.ledgers]
     assert frozenset({"b1"}) == told.registered_bookies
-    assert {LedgerId.of(8): Mark(1.5e9, ("b3",))} == told.underreplicated
+    assert {LedgerId.of(8): UnderreplicatedMark(1.5e9, ("b3",))} == told.underreplicated
     assert {None} == {each.password for each in told.ledgers}
     assert "9 ledgers exported" in capsys.readouterr().err
     assert 0 == main(["metadata", "export", place])

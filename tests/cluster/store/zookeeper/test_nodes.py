@@ -15,7 +15,7 @@ from bkstore.errors import (
     UnauthorizedAccess,
     UnsupportedLayout,
 )
-from bkstore.formats.metadata.serialized import Mark, encode
+from bkstore.formats.metadata.serialized import UnderreplicatedMark, encode
 from bkstore.ids import LedgerId
 from bkstore.testing.zookeeper_server import ZooKeeperServer
 from tests.cluster.store.samples import IDS, metadata_of, new_uri, said
@@ -314,14 +314,14 @@ def test_access_lists(stores: tuple[ZooKeeperStore, ZooKeeperStore]) -> None:
 def test_marks_of_other_tools(stores: tuple[ZooKeeperStore, ZooKeeperStore]) -> None:
     """A mark set over another counts alone; bookies are added to it by `underreplication`."""
     one, other = stores
-    one.mark_underreplicated(7, Mark(5.0, ("b1",)))
+    one.mark_underreplicated(7, UnderreplicatedMark(5.0, ("b1",)))
 
     assert other.underreplication.mark(7, ["b2", "b1"], timed=False)
     assert not other.underreplication.mark(7, ["b2"])
-    assert Mark(5.0, ("b1", "b2")) == one.mark_of(7)
+    assert UnderreplicatedMark(5.0, ("b1", "b2")) == one.mark_of(7)
     lock = other.underreplication.lock_any()
     assert lock is not None
     one.underreplication.mark(7, ["b3"], timed=False)
     assert not other.underreplication.mark_replicated(lock)
-    assert Mark(5.0, ("b1", "b2", "b3")) == one.mark_of(7)
+    assert UnderreplicatedMark(5.0, ("b1", "b2", "b3")) == one.mark_of(7)
     assert one.underreplication.holder(7) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bkstore.errors import IllegalOperation
-from bkstore.formats.metadata.serialized import Mark
+from bkstore.formats.metadata.serialized import UnderreplicatedMark
 from bkstore.ids import LedgerId
 from tests.cluster.store.zookeeper.store_operations import Here, Operation
 
@@ -36,25 +36,25 @@ def add_to_a_mark(here: Here) -> Iterator[None]:
     yield
     assert here.store.underreplication.mark(7, ["b2"], timed=False)
     yield
-    assert Mark(None, ("b1", "b2")) == here.other.mark_of(7)
+    assert UnderreplicatedMark(None, ("b1", "b2")) == here.other.mark_of(7)
 
 
 @operation
 def set_a_mark(here: Here) -> Iterator[None]:
-    here.other.mark_underreplicated(7, Mark(5.0))
+    here.other.mark_underreplicated(7, UnderreplicatedMark(5.0))
     yield
-    here.store.mark_underreplicated(7, Mark(6.0, ("b1",)))
-    here.store.mark_underreplicated(8, Mark(7.0))
+    here.store.mark_underreplicated(7, UnderreplicatedMark(6.0, ("b1",)))
+    here.store.mark_underreplicated(8, UnderreplicatedMark(7.0))
     yield
     assert {
-        LedgerId.of(7): Mark(6.0, ("b1",)),
-        LedgerId.of(8): Mark(7.0),
+        LedgerId.of(7): UnderreplicatedMark(6.0, ("b1",)),
+        LedgerId.of(8): UnderreplicatedMark(7.0),
     } == here.other.underreplicated()
 
 
 @operation
 def clear_a_mark(here: Here) -> Iterator[None]:
-    here.other.mark_underreplicated(7, Mark(5.0))
+    here.other.mark_underreplicated(7, UnderreplicatedMark(5.0))
     yield
     here.store.clear_mark(7)
     yield
@@ -63,7 +63,7 @@ def clear_a_mark(here: Here) -> Iterator[None]:
 
 @operation
 def read_marks(here: Here) -> Iterator[None]:
-    marks = {LedgerId.of(number): Mark(float(number)) for number in (7, 2**40)}
+    marks = {LedgerId.of(number): UnderreplicatedMark(float(number)) for number in (7, 2**40)}
     for name, its in marks.items():
         here.other.mark_underreplicated(name, its)
     yield

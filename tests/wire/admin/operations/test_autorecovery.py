@@ -6,7 +6,7 @@ import pytest
 
 from bkstore.cluster import ZooKeeperStore
 from bkstore.formats.cookie import Cookie
-from bkstore.formats.metadata.serialized import Mark
+from bkstore.formats.metadata.serialized import UnderreplicatedMark
 from bkstore.formats.metadata.service_info import ServiceInfo
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import Segment
@@ -41,9 +41,9 @@ def test_workers_may_copy_or_not(admin: AdminServer, store: ZooKeeperStore) -> N
 def test_marked_ledgers(admin: AdminServer, store: ZooKeeperStore) -> None:
     """Ids, or ids with the bookies that lack entries; of marks that name a bookie, or do not."""
     assert 404 == ask(admin, MARKED).status
-    store.mark_underreplicated(7, Mark(None, ("b1:3181", "b2:3181")))
-    store.mark_underreplicated(1234567890123, Mark(None, ("b2:3181",)))
-    store.mark_underreplicated(LedgerId(5, 9), Mark(None, ("b1:3181",)))
+    store.mark_underreplicated(7, UnderreplicatedMark(None, ("b1:3181", "b2:3181")))
+    store.mark_underreplicated(1234567890123, UnderreplicatedMark(None, ("b2:3181",)))
+    store.mark_underreplicated(LedgerId(5, 9), UnderreplicatedMark(None, ("b1:3181",)))
 
     assert (200, b"[ 7, 1234567890123 ]") == ask(admin, MARKED)[::2]
     assert (
@@ -118,7 +118,7 @@ def lost(store: ZooKeeperStore, bookie: str) -> None:
     store.write_cookie(bookie, Cookie(5, bookie, ("j",), ("l",), instance_id="a0b1"))
     store.create(metadata_of(7, segments=(Segment(0, ("other", bookie)),)))
     store.create(metadata_of(8, segments=(Segment(0, ("other", "third")),)))
-    store.mark_underreplicated(7, Mark(None, (bookie,)))
+    store.mark_underreplicated(7, UnderreplicatedMark(None, (bookie,)))
 
 
 def test_a_cookie_goes_after_the_ledgers(

@@ -10,7 +10,7 @@ import pytest
 from bkstore import Bookie
 from bkstore.cluster import MemoryStore, ZooKeeperStore
 from bkstore.formats.cookie import Cookie
-from bkstore.formats.metadata.serialized import Mark
+from bkstore.formats.metadata.serialized import UnderreplicatedMark
 from bkstore.formats.metadata.service_info import ServiceInfo
 from bkstore.network import RegisteredBookie
 from bkstore.wire.admin import AdminServer
@@ -95,7 +95,7 @@ def test_summary_of_the_cluster(admin: AdminServer, store: ZooKeeperStore) -> No
     ) == ask(admin, CLUSTER).body
     store.underreplication.vote("b1")
     store.underreplication.disable()
-    store.mark_underreplicated(7, Mark(None, ("b3",)))
+    store.mark_underreplicated(7, UnderreplicatedMark(None, ("b3",)))
     names = (
         *("auditorElected", "auditorId", "clusterUnderReplicated"),
         "ledgerReplicationEnabled",
