@@ -14,10 +14,10 @@ import numpy as np
 from bkstore import Availability, schedule
 from bkstore.ids import Int64Array
 from bkstore.testing import generators
-from tools.lab import Column, Experiment, Panel, Row, Run, main
+from tools.lab import ResultColumn, Experiment, Panel, Row, LabRun, main
 from tools.lab.bitmaps import build_bitmap, serialize_bitmap
 from tools.lab.experiment import Rows
-from tools.lab.sides import Side, run_samples
+from tools.lab.sides import TimedSide, run_samples
 from tools.lab.table import as_text
 
 ENTRIES = 300_000
@@ -97,9 +97,9 @@ def roaring_form(module: Any) -> _Form:
 
 
 def _rows(
-    run: Run, pattern: str, forms: dict[str, _Form], ids: Int64Array, count: int
+    run: LabRun, pattern: str, forms: dict[str, _Form], ids: Int64Array, count: int
 ) -> Iterator[Row]:
-    sides: list[Side] = []
+    sides: list[TimedSide] = []
     encoded_and_decoded: dict[str, tuple[bytes, object]] = {}
     for name, form in forms.items():
         data = form.encode(ids)
@@ -108,7 +108,7 @@ def _rows(
             raise RuntimeError(f"{name}, {pattern}: not {count - ids.size} missing")
         encoded_and_decoded[name] = data, decoded
         sides += _sides(form, ids, data, decoded, count)
-    samples = iter(run_samples(sides, run.rounds, run.shortest))
+    samples = iter(run_samples(sides, run.rounds, run.min_sample_seconds))
     for name, (data, decoded) in encoded_and_decoded.items():
         yield {
             "pattern": pattern,
@@ -122,27 +122,27 @@ def _rows(
         }
 
 
-def _sides(form: _Form, ids: Int64Array, data: bytes, decoded: object, count: int) -> list[Side]:
+def _sides(form: _Form, ids: Int64Array, data: bytes, decoded: object, count: int) -> list[TimedSide]:
     return [
-        Side("encode", lambda: form.encode(ids)),
-        Side("decode", lambda: form.decode(data)),
-        Side("missing", lambda: form.missing(decoded, count)),
+        TimedSide("encode", lambda: form.encode(ids)),
+        TimedSide("decode", lambda: form.decode(data)),
+        TimedSide("missing", lambda: form.missing(decoded, count)),
     ]
 
 
-def measure(run: Run) -> Iterator[Row]:
+def measure(run: LabRun) -> Iterator[Row]:
     """Yield a row for each pattern and form."""
     count = run.scaled(ENTRIES, 1200)
     forms = dict(FORMS)
-    pyroaring = run.peer("pyroaring")
+    pyroaring = run.import_optional("pyroaring")
     if pyroaring is not None:
         forms["roaring"] = roaring_form(pyroaring)
     for pattern, make in PATTERNS.items():
-        run.tell(pattern)
+        run.report_progress(pattern)
         yield from _rows(run, pattern, forms, make(count, run.seed), count)
 
 
-def found(rows: Rows) -> list[str]:
+def summarize(rows: Rows) -> list[str]:
     """Return the findings, one sentence each, that follow from the rows."""
     row_of = {(row["pattern"], row["form"]): row for row in rows}
     stripe, built = row_of["2 of 3", "grouped"], row_of["2 of 3", "as built"]
@@ -181,14 +181,14 @@ EXPERIMENT = Experiment(
         "entry), stripes and runs of which some got lost at random, one entry in 100."
     ),
     columns=(
-        Column("pattern", "entries here", kind="given"),
-        Column("form", "form", kind="given"),
-        Column("entries", "entries", kind="count"),
-        Column("groups", "groups", kind="count"),
-        Column("bytes", "size", "bytes", "count"),
-        Column("encode", "encoding", "ms"),
-        Column("decode", "decoding", "ms"),
-        Column("missing", "what is missing", "ms"),
+        ResultColumn("pattern", "entries here", kind="given"),
+        ResultColumn("form", "form", kind="given"),
+        ResultColumn("entries", "entries", kind="count"),
+        ResultColumn("groups", "groups", kind="count"),
+        ResultColumn("bytes", "size", "bytes", "count"),
+        ResultColumn("encode", "encoding", "ms"),
+        ResultColumn("decode", "decoding", "ms"),
+        ResultColumn("missing", "what is missing", "ms"),
     ),
     panels=(
         Panel("Bytes", "pattern", "bytes", "form", log="y"),
@@ -197,7 +197,7 @@ EXPERIMENT = Experiment(
         Panel("What is missing", "pattern", "missing", "form", log="y"),
     ),
     measure=measure,
-    found=found,
+    summarize=summarize,
 )
 
 

@@ -13,25 +13,25 @@ from bkstore import Bookie, LedgerStorage
 from bkstore.formats.entry import Coder, RecordBatch
 from bkstore.storage.options import JournalOptions
 from bkstore.wire.client import WireClient
-from tools.bench.inputs.bookie_process import BookieProcess, bookie_process
-from tools.lab import Column, Experiment, Panel, Row, Run, main
+from tools.bench.inputs.bookie_process import BenchmarkBookie, bookie_process
+from tools.lab import ResultColumn, Experiment, Panel, Row, LabRun, main
 from tools.lab.experiment import Rows
-from tools.lab.sides import Side, run_samples
+from tools.lab.sides import TimedSide, run_samples
 from tools.lab.table import as_text
 
 _ENTRIES_READ, _ENTRIES_ADDED = 1_000, 200
-BATCHES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+BATCH_SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 """Batch sizes; those above the size of the ledger are left out, as they would all do the same."""
 
 _PAYLOADS = (100, 1024)
-KEY = b"k" * 20
+MASTER_KEY = b"k" * 20
 _SINGLE_CALLS = 0
 """The batch size that stands for one call per entry."""
 
 Source = LedgerStorage | Bookie | WireClient
 
 
-def _encode_records(run: Run, ledger_id: int, payload_bytes: int, entry_count: int) -> RecordBatch:
+def _encode_records(run: LabRun, ledger_id: int, payload_bytes: int, entry_count: int) -> RecordBatch:
     noise = np.random.default_rng(run.seed).bytes(payload_bytes)
     return Coder("CRC32C").encode_batch(ledger_id, np.arange(entry_count), [noise] * entry_count)
 
@@ -39,7 +39,7 @@ def _encode_records(run: Run, ledger_id: int, payload_bytes: int, entry_count: i
 # -- sides: each returns the number of its calls
 
 
-def _read_sides(source: Source, ledger_id: int, entry_count: int) -> list[Side]:
+def _read_sides(source: Source, ledger_id: int, entry_count: int) -> list[TimedSide]:
     def read_singly() -> int:
         for entry_id in range(entry_count):
             source.read_entry(ledger_id, entry_id)
@@ -52,45 +52,45 @@ def _read_sides(source: Source, ledger_id: int, entry_count: int) -> list[Side]:
             calls += 1
         return calls
 
-    sizes = [batch_size for batch_size in BATCHES if batch_size <= entry_count]
+    sizes = [batch_size for batch_size in BATCH_SIZES if batch_size <= entry_count]
     return [
-        Side(str(_SINGLE_CALLS), read_singly),
-        *(Side(str(batch_size), partial(read_in_batches, batch_size)) for batch_size in sizes),
+        TimedSide(str(_SINGLE_CALLS), read_singly),
+        *(TimedSide(str(batch_size), partial(read_in_batches, batch_size)) for batch_size in sizes),
     ]
 
 
 def _add_sides(
     source: Bookie | WireClient, encode: Callable[[], RecordBatch], entry_count: int
-) -> list[Side]:
+) -> list[TimedSide]:
     """Return sides that add the records of a new ledger, which `encode` makes untimed."""
 
     def add_singly(records: RecordBatch) -> int:
         for record in records.records():
-            source.add_entry(record, KEY)
+            source.add_entry(record, MASTER_KEY)
         return len(records)
 
     def add_in_batches(size: int, records: RecordBatch) -> int:
         starts = range(0, len(records), size)
         for start in starts:
-            source.add_batch(records.between(start, min(start + size, len(records))), KEY)
+            source.add_batch(records.between(start, min(start + size, len(records))), MASTER_KEY)
         return len(starts)
 
-    sizes = [size for size in BATCHES if size <= entry_count]
+    sizes = [size for size in BATCH_SIZES if size <= entry_count]
     return [
-        Side(str(_SINGLE_CALLS), add_singly, encode),
-        *(Side(str(size), partial(add_in_batches, size), encode) for size in sizes),
+        TimedSide(str(_SINGLE_CALLS), add_singly, encode),
+        *(TimedSide(str(size), partial(add_in_batches, size), encode) for size in sizes),
     ]
 
 
-def _run_once(side: Side) -> int:
-    arguments = () if side.fresh is None else (side.fresh(),)
+def _run_once(side: TimedSide) -> int:
+    arguments = () if side.setup is None else (side.setup(),)
     return int(str(side.run(*arguments)))
 
 
-def _rows(run: Run, key: Row, sides: list[Side], entry_count: int) -> Iterator[Row]:
+def _rows(run: LabRun, key: Row, sides: list[TimedSide], entry_count: int) -> Iterator[Row]:
     call_counts = [_run_once(side) for side in sides]
     for side, call_count, samples in zip(
-        sides, call_counts, run_samples(sides, run.rounds, run.shortest)
+        sides, call_counts, run_samples(sides, run.rounds, run.min_sample_seconds)
     ):
         yield {
             **key,
@@ -103,11 +103,11 @@ def _rows(run: Run, key: Row, sides: list[Side], entry_count: int) -> Iterator[R
 
 
 def _measure_server_microseconds(
-    bookie: BookieProcess, sides: list[Side], entry_count: int, rounds: int
+    bookie: BenchmarkBookie, sides: list[TimedSide], entry_count: int, rounds: int
 ) -> list[float]:
     """Return the CPU microseconds per entry of the bookie's process, for each side."""
 
-    def measure_cpu_seconds(side: Side) -> float:
+    def measure_cpu_seconds(side: TimedSide) -> float:
         seconds_before = bookie.cpu_seconds()
         _run_once(side)
         return bookie.cpu_seconds() - seconds_before
@@ -117,8 +117,8 @@ def _measure_server_microseconds(
 
 
 def _workloads(
-    run: Run, reader: LedgerStorage | WireClient, adder: Bookie | WireClient
-) -> Iterator[tuple[Row, list[Side], int]]:
+    run: LabRun, reader: LedgerStorage | WireClient, adder: Bookie | WireClient
+) -> Iterator[tuple[Row, list[TimedSide], int]]:
     """Yield the key of some rows, their sides, and the number of entries that a side handles."""
     ledger_ids = count(10_000)
     read_count, add_count = run.scaled(_ENTRIES_READ, 40), run.scaled(_ENTRIES_ADDED, 10)
@@ -140,7 +140,7 @@ def _workloads(
         )
 
 
-def measure(run: Run) -> Iterator[Row]:
+def measure(run: LabRun) -> Iterator[Row]:
     """Yield a row for each operation, location, payload and batch size; size 0 is single calls."""
     read_count = run.scaled(_ENTRIES_READ, 40)
     journal = JournalOptions(preallocate=1 << 20)
@@ -150,20 +150,20 @@ def measure(run: Run) -> Iterator[Row]:
     ):
         for payload_bytes in _PAYLOADS:
             storage.add_batch(
-                _encode_records(run, payload_bytes, payload_bytes, read_count), master_key=KEY
+                _encode_records(run, payload_bytes, payload_bytes, read_count), master_key=MASTER_KEY
             )
         storage.flush()
         for key, sides, entry_count in _workloads(run, storage, local_bookie):
-            run.tell(f"{key['what']}, {key['payload']} bytes, in process")
+            run.report_progress(f"{key['what']}, {key['payload']} bytes, in process")
             yield from _rows(run, {"where": "in process", **key}, sides, entry_count)
     with (
         bookie_process("db", run.directory / "bookie") as bookie,
         WireClient(bookie.address) as client,
     ):
         for payload_bytes in _PAYLOADS:
-            client.add_batch(_encode_records(run, payload_bytes, payload_bytes, read_count), KEY)
+            client.add_batch(_encode_records(run, payload_bytes, payload_bytes, read_count), MASTER_KEY)
         for key, sides, entry_count in _workloads(run, client, client):
-            run.tell(f"{key['what']}, {key['payload']} bytes, over the socket")
+            run.report_progress(f"{key['what']}, {key['payload']} bytes, over the socket")
             rows = list(_rows(run, {"where": "over the socket", **key}, sides, entry_count))
             for row, cost in zip(
                 rows, _measure_server_microseconds(bookie, sides, entry_count, run.rounds)
@@ -171,7 +171,7 @@ def measure(run: Run) -> Iterator[Row]:
                 yield {**row, "server": cost}
 
 
-def found(rows: Rows) -> list[str]:
+def summarize(rows: Rows) -> list[str]:
     """Return the findings, one sentence each, that follow from the rows."""
     rates: dict[tuple[str, str, int], dict[int, float]] = {}
     for row in rows:
@@ -194,7 +194,7 @@ def _finding(what: str, where: str, payload: int, rates: dict[int, float]) -> st
 
 
 def _batch_panel(title: str, y: str, what: str, payload: int) -> Panel:
-    chosen = {"what": what, "payload": payload, "batch": BATCHES}
+    chosen = {"what": what, "payload": payload, "batch": BATCH_SIZES}
     return Panel(title, "batch", y, "where", chosen, log="xy")
 
 
@@ -217,15 +217,15 @@ EXPERIMENT = Experiment(
         "payloads of 100 or of 1,024 bytes."
     ),
     columns=(
-        Column("what", "calls", kind="given"),
-        Column("where", "made", kind="given"),
-        Column("payload", "payload", "bytes", "given"),
-        Column("batch", "batch", "entries", "given"),
-        Column("entries", "entries", kind="count"),
-        Column("requests", "calls", kind="count"),
-        Column("rate", "rate", "k entries a s"),
-        Column("client", "client CPU", "us an entry"),
-        Column("server", "server CPU", "us an entry"),
+        ResultColumn("what", "calls", kind="given"),
+        ResultColumn("where", "made", kind="given"),
+        ResultColumn("payload", "payload", "bytes", "given"),
+        ResultColumn("batch", "batch", "entries", "given"),
+        ResultColumn("entries", "entries", kind="count"),
+        ResultColumn("requests", "calls", kind="count"),
+        ResultColumn("rate", "rate", "k entries a s"),
+        ResultColumn("client", "client CPU", "us an entry"),
+        ResultColumn("server", "server CPU", "us an entry"),
     ),
     panels=(
         _batch_panel("Reads of 100 bytes", "rate", "reads", 100),
@@ -236,7 +236,7 @@ EXPERIMENT = Experiment(
         _batch_panel("Adds of 100 bytes: the server's CPU", "server", "adds", 100),
     ),
     measure=measure,
-    found=found,
+    summarize=summarize,
 )
 
 

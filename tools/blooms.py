@@ -14,9 +14,9 @@ import numpy as np
 
 from bkstore.bloom import BloomFilter, filter_size
 from bkstore.ids import Int64Array
-from tools.lab import Column, Experiment, Panel, Row, Run, main
+from tools.lab import ResultColumn, Experiment, Panel, Row, LabRun, main
 from tools.lab.experiment import Rows
-from tools.lab.sides import Side, run_samples
+from tools.lab.sides import TimedSide, run_samples
 from tools.lab.table import as_text
 
 _IDS = (10, 100, 1_000, 10_000, 100_000)
@@ -28,21 +28,21 @@ _USUAL_IDS, _USUAL_RATE = 9_000, 0.01
 _OURS = "bkstore"
 
 
-class Filter(NamedTuple):
+class FilterLibrary(NamedTuple):
     """The interface of a library: build a filter of ids at a rate, query it, return its size.
-    `given` converts an array into the form that the library reads fastest; this is not timed."""
+    `to_native` converts an array into the form that the library reads fastest; this is not timed."""
 
-    make: Callable[[Any, float], Any]
-    ask: Callable[[Any, Any], int]
+    build: Callable[[Any, float], Any]
+    count_positives: Callable[[Any, Any], int]
     bytes: Callable[[Any], int]
-    given: Callable[[Int64Array], Any] = np.ndarray.tolist
+    to_native: Callable[[Int64Array], Any] = np.ndarray.tolist
 
 
 def _count_positives(bloom_filter: BloomFilter, ids: Int64Array) -> int:
     return int(np.count_nonzero(bloom_filter.contains_many(ids)))
 
 
-def _rbloom_filter(module: Any) -> Filter:
+def _rbloom_filter(module: Any) -> FilterLibrary:
     def build(ids: list[int], rate: float) -> Any:
         bloom_filter = module.Bloom(len(ids), rate)
         bloom_filter.update(ids)
@@ -51,10 +51,10 @@ def _rbloom_filter(module: Any) -> Filter:
     def count_positives(bloom_filter: Any, ids: list[int]) -> int:
         return sum(map(bloom_filter.__contains__, ids))
 
-    return Filter(build, count_positives, lambda bloom_filter: bloom_filter.size_in_bits // 8)
+    return FilterLibrary(build, count_positives, lambda bloom_filter: bloom_filter.size_in_bits // 8)
 
 
-def _fastbloom_filter(module: Any) -> Filter:
+def _fastbloom_filter(module: Any) -> FilterLibrary:
     def build(ids: list[int], rate: float) -> Any:
         bloom_filter = module.FilterBuilder(len(ids), rate).build_bloom_filter()
         bloom_filter.add_int_batch(ids)
@@ -63,17 +63,17 @@ def _fastbloom_filter(module: Any) -> Filter:
     def count_positives(bloom_filter: Any, ids: list[int]) -> int:
         return sum(bloom_filter.contains_int_batch(ids))
 
-    return Filter(build, count_positives, lambda bloom_filter: len(bloom_filter.get_bytes()))
+    return FilterLibrary(build, count_positives, lambda bloom_filter: len(bloom_filter.get_bytes()))
 
 
-def _installed_filters(run: Run) -> dict[str, Filter]:
+def _installed_filters(run: LabRun) -> dict[str, FilterLibrary]:
     filters = {
-        _OURS: Filter(
+        _OURS: FilterLibrary(
             BloomFilter.of, _count_positives, lambda bloom_filter: bloom_filter.nbytes, np.asarray
         )
     }
     for name, make_filter in (("rbloom", _rbloom_filter), ("fastbloom_rs", _fastbloom_filter)):
-        module = run.peer(name)
+        module = run.import_optional(name)
         if module is not None:
             filters[name] = make_filter(module)
     return filters
@@ -86,68 +86,68 @@ def _random_ids(count: int, absent_count: int, seed: int) -> tuple[Int64Array, I
     return ids[:count], ids[count:]
 
 
-def _rows(run: Run, filters: dict[str, Filter], count: int, rate: float) -> Iterator[Row]:
+def _rows(run: LabRun, filters: dict[str, FilterLibrary], count: int, rate: float) -> Iterator[Row]:
     ids, absent = _random_ids(count, run.scaled(_ABSENT_IDS, 2000), run.seed)
-    uses = {name: Use.of(filter_api, ids, absent, rate) for name, filter_api in filters.items()}
+    uses = {name: BuiltFilter.of(filter_api, ids, absent, rate) for name, filter_api in filters.items()}
     sides = [side for use in uses.values() for side in use.sides]
-    samples = iter(run_samples(sides, run.rounds, run.shortest))
+    samples = iter(run_samples(sides, run.rounds, run.min_sample_seconds))
     for name, use in uses.items():
-        if use.way.ask(use.made, use.ids) != ids.size:
+        if use.library.count_positives(use.bloom_filter, use.ids) != ids.size:
             raise RuntimeError(f"{name} says no to an id that was added")
         row = {
             "side": name,
             "ids": count,
             "rate": rate,
-            "bits_per_id": 8 * use.way.bytes(use.made) / count,
-            "measured": use.way.ask(use.made, use.absent) / absent.size,
+            "bits_per_id": 8 * use.library.bytes(use.bloom_filter) / count,
+            "measured": use.library.count_positives(use.bloom_filter, use.absent) / absent.size,
             "make": next(samples).seconds / count * 1e9,
             "ask": next(samples).seconds / absent.size * 1e9,
         }
         if name == _OURS:
             size = filter_size(count, rate)
             row |= {"bytes": 8 * size.words, "hashes": size.hash_count}
-            row["filled"] = use.made.expected_fpp
+            row["filled"] = use.bloom_filter.expected_fpp
         yield row
 
 
-class Use(NamedTuple):
+class BuiltFilter(NamedTuple):
     """A filter of some ids, with these and the absent ids in the form that its library reads."""
 
-    way: Filter
-    made: Any
+    library: FilterLibrary
+    bloom_filter: Any
     ids: Any
     absent: Any
     rate: float
 
     @classmethod
-    def of(cls, way: Filter, ids: Int64Array, absent: Int64Array, rate: float) -> Use:
+    def of(cls, library: FilterLibrary, ids: Int64Array, absent: Int64Array, rate: float) -> BuiltFilter:
         """Build the filter from `ids`."""
-        native_ids = way.given(ids)
-        return cls(way, way.make(native_ids, rate), native_ids, way.given(absent), rate)
+        native_ids = library.to_native(ids)
+        return cls(library, library.build(native_ids, rate), native_ids, library.to_native(absent), rate)
 
     @property
-    def sides(self) -> list[Side]:
+    def sides(self) -> list[TimedSide]:
         """The sides that build and query the filter, in this order."""
         return [
-            Side("make", lambda: self.way.make(self.ids, self.rate)),
-            Side("ask", lambda: self.way.ask(self.made, self.absent)),
+            TimedSide("make", lambda: self.library.build(self.ids, self.rate)),
+            TimedSide("ask", lambda: self.library.count_positives(self.bloom_filter, self.absent)),
         ]
 
 
-def measure(run: Run) -> Iterator[Row]:
+def measure(run: LabRun) -> Iterator[Row]:
     """Yield a row for each rate with the usual number of ids, then for each number at 1 %."""
     filters = _installed_filters(run)
     for rate in _RATES:
-        run.tell(f"{_USUAL_IDS} ids at {rate}")
+        run.report_progress(f"{_USUAL_IDS} ids at {rate}")
         for row in _rows(run, filters, _USUAL_IDS, rate):
             yield {"series": "rate", **row}
     for count in sorted({run.scaled(count, 4) for count in _IDS}):
-        run.tell(f"{count} ids at {_USUAL_RATE}")
+        run.report_progress(f"{count} ids at {_USUAL_RATE}")
         for row in _rows(run, filters, count, _USUAL_RATE):
             yield {"series": "ids", **row}
 
 
-def found(rows: Rows) -> list[str]:
+def summarize(rows: Rows) -> list[str]:
     """Return the findings, one sentence each, that follow from the rows."""
     ours = [row for row in rows if row["side"] == _OURS]
     rates = {row["rate"]: row for row in ours if row["series"] == "rate"}
@@ -188,17 +188,17 @@ EXPERIMENT = Experiment(
         f"{_USUAL_RATE:.0%}. Ids are random below 2^40."
     ),
     columns=(
-        Column("series", "series", kind="given"),
-        Column("side", "filter", kind="given"),
-        Column("ids", "ids", kind="given"),
-        Column("rate", "wanted rate of wrong yes", kind="given"),
-        Column("bytes", "bits in memory", "bytes", "count"),
-        Column("hashes", "hashes", kind="count"),
-        Column("bits_per_id", "filter", "bits an id", "count"),
-        Column("filled", "wrong yes by the bits set", "share", "count"),
-        Column("measured", "wrong yes", "share"),
-        Column("make", "making", "ns an id"),
-        Column("ask", "asking", "ns an id"),
+        ResultColumn("series", "series", kind="given"),
+        ResultColumn("side", "filter", kind="given"),
+        ResultColumn("ids", "ids", kind="given"),
+        ResultColumn("rate", "wanted rate of wrong yes", kind="given"),
+        ResultColumn("bytes", "bits in memory", "bytes", "count"),
+        ResultColumn("hashes", "hashes", kind="count"),
+        ResultColumn("bits_per_id", "filter", "bits an id", "count"),
+        ResultColumn("filled", "wrong yes by the bits set", "share", "count"),
+        ResultColumn("measured", "wrong yes", "share"),
+        ResultColumn("make", "making", "ns an id"),
+        ResultColumn("ask", "asking", "ns an id"),
     ),
     panels=(
         Panel("Bits by wanted rate", "rate", "bits_per_id", "side", {"series": "rate"}, log="x"),
@@ -214,7 +214,7 @@ EXPERIMENT = Experiment(
         Panel("Asking by ids", "ids", "ask", "side", {"series": "ids"}, log="xy"),
     ),
     measure=measure,
-    found=found,
+    summarize=summarize,
 )
 
 

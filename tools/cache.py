@@ -20,10 +20,10 @@ from bkstore.ids import Int64Array, LedgerId
 from bkstore.storage.ledgers.write_paths.write_cache import ENTRY_OVERHEAD
 from bkstore.storage.options import StorageOptions
 from bkstore.testing import generators
-from tools.lab import Column, Experiment, Panel, Row, Run, main
+from tools.lab import ResultColumn, Experiment, Panel, Row, LabRun, main
 from tools.lab.experiment import Rows
-from tools.lab.samples import Done, run_in_turns
-from tools.lab.sides import Side
+from tools.lab.samples import SideResult, run_in_turns
+from tools.lab.sides import TimedSide
 from tools.lab.stores.read_cache import ReadCache, read_by_cache, read_singly
 from tools.lab.table import as_text
 from tools.lab.workloads.index_loads import read_index_load
@@ -44,10 +44,10 @@ LAGS = (10, 100, 1_000, 5_000)
 MAX_ENTRIES = 1_000_000
 """The maximal number of entries that are generated for a recording."""
 
-KEY = b"k" * 20
+MASTER_KEY = b"k" * 20
 
 
-class Held(NamedTuple):
+class FilledStorage(NamedTuple):
     """A storage, the entries of its ledgers, and the bytes of all records."""
 
     storage: LedgerStorage
@@ -55,7 +55,7 @@ class Held(NamedTuple):
     bytes: int
 
 
-def _ledger_entries(run: Run, recorded: Trace | None) -> dict[LedgerId, Int64Array]:
+def _ledger_entries(run: LabRun, recorded: Trace | None) -> dict[LedgerId, Int64Array]:
     """Return each ledger's entry ids: those that a recording spans, a dump's, or generated ones."""
     if recorded is not None:
         return span_entries(recorded, MAX_ENTRIES)
@@ -66,24 +66,24 @@ def _ledger_entries(run: Run, recorded: Trace | None) -> dict[LedgerId, Int64Arr
 
 
 @contextmanager
-def _filled_storage(run: Run, recorded: Trace | None) -> Iterator[Held]:
+def _filled_storage(run: LabRun, recorded: Trace | None) -> Iterator[FilledStorage]:
     entries_of_ledger, coder, record_bytes = _ledger_entries(run, recorded), Coder("CRC32C"), 0
     payload = np.random.default_rng(run.seed).bytes(PAYLOAD)
     directory = run.directory / "storage"
     with LedgerStorage.open(directory, "db") as storage:
         for ledger_id, entries in entries_of_ledger.items():
             batch = coder.encode_batch(ledger_id, entries, [payload] * entries.size)
-            storage.add_batch(batch, master_key=KEY)
+            storage.add_batch(batch, master_key=MASTER_KEY)
             record_bytes += int(batch.sizes.sum())
         storage.flush()
-        yield Held(storage, entries_of_ledger, record_bytes)
+        yield FilledStorage(storage, entries_of_ledger, record_bytes)
     shutil.rmtree(directory)
 
 
-def _sides(filled: Held, queries: Sequence[tuple[LedgerId, int]]) -> Iterator[tuple[Row, Side]]:
+def _sides(filled: FilledStorage, queries: Sequence[tuple[LedgerId, int]]) -> Iterator[tuple[Row, TimedSide]]:
     """Yield row keys and sides: without a cache, then for each cache size and read-ahead."""
     key: Row = {"series": "no cache", "room": 0, "ahead": 1}
-    yield key, Side(str(key), partial(read_singly, queries), lambda: filled.storage)
+    yield key, TimedSide(str(key), partial(read_singly, queries), lambda: filled.storage)
     for share in _CACHE_SHARES:
         cache_bytes = int(filled.bytes * share)
         configurations = [("entries", count, (count, 0)) for count in READ_AHEAD_ENTRIES]
@@ -92,19 +92,19 @@ def _sides(filled: Held, queries: Sequence[tuple[LedgerId, int]]) -> Iterator[tu
         for series, ahead, limits in configurations:
             key = {"series": series, "room": share * 100, "ahead": ahead}
             fresh = partial(ReadCache, filled.storage, cache_bytes, *limits)
-            yield key, Side(str(key), partial(read_by_cache, queries), fresh)
+            yield key, TimedSide(str(key), partial(read_by_cache, queries), fresh)
 
 
-def _measure_trace(run: Run, filled: Held, order: str, reads: Trace) -> Iterator[Row]:
+def _measure_trace(run: LabRun, filled: FilledStorage, order: str, reads: Trace) -> Iterator[Row]:
     """Yield the rows of a trace, read without a cache and with each read cache, empty at first."""
     sides = list(_sides(filled, reads.queries))
     results = run_in_turns([side for _, side in sides], run.rounds)
     for (key, _), result in zip(sides, results):
-        yield {"trace": order, **key, **_read_row(result, len(reads.entry))}
+        yield {"trace": order, **key, **_read_row(result, len(reads.entry_ids))}
 
 
-def _read_row(done: Done, read_count: int) -> Row:
-    spent, served = done.spent, done.result
+def _read_row(done: SideResult, read_count: int) -> Row:
+    spent, served = done.cost, done.result
     return {
         "reads": read_count,
         "hit_ratio": served.hits / read_count,
@@ -115,7 +115,7 @@ def _read_row(done: Done, read_count: int) -> Row:
     }
 
 
-def _measure_tail(run: Run, cache_share: float) -> Iterator[Row]:
+def _measure_tail(run: LabRun, cache_share: float) -> Iterator[Row]:
     """Yield for each lag the share of reads that the write cache answers. The cache has room for a
     share of the bytes written, in two halves: one is filled while the other is flushed."""
     coder, payload, directory = Coder("CRC32C"), bytes(PAYLOAD), run.directory / "tail"
@@ -131,7 +131,7 @@ def _measure_tail(run: Run, cache_share: float) -> Iterator[Row]:
             for ledger_id in (LedgerId(0, number) for number in range(LEDGERS)):
                 entries = np.arange(step, step + 10)
                 batch = coder.encode_batch(ledger_id, entries, [payload] * 10)
-                storage.add_batch(batch, master_key=KEY)
+                storage.add_batch(batch, master_key=MASTER_KEY)
                 written += [(ledger_id, entry) for entry in entries.tolist()]
                 for lag in LAGS:
                     for query in written[-10 - lag : -lag]:
@@ -144,7 +144,7 @@ def _measure_tail(run: Run, cache_share: float) -> Iterator[Row]:
         yield {**key, "ahead": lag, "reads": reads[lag], "hit_ratio": hit_ratio}
 
 
-def measure(run: Run) -> Iterator[Row]:
+def measure(run: LabRun) -> Iterator[Row]:
     """Yield a row for each trace, cache size and read-ahead, then for each write cache and lag."""
     recorded = None if run.trace is None else read_recording(run.trace)
     with _filled_storage(run, recorded) as filled:
@@ -155,14 +155,14 @@ def measure(run: Run) -> Iterator[Row]:
         if recorded is not None:
             traces["recorded"] = recorded
         for order, reads in traces.items():
-            run.tell(order)
+            run.report_progress(order)
             yield from _measure_trace(run, filled, order, reads)
     for share in _CACHE_SHARES:
-        run.tell(f"write cache of {share:.0%}")
+        run.report_progress(f"write cache of {share:.0%}")
         yield from _measure_tail(run, share)
 
 
-def found(rows: Rows) -> list[str]:
+def summarize(rows: Rows) -> list[str]:
     """Return the findings, one sentence each, that follow from the rows."""
     row_of = {(row["series"], row["trace"], row["room"], row["ahead"]): row for row in rows}
     cache_percent = _CACHE_SHARES[1] * 100
@@ -235,16 +235,16 @@ EXPERIMENT = Experiment(
         "--trace those of a recording as well, over ledgers that have what it spans."
     ),
     columns=(
-        Column("series", "read ahead by", kind="given"),
-        Column("trace", "reads", kind="given"),
-        Column("room", "room", "% of the records", "given"),
-        Column("ahead", "read ahead, or lag", "entries or bytes", "given"),
-        Column("reads", "reads", kind="count"),
-        Column("hit_ratio", "hits", "share", "count"),
-        Column("fetches", "fetches", kind="count"),
-        Column("amplification", "fetched", "bytes a byte served", "count"),
-        Column("asked", "asked of the system", "bytes a byte served"),
-        Column("us", "read, CPU", "us"),
+        ResultColumn("series", "read ahead by", kind="given"),
+        ResultColumn("trace", "reads", kind="given"),
+        ResultColumn("room", "room", "% of the records", "given"),
+        ResultColumn("ahead", "read ahead, or lag", "entries or bytes", "given"),
+        ResultColumn("reads", "reads", kind="count"),
+        ResultColumn("hit_ratio", "hits", "share", "count"),
+        ResultColumn("fetches", "fetches", kind="count"),
+        ResultColumn("amplification", "fetched", "bytes a byte served", "count"),
+        ResultColumn("asked", "asked of the system", "bytes a byte served"),
+        ResultColumn("us", "read, CPU", "us"),
     ),
     panels=(
         _read_ahead_panel("Room 10 %: hits", "hit_ratio", "x"),
@@ -261,8 +261,8 @@ EXPERIMENT = Experiment(
         ),
     ),
     measure=measure,
-    found=found,
-    takes=("dump", "trace"),
+    summarize=summarize,
+    data_sources=("dump", "trace"),
 )
 
 

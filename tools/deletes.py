@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from bkstore.ids import LedgerId
 from bkstore.index.rocks.keys import ledger_range
-from tools.lab import Column, Experiment, Panel, Row, Run, main
+from tools.lab import ResultColumn, Experiment, Panel, Row, LabRun, main
 from tools.lab.experiment import Rows
-from tools.lab.samples import Asking, measure_latencies_of
+from tools.lab.samples import QuerySet, measure_latencies_of
 from tools.lab.stores.ledger_deletion import ShrinkingRocks
 from tools.lab.table import as_text
 
@@ -31,8 +31,8 @@ _LEDGERS_PER_STEP, _ENTRIES_PER_LEDGER, _LIVE_STEPS, STEPS, _STEPS_BETWEEN_REPAI
 _LEDGERS_LEFT = 2
 """The live ledgers after the last step, in which nothing is written."""
 
-Deleting = Callable[[ShrinkingRocks, LedgerId], None]
-STRATEGIES: dict[str, tuple[Deleting | None, Callable[[ShrinkingRocks], None] | None]] = {
+DeleteLedger = Callable[[ShrinkingRocks, LedgerId], None]
+STRATEGIES: dict[str, tuple[DeleteLedger | None, Callable[[ShrinkingRocks], None] | None]] = {
     "nothing deleted": (None, None),
     "deleteRange": (ShrinkingRocks.delete_by_range, None),
     "point deletes": (ShrinkingRocks.delete_by_row, None),
@@ -42,12 +42,12 @@ STRATEGIES: dict[str, tuple[Deleting | None, Callable[[ShrinkingRocks], None] | 
 """Strategies by name: how a ledger is deleted, and the repair after each fourth step."""
 
 
-class Life(NamedTuple):
+class DatabaseRun(NamedTuple):
     """A database, its live ledgers, and the strategy by which others are deleted."""
 
     store: ShrinkingRocks
     live: list[LedgerId]
-    delete: Deleting | None
+    delete: DeleteLedger | None
     repair: Callable[[ShrinkingRocks], None] | None
 
     def advance(self, step: int, written: int, seed: int) -> None:
@@ -65,7 +65,7 @@ class Life(NamedTuple):
             self.repair(self.store)
         self.store.settle()
 
-    def left(self) -> Row:
+    def measure_remains(self) -> Row:
         """Return the row's counts: live and scanned rows, tombstones, size."""
         return {
             "live": len(self.live) * _ENTRIES_PER_LEDGER,
@@ -74,18 +74,18 @@ class Life(NamedTuple):
             "kib": self.store.table_bytes() / 1024,
         }
 
-    def newest(self) -> list[bytes]:
+    def newest_end_keys(self) -> list[bytes]:
         """Return the end keys of 50 live ledgers, newest first; with fewer, they repeat."""
         return [ledger_range(self.live[-1 - i % len(self.live)])[1] for i in range(50)]
 
 
-def _measure_queries(run: Run, lives: dict[str, Life]) -> dict[str, Row]:
+def _measure_queries(run: LabRun, lives: dict[str, DatabaseRun]) -> dict[str, Row]:
     """Return the latencies of scans and seeks by strategy; the databases take turns."""
     rows: dict[str, Row] = {name: {} for name in lives}
-    asking_of_column: dict[str, Callable[[Life], Asking]] = {
-        "scan": lambda life: Asking(lambda _: life.store.scan(), [None]),
-        "last_p50": lambda life: Asking(life.store.database.seek_for_prev, life.newest()),
-        "first_p50": lambda life: Asking(life.store.database.seek, [bytes(16)] * 5),
+    asking_of_column: dict[str, Callable[[DatabaseRun], QuerySet]] = {
+        "scan": lambda life: QuerySet(lambda _: life.store.scan(), [None]),
+        "last_p50": lambda life: QuerySet(life.store.database.seek_for_prev, life.newest_end_keys()),
+        "first_p50": lambda life: QuerySet(life.store.database.seek, [bytes(16)] * 5),
     }
     for column, make_asking in asking_of_column.items():
         latencies = measure_latencies_of(
@@ -96,7 +96,7 @@ def _measure_queries(run: Run, lives: dict[str, Life]) -> dict[str, Row]:
     return rows
 
 
-def measure(run: Run) -> Iterator[Row]:
+def measure(run: LabRun) -> Iterator[Row]:
     """Yield a row for each step and strategy."""
     ledgers_per_step, lives = run.scaled(_LEDGERS_PER_STEP, 4), {}
     with ExitStack() as closing:
@@ -106,9 +106,9 @@ def measure(run: Run) -> Iterator[Row]:
                 directory, _ENTRIES_PER_LEDGER, ledgers_per_step * _ENTRIES_PER_LEDGER // 2
             )
             closing.callback(store.close)
-            lives[name] = Life(store, [], delete, repair)
+            lives[name] = DatabaseRun(store, [], delete, repair)
         for step in range(1, STEPS + 2):
-            run.tell(f"step {step} of {STEPS + 1}")
+            run.report_progress(f"step {step} of {STEPS + 1}")
             file_rows = {}
             for name, life in lives.items():
                 life.advance(step, ledgers_per_step, run.seed)
@@ -117,7 +117,7 @@ def measure(run: Run) -> Iterator[Row]:
                 yield {"strategy": name, "step": step, **file_rows[name], **latencies}
 
 
-def found(rows: Rows) -> list[str]:
+def summarize(rows: Rows) -> list[str]:
     """Return the findings, from the medians of the second half of the steps."""
     late_rows = [row for row in rows if STEPS // 2 < row["step"] <= STEPS]
     last_rows = {row["strategy"]: row for row in rows if row["step"] > STEPS}
@@ -171,15 +171,15 @@ EXPERIMENT = Experiment(
         f"{_LEDGERS_LEFT} ledgers are deleted and nothing is written."
     ),
     columns=(
-        Column("strategy", "deleted by", kind="given"),
-        Column("step", "step", kind="given"),
-        Column("live", "live rows", kind="count"),
-        Column("rows", "rows scanned", kind="count"),
-        Column("tombstones", "tombstones", kind="count"),
-        Column("kib", "tables", "KiB", "count"),
-        Column("scan", "scan of all", "ms"),
-        Column("last_p50", "last entry, p50", "us"),
-        Column("first_p50", "first row, p50", "us"),
+        ResultColumn("strategy", "deleted by", kind="given"),
+        ResultColumn("step", "step", kind="given"),
+        ResultColumn("live", "live rows", kind="count"),
+        ResultColumn("rows", "rows scanned", kind="count"),
+        ResultColumn("tombstones", "tombstones", kind="count"),
+        ResultColumn("kib", "tables", "KiB", "count"),
+        ResultColumn("scan", "scan of all", "ms"),
+        ResultColumn("last_p50", "last entry, p50", "us"),
+        ResultColumn("first_p50", "first row, p50", "us"),
     ),
     panels=(
         Panel("Bytes of the database", "step", "kib", "strategy"),
@@ -188,7 +188,7 @@ EXPERIMENT = Experiment(
         Panel("Last entry of a live ledger", "step", "last_p50", "strategy"),
     ),
     measure=measure,
-    found=found,
+    summarize=summarize,
 )
 
 

@@ -23,11 +23,11 @@ from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.keys import encode_locations
 from bkstore.index.rocks.options import location_options
 from bkstore.testing.generators import locations
-from tools.lab import Column, Experiment, Panel, Row, Run, main
+from tools.lab import ResultColumn, Experiment, Panel, Row, LabRun, main
 from tools.lab.experiment import Rows
-from tools.lab.samples import Asking, measure_files, measure_latencies_of, run_in_turns
-from tools.lab.sides import Side
-from tools.lab.stores.other_stores import Store, peer_openers
+from tools.lab.samples import QuerySet, measure_files, measure_latencies_of, run_in_turns
+from tools.lab.sides import TimedSide
+from tools.lab.stores.other_stores import Store, other_store_openers
 from tools.lab.table import as_text
 
 LEDGERS, _ENTRIES_PER_LEDGER, _QUERY_COUNT = 200, 500, 1_000
@@ -41,7 +41,7 @@ def _open_rocksdb(directory: Path) -> Store:
     return Database(directory, location_options())
 
 
-Words = npt.NDArray[np.uint64]
+KeyWords = npt.NDArray[np.uint64]
 
 
 class KeyOrder(NamedTuple):
@@ -65,7 +65,7 @@ KEY_ORDERS = {
 """Key orders by name."""
 
 
-def _scopes_and_ledgers(scopes: str, count: int, seed: int) -> tuple[Words, Words]:
+def _scopes_and_ledgers(scopes: str, count: int, seed: int) -> tuple[KeyWords, KeyWords]:
     numbers = np.arange(1, count + 1, dtype=np.uint64)
     if scopes == "0":
         return np.zeros(count, np.uint64), numbers
@@ -76,14 +76,14 @@ def _scopes_and_ledgers(scopes: str, count: int, seed: int) -> tuple[Words, Word
     return high, low
 
 
-class Filling(NamedTuple):
+class ArrivingRows(NamedTuple):
     """All rows in order of arrival: a few entries of every ledger at a time."""
 
-    keys: Words
-    places: Int64Array
+    keys: KeyWords
+    locations: Int64Array
 
 
-def make_filling(order: KeyOrder, ledger_count: int, per_ledger: int, seed: int) -> Filling:
+def make_arriving_rows(order: KeyOrder, ledger_count: int, per_ledger: int, seed: int) -> ArrivingRows:
     """Return the rows of `ledger_count` ledgers, whose entries arrive in ten parts."""
     scopes, ledgers = _scopes_and_ledgers(order.scopes, ledger_count, seed)
     ledger_of_row = np.tile(np.repeat(np.arange(ledger_count), per_ledger // 10), 10)
@@ -92,10 +92,10 @@ def make_filling(order: KeyOrder, ledger_count: int, per_ledger: int, seed: int)
     )
     words = (scopes[ledger_of_row], ledgers[ledger_of_row], entry_ids.ravel())
     keys = np.stack([words[i] for i in order.words], axis=1)
-    return Filling(keys, locations(ledger_of_row.size, seed))
+    return ArrivingRows(keys, locations(ledger_of_row.size, seed))
 
 
-def encode_keys(words: Words) -> list[bytes]:
+def encode_keys(words: KeyWords) -> list[bytes]:
     """Return the keys as bytes, words in big-endian order, as RocksDB stores them."""
     keys: list[bytes] = words.astype(">u8").view(f"V{8 * words.shape[1]}").ravel().tolist()
     return keys
@@ -135,28 +135,28 @@ class _KeySide(NamedTuple):
         return [(prefix + bytes(8), prefix + b"\xff" * 8) for prefix in prefixes]
 
 
-def _sides(run: Run, count: int) -> dict[str, _KeySide]:
+def _sides(run: LabRun, count: int) -> dict[str, _KeySide]:
     """Return RocksDB with each key order, then the installed peers with that of a bookie."""
     stores: list[tuple[str, KeyOrder, _OpenStore]] = [
         (name, order, _open_rocksdb) for name, order in KEY_ORDERS.items()
     ]
-    for peer, open_peer in peer_openers(run).items():
+    for peer, open_peer in other_store_openers(run).items():
         stores.append((f"{USUAL}; {peer}", KEY_ORDERS[USUAL], open_peer))
     sides = {}
     for number, (name, order, open_store) in enumerate(stores):
         rows, directory = (
-            make_filling(order, count, _ENTRIES_PER_LEDGER, run.seed),
+            make_arriving_rows(order, count, _ENTRIES_PER_LEDGER, run.seed),
             run.directory / f"{number}",
         )
         sides[name] = _KeySide(
-            order, open_store, directory, encode_keys(rows.keys), encode_locations(rows.places)
+            order, open_store, directory, encode_keys(rows.keys), encode_locations(rows.locations)
         )
     return sides
 
 
-def _measure_writes(run: Run, sides: dict[str, _KeySide]) -> dict[str, Row]:
+def _measure_writes(run: LabRun, sides: dict[str, _KeySide]) -> dict[str, Row]:
     """Fill every store once per round; return sizes and write rates by side."""
-    write_sides = [Side(name, _KeySide.fill, side.emptied) for name, side in sides.items()]
+    write_sides = [TimedSide(name, _KeySide.fill, side.emptied) for name, side in sides.items()]
     rows: dict[str, Row] = {}
     for (name, side), result in zip(sides.items(), run_in_turns(write_sides, run.rounds)):
         row_count = len(side.keys)
@@ -165,13 +165,13 @@ def _measure_writes(run: Run, sides: dict[str, _KeySide]) -> dict[str, Row]:
             "key_bytes": side.width,
             "log_per_entry": None if result.result is None else result.result / row_count,
             "table_per_entry": measure_files(side.top, TABLE_FILE_ENDINGS).bytes / row_count,
-            "write_rate": row_count / result.spent.cpu / 1e3,
+            "write_rate": row_count / result.cost.cpu / 1e3,
             "record_bytes": _record_overhead(side.order.scopes),
         }
     return rows
 
 
-def _measure_reads(run: Run, sides: dict[str, _KeySide], stores: dict[str, Store]) -> Iterator[Row]:
+def _measure_reads(run: LabRun, sides: dict[str, _KeySide], stores: dict[str, Store]) -> Iterator[Row]:
     """Yield each side's latencies: of reading a row, listing a ledger, finding its last entry."""
     row_count = len(next(iter(sides.values())).keys)
     row_numbers = np.random.default_rng(run.seed).integers(
@@ -183,10 +183,10 @@ def _measure_reads(run: Run, sides: dict[str, _KeySide], stores: dict[str, Store
         listed_counts = {len(store.keys(*bounds, width)) for bounds in ranges}
         if listed_counts != {_ENTRIES_PER_LEDGER if side.order.prefix else row_count}:
             raise RuntimeError(f"a listing of {listed_counts} rows")
-        point_askings[name] = Asking(store.get, [side.keys[row] for row in row_numbers])
-        list_askings[name] = Asking(partial(_list_keys, store, width), ranges)
+        point_askings[name] = QuerySet(store.get, [side.keys[row] for row in row_numbers])
+        list_askings[name] = QuerySet(partial(_list_keys, store, width), ranges)
         if side.order.prefix:
-            last_askings[name] = Asking(store.last_below, [upper for _, upper in ranges])
+            last_askings[name] = QuerySet(store.last_below, [upper for _, upper in ranges])
     latencies = [
         measure_latencies_of(askings, run.rounds)
         for askings in (point_askings, list_askings, last_askings)
@@ -209,12 +209,12 @@ def _record_overhead(scopes: str) -> int:
     return len(Coder("CRC32C").encode_many(ledger_id, [0], [b"x" * 100])[0]) - 100
 
 
-def measure(run: Run) -> Iterator[Row]:
+def measure(run: LabRun) -> Iterator[Row]:
     """Yield a row for each order of words, and for each peer."""
     sides = _sides(run, run.scaled(LEDGERS, 8))
-    run.tell(f"writing: {'; '.join(sides)}")
+    run.report_progress(f"writing: {'; '.join(sides)}")
     rows = _measure_writes(run, sides)
-    run.tell("reading")
+    run.report_progress("reading")
     with ExitStack() as open_stores:
         stores = {
             name: open_stores.enter_context(closing(side.opened(side.top)))
@@ -224,7 +224,7 @@ def measure(run: Run) -> Iterator[Row]:
             yield {"key": name, **rows[name], **latencies}
 
 
-def found(rows: Rows) -> list[str]:
+def summarize(rows: Rows) -> list[str]:
     """Return the findings, one sentence each, that follow from the rows."""
     row_of = {row["key"]: row for row in rows}
     usual, scoped = row_of[USUAL], row_of["scope, ledger, entry"]
@@ -276,17 +276,17 @@ EXPERIMENT = Experiment(
         "128-bit ids."
     ),
     columns=(
-        Column("key", "key", kind="given"),
-        Column("rows", "rows", kind="count"),
-        Column("key_bytes", "key", "bytes", "count"),
-        Column("record_bytes", "record beside its payload", "bytes", "count"),
-        Column("log_per_entry", "RocksDB's log", "bytes an entry"),
-        Column("table_per_entry", "tables", "bytes an entry"),
-        Column("write_rate", "written", "k entries a CPU s"),
-        Column("point_p50", "single row, p50", "us"),
-        Column("point_p99", "single row, p99", "us"),
-        Column("list_p50", "listing a ledger, p50", "us"),
-        Column("last_p50", "last entry, p50", "us"),
+        ResultColumn("key", "key", kind="given"),
+        ResultColumn("rows", "rows", kind="count"),
+        ResultColumn("key_bytes", "key", "bytes", "count"),
+        ResultColumn("record_bytes", "record beside its payload", "bytes", "count"),
+        ResultColumn("log_per_entry", "RocksDB's log", "bytes an entry"),
+        ResultColumn("table_per_entry", "tables", "bytes an entry"),
+        ResultColumn("write_rate", "written", "k entries a CPU s"),
+        ResultColumn("point_p50", "single row, p50", "us"),
+        ResultColumn("point_p99", "single row, p99", "us"),
+        ResultColumn("list_p50", "listing a ledger, p50", "us"),
+        ResultColumn("last_p50", "last entry, p50", "us"),
     ),
     panels=(
         Panel("RocksDB's log", "key", "log_per_entry"),
@@ -295,7 +295,7 @@ EXPERIMENT = Experiment(
         Panel("Listing a ledger", "key", "list_p50", log="y"),
     ),
     measure=measure,
-    found=found,
+    summarize=summarize,
 )
 
 

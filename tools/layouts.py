@@ -18,7 +18,7 @@ import numpy as np
 from bkstore.counts import format_count
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.memtable import MemtableIndex
-from tools.lab import Column, Experiment, Panel, Row, Run, main
+from tools.lab import ResultColumn, Experiment, Panel, Row, LabRun, main
 from tools.lab.experiment import Rows
 from tools.lab.samples import (
     INDEX_FILE_ENDINGS,
@@ -66,7 +66,7 @@ _Query = tuple[LedgerId, int]
 
 
 def _measure_build(
-    run: Run, side: IndexSide, load: IndexLoad, directory: Path
+    run: LabRun, side: IndexSide, load: IndexLoad, directory: Path
 ) -> tuple[MemtableIndex, Row]:
     """Build a side below `directory` several times; return its memtable and the cost as a row."""
     costs, memory = [], MemtableIndex()
@@ -74,7 +74,7 @@ def _measure_build(
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir()
         with measure_cost() as cost:
-            memory = side.filled(load, directory)
+            memory = side.fill(load, directory)
         costs.append(cost)
     cost, file_bytes = median_cost(costs), measure_files(directory, INDEX_FILE_ENDINGS).bytes
     memory_bytes = sum(
@@ -84,7 +84,7 @@ def _measure_build(
         "entries": load.entries,
         "ledgers": len(load.expected),
         "bytes_per_entry": (file_bytes + memory_bytes) / load.entries,
-        "files": measure_files(directory).number,
+        "files": measure_files(directory).file_count,
         "write_rate": load.entries / cost.cpu / 1e3,
         "written_per_entry": None if cost.written is None else cost.written / load.entries,
     }
@@ -103,7 +103,7 @@ def _measure_first_reads(source: Source, load: IndexLoad, queries: Sequence[_Que
 
 
 def _measure_queries(
-    run: Run, sources: dict[str, Source], load: IndexLoad, queries: Sequence[_Query]
+    run: LabRun, sources: dict[str, Source], load: IndexLoad, queries: Sequence[_Query]
 ) -> dict[str, Row]:
     queries_of_call: dict[str, Sequence[Any]] = {
         "get": queries,
@@ -141,7 +141,7 @@ def _unpack_arguments(ask: Callable[..., object]) -> Callable[[Sequence[Any]], o
     return lambda query: ask(*query)
 
 
-def _rows(run: Run, shape: str, sides: dict[str, IndexSide], load: IndexLoad) -> Iterator[Row]:
+def _rows(run: LabRun, shape: str, sides: dict[str, IndexSide], load: IndexLoad) -> Iterator[Row]:
     queries = make_trace(
         "zipf", load.expected, run.scaled(_QUERY_COUNT, MIN_P99_QUERIES), run.seed
     ).queries
@@ -149,20 +149,20 @@ def _rows(run: Run, shape: str, sides: dict[str, IndexSide], load: IndexLoad) ->
     sources: dict[str, Source] = {}
     with ExitStack() as closing:
         for name, side in sides.items():
-            run.tell(f"{shape}: {name}")
+            run.report_progress(f"{shape}: {name}")
             directory = run.directory / name
             memory, row = _measure_build(run, side, load, directory)
             closing.callback(shutil.rmtree, directory)
-            if side.open is not None:
+            if side.open_index is not None:
                 row["open"] = measure_milliseconds(partial(side.open_once, directory), run.rounds)
-            sources[name] = closing.enter_context(side.opened(directory, memory))
+            sources[name] = closing.enter_context(side.open_source(directory, memory))
             rows[name] = row | _measure_first_reads(sources[name], load, queries)
         latencies = _measure_queries(run, sources, load, queries)
     for name, row in rows.items():
         yield {"shape": shape, "side": name, **row, **latencies[name]}
 
 
-def measure(run: Run) -> Iterator[Row]:
+def measure(run: LabRun) -> Iterator[Row]:
     """Yield a row for each shape and layout; for one shape also for each option of RocksDB."""
     count = run.scaled(ENTRIES, 600)
     loads = {shape: make_index_load(shape, count, run.seed) for shape in SHAPES}
@@ -174,7 +174,7 @@ def measure(run: Run) -> Iterator[Row]:
         )
 
 
-def found(rows: Rows) -> list[str]:
+def summarize(rows: Rows) -> list[str]:
     """Return the findings, one sentence each, that follow from the rows."""
     by_key = {(row["shape"], row["side"]): row for row in rows}
 
@@ -243,23 +243,23 @@ EXPERIMENT = Experiment(
         "has 2 of 3 entries; 100 writers at a time; the same with 5 % late and 5 % twice."
     ),
     columns=(
-        Column("shape", "ledgers", kind="given"),
-        Column("side", "layout", kind="given"),
-        Column("entries", "entries", kind="count"),
-        Column("ledgers", "ledgers", kind="count"),
-        Column("listed", "entries listed", kind="count"),
-        Column("bytes_per_entry", "index", "bytes an entry"),
-        Column("files", "files"),
-        Column("write_rate", "written", "k entries a CPU s"),
-        Column("written_per_entry", "given to the system", "bytes an entry"),
-        Column("open", "opening", "ms"),
-        Column("read_per_get", "first reads", "bytes a read"),
-        Column("point_p50", "single read, p50", "us"),
-        Column("point_p99", "single read, p99", "us"),
-        Column("batch_p50", "batch, p50", "us"),
-        Column("batch_p99", "batch, p99", "us"),
-        Column("availability_p50", "availability, p50", "us"),
-        Column("availability_p99", "availability, p99", "us"),
+        ResultColumn("shape", "ledgers", kind="given"),
+        ResultColumn("side", "layout", kind="given"),
+        ResultColumn("entries", "entries", kind="count"),
+        ResultColumn("ledgers", "ledgers", kind="count"),
+        ResultColumn("listed", "entries listed", kind="count"),
+        ResultColumn("bytes_per_entry", "index", "bytes an entry"),
+        ResultColumn("files", "files"),
+        ResultColumn("write_rate", "written", "k entries a CPU s"),
+        ResultColumn("written_per_entry", "given to the system", "bytes an entry"),
+        ResultColumn("open", "opening", "ms"),
+        ResultColumn("read_per_get", "first reads", "bytes a read"),
+        ResultColumn("point_p50", "single read, p50", "us"),
+        ResultColumn("point_p99", "single read, p99", "us"),
+        ResultColumn("batch_p50", "batch, p50", "us"),
+        ResultColumn("batch_p99", "batch, p99", "us"),
+        ResultColumn("availability_p50", "availability, p50", "us"),
+        ResultColumn("availability_p99", "availability, p99", "us"),
     ),
     panels=(
         _shape_panel("Size", "bytes_per_entry", log="y"),
@@ -272,8 +272,8 @@ EXPERIMENT = Experiment(
         _option_panel("RocksDB's options: single reads (tick: p99)", "point_p50", "point_p99"),
     ),
     measure=measure,
-    found=found,
-    takes=("dump",),
+    summarize=summarize,
+    data_sources=("dump",),
 )
 
 

@@ -23,7 +23,7 @@ from bkstore.streams import (
 )
 from bkstore.streams.lookup.options import LookupOptions, Strategy
 from bkstore.testing.stream_worlds import WorldShape, random_queries, stream_image
-from tools.lab import Column, Experiment, Panel, Row, Run, main
+from tools.lab import ResultColumn, Experiment, Panel, Row, LabRun, main
 from tools.lab.experiment import Rows
 from tools.lab.samples import rotate
 
@@ -34,14 +34,14 @@ _OBJECTS, _STREAMS, _USUAL_FPP = 200, 120, 0.01
 _OBJECT_COUNTS = (50, 100, 200, 400)
 _STREAM_COUNTS = (40, 100, 300)
 FILTER_RATES = (0.5, 0.2, 0.1, 0.03, 0.01, 0.001)
-KEPT_OBJECTS = (0, 20, 200)
+CACHED_OBJECTS = (0, 20, 200)
 LOAD_MS = (1, 4, 16)
 _QUERY_COUNT, _SLOW_QUERY_COUNT = 60, 3
 
 _Queries = Sequence[tuple[int, int, int, int]]
 
 
-class Point(NamedTuple):
+class WorldPoint(NamedTuple):
     """The varied values: world size, false-positive rate, objects kept in memory, load time."""
 
     objects: int
@@ -51,7 +51,7 @@ class Point(NamedTuple):
     load_ms: int = 0
 
 
-def _make_world(point: Point, seed: int) -> StreamImage:
+def _make_world(point: WorldPoint, seed: int) -> StreamImage:
     shape = WorldShape(
         nodes=1, streams=point.streams, streams_per_object=(5, 15), stream_object_share=0.0, lost_share=0.0, move_probability=0.0
     )
@@ -63,7 +63,7 @@ _Turn = list[QueryStats]
 
 
 def _run_turns(
-    image: StreamImage, strategies: Sequence[Strategy], queries: _Queries, point: Point, rounds: int
+    image: StreamImage, strategies: Sequence[Strategy], queries: _Queries, point: WorldPoint, rounds: int
 ) -> Iterator[tuple[Strategy, list[_Turn], float]]:
     """Run all queries once and again in each round; yield each strategy's turns and filter bytes.
     Strategies take turns. Each keeps its index and its filters from the first turn on."""
@@ -94,15 +94,15 @@ def _lookup_cost(turns: Sequence[_Turn]) -> Row:
 
 
 def _measure_series(
-    run: Run,
+    run: LabRun,
     series: str,
-    points: Sequence[Point],
+    points: Sequence[WorldPoint],
     query_count: int,
     strategies: Sequence[Strategy] = STRATEGIES,
     rounds: int = 1,
 ) -> Iterator[Row]:
     for point in dict.fromkeys(points):
-        run.tell(f"{series}: {point}")
+        run.report_progress(f"{series}: {point}")
         image = _make_world(point, run.seed)
         queries = random_queries(image, query_count, run.seed)
         for strategy, turns, filter_bytes in _run_turns(image, strategies, queries, point, rounds):
@@ -118,17 +118,17 @@ def _measure_series(
             }
 
 
-def measure(run: Run) -> Iterator[Row]:
+def measure(run: LabRun) -> Iterator[Row]:
     """Yield a row for each series, point and strategy; `CLAIM_WORLD` comes last."""
     streams_per_object = CLAIM_WORLD[1] / CLAIM_WORLD[0]
     query_count, slow_query_count = run.scaled(_QUERY_COUNT, 10), run.scaled(_SLOW_QUERY_COUNT, 2)
     object_counts = [run.scaled(value, 10) for value in _OBJECT_COUNTS]
     objects, streams = run.scaled(_OBJECTS, 20), run.scaled(_STREAMS, 15)
     length_points = [
-        Point(value, max(15, int(value * streams_per_object))) for value in object_counts
+        WorldPoint(value, max(15, int(value * streams_per_object))) for value in object_counts
     ]
-    stream_points = [Point(objects, run.scaled(value, 15)) for value in _STREAM_COUNTS]
-    usual = Point(objects, streams)
+    stream_points = [WorldPoint(objects, run.scaled(value, 15)) for value in _STREAM_COUNTS]
+    usual = WorldPoint(objects, streams)
     yield from _measure_series(run, "length", length_points, query_count)
     yield from _measure_series(run, "streams", stream_points, query_count)
     rate_points = [usual._replace(fpp=rate) for rate in FILTER_RATES]
@@ -136,17 +136,17 @@ def measure(run: Run) -> Iterator[Row]:
     yield from _measure_series(
         run,
         "kept",
-        [usual._replace(kept=kept) for kept in KEPT_OBJECTS],
+        [usual._replace(kept=kept) for kept in CACHED_OBJECTS],
         query_count,
         ("load-all", "index", "bloom"),
     )
     load_points = [usual._replace(load_ms=value) for value in LOAD_MS]
     yield from _measure_series(run, "load", load_points, slow_query_count, rounds=run.rounds)
-    claim = Point(run.scaled(CLAIM_WORLD[0], 40), run.scaled(CLAIM_WORLD[1], 24))
+    claim = WorldPoint(run.scaled(CLAIM_WORLD[0], 40), run.scaled(CLAIM_WORLD[1], 24))
     yield from _measure_series(run, "claim", [claim], run.scaled(390, 12))
 
 
-def found(rows: Rows) -> list[str]:
+def summarize(rows: Rows) -> list[str]:
     """Return the findings, for warm index and filters."""
     claim_rows = {row["strategy"]: row for row in rows if row["series"] == "claim"}
     bloom, sparse_index, load_all = (
@@ -170,8 +170,8 @@ def found(rows: Rows) -> list[str]:
         f"bloom, {slow_rows['sparse-index']['ms']:.0f} by sparse-index, "
         f"{slow_rows['load-all']['ms']:.0f} by load-all with {LookupOptions().workers} loads at a "
         "time.",
-        f"Keeping {KEPT_OBJECTS[-1]} objects at hand brings bloom from "
-        f"{kept_rows[0]['loads']:.2f} loads to {kept_rows[KEPT_OBJECTS[-1]]['loads']:.2f}; "
+        f"Keeping {CACHED_OBJECTS[-1]} objects at hand brings bloom from "
+        f"{kept_rows[0]['loads']:.2f} loads to {kept_rows[CACHED_OBJECTS[-1]]['loads']:.2f}; "
         f"filters at {FILTER_RATES[0]:.0%} instead of {_USUAL_FPP:.0%} from "
         f"{rate_rows[_USUAL_FPP]['loads']:.2f} to {rate_rows[FILTER_RATES[0]]['loads']:.2f}.",
     ]
@@ -197,22 +197,22 @@ EXPERIMENT = Experiment(
         "claim's 500 objects and 300 streams."
     ),
     columns=(
-        Column("series", "series", kind="given"),
-        Column("strategy", "strategy", kind="given"),
-        Column("objects", "objects of the node", kind="given"),
-        Column("streams", "streams", kind="given"),
-        Column("fpp", "wanted rate of wrong yes", kind="given"),
-        Column("kept", "objects kept at hand", kind="given"),
-        Column("load_ms", "a load", "ms", "given"),
-        Column("queries", "look-ups", kind="count"),
-        Column("first_loads", "first loads", "a look-up", "count"),
-        Column("first_waves", "first waves", "a look-up", "count"),
-        Column("loads", "loads", "a look-up", "count"),
-        Column("waves", "waves", "a look-up", "count"),
-        Column("refusals", "filters' no", "a look-up", "count"),
-        Column("filter_bytes", "filters", "bytes", "count"),
-        Column("first_ms", "first look-up", "ms"),
-        Column("ms", "look-up", "ms"),
+        ResultColumn("series", "series", kind="given"),
+        ResultColumn("strategy", "strategy", kind="given"),
+        ResultColumn("objects", "objects of the node", kind="given"),
+        ResultColumn("streams", "streams", kind="given"),
+        ResultColumn("fpp", "wanted rate of wrong yes", kind="given"),
+        ResultColumn("kept", "objects kept at hand", kind="given"),
+        ResultColumn("load_ms", "a load", "ms", "given"),
+        ResultColumn("queries", "look-ups", kind="count"),
+        ResultColumn("first_loads", "first loads", "a look-up", "count"),
+        ResultColumn("first_waves", "first waves", "a look-up", "count"),
+        ResultColumn("loads", "loads", "a look-up", "count"),
+        ResultColumn("waves", "waves", "a look-up", "count"),
+        ResultColumn("refusals", "filters' no", "a look-up", "count"),
+        ResultColumn("filter_bytes", "filters", "bytes", "count"),
+        ResultColumn("first_ms", "first look-up", "ms"),
+        ResultColumn("ms", "look-up", "ms"),
     ),
     panels=(
         Panel(
@@ -241,7 +241,7 @@ EXPERIMENT = Experiment(
         ),
     ),
     measure=measure,
-    found=found,
+    summarize=summarize,
 )
 
 

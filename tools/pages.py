@@ -18,10 +18,10 @@ from bkstore.formats.idxfile import HEADER_SIZE, SLOT_SIZE
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.testing import generators
-from tools.lab import Column, Experiment, Panel, Row, Run, main
+from tools.lab import ResultColumn, Experiment, Panel, Row, LabRun, main
 from tools.lab.experiment import Rows
-from tools.lab.samples import Asking, measure_files, measure_latencies_of, run_in_turns
-from tools.lab.sides import Side
+from tools.lab.samples import QuerySet, measure_files, measure_latencies_of, run_in_turns
+from tools.lab.sides import TimedSide
 from tools.lab.table import as_text
 from tools.lab.workloads.traces import TRACES, Trace, make_trace
 
@@ -107,12 +107,12 @@ def _write_index(ledgers: Ledgers, seed: int, page_size: int, directory: Path) -
 
 
 def _measure_sizes(
-    run: Run, shape: str, ledgers: Ledgers, directories: dict[int, Path]
+    run: LabRun, shape: str, ledgers: Ledgers, directories: dict[int, Path]
 ) -> Iterator[Row]:
     """Write the files of every page size; yield what they take, and how fast they are written."""
     entries = sum(ids.size for ids in ledgers.values())
     sides = [
-        Side(
+        TimedSide(
             str(page_size),
             partial(_write_index, ledgers, run.seed, page_size),
             partial(_clear_directory, directory),
@@ -129,7 +129,7 @@ def _measure_sizes(
             "entries": entries,
             "bytes_per_entry": files.bytes / entries,
             "disk_per_entry": files.on_disk / entries,
-            "write_rate": entries / result.spent.cpu / 1e3,
+            "write_rate": entries / result.cost.cpu / 1e3,
         }
 
 
@@ -148,11 +148,11 @@ def _count_hits(pool: PagePool, reads: Trace) -> Row:
 
 
 def _measure_pools(
-    run: Run, directories: dict[int, Path], trace_name: str, reads: Trace
+    run: LabRun, directories: dict[int, Path], trace_name: str, reads: Trace
 ) -> Iterator[Row]:
     """Yield a row for each page size and pool that a page fits into, asked beside each other."""
     rows: dict[str, Row] = {}
-    askings: dict[str, Asking] = {}
+    askings: dict[str, QuerySet] = {}
     with ExitStack() as open_files:
         for page_size, directory in directories.items():
             index = open_files.enter_context(HierarchicalIndex(directory, page_size=page_size))
@@ -168,7 +168,7 @@ def _measure_pools(
                     "pool": share * 100,
                 }
                 rows[f"{page_size} {share}"] = key | _count_hits(pool, reads)
-                askings[f"{page_size} {share}"] = Asking(partial(_get, pool), reads.queries)
+                askings[f"{page_size} {share}"] = QuerySet(partial(_get, pool), reads.queries)
         latencies = measure_latencies_of(askings, run.rounds) if askings else {}
     for side, row in rows.items():
         yield {**row, "get_p50": latencies[side].p50, "get_p99": latencies[side].p99}
@@ -178,25 +178,25 @@ def _get(pool: PagePool, query: tuple[LedgerId, int]) -> int:
     return pool.get(*query)
 
 
-def measure(run: Run) -> Iterator[Row]:
+def measure(run: LabRun) -> Iterator[Row]:
     """Yield a row for each shape and page size; of long ledgers one for each pool and trace."""
     entry_count, directories = (
         run.scaled(ENTRIES, 600),
         {page_size: run.directory / f"{page_size}" for page_size in PAGE_SIZES},
     )
     for shape in SHAPES:
-        run.tell(f"{shape}: writing")
+        run.report_progress(f"{shape}: writing")
         ledgers = make_ledgers(shape, entry_count, run.seed)
         yield from _measure_sizes(run, shape, ledgers, directories)
         for trace_name in TRACES if shape == "long" else ():
-            run.tell(f"{shape}: {trace_name}")
+            run.report_progress(f"{shape}: {trace_name}")
             reads = make_trace(trace_name, ledgers, run.scaled(_READ_COUNT, 200), run.seed)
             yield from _measure_pools(run, directories, trace_name, reads)
         for directory in directories.values():
             shutil.rmtree(directory)
 
 
-def found(rows: Rows) -> list[str]:
+def summarize(rows: Rows) -> list[str]:
     """Return the findings, one sentence each, that follow from the rows."""
     row_of = {(row["shape"], row["page"]): row for row in rows if not row["trace"]}
     best_page = {
@@ -252,20 +252,20 @@ EXPERIMENT = Experiment(
         "long ledgers: by Zipf's law, uniform, and by four sequential readers."
     ),
     columns=(
-        Column("shape", "ledgers", kind="given"),
-        Column("page", "page", "KiB", "given"),
-        Column("trace", "reads", kind="given"),
-        Column("pool", "pool", "% of the files", "given"),
-        Column("entries", "entries", kind="count"),
-        Column("bytes_per_entry", "files", "bytes an entry", "count"),
-        Column("disk_per_entry", "on disk", "bytes an entry"),
-        Column("write_rate", "written", "k entries a CPU s"),
-        Column("held", "room", "pages", "count"),
-        Column("hit_ratio", "hits", "share", "count"),
-        Column("pages_read", "pages read", kind="count"),
-        Column("read_per_get", "read", "bytes a get", "count"),
-        Column("get_p50", "get, p50", "us"),
-        Column("get_p99", "get, p99", "us"),
+        ResultColumn("shape", "ledgers", kind="given"),
+        ResultColumn("page", "page", "KiB", "given"),
+        ResultColumn("trace", "reads", kind="given"),
+        ResultColumn("pool", "pool", "% of the files", "given"),
+        ResultColumn("entries", "entries", kind="count"),
+        ResultColumn("bytes_per_entry", "files", "bytes an entry", "count"),
+        ResultColumn("disk_per_entry", "on disk", "bytes an entry"),
+        ResultColumn("write_rate", "written", "k entries a CPU s"),
+        ResultColumn("held", "room", "pages", "count"),
+        ResultColumn("hit_ratio", "hits", "share", "count"),
+        ResultColumn("pages_read", "pages read", kind="count"),
+        ResultColumn("read_per_get", "read", "bytes a get", "count"),
+        ResultColumn("get_p50", "get, p50", "us"),
+        ResultColumn("get_p99", "get, p99", "us"),
     ),
     panels=(
         Panel("Bytes on disk by page size", "page", "disk_per_entry", "shape", log="xy"),
@@ -288,7 +288,7 @@ EXPERIMENT = Experiment(
         ),
     ),
     measure=measure,
-    found=found,
+    summarize=summarize,
 )
 
 

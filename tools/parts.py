@@ -25,15 +25,15 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / "tests" / "parts.json"
-LIMIT = 30 * 60
+MAX_PART_SECONDS = 30 * 60
 """The maximal duration of a part on two cores, in seconds."""
 _TEST_TIMEOUT = 1200  # seconds: a random test of the long profile may be slow on a busy machine
 
 
-class Part(NamedTuple):
+class SuitePart(NamedTuple):
     """One part: a title, and the prefixes of the ids of its tests."""
 
-    about: str
+    title: str
     prefixes: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     """Environment variables of which one must be set to run all tests of the part."""
@@ -46,7 +46,7 @@ def _tests_below(*paths: str) -> tuple[str, ...]:
 _OWN_TESTS = "tests/interop/own_tests/test_own_tests.py"
 
 PARTS = (
-    Part(
+    SuitePart(
         "bytes, indexes, golden data, damaged files",
         _tests_below(
             "availability/",
@@ -62,36 +62,36 @@ PARTS = (
             "test_",
         ),
     ),
-    Part("storage, benchmarks and experiments", _tests_below("storage/", "tools/")),
-    Part("power losses, kills, races", _tests_below("crash/", "races/")),
-    Part(
+    SuitePart("storage, benchmarks and experiments", _tests_below("storage/", "tools/")),
+    SuitePart("power losses, kills, races", _tests_below("crash/", "races/")),
+    SuitePart(
         "what the machine lacks: each call of each command that reads a bookie fails",
         _tests_below("strain/every_call/test_reading_"),
     ),
-    Part("what the machine lacks: each call of the other commands fails", _tests_below("strain/")),
-    Part("clusters and the wire", _tests_below("cluster/", "network/", "wire/")),
-    Part(
+    SuitePart("what the machine lacks: each call of the other commands fails", _tests_below("strain/")),
+    SuitePart("clusters and the wire", _tests_below("cluster/", "network/", "wire/")),
+    SuitePart(
         "command line, copied directories, pages, the project",
         _tests_below("cli/", "docs/", "everywhere/", "house/", "offline/", "report/", "testing/"),
     ),
-    Part(
+    SuitePart(
         "Spark",
         _tests_below("spark/", "cli/test_demo.py", "docs/test_docs.py::test_page_runs_with"),
     ),
-    Part(
+    SuitePart(
         "a real BookKeeper",
         _tests_below("interop/"),
         ("BOOKKEEPER_CLASSPATH", "BOOKKEEPER_HOME"),
     ),
     *(
-        Part(
+        SuitePart(
             f"BookKeeper's own tests, bookies with {storage} storage",
             (f"{_OWN_TESTS}::TestWholeList::test_{storage}",),
             ("BOOKKEEPER_PEER",),
         )
         for storage in ("sorted", "interleaved", "db")
     ),
-    Part("other Pythons"),
+    SuitePart("other Pythons"),
 )
 
 RunCommand = Callable[..., Any]
@@ -130,7 +130,7 @@ def _part_name(number: int) -> str:
 
 def _describe(number: int, record: dict[str, Any]) -> Iterator[str]:
     entry = record.get(_part_name(number))
-    yield f"{_part_name(number)}  {PARTS[number - 1].about}"
+    yield f"{_part_name(number)}  {PARTS[number - 1].title}"
     if entry is None:
         yield "     never passed"
         return
@@ -160,7 +160,7 @@ def _recordable_commit() -> tuple[str | None, str]:
     return (None, "the tree has uncommitted changes") if changes else (commit, "")
 
 
-class Outcome(NamedTuple):
+class PartOutcome(NamedTuple):
     """The result of a part: whether it passed, the number of tests, the skips by reason."""
 
     passed: bool
@@ -179,7 +179,7 @@ def _read_report(path: Path) -> tuple[int, dict[str, int]]:
     return tests, dict(sorted(skipped.items()))
 
 
-def _run_tests(number: int, options: Sequence[str], run_command: RunCommand) -> Outcome:
+def _run_tests(number: int, options: Sequence[str], run_command: RunCommand) -> PartOutcome:
     with tempfile.TemporaryDirectory(prefix="bkstore-part-") as folder:
         report = Path(folder, "report.xml")
         command = [sys.executable, "-m", "pytest", "--part", str(number), f"--junitxml={report}"]
@@ -187,23 +187,23 @@ def _run_tests(number: int, options: Sequence[str], run_command: RunCommand) -> 
         environment = {**os.environ, "HYPOTHESIS_PROFILE": "long"}
         process = run_command([*command, *options], cwd=ROOT, env=environment, check=False)
         if process.returncode or not report.is_file():
-            return Outcome(False, 0, {})
-        return Outcome(True, *_read_report(report))
+            return PartOutcome(False, 0, {})
+        return PartOutcome(True, *_read_report(report))
 
 
-def _run_python_versions(excluded_versions: Sequence[str], run_command: RunCommand) -> Outcome:
+def _run_python_versions(excluded_versions: Sequence[str], run_command: RunCommand) -> PartOutcome:
     command = [sys.executable, "-m", "tools.pythons"]
     command += [argument for version in excluded_versions for argument in ("--without", version)]
     process = run_command(command, cwd=ROOT, check=False)
     skipped = {f"left out by --without: Python {version}": 1 for version in excluded_versions}
-    return Outcome(process.returncode == 0, 0, skipped)
+    return PartOutcome(process.returncode == 0, 0, skipped)
 
 
 def _run_part(
     number: int, options: Sequence[str], excluded_versions: Sequence[str], run_command: RunCommand
 ) -> bool:
     part, (commit, unrecorded_reason) = PARTS[number - 1], _recordable_commit()
-    print(f"== part {_part_name(number)}: {part.about}", flush=True)
+    print(f"== part {_part_name(number)}: {part.title}", flush=True)
     started = time.monotonic()
     if part.prefixes:
         outcome = _run_tests(number, options, run_command)
@@ -239,7 +239,7 @@ def _run_part(
     return True
 
 
-def _outcome_counts(outcome: Outcome) -> dict[str, Any]:
+def _outcome_counts(outcome: PartOutcome) -> dict[str, Any]:
     return {"tests": outcome.tests, "skipped": outcome.skipped}
 
 

@@ -111,7 +111,7 @@ ROOMS = (
 
 
 @cache
-def modules() -> Mapping[str, Path]:
+def module_files() -> Mapping[str, Path]:
     """Return the file of each module of the package, by its name without ``bkstore.``. The
     ``__init__`` of the package has the empty name, that of a room the name of the room."""
     path_of_module = {}
@@ -122,7 +122,7 @@ def modules() -> Mapping[str, Path]:
 
 
 def _is_face(module: str) -> bool:
-    return modules()[module].name == "__init__.py"
+    return module_files()[module].name == "__init__.py"
 
 
 def room_of(module: str) -> int:
@@ -149,7 +149,7 @@ def _imported_modules(tree: ast.AST) -> Iterator[str]:
         if isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 submodule = f"{node.module}.{alias.name}"
-                yield submodule if submodule.removeprefix("bkstore.") in modules() else node.module
+                yield submodule if submodule.removeprefix("bkstore.") in module_files() else node.module
         elif isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
 
@@ -158,7 +158,7 @@ def _imported_modules(tree: ast.AST) -> Iterator[str]:
 def import_graph() -> Mapping[str, frozenset[str]]:
     """Return the modules that each module imports, including lazily and for type checking."""
     imports = {}
-    for name, path in modules().items():
+    for name, path in module_files().items():
         tree = ast.parse(path.read_text(encoding="utf-8"))
         own_imports = {
             module for module in _imported_modules(tree) if module.split(".")[0] == "bkstore"
@@ -192,7 +192,7 @@ def _find_reachable(start: str, edges: Mapping[str, frozenset[str]]) -> set[str]
 
 def describe_room(room: str) -> str:
     """Return the description of a room: the first paragraph of its docstring, on one line."""
-    text = ast.get_docstring(ast.parse(modules()[room].read_text(encoding="utf-8"))) or ""
+    text = ast.get_docstring(ast.parse(module_files()[room].read_text(encoding="utf-8"))) or ""
     return " ".join(text.split("\n\n")[0].split())
 
 

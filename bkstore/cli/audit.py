@@ -11,28 +11,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bkstore.cli.audit_settings import (
-    add_live,
-    add_rules,
-    check_bookies,
+    add_live_options,
+    add_rule_options,
+    check_audit_arguments,
     is_live,
-    options_of,
-    placement_of,
-    tls_of,
+    audit_options_from_args,
+    placement_from_args,
+    tls_context_from_args,
 )
-from bkstore.cli.terminal.exit_codes import verdict
-from bkstore.cli.terminal.messages import tell
+from bkstore.cli.terminal.exit_codes import exit_code
+from bkstore.cli.terminal.messages import print_stderr
 from bkstore.cli.terminal.metadata_options import (
     METADATA_HELP,
-    as_known,
-    metadata_word,
-    paths_only,
+    canonical_location,
+    parse_metadata_location,
+    local_paths,
 )
 from bkstore.cli.terminal.needed_packages import require_packages
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.progress import work_progress
-from bkstore.cli.terminal.secrets import chosen_sasl_user
-from bkstore.cli.terminal.shared_options import add_opening
+from bkstore.cli.terminal.secrets import sasl_user_from_args
+from bkstore.cli.terminal.shared_options import add_opening_options
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.files.user_outputs import check_output, refuse_inputs, write_output as write_file
 from bkstore.metrics import audit_textfile
@@ -50,11 +50,11 @@ _ROWS_PER_TABLE = 1000
 def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
     parser.intermixed = True
-    parser.checks += (check_bookies,)
+    parser.checks += (check_audit_arguments,)
     parser.add_argument(
         "metadata",
         metavar="METADATA",
-        type=metadata_word,
+        type=parse_metadata_location,
         help=f"ledger metadata: {METADATA_HELP}",
     )
     parser.add_argument(
@@ -64,8 +64,8 @@ def add_arguments(parser: Parser) -> None:
         help="a bookie's id, as in ensembles, and its directory (DIR alone: the id in its cookie); "
         "with a service URI the other bookies are queried at their registered addresses",
     )
-    add_rules(parser)
-    add_live(parser)
+    add_rule_options(parser)
+    add_live_options(parser)
     parser.add_argument(
         "--resume", metavar="FILE", type=Path, help="keep progress in FILE, and resume from it"
     )
@@ -75,7 +75,7 @@ def add_arguments(parser: Parser) -> None:
         type=Path,
         help="write metrics for Prometheus' textfile collector; the name must end in .prom",
     )
-    add_opening(parser)
+    add_opening_options(parser)
     add_output(parser, VIOLATIONS)
 
 
@@ -88,8 +88,8 @@ def run(args: argparse.Namespace) -> int:
     if args.textfile is not None:
         require_packages("--textfile", "prometheus_client")
     live = is_live(args)
-    placement, options = placement_of(args), options_of(args, live)
-    tls, sasl_user = tls_of(args), chosen_sasl_user(args)
+    placement, options = placement_from_args(args), audit_options_from_args(args, live)
+    tls, sasl_user = tls_context_from_args(args), sasl_user_from_args(args)
     with ExitStack() as stack:
         store = stack.enter_context(opened_metadata(args.metadata))
         bookie_dirs = dict(_open_bookies(args, stack))
@@ -123,17 +123,17 @@ def run(args: argparse.Namespace) -> int:
             bookie_dir.check_unchanged()
     if args.textfile is not None:
         write_file(args.textfile, audit_textfile(report))
-    write_output(args, *on_screen(report.violations))
+    write_output(args, *violation_tables(report.violations))
     for line in report.summary():
-        tell(line)
-    return verdict(findings=not report.clean, checked=not report.checked_nothing)
+        print_stderr(line)
+    return exit_code(findings=not report.clean, checked=not report.checked_nothing)
 
 
 def _announcing_sleep(look_delay: float) -> Callable[[float], None]:
 
     def wait(seconds: float) -> None:
         if seconds == look_delay:
-            tell(f"some bookies did not answer: retrying in {seconds:g} s")
+            print_stderr(f"some bookies did not answer: retrying in {seconds:g} s")
         time.sleep(seconds)
 
     return wait
@@ -149,11 +149,11 @@ def _describe_audit(
     policy = [args.placement, str(args.spread), str(args.enforce_places)]
     if args.places is not None:
         policy.append(os.path.realpath(args.places))
-    cluster = [as_known(args.metadata)]
+    cluster = [canonical_location(args.metadata)]
     if isinstance(args.metadata, str):
         get_instance_id = getattr(store, "instance_id", None)
         cluster = [
-            as_known(args.metadata),
+            canonical_location(args.metadata),
             f"instance {get_instance_id() if get_instance_id else None}",
         ]
     return " ".join([*cluster, *sorted(directories), *policy, *["live"][:live]])
@@ -205,7 +205,7 @@ def _checked_bookie_id(given_id: str, bookie: BookieDir, word: str) -> str:
 
 
 def _refuse_output(args: argparse.Namespace, bookies: Iterable[BookieDir]) -> None:
-    inputs = paths_only(args.metadata, args.places)
+    inputs = local_paths(args.metadata, args.places)
     targets = [path for path in (args.output, args.resume, args.textfile) if path is not None]
     for target in targets:
         refuse_inputs(target, inputs)
@@ -232,10 +232,10 @@ def _print_unnamed_bookies(store: MetadataStore, bookie_dirs: dict[str, BookieDi
             registration = (
                 ", but it is registered" if bookie_id in registered else ", nor is it registered"
             )
-        tell(f"{bookie_id}: it is in no ensemble{registration}")
+        print_stderr(f"{bookie_id}: it is in no ensemble{registration}")
 
 
-def on_screen(violations: Sequence[Violation]) -> tuple[Schema, Iterator[Table]]:
+def violation_tables(violations: Sequence[Violation]) -> tuple[Schema, Iterator[Table]]:
     """Return the schema and the violations as tables of bounded size."""
     from bkstore.cluster.audit import violations_table
 

@@ -21,7 +21,7 @@ _DEFAULT_TIMEOUT = 5.0
 _DEFAULT_RECHECK_DELAY = 30.0
 
 
-def add_rules(parser: Parser) -> None:
+def add_rule_options(parser: Parser) -> None:
     """Add the options of the rules."""
     parser.add_argument(
         "--grace-period",
@@ -60,7 +60,7 @@ def add_rules(parser: Parser) -> None:
     )
 
 
-def add_live(parser: Parser) -> None:
+def add_live_options(parser: Parser) -> None:
     """Add the options for audits of running bookies, and for the pace."""
     live = parser.add_argument_group("bookies queried at their registered addresses")
     live.add_argument(
@@ -117,7 +117,7 @@ def is_live(args: argparse.Namespace) -> bool:
     return isinstance(args.metadata, str) and not args.offline
 
 
-def check_bookies(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+def check_audit_arguments(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     """Exit with a usage error if there is no bookie to ask or a TLS option has no effect."""
     if args.tls_key is not None and args.tls_certificate is None:
         parser.error("--tls-key needs --tls-certificate")
@@ -130,7 +130,7 @@ def check_bookies(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
     parser.error(f"{args.metadata}: only a service URI has bookies' addresses; give BOOKIE=DIR")
 
 
-def tls_of(args: argparse.Namespace) -> ssl.SSLContext | None:
+def tls_context_from_args(args: argparse.Namespace) -> ssl.SSLContext | None:
     """Return the TLS context for connections to bookies, or None without --tls."""
     if not args.tls:
         return None
@@ -140,7 +140,7 @@ def tls_of(args: argparse.Namespace) -> ssl.SSLContext | None:
     return client_tls(args.tls_ca, *certificate_and_key, check_host=not args.tls_any_host)
 
 
-def options_of(args: argparse.Namespace, live: bool) -> AuditOptions:
+def audit_options_from_args(args: argparse.Namespace, live: bool) -> AuditOptions:
     """Return the options of the audit; rechecks default to 1 if `live` and without --compat."""
     from bkstore.cluster.audit import AuditOptions
 
@@ -155,7 +155,7 @@ def options_of(args: argparse.Namespace, live: bool) -> AuditOptions:
     )
 
 
-def placement_of(args: argparse.Namespace) -> PlacementPolicy:
+def placement_from_args(args: argparse.Namespace) -> PlacementPolicy:
     """Return the policy that judges ensembles; raises `InvalidArgument` for misuse of --places."""
     from bkstore.cluster.placement.network_locations import read_network_locations
     from bkstore.cluster.placement.policies import DefaultPlacement, RackPlacement, RegionPlacement

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bkstore.cli.terminal.messages import print_text
-from bkstore.cli.terminal.metadata_options import metadata_word
+from bkstore.cli.terminal.metadata_options import parse_metadata_location
 
 _SHELLS = ("bash", "zsh", "fish", "tcsh")
 _FILES = ("DIR", "FILE")
@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
 
     from bkstore.cli.main import make_parser
 
-    parser = make_parser(declared=True)
+    parser = make_parser(load_all=True)
     for action in _actions(parser):
         if _takes_a_path(action):
             action.complete = shtab.FILE
@@ -48,4 +48,4 @@ def _actions(parser: argparse.ArgumentParser) -> Iterator[Any]:
 
 
 def _takes_a_path(action: argparse.Action) -> bool:
-    return action.type in (Path, metadata_word) or str(action.metavar).endswith(_FILES)
+    return action.type in (Path, parse_metadata_location) or str(action.metavar).endswith(_FILES)

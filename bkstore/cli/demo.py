@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bkstore.availability import Availability
-from bkstore.cli.screen.cells import Beginning, cell, folded
+from bkstore.cli.screen.cells import TruncatedRows, format_cell, wrap_text
 from bkstore.cli.screen.tables import Screen, ScreenStream
 from bkstore.cli.terminal.messages import print_text
 from bkstore.cli.terminal.needed_packages import missing_packages, require_java, require_packages
@@ -29,13 +29,13 @@ from bkstore.files.user_outputs import check_output
 from bkstore.ids import LedgerId
 from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import Schema, Table
-from bkstore.tables.columns import schema
-from bkstore.tables.safe_text import shown
+from bkstore.tables.columns import make_schema
+from bkstore.tables.safe_text import escape_unprintable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from bkstore.cli.demo_data import DemoCluster, Lost
+    from bkstore.cli.demo_data import DemoCluster, LostReplicas
     from bkstore.cluster.audit import Violation
     from bkstore.offline.analyses import Engine
     from bkstore.offline.dump import DumpResult
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 _MAX_ROWS = 8
 _MAX_RANGES = 3
 _SHOWN_ANALYSES = ("bytes_by_bookie", "ledger_health", "orphans")
-_LOST_SCHEMA = schema("lost", "ledger_id:string bookie entries_lost:int64")
-_AVAILABILITY_SCHEMA = schema(
+_LOST_SCHEMA = make_schema("lost", "ledger_id:string bookie entries_lost:int64")
+_AVAILABILITY_SCHEMA = make_schema(
     "condensed", "scope_id ledger_id entries groups:string bytes by_bookkeeper:int64"
 )
-_VIOLATION_SCHEMA = schema("found", "category scope_id? ledger_id? bookie? missing:string")
+_VIOLATION_SCHEMA = make_schema("found", "category scope_id? ledger_id? bookie? missing:string")
 _LEGEND = """\
 Groups are first..last/size/period. Bytes are those of the answer: condensed as
 BP-34 designed it, and as BookKeeper's own encoder writes it."""
@@ -191,7 +191,7 @@ def _print_availability(bookie: BookieDir) -> None:
             (*ledger.signed, len(availability), groups + ellipsis, grouped_size, bookkeeper_size)
         )
     count = f"{len(ledgers)} ledger{'' if len(ledgers) == 1 else 's'}"
-    print_text(f"\n{shown(bookie.bookie_id)} ({bookie.layout}): {count}\n")
+    print_text(f"\n{escape_unprintable(bookie.bookie_id)} ({bookie.layout}): {count}\n")
     _print_table(_AVAILABILITY_SCHEMA, [Table.from_rows(_AVAILABILITY_SCHEMA, rows)])
 
 
@@ -213,11 +213,11 @@ def _violation_row(violation: Violation) -> tuple[Any, ...]:
     missing_entries = violation.missing or Availability()
     ranges = missing_entries.ranges(limit=_MAX_RANGES).tolist()
     if missing_entries.range_count > _MAX_RANGES:
-        ranges = Beginning(ranges, f"{missing_entries.range_count} ranges")
-    return violation.category, scope, ledger, violation.bookie, cell(ranges)
+        ranges = TruncatedRows(ranges, f"{missing_entries.range_count} ranges")
+    return violation.category, scope, ledger, violation.bookie, format_cell(ranges)
 
 
-def _replicas_of_violations(violations: Sequence[Violation]) -> Lost:
+def _replicas_of_violations(violations: Sequence[Violation]) -> LostReplicas:
     return {
         (violation.ledger, violation.bookie or ""): set(violation.missing or ())
         for violation in violations
@@ -225,7 +225,7 @@ def _replicas_of_violations(violations: Sequence[Violation]) -> Lost:
     }
 
 
-def _replicas_of_table(table: pa.Table) -> Lost:
+def _replicas_of_table(table: pa.Table) -> LostReplicas:
     return {
         (LedgerId.from_signed(row["scope_id"], row["ledger_id"]), row["bookie"]): set(
             Availability.from_groups(row["missing_groups"])
@@ -234,7 +234,7 @@ def _replicas_of_table(table: pa.Table) -> Lost:
     }
 
 
-def _compare_with_lost(finder: str, found: Lost, lost: Lost) -> int:
+def _compare_with_lost(finder: str, found: LostReplicas, lost: LostReplicas) -> int:
     if found == lost:
         count = sum(map(len, lost.values()))
         _print_paragraph(
@@ -258,7 +258,7 @@ def _check_orphan(finder: str, orphans: pa.Table, cluster: DemoCluster) -> int:
 def _print_dump_counts(out: Path, result: DumpResult) -> None:
     size = sum(path.stat().st_size for path in out.rglob("*.parquet"))
     counts = ", ".join(f"{count:,} {table}" for table, count in result.rows.items())
-    lines = folded(f"{counts} in {size:,} bytes", ScreenStream(sys.stdout).width)
+    lines = wrap_text(f"{counts} in {size:,} bytes", ScreenStream(sys.stdout).width)
     print_text("\n".join(lines) + "\n")
 
 
@@ -334,7 +334,7 @@ def _write_report(
     source = {"manifest": manifest, "metadata": metadata, "engine": engine}
     all_tables = {**tables, "findings": opened_dump.read("findings")}
     write_report(target, all_tables, title=title, source=source)
-    _print_paragraph(f"6. Report: {shown(str(target.absolute()))}")
+    _print_paragraph(f"6. Report: {escape_unprintable(str(target.absolute()))}")
 
 
 def _mark_removed(bookie: Mapping[str, Any], top: Path) -> dict[str, Any]:

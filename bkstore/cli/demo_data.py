@@ -21,7 +21,7 @@ ENTRIES = 3_000
 _SCOPED_LEDGER_ID = LedgerId.from_uuid(uuid.UUID("c0ffee00-feed-4bad-9e55-0123456789ab"))
 _PAYLOAD_BYTES = 100
 
-Lost = dict[tuple[LedgerId, str], set[int]]
+LostReplicas = dict[tuple[LedgerId, str], set[int]]
 
 
 class DemoCluster(NamedTuple):
@@ -30,7 +30,7 @@ class DemoCluster(NamedTuple):
 
     metadata: Path
     bookies: dict[str, Path]
-    lost: Lost
+    lost: LostReplicas
     orphan: LedgerId
 
 

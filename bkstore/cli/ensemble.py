@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bkstore.cli.screen.column_choice import Shown
-from bkstore.cli.terminal.messages import print_text, silence, tell
+from bkstore.cli.screen.column_choice import RequestedColumns
+from bkstore.cli.terminal.messages import print_text, redirect_to_null, print_stderr
 from bkstore.cli.terminal.needed_packages import require_packages
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
@@ -121,10 +121,10 @@ def _up(args: argparse.Namespace) -> int:
                 redirect_output(ensemble.path / LOG_NAME)
             else:
                 end = "its data are kept" if is_permanent else "its data are removed"
-                tell(f"bkstore: the ensemble runs in {ensemble.path} until Ctrl-C, then {end}")
+                print_stderr(f"bkstore: the ensemble runs in {ensemble.path} until Ctrl-C, then {end}")
             _watch_processes(ensemble)
         except (KeyboardInterrupt, SystemExit):
-            tell("bkstore: stopping")
+            print_stderr("bkstore: stopping")
     return 0
 
 
@@ -149,10 +149,10 @@ def _detach(args: argparse.Namespace) -> int:
     started = start_detached(command_words)
     if started.exit_code is not None:
         for line in started.errors.splitlines():
-            tell(line)
+            print_stderr(line)
         return started.exit_code or 2
     print_text(started.output)
-    tell(f"bkstore: the ensemble runs; bkstore ensemble down --dir {args.dir} stops it")
+    print_stderr(f"bkstore: the ensemble runs; bkstore ensemble down --dir {args.dir} stops it")
     return 0
 
 
@@ -175,12 +175,12 @@ def _print_ensemble(ensemble: Ensemble) -> None:
         _write_rows(rows)
         sys.stdout.flush()
     except BrokenPipeError:
-        silence(sys.stdout)
+        redirect_to_null(sys.stdout)
 
 
 def _write_rows(rows: Iterable[tuple[Any, ...]]) -> None:
     tables = [Table.from_rows(ENSEMBLE_BOOKIES, rows)]
-    write_tables(ENSEMBLE_BOOKIES, tables, "table", shown=Shown(_SHOWN_COLUMNS))
+    write_tables(ENSEMBLE_BOOKIES, tables, "table", requested=RequestedColumns(_SHOWN_COLUMNS))
 
 
 def _row(
@@ -216,10 +216,10 @@ def _watch_processes(ensemble: Ensemble) -> None:
             if running[bookie.id] and not bookie.running:
                 running[bookie.id] = False
                 end = f"ended ({bookie.exit_code}); see {bookie.log}"
-                tell(f"bkstore: bookie {bookie.id} {end}")
+                print_stderr(f"bkstore: bookie {bookie.id} {end}")
         if zookeeper_runs and ensemble.zookeeper_pid is None:
             zookeeper_runs = False
-            tell(f"bkstore: ZooKeeper ended; see {ensemble.zookeeper_log}")
+            print_stderr(f"bkstore: ZooKeeper ended; see {ensemble.zookeeper_log}")
         ensemble.save_state()
 
 
@@ -243,7 +243,7 @@ def _registered_bookies(ensemble: EnsembleStatus) -> dict[str, tuple[str, tuple[
     """Return (state, address) of each bookie from ZooKeeper, by bookie id; if the ensemble does not
     run or ZooKeeper cannot be asked, prints that and returns nothing."""
     if not ensemble.running:
-        tell(f"bkstore: the ensemble in {ensemble.path} is not running")
+        print_stderr(f"bkstore: the ensemble in {ensemble.path} is not running")
         return {}
     from bkstore.cluster.store.zookeeper.store import ZooKeeperStore
 
@@ -262,7 +262,7 @@ def _registered_bookies(ensemble: EnsembleStatus) -> dict[str, tuple[str, tuple[
                     address or ("127.0.0.1", bookie.port),
                 )
     except BkstoreError as error:
-        tell(f"bkstore: {error}")
+        print_stderr(f"bkstore: {error}")
         return {}
     return registered
 
@@ -273,9 +273,9 @@ def _down(args: argparse.Namespace) -> int:
 
     path = read_status(args.dir).path
     stopped = stop(path, _STOP_TIMEOUT)
-    tell(f"bkstore: the ensemble in {path} {'is stopped' if stopped else 'was not running'}")
+    print_stderr(f"bkstore: the ensemble in {path} {'is stopped' if stopped else 'was not running'}")
     if args.remove:
         other_files = remove(path)
         if other_files:
-            tell(f"bkstore: {path} is kept, as it has other files: {', '.join(other_files)}")
+            print_stderr(f"bkstore: {path} is kept, as it has other files: {', '.join(other_files)}")
     return 0

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import NamedTuple
 
 from bkstore.cli.terminal.exit_codes import FAILED
-from bkstore.cli.terminal.messages import silence, tell, terminable, usable_streams
+from bkstore.cli.terminal.messages import redirect_to_null, print_stderr, signals_as_exceptions, ensure_standard_streams
 from bkstore.cli.terminal.parser import Parser
 from bkstore.errors import BkstoreError, WriteFailed
 from bkstore.version import __version__
@@ -101,9 +101,9 @@ COMMANDS = {
 """The commands, in the order of `bkstore --help`."""
 
 
-def make_parser(*, declared: bool = False) -> Parser:
+def make_parser(*, load_all: bool = False) -> Parser:
     """Return the parser of the command line. A command's module is imported when its parser is
-    first used; with `declared`, all are now."""
+    first used; with `load_all`, all are now."""
     parser = Parser(
         prog="bkstore",
         description="Apache BookKeeper bookie storage, outside the JVM.",
@@ -115,7 +115,7 @@ def make_parser(*, declared: bool = False) -> Parser:
     for name, command in COMMANDS.items():
         subparser = commands.add_parser(name, help=command.summary, description=command.summary)
         subparser.declare = partial(_declare, command)
-        if declared:
+        if load_all:
             subparser.declare_once()
     return parser
 
@@ -135,9 +135,9 @@ def _parser() -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code. An interrupt returns 130; SIGTERM and SIGHUP raise
     `SystemExit` with 128 + the signal number."""
-    usable_streams()
+    ensure_standard_streams()
     try:
-        with terminable():
+        with signals_as_exceptions():
             try:
                 code = _run_command(argv)
             except SystemExit as exit_request:  # from the parser, after its message, or a signal
@@ -155,7 +155,7 @@ def _run_command(argv: Sequence[str] | None) -> int:
         args = _parser().parse_args(argv)
         code: int = args.run(args)
     except BrokenPipeError:  # the reader has closed the pipe
-        silence(sys.stdout)
+        redirect_to_null(sys.stdout)
         return 0
     except BkstoreError as error:
         return _print_failure(str(error))
@@ -171,15 +171,15 @@ def _flush_output(code: int) -> int:
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        silence(sys.stdout)
+        redirect_to_null(sys.stdout)
     except OSError as error:
-        silence(sys.stdout)
+        redirect_to_null(sys.stdout)
         return _print_failure(str(WriteFailed("standard output", error)))
     return code
 
 
 def _print_failure(message: str) -> int:
-    tell(f"bkstore: {message}")
+    print_stderr(f"bkstore: {message}")
     return FAILED
 
 

@@ -8,9 +8,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bkstore.cli.terminal.ledger_options import add_ledger, chosen_ledger, chosen_scope
-from bkstore.cli.terminal.messages import print_text, tell
-from bkstore.cli.terminal.metadata_options import METADATA_HELP, metadata_word, paths_only
+from bkstore.cli.terminal.ledger_options import add_ledger_argument, ledger_from_args, scope_from_args
+from bkstore.cli.terminal.messages import print_text, print_stderr
+from bkstore.cli.terminal.metadata_options import METADATA_HELP, parse_metadata_location, local_paths
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.counts import format_count
@@ -38,7 +38,7 @@ def add_arguments(parser: Parser) -> None:
     what = "the segments of one ledger, one row each; its other metadata go to stderr"
     show = commands.add_parser("show", help=what, description=what)
     _add_metadata(show)
-    add_ledger(show)
+    add_ledger_argument(show)
     add_output(show, METADATA_SEGMENTS)
     what = "all metadata as a JSON file for audit, analyze and check"
     export = commands.add_parser("export", help=what, description=what)
@@ -54,7 +54,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def _add_metadata(parser: Parser) -> None:
-    parser.add_argument("metadata", metavar="METADATA", type=metadata_word, help=METADATA_HELP)
+    parser.add_argument("metadata", metavar="METADATA", type=parse_metadata_location, help=METADATA_HELP)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     from bkstore.cluster.store.opening import opened_metadata
 
     if args.output is not None:
-        refuse_inputs(args.output, paths_only(args.metadata))
+        refuse_inputs(args.output, local_paths(args.metadata))
         check_output(args.output)
     commands = {"list": _list, "show": _show, "export": _export}
     with opened_metadata(args.metadata) as store:
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _list(args: argparse.Namespace, store: MetadataStore) -> int:
     damaged: list[str] = []
-    scope = None if args.all_scopes else chosen_scope(args)
+    scope = None if args.all_scopes else scope_from_args(args)
     underreplicated = _underreplicated_ledgers(store, damaged)
     ledgers = _readable_ledgers(store.read_many(store.ledgers(scope)), damaged)
     rows = (_row(ledger_id, versioned, underreplicated) for ledger_id, versioned in ledgers)
@@ -132,16 +132,16 @@ def _tables(rows: Iterator[tuple[Any, ...]]) -> Iterator[Table]:
 
 def _print_damage(damaged: list[str]) -> int:
     for message in damaged:
-        tell(message)
+        print_stderr(message)
     return 1 if damaged else 0
 
 
 def _show(args: argparse.Namespace, store: MetadataStore) -> int:
-    ledger_id = chosen_ledger(args)
+    ledger_id = ledger_from_args(args)
     try:
         metadata, version = store.read(ledger_id)
     except NoSuchLedger as error:
-        tell(str(error))
+        print_stderr(str(error))
         return 1
     last_entries: list[int | None] = [segment.first_entry - 1 for segment in metadata.segments[1:]]
     last_entries.append(metadata.last_entry_id if metadata.closed else None)
@@ -150,13 +150,13 @@ def _show(args: argparse.Namespace, store: MetadataStore) -> int:
         for (first_entry, ensemble), last_entry in zip(metadata.segments, last_entries)
     ]
     write_output(args, METADATA_SEGMENTS, [Table.from_rows(METADATA_SEGMENTS, rows)])
-    tell(f"version {version}: {metadata.to_safe_string()}")
+    print_stderr(f"version {version}: {metadata.to_safe_string()}")
     mark = store.mark_of(ledger_id)
     if mark is not None:
-        tell(f"marked as underreplicated: {', '.join(mark.missing_bookies) or 'no bookie named'}")
+        print_stderr(f"marked as underreplicated: {', '.join(mark.missing_bookies) or 'no bookie named'}")
     problems = metadata.problems()
     for problem in problems:
-        tell(problem)
+        print_stderr(problem)
     return 1 if problems else 0
 
 
@@ -177,5 +177,5 @@ def _export(args: argparse.Namespace, store: MetadataStore) -> int:
         print_text(data.decode("ascii"))
     else:
         write_file(args.output, data, private=args.show_passwords)
-    tell(f"{format_count(len(ledgers), 'ledger')} exported")
+    print_stderr(f"{format_count(len(ledgers), 'ledger')} exported")
     return _print_damage(damaged)

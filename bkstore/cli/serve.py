@@ -9,21 +9,21 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bkstore.cli.serve_admin import add_admin, admin_of, chosen_admin, show_server, show_stop
+from bkstore.cli.serve_admin import add_admin, open_admin, admin_settings_from_args, attach_server, mark_stopping
 from bkstore.cli.serve_loop import (
-    FORCED,
-    LoneBookie,
+    FORCED_READ_ONLY_REASON,
+    StandaloneBookie,
     StateChanges,
-    ending_at_once,
-    tell_garbage,
-    until_stopped,
-    waited,
+    kill_on_second_signal,
+    print_garbage_problem,
+    checkpoint_until_stopped,
+    wait_for_end,
 )
-from bkstore.cli.server_conf.checkpoint_and_garbage_options import add_upkeep, chosen_garbage
-from bkstore.cli.server_conf.serve_arguments import complete, tell_not_honored
-from bkstore.cli.terminal.messages import tell
+from bkstore.cli.server_conf.checkpoint_and_garbage_options import add_checkpoint_and_garbage_options, garbage_options_from_args
+from bkstore.cli.server_conf.serve_arguments import complete_arguments, print_not_honored
+from bkstore.cli.terminal.messages import print_stderr
 from bkstore.cli.terminal.parser import Parser
-from bkstore.cli.terminal.secrets import add_sasl_users, chosen_sasl_users
+from bkstore.cli.terminal.secrets import add_sasl_users, sasl_users_from_args
 from bkstore.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def add_arguments(parser: Parser) -> None:
         help="with --metadata: how long a killed bookie stays registered (10; ZooKeeper "
         "has its own limits)",
     )
-    add_upkeep(parser)
+    add_checkpoint_and_garbage_options(parser)
     add_admin(parser)
 
 
@@ -115,25 +115,25 @@ def run(args: argparse.Namespace) -> int:
     from bkstore.network.checkpoints import CheckpointRunner
     from bkstore.wire.server import BookieServer
 
-    conf = complete(args)
+    conf = complete_arguments(args)
     interval = number(0, _MAX_CHECKPOINT_INTERVAL, above=True)(
         "--checkpoint-interval", args.checkpoint_interval
     )
     integer(0, 65535)("--port", args.port)  # before a new bookie is made
     tls, admin_settings, users = (
         _server_tls_context(args),
-        chosen_admin(args),
-        chosen_sasl_users(args, conf),
+        admin_settings_from_args(args),
+        sasl_users_from_args(args, conf),
     )
-    garbage_options = chosen_garbage(args, conf)
-    tell_not_honored(args, conf)
+    garbage_options = garbage_options_from_args(args, conf)
+    print_not_honored(args, conf)
     state_changes = StateChanges(conf)
     with (
-        ending_at_once() as begin_stop,
+        kill_on_second_signal() as begin_stop,
         _open_store(args) as store,
         _open_bookie(args, store, conf) as bookie,
         BackgroundCollector(bookie, store, garbage_options) as collector,
-        admin_of(admin_settings, bookie, store, collector) as admin,
+        open_admin(admin_settings, bookie, store, collector) as admin,
         BookieServer(
             bookie,
             args.host,
@@ -145,23 +145,23 @@ def run(args: argparse.Namespace) -> int:
             options=conf.server,
         ) as server,
     ):
-        checkpoints, collector.on_problem_changed = CheckpointRunner(bookie), tell_garbage
+        checkpoints, collector.on_problem_changed = CheckpointRunner(bookie), print_garbage_problem
         with _registered(
             args, store, server, checkpoints, collector, conf, state_changes
         ) as registration:
-            set_read_only = state_changes.allowed(registration.set_read_only)
-            show_server(admin, server, set_read_only, store, args.metadata, conf, users)
+            set_read_only = state_changes.guard_set_read_only(registration.set_read_only)
+            attach_server(admin, server, set_read_only, store, args.metadata, conf, users)
             try:
                 storage = bookie.storage.storage
-                tell(f"bkstore: serving {args.directory} ({storage} storage) on {server.address}")
+                print_stderr(f"bkstore: serving {args.directory} ({storage} storage) on {server.address}")
                 _print_warnings(args, server, admin)
-                until_stopped(partial(waited, server, state_changes), checkpoints, admin, interval)
+                checkpoint_until_stopped(partial(wait_for_end, server, state_changes), checkpoints, admin, interval)
             except (KeyboardInterrupt, SystemExit):
                 begin_stop()
                 collector.on_problem_changed = bool
-                show_stop(admin)
-                tell("bkstore: stopping (a second signal ends it at once)")
-    return 2 if state_changes.stops else 0
+                mark_stopping(admin)
+                print_stderr("bkstore: stopping (a second signal ends it at once)")
+    return 2 if state_changes.must_stop else 0
 
 
 def _print_warnings(
@@ -170,19 +170,19 @@ def _print_warnings(
     from bkstore.network.advertised import is_wildcard_host
 
     if server.max_connections < server.options.max_connections:
-        tell(
+        print_stderr(
             f"bkstore: at most {server.max_connections} clients can connect, not "
             f"{server.options.max_connections}: raise the limit of open files (ulimit -n)"
         )
     if admin is not None:
-        tell(f"bkstore: HTTP admin on {admin.url}")
+        print_stderr(f"bkstore: HTTP admin on {admin.url}")
         if not admin.is_on_loopback:
-            tell(
+            print_stderr(
                 "bkstore: the HTTP admin is not on loopback: anyone who reaches it can "
                 "read all payloads, unencrypted"
             )
     if is_wildcard_host(args.host):
-        tell(
+        print_stderr(
             f"bkstore: {args.host} means all addresses of this machine: anyone who reaches one "
             "can read and write" + ("" if args.jaas is None else " after authenticating")
         )
@@ -220,16 +220,16 @@ def _registered(
     collector: BackgroundCollector,
     conf: ServerSettings,
     state_changes: StateChanges,
-) -> Iterator[RegisteredBookie | LoneBookie]:
+) -> Iterator[RegisteredBookie | StandaloneBookie]:
     """Register the bookie while the block runs, if it has a `store`; it is read-only while its
     checkpoints fail or the conf forces it."""
 
     def problem() -> str | None:
-        return FORCED if conf.read_only else checkpoints.problem
+        return FORCED_READ_ONLY_REASON if conf.read_only else checkpoints.problem
 
     if store is None:
         limits = conf.disks if args.directory.is_file() else None
-        with closing(LoneBookie(server, checkpoints, limits, problem, state_changes)) as lone:
+        with closing(StandaloneBookie(server, checkpoints, limits, problem, state_changes)) as lone:
             yield lone
         return
     from bkstore.network.registered_bookie import RegisteredBookie
@@ -250,7 +250,7 @@ def _registered(
         exit_stack.enter_context(registered_bookie)
         exit_stack.callback(store.finish_within, _ZOOKEEPER_EXIT_SECONDS)  # runs first on exit
         checkpoints.on_problem_changed = registered_bookie.check_disks
-        tell(f"bkstore: bookie {server.bookie.bookie_id} is registered at {args.metadata}")
+        print_stderr(f"bkstore: bookie {server.bookie.bookie_id} is registered at {args.metadata}")
         yield registered_bookie
 
 

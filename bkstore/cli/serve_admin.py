@@ -30,7 +30,7 @@ class AdminSettings(NamedTuple):
     host: str
     port: int
     token: str | None
-    names: tuple[str, ...] = ()
+    host_names: tuple[str, ...] = ()
 
 
 def add_admin(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +56,7 @@ def add_admin(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def chosen_admin(args: argparse.Namespace) -> AdminSettings | None:
+def admin_settings_from_args(args: argparse.Namespace) -> AdminSettings | None:
     """Return the admin's settings, None without --http. Raises `InvalidArgument`,
     `MissingDependency`, and `OSError` for an unreadable token file, before anything is opened."""
     if args.http is None:
@@ -80,16 +80,16 @@ def chosen_admin(args: argparse.Namespace) -> AdminSettings | None:
 def _read_token(path: Path | None) -> str | None:
     if path is None:
         return None
-    from bkstore.cli.terminal.secrets import secret_in
+    from bkstore.cli.terminal.secrets import read_secret
     from bkstore.wire.admin.router import check_token
 
     try:
-        return check_token(secret_in(path).strip().decode("ascii", "replace"))
+        return check_token(read_secret(path).strip().decode("ascii", "replace"))
     except InvalidArgument as error:
         raise InvalidArgument(f"{path}: {error}") from None
 
 
-def admin_of(
+def open_admin(
     settings: AdminSettings | None,
     bookie: Bookie,
     metadata: MetadataStore | None = None,
@@ -108,24 +108,24 @@ def admin_of(
         metadata=metadata,
         collector=collector,
         token=settings.token,
-        names=settings.names,
+        names=settings.host_names,
     )
     admin.controls.stage = "starting"
     return admin
 
 
-def show_server(
+def attach_server(
     admin: AdminServer | None,
     server: BookieServer,
     set_read_only: Callable[[bool], object],
     store: MetadataStore | None,
     uri: str | None,
-    asked: ServerSettings,
+    conf_settings: ServerSettings,
     users: SaslUsers | None,
 ) -> None:
     """Let the admin report on and control a running server; no-op if `admin` is None.
 
-    `store` with its `uri` is the cluster that the server is registered in, `asked` are its
+    `store` with its `uri` is the cluster that the server is registered in, `conf_settings` are its
     settings, `users` the SASL users that the cluster's bookies accept.
     """
     if admin is None:
@@ -134,7 +134,7 @@ def show_server(
     controls.read_only = lambda: server.read_only
     controls.set_read_only = set_read_only
     controls.settings = {
-        **asked.list_option_texts(),
+        **conf_settings.list_option_texts(),
         "bookiePort": server.address.port,
         "httpServerEnabled": True,
         "httpServerHost": admin.address[0],
@@ -153,7 +153,7 @@ def _check_sanity(store: MetadataStore, server: BookieServer, user: SaslUser | N
     check_sanity(store, server, sasl=user)
 
 
-def show_stop(admin: AdminServer | None) -> None:
+def mark_stopping(admin: AdminServer | None) -> None:
     """Let the admin report that the bookie is stopping; no-op if it is None."""
     if admin is not None:
         admin.controls.stage = "stopping"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from bkstore.cli.terminal.messages import tell
+from bkstore.cli.terminal.messages import print_stderr
 from bkstore.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from bkstore.wire.admin import AdminServer
     from bkstore.wire.server import BookieServer
 
-FORCED = "forceReadOnlyBookie is set"
+FORCED_READ_ONLY_REASON = "forceReadOnlyBookie is set"
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _CHECKPOINT_RETRY_SECONDS = 10.0
 """Maximum seconds before a failed checkpoint is retried."""
 
 
-def until_stopped(
-    ended: Callable[[float], bool],
+def checkpoint_until_stopped(
+    has_ended: Callable[[float], bool],
     checkpoints: CheckpointRunner,
     admin: AdminServer | None,
     interval: float,
 ) -> None:
-    """Make a checkpoint every `interval` seconds until the server has ended. `ended` waits the
+    """Make a checkpoint every `interval` seconds until the server has ended. `has_ended` waits the
     given seconds for that and returns whether it came."""
-    while not ended(
+    while not has_ended(
         interval if checkpoints.problem is None else min(interval, _CHECKPOINT_RETRY_SECONDS)
     ):
         failures = checkpoints.failures
@@ -44,46 +44,46 @@ def until_stopped(
             admin.counters.count_checkpoint_failure()
 
 
-def tell_state(reason: str | None) -> None:
+def print_state_change(reason: str | None) -> None:
     """Print why the bookie has become read-only, or (None) that it is writable again."""
-    tell("bkstore: writable again" if reason is None else f"bkstore: read-only: {reason}")
+    print_stderr("bkstore: writable again" if reason is None else f"bkstore: read-only: {reason}")
 
 
-def tell_garbage(problem: str | None) -> None:
+def print_garbage_problem(problem: str | None) -> None:
     """Print why garbage collection fails or judges no ledger, or (None) that it works again."""
-    tell(f"bkstore: garbage collection: {problem or 'works again'}")
+    print_stderr(f"bkstore: garbage collection: {problem or 'works again'}")
 
 
 class StateChanges:
     """A callback for when the bookie becomes read-only or writable; it prints a message. If the
-    settings forbid read-only bookies, it then sets `stops`, and the command ends."""
+    settings forbid read-only bookies, it then sets `must_stop`, and the command ends."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self._stop_when_full = settings.stop_when_full
         self._forced = settings.read_only
-        self.stops = False
+        self.must_stop = False
 
     def __call__(self, reason: str | None) -> None:
         """Report why the bookie is read-only now, or (None) that it is writable again."""
-        tell_state(reason)
-        if reason is not None and self._stop_when_full and not self.stops:
-            self.stops = True
-            tell("bkstore: stopping, as readOnlyModeEnabled is false")
+        print_state_change(reason)
+        if reason is not None and self._stop_when_full and not self.must_stop:
+            self.must_stop = True
+            print_stderr("bkstore: stopping, as readOnlyModeEnabled is false")
 
-    def allowed(self, set_read_only: Callable[[bool], object]) -> Callable[[bool], None]:
+    def guard_set_read_only(self, set_read_only: Callable[[bool], object]) -> Callable[[bool], None]:
         """Return a wrapper that raises `InvalidArgument` for changes the settings forbid."""
 
         def change(read_only: bool) -> None:
             if read_only and self._stop_when_full:
                 raise InvalidArgument("readOnlyModeEnabled is false: the bookie stays writable")
             if not read_only and self._forced:
-                raise InvalidArgument(f"{FORCED}: the bookie stays read-only")
+                raise InvalidArgument(f"{FORCED_READ_ONLY_REASON}: the bookie stays read-only")
             set_read_only(read_only)
 
         return change
 
 
-class LoneBookie:
+class StandaloneBookie:
     """A bookie outside any cluster: read-only while there is a problem, or on request; a thread
     checks the disks regularly, if it has `limits`."""
 
@@ -92,14 +92,14 @@ class LoneBookie:
         server: BookieServer,
         checkpoints: CheckpointRunner,
         limits: DiskOptions | None,
-        problem: Callable[[], str | None],
-        changed: Callable[[str | None], object],
+        get_problem: Callable[[], str | None],
+        on_state_change: Callable[[str | None], object],
     ) -> None:
         from bkstore.network.disk_watch import DiskWatch
 
         self._server = server
-        self._problem = problem
-        self._on_state_change = changed
+        self._problem = get_problem
+        self._on_state_change = on_state_change
         self._requested_reason: str | None = None
         self._disk_watch = None if limits is None else DiskWatch(server.bookie, limits)
         self._interval = math.inf if limits is None else limits.interval
@@ -122,11 +122,11 @@ class LoneBookie:
                 self._server.read_only = reason is not None
                 self._on_state_change(reason)
 
-    def set_read_only(self, wanted: bool) -> None:
+    def set_read_only(self, read_only: bool) -> None:
         """Make the bookie read-only until this is called with False."""
         from bkstore.network.registered_bookie import OPERATOR_READ_ONLY_REASON
 
-        self._requested_reason = OPERATOR_READ_ONLY_REASON if wanted else None
+        self._requested_reason = OPERATOR_READ_ONLY_REASON if read_only else None
         self.check()
 
     def _run(self) -> None:
@@ -140,18 +140,18 @@ class LoneBookie:
             self._thread.join()
 
 
-def waited(server: BookieServer, changes: StateChanges, seconds: float) -> bool:
+def wait_for_end(server: BookieServer, changes: StateChanges, seconds: float) -> bool:
     """Wait at most `seconds`; return whether the server has ended or has to stop. In steps of a
     second: a signal delivered to another thread does not wake the main thread, which handles it."""
     deadline = time.monotonic() + seconds
     while (remaining := deadline - time.monotonic()) > 0:
-        if changes.stops or server.wait(min(remaining, 1.0)):
+        if changes.must_stop or server.wait(min(remaining, 1.0)):
             return True
-    return changes.stops
+    return changes.must_stop
 
 
 @contextmanager
-def ending_at_once() -> Iterator[Callable[[], None]]:
+def kill_on_second_signal() -> Iterator[Callable[[], None]]:
     """Yield a function to call when stopping begins: from then on a signal kills the process. The
     next start replays all acknowledged entries from the journals."""
     is_main_thread = threading.current_thread() is threading.main_thread()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from bkstore.cli.terminal.messages import tell
+from bkstore.cli.terminal.messages import print_stderr
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.counts import format_count
@@ -15,7 +15,7 @@ from bkstore.errors import InvalidArgument
 from bkstore.files.opening import read_file
 from bkstore.files.user_outputs import refuse_inputs
 from bkstore.formats.syntax.json_text import parse_json
-from bkstore.tables import ANSWERS, LOOKUPS, Table
+from bkstore.tables import LOOKUP_OBJECTS, LOOKUPS, Table
 
 if TYPE_CHECKING:
     from bkstore.streams.image.stream_image import StreamImage
@@ -60,7 +60,7 @@ def add_arguments(parser: Parser) -> None:
     )
     compare.add_argument("--seed", type=int, default=0, help="seed of the random ones (0)")
     compare.add_argument("--totals", action="store_true", help="print only the totals")
-    for command, schema in ((lookup, ANSWERS), (compare, LOOKUPS)):
+    for command, schema in ((lookup, LOOKUP_OBJECTS), (compare, LOOKUPS)):
         _add_options(command)
         add_output(command, schema)
 
@@ -149,8 +149,8 @@ def _lookup(args: argparse.Namespace) -> int:
         result = lookup.get_objects(args.stream, args.start, args.end, args.limit)
     if result.status == "invalid":
         raise InvalidArgument(_why_invalid(worlds[0].image, args))
-    write_output(args, ANSWERS, [Table.from_rows(ANSWERS, result.objects)])
-    tell(_summarize(result))
+    write_output(args, LOOKUP_OBJECTS, [Table.from_rows(LOOKUP_OBJECTS, result.objects)])
+    print_stderr(_summarize(result))
     return 0
 
 
@@ -181,7 +181,7 @@ def _compare(args: argparse.Namespace) -> int:
     tables = (_compare_world(args, world, wrong) for world in worlds)
     write_output(args, LOOKUPS, tables)
     for line in wrong:
-        tell(line)
+        print_stderr(line)
     return 1 if wrong else 0
 
 

@@ -1,6 +1,6 @@
 """One self-contained HTML page from the tables of a dump's analyses.
 
-`page` assembles the page: read it first. `tiles` are its first screen, `sections` describe each
+`render_page` assembles the page: read it first. `tiles` are its first screen, `sections` describe each
 table, `sentences` chooses the sentences that apply, `page_tables` and `charts` show the data;
 `findings` summarize the tables. Templates, the style sheet and the script are files in the folder
 ``template``, which `html` fills. `docs/report.md` explains the page.
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from bkstore.files.user_outputs import write_output
 from bkstore.report.charts import require_matplotlib
 from bkstore.report.html.rendering import require_jinja
-from bkstore.report.page import page
+from bkstore.report.page import render_page
 from bkstore.tables import require_pyarrow
 
 if TYPE_CHECKING:
@@ -52,4 +52,4 @@ def write_report(
     require_pyarrow("A report")
     require_matplotlib()
     require_jinja()
-    write_output(target, page(tables, title, source).encode())
+    write_output(target, render_page(tables, title, source).encode())

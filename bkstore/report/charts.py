@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from bkstore.errors import MissingDependency
-from bkstore.report.findings.key_figures import numbers
-from bkstore.report.html.rendering import own_markup
-from bkstore.report.html.value_formats import count, counted, size_unit
-from bkstore.tables.safe_text import shown
+from bkstore.report.findings.key_figures import number_column
+from bkstore.report.html.rendering import mark_safe
+from bkstore.report.html.value_formats import format_count, counted, size_unit
+from bkstore.tables.safe_text import escape_unprintable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,11 +82,11 @@ def require_matplotlib() -> Any:
 
 def bookies_chart(table: pa.Table) -> Chart | None:
     """Return a chart of live and garbage bytes per bookie, None for fewer than two bookies."""
-    sizes = numbers(table, "log_file_bytes")
+    sizes = number_column(table, "log_file_bytes")
     if len(sizes) < 2 or not sizes.sum():
         return None
     order = np.argsort(-sizes, kind="stable")
-    live, garbage = (numbers(table, name)[order] for name in ("live_bytes", "garbage_bytes"))
+    live, garbage = (number_column(table, name)[order] for name in ("live_bytes", "garbage_bytes"))
     names = table.column("bookie").to_pylist() if len(order) <= _MAX_BAR_NAMES else []
 
     def draw(axes: Axes) -> None:
@@ -104,9 +104,9 @@ def logs_chart(table: pa.Table) -> Chart | None:
     """Return a chart of record bytes by the logs' occupancy, None if there are no bytes."""
     if not table.num_rows:
         return None
-    live, garbage = numbers(table, "live_bytes"), numbers(table, "garbage_bytes")
+    live, garbage = number_column(table, "live_bytes"), number_column(table, "garbage_bytes")
     # A log with occupancy 1 belongs to the last bin, not to one of its own.
-    bins = np.minimum((numbers(table, "occupancy") * _BINS).astype(np.int64), _BINS - 1)
+    bins = np.minimum((number_column(table, "occupancy") * _BINS).astype(np.int64), _BINS - 1)
     sums = [
         np.bincount(bins, weights=bytes_per_log, minlength=_BINS)
         for bytes_per_log in (live, garbage)
@@ -126,7 +126,7 @@ def logs_chart(table: pa.Table) -> Chart | None:
 
 def ledgers_chart(table: pa.Table) -> Chart | None:
     """Return a chart of the share of bytes in the biggest ledgers, None for fewer than three."""
-    sizes = np.sort(numbers(table, "bytes"))[::-1].astype(np.float64)
+    sizes = np.sort(number_column(table, "bytes"))[::-1].astype(np.float64)
     if len(sizes) < 3 or not sizes.sum():
         return None
     cumulative_shares = np.cumsum(sizes) / sizes.sum() * 100
@@ -145,13 +145,13 @@ def ledgers_chart(table: pa.Table) -> Chart | None:
         axes.set_xlim(1, len(sizes))
         axes.set_ylim(0, 100)
         ticks = _count_ticks(len(sizes))
-        axes.set_xticks(ticks, [count(tick) for tick in ticks])
+        axes.set_xticks(ticks, [format_count(tick) for tick in ticks])
         axes.set_xticks([], minor=True)
         axes.set_yticks(range(0, 101, 25))
         axes.set_xlabel("how many of the biggest ledgers (logarithmic)")
         axes.set_ylabel("share of record bytes, %")
 
-    words = f"Share of all record bytes in the biggest of {count(len(sizes))} ledgers"
+    words = f"Share of all record bytes in the biggest of {format_count(len(sizes))} ledgers"
     return _make_chart(draw, words, ())
 
 
@@ -205,7 +205,7 @@ def _tick_step(highest: float) -> float:
 
 
 def _shorten(name: str, max_length: int = 22) -> str:
-    name = shown(name)
+    name = escape_unprintable(name)
     return name if len(name) <= max_length else f"{name[: max_length - 1]}…"
 
 
@@ -240,7 +240,7 @@ def _inline(svg: str) -> Drawing:
     svg = re.sub(r"fill: #ffffff", "fill: none", svg)
     for name, color in _COLORS.items():
         svg = svg.replace(color, f"var(--{name})")
-    return Drawing(view_box, own_markup(re.sub(r">\s+<", "><", svg).strip()))
+    return Drawing(view_box, mark_safe(re.sub(r">\s+<", "><", svg).strip()))
 
 
 def _font_size_only(declared: str) -> str:

@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bkstore.report.charts import Chart, bookies_chart, ledgers_chart, logs_chart
-from bkstore.report.findings.headline import judge
-from bkstore.report.findings.key_figures import Facts, gather
-from bkstore.report.html.rendering import filled, own_markup, policy, template_file
+from bkstore.report.findings.headline import make_headline
+from bkstore.report.findings.key_figures import Facts, gather_facts
+from bkstore.report.html.rendering import render_template, mark_safe, content_security_policy, read_template_file
 from bkstore.report.html.value_formats import counted
-from bkstore.report.page_tables import Listing, listing
+from bkstore.report.page_tables import PageTable, make_page_table
 from bkstore.report.sections import PARTS, SECTIONS, Section
-from bkstore.report.sentences import absent, advice, compared, nothing_found, rule
-from bkstore.report.tiles.first_screen import tiles
+from bkstore.report.sentences import absence_reason, advice_text, comparison_note, nothing_found_text, rule_text
+from bkstore.report.tiles.first_screen import make_tiles
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,10 +29,10 @@ _CHARTS = {
 _UNITS_NOTE = "Sizes are binary: 1 KiB is 1,024 bytes."
 
 
-class Shown(NamedTuple):
+class ShownTable(NamedTuple):
     """A table of the page with its texts; `remark` limits which rows it can have.
 
-    Either `listing` has rows, or `none` says why there are none.
+    Either `make_page_table` has rows, or `none` says why there are none.
     """
 
     name: str
@@ -42,10 +42,10 @@ class Shown(NamedTuple):
     remark: str = ""
     none: str = ""
     chart: Chart | None = None
-    listing: Listing | None = None
+    listing: PageTable | None = None
 
 
-class Absent(NamedTuple):
+class AbsentTable(NamedTuple):
     """A table that was not given, and why."""
 
     name: str
@@ -57,26 +57,26 @@ class PartOfPage(NamedTuple):
     """A part of the page: the tables under one heading, and those that were not given."""
 
     heading: str
-    shown: tuple[Shown, ...]
-    absent: tuple[Absent, ...]
+    shown: tuple[ShownTable, ...]
+    absent: tuple[AbsentTable, ...]
 
 
-def page(tables: Mapping[str, pa.Table], title: str, source: Mapping[str, Any]) -> str:
+def render_page(tables: Mapping[str, pa.Table], title: str, source: Mapping[str, Any]) -> str:
     """Return the HTML document. The same arguments give the same text."""
     tables = _drop_unread_bookies(tables, source)
-    facts = gather(tables, source)
+    facts = gather_facts(tables, source)
     if source.get("manifest") is not None:
         tables = {**tables, "bookies": _bookies_table(source["manifest"])}
-    script = template_file("script.js")
-    return filled(
+    script = read_template_file("script.js")
+    return render_template(
         "page.html.j2",
         title=title,
-        policy=policy(script),
-        style=own_markup(template_file("style.css")),
-        script=own_markup(script),
+        policy=content_security_policy(script),
+        style=mark_safe(read_template_file("style.css")),
+        script=mark_safe(script),
         source=_describe_source(source),
-        verdict=judge(facts, tables),
-        tiles=tiles(facts, tables),
+        verdict=make_headline(facts, tables),
+        tiles=make_tiles(facts, tables),
         parts=[_part(heading, names, tables, source, facts) for heading, names in PARTS],
         origin=_origin(source),
     )
@@ -139,7 +139,7 @@ def _part(
         if section.name in tables
     ]
     absent_tables = [
-        Absent(section.name, section.heading, absent(section, facts))
+        AbsentTable(section.name, section.heading, absence_reason(section, facts))
         for section in sections
         if section.name not in tables
     ]
@@ -148,17 +148,17 @@ def _part(
 
 def _show_table(
     section: Section, table: pa.Table, source: Mapping[str, Any], facts: Facts
-) -> Shown:
-    remark = compared(source) if section.name == "comparison" else ""
-    shown = Shown(section.name, section.heading, rule(section, facts), remark=remark)
+) -> ShownTable:
+    remark = comparison_note(source) if section.name == "comparison" else ""
+    shown = ShownTable(section.name, section.heading, rule_text(section, facts), remark=remark)
     if table.num_rows == 0:
-        return shown._replace(none="" if remark else nothing_found(section, facts))
+        return shown._replace(none="" if remark else nothing_found_text(section, facts))
     place = (source.get("all_rows") or {}).get(section.name)
     rows_place = f"in {place}" if place else f"in the table {section.name} of the analysis"
     return shown._replace(
-        advice=advice(section, table, facts),
+        advice=advice_text(section, table, facts),
         chart=_CHARTS[section.name](table) if section.name in _CHARTS else None,
-        listing=listing(section, table, rows_place),
+        listing=make_page_table(section, table, rows_place),
     )
 
 

@@ -9,36 +9,36 @@ import numpy as np
 import numpy.typing as npt
 
 from bkstore.report.findings.key_figures import (
-    CLASSES,
-    class_of,
-    distinct_ledgers,
-    numbers,
-    ranks,
+    HEALTH_CLASSES,
+    health_classes,
+    count_ledgers,
+    number_column,
+    category_ranks,
 )
 from bkstore.report.html.value_formats import (
     ABSENT,
     CATEGORY_WORDS,
-    count,
+    format_count,
     counted,
     ledger_name,
     ranges_text,
     scope_name,
-    share,
-    size,
+    format_share,
+    format_size,
 )
-from bkstore.report.sections import Section, Shown
+from bkstore.report.sections import Section, ShownColumn
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-MOST_ROWS = 100
+MAX_ROWS = 100
 """Maximum number of rows of each table on the page."""
 
 _TEXT_KINDS = ("category", "class", "flag", "groups", "log", "long", "missing", "quorums", "text")
 _SORT_KEYS = {"ledger": "id", "scope": "id", **dict.fromkeys(_TEXT_KINDS, "t")}
 
 
-class Head(NamedTuple):
+class HeaderCell(NamedTuple):
     """A header cell; sorts by `key`: n (numbers), id or t (text). `sorted` is for `aria-sort`."""
 
     heading: str
@@ -46,7 +46,7 @@ class Head(NamedTuple):
     sorted: str = ""
 
 
-class Cell(NamedTuple):
+class TableCell(NamedTuple):
     """A cell: its look, its text, the exact value as a tooltip, and the value to sort by.
 
     Looks: text, long and ranges (both wrap), number, id, chip (of class `tone`), empty, and blank.
@@ -59,75 +59,75 @@ class Cell(NamedTuple):
     tone: str = ""
 
 
-class Listing(NamedTuple):
+class PageTable(NamedTuple):
     """A table for `table.html.j2`."""
 
     name: str
     caption: str
-    heads: tuple[Head, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    heads: tuple[HeaderCell, ...]
+    rows: tuple[tuple[TableCell, ...], ...]
 
 
-_EMPTY_CELL = Cell("empty", ABSENT)
-_BLANK_CELL = Cell("blank", ABSENT)
+_EMPTY_CELL = TableCell("empty", ABSENT)
+_BLANK_CELL = TableCell("blank", ABSENT)
 
 
-def listing(section: Section, table: pa.Table, place: str) -> Listing:
-    """Return the listing of a table; `place` is the caption's text on where all rows are."""
+def make_page_table(section: Section, table: pa.Table, all_rows_note: str) -> PageTable:
+    """Return the listing of a table; `all_rows_note` is the caption's text on where all rows are."""
     shown = first_rows(section, table)
     heads = tuple(_head(section, column) for column in section.columns)
     rows = tuple(tuple(_cell(column, row) for column in section.columns) for row in shown)
-    return Listing(section.heading, _caption(section, table, place), heads, rows)
+    return PageTable(section.heading, _caption(section, table, all_rows_note), heads, rows)
 
 
-def _caption(section: Section, table: pa.Table, place: str) -> str:
+def _caption(section: Section, table: pa.Table, all_rows_note: str) -> str:
     """Return how many rows there are, about how many ledgers, and where all of them are."""
     row_text = counted(table.num_rows, "row")
     kinds = [column.kind for column in section.columns]
-    if "ledger" in kinds and (ledgers := distinct_ledgers(table)) not in (0, table.num_rows):
+    if "ledger" in kinds and (ledgers := count_ledgers(table)) not in (0, table.num_rows):
         row_text += f" about {counted(ledgers, 'ledger')}"
-    if table.num_rows <= MOST_ROWS:
+    if table.num_rows <= MAX_ROWS:
         return row_text
-    return f"Showing {count(MOST_ROWS)} of {row_text}; all rows are {place}"
+    return f"Showing {format_count(MAX_ROWS)} of {row_text}; all rows are {all_rows_note}"
 
 
 def first_rows(section: Section, table: pa.Table) -> list[dict[str, Any]]:
     """Return the first rows in the section's order; ties keep the table's order. O(n log n)."""
     keys = [_sort_values(table, name) for name in section.order]
     order = np.lexsort(keys[::-1]) if keys else np.arange(table.num_rows)
-    chosen = order[:MOST_ROWS]
+    chosen = order[:MAX_ROWS]
     rows: list[dict[str, Any]] = table.take(chosen).to_pylist()
     if section.name == "ledger_health":
-        for row, class_index in zip(rows, class_of(table)[chosen].tolist()):
-            row["class"] = CLASSES[class_index]
+        for row, class_index in zip(rows, health_classes(table)[chosen].tolist()):
+            row["class"] = HEALTH_CLASSES[class_index]
     return rows
 
 
 def _sort_values(table: pa.Table, name: str) -> npt.NDArray[Any]:
     if name == "category":
-        return ranks(table)
+        return category_ranks(table)
     if name == "class":
-        return class_of(table)
+        return health_classes(table)
     if name == "severity":
         import pyarrow.compute as pc
 
         damage: npt.NDArray[Any] = pc.not_equal(table.column(name), "damage").to_numpy()
         return damage
-    values = numbers(table, name.lstrip("-"), -1)
+    values = number_column(table, name.lstrip("-"), -1)
     return -values if name.startswith("-") else values
 
 
-def _head(section: Section, column: Shown) -> Head:
+def _head(section: Section, column: ShownColumn) -> HeaderCell:
     first_order = section.order[0] if section.order else ""
     is_descending = column.column == first_order.lstrip("-") and first_order.startswith("-")
-    return Head(column.heading, _sort_key(column), "descending" if is_descending else "")
+    return HeaderCell(column.heading, _sort_key(column), "descending" if is_descending else "")
 
 
-def _sort_key(column: Shown) -> str:
+def _sort_key(column: ShownColumn) -> str:
     return _SORT_KEYS.get(column.kind, "n")
 
 
-def _cell(column: Shown, row: Mapping[str, Any]) -> Cell:
+def _cell(column: ShownColumn, row: Mapping[str, Any]) -> TableCell:
     make_cell = _CELL_OF_ROW.get(column.kind)
     if make_cell is not None:
         return make_cell(row)
@@ -137,44 +137,44 @@ def _cell(column: Shown, row: Mapping[str, Any]) -> Cell:
     return _CELL_OF_VALUE[column.kind](value)
 
 
-def _size_cell(value: int) -> Cell:
-    shown = size(value)
-    return Cell("number", shown.text, title=shown.exact, value=str(value))
+def _size_cell(value: int) -> TableCell:
+    shown = format_size(value)
+    return TableCell("number", shown.text, title=shown.exact, value=str(value))
 
 
-_CELL_OF_VALUE: dict[str, Callable[[Any], Cell]] = {
-    "text": lambda value: Cell("text", str(value)),
-    "long": lambda value: Cell("long", str(value)),
-    "number": lambda value: Cell("number", count(value)),
+_CELL_OF_VALUE: dict[str, Callable[[Any], TableCell]] = {
+    "text": lambda value: TableCell("text", str(value)),
+    "long": lambda value: TableCell("long", str(value)),
+    "number": lambda value: TableCell("number", format_count(value)),
     # An empty or open ledger has -1 for its last entry.
-    "entry": lambda value: Cell("number", str(value)) if value >= 0 else _BLANK_CELL,
+    "entry": lambda value: TableCell("number", str(value)) if value >= 0 else _BLANK_CELL,
     "size": _size_cell,
-    "share": lambda value: Cell("number", share(value, 1), value=f"{value:.6g}"),
-    "decimal": lambda value: Cell("number", f"{value:,.1f}"),
-    "flag": lambda value: Cell("text", "yes" if value else "no"),
+    "share": lambda value: TableCell("number", format_share(value, 1), value=f"{value:.6g}"),
+    "decimal": lambda value: TableCell("number", f"{value:,.1f}"),
+    "flag": lambda value: TableCell("text", "yes" if value else "no"),
     "category": lambda value: _chip_cell(value),
 }
 
 
-def _chip_cell(name: str) -> Cell:
-    return Cell("chip", CATEGORY_WORDS.get(name, name), tone=name if name in CATEGORY_WORDS else "")
+def _chip_cell(name: str) -> TableCell:
+    return TableCell("chip", CATEGORY_WORDS.get(name, name), tone=name if name in CATEGORY_WORDS else "")
 
 
-def _ledger_cell(row: Mapping[str, Any]) -> Cell:
+def _ledger_cell(row: Mapping[str, Any]) -> TableCell:
     if row["ledger_id"] is None:
         return _EMPTY_CELL
-    return Cell("id", ledger_name(row["scope_id"] or 0, row["ledger_id"]))
+    return TableCell("id", ledger_name(row["scope_id"] or 0, row["ledger_id"]))
 
 
-def _missing_cell(row: Mapping[str, Any]) -> Cell:
+def _missing_cell(row: Mapping[str, Any]) -> TableCell:
     if row["missing"]:
-        return Cell("ranges", ranges_text(row["missing"]))
+        return TableCell("ranges", ranges_text(row["missing"]))
     if row["missing_groups"] is None:  # unknown
         return _EMPTY_CELL
     return _groups_cell(row["missing_groups"])
 
 
-def _groups_cell(groups: list[list[int]]) -> Cell:
+def _groups_cell(groups: list[list[int]]) -> TableCell:
     """Return a cell of sequence groups: the span of each, and its stripe if it has one."""
     words = [
         f"{first}-{last + size - 1}" + (f" ({size} of {period})" if period else "")
@@ -182,20 +182,20 @@ def _groups_cell(groups: list[list[int]]) -> Cell:
     ]
     if len(groups) > 3:
         words.append(f"and {counted(len(groups) - 3, 'more group')}")
-    return Cell("ranges", ", ".join(words)) if words else _EMPTY_CELL
+    return TableCell("ranges", ", ".join(words)) if words else _EMPTY_CELL
 
 
-def _quorums_cell(row: Mapping[str, Any]) -> Cell:
+def _quorums_cell(row: Mapping[str, Any]) -> TableCell:
     sizes = (str(row[f"{name}_size"]) for name in ("ensemble", "write_quorum", "ack_quorum"))
-    return Cell("text", "/".join(sizes))
+    return TableCell("text", "/".join(sizes))
 
 
-_CELL_OF_ROW: dict[str, Callable[[Mapping[str, Any]], Cell]] = {
+_CELL_OF_ROW: dict[str, Callable[[Mapping[str, Any]], TableCell]] = {
     "ledger": _ledger_cell,
-    "scope": lambda row: Cell("id", scope_name(row["scope_id"])),
+    "scope": lambda row: TableCell("id", scope_name(row["scope_id"])),
     "missing": _missing_cell,
     "groups": lambda row: _groups_cell(row["surplus_groups"]),
     "class": lambda row: _chip_cell(row["class"]),
-    "log": lambda row: Cell("id", f"{row['log_id']:x}.log", title=row["file"]),
+    "log": lambda row: TableCell("id", f"{row['log_id']:x}.log", title=row["file"]),
     "quorums": _quorums_cell,
 }

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from bkstore.tables.columns import COLUMNS
 
 
-class Shown(NamedTuple):
+class ShownColumn(NamedTuple):
     """A column of the page: its heading, the kind of its cells, and the table's column.
 
     Kinds are the forms of `COLUMNS`. Some combine several columns: ledger and scope (the ids),
@@ -31,18 +31,18 @@ class Section(NamedTuple):
     advice: str
     none: str
     order: tuple[str, ...]
-    columns: tuple[Shown, ...]
-    judged: bool = False
+    columns: tuple[ShownColumn, ...]
+    needs_metadata: bool = False
 
 
-def _columns(names: str, **own: Shown) -> tuple[Shown, ...]:
+def _columns(names: str, **own: ShownColumn) -> tuple[ShownColumn, ...]:
     """Return the named columns as described in `COLUMNS`, or as overridden by `own`."""
     return tuple(own.get(name) or _default_column(name) for name in names.split())
 
 
-def _default_column(name: str) -> Shown:
+def _default_column(name: str) -> ShownColumn:
     column = COLUMNS[name]
-    return Shown(column.label or name.replace("_", " ").capitalize(), column.form, name)
+    return ShownColumn(column.label or name.replace("_", " ").capitalize(), column.form, name)
 
 
 PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -68,9 +68,9 @@ _ALL_SECTIONS = (
         ("category", "-missing_entries"),
         _columns(
             "category ledger_id bookie missing_entries missing first_entry detail",
-            first_entry=Shown("Segment at", "entry", "first_entry"),
+            first_entry=ShownColumn("Segment at", "entry", "first_entry"),
         ),
-        judged=True,
+        needs_metadata=True,
     ),
     Section(
         "homeless",
@@ -81,9 +81,9 @@ _ALL_SECTIONS = (
         (),
         _columns(
             "ledger_id state last_entry_id bookies",
-            bookies=Shown("Ensembles", "long", "bookies"),
+            bookies=ShownColumn("Ensembles", "long", "bookies"),
         ),
-        judged=True,
+        needs_metadata=True,
     ),
     Section(
         "holes",
@@ -96,7 +96,7 @@ _ALL_SECTIONS = (
         ("-holes",),
         _columns(
             "bookie ledger_id holes off_stripe stripe entries first_entry last_entry",
-            entries=Shown("Entries there", "number", "entries"),
+            entries=ShownColumn("Entries there", "number", "entries"),
         ),
     ),
     Section(
@@ -121,10 +121,10 @@ _ALL_SECTIONS = (
         _columns(
             "ledger_id category replicas_missing replicas_due replicas_surplus"
             " fewest_replicas ensemble_size state last_entry_id segments not_judged",
-            category=Shown("Health", "class", "category"),
-            ensemble_size=Shown("E/W/A", "quorums", "ensemble_size"),
+            category=ShownColumn("Health", "class", "category"),
+            ensemble_size=ShownColumn("E/W/A", "quorums", "ensemble_size"),
         ),
-        judged=True,
+        needs_metadata=True,
     ),
     Section(
         "surplus",
@@ -135,7 +135,7 @@ _ALL_SECTIONS = (
         "No bookie holds entries that it does not have to.",
         ("-surplus_entries",),
         _columns("bookie ledger_id surplus_entries surplus_groups"),
-        judged=True,
+        needs_metadata=True,
     ),
     Section(
         "orphans",
@@ -146,7 +146,7 @@ _ALL_SECTIONS = (
         "The metadata contain each ledger of each bookie.",
         ("-bytes",),
         _columns("bookie ledger_id entries bytes"),
-        judged=True,
+        needs_metadata=True,
     ),
     Section(
         "bytes_by_bookie",

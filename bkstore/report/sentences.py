@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from bkstore.report.findings.headline import not_judged
-from bkstore.report.findings.key_figures import Facts, numbers
-from bkstore.report.html.value_formats import counted, listed
+from bkstore.report.findings.headline import why_not_judged
+from bkstore.report.findings.key_figures import Facts, number_column
+from bkstore.report.html.value_formats import counted, join_names
 from bkstore.report.sections import Section
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def _any_above_zero(column: str) -> Callable[[pa.Table], bool]:
-    return lambda table: bool((numbers(table, column) > 0).any())
+    return lambda table: bool((number_column(table, column) > 0).any())
 
 
 def _any_text(column: str, text: str) -> Callable[[pa.Table], bool]:
@@ -34,12 +34,12 @@ _ADVICE_CONDITIONS: Mapping[str, Callable[[pa.Table], bool]] = {
 """Conditions under which a part's advice applies to its table; others need only a row."""
 
 
-def rule(section: Section, facts: Facts) -> str:
+def rule_text(section: Section, facts: Facts) -> str:
     """Return the explanation of a part's table."""
     return _fill_in(section.rule, facts)
 
 
-def advice(section: Section, table: pa.Table, facts: Facts) -> str:
+def advice_text(section: Section, table: pa.Table, facts: Facts) -> str:
     """Return what an operator can do about these rows, an empty string if the advice is moot."""
     applies = _ADVICE_CONDITIONS.get(section.name)
     return _fill_in(section.advice, facts) if applies is None or applies(table) else ""
@@ -52,18 +52,18 @@ def _fill_in(text: str, facts: Facts) -> str:
     return text.replace("{known}", knower).replace("{judge}", judge_hint)
 
 
-def absent(section: Section, facts: Facts) -> str:
+def absence_reason(section: Section, facts: Facts) -> str:
     """Return why a part has no table."""
-    if section.judged and facts.metadata is None:
+    if section.needs_metadata and facts.metadata is None:
         return "Not judged: no ledger metadata were given (analyze --metadata)."
     if section.name == "comparison":
         return "Not requested: no second dump was given (--other)."
     return "Not requested."
 
 
-def nothing_found(section: Section, facts: Facts) -> str:
+def nothing_found_text(section: Section, facts: Facts) -> str:
     """Return a sentence that nothing was found, and what was not judged or not read."""
-    if section.judged and section.name != "orphans" and (reason := not_judged(facts)):
+    if section.needs_metadata and section.name != "orphans" and (reason := why_not_judged(facts)):
         return f"Not judged: {reason}."
     if facts.unread:
         unread_bookies = counted(len(facts.unread), "bookie was", "bookies were")
@@ -71,7 +71,7 @@ def nothing_found(section: Section, facts: Facts) -> str:
     return section.none
 
 
-def compared(source: Mapping[str, Any]) -> str:
+def comparison_note(source: Mapping[str, Any]) -> str:
     """Return which bookies of two dumps were left out of the comparison, empty if none was."""
     if source.get("manifest") is None or source.get("other") is None:
         return ""
@@ -80,7 +80,7 @@ def compared(source: Mapping[str, Any]) -> str:
     read = [
         {str(bookie["id"]) for bookie in bookies if bookie["read"]} for bookies in bookies_of_dumps
     ]
-    contents = [f"has {listed(bookies)}" if bookies else "has no bookie" for bookies in ids]
+    contents = [f"has {join_names(bookies)}" if bookies else "has no bookie" for bookies in ids]
     if not set(ids[0]) & set(ids[1]):
         return (
             "The two dumps have no bookie in common, so nothing was compared: "
@@ -91,7 +91,7 @@ def compared(source: Mapping[str, Any]) -> str:
         return "No bookie was read in both dumps, so nothing was compared."
     left_out = [[bookie_id for bookie_id in bookies if bookie_id not in common] for bookies in ids]
     left_out_texts = [
-        f"{listed(names)} ({which} dump)"
+        f"{join_names(names)} ({which} dump)"
         for names, which in zip(left_out, ("first", "second"))
         if names
     ]

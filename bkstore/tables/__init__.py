@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         VIOLATIONS,
     )
     from bkstore.tables.commands import (
-        ANSWERS,
+        LOOKUP_OBJECTS,
         AVAILABILITY,
         BOOKIE_FILES,
         CHECK_COVERAGE,
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     )
     from bkstore.tables.table import (
         Column,
-        Repeated,
+        ConstantColumn,
         Schema,
         Table,
         require_pyarrow,
@@ -83,7 +83,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "ANSWERS",
+    "LOOKUP_OBJECTS",
     "AVAILABILITY",
     "BOOKIE_BYTES",
     "BOOKIE_FILES",
@@ -132,7 +132,7 @@ __all__ = [
     "USAGE_OF_INDEX",
     "VIOLATIONS",
     "Column",
-    "Repeated",
+    "ConstantColumn",
     "Schema",
     "Table",
     "require_pyarrow",

@@ -6,9 +6,9 @@ entries counted once for each bookie that should hold them.
 
 from __future__ import annotations
 
-from bkstore.tables.columns import schema
+from bkstore.tables.columns import make_schema
 
-VIOLATIONS = schema(
+VIOLATIONS = make_schema(
     "violations",
     "category scope_id? ledger_id? qualified_name? first_entry? bookie? missing_entries? missing?"
     " missing_groups? detail",
@@ -20,7 +20,7 @@ VIOLATIONS = schema(
 `missing_groups` (first, last, size, period) hold the same entries in BP-34's form. All three are
 null if a bookie gave no answer, and the ledger too if it gave none about any ledger."""
 
-SEQUENCES = schema(
+SEQUENCES = make_schema(
     "sequences",
     "bookie scope_id ledger_id qualified_name entries first_entry last_entry sequences groups"
     " availability",
@@ -29,7 +29,7 @@ SEQUENCES = schema(
 )
 """One row per bookie and ledger; `availability` encodes the `entries`."""
 
-HOLES = schema(
+HOLES = make_schema(
     "holes",
     "bookie scope_id ledger_id qualified_name first_entry last_entry entries stripe holes"
     " off_stripe",
@@ -39,7 +39,7 @@ HOLES = schema(
 """Ledgers with missing entries between the first and the last on a bookie, judged without metadata
 by the ledger's own stripe; entries off the stripe do not fill a hole."""
 
-HEALTH = schema(
+HEALTH = make_schema(
     "ledger_health",
     "scope_id ledger_id qualified_name state ensemble_size write_quorum_size ack_quorum_size"
     " segments last_entry_id replicas_due? replicas_missing? replicas_surplus? fewest_replicas?"
@@ -52,7 +52,7 @@ HEALTH = schema(
 """One row per ledger of the metadata. Replica counts are of bookies in the dump, null if the ledger
 is not judged. `not_judged` says why (such as open), or which bookies are not in the dump."""
 
-SURPLUS = schema(
+SURPLUS = make_schema(
     "surplus",
     "bookie scope_id ledger_id qualified_name surplus_entries surplus_groups",
     once="bookie",
@@ -60,10 +60,10 @@ SURPLUS = schema(
 )
 """Over-replication: entries of a closed ledger on bookies that do not have to hold them."""
 
-ORPHANS = schema("orphans", "bookie scope_id ledger_id qualified_name entries? bytes")
+ORPHANS = make_schema("orphans", "bookie scope_id ledger_id qualified_name entries? bytes")
 """Ledgers that a bookie has and the metadata do not: garbage collection would delete them."""
 
-HOMELESS = schema(
+HOMELESS = make_schema(
     "homeless",
     "scope_id ledger_id qualified_name state last_entry_id bookies:string",
     cut="bookies",
@@ -71,7 +71,7 @@ HOMELESS = schema(
 """Ledgers of the metadata without an entry on any bookie of the dump, although some are due there;
 `bookies` are those of the ledger's ensembles, separated by spaces."""
 
-LOG_OCCUPANCY = schema(
+LOG_OCCUPANCY = make_schema(
     "log_occupancy",
     "bookie dir_index log_id file bytes closed? ledgers live_ledgers live_bytes garbage_bytes"
     " occupancy pinned",
@@ -82,13 +82,13 @@ LOG_OCCUPANCY = schema(
 """One row per entry log. Live records are those of ledgers in the bookie's index or, with metadata,
 in the metadata; the threshold of `pinned` is the one that was asked for."""
 
-LEDGER_BYTES = schema("bytes_by_ledger", "scope_id ledger_id qualified_name bookies replicas bytes")
+LEDGER_BYTES = make_schema("bytes_by_ledger", "scope_id ledger_id qualified_name bookies replicas bytes")
 """One row per ledger; `bytes` are those of its records in the bookies' entry logs."""
 
-SCOPE_BYTES = schema("bytes_by_scope", "scope_id ledgers replicas bytes")
+SCOPE_BYTES = make_schema("bytes_by_scope", "scope_id ledgers replicas bytes")
 """One row per scope; `bytes` are those of its records in the bookies' entry logs."""
 
-BOOKIE_BYTES = schema(
+BOOKIE_BYTES = make_schema(
     "bytes_by_bookie",
     "bookie ledgers entries entry_logs log_file_bytes record_bytes live_bytes garbage_bytes damage",
     hide="entry_logs record_bytes",
@@ -97,14 +97,14 @@ BOOKIE_BYTES = schema(
 )
 """One row per bookie."""
 
-FRAGMENTATION = schema(
+FRAGMENTATION = make_schema(
     "fragmentation",
     "bookie scope_id ledger_id qualified_name entries logs log_changes stretches mean_stretch",
     once="bookie",
 )
 """How scattered the entries of a ledger are, visited in order of entry id."""
 
-COMPARISON = schema(
+COMPARISON = make_schema(
     "comparison",
     "bookie scope_id ledger_id qualified_name before after common added removed change",
     once="bookie",

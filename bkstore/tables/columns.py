@@ -10,10 +10,10 @@ from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple, cast
 
-from bkstore.tables.table import Column, Kind, Schema, ScreenColumns
+from bkstore.tables.table import Column, ColumnKind, Schema, ScreenColumns
 
 
-class Description(NamedTuple):
+class ColumnSpec(NamedTuple):
     """The description of a column, the same in every table.
 
     `form` is how a page formats its values: text, long (text that wraps), number, entry (an id),
@@ -21,23 +21,23 @@ class Description(NamedTuple):
     name in words. A screen hides the column while every row has null or the `idle` value.
     """
 
-    kind: Kind
+    kind: ColumnKind
     form: str
     meaning: str
     label: str = ""
     idle: int | None = None
 
 
-_text = partial(Description, "string", "text")
-_long = partial(Description, "string", "long")
-_number = partial(Description, "int64", "number")
-_small = partial(Description, "int32", "number")
-_entry = partial(Description, "int64", "entry")
-_bytes = partial(Description, "int64", "size")
-_flag = partial(Description, "bool", "flag")
-_binary = partial(Description, "binary", "hex")
+_text = partial(ColumnSpec, "string", "text")
+_long = partial(ColumnSpec, "string", "long")
+_number = partial(ColumnSpec, "int64", "number")
+_small = partial(ColumnSpec, "int32", "number")
+_entry = partial(ColumnSpec, "int64", "entry")
+_bytes = partial(ColumnSpec, "int64", "size")
+_flag = partial(ColumnSpec, "bool", "flag")
+_binary = partial(ColumnSpec, "binary", "hex")
 
-COLUMNS: Mapping[str, Description] = MappingProxyType(
+COLUMNS: Mapping[str, ColumnSpec] = MappingProxyType(
     {
         # -- bookies, directories, files
         "bookie": _text("the bookie's id"),
@@ -59,8 +59,8 @@ COLUMNS: Mapping[str, Description] = MappingProxyType(
         "log": _text("the log file of the process"),
         "uri": _text("the service URI of the metadata store"),
         # -- ledgers
-        "scope_id": Description("int64", "scope", "the scope, in two's complement", "Scope"),
-        "ledger_id": Description("int64", "ledger", "the id, in two's complement", "Ledger"),
+        "scope_id": ColumnSpec("int64", "scope", "the scope, in two's complement", "Scope"),
+        "ledger_id": ColumnSpec("int64", "ledger", "the id, in two's complement", "Ledger"),
         "qualified_name": _text("scope and ledger as 32 hex digits, whose order is the id order"),
         "ledgers": _number("ledgers"),
         "live": _flag("the index has the ledger"),
@@ -90,7 +90,7 @@ COLUMNS: Mapping[str, Description] = MappingProxyType(
         "length": _bytes("payload bytes of the ledger up to this entry, or of a closed ledger"),
         "payload": _binary("payload, after its digest if the digest type is unknown"),
         "digest_ok": _flag("the digest matches"),
-        "ranges": Description("rows", "ranges", "inclusive ranges of entries"),
+        "ranges": ColumnSpec("rows", "ranges", "inclusive ranges of entries"),
         "groups": _number("BP-34 sequence groups"),
         "sequences": _number("runs of consecutive entries"),
         "availability": _binary("BP-34's grouped encoding"),
@@ -99,19 +99,19 @@ COLUMNS: Mapping[str, Description] = MappingProxyType(
         "sequence_size": _number("entries of each sequence"),
         "sequence_period": _number("distance between the starts of sequences, 0 for a single one"),
         # -- entry logs and where entries lie
-        "log_id": Description("int64", "log", "the entry log's id", "Log"),
+        "log_id": ColumnSpec("int64", "log", "the entry log's id", "Log"),
         "position": _number("where the record begins in its entry log, or a mark in its journal"),
         "location": _number("log id << 32, plus position"),
         "bytes": _bytes("bytes of records, the size before each included, or of a file"),
         "closed": _flag("the log is closed: its header points to a ledgers map"),
         "total_bytes": _bytes("bytes of all records that were written to the log"),
         "remaining_bytes": _bytes("bytes of records of ledgers that are not deleted"),
-        "usage": Description("float64", "share", "remaining bytes divided by total bytes"),
+        "usage": ColumnSpec("float64", "share", "remaining bytes divided by total bytes"),
         "logs": _number("entry logs that have records of the ledger"),
         "entry_logs": _number("entry log files", "Files"),
         "log_changes": _number("how often the next entry is in another log"),
         "stretches": _number("runs of entries in one log with rising positions"),
-        "mean_stretch": Description(
+        "mean_stretch": ColumnSpec(
             "float64", "decimal", "entries per stretch", "Entries a stretch"
         ),
         # -- journals
@@ -126,7 +126,7 @@ COLUMNS: Mapping[str, Description] = MappingProxyType(
         "live_bytes": _bytes("bytes of records of live ledgers", "Live"),
         "garbage_bytes": _bytes("bytes of all other records", "Garbage"),
         "other_bytes": _bytes("bytes of log files that belong to no record"),
-        "occupancy": Description(
+        "occupancy": ColumnSpec(
             "float64", "share", "live bytes divided by record bytes, 0 without records"
         ),
         "pinned": _flag("the log has live records, but fewer bytes of them than the threshold"),
@@ -171,7 +171,7 @@ COLUMNS: Mapping[str, Description] = MappingProxyType(
         "map_bytes": _bytes("bytes of its ledgers map"),
         "padding_bytes": _bytes("bytes of padding"),
         "unaccounted_bytes": _bytes("bytes that belong to no known structure"),
-        "unaccounted": Description("rows", "ranges", "their [start, end] offsets"),
+        "unaccounted": ColumnSpec("rows", "ranges", "their [start, end] offsets"),
         "records": _number("records of the log"),
         "indexed": _number("records that an index row points to"),
         "copies": _number("records of entries whose row points elsewhere"),
@@ -181,10 +181,10 @@ COLUMNS: Mapping[str, Description] = MappingProxyType(
         "unjudged": _number("records that could not be looked up"),
         "digests": _number("digests that were verified"),
         # -- replicas
-        "category": Description("string", "category", "the rule of BP-34 that is broken"),
-        "missing": Description("rows", "missing", "inclusive ranges of missing entries", "Entries"),
+        "category": ColumnSpec("string", "category", "the rule of BP-34 that is broken"),
+        "missing": ColumnSpec("rows", "missing", "inclusive ranges of missing entries", "Entries"),
         "missing_entries": _number("entries that are missing", "Missing"),
-        "missing_groups": Description("rows", "groups", "missing entries as sequence groups"),
+        "missing_groups": ColumnSpec("rows", "groups", "missing entries as sequence groups"),
         "replicas": _number("entries on all bookies, each counted once for each bookie"),
         "replicas_due": _number("replicas that bookies should hold", "Due"),
         "replicas_missing": _number("due replicas that are missing", "Missing"),
@@ -192,7 +192,7 @@ COLUMNS: Mapping[str, Description] = MappingProxyType(
         "fewest_replicas": _number("replicas of the entry that has the fewest", "Fewest"),
         "not_judged": _long("why a ledger is not judged, or which bookies were not read"),
         "surplus_entries": _number("entries that the bookie holds without being due to"),
-        "surplus_groups": Description(
+        "surplus_groups": ColumnSpec(
             "rows", "groups", "surplus entries as sequence groups", "Groups"
         ),
         "stripe": _text('the ledger\'s own stripe on a bookie: "all", or "size of period"'),
@@ -236,7 +236,7 @@ COLUMNS: Mapping[str, Description] = MappingProxyType(
         "index_hits": _number("lookups answered by the range index"),
         "index_misses": _number("lookups that the range index could not answer"),
         "dead_entries": _number("entries of the range index whose objects are gone"),
-        "seconds": Description("float64", "decimal", "seconds"),
+        "seconds": ColumnSpec("float64", "decimal", "seconds"),
         # -- texts
         "property": _text("a property of the directory"),
         "analysis": _text("name of the analysis"),
@@ -246,7 +246,7 @@ COLUMNS: Mapping[str, Description] = MappingProxyType(
 )
 
 
-def schema(
+def make_schema(
     name: str,
     columns: str,
     *,
@@ -265,7 +265,7 @@ def schema(
     parameters are column names for screens (see `ScreenColumns`): `show` lists the columns shown;
     without it, all are shown except those of `hide` and those that `ledger_id` represents.
 
-    >>> schema("pairs", "entries? groups:rows").columns[0]
+    >>> make_schema("pairs", "entries? groups:rows").columns[0]
     Column(name='entries', kind='int64', nullable=True)
     """
     column_list = tuple(map(_parse_column, columns.split()))
@@ -287,4 +287,4 @@ def schema(
 
 def _parse_column(word: str) -> Column:
     name, _, kind = word.removesuffix("?").partition(":")
-    return Column(name, cast(Kind, kind) if kind else COLUMNS[name].kind, word.endswith("?"))
+    return Column(name, cast(ColumnKind, kind) if kind else COLUMNS[name].kind, word.endswith("?"))

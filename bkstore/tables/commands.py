@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bkstore.tables.columns import schema
+from bkstore.tables.columns import make_schema
 
-LEDGER_LIST = schema(
+LEDGER_LIST = make_schema(
     "ledger_list",
     "bookie scope_id ledger_id qualified_name entries? first_entry? last_entry? fenced? limbo?"
     " explicit_lac? explicit_lac_entry? master_key? layout",
@@ -16,13 +16,13 @@ LEDGER_LIST = schema(
 )
 """One row per ledger (`bkstore ledgers`). `explicit_lac_entry` is null if none can be decoded."""
 
-LOCATIONS = schema(
+LOCATIONS = make_schema(
     "locations",
     "entry_id dir_index log_id position location",
 )
 """The entries of one ledger with their locations (`bkstore ledger`)."""
 
-AVAILABILITY = schema(
+AVAILABILITY = make_schema(
     "availability",
     "scope_id ledger_id qualified_name entries bytes:binary groups:rows ranges? missing?"
     " missing_entries? missing_groups?",
@@ -32,7 +32,7 @@ AVAILABILITY = schema(
 """One row: which entries of a ledger the bookie has (`bkstore availability`). `ranges` and
 `missing` are null above 10,000 ranges; all `missing` columns are null without --missing-from."""
 
-JOURNAL_RECORDS = schema(
+JOURNAL_RECORDS = make_schema(
     "journal_records",
     "file journal_dir journal_id version:int32 offset kind scope_id ledger_id entry_id bytes lac?"
     " length? master_key? explicit_lac? explicit_lac_entry? payload?",
@@ -46,7 +46,7 @@ JOURNAL_RECORDS = schema(
 `journal_dir`, `version` its version. `offset` is that of the length field, `bytes` the record's
 size without it. `payload` is null unless asked for; it begins after the header, with the digest."""
 
-LAST_MARKS = schema(
+LAST_MARKS = make_schema(
     "last_marks",
     "journal_dir file? journal_id journal position",
     show="journal_dir journal journal_id position file",
@@ -54,7 +54,7 @@ LAST_MARKS = schema(
 )
 """One row per journal (`bkstore lastmark`); `file` is null if no file has a mark."""
 
-ENTRY_RECORDS = schema(
+ENTRY_RECORDS = make_schema(
     "entry_records",
     "scope_id ledger_id entry_id dir_index log_id position bytes lac length digest_ok? payload",
     once="ledger_id",
@@ -65,7 +65,7 @@ ENTRY_RECORDS = schema(
 """One row per entry as it is stored (`bkstore readledger`). Without a digest type, `digest_ok` is
 null and `payload` begins with the digest."""
 
-LOG_RECORDS = schema(
+LOG_RECORDS = make_schema(
     "log_records",
     "dir_index log_id file offset position scope_id ledger_id entry_id lac length bytes payload?",
     hide="file offset",
@@ -77,7 +77,7 @@ LOG_RECORDS = schema(
 number `dir_index`. `offset` is that of the size field, `position` that of the record, as in
 locations. `payload` is null unless asked for; it begins after the header, with the digest."""
 
-LOG_ENTRIES = schema(
+LOG_ENTRIES = make_schema(
     "log_entries",
     "dir_index log_id file entries first_entry last_entry",
     show="dir_index log_id file entries first_entry last_entry",
@@ -85,7 +85,7 @@ LOG_ENTRIES = schema(
 """One row per entry log that holds entries of a ledger (`bkstore where`), or per run of entries.
 `file` is a name in ledger directory number `dir_index`."""
 
-LOG_METADATA = schema(
+LOG_METADATA = make_schema(
     "log_metadata",
     "dir_index log_id file source total_bytes remaining_bytes usage scope_id? ledger_id? bytes?",
     hide="file",
@@ -95,7 +95,7 @@ LOG_METADATA = schema(
 `source` is "map" (the log's ledgers map), "scan" (its records) or "cache" (what garbage collection
 keeps in `metadata-cache`). The totals are the log's, `bytes` the ledger's."""
 
-BOOKIE_FILES = schema(
+BOOKIE_FILES = make_schema(
     "bookie_files",
     "kind dir_index file bytes",
     show="kind dir_index bytes file",
@@ -103,7 +103,7 @@ BOOKIE_FILES = schema(
 )
 """One row per file (`bkstore listfiles`); `kind` is "journal", "entrylog", "index" or "other"."""
 
-FINDINGS = schema(
+FINDINGS = make_schema(
     "findings",
     "severity detail file? offset? scope_id? ledger_id? first_entry? last_entry? entries?",
     quiet="ledger_id first_entry last_entry entries offset",
@@ -111,14 +111,14 @@ FINDINGS = schema(
 )
 """Oddities and damage. `entries` is the number of entries in first..last that are affected."""
 
-INSPECT = schema(
+INSPECT = make_schema(
     "inspect",
     "property value:string",
     fold="value",
 )
 """The properties that `bkstore inspect` prints, one per row."""
 
-CHECK_FINDINGS = schema(
+CHECK_FINDINGS = make_schema(
     "check_findings",
     "severity kind detail file? offset? scope_id? ledger_id? first_entry? last_entry? entries?",
     show="severity kind detail file offset",
@@ -127,7 +127,7 @@ CHECK_FINDINGS = schema(
 )
 """One row per finding of `bkstore check`. `entries` is the number affected in first..last."""
 
-CHECK_COVERAGE = schema(
+CHECK_COVERAGE = make_schema(
     "check_coverage",
     "dir_index log_id file bytes header_bytes record_bytes map_bytes padding_bytes"
     " unaccounted_bytes unaccounted rows records indexed copies unindexed garbage garbage_bytes"
@@ -139,7 +139,7 @@ CHECK_COVERAGE = schema(
 `rows` index rows point into the log; its `records` are `indexed`, `copies`, `unindexed`, `garbage`,
 `others` or `unjudged`."""
 
-DIFFERENCES = schema(
+DIFFERENCES = make_schema(
     "differences",
     "kind scope_id ledger_id qualified_name only_in? a? b? entries? first_entry? last_entry?"
     " ranges? groups:rows?",
@@ -153,7 +153,7 @@ has it), "entries" (only that side has these), or the part of the state that dif
 "limbo", "explicit_lac", "master_key". `a` and `b` have each side's value, except for master keys.
 `ranges` are null above 10,000; `groups` hold the same entries: (first, last, size, period)."""
 
-REWRITES = schema(
+REWRITES = make_schema(
     "rewrites",
     "source target layout_before layout directories ledgers entries duplicates left_out entry_logs"
     " log_bytes linked renamed_logs second_names other_files compared",
@@ -163,7 +163,7 @@ REWRITES = schema(
 """One row: the result of a rewrite (`bkstore convert`, `bkstore rebuild-index`). `left_out` counts
 index rows of unknown ledgers (convert), or unknown ledgers in the logs (rebuild-index)."""
 
-LOSSES = schema(
+LOSSES = make_schema(
     "losses",
     "kind file offset bytes? scope_id? ledger_id? first_entry? last_entry? entries? detail",
     show="kind ledger_id first_entry last_entry entries file offset bytes detail",
@@ -175,14 +175,14 @@ LOSSES = schema(
 read. kind "entries": entries of a ledger that the old index had and no log has; `file` and `offset`
 are the location of the first."""
 
-ANSWERS = schema(
+LOOKUP_OBJECTS = make_schema(
     "answers",
     "kind object_id start end",
 )
 """One row per object of an answer (`bkstore streams lookup`), in the order of offsets. `kind` is
 "SSO" (stream set object) or "SO" (stream object); the range is half open."""
 
-LOOKUPS = schema(
+LOOKUPS = make_schema(
     "lookups",
     "world? strategy query? stream_id? start? end? limit? answer? covered_to? agrees? loads waves"
     " preloads filter_refusals index_hits index_misses dead_entries seconds",
@@ -194,7 +194,7 @@ LOOKUPS = schema(
 """One row per lookup and strategy (`bkstore streams compare`), and one per strategy with the sums.
 `query` is null in a row of sums, `agrees` if there was nothing to compare with."""
 
-METADATA_LEDGERS = schema(
+METADATA_LEDGERS = make_schema(
     "metadata_ledgers",
     "scope_id ledger_id qualified_name state ensemble_size write_quorum_size ack_quorum_size"
     " last_entry_id? length? digest_type? segments ctime? underreplicated? metadata_format_version"
@@ -204,13 +204,13 @@ METADATA_LEDGERS = schema(
 are null for a ledger that is not closed, `ctime` if it is unknown, and `underreplicated` if the
 store has no such marks. `version` is the store's."""
 
-METADATA_SEGMENTS = schema(
+METADATA_SEGMENTS = make_schema(
     "metadata_segments",
     "scope_id ledger_id first_entry last_entry? ensemble",
 )
 """One row per segment (`bkstore metadata show`); the last of an open ledger has no last entry."""
 
-ENSEMBLE_BOOKIES = schema(
+ENSEMBLE_BOOKIES = make_schema(
     "ensemble_bookies",
     "uri bookie state? address? pid? storage directory log",
     show="uri storage bookie state address pid log directory",

@@ -5,33 +5,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from bkstore.tables.columns import schema
+from bkstore.tables.columns import make_schema
 from bkstore.tables.table import Schema
 
-ENTRIES = schema("entries", "bookie dir_index scope_id ledger_id entry_id log_id position length?")
+ENTRIES = make_schema("entries", "bookie dir_index scope_id ledger_id entry_id log_id position length?")
 """One row per index entry. `length` is the record's size, null if not asked for or unknown."""
 
-GROUPS = schema(
+GROUPS = make_schema(
     "groups",
     "bookie scope_id ledger_id first_sequence_start last_sequence_start sequence_size"
     " sequence_period",
 )
 """One row per BP-34 sequence group: a compact form of the same entries."""
 
-LEDGERS = schema(
+LEDGERS = make_schema(
     "ledgers",
     "bookie scope_id ledger_id qualified_name entries? first_entry? last_entry? fenced? limbo?"
     " explicit_lac? master_key? layout",
 )
 """One row per ledger. Values that could not be read are null, and a finding says why."""
 
-ENTRY_LOGS = schema("entry_logs", "bookie dir_index log_id file bytes closed? ledgers?")
+ENTRY_LOGS = make_schema("entry_logs", "bookie dir_index log_id file bytes closed? ledgers?")
 """One row per entry log."""
 
-LOG_LEDGERS = schema("log_ledgers", "bookie dir_index log_id scope_id ledger_id bytes")
+LOG_LEDGERS = make_schema("log_ledgers", "bookie dir_index log_id scope_id ledger_id bytes")
 """One row per ledger of an entry log; `bytes` are 4 + size of each of its records there."""
 
-BOOKIE_FINDINGS = schema(
+BOOKIE_FINDINGS = make_schema(
     "findings",
     "bookie severity detail file? offset? scope_id? ledger_id? first_entry? last_entry? entries?",
 )

@@ -7,13 +7,13 @@ lone surrogate (for an undecodable byte of a file name) cannot be written at all
 from __future__ import annotations
 
 
-def shown(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     r"""Return a text as one line in which every character is visible.
 
     Characters that Python calls unprintable (controls, bidirectional overrides, line separators,
     surrogates, spaces other than the space) are escaped as `repr` does; a backslash is not.
 
-    >>> print(shown("b1\x1b[2J\n\u202etxt.exe"))
+    >>> print(escape_unprintable("b1\x1b[2J\n\u202etxt.exe"))
     b1\x1b[2J\n\u202etxt.exe
     """
     if text.isprintable():
@@ -23,10 +23,10 @@ def shown(text: str) -> str:
     )
 
 
-def encodable(text: str) -> str:
+def escape_surrogates(text: str) -> str:
     r"""Return a text that UTF-8 can encode: lone surrogates are escaped, all else is unchanged.
 
-    >>> encodable("caf\udce9\n")
+    >>> escape_surrogates("caf\udce9\n")
     'caf\\udce9\n'
     """
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")

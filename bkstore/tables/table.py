@@ -11,12 +11,12 @@ import numpy.typing as npt
 
 from bkstore.errors import InvalidArgument, MissingDependency
 from bkstore.ids import Int64Array
-from bkstore.tables.safe_text import encodable
+from bkstore.tables.safe_text import escape_surrogates
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Kind = Literal["int64", "int32", "float64", "string", "bool", "binary", "rows"]
+ColumnKind = Literal["int64", "int32", "float64", "string", "bool", "binary", "rows"]
 Values = npt.NDArray[Any] | Sequence[Any]
 
 
@@ -24,7 +24,7 @@ class Column(NamedTuple):
     """A column: its name, its kind ("rows": lists of int64 lists), and whether it can be null."""
 
     name: str
-    kind: Kind
+    kind: ColumnKind
     nullable: bool = False
 
 
@@ -87,7 +87,7 @@ def require_pyarrow(purpose: str) -> Any:
     return pyarrow
 
 
-class Repeated(Sequence[Any]):
+class ConstantColumn(Sequence[Any]):
     """A column that has the same value, or null, in every row; it takes no memory per row."""
 
     def __init__(self, value: Any, size: int) -> None:
@@ -97,8 +97,8 @@ class Repeated(Sequence[Any]):
     def __len__(self) -> int:
         return self.size
 
-    def __getitem__(self, at: Any) -> Any:
-        return [self.value] * len(range(self.size)[at]) if isinstance(at, slice) else self.value
+    def __getitem__(self, index: Any) -> Any:
+        return [self.value] * len(range(self.size)[index]) if isinstance(index, slice) else self.value
 
     def __iter__(self) -> Iterator[Any]:
         return repeat(self.value, self.size)
@@ -155,7 +155,7 @@ class Table:
 
 def _to_arrow_array(pa: Any, values: Values, kind: pa.DataType) -> Any:
     """Return a column as an Arrow array; text that UTF-8 cannot encode is escaped."""
-    if isinstance(values, Repeated):
+    if isinstance(values, ConstantColumn):
         (value,) = _encodable([values.value])
         return pa.repeat(pa.scalar(value, kind), values.size)
     if pa.types.is_list(kind) and any(isinstance(cell, np.ndarray) for cell in values):
@@ -195,4 +195,4 @@ def _offsets(pa: Any, lengths: Sequence[int] | Int64Array) -> Any:
 
 
 def _encodable(values: Values) -> list[Any]:
-    return [encodable(value) if isinstance(value, str) else value for value in values]
+    return [escape_surrogates(value) if isinstance(value, str) else value for value in values]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bkstore.tables.columns import schema
+from bkstore.tables.columns import make_schema
 
-USAGE = schema(
+USAGE = make_schema(
     "usage",
     "bookie layout ledgers live_ledgers entries entry_logs log_file_bytes record_bytes live_bytes"
     " garbage_bytes other_bytes pinned_logs pinned_bytes removable_logs compactable_logs"
@@ -16,7 +16,7 @@ USAGE = schema(
 are all of removable logs, and all but `moved_bytes` of compactable ones. `index_row_bytes` is null
 where a ledger's index cannot be read."""
 
-USAGE_BY_LOG = schema(
+USAGE_BY_LOG = make_schema(
     "usage_by_log",
     "bookie dir_index log_id file bytes source? ledgers live_ledgers record_bytes live_bytes"
     " garbage_bytes occupancy pinned fate given_back_bytes",
@@ -27,7 +27,7 @@ USAGE_BY_LOG = schema(
 )
 """One row per entry log. `source` is "map", "scan", or null if neither can be read."""
 
-USAGE_BY_LEDGER = schema(
+USAGE_BY_LEDGER = make_schema(
     "usage_by_ledger",
     "bookie scope_id ledger_id qualified_name live entries? logs bytes live_bytes garbage_bytes"
     " pinned_logs",
@@ -38,13 +38,13 @@ USAGE_BY_LEDGER = schema(
 """One row per ledger in the index or in a log. `entries` is null if the index does not have the
 ledger or cannot be read; `pinned_logs` is the number of pinned logs that it keeps alive."""
 
-USAGE_BY_SCOPE = schema(
+USAGE_BY_SCOPE = make_schema(
     "usage_by_scope",
     "bookie scope_id ledgers live_ledgers entries bytes live_bytes garbage_bytes",
 )
 """One row per scope."""
 
-USAGE_BY_LOG_AND_LEDGER = schema(
+USAGE_BY_LOG_AND_LEDGER = make_schema(
     "usage_by_log_and_ledger",
     "bookie dir_index log_id scope_id ledger_id bytes live",
     show="bookie dir_index log_id ledger_id live bytes",
@@ -52,7 +52,7 @@ USAGE_BY_LOG_AND_LEDGER = schema(
 )
 """One row per ledger of an entry log."""
 
-USAGE_OF_INDEX = schema(
+USAGE_OF_INDEX = make_schema(
     "usage_of_index",
     "bookie dir_index part path files file_bytes disk_bytes rows? row_bytes? pages? table_bytes?"
     " estimated_rows? dead_rows? tombstones? range_tombstones? waiting?",
@@ -64,7 +64,7 @@ USAGE_OF_INDEX = schema(
 """One row per directory of index files ("idx") or RocksDB database. `rows` are of known ledgers,
 `row_bytes` their uncompressed size; the columns from `table_bytes` on are RocksDB's properties."""
 
-USAGE_OF_CACHES = schema(
+USAGE_OF_CACHES = make_schema(
     "usage_of_caches",
     "bookie setting purpose value? unit default formula source",
     show="bookie setting value unit default purpose",

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from bkstore.cli.main import main
-from bkstore.cli.screen.cells import short_ledger
+from bkstore.cli.screen.cells import short_ledger_id
 from bkstore.cluster import DirectoryStore, MemoryStore, snapshot
 from bkstore.cluster.audit import Auditor
 from bkstore.formats.cookie import Cookie, encode as encode_cookie
@@ -109,7 +109,7 @@ def test_the_table_fits_a_screen(made: Path, capsys: Capsys) -> None:
 
     assert names.split() == lines[0].split()
     assert ["below_ack_quorum", "7", "0", "b3", "4", "1-2", "4-5"] == lines[2].split()[:7]
-    assert short_ledger(*WIDE.signed) == lines[3].split()[1]
+    assert short_ledger_id(*WIDE.signed) == lines[3].split()[1]
 
 
 def test_a_sound_cluster_exits_clean(made: Path, capsys: Capsys) -> None:

@@ -21,13 +21,13 @@ from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.offline.dump import dump
 from bkstore.offline.reading.manifest import read_manifest
 from bkstore.tables import FINDINGS, LOCATIONS, Table
-from bkstore.tables.columns import schema
+from bkstore.tables.columns import make_schema
 
 COMMAND = [sys.executable, "-c", "import sys; from bkstore.cli.main import main; sys.exit(main())"]
 # Clears the screen, ends the line, turns what follows around, and is no UTF-8.
 HOSTILE = b"b\x1b[2J\n\xe2\x80\xae\xff"
 SEEN = "b\\x1b[2J\\n\\u202e\\udcff"
-PAIRS = schema("pairs", "name:string value?")
+PAIRS = make_schema("pairs", "name:string value?")
 
 
 @pytest.fixture
@@ -171,7 +171,7 @@ def test_empty_table() -> None:
 def test_records_fold() -> None:
     """A row with lists is a record of 100 characters; long values are cut between ranges, or
     anywhere, and of bytes a line is shown."""
-    one = schema("one", "name:string bytes:binary ranges")
+    one = make_schema("one", "name:string bytes:binary ranges")
     ranges = [[10_000 * n, 10_000 * n + 5] for n in range(1, 20)]
     row = {"name": ["x" * 100], "bytes": [b"\xab" * 60], "ranges": [ranges]}
     lines = _lines(Table(one, row))

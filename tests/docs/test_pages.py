@@ -84,10 +84,10 @@ def test_dotted_names_resolve(page: Path) -> None:
     lost = []
     for name in set(re.findall(r"\bbkstore(?:\.\w+)+", text)) - {LOCK_NAME}:
         module, rest = name.removeprefix("bkstore."), ""
-        while module not in rooms.modules():
+        while module not in rooms.module_files():
             module, _, last = module.rpartition(".")
             rest = f"{last}.{rest}".rstrip(".")
-        if rest and rest not in _defined(rooms.modules()[module]):
+        if rest and rest not in _defined(rooms.module_files()[module]):
             lost.append(name)
 
     assert [] == lost

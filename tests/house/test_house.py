@@ -13,14 +13,14 @@ import pytest
 
 from bkstore.former_names import FORMER
 from tests.paths import ROOT
-from tools.rooms import ROOMS, describe_room, find_cycles, import_graph, modules, room_of
+from tools.rooms import ROOMS, describe_room, find_cycles, import_graph, module_files, room_of
 
 MODULES = sorted(ROOT.glob("bkstore/**/*.py"))
 HEAVY = ("pyspark", "pyarrow", "pandas", "matplotlib", "jinja2", "rich", "rocksdict")
 HEAVY += ("google.protobuf",)
 
 
-NAMES = [name for name in modules() if name]
+NAMES = [name for name in module_files() if name]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -52,14 +52,14 @@ def test_lazy_imports_are_seen() -> None:
 
 def test_every_room_is_there() -> None:
     """Each entry of the list is a package or a module, and says what it is about."""
-    assert [] == [room for room in ROOMS if room not in modules() or not describe_room(room)]
+    assert [] == [room for room in ROOMS if room not in module_files() or not describe_room(room)]
     assert len(set(ROOMS)) == len(ROOMS)
 
 
 def _rooms() -> dict[str, list[str]]:
     """Return the names of the modules in each package, faces left out."""
     found: dict[str, list[str]] = {}
-    for name, path in modules().items():
+    for name, path in module_files().items():
         if path.name != "__init__.py":
             found.setdefault(name.rpartition(".")[0], []).append(path.stem)
     return found
@@ -78,7 +78,7 @@ def test_rooms_are_small(room: str) -> None:
 @pytest.mark.parametrize("room", [room for room in _rooms() if room])
 def test_faces_lead_inside(room: str) -> None:
     """The face of a room names each of its modules, and the rooms inside it."""
-    face = modules()[room]
+    face = module_files()[room]
     text = ast.get_docstring(ast.parse(face.read_text(encoding="utf-8"))) or ""
     inside = [path.name for path in face.parent.iterdir() if (path / "__init__.py").exists()]
     if room in ("cli.bookie", "cli.datasets"):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bkstore.cli.serve_loop import tell_state, until_stopped
+from bkstore.cli.serve_loop import print_state_change, checkpoint_until_stopped
 from bkstore.errors import ReadOnlyError
 from bkstore.formats.entry import Entry, encode, master_key
 from bkstore.network.checkpoints import CheckpointRunner
@@ -87,7 +87,7 @@ def test_a_full_disk(bookie: Bookie, plan: FaultPlan, capsys: pytest.CaptureFixt
 
         def changed() -> None:
             server.read_only = checkpoints.problem is not None
-            tell_state(checkpoints.problem)
+            print_state_change(checkpoints.problem)
 
         checkpoints.on_problem_changed = changed
         told: list[tuple[object, ...]] = []
@@ -117,7 +117,7 @@ def test_a_full_disk(bookie: Bookie, plan: FaultPlan, capsys: pytest.CaptureFixt
         admin = Admin()
         admin.counters = counters  # type: ignore[attr-defined]
         turns = _Turns(fill, full, free, tell)
-        until_stopped(turns, checkpoints, admin, 60.0)  # type: ignore[arg-type]
+        checkpoint_until_stopped(turns, checkpoints, admin, 60.0)  # type: ignore[arg-type]
 
         assert 1 == client.add_entry(_record(1), KEY)
     record = _record(0)

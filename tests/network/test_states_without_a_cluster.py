@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from bkstore.cli.audit_settings import options_of
+from bkstore.cli.audit_settings import audit_options_from_args
 from bkstore.cli.main import make_parser
 from bkstore.cluster.store.zookeeper.kazoo_client import NoNodeError
 from bkstore.cluster.store.zookeeper.watches import BookieWatch, LedgerWatch
@@ -424,4 +424,4 @@ def test_how_often_silent_bookies_are_asked_again(words: list[str], live: bool, 
     """A live audit asks once more, one by upstream's rules does not, unless it is told to."""
     args = make_parser().parse_args(["audit", "zk://h:1/ledgers", *words])
 
-    assert looks == options_of(args, live).rechecks
+    assert looks == audit_options_from_args(args, live).rechecks

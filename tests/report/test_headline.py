@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from bkstore import tables
-from bkstore.report.findings.key_figures import gather
-from bkstore.report.findings.worst_ledgers import at_least
+from bkstore.report.findings.key_figures import gather_facts
+from bkstore.report.findings.worst_ledgers import covered_at_least
 from bkstore.report.sections import SECTIONS
 from tests.report.made_tables import SCHEMAS, health, made
 from tests.report.page_reader import page_of, rows, tile, verdict, written
@@ -243,7 +243,7 @@ def test_unread_bookies_among_the_facts() -> None:
         bookie("b3", 3, 4, "in use"),
         bookie("b4", 0, 1),
     ]
-    facts = gather({}, {"manifest": {"bookies": listed, "tables": {}}})
+    facts = gather_facts({}, {"manifest": {"bookies": listed, "tables": {}}})
 
     assert 4 == facts.bookies
     assert (("b2", "no such directory"), ("b3", "in use")) == facts.unread
@@ -307,4 +307,4 @@ def test_depth_of_ranges(pieces: list[tuple[int, int]], level: int) -> None:
     listed = np.array([[a, a + n] for a, n in pieces], np.int64).reshape(-1, 2)
     inside = {e for e in range(80) if sum(a <= e <= a + n for a, n in pieces) >= level}
 
-    assert ranges(inside) == at_least(listed, level).tolist()
+    assert ranges(inside) == covered_at_least(listed, level).tolist()

@@ -17,9 +17,9 @@ import pytest
 from bkstore import MissingDependency, WriteFailed, tables
 from bkstore.report import write_report
 from bkstore.report.charts import ledgers_chart
-from bkstore.report.html.rendering import template_file
+from bkstore.report.html.rendering import read_template_file
 from bkstore.report.sections import PARTS, SECTIONS
-from bkstore.tables.safe_text import encodable
+from bkstore.tables.safe_text import escape_surrogates
 from tests.paths import ROOT
 from tests.report.made_tables import SCHEMAS, health, made
 from tests.report.page_reader import Element, page_of, read, rows, tile, written
@@ -122,7 +122,7 @@ def _contrast(one: str, two: str) -> float:
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
 def test_contrast(theme: int) -> None:
     """Text has a contrast of 4.5 at least, bars and keys one of 3, in both themes (WCAG AA)."""
-    root = re.findall(r":root \{(.*?)\}", template_file("style.css"), re.DOTALL)[theme]
+    root = re.findall(r":root \{(.*?)\}", read_template_file("style.css"), re.DOTALL)[theme]
     colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", root))
     texts = [
         ("ink", "panel"),
@@ -229,10 +229,10 @@ def test_controls_are_shown(tmp_path: Path) -> None:
     evil = "b$\\frac$\x1b[2J\x00\u202e\ud800\n&"
     seen = "b$\\frac$\\x1b[2J\\x00\\u202e\\ud800\\n&"
     content = {
-        name: made(schema, {c.name: encodable(evil) for c in schema.columns if c.kind == "string"})
+        name: made(schema, {c.name: escape_surrogates(evil) for c in schema.columns if c.kind == "string"})
         for name, schema in SCHEMAS.items()
     }
-    bookie = {name: encodable(evil) for name in ("id", "path", "reason", "layout")}
+    bookie = {name: escape_surrogates(evil) for name in ("id", "path", "reason", "layout")}
     bookie |= {"rows": {}, "damage": 0, "oddities": 0, "read": False}
     listed = [{**bookie, "id": "unread"}, {**bookie, "read": True}]
     source = {"manifest": {"bookies": listed, "tables": {}, "made_at": evil}, "metadata": evil}

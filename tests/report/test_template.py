@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bkstore.report.html.rendering import filled, policy, template_file
+from bkstore.report.html.rendering import render_template, content_security_policy, read_template_file
 from tests.paths import ROOT
 from tests.report.page_reader import written
 
@@ -57,14 +57,14 @@ def test_files_are_the_page(tmp_path: Path) -> None:
     """The page has the style sheet and the script as they stand in their files."""
     page = written(tmp_path, {})
 
-    assert template_file("style.css") == next(page.all("style")).text
-    assert template_file("script.js") == next(page.all("script")).text
+    assert read_template_file("style.css") == next(page.all("style")).text
+    assert read_template_file("script.js") == next(page.all("script")).text
 
 
 def test_a_changed_file_changes_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An edited script runs: the policy names the digest of the file as it is."""
-    edited = template_file("script.js") + "// edited\n"
-    read = template_file
+    edited = read_template_file("script.js") + "// edited\n"
+    read = read_template_file
     monkeypatch.setattr(
         sys.modules["bkstore.report.page"],  # the name leads to the function of that name
         "template_file",
@@ -74,8 +74,8 @@ def test_a_changed_file_changes_the_page(tmp_path: Path, monkeypatch: pytest.Mon
     policies = [e.attributes.get("content") for e in page.all("meta")]
 
     assert next(page.all("script")).text.endswith("// edited\n")
-    assert policy(edited) in policies
-    assert policy(read("script.js")) not in policies
+    assert content_security_policy(edited) in policies
+    assert content_security_policy(read("script.js")) not in policies
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.j2")), ids=lambda path: path.name)
@@ -90,11 +90,11 @@ def test_templates_escape(path: Path) -> None:
 def test_misspelt_values_are_errors(tmp_path: Path) -> None:
     """A value that a template asks for and nobody gives is an error, never an empty place."""
     with pytest.raises(jinja2.UndefinedError, match="policy"):
-        filled("page.html.j2")
+        render_template("page.html.j2")
 
 
 def test_style_and_script_stay_inside() -> None:
     """Neither file can end its element early, and braces in them are no template's."""
     for name in ("style.css", "script.js"):
-        assert "</" not in template_file(name)
-    assert template_file("style.css").count("{") == template_file("style.css").count("}")
+        assert "</" not in read_template_file(name)
+    assert read_template_file("style.css").count("{") == read_template_file("style.css").count("}")

@@ -26,7 +26,7 @@ from tests.worlds.random_dumps import (
     repeat_files,
     write_dump,
 )
-from tools.synthesize.shape import Shape
+from tools.synthesize.shape import ClusterShape
 from tools.synthesize.writing import write_cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
@@ -264,7 +264,7 @@ def test_a_row_of_tasks_is_a_partition(spark: Any, kept: str, tasks: int) -> Non
 
 
 SMALL = {"below_write": 3, "below_ack": 2, "no_replica": 2, "homeless": 2, "leftovers": 2}
-TINY = Shape(bookies=7, entries=600, ledgers=20, orphans=2, unclosed=2, **SMALL)
+TINY = ClusterShape(bookies=7, entries=600, ledgers=20, orphans=2, unclosed=2, **SMALL)
 
 
 def test_a_synthetic_cluster(engine: Any, tmp_path: Path) -> None:
@@ -313,7 +313,7 @@ def multiplied(dump: Path, times: int) -> Path:
 @pytest.mark.long
 def test_plans_do_not_grow_with_bookies(engine: Any, tmp_path: Path) -> None:
     """Of 10 bookies and of 200 every analysis has the same plan but for names of files."""
-    write_cluster(Shape(**{**vars(TINY), "bookies": 10}), tmp_path)
+    write_cluster(ClusterShape(**{**vars(TINY), "bookies": 10}), tmp_path)
     few = analyses.open_inputs(tmp_path / "dump", tmp_path / "metadata.json", tmp_path / "dump")
     place = multiplied(tmp_path / "dump", 20)
     many = Inputs(analyses.open_dump(place), few.metadata, analyses.open_dump(place))

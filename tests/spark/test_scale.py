@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from tools.synthesize.shape import Shape
+from tools.synthesize.shape import ClusterShape
 from tools.synthesize.writing import write_cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(2400)]
 pytest.importorskip("pyspark")
 
-SHAPE = Shape(bookies=1000, entries=5000, ledgers=10_000)
+SHAPE = ClusterShape(bookies=1000, entries=5000, ledgers=10_000)
 """The stated size of `docs/scale.md`: 5 million entries in 6,000 files."""
 
 
@@ -77,7 +77,7 @@ def test_workers_read_what_fsspec_knows(tmp_path: Path) -> None:
     """Python workers of Spark find the file system by its scheme, of which Java knows nothing."""
     pytest.importorskip("fsspec")
     (tmp_path / "sitecustomize.py").write_text(SHELF)  # as each worker has its own imports
-    planted = write_cluster(Shape(bookies=9, entries=5000, ledgers=300), tmp_path / "cluster")
+    planted = write_cluster(ClusterShape(bookies=9, entries=5000, ledgers=300), tmp_path / "cluster")
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", ""), os.getcwd()])
     top = tmp_path / "cluster"
     done = subprocess.run(

@@ -17,7 +17,7 @@ from bkstore.streams import (
     StreamImage,
     StreamLookup,
 )
-from bkstore.streams.image.streams_and_nodes import Stream, StreamRange
+from bkstore.streams.image.streams_and_nodes import Stream, OwnershipRange
 from tests.streams.small_world import S, world
 
 # -- images that cannot be
@@ -98,7 +98,7 @@ def test_not_an_image(document: Any) -> None:
 def test_negative_range_start() -> None:
     """The last range is open, but it begins somewhere."""
     with pytest.raises(InvalidArgument, match="range 0 begins at -1"):
-        Stream(S, 0, 0, (StreamRange(0, 0, -1, 0, 1),))
+        Stream(S, 0, 0, (OwnershipRange(0, 0, -1, 0, 1),))
 
 
 def test_object_table_lacks_an_object() -> None:

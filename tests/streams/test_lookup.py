@@ -57,7 +57,7 @@ def test_failed_load(strategy: Any) -> None:
                 lookup.get_objects(S, 0, 30, 9)
         assert 2 not in lookup.filters
         assert lookup.index.floor(S, 1, 15) in (None, (0, 1))
-        assert lookup._loader.kept(2) is None
+        assert lookup._loader.get_cached(2) is None
         assert 2 == lookup.stats["lookups_error"]
 
         fails.clear()
@@ -78,7 +78,7 @@ def test_failure_while_learning() -> None:
         with pytest.raises(InvalidArgument, match="streams have"):
             lookup.get_objects(S, 0, 30, 9)
 
-        assert [None] * 3 == [lookup._loader.kept(one) for one in (1, 2, 3)]
+        assert [None] * 3 == [lookup._loader.get_cached(one) for one in (1, 2, 3)]
 
 
 class _Gate:
@@ -282,7 +282,7 @@ def test_object_gone_while_it_is_loaded(strategy: Any) -> None:
 
         assert [1] == [one.object_id for one in result.objects]
         assert 0 == len(lookup.filters)
-        assert lookup._loader.kept(1) is None
+        assert lookup._loader.get_cached(1) is None
         assert [] == lookup.get_objects(S, 0, 10, 1).objects
 
 

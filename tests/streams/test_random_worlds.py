@@ -263,7 +263,7 @@ def test_compact_event() -> None:
 
     after = image.apply(event)
 
-    assert ((41, 50),) == after.node(1).ordered
+    assert ((41, 50),) == after.node(1).order_and_object_ids
     assert [4, 51, 52] == sorted(one.object_id for one in after.stream_objects_of(7))
 
 

@@ -207,5 +207,5 @@ def test_keep_objects() -> None:
         image = image.apply({**removed, "added_stream_objects": []})
         lookup.update(image)
 
-        assert [None] * 2 == [lookup._loader.kept(one) for one in (3, 4)]
+        assert [None] * 2 == [lookup._loader.get_cached(one) for one in (3, 4)]
     assert reader.loads == 5

@@ -20,7 +20,7 @@ from bkstore.tables import (
     INSPECT,
     LEDGERS,
     VIOLATIONS,
-    Repeated,
+    ConstantColumn,
     Schema,
     Table,
 )
@@ -42,7 +42,7 @@ def test_columns_are_the_designed_ones(schema: object) -> None:
 
 
 def _groups(size: int) -> Table:
-    columns = [Repeated("b:1", size), *(np.arange(size) + n for n in range(6))]
+    columns = [ConstantColumn("b:1", size), *(np.arange(size) + n for n in range(6))]
     return Table(GROUPS, dict(zip(GROUPS.names, columns)))
 
 
@@ -77,7 +77,7 @@ def test_empty_table() -> None:
 
 def test_repeated_column() -> None:
     """A repeated value behaves like the list it stands for."""
-    column = Repeated(None, 3)
+    column = ConstantColumn(None, 3)
 
     assert [None, None, None] == list(column) == column[0:5]
     assert 3 == len(column)

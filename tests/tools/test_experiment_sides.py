@@ -18,10 +18,10 @@ from bkstore.formats.idxfile import HEADER_SIZE
 from bkstore.index.rocks.keys import ledger_range
 from bkstore.testing.stream_worlds import random_queries
 from tools import batch, cache, deletes, keys, lookups, pages
-from tools.lab import Run
-from tools.lab.experiment import Column, columns_of_kind
-from tools.lab.samples import Asking, measure_files, measure_latencies_of, run_in_turns
-from tools.lab.sides import Side
+from tools.lab import LabRun
+from tools.lab.experiment import ResultColumn, columns_of_kind
+from tools.lab.samples import QuerySet, measure_files, measure_latencies_of, run_in_turns
+from tools.lab.sides import TimedSide
 from tools.lab.stores.ledger_deletion import ShrinkingRocks
 from tools.lab.stores.read_cache import ReadCache, read_by_cache, read_singly
 
@@ -34,7 +34,7 @@ Rows = list[dict[str, Any]]
 def test_askings_with_queries_of_their_own_take_turns() -> None:
     """Each is asked its own queries in each round, another one first in each."""
     asked: list[str] = []
-    ways = {"a": Asking(asked.append, ["a1", "a2"]), "b": Asking(asked.append, ["b1"])}
+    ways = {"a": QuerySet(asked.append, ["a1", "a2"]), "b": QuerySet(asked.append, ["b1"])}
     found = measure_latencies_of(ways, 3)
 
     assert ["a1", "a2", "b1", "b1", "a1", "a2", "a1", "a2", "b1"] == asked
@@ -45,8 +45,8 @@ def test_work_is_done_in_turns() -> None:
     """Sides run once a round, on fresh arguments; what the last run returned is kept."""
     told: list[str] = []
 
-    def side(name: str) -> Side:
-        return Side(
+    def side(name: str) -> TimedSide:
+        return TimedSide(
             name,
             lambda number: told.append(f"{name} runs") or number,
             lambda: told.append(f"{name} is made") or len(told),
@@ -82,7 +82,7 @@ def test_sides_take_turns(module: Any, tmp_path: Path, monkeypatch: pytest.Monke
     for name in ("measure_latencies_of", "run_in_turns"):
         if hasattr(module, name):
             monkeypatch.setattr(module, name, _watched(getattr(module, name), seen))
-    rows = list(module.measure(Run(tmp_path, 0.001, 1, rounds=2)))
+    rows = list(module.measure(LabRun(tmp_path, 0.001, 1, rounds=2)))
 
     assert {2} == {rounds for _, rounds in seen}
     assert 1 < min(sides for sides, _ in seen)
@@ -99,7 +99,7 @@ def test_slow_lookups_are_asked_in_every_round(monkeypatch: pytest.MonkeyPatch) 
             yield strategy, turns, size
 
     monkeypatch.setattr(lookups, "_run_turns", watched)
-    list(lookups.measure(Run(Path(), 0.001, 1, rounds=3)))
+    list(lookups.measure(LabRun(Path(), 0.001, 1, rounds=3)))
 
     assert {(False, 2), (True, 4)} == set(seen)
 
@@ -114,7 +114,7 @@ def test_strategies_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
             return super().get_objects(*words, **named)
 
     monkeypatch.setattr(lookups, "StreamLookup", Watched)
-    point = lookups.Point(20, 15)
+    point = lookups.WorldPoint(20, 15)
     image = lookups._make_world(point, 1)
     queries = random_queries(image, 2, 1)
     found = list(lookups._run_turns(image, ("index", "bloom"), queries, point, 2))
@@ -159,7 +159,7 @@ def test_steps_of_a_life() -> None:
     """As the page says: a step writes ledgers, deletes the oldest so that two steps' stay, and
     repairs every fourth; the last writes none, leaves two ledgers, and repairs."""
     store = _Calls()
-    life = deletes.Life(store, [], _Calls.delete, _Calls.repair)  # type: ignore[arg-type]
+    life = deletes.DatabaseRun(store, [], _Calls.delete, _Calls.repair)  # type: ignore[arg-type]
     found = []
     for step in range(1, deletes.STEPS + 2):
         life.advance(step, 3, 1)
@@ -177,7 +177,7 @@ def test_steps_of_a_life() -> None:
     oldest = 3 * (deletes.STEPS - 1)
     assert [*(("delete", oldest + at) for at in range(4)), "repair", "settle"] == found[-1][1]
     ends = [ledger_range(ledger)[1] for ledger in life.live]
-    assert [ends[1], ends[0]] * 25 == life.newest()
+    assert [ends[1], ends[0]] * 25 == life.newest_end_keys()
 
 
 def test_a_range_is_one_tombstone(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def _tables(store: ShrinkingRocks, level: int) -> int:
     return int(store.database.property(f"num-files-at-level{level}"))
 
 
-def _counts(columns: tuple[Column, ...], rows: Rows) -> list[list[Any]]:
+def _counts(columns: tuple[ResultColumn, ...], rows: Rows) -> list[list[Any]]:
     return [
         [row.get(one.name) for one in columns_of_kind(columns, "given", "count")] for row in rows
     ]
@@ -244,7 +244,7 @@ def test_lives_of_one_seed_are_alike(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(deletes, "STEPS", 8)
     for name in ("first", "again"):
         (tmp_path / name).mkdir()
-        both.append(list(deletes.measure(Run(tmp_path / name, 0.1, 7, rounds=1))))
+        both.append(list(deletes.measure(LabRun(tmp_path / name, 0.1, 7, rounds=1))))
 
     assert {"tombstones", "kib"} < {column.name for column in columns_of_kind(columns, "count")}
     assert _counts(columns, both[0]) == _counts(columns, both[1])
@@ -256,7 +256,7 @@ def test_lives_of_one_seed_are_alike(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_pool_has_room_for_a_page(tmp_path: Path) -> None:
     """A pool holds the pages that fit into its share; one that holds none is left out."""
-    rows = list(pages.measure(Run(tmp_path, 0.02, 1, rounds=1)))
+    rows = list(pages.measure(LabRun(tmp_path, 0.02, 1, rounds=1)))
     sizes = {
         row["page"]: row["bytes_per_entry"] * row["entries"]
         for row in rows
@@ -300,7 +300,7 @@ def test_a_finding_is_of_pools_that_are_there(
         for name in ("zipf", "sequential")
     ]
 
-    assert pages.found(sizes + rows)[-1].startswith(said)
+    assert pages.summarize(sizes + rows)[-1].startswith(said)
 
 
 # -- cache
@@ -355,7 +355,7 @@ def test_the_write_cache_has_the_room_that_is_said(tmp_path: Path) -> None:
     total = 20 * 60
     for percent in (2, 10, 50):
         tail = {
-            row["ahead"]: row for row in cache._measure_tail(Run(tmp_path, 0.001, 1), percent / 100)
+            row["ahead"]: row for row in cache._measure_tail(LabRun(tmp_path, 0.001, 1), percent / 100)
         }
         for lag in (10, 100):
             expected = _from_write_cache(total * percent // 100, lag, total)
@@ -376,7 +376,7 @@ def test_cpu_is_said_as_times_that_of_read_entry() -> None:
     rows += [
         {"series": "tail", "trace": "tail", "room": 10.0, "ahead": lag, **key} for lag in cache.LAGS
     ]
-    said = cache.found(rows)
+    said = cache.summarize(rows)
 
     assert "a read takes 2.5 times the CPU of read_entry without a cache." in said[0]
     assert said[3] == (
@@ -384,7 +384,7 @@ def test_cpu_is_said_as_times_that_of_read_entry() -> None:
         "the CPU of read_entry without a cache."
     )
     rows[3]["us"] = 2.0
-    assert cache.found(rows)[3] == (
+    assert cache.summarize(rows)[3] == (
         "For reads by Zipf's law, cheapest in 10 % is to read 5 entries at a time: 50% are hits, "
         "at 0.5 times the CPU of read_entry without a cache; without read-ahead 50%, at 0.75 times."
     )
@@ -419,4 +419,4 @@ def test_a_finding_names_the_batches_that_are_near(rates: dict[int, float], said
         for size, rate in rates.items()
     ]
 
-    assert said in batch.found(rows)[0]
+    assert said in batch.summarize(rows)[0]

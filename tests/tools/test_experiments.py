@@ -94,7 +94,7 @@ def test_a_tiny_run_is_whole(name: str, result: Result) -> None:
     assert [] == empty
     assert document["finding"]
     assert all(sentence.endswith(".") and "nan" not in sentence for sentence in document["finding"])
-    assert document["finding"] == _experiment(name).found(document["rows"])
+    assert document["finding"] == _experiment(name).summarize(document["rows"])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -104,7 +104,7 @@ def test_every_panel_has_rows(name: str, result: Result) -> None:
 
     for panel in experiment.panels:
         assert panel.rows(result(name)["rows"]), panel.title
-        for column in filter(None, (panel.x, panel.y, panel.by, panel.high, *panel.where)):
+        for column in filter(None, (panel.x, panel.y, panel.series_column, panel.tick_column, *panel.where)):
             assert experiment.column(column)
 
 

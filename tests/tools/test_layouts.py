@@ -29,8 +29,8 @@ def _rows(*shapes: str) -> list[Row]:
 
 def test_a_dump_has_a_sentence_of_its_own() -> None:
     """It stands behind those of the shapes, and is not there without a dump."""
-    plain = EXPERIMENT.found(_rows("many small", "few large"))
-    dumped = EXPERIMENT.found(_rows("many small", "few large", "dump"))
+    plain = EXPERIMENT.summarize(_rows("many small", "few large"))
+    dumped = EXPERIMENT.summarize(_rows("many small", "few large", "dump"))
 
     assert plain == dumped[:-1]
     assert (

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from bkstore.streams import STRATEGIES
-from tools.lab import Run
-from tools.lookups import EXPERIMENT, FILTER_RATES, KEPT_OBJECTS, LOAD_MS
+from tools.lab import LabRun
+from tools.lookups import EXPERIMENT, FILTER_RATES, CACHED_OBJECTS, LOAD_MS
 
 Rows = list[dict[str, Any]]
 
@@ -17,7 +17,7 @@ Rows = list[dict[str, Any]]
 @pytest.fixture(scope="module")
 def rows() -> Rows:
     """Measure the tiny size."""
-    return list(EXPERIMENT.measure(Run(Path(), 0.001, 1)))
+    return list(EXPERIMENT.measure(LabRun(Path(), 0.001, 1)))
 
 
 def _series(rows: Rows, name: str) -> Rows:
@@ -31,7 +31,7 @@ def test_every_strategy_is_asked(rows: Rows) -> None:
     assert {"index", "bloom"} == {row["strategy"] for row in _series(rows, "rate")}
     assert {"load-all", "index", "bloom"} == {row["strategy"] for row in _series(rows, "kept")}
     assert set(FILTER_RATES) == {row["fpp"] for row in _series(rows, "rate")}
-    assert set(KEPT_OBJECTS) == {row["kept"] for row in _series(rows, "kept")}
+    assert set(CACHED_OBJECTS) == {row["kept"] for row in _series(rows, "kept")}
     assert set(LOAD_MS) == {row["load_ms"] for row in _series(rows, "load")}
 
 
@@ -72,4 +72,4 @@ def test_the_headline(rows: Rows) -> None:
     loads = [warm[name]["loads"] for name in ("bloom", "index", "sparse-index", "load-all")]
 
     assert sorted(loads) == loads
-    assert f"{loads[3] / loads[0]:.0f} times fewer loads than load-all" in EXPERIMENT.found(rows)[0]
+    assert f"{loads[3] / loads[0]:.0f} times fewer loads than load-all" in EXPERIMENT.summarize(rows)[0]

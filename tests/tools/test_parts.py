@@ -19,7 +19,7 @@ import pytest
 from tests.distribution import COLLECTED
 from tests.paths import ROOT
 from tools import parts
-from tools.parts import LIMIT, PARTS, main, parse_part, part_of, read_record
+from tools.parts import MAX_PART_SECONDS, PARTS, main, parse_part, part_of, read_record
 
 NAMES = [f"{number}/{len(PARTS)}" for number in range(1, len(PARTS) + 1)]
 REASON = "no real BookKeeper"
@@ -72,7 +72,7 @@ def test_every_prefix_has_tests() -> None:
 
 def test_the_longest_prefix_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file may be taken out of its folder's part; a test that no part has is an error."""
-    pair = (parts.Part("a", ("tests/a/",)), parts.Part("b", ("tests/a/test_b.py", "tests/c/")))
+    pair = (parts.SuitePart("a", ("tests/a/",)), parts.SuitePart("b", ("tests/a/test_b.py", "tests/c/")))
     monkeypatch.setattr(parts, "PARTS", pair)
 
     assert [1, 2, 2] == [part_of(f"tests/{name}::t") for name in ("a/t.py", "a/test_b.py", "c/d")]
@@ -108,7 +108,7 @@ def test_shape_of_the_record() -> None:
         assert ["passed", "commit", "seconds", "tests", "skipped"] == list(entry), name
         assert re.fullmatch("[0-9a-f]{7,40}", entry["commit"]), name
         assert datetime.fromisoformat(entry["passed"]).tzinfo is not None, name
-        assert 0 <= entry["seconds"] <= LIMIT, f"{name} is to be cut"
+        assert 0 <= entry["seconds"] <= MAX_PART_SECONDS, f"{name} is to be cut"
         assert all(isinstance(count, int) and reason for reason, count in entry["skipped"].items())
     if shutil.which("git") and _git("rev-parse", "--is-shallow-repository").stdout == "false\n":
         unknown = [

@@ -72,10 +72,10 @@ def test_ids_are_given_before_the_clock_runs() -> None:
         made: list[int] = ids.tolist()
         return made
 
-    way = blooms.Filter(
+    way = blooms.FilterLibrary(
         lambda ids, _: seen.append(ids), lambda _, ids: seen.append(ids) or 0, lambda _: 8, give
     )
-    use = blooms.Use.of(way, np.arange(3), np.arange(5), 0.1)
+    use = blooms.BuiltFilter.of(way, np.arange(3), np.arange(5), 0.1)
     for side in use.sides * 3:
         side.run()
 

@@ -12,7 +12,7 @@ from bkstore.errors import InvalidArgument
 from tests.paths import ROOT
 from tools.bench.cli import EXPERIMENT as BENCH
 from tools.bench.rows import ROWS
-from tools.lab import Row, Run
+from tools.lab import Row, LabRun
 from tools.lab.document import Document, add_to_folder, build_document, read_folder
 from tools.performance.__main__ import PAGES, main
 from tools.performance.curves import PICTURES, RATIO_PANELS, draw_curves
@@ -39,7 +39,7 @@ def _fact(row: str, case: str, what: str, value: Any, **more: Any) -> Row:
 
 
 def _result(rows: list[Row], scale: float = 1.0, when: str = "2026-01-01T00:00:00") -> Document:
-    return {**build_document(BENCH, Run(Path(), scale), rows, ["--row", "x"], 1.0), "made": when}
+    return {**build_document(BENCH, LabRun(Path(), scale), rows, ["--row", "x"], 1.0), "made": when}
 
 
 # -- the repository's pages
@@ -148,7 +148,7 @@ def test_engines_are_compared_where_both_ran(tmp_path: Path) -> None:
         {"step": step, "engine": engine, "entries": entries, "seconds": seconds, "peak": 1}
         for step, engine, entries, seconds in steps
     ]
-    add_to_folder(PIPELINE, build_document(PIPELINE, Run(tmp_path), rows, [], 1), tmp_path)
+    add_to_folder(PIPELINE, build_document(PIPELINE, LabRun(tmp_path), rows, [], 1), tmp_path)
 
     assert {"pipeline, a": 3.0} == Figures(tmp_path).engines("spark", "local", ["a", "b"], 1)
 
@@ -172,7 +172,7 @@ def test_engines_stand_beside_each_other(tmp_path: Path) -> None:
         }
         for engine, seconds in took.items()
     ]
-    add_to_folder(PIPELINE, build_document(PIPELINE, Run(tmp_path), rows, [], 1), tmp_path)
+    add_to_folder(PIPELINE, build_document(PIPELINE, LabRun(tmp_path), rows, [], 1), tmp_path)
     mark = "<!-- made by tools.performance: pipeline -->\n<!-- end of it -->"
     lines = replace_tables(mark, Figures(tmp_path)).splitlines()
     head = next(at for at, line in enumerate(lines) if line.startswith("| entries | step | local"))
@@ -214,7 +214,7 @@ def test_what_a_promise_misses_is_named(figures: Figures) -> None:
     """Every miss behind the first table stands in the second, with its path and what must be."""
     text = (DOCS / "performance.md").read_text(encoding="utf-8")
     missed = [
-        f"| {each.promise.path} | {name} | {each.promise.told(value)} | {each.promise.must} |"
+        f"| {each.promise.path} | {name} | {each.promise.format_value(value)} | {each.promise.limit_text} |"
         for each in judge_promises(figures)
         for name, value in each.missed.items()
     ]
@@ -298,7 +298,7 @@ def test_the_command_writes_what_changed(
         for entries in (1, 10)
     ]
     add_to_folder(
-        PIPELINE, build_document(PIPELINE, Run(tmp_path), steps, [], 1), tmp_path / "figures"
+        PIPELINE, build_document(PIPELINE, LabRun(tmp_path), steps, [], 1), tmp_path / "figures"
     )
     (tmp_path / "images").mkdir()
     for name in PAGES:
@@ -341,7 +341,7 @@ def test_rows_measured_anew_leave_older_files(tmp_path: Path) -> None:
     assert 3 == len(list(tmp_path.glob("*.json"))), "the file without rows is gone"
     for path in tmp_path.glob("*.json"):
         document = json.loads(path.read_text())
-        assert document["finding"] == BENCH.found(document["rows"])
+        assert document["finding"] == BENCH.summarize(document["rows"])
 
 
 def _kept_ratios(folder: Path) -> dict[tuple[float, str, str], float]:

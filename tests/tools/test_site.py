@@ -15,9 +15,9 @@ pytest.importorskip("griffe")
 from tests.paths import ROOT
 from tools.site import check, sources
 from tools.site.__main__ import build, main
-from tools.site.docstrings import markdown
+from tools.site.docstrings import to_markdown
 from tools.site.public import Library
-from tools.site.reference import Page, pages
+from tools.site.reference import Page, build_pages
 
 pytest_plugins = ["pytester"]
 
@@ -59,7 +59,7 @@ def _public() -> dict[str, list[str]]:
 @pytest.fixture(scope="module")
 def listed() -> dict[str, Page]:
     """Return module -> page of this library's reference."""
-    return {page.module: page for page in pages(Library("bkstore", ROOT))}
+    return {page.module: page for page in build_pages(Library("bkstore", ROOT))}
 
 
 def _places(text: str) -> list[str]:
@@ -135,7 +135,7 @@ def test_the_picture_is_light() -> None:
 )
 def test_docstrings_as_markdown(text: str, expected: str) -> None:
     """Examples and lists stand apart, brackets stay what they are, known names become links."""
-    assert expected == markdown(text, {"Known": "x.md"}.get)
+    assert expected == to_markdown(text, {"Known": "x.md"}.get)
 
 
 MODULE = '''"""A module; its sibling is `Other`.
@@ -216,7 +216,7 @@ def small(tmp_path: Path) -> Path:
 
 def test_a_page_of_the_reference(small: Path) -> None:
     """A page shows heads as in the source, links to what is elsewhere, and what is inherited."""
-    text = pages(Library("bkstore", small))[0].text
+    text = build_pages(Library("bkstore", small))[0].text
 
     assert "its sibling is [`Other`](other.md#bkstore.other.Other)." in text
     assert '<span id="bkstore.Other"></span>' in text
@@ -233,7 +233,7 @@ def test_a_page_of_the_reference(small: Path) -> None:
 
 def test_links_of_pages(small: Path, tmp_path: Path) -> None:
     """Links between pages, to code, to the changes and out of docs/ are right on the site too."""
-    sources.write(small, "bkstore", tmp_path)
+    sources.write_sources(small, "bkstore", tmp_path)
     read = {name: (tmp_path / "docs" / name).read_text() for name in ("index.md", "page.md")}
 
     assert "[code](reference/other.md)" in read["index.md"]
@@ -245,7 +245,7 @@ def test_links_of_pages(small: Path, tmp_path: Path) -> None:
 def test_without_an_address_of_the_repository(small: Path, tmp_path: Path) -> None:
     """Where the project has no address, what would lead out of the site is text, not a link."""
     (small / "pyproject.toml").write_text('[project]\nname = "x"\n')
-    sources.write(small, "bkstore", tmp_path)
+    sources.write_sources(small, "bkstore", tmp_path)
     pages = {p.name: p.read_text() for p in (tmp_path / "docs").glob("**/*.md")}
 
     assert pages["page.md"].endswith("[`bkstore/other.py`](reference/other.md), licence\n")
@@ -287,7 +287,7 @@ def test_problems_of_a_site(tmp_path: Path) -> None:
         "index.html: '](' is left of the Markdown",
         "index.html: '* o' is left of the Markdown",
         "style.css: https://host/x.png is loaded from elsewhere",
-    ] == list(check.problems(tmp_path))
+    ] == list(check.find_problems(tmp_path))
 
 
 def test_a_folder_of_other_things_is_kept(small: Path, tmp_path: Path) -> None:
@@ -306,7 +306,7 @@ def test_a_small_site_is_built_or_refused(small: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
 
     assert [] == build(small, out)
-    assert "bkstore.Small.twice" in check.anchors(out / "reference" / "index.html")
+    assert "bkstore.Small.twice" in check.read_anchors(out / "reference" / "index.html")
     assert "Start" in (out / "index.html").read_text(encoding="utf-8")
 
     (small / "docs" / "index.md").write_text("# Other\n\n[Page](page.md#gone)\n")
@@ -324,4 +324,4 @@ def test_the_site_is_built(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert 0 == main(["--out", str(tmp_path / "site")])
     assert "" == capsys.readouterr().err
     assert "images/report.png" in (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
-    assert "bkstore.Bookie" in check.anchors(tmp_path / "site" / "reference" / "index.html")
+    assert "bkstore.Bookie" in check.read_anchors(tmp_path / "site" / "reference" / "index.html")

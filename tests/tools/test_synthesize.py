@@ -8,18 +8,18 @@ import pytest
 
 from bkstore.errors import InvalidArgument
 from tools.synthesize.bookie_entries import RECORD_BYTES, BookieEntries
-from tools.synthesize.cluster import HOMELESS, LEFTOVERS, NO_REPLICA, Cluster, bookie_name
+from tools.synthesize.cluster import HOMELESS, LEFTOVERS, NO_REPLICA, SyntheticCluster, bookie_name
 from tools.synthesize.expected_results import count_planted
-from tools.synthesize.shape import Shape
+from tools.synthesize.shape import ClusterShape
 
-SHAPE = Shape(bookies=9, entries=5000, ledgers=300)
+SHAPE = ClusterShape(bookies=9, entries=5000, ledgers=300)
 PER_LOG = 700
 
 
 @pytest.fixture(scope="module")
-def drawn() -> Cluster:
+def drawn() -> SyntheticCluster:
     """Return a small cluster with all faults."""
-    return Cluster(SHAPE)
+    return SyntheticCluster(SHAPE)
 
 
 def _write_set(ensemble: list[str], entry: int) -> list[str]:
@@ -27,13 +27,13 @@ def _write_set(ensemble: list[str], entry: int) -> list[str]:
     return [ensemble[(entry + w) % SHAPE.ensemble_size] for w in range(SHAPE.write_quorum)]
 
 
-def _ends(cluster: Cluster, ledger: int) -> list[tuple[int, int, list[str]]]:
+def _ends(cluster: SyntheticCluster, ledger: int) -> list[tuple[int, int, list[str]]]:
     segments = cluster.ensembles_of(ledger)
     ends = [first for first, _ in segments[1:]] + [int(cluster.sizes[ledger])]
     return [(first, end, ensemble) for (first, ensemble), end in zip(segments, ends)]
 
 
-def _stored(cluster: Cluster) -> dict[str, set[tuple[int, int]]]:
+def _stored(cluster: SyntheticCluster) -> dict[str, set[tuple[int, int]]]:
     """Return the (ledger, entry) pairs of each bookie, an entry at a time."""
     held: dict[str, set[tuple[int, int]]] = {bookie_name(n): set() for n in range(SHAPE.bookies)}
     for ledger, kind in enumerate(cluster.kinds.tolist()):
@@ -57,7 +57,7 @@ def _stored(cluster: Cluster) -> dict[str, set[tuple[int, int]]]:
 
 
 @pytest.mark.parametrize("at_once", [64, 1 << 20])
-def test_rows_are_what_ensembles_say_less_what_is_lost(drawn: Cluster, at_once: int) -> None:
+def test_rows_are_what_ensembles_say_less_what_is_lost(drawn: SyntheticCluster, at_once: int) -> None:
     """A bookie has its share of each segment, what was left behind, not what was lost."""
     scopes, numbers = drawn.ids()
     ledgers = {ids: n for n, ids in enumerate(zip(scopes.tolist(), numbers.tolist()))}
@@ -76,7 +76,7 @@ def test_rows_are_what_ensembles_say_less_what_is_lost(drawn: Cluster, at_once: 
         }
 
 
-def test_records_fill_entry_logs_one_behind_the_other(drawn: Cluster) -> None:
+def test_records_fill_entry_logs_one_behind_the_other(drawn: SyntheticCluster) -> None:
     """Locations are distinct and leave no gap, and entry logs count the ledgers they point to."""
     bookie = BookieEntries(drawn, 3, 1024 + PER_LOG * RECORD_BYTES)
     places: list[tuple[int, int]] = []
@@ -87,7 +87,7 @@ def test_records_fill_entry_logs_one_behind_the_other(drawn: Cluster) -> None:
         counts.update(zip(logs, rows.scope_id.tolist(), rows.ledger_id.tolist()))
     full = [(n // PER_LOG, 1028 + n % PER_LOG * RECORD_BYTES) for n in range(bookie.total)]
     log, ledger, records = bookie.logs()
-    ids = zip(*(column.tolist() for column in bookie.ids_of(ledger)))
+    ids = zip(*(column.tolist() for column in bookie.signed_ids(ledger)))
 
     assert full == sorted(places)
     assert counts == {
@@ -95,7 +95,7 @@ def test_records_fill_entry_logs_one_behind_the_other(drawn: Cluster) -> None:
     }
 
 
-def test_ids_ascend_unsigned_and_ensembles_are_distinct(drawn: Cluster) -> None:
+def test_ids_ascend_unsigned_and_ensembles_are_distinct(drawn: SyntheticCluster) -> None:
     """Ledgers are numbered in the order of ids; no ensemble names a bookie twice."""
     scopes, numbers = (column.view("u8").tolist() for column in drawn.ids())
 
@@ -106,7 +106,7 @@ def test_ids_ascend_unsigned_and_ensembles_are_distinct(drawn: Cluster) -> None:
             assert SHAPE.ensemble_size == len(set(ensemble))
 
 
-def test_planted_numbers_are_those_of_the_entries(drawn: Cluster) -> None:
+def test_planted_numbers_are_those_of_the_entries(drawn: SyntheticCluster) -> None:
     """An entry at a time: replicas that lack, by the ledger's worst entry."""
     held = _stored(drawn)
     rows: Counter[str] = Counter()
@@ -148,4 +148,4 @@ def test_planted_numbers_are_those_of_the_entries(drawn: Cluster) -> None:
 def test_shapes_that_cannot_be_are_refused(wrong: dict[str, float]) -> None:
     """Quorums rise, faults fit into the ledgers, ledgers into the entries."""
     with pytest.raises(InvalidArgument):
-        Shape(**{"bookies": 9, "entries": 5000, "ledgers": 300, **wrong})  # type: ignore[arg-type]
+        ClusterShape(**{"bookies": 9, "entries": 5000, "ledgers": 300, **wrong})  # type: ignore[arg-type]

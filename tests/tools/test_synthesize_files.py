@@ -12,12 +12,12 @@ from bkstore.errors import InvalidArgument
 from bkstore.offline import analyses
 from tools import scale
 from tools.synthesize.__main__ import main
-from tools.synthesize.shape import Shape
+from tools.synthesize.shape import ClusterShape
 from tools.synthesize.writing import write_cluster
 
 pytest.importorskip("pyarrow")
 
-SHAPE = Shape(bookies=9, entries=5000, ledgers=300)
+SHAPE = ClusterShape(bookies=9, entries=5000, ledgers=300)
 LOG_BYTES = 1 << 18
 
 

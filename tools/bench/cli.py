@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from tools.bench.measure import run_row
 from tools.bench.rows import ROWS
-from tools.lab import Column, Experiment, Panel, Row, Run, main as run_command
+from tools.lab import ResultColumn, Experiment, Panel, Row, LabRun, main as run_command
 from tools.lab.experiment import Rows
 from tools.lab.table import as_text, format_missed
 
@@ -40,18 +40,18 @@ def choose_rows(names: Sequence[str] | None, long: bool) -> list[str]:
     return [row.name for row in ROWS if (row.name in names if names else long or not row.long)]
 
 
-def measure(run: Run) -> Iterator[Row]:
+def measure(run: LabRun) -> Iterator[Row]:
     """Yield the ratio and the other figures of each case of the rows to run."""
     names = choose_rows(getattr(run.options, "row", None), getattr(run.options, "long", False))
     for row in ROWS:
         if row.name in names:
-            run.tell(row.name)
+            run.report_progress(row.name)
             yield from run_row(row, run, run.rounds)
             for leftover in run.directory.iterdir():
                 shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
 
 
-def found(rows: Rows) -> list[str]:
+def summarize(rows: Rows) -> list[str]:
     """Return the number of targets that hold, and a sentence for each missed one."""
     judged = [row for row in rows if row["holds"] is not None]
     missed = [row for row in judged if not row["holds"]]
@@ -83,30 +83,30 @@ EXPERIMENT = Experiment(
     ),
     data="As each row says, at scale 1; `items` is how many entries a side handles.",
     columns=(
-        Column("row", "row", kind="given"),
-        Column("case", "case", kind="given"),
-        Column("what", "what", kind="given"),
-        Column("items", "entries", kind="kept"),
-        Column("shape", "data", kind="kept"),
-        Column("ratio", "ratio"),
-        Column("value", "value"),
-        Column("target", "target", kind="told"),
-        Column("holds", "holds", kind="told"),
-        Column("spread", "of single rounds", kind="told"),
-        Column("wall", "by the clock", kind="told"),
-        Column("ours", "ours", kind="told"),
-        Column("ours_ms", "it takes", "ms", "told"),
-        Column("baseline", "baseline", kind="told"),
-        Column("baseline_ms", "it takes", "ms", "told"),
-        Column("is", "ratio is", kind="kept"),
-        Column("samples", "samples", kind="kept"),
+        ResultColumn("row", "row", kind="given"),
+        ResultColumn("case", "case", kind="given"),
+        ResultColumn("what", "what", kind="given"),
+        ResultColumn("items", "entries", kind="kept"),
+        ResultColumn("shape", "data", kind="kept"),
+        ResultColumn("ratio", "ratio"),
+        ResultColumn("value", "value"),
+        ResultColumn("target", "target", kind="told"),
+        ResultColumn("holds", "holds", kind="told"),
+        ResultColumn("spread", "of single rounds", kind="told"),
+        ResultColumn("wall", "by the clock", kind="told"),
+        ResultColumn("ours", "ours", kind="told"),
+        ResultColumn("ours_ms", "it takes", "ms", "told"),
+        ResultColumn("baseline", "baseline", kind="told"),
+        ResultColumn("baseline_ms", "it takes", "ms", "told"),
+        ResultColumn("is", "ratio is", kind="kept"),
+        ResultColumn("samples", "samples", kind="kept"),
     ),
     panels=tuple(Panel(row.name, "case", "ratio", None, {"row": row.name}) for row in ROWS),
     measure=measure,
-    found=found,
+    summarize=summarize,
     add_options=_add_options,
-    parted=lambda row: "other figures" if row["what"] else "ratios of CPU time",
-    unit=("row",),
+    table_title=lambda row: "other figures" if row["what"] else "ratios of CPU time",
+    group_columns=("row",),
 )
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tools.lab.experiment import Context, Row as Values
-from tools.lab.sides import MIN_SAMPLE_SECONDS, Samples, Side, run_samples
+from tools.lab.sides import MIN_SAMPLE_SECONDS, Samples, TimedSide, run_samples
 
-__all__ = ["Case", "Context", "Fact", "Figures", "Row", "Side", "measure_case", "run_row"]
+__all__ = ["Case", "Context", "Fact", "FactCase", "BenchmarkRow", "TimedSide", "measure_case", "run_row"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,8 @@ class Case:
     name: str
     items: int
     shape: str
-    ours: Side
-    baselines: tuple[Side, ...]
+    ours: TimedSide
+    baselines: tuple[TimedSide, ...]
     limit: float | None = None
     kind: Literal["speedup", "cost"] = "speedup"
     facts: Callable[[], list[Fact]] = list
@@ -64,7 +64,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class FactCase:
     """A case without sides: it has figures only, which one call of `facts` measures."""
 
     name: str
@@ -74,7 +74,7 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class BenchmarkRow:
     """A row of the benchmark: its name, title, method, and a function that yields its cases.
 
     Cases are consumed one at a time, each with its data set. `long` rows run only on request.
@@ -83,13 +83,13 @@ class Row:
     name: str
     title: str
     method: str
-    cases: Callable[[Context], AbstractContextManager[Iterable[Case | Figures]]]
+    cases: Callable[[Context], AbstractContextManager[Iterable[Case | FactCase]]]
     long: bool = False
 
 
-def run_row(row: Row, context: Context, rounds: int) -> Iterator[Values]:
+def run_row(row: BenchmarkRow, context: Context, rounds: int) -> Iterator[Values]:
     """Set up a row's data, yield the values of each case and fact, and delete the data."""
-    min_seconds = MIN_SAMPLE_SECONDS * min(context.size, 1)
+    min_seconds = MIN_SAMPLE_SECONDS * min(context.scale, 1)
     with row.cases(context) as cases:
         for case in cases:
             key = {"row": row.name, "case": case.name, "items": case.items, "shape": case.shape}

@@ -13,6 +13,6 @@ and the reads to replay, `stores` the indexes and other stores to compare.
 """
 
 from tools.lab.command import main
-from tools.lab.experiment import Column, Experiment, Panel, Row, Run
+from tools.lab.experiment import ResultColumn, Experiment, Panel, Row, LabRun
 
-__all__ = ["Column", "Experiment", "Panel", "Row", "Run", "main"]
+__all__ = ["ResultColumn", "Experiment", "Panel", "Row", "LabRun", "main"]

@@ -21,10 +21,10 @@ from tools.lab.document import (
     read_folder,
     save_document,
 )
-from tools.lab.experiment import Experiment, Run
+from tools.lab.experiment import Experiment, LabRun
 from tools.lab.page import build_page
 from tools.lab.picture import draw_picture
-from tools.lab.table import markdown, print_document
+from tools.lab.table import to_markdown, print_document
 
 _DATA_OPTIONS = {
     "dump": ("DIR", "a dump's entries as data"),
@@ -65,7 +65,7 @@ def _check_options(experiment: Experiment, options: argparse.Namespace) -> Docum
     """Validate the options before the long measurement; return the document to compare with."""
     given_data = [option for option in _DATA_OPTIONS if getattr(options, option) is not None]
     for option in given_data:
-        if option not in experiment.takes:
+        if option not in experiment.data_sources:
             raise InvalidArgument(f"--{option}: {experiment.name} takes none")
     if len(given_data) > 1:
         raise InvalidArgument("--dump and --trace both say what the data are: one of them, please")
@@ -87,9 +87,9 @@ def _print_result(
     earlier_document: Document | None,
 ) -> None:
     if options.markdown:
-        print(markdown(document["columns"], document["rows"], experiment.parted))
+        print(to_markdown(document["columns"], document["rows"], experiment.table_title))
     else:
-        print_document(document, experiment.parted)
+        print_document(document, experiment.table_title)
     if earlier_document is not None:
         print(f"\nagainst {earlier_document['command']} ({earlier_document['made']}):")
         lines = list_differences(experiment, document, earlier_document) or ["nothing moved"]
@@ -101,7 +101,7 @@ def _run_experiment(
 ) -> Document:
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix=f"bkstore-{experiment.name}-") as directory:
-        run = Run(
+        run = LabRun(
             Path(directory),
             options.scale,
             options.seed,
@@ -116,7 +116,7 @@ def _run_experiment(
 
 def _render_picture(experiment: Experiment, document: Document, suffix: str) -> bytes:
     if suffix == ".html":
-        return build_page(document, draw_picture(experiment, document, "svg"), experiment.parted)
+        return build_page(document, draw_picture(experiment, document, "svg"), experiment.table_title)
     return draw_picture(experiment, document, "png" if suffix == ".png" else "svg")
 
 
@@ -182,7 +182,7 @@ def _build_parser(experiment: Experiment) -> argparse.ArgumentParser:
         help="medians are of so many (default: %(default)s)",
     )
     for option, (metavar, description) in _DATA_OPTIONS.items():
-        help_text = description if option in experiment.takes else argparse.SUPPRESS
+        help_text = description if option in experiment.data_sources else argparse.SUPPRESS
         add(f"--{option}", type=Path, metavar=metavar, help=help_text)
     add("--json", type=Path, metavar="FILE", help="write the result here")
     add("--into", type=Path, metavar="DIR", help="add it to these results, in place of older rows")

@@ -14,7 +14,7 @@ from typing import Any
 from bkstore.errors import InvalidArgument
 from bkstore.files.user_outputs import write_output
 from tools.lab.document_validation import find_fault, find_misfit
-from tools.lab.experiment import Experiment, Row, Run
+from tools.lab.experiment import Experiment, Row, LabRun
 from tools.lab.machine import describe_environment
 
 FORMAT = "bkstore-lab/1"
@@ -23,11 +23,11 @@ Document = dict[str, Any]
 
 
 def build_document(
-    experiment: Experiment, run: Run, rows: Iterable[Row], arguments: Sequence[str], seconds: float
+    experiment: Experiment, run: LabRun, rows: Iterable[Row], arguments: Sequence[str], seconds: float
 ) -> Document:
     """Return the document of a run, given its command-line arguments and duration. Raises
     `ValueError` if two rows have the same values in the given columns."""
-    complete_rows = [experiment.whole(row) for row in rows]
+    complete_rows = [experiment.complete_row(row) for row in rows]
     keys = [experiment.key(row) for row in complete_rows]
     if len(set(keys)) != len(keys):
         raise ValueError(f"{experiment.name}: two rows with the same given columns")
@@ -39,9 +39,9 @@ def build_document(
         ),
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         **describe_environment(),
-        "absent": sorted(run.absent),
+        "absent": sorted(run.missing_libraries),
         "seed": run.seed,
-        "scale": run.size,
+        "scale": run.scale,
         "rounds": run.rounds,
         "question": experiment.question,
         "data": experiment.data,
@@ -50,7 +50,7 @@ def build_document(
         "method": experiment.method,
         "columns": [asdict(column) for column in experiment.columns],
         "rows": complete_rows,
-        "finding": experiment.found(complete_rows),
+        "finding": experiment.summarize(complete_rows),
         "seconds": seconds,
     }
 
@@ -128,7 +128,7 @@ def read_folder(experiment: Experiment, folder: Path) -> Iterator[tuple[Path, Do
 def add_to_folder(experiment: Experiment, document: Document, folder: Path) -> Path:
     """Add a result to an existing folder, in place of the older rows that it measured again.
 
-    Returns the path of the new file. Older rows of the same `unit` and scale are removed from their
+    Returns the path of the new file. Older rows of the same `group_columns` and scale are removed from their
     files as a whole, and files without rows are deleted.
     """
     new_units = {_unit_key(experiment, row) for row in document["rows"]}
@@ -145,7 +145,7 @@ def add_to_folder(experiment: Experiment, document: Document, folder: Path) -> P
                 {
                     **old_document,
                     "rows": remaining_rows,
-                    "finding": experiment.found(remaining_rows),
+                    "finding": experiment.summarize(remaining_rows),
                 },
                 path,
             )
@@ -164,4 +164,4 @@ def add_to_folder(experiment: Experiment, document: Document, folder: Path) -> P
 
 
 def _unit_key(experiment: Experiment, row: Row) -> tuple[Any, ...]:
-    return tuple(row[column] for column in experiment.unit)
+    return tuple(row[column] for column in experiment.group_columns)

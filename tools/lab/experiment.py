@@ -24,8 +24,8 @@ Kind = Literal["given", "count", "measured", "told", "kept"]
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """A column of the result. The `given` columns together identify a row. `label` and `unit` are
+class ResultColumn:
+    """A column of the result. The `given` columns together identify a row. `label` and `group_columns` are
     shown at the axes of pictures and in the headers of tables."""
 
     name: str
@@ -41,19 +41,19 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A part of the picture: column `y` over column `x`, a series for each value of column `by`.
+    """A part of the picture: column `y` over column `x`, a series for each value of column `series_column`.
 
     Numbers in `x` are drawn as lines, text as bars. `where` selects rows by column values; a tuple
-    lists the values allowed. `high` is a column whose values are ticks above the bars. `log` names
+    lists the values allowed. `tick_column` is a column whose values are ticks above the bars. `log` names
     the logarithmic axes, which omit values that are not above 0. `label` is the x axis's title.
     """
 
     title: str
     x: str
     y: str
-    by: str | None = None
+    series_column: str | None = None
     where: Mapping[str, Any] = field(default_factory=dict)
-    high: str | None = None
+    tick_column: str | None = None
     log: Literal["", "x", "y", "xy"] = ""
     label: str = ""
 
@@ -73,30 +73,30 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The inputs for generating data: an empty directory, a scale, a seed. `peer` adds the
-    libraries that are not installed to `absent`."""
+    """The inputs for generating data: an empty directory, a scale, a seed. `import_optional` adds the
+    libraries that are not installed to `missing_libraries`."""
 
     directory: Path
-    size: float = 1.0
+    scale: float = 1.0
     seed: int = 20260801
-    absent: list[str] = field(default_factory=list)
+    missing_libraries: list[str] = field(default_factory=list)
 
-    def scaled(self, count: int, least: int = 60) -> int:
-        """Return `count` multiplied by the scale, but at least `least`."""
-        return max(round(count * self.size), least)
+    def scaled(self, count: int, minimum: int = 60) -> int:
+        """Return `count` multiplied by the scale, but at least `minimum`."""
+        return max(round(count * self.scale), minimum)
 
-    def peer(self, name: str) -> Any | None:
-        """Import a library to compare with; if absent, return None and add it to `absent`."""
+    def import_optional(self, name: str) -> Any | None:
+        """Import a library to compare with; if absent, return None and add it to `missing_libraries`."""
         try:
             return importlib.import_module(name)
         except ImportError:
-            if name not in self.absent:
-                self.absent.append(name)
+            if name not in self.missing_libraries:
+                self.missing_libraries.append(name)
             return None
 
 
 @dataclass(frozen=True, slots=True)
-class Run(Context):
+class LabRun(Context):
     """The inputs of a measurement: those of `Context`, rounds, a dump or a trace if given.
     `options` has the values of the experiment's own command-line options."""
 
@@ -106,11 +106,11 @@ class Run(Context):
     options: Namespace = field(default_factory=Namespace)
 
     @property
-    def shortest(self) -> float:
+    def min_sample_seconds(self) -> float:
         """The minimal CPU seconds of a sample: for `tools.lab.sides.run_samples`."""
-        return 0.005 * min(self.size, 1)
+        return 0.005 * min(self.scale, 1)
 
-    def tell(self, what: str) -> None:
+    def report_progress(self, what: str) -> None:
         """Print to stderr what is measured next."""
         print(f"{what} ...", file=sys.stderr, flush=True)
 
@@ -119,29 +119,29 @@ class Run(Context):
 class Experiment:
     """A question, and how it is answered.
 
-    `measure` yields rows. `found` returns the findings as sentences that depend on the rows alone,
+    `measure` yields rows. `summarize` returns the findings as sentences that depend on the rows alone,
     so that they can be recomputed from saved rows. `method` and `data` describe both to the reader.
 
-    `takes` names the user's own data that it can measure; options for other data are refused.
-    `add_options` adds command-line options. `parted` returns the title of the table that a row
-    belongs to. `unit` names the given columns that identify rows measured together: measured
-    again, they replace the older ones in a folder of results; without `unit` all rows do.
+    `data_sources` names the user's own data that it can measure; options for other data are refused.
+    `add_options` adds command-line options. `table_title` returns the title of the table that a row
+    belongs to. `group_columns` names the given columns that identify rows measured together: measured
+    again, they replace the older ones in a folder of results; without `group_columns` all rows do.
     """
 
     name: str
     question: str
     method: str
     data: str
-    columns: tuple[Column, ...]
+    columns: tuple[ResultColumn, ...]
     panels: tuple[Panel, ...]
-    measure: Callable[[Run], Iterable[Row]]
-    found: Callable[[Rows], list[str]]
-    takes: tuple[DataSource, ...] = ()
+    measure: Callable[[LabRun], Iterable[Row]]
+    summarize: Callable[[Rows], list[str]]
+    data_sources: tuple[DataSource, ...] = ()
     add_options: Callable[[ArgumentParser], None] | None = None
-    parted: Callable[[Row], str] = lambda _: ""
-    unit: tuple[str, ...] = ()
+    table_title: Callable[[Row], str] = lambda _: ""
+    group_columns: tuple[str, ...] = ()
 
-    def column(self, name: str) -> Column:
+    def column(self, name: str) -> ResultColumn:
         """Return a column by its name; raise `KeyError` if there is none of this name."""
         return {column.name: column for column in self.columns}[name]
 
@@ -149,13 +149,13 @@ class Experiment:
         """Return the key of a row: the values of the given columns."""
         return tuple(row[column.name] for column in columns_of_kind(self.columns, "given"))
 
-    def whole(self, row: Row) -> Row:
+    def complete_row(self, row: Row) -> Row:
         """Return a row with all columns in order; raise `KeyError` for an undeclared column."""
         for name in row:
             self.column(name)
         return {column.name: row.get(column.name) for column in self.columns}
 
 
-def columns_of_kind(columns: Iterable[Column], *kinds: Kind) -> list[Column]:
+def columns_of_kind(columns: Iterable[ResultColumn], *kinds: Kind) -> list[ResultColumn]:
     """Return the columns of any of these kinds."""
     return [column for column in columns if column.kind in kinds]

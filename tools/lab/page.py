@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from html import escape
 
-from bkstore.report.html.rendering import policy, template_file
+from bkstore.report.html.rendering import content_security_policy, read_template_file
 from tools.lab.document import Document
 from tools.lab.experiment import Rows
-from tools.lab.table import Columns, Parted, as_text, describe_run, split_tables
+from tools.lab.table import Columns, TableTitle, as_text, describe_run, split_tables
 
 _STYLE = """
 main { padding: 16px 20px; }
@@ -23,17 +23,17 @@ th { vertical-align: bottom; } td.words, th.words { text-align: left; }
 """
 
 
-def build_page(document: Document, svg: bytes, parted: Parted = lambda _: "") -> bytes:
+def build_page(document: Document, svg: bytes, table_title: TableTitle = lambda _: "") -> bytes:
     """Return the HTML page; it has no script and loads nothing from other files."""
     picture = svg.decode()
     picture = picture[picture.index("<svg") :]
     parts = [
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{escape(policy(""))}">',
+        f'<meta http-equiv="Content-Security-Policy" content="{escape(content_security_policy(""))}">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>{escape(document['experiment'])}: {escape(document['question'])}</title>",
-        f"<style>{template_file('style.css')}{_STYLE}</style></head><body><main>",
+        f"<style>{read_template_file('style.css')}{_STYLE}</style></head><body><main>",
         f"<h1>{escape(document['question'])}</h1>",
         '<ul class="finding">',
         *(f"<li>{escape(sentence)}</li>" for sentence in document["finding"]),
@@ -41,7 +41,7 @@ def build_page(document: Document, svg: bytes, parted: Parted = lambda _: "") ->
         f"<figure>{picture}</figure>",
         *(
             f'<div class="table">{_html_table(columns, rows)}</div>'
-            for _, columns, rows in split_tables(document["columns"], document["rows"], parted)
+            for _, columns, rows in split_tables(document["columns"], document["rows"], table_title)
         ),
         f'<p class="note">{escape(document["data"])}</p>',
         f'<p class="note">{escape(document["method"])}</p>',

@@ -123,14 +123,14 @@ def _draw_panels(
 ) -> dict[str, Any]:
     """Draw the panels; return the keys, by series name, of the legend that they share.
 
-    The panels with the same `by` as the first one share a legend above all panels. Other panels
+    The panels with the same `series_column` as the first one share a legend above all panels. Other panels
     have legends of their own, between title and axes.
     """
     shared_keys: dict[str, Any] = {}
     styles = _assign_styles(panels, rows)
     for panel, axes in zip(panels, grid):
         keys = _draw_panel(experiment, panel, axes, rows, styles)
-        if panel.by == panels[0].by:
+        if panel.series_column == panels[0].series_column:
             shared_keys |= {name: key for name, key in keys.items() if name not in shared_keys}
         elif len(keys) > 1:
             column_count = _legend_columns(keys, _PANEL_INCHES[0])
@@ -141,7 +141,7 @@ def _draw_panels(
             axes.legend(
                 keys.values(),
                 keys.keys(),
-                title=experiment.column(panel.by or panel.x).title,
+                title=experiment.column(panel.series_column or panel.x).title,
                 loc="lower left",
                 bbox_to_anchor=(0, 1),
                 borderaxespad=0.1,
@@ -187,7 +187,7 @@ def _draw_panel(
 
 
 def _positive_values(panel: Panel, rows: list[Row]) -> list[float]:
-    columns = [panel.y] if panel.high is None else [panel.y, panel.high]
+    columns = [panel.y] if panel.tick_column is None else [panel.y, panel.tick_column]
     values = [row.get(column) for row in rows for column in columns]
     return [value for value in values if value is not None and value > 0]
 
@@ -206,12 +206,12 @@ def _set_log_y_axis(axes: Axes, heights: list[float], bars: bool) -> None:
 
 
 def _series_name(panel: Panel, row: Row) -> str:
-    return "" if panel.by is None else as_text(row[panel.by])
+    return "" if panel.series_column is None else as_text(row[panel.series_column])
 
 
 def _assign_styles(panels: list[Panel], rows: list[Row]) -> dict[str, _Style]:
     """Return a style for each series name; it is the same in all panels, and distinct."""
-    grouped_panels = [panel for panel in panels if panel.by is not None]
+    grouped_panels = [panel for panel in panels if panel.series_column is not None]
     names = dict.fromkeys(
         _series_name(panel, row) for panel in grouped_panels for row in panel.rows(rows)
     )
@@ -286,8 +286,8 @@ def _draw_bars(
             edgecolor="white",
             linewidth=0,
         )
-        if panel.high is not None:
-            tick_heights = _plot_values(panel, rows, panel.high)
+        if panel.tick_column is not None:
+            tick_heights = _plot_values(panel, rows, panel.tick_column)
             axes.vlines(
                 centers, _plot_values(panel, rows, panel.y), tick_heights, color="#1a2129", lw=1
             )

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from bkstore.ids import Int64Array
-from tools.lab.sides import Side
+from tools.lab.sides import TimedSide
 
 INDEX_FILE_ENDINGS = (".sst", ".log", ".idx")
 """The endings of files with index rows: RocksDB tables and write-ahead logs, index files."""
@@ -38,10 +38,10 @@ class Latency(NamedTuple):
     p99: float
 
 
-class Asking(NamedTuple):
+class QuerySet(NamedTuple):
     """A function that answers a query, and the queries for it."""
 
-    ask: Callable[[Any], object]
+    run_query: Callable[[Any], object]
     queries: Sequence[Any]
 
 
@@ -49,17 +49,17 @@ def measure_latencies(
     asks: Mapping[str, Callable[[Q], object]], queries: Sequence[Q], rounds: int
 ) -> dict[str, Latency]:
     """Return the latency of a query by each function, measured in turns, in rotating order."""
-    return measure_latencies_of({name: Asking(ask, queries) for name, ask in asks.items()}, rounds)
+    return measure_latencies_of({name: QuerySet(ask, queries) for name, ask in asks.items()}, rounds)
 
 
-def measure_latencies_of(askings: Mapping[str, Asking], rounds: int) -> dict[str, Latency]:
+def measure_latencies_of(query_sets: Mapping[str, QuerySet], rounds: int) -> dict[str, Latency]:
     """Return the same for functions that have queries of their own."""
     nanoseconds = {
-        name: np.empty((rounds, len(asking.queries)), np.int64) for name, asking in askings.items()
+        name: np.empty((rounds, len(asking.queries)), np.int64) for name, asking in query_sets.items()
     }
     for round_number in range(rounds):
-        for name in rotate(list(askings), round_number):
-            _time_queries(*askings[name], nanoseconds[name][round_number])
+        for name in rotate(list(query_sets), round_number):
+            _time_queries(*query_sets[name], nanoseconds[name][round_number])
     result = {}
     for name, rounds_by_queries in nanoseconds.items():
         p50, p99 = np.percentile(np.median(rounds_by_queries, axis=0) / 1e3, (50, 99))
@@ -97,7 +97,7 @@ def measure_milliseconds(work: Callable[[], object], rounds: int) -> float:
 
 
 @dataclass(slots=True)
-class Spent:
+class WorkCost:
     """The cost of some work: CPU seconds of the process, wall seconds, bytes read and written."""
 
     cpu: float = 0.0
@@ -107,9 +107,9 @@ class Spent:
 
 
 @contextmanager
-def measure_cost() -> Iterator[Spent]:
+def measure_cost() -> Iterator[WorkCost]:
     """Measure the block and fill the cost that it is given; all threads of the process count."""
-    cost = Spent()
+    cost = WorkCost()
     bytes_before = _io_bytes()
     cpu, wall = time.process_time(), time.perf_counter()
     yield cost
@@ -128,43 +128,43 @@ def _io_bytes() -> tuple[int, int] | None:
     return int(fields["rchar"]), int(fields["wchar"])
 
 
-def median_cost(costs: Sequence[Spent]) -> Spent:
+def median_cost(costs: Sequence[WorkCost]) -> WorkCost:
     """Return the medians of the costs of the same work, measured several times."""
 
     def median_of(field: str) -> Any:
         values = [getattr(cost, field) for cost in costs]
         return None if None in values else statistics.median(values)
 
-    return Spent(median_of("cpu"), median_of("wall"), median_of("read"), median_of("written"))
+    return WorkCost(median_of("cpu"), median_of("wall"), median_of("read"), median_of("written"))
 
 
-class Done(NamedTuple):
+class SideResult(NamedTuple):
     """The cost of a side (the medians of the rounds), and what it returned the last time."""
 
-    spent: Spent
+    cost: WorkCost
     result: Any
 
 
-def run_in_turns(sides: Sequence[Side], rounds: int) -> list[Done]:
+def run_in_turns(sides: Sequence[TimedSide], rounds: int) -> list[SideResult]:
     """Run the sides in turns, in rotating order; all threads of the process count. Use it for long
     work and work with threads of its own, else `tools.lab.sides.run_samples`."""
-    costs: dict[str, list[Spent]] = {side.name: [] for side in sides}
+    costs: dict[str, list[WorkCost]] = {side.name: [] for side in sides}
     results: dict[str, Any] = {}
     for round_number in range(rounds):
         for side in rotate(sides, round_number):
-            arguments = () if side.fresh is None else (side.fresh(),)
+            arguments = () if side.setup is None else (side.setup(),)
             with measure_cost() as cost:
                 results[side.name] = side.run(*arguments)
             costs[side.name].append(cost)
-            if side.done is not None:
-                side.done(*arguments)
-    return [Done(median_cost(costs[side.name]), results[side.name]) for side in sides]
+            if side.teardown is not None:
+                side.teardown(*arguments)
+    return [SideResult(median_cost(costs[side.name]), results[side.name]) for side in sides]
 
 
 class FileSizes(NamedTuple):
     """The files below a directory: their number, sizes in bytes, and bytes allocated on disk."""
 
-    number: int
+    file_count: int
     bytes: int
     on_disk: int
 

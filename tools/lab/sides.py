@@ -24,31 +24,31 @@ _MAX_REPEATS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
-    """One implementation of the work. `run` is timed; `fresh`, if set, makes its argument, untimed.
+class TimedSide:
+    """One implementation of the work. `run` is timed; `setup`, if set, makes its argument, untimed.
 
-    A side with `fresh` runs once per sample. `done` disposes of the argument, untimed.
+    A side with `setup` runs once per sample. `teardown` disposes of the argument, untimed.
     """
 
     name: str
     run: Callable[..., object]
-    fresh: Callable[[], object] | None = None
-    done: Callable[[Any], object] | None = None
+    setup: Callable[[], object] | None = None
+    teardown: Callable[[Any], object] | None = None
 
 
 @dataclass(slots=True)
 class Samples:
     """The samples of a side: per round the thread's CPU seconds and wall seconds of one run."""
 
-    side: Side
+    side: TimedSide
     repeats: int = 1
     cpu: list[float] = field(default_factory=list)
     wall: list[float] = field(default_factory=list)
 
-    def take(self, record: bool = True) -> float:
+    def run_sample(self, record: bool = True) -> float:
         """Run one sample and record it unless told not to; return the CPU seconds of one run."""
         side = self.side
-        arguments = () if side.fresh is None else (side.fresh(),)
+        arguments = () if side.setup is None else (side.setup(),)
         result = None  # kept until the clock is read: freeing it is not part of the work
         gc.collect()
         wall, cpu = time.perf_counter(), time.thread_time()
@@ -56,8 +56,8 @@ class Samples:
             result = side.run(*arguments)
         cpu, wall = time.thread_time() - cpu, time.perf_counter() - wall
         del result
-        if side.done is not None:
-            side.done(*arguments)
+        if side.teardown is not None:
+            side.teardown(*arguments)
         if record:
             self.cpu.append(cpu / self.repeats)
             self.wall.append(wall / self.repeats)
@@ -65,8 +65,8 @@ class Samples:
 
     def warm_up(self, min_seconds: float) -> None:
         """Run once, unrecorded, and choose how often each sample repeats the work."""
-        seconds = self.take(record=False)
-        if self.side.fresh is None:
+        seconds = self.run_sample(record=False)
+        if self.side.setup is None:
             self.repeats = max(1, min(_MAX_REPEATS, round(min_seconds / max(seconds, 1e-9))))
 
     @property
@@ -81,7 +81,7 @@ class Samples:
 
 
 def run_samples(
-    sides: Sequence[Side], rounds: int, min_seconds: float = MIN_SAMPLE_SECONDS
+    sides: Sequence[TimedSide], rounds: int, min_seconds: float = MIN_SAMPLE_SECONDS
 ) -> list[Samples]:
     """Run the sides in turns, in rotating order, and return the samples of each."""
     samples = [Samples(side_samples) for side_samples in sides]
@@ -91,7 +91,7 @@ def run_samples(
         for round_number in range(rounds):
             first = round_number % len(samples)
             for side_samples in samples[first:] + samples[:first]:
-                side_samples.take()
+                side_samples.run_sample()
     return samples
 
 

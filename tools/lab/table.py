@@ -14,7 +14,7 @@ from rich.table import Table
 from tools.lab.document import Document
 from tools.lab.experiment import Row, Rows
 
-Parted = Callable[[Row], str]
+TableTitle = Callable[[Row], str]
 
 Columns = Sequence[dict[str, Any]]
 """Columns as in a JSON document: name, label, unit, kind."""
@@ -49,13 +49,13 @@ def format_missed(value: float, limit: float) -> str:
 
 
 def split_tables(
-    columns: Columns, rows: Rows, parted: Parted
+    columns: Columns, rows: Rows, table_title: TableTitle
 ) -> Sequence[tuple[str, Columns, Rows]]:
-    """Return title, non-empty columns and rows of each table; `parted` returns a row's title."""
-    titles = dict.fromkeys(parted(row) for row in rows)
+    """Return title, non-empty columns and rows of each table; `table_title` returns a row's title."""
+    titles = dict.fromkeys(table_title(row) for row in rows)
     tables = []
     for title in titles:
-        table_rows = [row for row in rows if parted(row) == title]
+        table_rows = [row for row in rows if table_title(row) == title]
         shown_columns = [
             column
             for column in columns
@@ -71,11 +71,11 @@ def _has_words(column: dict[str, Any], rows: Rows) -> bool:
     return any(isinstance(row[column["name"]], str | bool) for row in rows)
 
 
-def print_document(document: Document, parted: Parted = lambda _: "") -> None:
+def print_document(document: Document, table_title: TableTitle = lambda _: "") -> None:
     """Print the rows as tables, then the findings, then how the document was made."""
     width = None if sys.stdout.isatty() else 240  # a pipe has no width: do not wrap
     console = Console(file=sys.stdout, width=width, highlight=False)
-    for title, columns, rows in split_tables(document["columns"], document["rows"], parted):
+    for title, columns, rows in split_tables(document["columns"], document["rows"], table_title):
         table = Table(title=title or document["question"])
         for column in columns:
             unit = f"\n{column['unit']}" if column["unit"] else ""
@@ -89,9 +89,9 @@ def print_document(document: Document, parted: Parted = lambda _: "") -> None:
     console.print(escape(describe_run(document)))
 
 
-def markdown(columns: Columns, rows: Rows, parted: Parted = lambda _: "") -> str:
+def to_markdown(columns: Columns, rows: Rows, table_title: TableTitle = lambda _: "") -> str:
     """Return the tables in Markdown, as documentation pages include them."""
-    tables = split_tables(columns, rows, parted)
+    tables = split_tables(columns, rows, table_title)
     return "\n\n".join(
         _markdown_table(table_columns, table_rows) for _, table_columns, table_rows in tables
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tools.lab import Column, Experiment, Panel, Row
+from tools.lab import ResultColumn, Experiment, Panel, Row
 from tools.lab.picture import draw_picture
 from tools.performance.figures import Figures
 
@@ -27,7 +27,7 @@ class Picture(NamedTuple):
     """A picture: the name of its file, its columns and its panels."""
 
     name: str
-    columns: tuple[Column, ...]
+    columns: tuple[ResultColumn, ...]
     panels: tuple[Panel, ...]
 
 
@@ -49,7 +49,7 @@ def _step_rows(figures: Figures) -> Iterator[Row]:
 PICTURES = {
     "performance-ratios": Picture(
         "performance-ratios",
-        (Column("entries", "entries"), Column("ratio", "ratio"), Column("line", "line")),
+        (ResultColumn("entries", "entries"), ResultColumn("ratio", "ratio"), ResultColumn("line", "line")),
         tuple(
             Panel(f"{title} ({target})", "entries", "ratio", "line", {"row": row}, log="xy")
             for row, (title, _, target) in RATIO_PANELS.items()
@@ -58,9 +58,9 @@ PICTURES = {
     "performance-pipeline": Picture(
         "performance-pipeline",
         (
-            Column("entries", "entries"),
-            Column("seconds", "seconds"),
-            Column("engine", "engine"),
+            ResultColumn("entries", "entries"),
+            ResultColumn("seconds", "seconds"),
+            ResultColumn("engine", "engine"),
         ),
         tuple(
             Panel(step, "entries", "seconds", "engine", {"step": step}, log="xy")

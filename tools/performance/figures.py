@@ -25,7 +25,7 @@ def _read_origins(experiment: Experiment, folder: Path) -> Iterator[Origin]:
     for path, document in read_folder(experiment, folder):
         for row in document["rows"]:
             try:
-                yield Origin(experiment.whole(row), document)
+                yield Origin(experiment.complete_row(row), document)
             except KeyError as error:
                 message = f"{path}: no column {error} in {experiment.name}"
                 raise InvalidArgument(message) from None

@@ -15,7 +15,7 @@ from typing import Any
 from tools.bench.cli import EXPERIMENT as BENCH, format_missed_value
 from tools.lab import Row
 from tools.lab.document import Document
-from tools.lab.table import markdown
+from tools.lab.table import to_markdown
 from tools.performance.figures import Figures, Origin, figure_name
 from tools.performance.promises import judge_promises
 from tools.pipeline.experiment import EXPERIMENT as PIPELINE
@@ -53,8 +53,8 @@ def _promise_table(figures: Figures, _: Sequence[str]) -> str:
     rows = [
         (
             judgement.promise.path,
-            judgement.promise.against,
-            judgement.promise.must,
+            judgement.promise.baseline,
+            judgement.promise.limit_text,
             judgement.measured,
             judgement.verdict,
         )
@@ -73,7 +73,7 @@ def _unmet_table(figures: Figures, _: Sequence[str]) -> str:
         if row["holds"] is not None and figure_name(row) not in promised
     ]
     lines = [
-        (judgement.promise.path, name, judgement.promise.told(value), judgement.promise.must)
+        (judgement.promise.path, name, judgement.promise.format_value(value), judgement.promise.limit_text)
         for judgement in promises
         for name, value in judgement.missed.items()
     ]
@@ -102,7 +102,7 @@ def _peer_table(figures: Figures, _: Sequence[str]) -> str:
     rows = [row for row in _all_rows(figures) if row["case"].endswith(suffixes) and not row["what"]]
     column_names = ("row", "case", "ratio", "ours", "baseline")
     columns = [column for column in _as_documents(BENCH.columns) if column["name"] in column_names]
-    return markdown(columns, rows)
+    return to_markdown(columns, rows)
 
 
 _PEER_NAMES = ("lmdb", "plyvel", "pyroaring", "rbloom", "fastbloom-rs")
@@ -132,7 +132,7 @@ def _row_tables(figures: Figures, names: Sequence[str]) -> str:
     plain_rows = [row for row in rows if ": " not in row["what"]]
     parts = [_describe_runs(origins)]
     if plain_rows:
-        parts.append(markdown(_as_documents(BENCH.columns), plain_rows, BENCH.parted))
+        parts.append(to_markdown(_as_documents(BENCH.columns), plain_rows, BENCH.table_title))
     if len(plain_rows) < len(rows):
         parts.append(_pivot_figures([row for row in rows if ": " in row["what"]]))
     return "\n\n".join(parts)
@@ -151,7 +151,7 @@ def _pivot_figures(rows: Sequence[Row]) -> str:
         line[figure] = row["value"]
         headers += [figure] if figure not in headers else []
     columns = [{"name": name, "label": name, "unit": "", "kind": "told"} for name in headers]
-    return markdown(columns, [dict.fromkeys(headers) | line for line in lines.values()])
+    return to_markdown(columns, [dict.fromkeys(headers) | line for line in lines.values()])
 
 
 def _pipeline_tables(figures: Figures, _: Sequence[str]) -> str:
@@ -161,7 +161,7 @@ def _pipeline_tables(figures: Figures, _: Sequence[str]) -> str:
     columns = [
         each for each in _as_documents(PIPELINE.columns) if each["name"] not in _OMITTED_COLUMNS
     ]
-    return "\n\n".join((_describe_runs(origins), _pivot_engines(rows), markdown(columns, rows)))
+    return "\n\n".join((_describe_runs(origins), _pivot_engines(rows), to_markdown(columns, rows)))
 
 
 _OMITTED_COLUMNS = ("rows", "asked", "below")
@@ -191,7 +191,7 @@ def _pivot_engines(rows: Sequence[Row]) -> str:
         for (entries, step), line in values_of_step.items()
     ]
     headers = [{"name": name, "label": name, "unit": "", "kind": "told"} for name in lines[0]]
-    return markdown(headers, lines)
+    return to_markdown(headers, lines)
 
 
 def _ratio(line: dict[str, Any], numerator: str, denominator: str) -> float | None:

@@ -19,14 +19,14 @@ class Promise(NamedTuple):
     """A path of the package, its baseline, and the limit that all of some figures must meet."""
 
     path: str
-    against: str
+    baseline: str
     sign: Literal[">=", "<=", "="]
     limit: float
     unit: str
     values: Values
 
     @property
-    def must(self) -> str:
+    def limit_text(self) -> str:
         """The limit as text."""
         return f"{self.sign} {as_text(self.limit)}{self.unit}".removeprefix("= ")
 
@@ -36,7 +36,7 @@ class Promise(NamedTuple):
             return value == self.limit
         return value >= self.limit if self.sign == ">=" else value <= self.limit
 
-    def told(self, value: float) -> str:
+    def format_value(self, value: float) -> str:
         """Return a figure as text, rounded so that one that misses the limit differs from it."""
         return as_text(value) if self.holds(value) else format_missed(value, self.limit)
 
@@ -343,7 +343,7 @@ class _Judgement(NamedTuple):
             return "not measured"
         low, high = min(self.values.values()), max(self.values.values())
         bounds = [low] if low == high else [low, high]
-        return " .. ".join(map(self.promise.told, bounds))
+        return " .. ".join(map(self.promise.format_value, bounds))
 
     @property
     def verdict(self) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tools.lab import Column, Experiment, Panel, Row, Run
+from tools.lab import ResultColumn, Experiment, Panel, Row, LabRun
 from tools.lab.experiment import Rows
 from tools.pipeline.measure import run_in_process
 from tools.pipeline.other_programs import DUCKDB_QUESTIONS
@@ -60,22 +60,22 @@ def choose_steps(engines: Sequence[str], only: Sequence[str] = ()) -> Iterator[t
                 yield engine, step
 
 
-def measure(run: Run) -> Iterator[Row]:
+def measure(run: LabRun) -> Iterator[Row]:
     """Yield a row for each step of each engine, each in a process of its own."""
     options = run.options
     entries = options.entries or run.scaled(ENTRIES, 600)
     engines = [name for name in options.engines if not _is_absent(run, name)]
     directory = options.world or run.directory
-    run.tell(f"{entries} entries")
+    run.report_progress(f"{entries} entries")
     rows = prepare_world(directory, entries, options.ledgers)
     for engine, step in choose_steps(engines, options.only):
-        run.tell(f"{step}, {engine}")
+        run.report_progress(f"{step}, {engine}")
         measurement = run_in_process(engine, step, directory, run.rounds)
         yield {"entries": entries, **_row(measurement, rows)}
 
 
-def _is_absent(run: Run, engine: str) -> bool:
-    return engine in ("duckdb", "polars") and run.peer(engine) is None
+def _is_absent(run: LabRun, engine: str) -> bool:
+    return engine in ("duckdb", "polars") and run.import_optional(engine) is None
 
 
 def _row(measurement: dict[str, Any], entries: int) -> Row:
@@ -102,7 +102,7 @@ def _row(measurement: dict[str, Any], entries: int) -> Row:
     return row
 
 
-def found(rows: Rows) -> list[str]:
+def summarize(rows: Rows) -> list[str]:
     """Return the findings: the engines compared with the local one."""
     row_of = {(row["entries"], row["step"], row["engine"]): row for row in rows if not row["error"]}
     sentences = [f"{row['step']}, {row['engine']}: {row['error']}" for row in rows if row["error"]]
@@ -133,19 +133,19 @@ EXPERIMENT = Experiment(
         "quarter of them with 5 % losses; ids with the top bit set among them; one dump."
     ),
     columns=(
-        Column("step", "step", kind="given"),
-        Column("engine", "engine", kind="given"),
-        Column("entries", "entries", kind="given"),
-        Column("rows", "rows", kind="count"),
-        Column("first", "first round", "s"),
-        Column("seconds", "seconds", "s"),
-        Column("cpu", "CPU", "s"),
-        Column("rate", "rate", "million entries a s"),
-        Column("peak", "peak memory", "MiB"),
-        Column("below", "workers and JVM", "MiB"),
-        Column("asked", "was asked", kind="told"),
-        Column("error", "error", kind="told"),
-        Column("samples", "samples", kind="kept"),
+        ResultColumn("step", "step", kind="given"),
+        ResultColumn("engine", "engine", kind="given"),
+        ResultColumn("entries", "entries", kind="given"),
+        ResultColumn("rows", "rows", kind="count"),
+        ResultColumn("first", "first round", "s"),
+        ResultColumn("seconds", "seconds", "s"),
+        ResultColumn("cpu", "CPU", "s"),
+        ResultColumn("rate", "rate", "million entries a s"),
+        ResultColumn("peak", "peak memory", "MiB"),
+        ResultColumn("below", "workers and JVM", "MiB"),
+        ResultColumn("asked", "was asked", kind="told"),
+        ResultColumn("error", "error", kind="told"),
+        ResultColumn("samples", "samples", kind="kept"),
     ),
     panels=(
         Panel(
@@ -155,7 +155,7 @@ EXPERIMENT = Experiment(
         Panel("Dump and loads", "step", "seconds", "engine", {"step": ("dump", *LOADS)}),
     ),
     measure=measure,
-    found=found,
+    summarize=summarize,
     add_options=_add_options,
-    unit=("step", "engine", "entries"),
+    group_columns=("step", "engine", "entries"),
 )

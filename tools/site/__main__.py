@@ -28,7 +28,7 @@ def build(root: Path, target: Path) -> list[str]:
         return [f"{target}: not replaced, it is a folder with other things than a site"]
     with tempfile.TemporaryDirectory(prefix="bkstore-site-") as folder:
         try:
-            config = sources.write(root, "bkstore", Path(folder))
+            config = sources.write_sources(root, "bkstore", Path(folder))
         except LookupError as error:
             return [str(error.args[0])]
         command = [sys.executable, "-m", "zensical", "build", "--strict", "-f", str(config)]
@@ -39,7 +39,7 @@ def build(root: Path, target: Path) -> list[str]:
                 output.partition("\nTraceback")[0] or f"zensical ended with {process.returncode}"
             ]
         site = Path(folder) / "site"
-        faults = [*check.problems(site)]
+        faults = [*check.find_problems(site)]
         if _ERROR_PATTERN.search(output):  # strict mode does not count all messages
             faults.append(output)
         if not faults:

@@ -21,11 +21,11 @@ _RAW_MARKDOWN_PATTERN = re.compile(r"```|\]\(|\{ #|^ ?[*-] \w", re.MULTILINE)
 _SITE_URL = "http://site.invalid/"
 
 
-class Link(NamedTuple):
+class PageLink(NamedTuple):
     """An address on a page, and whether a browser loads it when it shows the page."""
 
     address: str
-    loaded: bool
+    is_loaded: bool
 
 
 class _PageReader(HTMLParser):
@@ -34,7 +34,7 @@ class _PageReader(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
         self.anchors: set[str] = set()
-        self.links: list[Link] = []
+        self.links: list[PageLink] = []
         self.prose: list[str] = []
         self._code = 0
 
@@ -47,7 +47,7 @@ class _PageReader(HTMLParser):
         attribute = "href" if tag == "a" else _LOADED_ATTRIBUTES.get(tag, "")
         if attributes.get(attribute):
             loaded = tag != "a" and attributes.get("rel", "") not in _UNLOADED_RELATIONS
-            self.links.append(Link(attributes[attribute], loaded))
+            self.links.append(PageLink(attributes[attribute], loaded))
 
     def handle_endtag(self, tag: str) -> None:
         if tag in ("code", "pre", "script", "style"):
@@ -65,7 +65,7 @@ def _read_page(page: Path) -> _PageReader:
     return reader
 
 
-def anchors(page: Path) -> set[str]:
+def read_anchors(page: Path) -> set[str]:
     """Return the ids of a built page."""
     return _read_page(page).anchors
 
@@ -80,7 +80,7 @@ def _resolve_link(site: Path, page: Path, address: str) -> tuple[Path, str] | No
     return (path / "index.html" if path.is_dir() else path), unquote(parts.fragment)
 
 
-def problems(site: Path) -> Iterator[str]:
+def find_problems(site: Path) -> Iterator[str]:
     """Yield a line for each broken link, each request to another host, and each raw Markdown.
     404.html is not checked: it is served under any address, so its links are absolute."""
     readers = {
@@ -91,7 +91,7 @@ def problems(site: Path) -> Iterator[str]:
         for link in reader.links:
             target = _resolve_link(site, page, link.address)
             if target is None:
-                if link.loaded:
+                if link.is_loaded:
                     yield f"{page_name}: {link.address} is loaded from elsewhere"
             elif not target[0].is_file():
                 yield f"{page_name}: {link.address} leads to no file"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-Find = Callable[[str], str | None]
+FindAddress = Callable[[str], str | None]
 """Returns the address of the name between backticks, or None if it is not a public name."""
 
 _ITEM = re.compile(r" *([*-]|\d+\.) ")
 _CODE = re.compile(r"(?<![\w`\[])(`+)([^`\n]+)\1(?!`|\])")
 
 
-def link_code(text: str, find: Find) -> str:
+def link_code(text: str, find: FindAddress) -> str:
     """Turn each text between backticks for which `find` has an address into a link."""
 
     def add_link(match: re.Match[str]) -> str:
@@ -22,7 +22,7 @@ def link_code(text: str, find: Find) -> str:
     return _CODE.sub(add_link, text)
 
 
-def _escape_and_link(lines: list[str], find: Find) -> list[str]:
+def _escape_and_link(lines: list[str], find: FindAddress) -> list[str]:
     pieces = re.split(r"(`+[^`]+`+)", "\n".join(lines))
     pieces[::2] = [piece.replace("<", "&lt;") for piece in pieces[::2]]
     return link_code("".join(pieces), find).split("\n")
@@ -48,11 +48,11 @@ def _separate_lists(lines: list[str]) -> list[str]:
     return separated
 
 
-def markdown(text: str, find: Find) -> str:
+def to_markdown(text: str, find: FindAddress) -> str:
     """Return a docstring as Markdown. Examples (``>>>``) become code blocks, as do indented lines,
     as they stand; a paragraph of examples ends at an empty line, as for `doctest`.
 
-    >>> print(markdown("Return <n>.\\n\\n>>> 1 + 1\\n2", lambda name: None))
+    >>> print(to_markdown("Return <n>.\\n\\n>>> 1 + 1\\n2", lambda name: None))
     Return &lt;n>.
     <BLANKLINE>
     ```pycon

@@ -13,15 +13,15 @@ import griffe
 Item = griffe.Object | griffe.Alias
 
 
-class Name(NamedTuple):
+class PublicName(NamedTuple):
     """A public name of a module, and the object that it names.
 
-    `home` is the module that documents it, `anchor` its anchor there. `item` is None for a
+    `module` is the module that documents it, `anchor` its anchor there. `item` is None for a
     module, and for a name that an assignment unpacks (``A, B = 1, 2``): `source` is the assignment.
     """
 
     name: str
-    home: str
+    module: str
     anchor: str
     item: griffe.Object | None
     source: str = ""
@@ -79,18 +79,18 @@ class Library:
         names = dict.fromkeys(_bound_names(ast.parse(text).body))
         return sorted(name for name in names if not name.startswith("_"))
 
-    def names(self, module: str) -> list[Name]:
+    def names(self, module: str) -> list[PublicName]:
         """Return the module's public names; raise `LookupError` for an undefined one."""
         return [self._resolve(module, name) for name in self.exports(module)]
 
     @cached_property
-    def documented(self) -> dict[str, list[Name]]:
+    def names_by_page(self) -> dict[str, list[PublicName]]:
         """Module -> the names that its page documents: its own, and those that others export."""
-        homes: dict[str, dict[str, Name]] = {module: {} for module in self.modules}
+        homes: dict[str, dict[str, PublicName]] = {module: {} for module in self.modules}
         for module in self.modules:
             for name in self.names(module):
-                if name.home in homes and name.home != name.anchor:
-                    homes[name.home].setdefault(name.anchor, name)
+                if name.module in homes and name.module != name.anchor:
+                    homes[name.module].setdefault(name.anchor, name)
         return {module: list(names.values()) for module, names in homes.items()}
 
     def path_of(self, module: str) -> Path:
@@ -100,12 +100,12 @@ class Library:
             raise LookupError(f"{module} is a folder without __init__.py")
         return file.resolve().relative_to(self.root.resolve())
 
-    def _resolve(self, module: str, name: str) -> Name:
+    def _resolve(self, module: str, name: str) -> PublicName:
         if f"{module}.{name}" in self.modules:
-            return Name(name, f"{module}.{name}", f"{module}.{name}", None)
+            return PublicName(name, f"{module}.{name}", f"{module}.{name}", None)
         member = self.modules[module].members.get(name)
         if member is None:
-            return Name(name, module, f"{module}.{name}", None, self._find_assignment(module, name))
+            return PublicName(name, module, f"{module}.{name}", None, self._find_assignment(module, name))
         try:
             item = member.final_target if isinstance(member, griffe.Alias) else member
         except griffe.AliasResolutionError as error:
@@ -113,7 +113,7 @@ class Library:
         home = item.module.path
         if home not in self.modules:
             raise LookupError(f"{module}: {name} is at home in {home}, which is not public")
-        return Name(name, home, item.path, item)
+        return PublicName(name, home, item.path, item)
 
     def _find_assignment(self, module: str, name: str) -> str:
         text = (self.root / self.path_of(module)).read_text(encoding="utf-8")

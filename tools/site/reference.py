@@ -10,8 +10,8 @@ from typing import NamedTuple
 import griffe
 
 from tools.site import signatures
-from tools.site.docstrings import Find, markdown
-from tools.site.public import Library, Name, first_sentence
+from tools.site.docstrings import FindAddress, to_markdown
+from tools.site.public import Library, PublicName, first_sentence
 
 
 class Page(NamedTuple):
@@ -31,7 +31,7 @@ def page_path(library: Library, module: str) -> str:
     return "/".join(["reference", *submodules]) + ("_.md" if submodules[-1] == "index" else ".md")
 
 
-def pages(library: Library) -> list[Page]:
+def build_pages(library: Library) -> list[Page]:
     """Return the pages of all public modules, packages before their modules."""
     writer = _PageWriter(library)
     return [
@@ -48,7 +48,7 @@ class _PageWriter:
         self.places: dict[str, str] = {}
         self.items: dict[str, griffe.Object] = {}
         self.classes: dict[str, set[str]] = {}
-        for module, names in library.documented.items():
+        for module, names in library.names_by_page.items():
             for name in names:
                 self.places[name.anchor] = module
                 for item in [name.item, *self._members(name.item)]:
@@ -64,7 +64,7 @@ class _PageWriter:
         path = os.path.relpath(page_path(self.library, home), os.path.dirname(page))
         return path if home == anchor else f"{path}#{anchor}"
 
-    def find(self, module: str, scope: str, besides: frozenset[str] = frozenset()) -> Find:
+    def find(self, module: str, scope: str, besides: frozenset[str] = frozenset()) -> FindAddress:
         """Return the function that resolves names in the docstring of `scope` on a module's page.
 
         In classes and modules, members come first, then classes and modules of the whole package.
@@ -100,11 +100,11 @@ class _PageWriter:
         documented_module = self.library.modules[module]
         title = module if module.count(".") == 0 else module.partition(".")[2]
         text = documented_module.docstring.value if documented_module.docstring else ""
-        parts = [f"# {title} {{ #{module} }}", markdown(text, self.find(module, module))]
+        parts = [f"# {title} {{ #{module} }}", to_markdown(text, self.find(module, module))]
         source_path = self.library.path_of(module).as_posix()
         parts.append(f"`{module}`, in [`{source_path}`](repository:{source_path})\n{{ .module }}")
-        own_names = self.library.documented[module]
-        reexports = [n for n in self.library.names(module) if n.home not in (module, n.anchor)]
+        own_names = self.library.names_by_page[module]
+        reexports = [n for n in self.library.names(module) if n.module not in (module, n.anchor)]
         parts.extend(self._submodule_table(module))
         parts.extend(self._reexport_table(module, reexports))
         for name in own_names:
@@ -117,7 +117,7 @@ class _PageWriter:
             rows = [self._table_row(module, m, m, self.library.modules[m]) for m in submodules]
             yield "\n".join(["| module | about |", "|---|---|", *rows])
 
-    def _reexport_table(self, module: str, names: list[Name]) -> Iterator[str]:
+    def _reexport_table(self, module: str, names: list[PublicName]) -> Iterator[str]:
         if names:
             rows = [self._table_row(module, n.name, n.anchor, n.item) for n in names]
             ids = [f'<span id="{module}.{n.name}"></span>' for n in names]
@@ -126,13 +126,13 @@ class _PageWriter:
 
     def _table_row(self, module: str, text: str, anchor: str, item: griffe.Object | None) -> str:
         docstring = item.docstring.value if item is not None and item.docstring else ""
-        description = markdown(first_sentence(docstring), self.find(module, anchor))
+        description = to_markdown(first_sentence(docstring), self.find(module, anchor))
         if isinstance(item, griffe.Attribute) and not docstring:
-            description = f"`{' '.join(signatures.of(item).split())}`"
+            description = f"`{' '.join(signatures.signature_of(item).split())}`"
         link = f"[`{text.rpartition('.')[2]}`]({self.address(module, anchor)})"
         return f"| {link} | {description.replace('|', chr(92) + '|')} |"
 
-    def _name_section(self, module: str, name: Name) -> Iterator[str]:
+    def _name_section(self, module: str, name: PublicName) -> Iterator[str]:
         item = name.item
         kind = item.kind.value if item is not None else "attribute"
         yield _heading(2, name.name, name.anchor, kind)
@@ -147,10 +147,10 @@ class _PageWriter:
             yield from self._inherited_lines(module, item)
 
     def _signature_and_text(self, module: str, item: griffe.Object) -> Iterator[str]:
-        yield _code_block(signatures.of(item))
+        yield _code_block(signatures.signature_of(item))
         if item.docstring:
             parameters = frozenset(_parameter_names(item))
-            yield markdown(item.docstring.value, self.find(module, item.path, parameters))
+            yield to_markdown(item.docstring.value, self.find(module, item.path, parameters))
 
     def _members(self, item: griffe.Object | None) -> list[griffe.Object]:
         """Return the documented methods, properties and attributes of a class, else nothing."""

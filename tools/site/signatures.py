@@ -11,7 +11,7 @@ _SHOWN_FULL_NAMES = ("contextmanager", "contextlib.contextmanager", "overload", 
 _VARIADIC_MARKS = {"variadic positional": "*", "variadic keyword": "**"}
 
 
-def of(item: griffe.Object) -> str:
+def signature_of(item: griffe.Object) -> str:
     """Return the head of a class, function or attribute as Python source."""
     if isinstance(item, griffe.Class):
         return _class_source(item)

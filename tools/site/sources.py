@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tools.site.docstrings import link_code
 from tools.site.public import Library
-from tools.site.reference import Page, page_path, pages
+from tools.site.reference import Page, page_path, build_pages
 
 CONFIG = "mkdocs.yml"
 _TOP_PAGES = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
@@ -43,7 +43,7 @@ class _LinkConverter:
             return _TOP_PAGES[path]
         return path.removeprefix("docs/") if path.startswith("docs/") else self.code.get(path)
 
-    def target(self, link: str, page: str) -> str:
+    def convert_link(self, link: str, page: str) -> str:
         if re.match(r"\w+:", link) or link.startswith("#"):
             return link
         relative_path, _, anchor = link.partition("#")
@@ -52,17 +52,17 @@ class _LinkConverter:
             raise LookupError(f"{page}: {link} leads to nothing")
         source, site_page = self.page_of(path), self.page_of(page)
         if source is None or site_page is None:
-            return self.outside(path)
+            return self.repository_url(path)
         relative = os.path.relpath(source, os.path.dirname(site_page))
         return relative + ("#" + anchor if anchor else "")
 
-    def outside(self, path: str) -> str:
+    def repository_url(self, path: str) -> str:
         """Return the address of a file or folder in the repository, or `_NO_ADDRESS`."""
         if self.repository is None:
             return _NO_ADDRESS
         return f"{self.repository}/{'tree' if (self.root / path).is_dir() else 'blob'}/main/{path}"
 
-    def code_of(self, text: str, page: str) -> str | None:
+    def find_code_page(self, text: str, page: str) -> str | None:
         """Return the link to the reference of a file (``bkstore/ids.py``) or module, if any."""
         path = self.code.get(text)
         if path is None and text in self.library.modules and "." in text:
@@ -70,16 +70,16 @@ class _LinkConverter:
         site_page = self.page_of(page)
         return os.path.relpath(path, os.path.dirname(site_page)) if path and site_page else None
 
-    def rewritten(self, text: str, page: str) -> str:
+    def convert_page(self, text: str, page: str) -> str:
         """Return a page's Markdown with the site's links; code blocks and headings are kept."""
         pieces = _CODE_BLOCK_PATTERN.split(text)
         for i in range(0, len(pieces), 2):
             lines = pieces[i].split("\n")
             for j, line in enumerate(lines):
                 if not line.startswith("#"):
-                    linked = _LINK.sub(lambda m: m[1] + self.target(m[2], page) + m[3], line)
+                    linked = _LINK.sub(lambda m: m[1] + self.convert_link(m[2], page) + m[3], line)
                     linked = _DEAD_LINK_PATTERN.sub(r"\1", linked)
-                    lines[j] = link_code(linked, lambda code: self.code_of(code, page))
+                    lines[j] = link_code(linked, lambda code: self.find_code_page(code, page))
             pieces[i] = "\n".join(lines)
         return "".join(pieces)
 
@@ -98,7 +98,7 @@ def _navigation_yaml(api_pages: list[Page]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write(root: Path, package: str, into: Path) -> Path:
+def write_sources(root: Path, package: str, into: Path) -> Path:
     """Write the site's sources and configuration into an empty folder; return the latter's path.
 
     Sources are the files of docs/, the pages beside the README, and the reference. Raises
@@ -108,16 +108,16 @@ def write(root: Path, package: str, into: Path) -> Path:
     links = _LinkConverter(root, library)
     docs = into / "docs"
     shutil.copytree(root / "docs", docs)
-    api_pages = pages(library)
+    api_pages = build_pages(library)
     top_pages = [root / name for name in _TOP_PAGES if (root / name).is_file()]
     for path in [*sorted((root / "docs").glob("**/*.md")), *top_pages]:
         page = path.relative_to(root).as_posix()
-        text = links.rewritten(path.read_text(encoding="utf-8"), page)
+        text = links.convert_page(path.read_text(encoding="utf-8"), page)
         (docs / (links.page_of(page) or page)).write_text(text, encoding="utf-8")
     for entry in api_pages:
         target = docs / entry.path
         target.parent.mkdir(parents=True, exist_ok=True)
-        text = re.sub(r"\(repository:([^)]*)\)", lambda m: f"({links.outside(m[1])})", entry.text)
+        text = re.sub(r"\(repository:([^)]*)\)", lambda m: f"({links.repository_url(m[1])})", entry.text)
         target.write_text(_DEAD_LINK_PATTERN.sub(r"\1", text), encoding="utf-8")
     before, line, after = (root / CONFIG).read_text(encoding="utf-8").partition(_REFERENCE_LINE)
     if not line:

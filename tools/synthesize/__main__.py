@@ -9,16 +9,16 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bkstore.cli.terminal.messages import tell
+from bkstore.cli.terminal.messages import print_stderr
 from bkstore.errors import BkstoreError
-from tools.synthesize.shape import Shape
+from tools.synthesize.shape import ClusterShape
 from tools.synthesize.writing import write_cluster
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tools.synthesize", description=__doc__)
     parser.add_argument("out", type=Path, help="a new or empty folder")
-    for field in dataclasses.fields(Shape):
+    for field in dataclasses.fields(ClusterShape):
         parser.add_argument(
             f"--{field.name.replace('_', '-')}",
             type=type(field.default),
@@ -35,9 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = vars(_parser().parse_args(arguments))
     out, jobs = args.pop("out"), args.pop("jobs")
     try:
-        numbers = write_cluster(Shape(**args), out, jobs=jobs)
+        numbers = write_cluster(ClusterShape(**args), out, jobs=jobs)
     except BkstoreError as error:
-        tell(f"error: {error}")
+        print_stderr(f"error: {error}")
         return 2
     for name, count in numbers.items():
         print(f"{name}: {count}")

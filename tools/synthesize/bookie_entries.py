@@ -14,7 +14,7 @@ import numpy as np
 
 from bkstore.ids import Int64Array, LedgerId, make_locations
 from bkstore.index.api import Finding, IndexBatch, LedgerState
-from tools.synthesize.cluster import Cluster, Places
+from tools.synthesize.cluster import SyntheticCluster, StoredRanges
 
 RECORD_BYTES = 256
 """The bytes of a record in its log, including four for its size."""
@@ -39,12 +39,12 @@ class BookieEntries:
 
     supports_limbo = False
 
-    def __init__(self, cluster: Cluster, bookie: int, log_bytes: int = _LOG_BYTES) -> None:
+    def __init__(self, cluster: SyntheticCluster, bookie: int, log_bytes: int = _LOG_BYTES) -> None:
         self._ensemble_size = cluster.shape.ensemble_size
         self._write_quorum = cluster.shape.write_quorum
         self._scopes, self._numbers = cluster.ids()
         rows = slice(*cluster.starts[bookie : bookie + 2])
-        self._places = Places(*(column[rows] for column in cluster.places))
+        self._places = StoredRanges(*(column[rows] for column in cluster.stored_ranges))
         lost = cluster.lost.bookie == bookie
         self._lost = {
             (int(ledger), int(entry) + n * self._ensemble_size)
@@ -139,7 +139,7 @@ class BookieEntries:
         record_counts = np.bincount(key_index, records, keys.size).astype(np.int64)
         return LogLedgers(keys // count, self._ledgers[keys % count], record_counts)
 
-    def ids_of(self, ledgers: Int64Array) -> tuple[Int64Array, Int64Array]:
+    def signed_ids(self, ledgers: Int64Array) -> tuple[Int64Array, Int64Array]:
         """Return the scopes and numbers of ledgers, as signed integers."""
         return self._scopes[ledgers], self._numbers[ledgers]
 
@@ -153,10 +153,10 @@ class BookieEntries:
             rank = rows_done + np.arange(entry.size) - first_row[ledger_index]
             rows_done += entry.size
             dir_index = np.broadcast_to(np.int64(0), entry.shape)
-            scope, number = self.ids_of(ledger)
+            scope, number = self.signed_ids(ledger)
             yield IndexBatch(dir_index, scope, number, entry, self._locations(ledger_index, rank))
 
-    def _split_places(self, batch: int) -> Iterator[Places]:
+    def _split_places(self, batch: int) -> Iterator[StoredRanges]:
         """Yield the places in groups of at most `batch` entry ids; long places are split."""
         pending: list[tuple[int, ...]] = []
         room = batch
@@ -167,17 +167,17 @@ class BookieEntries:
                 room -= part_last - first + 1
                 first = part_last + 1
                 if not room:
-                    yield Places(*np.array(pending, np.int64).T)
+                    yield StoredRanges(*np.array(pending, np.int64).T)
                     pending, room = [], batch
         if pending:
-            yield Places(*np.array(pending, np.int64).T)
+            yield StoredRanges(*np.array(pending, np.int64).T)
 
-    def _stored_entries(self, places: Places) -> tuple[Int64Array, Int64Array]:
+    def _stored_entries(self, places: StoredRanges) -> tuple[Int64Array, Int64Array]:
         """Return the columns (ledger, entry) of the entries that are stored of some places."""
         spans = places.last - places.first + 1
         ends = np.cumsum(spans)
         entry = np.arange(ends[-1]) + np.repeat(places.first - ends + spans, spans)
-        slot, ledger = np.repeat(places.place, spans), np.repeat(places.ledger, spans)
+        slot, ledger = np.repeat(places.slot, spans), np.repeat(places.ledger, spans)
         is_stored = (slot - entry) % self._ensemble_size < self._write_quorum
         for lost_ledger, lost_entry in self._lost:
             is_stored &= (ledger != lost_ledger) | (entry != lost_entry)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bkstore.ids import Int64Array, LedgerId
-from tools.synthesize.shape import LEAST_SEGMENTS, Shape
+from tools.synthesize.shape import MIN_SEGMENT_STRIPES, ClusterShape
 
 _SOUND, BELOW_WRITE, BELOW_ACK, NO_REPLICA, HOMELESS, LEFTOVERS, UNCLOSED, ORPHAN = range(8)
 
@@ -26,17 +26,17 @@ _LEFTOVER_STRIPES = 2
 _MAX_LOST_STRIPES = 3
 
 
-class Places(NamedTuple):
+class StoredRanges(NamedTuple):
     """Int64 columns of equal length, sorted by bookie, ledger and first entry."""
 
     bookie: Int64Array
     ledger: Int64Array
     first: Int64Array
     last: Int64Array
-    place: Int64Array
+    slot: Int64Array
 
 
-class Lost(NamedTuple):
+class LostEntries(NamedTuple):
     """Lost entries: those of `bookie` and `ledger` from `entry` on, one per stripe."""
 
     bookie: Int64Array
@@ -66,17 +66,17 @@ class _DrawnLedgers:
     new_bookie: Int64Array
 
 
-class Cluster:
+class SyntheticCluster:
     """The arrays of a cluster, which depend on its shape alone. 200 bytes per ledger and slot."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: ClusterShape) -> None:
         self.shape = shape
         rng = np.random.default_rng(shape.seed)
         self._drawn = _draw_ledgers(shape, rng)
         self.lost = _draw_losses(shape, self._drawn, rng)
-        self.places = _stored_places(shape, self._drawn)
-        self.starts = np.searchsorted(self.places.bookie, np.arange(shape.bookies + 1))
-        """The rows of `places` of bookie b are starts[b] to starts[b + 1]."""
+        self.stored_ranges = _stored_places(shape, self._drawn)
+        self.starts = np.searchsorted(self.stored_ranges.bookie, np.arange(shape.bookies + 1))
+        """The rows of `stored_ranges` of bookie b are starts[b] to starts[b + 1]."""
         self.scoped = int(shape.scoped * self.kinds.size)
 
     @property
@@ -114,12 +114,12 @@ class Cluster:
         return segments
 
 
-def _draw_ledgers(shape: Shape, rng: np.random.Generator) -> _DrawnLedgers:
+def _draw_ledgers(shape: ClusterShape, rng: np.random.Generator) -> _DrawnLedgers:
     total = shape.ledgers + shape.orphans
     kind = _draw_kinds(shape, rng)
     size = _draw_sizes(shape, rng)
     size[kind == ORPHAN] = _ORPHAN_STRIPES * shape.ensemble_size
-    min_segment = LEAST_SEGMENTS * shape.ensemble_size
+    min_segment = MIN_SEGMENT_STRIPES * shape.ensemble_size
     change = min_segment + (rng.random(total) * (size - 2 * min_segment + 1)).astype(np.int64)
     is_unchanged = (rng.random(total) >= shape.changed) & (kind != LEFTOVERS)
     change[is_unchanged | (kind == ORPHAN)] = 0
@@ -130,7 +130,7 @@ def _draw_ledgers(shape: Shape, rng: np.random.Generator) -> _DrawnLedgers:
     )
 
 
-def _draw_kinds(shape: Shape, rng: np.random.Generator) -> Int64Array:
+def _draw_kinds(shape: ClusterShape, rng: np.random.Generator) -> Int64Array:
     counts = {
         BELOW_WRITE: shape.below_write,
         BELOW_ACK: shape.below_ack,
@@ -144,15 +144,15 @@ def _draw_kinds(shape: Shape, rng: np.random.Generator) -> Int64Array:
     return rng.permutation(kinds).astype(np.int64)
 
 
-def _draw_sizes(shape: Shape, rng: np.random.Generator) -> Int64Array:
+def _draw_sizes(shape: ClusterShape, rng: np.random.Generator) -> Int64Array:
     """Return log-normal ledger sizes that add up to the entries that the bookies store."""
     weight = rng.lognormal(0, 1, shape.ledgers + shape.orphans)
-    spare = shape.bookies * shape.entries // shape.write_quorum - shape.ledgers * shape.least
-    sizes: Int64Array = (shape.least + weight / weight.sum() * spare).astype(np.int64)
+    spare = shape.bookies * shape.entries // shape.write_quorum - shape.ledgers * shape.min_ledger_entries
+    sizes: Int64Array = (shape.min_ledger_entries + weight / weight.sum() * spare).astype(np.int64)
     return sizes
 
 
-def _ensembles(total: int, shape: Shape, rng: np.random.Generator) -> Int64Array:
+def _ensembles(total: int, shape: ClusterShape, rng: np.random.Generator) -> Int64Array:
     parts, rows = [], max(_ROWS_PER_DRAW // shape.bookies, 1)
     for at in range(0, total, rows):
         dice = rng.random((min(rows, total - at), shape.bookies))
@@ -161,7 +161,7 @@ def _ensembles(total: int, shape: Shape, rng: np.random.Generator) -> Int64Array
     return np.concatenate(parts).astype(np.int64)
 
 
-def _spare(ensembles: Int64Array, shape: Shape, rng: np.random.Generator) -> Int64Array:
+def _spare(ensembles: Int64Array, shape: ClusterShape, rng: np.random.Generator) -> Int64Array:
     """Return a bookie for each ledger that is not in its ensemble."""
     spare = rng.integers(0, shape.bookies, len(ensembles))
     while (taken := (ensembles == spare[:, None]).any(axis=1)).any():
@@ -169,7 +169,7 @@ def _spare(ensembles: Int64Array, shape: Shape, rng: np.random.Generator) -> Int
     return spare
 
 
-def _stored_places(shape: Shape, drawn: _DrawnLedgers) -> Places:
+def _stored_places(shape: ClusterShape, drawn: _DrawnLedgers) -> StoredRanges:
     stored = np.flatnonzero(drawn.kind != HOMELESS)
     changed = stored[drawn.change[stored] > 0]
     leftovers = np.flatnonzero(drawn.kind == LEFTOVERS)
@@ -181,7 +181,7 @@ def _stored_places(shape: Shape, drawn: _DrawnLedgers) -> Places:
     parts = [
         _ensemble_places(stored, np.zeros_like(stored), ends[stored], drawn.ensembles[stored]),
         _ensemble_places(changed, drawn.change[changed], drawn.size[changed] - 1, new_ensembles),
-        Places(
+        StoredRanges(
             drawn.ensembles[leftovers, leftover_slots],
             leftovers,
             drawn.change[leftovers],
@@ -191,18 +191,18 @@ def _stored_places(shape: Shape, drawn: _DrawnLedgers) -> Places:
     ]
     joined = [np.concatenate(columns) for columns in zip(*parts)]
     order = np.lexsort((joined[2], joined[1], joined[0]))
-    return Places(*(column[order] for column in joined))
+    return StoredRanges(*(column[order] for column in joined))
 
 
 def _ensemble_places(
     ledger: Int64Array, first: Int64Array, last: Int64Array, ensembles: Int64Array
-) -> Places:
+) -> StoredRanges:
     size = ensembles.shape[1]
     ledgers, begin, end = (np.repeat(column, size) for column in (ledger, first, last))
-    return Places(ensembles.ravel(), ledgers, begin, end, np.tile(np.arange(size), ledger.size))
+    return StoredRanges(ensembles.ravel(), ledgers, begin, end, np.tile(np.arange(size), ledger.size))
 
 
-def _draw_losses(shape: Shape, drawn: _DrawnLedgers, rng: np.random.Generator) -> Lost:
+def _draw_losses(shape: ClusterShape, drawn: _DrawnLedgers, rng: np.random.Generator) -> LostEntries:
     """Draw the losses in first segments: some bookies lose the same entries of a ledger."""
     spare_replicas = shape.write_quorum - shape.ack_quorum
     losing_bookies = {BELOW_WRITE: 1, BELOW_ACK: spare_replicas + 1, NO_REPLICA: shape.write_quorum}
@@ -217,4 +217,4 @@ def _draw_losses(shape: Shape, drawn: _DrawnLedgers, rng: np.random.Generator) -
             ) % shape.ensemble_size
             rows += [(bookie, ledger, entry, count) for bookie in drawn.ensembles[ledger, slots]]
     table = np.array(rows, np.int64).reshape(-1, 4)
-    return Lost(*table[np.lexsort((table[:, 1], table[:, 0]))].T)
+    return LostEntries(*table[np.lexsort((table[:, 1], table[:, 0]))].T)

@@ -14,11 +14,11 @@ from tools.synthesize.cluster import (
     NO_REPLICA,
     ORPHAN,
     UNCLOSED,
-    Cluster,
+    SyntheticCluster,
 )
 
 
-def count_planted(cluster: Cluster) -> dict[str, Any]:
+def count_planted(cluster: SyntheticCluster) -> dict[str, Any]:
     """Return the numbers by analysis; `violations` and `missing_entries` by category."""
     shape, kinds, lost = cluster.shape, cluster.kinds, cluster.lost
     homeless = kinds == HOMELESS
@@ -33,8 +33,8 @@ def count_planted(cluster: Cluster) -> dict[str, Any]:
         missing[category] = int(lost.stripes[of_kind].sum())
     rows["no_replica"] += int(cluster.segments[homeless].sum()) * shape.ensemble_size
     missing["no_replica"] += int(cluster.sizes[homeless].sum()) * shape.write_quorum
-    orphans = kinds[cluster.places.ledger] == ORPHAN
-    bookie_ledgers = np.unique(cluster.places.bookie * kinds.size + cluster.places.ledger).size
+    orphans = kinds[cluster.stored_ranges.ledger] == ORPHAN
+    bookie_ledgers = np.unique(cluster.stored_ranges.bookie * kinds.size + cluster.stored_ranges.ledger).size
     leftovers = int((kinds == LEFTOVERS).sum())
     return {
         "violations": {name: count for name, count in rows.items() if count},

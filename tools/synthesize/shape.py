@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from bkstore.arguments import check_fields, number, integer
 from bkstore.errors import InvalidArgument
 
-LEAST_SEGMENTS = 4
+MIN_SEGMENT_STRIPES = 4
 """The minimal number of stripes in a segment, so that each bookie has entries to lose."""
 
 FAULTS = ("below_write", "below_ack", "no_replica", "homeless", "leftovers", "orphans")
 
 
 @dataclass(frozen=True)
-class Shape:
+class ClusterShape:
     """Size and faults of a cluster. The same shape yields the same cluster.
 
     `entries` is the approximate number per bookie; `ledgers` are spread over all bookies. `changed`
@@ -54,9 +54,9 @@ class Shape:
             raise InvalidArgument("below_ack needs an ack quorum of 2 or more")
         if self.marked > self.ledgers:
             raise InvalidArgument(f"{self.marked} ledgers with faults, of {self.ledgers}")
-        if self.bookies * self.entries < self.ledgers * self.least * self.write_quorum:
+        if self.bookies * self.entries < self.ledgers * self.min_ledger_entries * self.write_quorum:
             raise InvalidArgument(
-                f"ledgers of {self.least} entries at least: too few entries for {self.ledgers}"
+                f"ledgers of {self.min_ledger_entries} entries at least: too few entries for {self.ledgers}"
             )
 
     @property
@@ -66,9 +66,9 @@ class Shape:
         return int(faults) + self.unclosed
 
     @property
-    def least(self) -> int:
-        """The minimal number of entries of a ledger: two segments of `LEAST_SEGMENTS` stripes."""
-        return 2 * LEAST_SEGMENTS * self.ensemble_size
+    def min_ledger_entries(self) -> int:
+        """The minimal number of entries of a ledger: two segments of `MIN_SEGMENT_STRIPES` stripes."""
+        return 2 * MIN_SEGMENT_STRIPES * self.ensemble_size
 
 
 _COUNT = integer(0, 1 << 24)

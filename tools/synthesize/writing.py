@@ -25,11 +25,11 @@ from bkstore.offline.dump.partial_dump import PartialDump, dump_file_path
 from bkstore.offline.dump.plan import DumpPiece, file_name
 from bkstore.offline.reading.manifest import encode_manifest
 from bkstore.offline.staging_directory import check_target
-from bkstore.tables import BOOKIE_FINDINGS, ENTRY_LOGS, LOG_LEDGERS, Repeated, Schema, Table
+from bkstore.tables import BOOKIE_FINDINGS, ENTRY_LOGS, LOG_LEDGERS, ConstantColumn, Schema, Table
 from tools.synthesize.bookie_entries import RECORD_BYTES, BookieEntries
-from tools.synthesize.cluster import ORPHAN, UNCLOSED, Cluster, bookie_name
+from tools.synthesize.cluster import ORPHAN, UNCLOSED, SyntheticCluster, bookie_name
 from tools.synthesize.expected_results import count_planted
-from tools.synthesize.shape import Shape
+from tools.synthesize.shape import ClusterShape
 
 _LOG_BYTES = 1 << 30
 
@@ -48,14 +48,14 @@ class _Unsynced(Files):
 
 
 class _BookieTask(NamedTuple):
-    shape: Shape
+    shape: ClusterShape
     bookie: int
     folder: Path
     log_bytes: int
 
 
 def write_cluster(
-    shape: Shape,
+    shape: ClusterShape,
     out: str | os.PathLike[str],
     *,
     jobs: int = 1,
@@ -71,7 +71,7 @@ def write_cluster(
     directory = Path(out)
     check_target(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    cluster = Cluster(shape)
+    cluster = SyntheticCluster(shape)
     numbers = count_planted(cluster)
     with PartialDump(directory / "dump", files=_Unsynced()) as partial:
         tasks = [
@@ -104,8 +104,8 @@ def _ignore_progress(rows: int) -> None:
 
 
 @cache
-def _cached_cluster(shape: Shape) -> Cluster:
-    return Cluster(shape)
+def _cached_cluster(shape: ClusterShape) -> SyntheticCluster:
+    return SyntheticCluster(shape)
 
 
 def _write_bookie(task: _BookieTask) -> list[WrittenFile]:
@@ -138,12 +138,12 @@ def _log_tables(bookie: str, entries: BookieEntries) -> Iterator[Table]:
     )
     dir_index = np.zeros(log.size, np.int64)
     yield _table(
-        LOG_LEDGERS, bookie, dir_index, log, *entries.ids_of(ledger), records * RECORD_BYTES
+        LOG_LEDGERS, bookie, dir_index, log, *entries.signed_ids(ledger), records * RECORD_BYTES
     )
 
 
 def _table(schema: Schema, bookie: str, *columns: Any) -> Table:
-    bookie_column = Repeated(bookie, len(columns[0]))
+    bookie_column = ConstantColumn(bookie, len(columns[0]))
     return Table(schema, dict(zip(schema.names, (bookie_column, *columns), strict=True)))
 
 
@@ -163,7 +163,7 @@ def _add_to_dump(
     return bookie_to_json(bookie_dump)
 
 
-def _cluster_metadata(cluster: Cluster) -> ClusterMetadata:
+def _cluster_metadata(cluster: SyntheticCluster) -> ClusterMetadata:
     """Return the metadata of all ledgers except the orphans."""
     shape = cluster.shape
     scopes, numbers = (column.tolist() for column in cluster.ids())

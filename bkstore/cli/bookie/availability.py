@@ -7,16 +7,16 @@ import re
 
 from bkstore import schedule
 from bkstore.availability import Availability, Encoding
-from bkstore.cli.screen.cells import MOST_RANGES, ranges_cell
-from bkstore.cli.terminal.ledger_options import add_ledger, chosen_ledger, report_unknown
-from bkstore.cli.terminal.output_options import add_output, chosen_output, write_output
+from bkstore.cli.screen.cells import MAX_RANGES, ranges_cell
+from bkstore.cli.terminal.ledger_options import add_ledger_argument, ledger_from_args, report_unknown
+from bkstore.cli.terminal.output_options import add_output, output_format_from_args, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.shared_options import add_directory, open_bookie, parse_range
 from bkstore.errors import InvalidArgument
 from bkstore.ids import LedgerId
 from bkstore.tables import AVAILABILITY, Table
 
-__all__ = ["MOST_RANGES", "add_arguments", "run"]
+__all__ = ["MAX_RANGES", "add_arguments", "run"]
 
 
 _MAX_SCREEN_RANGES, _FIRST_RANGES = 40, 10  # above 40 ranges, a table shows the first 10
@@ -25,7 +25,7 @@ _MAX_SCREEN_RANGES, _FIRST_RANGES = 40, 10  # above 40 ranges, a table shows the
 def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
     add_directory(parser)
-    add_ledger(parser)
+    add_ledger_argument(parser)
     parser.add_argument(
         "--encoding",
         choices=("grouped", "bookkeeper"),
@@ -48,28 +48,28 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print one row: entries, bytes, groups, ranges, and with --missing-from the missing ones."""
-    ledger = chosen_ledger(args)
+    ledger = ledger_from_args(args)
     expected = expected_entries(args.missing_from, args.stripe)
     with open_bookie(args) as bookie:
         stored_entries = bookie.index.availability(ledger)
         code = report_unknown(bookie, ledger)
         bookie.check_unchanged()
-    shown = chosen_output(args) == "table"
+    shown = output_format_from_args(args) == "table"
     table = availability_table(ledger, stored_entries, args.encoding, expected, shown)
     write_output(args, AVAILABILITY, [table])
     return code
 
 
-def expected_entries(span: str | None, stripe: str | None) -> Availability | None:
+def expected_entries(entry_range: str | None, stripe: str | None) -> Availability | None:
     """Return the entries that --missing-from and --stripe select, None without --missing-from;
     raises `InvalidArgument` for --stripe alone or if either is malformed."""
-    if span is None:
+    if entry_range is None:
         if stripe is not None:
             raise InvalidArgument(
                 "--stripe selects the entries of --missing-from that are due: give both"
             )
         return None
-    first, last = parse_range(span)
+    first, last = parse_range(entry_range)
     if stripe is None:
         return Availability.from_ranges([(first, last)])
     match = re.fullmatch(r"([0-9]{1,10}):([0-9]{1,10}):([0-9]{1,10})", stripe)
@@ -81,27 +81,27 @@ def expected_entries(span: str | None, stripe: str | None) -> Availability | Non
 
 def availability_table(
     ledger: LedgerId,
-    here: Availability,
+    stored: Availability,
     encoding: Encoding,
-    asked: Availability | None,
-    shown: bool = False,
+    expected: Availability | None,
+    for_screen: bool = False,
 ) -> Table:
-    """Return the one-row `availability` table; `asked` are the entries that should be present.
-    Above `MOST_RANGES` ranges the column is null, or has the first only if `shown` on a screen."""
-    missing = None if asked is None else here.missing(asked)
+    """Return the one-row `availability` table; `expected` are the entries that should be present.
+    Above `MAX_RANGES` ranges the column is null, or has the first only if `for_screen` on a screen."""
+    missing = None if expected is None else stored.missing(expected)
     row = (
         *ledger.signed,
         ledger.qualified_name,
-        len(here),
-        here.to_bytes(encoding),
-        here.groups.tolist(),
-        _ranges_cell(here, shown),
-        None if missing is None else _ranges_cell(missing, shown),
+        len(stored),
+        stored.to_bytes(encoding),
+        stored.groups.tolist(),
+        _ranges_cell(stored, for_screen),
+        None if missing is None else _ranges_cell(missing, for_screen),
         None if missing is None else len(missing),
         None if missing is None else missing.groups.tolist(),
     )
     return Table.from_rows(AVAILABILITY, [row])
 
 
-def _ranges_cell(entries: Availability, shown: bool) -> list[list[int]] | None:
-    return ranges_cell(entries, shown, _MAX_SCREEN_RANGES, _FIRST_RANGES)
+def _ranges_cell(entries: Availability, for_screen: bool) -> list[list[int]] | None:
+    return ranges_cell(entries, for_screen, _MAX_SCREEN_RANGES, _FIRST_RANGES)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from bkstore.cli.terminal.output_options import add_output, chosen_output, write_output
+from bkstore.cli.terminal.output_options import add_output, output_format_from_args, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.shared_options import add_directory, open_bookie, report_findings
 from bkstore.cli.terminal.table_output import write_text
@@ -34,7 +34,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the properties, with --format json as one object; findings go to stderr."""
-    as_object = chosen_output(args) == "json"
+    as_object = output_format_from_args(args) == "json"
     if as_object and args.columns is not None:
         raise InvalidArgument("--columns: the JSON of inspect is one object without columns")
     with open_bookie(args) as bookie:
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         if as_object:
             write_text(format_json(values, indent=2) + "\n", args.output)
         else:
-            write_output(args, INSPECT, [Table.from_rows(INSPECT, list(properties(values)))])
+            write_output(args, INSPECT, [Table.from_rows(INSPECT, list(property_rows(values)))])
     return report_findings(findings)
 
 
@@ -89,38 +89,38 @@ def _read_properties(bookie: BookieDir, findings: list[Finding]) -> dict[str, An
     }
 
 
-def properties(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def property_rows(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield (property, value) texts for a table from the JSON object."""
-    yield "bookie", found["bookie"]
-    yield "layout", found["layout"]
-    if found["cookie"] is not None:
-        yield "cookie version", str(found["cookie"]["version"])
-        yield "instance id", found["cookie"]["instance_id"] or "-"
-    for role, currents in found["directories"].items():
+    yield "bookie", values["bookie"]
+    yield "layout", values["layout"]
+    if values["cookie"] is not None:
+        yield "cookie version", str(values["cookie"]["version"])
+        yield "instance id", values["cookie"]["instance_id"] or "-"
+    for role, currents in values["directories"].items():
         for number, current in enumerate(currents):
             yield f"{role} directory {number}", current
-            if current in found["configured"]:
-                yield f"{role} directory {number} in the conf", found["configured"][current]
-    if found["directory_order_from"] is not None:
-        yield "directory order from", found["directory_order_from"]
-    yield "ledgers", str(found["ledgers"])
-    yield "fenced ledgers", str(found["fenced_ledgers"])
-    if found["other_scopes"]:
-        yield "scopes other than 0", str(found["other_scopes"])
-    if found["ledger_ids_of_128_bits"]:
+            if current in values["configured"]:
+                yield f"{role} directory {number} in the conf", values["configured"][current]
+    if values["directory_order_from"] is not None:
+        yield "directory order from", values["directory_order_from"]
+    yield "ledgers", str(values["ledgers"])
+    yield "fenced ledgers", str(values["fenced_ledgers"])
+    if values["other_scopes"]:
+        yield "scopes other than 0", str(values["other_scopes"])
+    if values["ledger_ids_of_128_bits"]:
         yield "128-bit ledger ids", "yes (bkstore's own layout)"
-    if found["storage_flags"] is not None:
-        yield "storage flags", f"{found['storage_flags']:#x}"
-    yield "entry logs", str(len(found["entry_logs"]))
-    yield "entry log bytes", str(found["entry_log_bytes"])
-    yield "journal files", str(len(found["journal_files"]))
-    if found["dirty"]:
+    if values["storage_flags"] is not None:
+        yield "storage flags", f"{values['storage_flags']:#x}"
+    yield "entry logs", str(len(values["entry_logs"]))
+    yield "entry log bytes", str(values["entry_log_bytes"])
+    yield "journal files", str(len(values["journal_files"]))
+    if values["dirty"]:
         yield "shut down cleanly", "no (DIRTY exists)"
-    if found["entry_logs"]:
-        entries = found["index_entries"]
+    if values["entry_logs"]:
+        entries = values["index_entries"]
         checked = f"{entries}, compared with the ends of the logs"
         yield "index entries", "not read (--quick)" if entries is None else checked
-    yield "findings", str(len(found["findings"]))
+    yield "findings", str(len(values["findings"]))
 
 
 def _count_fenced(bookie: BookieDir, findings: list[Finding]) -> int:

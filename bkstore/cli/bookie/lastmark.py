@@ -16,7 +16,7 @@ from bkstore.tables import LAST_MARKS, Table
 
 _NUMBERED_MARK_FILE = re.compile(r"lastMark\.([0-9]{1,4})")
 
-Row = tuple[int, str | None, int, str, int]
+MarkRow = tuple[int, str | None, int, str, int]
 
 
 def add_arguments(parser: Parser) -> None:
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _rows(ledger_dirs: list[Path], journal_dir_count: int) -> Iterator[Row]:
+def _rows(ledger_dirs: list[Path], journal_dir_count: int) -> Iterator[MarkRow]:
     """Yield the greatest mark of each journal, and the file that contains it. There are as many
     journals as journal directories, or more if a numbered mark file requires it."""
     file_names = [file_name for current in ledger_dirs for file_name in os.listdir(current)]
@@ -51,7 +51,7 @@ def _rows(ledger_dirs: list[Path], journal_dir_count: int) -> Iterator[Row]:
         yield _greatest_mark(ledger_dirs, 0, last_mark_name())
 
 
-def _greatest_mark(ledger_dirs: list[Path], journal_number: int, file_name: str) -> Row:
+def _greatest_mark(ledger_dirs: list[Path], journal_number: int, file_name: str) -> MarkRow:
     marks = [
         (read_mark(current / file_name), str(current / file_name)) for current in ledger_dirs
     ]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from bkstore.cli.terminal.ledger_options import add_ledger, chosen_ledger, report_unknown
+from bkstore.cli.terminal.ledger_options import add_ledger_argument, ledger_from_args, report_unknown
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
-from bkstore.cli.terminal.shared_options import add_directory, open_bookie, until_unchanged
+from bkstore.cli.terminal.shared_options import add_directory, open_bookie, check_unchanged_at_end
 from bkstore.ids import LedgerId, log_ids_of, positions_of
 from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import LOCATIONS, Table
@@ -19,17 +19,17 @@ ROWS_PER_TABLE = 1 << 16
 def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
     add_directory(parser)
-    add_ledger(parser)
+    add_ledger_argument(parser)
     add_output(parser, LOCATIONS)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the location of every entry; the exit code is 1 if the ledger is unknown."""
-    ledger = chosen_ledger(args)
+    ledger = ledger_from_args(args)
     with open_bookie(args) as bookie:
         tables = _location_tables(bookie, ledger)
         code = report_unknown(bookie, ledger)
-        write_output(args, LOCATIONS, until_unchanged(tables, bookie))
+        write_output(args, LOCATIONS, check_unchanged_at_end(tables, bookie))
     return code
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from bkstore.cli.terminal.ledger_options import chosen_scope
+from bkstore.cli.terminal.ledger_options import scope_from_args
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.secrets import add_show_keys, hide_keys
@@ -12,7 +12,7 @@ from bkstore.cli.terminal.shared_options import (
     add_directory,
     open_bookie,
     report_findings,
-    until_unchanged,
+    check_unchanged_at_end,
 )
 from bkstore.formats.entry import explicit_lac_or_none
 from bkstore.index.api import Finding
@@ -35,11 +35,11 @@ def run(args: argparse.Namespace) -> int:
     null without --show-keys."""
     findings: list[Finding] = []
     with open_bookie(args) as bookie:
-        scope = None if args.all_scopes else chosen_scope(args)
+        scope = None if args.all_scopes else scope_from_args(args)
         tables = map(_with_explicit_lac_entries, ledger_tables(bookie, findings, scope))
         if not args.show_keys:
             tables = map(hide_keys, tables)
-        checked_tables = until_unchanged(tables, bookie)
+        checked_tables = check_unchanged_at_end(tables, bookie)
         write_output(args, LEDGER_LIST, checked_tables, private=args.show_keys)
     return report_findings(findings)
 

@@ -16,7 +16,7 @@ from bkstore.storage.directories.layout import DATABASE_NAMES, BookieFolders
 from bkstore.storage.directories.unknown_files import METADATA_CACHE, find_unknown_files
 from bkstore.tables import BOOKIE_FILES, Table
 
-Row = tuple[str, int, str, int]
+FileRow = tuple[str, int, str, int]
 _DATABASES = (*DATABASE_NAMES, METADATA_CACHE)
 
 
@@ -42,13 +42,13 @@ def run(args: argparse.Namespace) -> int:
 
 def _rows_of_dirs(
     kind: str, directories: list[Path], is_wanted: Callable[[str], bool]
-) -> Iterator[Row]:
+) -> Iterator[FileRow]:
     for dir_index, directory in enumerate(directories):
         names = sorted(filter(is_wanted, os.listdir(directory)), key=lambda name: (len(name), name))
         yield from (_row(kind, dir_index, directory / name) for name in names)
 
 
-def _row(kind: str, dir_index: int, path: Path) -> Row:
+def _row(kind: str, dir_index: int, path: Path) -> FileRow:
     try:
         size = path.stat().st_size
     except OSError as error:
@@ -58,16 +58,16 @@ def _row(kind: str, dir_index: int, path: Path) -> Row:
     return kind, dir_index, str(path), size
 
 
-def _journals(folders: BookieFolders) -> Iterator[Row]:
+def _journals(folders: BookieFolders) -> Iterator[FileRow]:
     return _rows_of_dirs("journal", folders.journal, lambda name: name.endswith(".txn"))
 
 
-def _entry_logs(folders: BookieFolders) -> Iterator[Row]:
+def _entry_logs(folders: BookieFolders) -> Iterator[FileRow]:
     """Yield the entry logs, including those that an unfinished compaction left."""
     return _rows_of_dirs("entrylog", folders.ledger, lambda name: ".log" in name)
 
 
-def _indexes(folders: BookieFolders) -> Iterator[Row]:
+def _indexes(folders: BookieFolders) -> Iterator[FileRow]:
     for dir_index, directory in enumerate(folders.index):
         index_paths = []
         for path in list_files(directory):
@@ -77,7 +77,7 @@ def _indexes(folders: BookieFolders) -> Iterator[Row]:
         yield from (_row("index", dir_index, path) for path in sorted(index_paths))
 
 
-def _others(folders: BookieFolders) -> Iterator[Row]:
+def _others(folders: BookieFolders) -> Iterator[FileRow]:
     """Yield files with names that no bookie uses, except logs."""
     directories = list(dict.fromkeys([*folders.ledger, *folders.index, *folders.journal]))
     for dir_index, directory in enumerate(directories):
@@ -86,7 +86,7 @@ def _others(folders: BookieFolders) -> Iterator[Row]:
                 yield _row("other", dir_index, unknown_file.path)
 
 
-_KINDS: dict[str, tuple[str, Callable[[BookieFolders], Iterator[Row]]]] = {
+_KINDS: dict[str, tuple[str, Callable[[BookieFolders], Iterator[FileRow]]]] = {
     "journal": ("journal files", _journals),
     "entrylog": ("entry logs", _entry_logs),
     "index": ("index files, or files of RocksDB databases", _indexes),

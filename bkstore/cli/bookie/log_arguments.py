@@ -20,7 +20,7 @@ _FILE_NAME_PATTERN = re.compile(r"([0-9a-fA-F]{1,8})\.log")
 _LOG_ID_PATTERN = re.compile(r"[0-9]{1,10}|0[xX][0-9a-fA-F]{1,8}")
 
 
-def add_logs(parser: argparse.ArgumentParser) -> None:
+def add_log_arguments(parser: argparse.ArgumentParser) -> None:
     """Add DIR, LOG and --dir-index."""
     add_directory(parser)
     parser.add_argument(
@@ -67,11 +67,11 @@ def _chosen_logs(
             f"--dir-index {dir_index}: {format_count(dir_count, 'is', 'are')} here, from 0 on"
         )
     if log_argument is not None:
-        return [bookie.log_file(log_id_in(log_argument), dir_index)]
+        return [bookie.log_file(parse_log_id(log_argument), dir_index)]
     return [log_file for log_file in bookie.entry_logs if dir_index in (None, log_file.dir_index)]
 
 
-def log_id_in(text: str) -> int:
+def parse_log_id(text: str) -> int:
     """Return the log id of a number, decimal or hex with ``0x``, or of a file name; else raise
     `InvalidArgument`. (The bookie shell's `readlogmetadata` reads a bare number as hex.)"""
     file_name = _FILE_NAME_PATTERN.fullmatch(text)

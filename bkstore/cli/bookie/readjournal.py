@@ -15,7 +15,7 @@ from bkstore.cli.terminal.shared_options import (
     add_directory,
     open_bookie,
     report_findings,
-    until_unchanged,
+    check_unchanged_at_end,
 )
 from bkstore.counts import format_count
 from bkstore.errors import CorruptionError, InvalidArgument
@@ -82,7 +82,7 @@ def _write_records(
     tables = _tables(files, args.msg, findings)
     if not args.show_keys:
         tables = map(hide_keys, tables)
-    tables = until_unchanged(tables, bookie)
+    tables = check_unchanged_at_end(tables, bookie)
     write_output(args, JOURNAL_RECORDS, tables, private=args.show_keys)
     return findings
 

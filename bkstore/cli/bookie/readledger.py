@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from bkstore.cli.terminal.ledger_options import add_ledger, chosen_ledger, tell_unknown
+from bkstore.cli.terminal.ledger_options import add_ledger_argument, ledger_from_args, print_unknown_ledger
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
-from bkstore.cli.terminal.secrets import add_password, chosen_password
+from bkstore.cli.terminal.secrets import add_password, password_from_args
 from bkstore.cli.terminal.shared_options import (
     add_directory,
     open_bookie,
     report_findings,
-    until_unchanged,
+    check_unchanged_at_end,
 )
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.entry import Coder, RecordBatch, record_header
@@ -32,7 +32,7 @@ from bkstore.tables import ENTRY_RECORDS, Table
 def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
     add_directory(parser)
-    add_ledger(parser)
+    add_ledger_argument(parser)
     parser.add_argument("--first", metavar="E", type=int, default=0, help="first entry (0)")
     parser.add_argument("--last", metavar="E", type=int, help="last entry (the ledger's last)")
     parser.add_argument(
@@ -53,11 +53,11 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print a row for each entry; entries that cannot be read or verified go to stderr."""
-    ledger = chosen_ledger(args)
+    ledger = ledger_from_args(args)
     first, last = check_entry_id(args.first), args.last
     if last is not None and last < first:
         raise InvalidArgument(f"--last {last} is less than --first {first}")
-    password, coder = chosen_password(args), None
+    password, coder = password_from_args(args), None
     if args.digest_type is not None:
         coder = Coder(args.digest_type, password)
     elif password is not None:
@@ -67,8 +67,8 @@ def run(args: argparse.Namespace) -> int:
         batches = _batches(bookie, ledger, args, findings)
         tables = _tables(bookie, ledger, batches, coder, findings)
         is_known = bookie.index.has_ledger(ledger)
-        write_output(args, ENTRY_RECORDS, until_unchanged(tables, bookie))
-    unknown = 0 if is_known else tell_unknown(ledger)
+        write_output(args, ENTRY_RECORDS, check_unchanged_at_end(tables, bookie))
+    unknown = 0 if is_known else print_unknown_ledger(ledger)
     return report_findings(findings) or unknown
 
 

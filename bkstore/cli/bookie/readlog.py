@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from bkstore.cli.bookie.log_arguments import add_logs, open_logs
-from bkstore.cli.terminal.ledger_options import add_ledger_options, chosen_ledger, is_known
-from bkstore.cli.terminal.messages import tell
+from bkstore.cli.bookie.log_arguments import add_log_arguments, open_logs
+from bkstore.cli.terminal.ledger_options import add_ledger_options, ledger_from_args, index_has_ledger
+from bkstore.cli.terminal.messages import print_stderr
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
-from bkstore.cli.terminal.shared_options import report_findings, until_unchanged
+from bkstore.cli.terminal.shared_options import report_findings, check_unchanged_at_end
 from bkstore.errors import InvalidArgument
 from bkstore.formats.entry import record_header
 from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES
@@ -21,14 +21,14 @@ from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.entry_log.scan import LogBatch, scan_log
-from bkstore.tables import LOG_RECORDS, Repeated, Table
+from bkstore.tables import LOG_RECORDS, ConstantColumn, Table
 
 ROWS_PER_TABLE = 1 << 12
 
 
 def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
-    add_logs(parser)
+    add_log_arguments(parser)
     add_ledger_options(parser)
     parser.add_argument("--entry-id", metavar="E", type=int, help="only this entry of the ledger")
     parser.add_argument(
@@ -46,21 +46,21 @@ def run(args: argparse.Namespace) -> int:
     index have the chosen ledger."""
     ledger = None
     if args.ledger_id is not None or args.ledger_qualified_name is not None:
-        ledger = chosen_ledger(args)
+        ledger = ledger_from_args(args)
     elif args.entry_id is not None or args.ledger_scope_id is not None:
         raise InvalidArgument("--entry-id and --ledger-scope-id need a ledger")
     findings: list[Finding] = []
     met_ledgers: list[LedgerId] = []
     with open_logs(args) as (bookie, logs):
         tables = _tables(logs, args, ledger, findings, met_ledgers)
-        write_output(args, LOG_RECORDS, until_unchanged(tables, bookie))
+        write_output(args, LOG_RECORDS, check_unchanged_at_end(tables, bookie))
         ledger_known = (
-            ledger is None or bool(met_ledgers) or (bookie is not None and is_known(bookie, ledger))
+            ledger is None or bool(met_ledgers) or (bookie is not None and index_has_ledger(bookie, ledger))
         )
     code = report_findings(findings)
     if ledger is None or met_ledgers:
         return code
-    tell(f"no entry log read here has a record of ledger {ledger}")
+    print_stderr(f"no entry log read here has a record of ledger {ledger}")
     return code if ledger_known else 1
 
 
@@ -99,9 +99,9 @@ def _table(log: LogFile, batch: LogBatch, with_payloads: bool) -> Table:
     count = len(batch)
     lacs, lengths = batch.lac_and_length()
     columns = (
-        Repeated(log.dir_index, count),
-        Repeated(log.log_id, count),
-        Repeated(Path(log.path).name, count),
+        ConstantColumn(log.dir_index, count),
+        ConstantColumn(log.log_id, count),
+        ConstantColumn(Path(log.path).name, count),
         batch.position - SIZE_FIELD_BYTES,
         batch.position,
         batch.scope_id,
@@ -112,7 +112,7 @@ def _table(log: LogFile, batch: LogBatch, with_payloads: bool) -> Table:
         batch.size,
         [_payload_of(batch.record(index)) for index in range(count)]
         if with_payloads
-        else Repeated(None, count),
+        else ConstantColumn(None, count),
     )
     return Table(LOG_RECORDS, dict(zip(LOG_RECORDS.names, columns)))
 

@@ -8,10 +8,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from bkstore.cli.bookie.log_arguments import add_logs, open_logs
+from bkstore.cli.bookie.log_arguments import add_log_arguments, open_logs
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
-from bkstore.cli.terminal.shared_options import report_findings, until_unchanged
+from bkstore.cli.terminal.shared_options import report_findings, check_unchanged_at_end
 from bkstore.errors import BkstoreError, DirectoryInUse
 from bkstore.formats.entrylog import LogMetadata, log_name
 from bkstore.index.api import Finding
@@ -30,7 +30,7 @@ _NO_LEDGER_CELLS = (None, None, None)
 
 def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
-    add_logs(parser)
+    add_log_arguments(parser)
     add_output(parser, LOG_METADATA)
 
 
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
         file_metadata = _metadata_of_logs(logs, findings)
         if bookie is not None:
             file_metadata = chain(file_metadata, _cached_metadata(bookie, logs, args, findings))
-        write_output(args, LOG_METADATA, until_unchanged(_tables(file_metadata), bookie))
+        write_output(args, LOG_METADATA, check_unchanged_at_end(_tables(file_metadata), bookie))
     return report_findings(findings)
 
 

@@ -8,8 +8,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bkstore.cli.terminal.ledger_options import add_ledger, chosen_ledger, is_known
-from bkstore.cli.terminal.messages import tell
+from bkstore.cli.terminal.ledger_options import add_ledger_argument, ledger_from_args, index_has_ledger
+from bkstore.cli.terminal.messages import print_stderr
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.shared_options import (
@@ -17,7 +17,7 @@ from bkstore.cli.terminal.shared_options import (
     open_bookie,
     parse_range,
     report_findings,
-    until_unchanged,
+    check_unchanged_at_end,
 )
 from bkstore.index.api import Finding
 from bkstore.tables import LOG_ENTRIES, Table
@@ -31,7 +31,7 @@ ROWS_PER_TABLE = 1 << 12
 def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
     add_directory(parser)
-    add_ledger(parser, ranged=True)
+    add_ledger_argument(parser, with_range=True)
     parser.add_argument(
         "--ranges", action="store_true", help="one row per run of entries instead of one per log"
     )
@@ -46,17 +46,17 @@ def add_arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print a row for each log that holds any of the entries, damage to stderr; the exit code is 1
     if no log does and the index does not have the ledger either."""
-    ledger = chosen_ledger(args)
+    ledger = ledger_from_args(args)
     first, last = (0, None) if args.entries is None else parse_range(args.entries)
     findings: list[Finding] = []
     with open_bookie(args, needs_index=False) as bookie:
         found_logs = bookie.find_logs(ledger, first, last, copies=args.copies, findings=findings)
-        ledger_known = bool(found_logs) or is_known(bookie, ledger)
-        tables = until_unchanged(_tables(found_logs, args.ranges), bookie)
+        ledger_known = bool(found_logs) or index_has_ledger(bookie, ledger)
+        tables = check_unchanged_at_end(_tables(found_logs, args.ranges), bookie)
         write_output(args, LOG_ENTRIES, tables)
     if found_logs or findings:
         return report_findings(findings)
-    tell(f"no entry log here has a matching entry of ledger {ledger}")
+    print_stderr(f"no entry log here has a matching entry of ledger {ledger}")
     return 0 if ledger_known else 1
 
 

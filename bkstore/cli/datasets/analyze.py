@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from bkstore.cli.datasets.dump_location import DUMP_HELP, dump_place
-from bkstore.cli.terminal.metadata_options import METADATA_HELP, metadata_word
+from bkstore.cli.datasets.dump_location import DUMP_HELP, parse_dump_location
+from bkstore.cli.terminal.metadata_options import METADATA_HELP, parse_metadata_location
 from bkstore.cli.terminal.output_options import add_columns
 from bkstore.cli.terminal.table_output import FORMATS
 
@@ -32,15 +32,15 @@ _PINNED_THRESHOLD = 0.2
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("dump", metavar="DUMP", type=dump_place, help=DUMP_HELP)
+    parser.add_argument("dump", metavar="DUMP", type=parse_dump_location, help=DUMP_HELP)
     parser.add_argument(
         "--metadata",
         metavar="METADATA",
-        type=metadata_word,
+        type=parse_metadata_location,
         help=f"ledger metadata: {METADATA_HELP}",
     )
     parser.add_argument(
-        "--other", metavar="DUMP2", type=dump_place, help="a later dump to compare with DUMP"
+        "--other", metavar="DUMP2", type=parse_dump_location, help="a later dump to compare with DUMP"
     )
     parser.add_argument(
         "--engine",

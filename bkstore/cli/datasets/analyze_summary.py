@@ -15,24 +15,24 @@ if TYPE_CHECKING:
 
     from bkstore.offline.analyses import Inputs
 
-JUDGED_BY_ALL_ROWS = frozenset({"ledger_health"})
+NEEDS_ALL_ROWS = frozenset({"ledger_health"})
 """Analyses whose finding may be in any row; the findings of others are visible in the top rows."""
 
 
-class Line(NamedTuple):
+class SummaryLine(NamedTuple):
     """A line of the summary; `finding` is true if something is lost, at risk or damaged."""
 
     analysis: str
     rows: int
     finding: bool
-    says: str
+    text: str
 
 
-def summarise(name: str, table: pa.Table, inputs: Inputs) -> Line:
+def summarize(name: str, table: pa.Table, inputs: Inputs) -> SummaryLine:
     """Return the summary line of one analysis, whose `table` has all its rows. With only the top
-    rows, `finding` is still right, except for `JUDGED_BY_ALL_ROWS`."""
+    rows, `finding` is still right, except for `NEEDS_ALL_ROWS`."""
     finding, says = _SUMMARIZERS[name](table, inputs)
-    return Line(name, table.num_rows, finding, says)
+    return SummaryLine(name, table.num_rows, finding, says)
 
 
 def _sum(table: pa.Table, column: str) -> int:

@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bkstore.cli.terminal.messages import tell
+from bkstore.cli.terminal.messages import print_stderr
 from bkstore.cli.terminal.progress import work_progress
-from bkstore.cli.terminal.shared_options import add_opening, report_findings
+from bkstore.cli.terminal.shared_options import add_opening_options, report_findings
 from bkstore.counts import format_count
 from bkstore.errors import InvalidArgument
 from bkstore.offline.staging_directory import partial_path
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=True,
         help="resume an interrupted dump to OUT (default), or start over",
     )
-    add_opening(parser)
+    add_opening_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             staging = partial_path(args.out)
             if staging.is_dir():
-                tell(f"interrupted; run the same dump again to resume from {staging}")
+                print_stderr(f"interrupted; run the same dump again to resume from {staging}")
             raise
     _print_counts(args.out, result)
     return report_findings(result.findings)
@@ -112,4 +112,4 @@ def _print_counts(out: Path, result: DumpResult) -> None:
     )
     if result.reused_pieces:
         counts += f"; {result.reused_pieces} of {result.pieces} pieces were already done"
-    tell(f"{out}: {counts}")
+    print_stderr(f"{out}: {counts}")

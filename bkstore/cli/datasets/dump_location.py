@@ -10,11 +10,11 @@ from bkstore.errors import BkstoreError
 DUMP_HELP = "a dump by `bkstore dump`: a path, or a URI such as s3://bucket/dump"
 
 
-def dump_place(text: str) -> str | Path:
+def parse_dump_location(text: str) -> str | Path:
     """Return the path or remote URI of a dump, for use as argparse's `type`; raises
     `ArgumentTypeError` for a ``file:`` URI without a path.
 
-    >>> dump_place("s3://bucket/dump"), str(dump_place("file:///data/dump"))
+    >>> parse_dump_location("s3://bucket/dump"), str(parse_dump_location("file:///data/dump"))
     ('s3://bucket/dump', '/data/dump')
     """
     from bkstore.offline.reading.file_locations import is_remote, local_path  # loads numpy
@@ -25,10 +25,10 @@ def dump_place(text: str) -> str | Path:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def name_of(place: str | Path) -> str:
+def last_path_part(location: str | Path) -> str:
     """Return the last part of a path or URI, without its query.
 
-    >>> name_of("s3://bucket/today?region=x")
+    >>> last_path_part("s3://bucket/today?region=x")
     'today'
     """
-    return Path(str(place).partition("?")[0]).name if isinstance(place, str) else place.name
+    return Path(str(location).partition("?")[0]).name if isinstance(location, str) else location.name

@@ -7,8 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bkstore.cli.datasets.dump_location import DUMP_HELP, dump_place
-from bkstore.cli.terminal.messages import tell
+from bkstore.cli.datasets.dump_location import DUMP_HELP, parse_dump_location
+from bkstore.cli.terminal.messages import print_stderr
 from bkstore.cli.terminal.needed_packages import require_packages
 from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.shared_options import report_findings
@@ -24,7 +24,7 @@ SPARK_ROWS = 1 << 28
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("dump", metavar="DUMP", type=dump_place, help=DUMP_HELP)
+    parser.add_argument("dump", metavar="DUMP", type=parse_dump_location, help=DUMP_HELP)
     parser.add_argument("out", metavar="DST", type=Path, help="a new or empty folder")
     parser.add_argument("--to", choices=("rocksdb", "idx"), required=True, help="the layout")
     parser.add_argument("--bookie", metavar="NAME", help="bookie to load, if DUMP has several")
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     result = _load_with_spark(args) if _wants_spark(args) else _load_locally(args)
     comparison = "each row and state compared" if result.compared else "not compared"
     duplicates = f", {format_count(result.duplicates, 'duplicate')} skipped" if result.duplicates else ""
-    tell(
+    print_stderr(
         f"{args.out}: {format_count(result.rows, 'entry', 'entries')} of "
         f"{format_count(result.ledgers, 'ledger')} of bookie "
         f"{result.bookie} ({result.layout}){duplicates}; {comparison}"

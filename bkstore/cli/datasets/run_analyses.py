@@ -18,18 +18,18 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from bkstore.cli.datasets.analyze_summary import JUDGED_BY_ALL_ROWS, Line, summarise
-from bkstore.cli.datasets.dump_location import name_of
-from bkstore.cli.screen.column_choice import Shown
-from bkstore.cli.terminal.exit_codes import verdict
-from bkstore.cli.terminal.messages import tell
-from bkstore.cli.terminal.metadata_options import paths_only
+from bkstore.cli.datasets.analyze_summary import NEEDS_ALL_ROWS, SummaryLine, summarize
+from bkstore.cli.datasets.dump_location import last_path_part
+from bkstore.cli.screen.column_choice import RequestedColumns
+from bkstore.cli.terminal.exit_codes import exit_code
+from bkstore.cli.terminal.messages import print_stderr
+from bkstore.cli.terminal.metadata_options import local_paths
 from bkstore.cli.terminal.needed_packages import (
     missing_packages,
     require_java,
     require_packages,
 )
-from bkstore.cli.terminal.output_options import unknown_column
+from bkstore.cli.terminal.output_options import describe_column_problem
 from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.table_output import write_tables
 from bkstore.counts import format_count
@@ -47,12 +47,12 @@ from bkstore.offline.analyses.engine_steps import top_rows
 from bkstore.offline.reading.file_locations import require_local_path
 from bkstore.offline.staging_directory import check_target
 from bkstore.tables import Table
-from bkstore.tables.columns import schema
+from bkstore.tables.columns import make_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_SUMMARY = schema("summary", "analysis rows finding says", fold="says")
+_SUMMARY = make_schema("summary", "analysis rows finding says", fold="says")
 _ENGINES = {"local": "DuckDB and kernels, on one machine", "spark": "Spark"}
 _LOCAL_MASTER = "local[*]"
 _ROWS_PER_TABLE = 4096
@@ -62,7 +62,7 @@ _METADATA_LOSS_ANALYSES = frozenset({"violations", "homeless", "ledger_health"})
 _HOLE_ANALYSES = frozenset({"holes"})
 
 
-def has_checked(tables: Mapping[str, pa.Table], inputs: Inputs, engine: Engine) -> bool:
+def has_checked_entries(tables: Mapping[str, pa.Table], inputs: Inputs, engine: Engine) -> bool:
     """Return whether an analysis that looks for losses had an entry to check.
 
     True if none of them was asked for. With metadata the rule is the audit's: at least one ledger
@@ -108,10 +108,10 @@ def run_analyses(args: argparse.Namespace) -> int:
     runs = _limit_rows(args, chosen, inputs, options)
     with _start_engine(engine_name, args.master or _LOCAL_MASTER) as engine:
         tables = _run_each(engine, runs)
-        lines = [summarise(engine_name, table, inputs) for engine_name, table in tables.items()]
+        lines = [summarize(engine_name, table, inputs) for engine_name, table in tables.items()]
         has_findings = any(line.finding for line in lines)
         has_findings = has_findings or bool(inputs.dump.unread_bookies or inputs.dump.damage_count)
-        has_checked_any = has_findings or has_checked(tables, inputs, engine)
+        has_checked_any = has_findings or has_checked_entries(tables, inputs, engine)
     # Write the tables, the report and the messages.
     if args.top is not None:
         tables = {name: top_rows(table, ANALYSES[name], options) for name, table in tables.items()}
@@ -121,10 +121,10 @@ def run_analyses(args: argparse.Namespace) -> int:
         _write_report(args, tables, inputs, _ENGINES[engine_name])
     _print_results(args, tables, lines)
     for bookie, reason in inputs.dump.unread_bookies.items():
-        tell(f"{bookie} counts as not dumped: {reason}")
+        print_stderr(f"{bookie} counts as not dumped: {reason}")
     if not has_checked_any:
-        tell("nothing was checked: there are no entries that could be missing")
-    return verdict(findings=has_findings, checked=has_checked_any)
+        print_stderr("nothing was checked: there are no entries that could be missing")
+    return exit_code(findings=has_findings, checked=has_checked_any)
 
 
 def _chosen_analyses(args: argparse.Namespace) -> list[Analysis]:
@@ -146,7 +146,7 @@ def _check_columns(columns: list[str] | None, chosen: list[Analysis]) -> None:
         return
     if len(chosen) != 1:
         raise InvalidArgument("--columns requires one --only")
-    problem = unknown_column(columns, chosen[0].schema.names)
+    problem = describe_column_problem(columns, chosen[0].schema.names)
     if problem is not None:
         raise InvalidArgument(f"--columns: {problem}")
 
@@ -165,7 +165,7 @@ def _select_possible(chosen: list[Analysis], inputs: Inputs, *, asked: bool) -> 
             if analysis_lacks == missing_input
         ]
         if names:
-            tell(f"without {option}: no {', '.join(names)}")
+            print_stderr(f"without {option}: no {', '.join(names)}")
     return [analysis for analysis in chosen if missing_inputs[analysis.name] is None]
 
 
@@ -173,10 +173,10 @@ def _limit_rows(
     args: argparse.Namespace, chosen: list[Analysis], inputs: Inputs, options: Options
 ) -> list[tuple[Analysis, Inputs]]:
     """Return each analysis with inputs that limit it to the top rows, if possible: a summary and a
-    finding of `JUDGED_BY_ALL_ROWS` need all."""
+    finding of `NEEDS_ALL_ROWS` need all."""
     top_inputs = inputs if _has_summary(args) else replace(inputs, options=options)
     return [
-        (analysis, inputs if analysis.name in JUDGED_BY_ALL_ROWS else top_inputs)
+        (analysis, inputs if analysis.name in NEEDS_ALL_ROWS else top_inputs)
         for analysis in chosen
     ]
 
@@ -192,7 +192,7 @@ def _check_targets(args: argparse.Namespace) -> None:
             require_local_path(target, description)
     if args.out is not None:
         check_target(args.out)
-    inputs = paths_only(args.dump, args.metadata, args.other)
+    inputs = local_paths(args.dump, args.metadata, args.other)
     for target in (args.out, args.report):
         if target is not None:
             refuse_inputs(target, inputs)
@@ -247,19 +247,19 @@ def _run_each(engine: Engine, runs: list[tuple[Analysis, Inputs]]) -> dict[str, 
 
 
 def _print_results(
-    args: argparse.Namespace, tables: Mapping[str, pa.Table], lines: list[Line]
+    args: argparse.Namespace, tables: Mapping[str, pa.Table], lines: list[SummaryLine]
 ) -> None:
     if _has_summary(args):
         rows = sorted(lines, key=lambda line: not line.finding)
         form = args.format if args.format not in (None, "parquet") else "table"
         table = Table.from_rows(_SUMMARY, rows)
-        write_tables(_SUMMARY, [table], form, shown=Shown(wide=args.wide))
+        write_tables(_SUMMARY, [table], form, requested=RequestedColumns(wide=args.wide))
         return
     for name, table in tables.items():
         if len(tables) > 1:
-            tell(f"{name}: {format_count(table.num_rows, 'row')}")
-        batches, shown = _split_table(ANALYSES[name], table), Shown(args.columns, args.wide)
-        write_tables(ANALYSES[name].schema, batches, args.format or "table", shown=shown)
+            print_stderr(f"{name}: {format_count(table.num_rows, 'row')}")
+        batches, shown = _split_table(ANALYSES[name], table), RequestedColumns(args.columns, args.wide)
+        write_tables(ANALYSES[name].schema, batches, args.format or "table", requested=shown)
 
 
 def _split_table(analysis: Analysis, table: pa.Table) -> Iterator[Table]:
@@ -268,16 +268,16 @@ def _split_table(analysis: Analysis, table: pa.Table) -> Iterator[Table]:
 
 
 def _write_files(args: argparse.Namespace, tables: Mapping[str, pa.Table]) -> None:
-    out, form, shown = args.out, args.format or "parquet", Shown(args.columns, wide=True)
+    out, form, shown = args.out, args.format or "parquet", RequestedColumns(args.columns, wide=True)
     try:
         OS_FILES.makedirs(out)
         for name, table in tables.items():
             target = out / f"{name}.{_suffix(form)}"
             batches = _split_table(ANALYSES[name], table)
-            write_tables(ANALYSES[name].schema, batches, form, target, shown=shown)
+            write_tables(ANALYSES[name].schema, batches, form, target, requested=shown)
     except OSError as error:
         raise WriteFailed(error.filename or out, error) from error
-    tell(f"{out}: {format_count(len(tables), 'table')}")
+    print_stderr(f"{out}: {format_count(len(tables), 'table')}")
 
 
 def _write_report(
@@ -294,6 +294,6 @@ def _write_report(
         source["all_rows"] = {name: str(args.out / f"{name}.{suffix}") for name in tables}
     report_tables = {**tables, "findings": inputs.dump.read("findings")}
     write_report(
-        args.report, report_tables, title=f"Bookies in {name_of(args.dump)}", source=source
+        args.report, report_tables, title=f"Bookies in {last_path_part(args.dump)}", source=source
     )
-    tell(f"report: {args.report}")
+    print_stderr(f"report: {args.report}")

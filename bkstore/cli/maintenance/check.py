@@ -7,15 +7,15 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from bkstore.cli.bookie.log_arguments import log_id_in
-from bkstore.cli.terminal.exit_codes import verdict
-from bkstore.cli.terminal.ledger_options import add_ledger_options, chosen_ledger
-from bkstore.cli.terminal.messages import tell
-from bkstore.cli.terminal.metadata_options import metadata_word
+from bkstore.cli.bookie.log_arguments import parse_log_id
+from bkstore.cli.terminal.exit_codes import exit_code
+from bkstore.cli.terminal.ledger_options import add_ledger_options, ledger_from_args
+from bkstore.cli.terminal.messages import print_stderr
+from bkstore.cli.terminal.metadata_options import parse_metadata_location
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.progress import work_progress
-from bkstore.cli.terminal.secrets import add_password, chosen_password
+from bkstore.cli.terminal.secrets import add_password, password_from_args
 from bkstore.cli.terminal.shared_options import add_directory, open_bookie
 from bkstore.counts import format_count
 from bkstore.errors import InvalidArgument
@@ -44,7 +44,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--metadata",
         metavar="METADATA",
-        type=metadata_word,
+        type=parse_metadata_location,
         help="ledger metadata, as for audit: records of a ledger in them, but not in "
         "the index, are damage instead of garbage",
     )
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         if args.coverage:
             for finding in check:
                 severity_counts[finding.severity] += 1
-                tell(f"{finding.severity}: {finding}")
+                print_stderr(f"{finding.severity}: {finding}")
             write_output(args, CHECK_COVERAGE, [_coverage_table(check.coverage)])
         else:
             write_output(args, CHECK_FINDINGS, _tables(check, severity_counts))
@@ -83,7 +83,7 @@ def _make_check(args: argparse.Namespace, bookie: BookieDir) -> Check:
     """Return the check that the arguments ask for; reads the ledger ids of --metadata."""
     ledger: LedgerId | None = None
     if args.ledger_id is not None or args.ledger_qualified_name is not None:
-        ledger = chosen_ledger(args)
+        ledger = ledger_from_args(args)
     elif args.ledger_scope_id is not None:
         raise InvalidArgument("--ledger-scope-id needs a ledger")
     live_ledgers: list[LedgerId] = []
@@ -92,8 +92,8 @@ def _make_check(args: argparse.Namespace, bookie: BookieDir) -> Check:
 
         with opened_metadata(args.metadata) as store:
             live_ledgers = store.ledgers()
-    log_id = None if args.log is None else log_id_in(args.log)
-    password = chosen_password(args)
+    log_id = None if args.log is None else parse_log_id(args.log)
+    password = password_from_args(args)
     return Check(bookie, args.digest_type, password, ledger, log_id, live_ledgers, args.jobs)
 
 
@@ -132,7 +132,7 @@ def _coverage_table(coverage: Coverage) -> Table:
 
 def _report(coverage: Coverage, severity_counts: Counter[str]) -> int:
     for line in coverage.describe():
-        tell(line)
+        print_stderr(line)
     problem_count = severity_counts["damage"] + severity_counts["oddity"]
     counts = ", ".join(
         format_count(severity_counts[severity], *nouns)
@@ -140,8 +140,8 @@ def _report(coverage: Coverage, severity_counts: Counter[str]) -> int:
         if severity_counts[severity]
     )
     if problem_count or not coverage.is_empty:
-        tell(f"found: {counts}" if counts else "no problems in what was checked")
-    return verdict(findings=bool(problem_count), checked=not coverage.is_empty)
+        print_stderr(f"found: {counts}" if counts else "no problems in what was checked")
+    return exit_code(findings=bool(problem_count), checked=not coverage.is_empty)
 
 
 _SEVERITY_NOUNS = {

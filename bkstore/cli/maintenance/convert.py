@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 
 from bkstore.cli.maintenance.rewrite_arguments import (
-    add_rewriting,
+    add_rewrite_arguments,
     check_output,
-    opening,
-    progress,
-    report,
+    opening_from_args,
+    rewrite_progress,
+    write_result,
 )
 from bkstore.cli.terminal.parser import Parser
 from bkstore.tables import REWRITES
@@ -17,7 +17,7 @@ from bkstore.tables import REWRITES
 
 def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
-    add_rewriting(parser, REWRITES)
+    add_rewrite_arguments(parser, REWRITES)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -25,8 +25,8 @@ def run(args: argparse.Namespace) -> int:
     from bkstore.offline.rewrite import convert
 
     check_output(args)
-    with progress() as show_progress:
+    with rewrite_progress() as show_progress:
         result = convert(
-            args.source, args.target, args.to, show_progress, link=args.link, opening=opening(args)
+            args.source, args.target, args.to, show_progress, link=args.link, opening=opening_from_args(args)
         )
-    return report(args, result)
+    return write_result(args, result)

@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bkstore.availability import Availability
-from bkstore.cli.screen.cells import MOST_RANGES, ranges_cell
-from bkstore.cli.terminal.exit_codes import verdict
-from bkstore.cli.terminal.ledger_options import add_ledger_options, chosen_ledger
-from bkstore.cli.terminal.messages import tell
+from bkstore.cli.screen.cells import MAX_RANGES, ranges_cell
+from bkstore.cli.terminal.exit_codes import exit_code
+from bkstore.cli.terminal.ledger_options import add_ledger_options, ledger_from_args
+from bkstore.cli.terminal.messages import print_stderr
 from bkstore.cli.terminal.needed_packages import require_packages
-from bkstore.cli.terminal.output_options import add_output, chosen_output, write_output
+from bkstore.cli.terminal.output_options import add_output, output_format_from_args, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.shared_options import (
-    add_opening,
+    add_opening_options,
     open_bookie,
     report_findings,
-    until_unchanged,
+    check_unchanged_at_end,
 )
 from bkstore.counts import format_count
 from bkstore.errors import InvalidArgument
@@ -34,7 +34,7 @@ from bkstore.tables import DIFFERENCES, Table
 if TYPE_CHECKING:
     from bkstore.offline.diff import Difference, DiffSide
 
-__all__ = ["MOST_RANGES", "add_arguments", "run"]
+__all__ = ["MAX_RANGES", "add_arguments", "run"]
 
 
 _MAX_SCREEN_RANGES, _FIRST_RANGES = 6, 4  # above 6 ranges, a table shows the first 4
@@ -49,7 +49,7 @@ def add_arguments(parser: Parser) -> None:
     for name in "ab":
         what = f"bookie of {name.upper()} to compare, if that is a dump of several"
         parser.add_argument(f"--bookie-{name}", metavar="NAME", help=what)
-    add_opening(parser)
+    add_opening_options(parser)
     add_ledger_options(parser, "only this ledger")
     add_output(parser, DIFFERENCES)
 
@@ -76,19 +76,19 @@ def run(args: argparse.Namespace) -> int:
                 )
 
         differences = diff(sides[0], sides[1], findings, only_ledger, count_ledger)
-        tables = _tables(differences, chosen_output(args) == "table")
-        write_output(args, DIFFERENCES, until_unchanged(tables, *bookies))
+        tables = _tables(differences, output_format_from_args(args) == "table")
+        write_output(args, DIFFERENCES, check_unchanged_at_end(tables, *bookies))
     code = report_findings(findings)
     if only_ledger is not None and not counts["ledgers"]:
-        tell(f"ledger {only_ledger} is on neither bookie")
+        print_stderr(f"ledger {only_ledger} is on neither bookie")
         return 1
-    tell(f"{format_count(counts['ledgers'], 'ledger')} compared, {counts['differ']} differ")
-    return verdict(findings=bool(counts["differ"] or code), checked=bool(counts["ledgers"]))
+    print_stderr(f"{format_count(counts['ledgers'], 'ledger')} compared, {counts['differ']} differ")
+    return exit_code(findings=bool(counts["differ"] or code), checked=bool(counts["ledgers"]))
 
 
 def _only_ledger(args: argparse.Namespace) -> LedgerId | None:
     if args.ledger_id is not None or args.ledger_qualified_name is not None:
-        return chosen_ledger(args)
+        return ledger_from_args(args)
     if args.ledger_scope_id is not None:
         raise InvalidArgument("--ledger-scope-id needs a ledger")
     return None
@@ -112,10 +112,10 @@ def _open_side(
     return DirectorySide(bookie_dir)
 
 
-def _tables(differences: Iterable[Difference], shown: bool) -> Iterator[Table]:
+def _tables(differences: Iterable[Difference], for_screen: bool) -> Iterator[Table]:
     rows: list[tuple[Any, ...]] = []
     for difference in differences:
-        rows.append(_row(difference, shown))
+        rows.append(_row(difference, for_screen))
         if len(rows) == _ROWS_PER_TABLE:
             yield Table.from_rows(DIFFERENCES, rows)
             rows = []
@@ -123,15 +123,15 @@ def _tables(differences: Iterable[Difference], shown: bool) -> Iterator[Table]:
         yield Table.from_rows(DIFFERENCES, rows)
 
 
-def _row(difference: Difference, shown: bool) -> tuple[Any, ...]:
+def _row(difference: Difference, for_screen: bool) -> tuple[Any, ...]:
     ids = (*difference.ledger.signed, difference.ledger.qualified_name)
     entries = difference.entries
     entry_cells: tuple[Any, ...] = (None,) * 5
     if entries is not None:
         count_and_ends = (len(entries), entries.first_entry, entries.last_entry)
-        entry_cells = (*count_and_ends, _ranges_cell(entries, shown), entries.groups.tolist())
+        entry_cells = (*count_and_ends, _ranges_cell(entries, for_screen), entries.groups.tolist())
     return (difference.kind, *ids, difference.only_in, difference.a, difference.b, *entry_cells)
 
 
-def _ranges_cell(entries: Availability, shown: bool) -> list[list[int]] | None:
-    return ranges_cell(entries, shown, _MAX_SCREEN_RANGES, _FIRST_RANGES)
+def _ranges_cell(entries: Availability, for_screen: bool) -> list[list[int]] | None:
+    return ranges_cell(entries, for_screen, _MAX_SCREEN_RANGES, _FIRST_RANGES)

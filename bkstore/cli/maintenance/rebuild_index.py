@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 
 from bkstore.cli.maintenance.rewrite_arguments import (
-    add_rewriting,
+    add_rewrite_arguments,
     check_output,
-    opening,
-    progress,
-    report,
+    opening_from_args,
+    rewrite_progress,
+    write_result,
 )
-from bkstore.cli.terminal.messages import tell
+from bkstore.cli.terminal.messages import print_stderr
 from bkstore.cli.terminal.parser import Parser
 from bkstore.counts import format_count
 from bkstore.tables import REWRITES
@@ -19,7 +19,7 @@ from bkstore.tables import REWRITES
 
 def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
-    add_rewriting(parser, REWRITES)
+    add_rewrite_arguments(parser, REWRITES)
     parser.add_argument(
         "--all-ledgers",
         action=argparse.BooleanOptionalAction,
@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     from bkstore.offline.rewrite import rebuild_index
 
     check_output(args)
-    with progress() as show_progress:
+    with rewrite_progress() as show_progress:
         result = rebuild_index(
             args.source,
             args.target,
@@ -41,9 +41,9 @@ def run(args: argparse.Namespace) -> int:
             show_progress,
             all_ledgers=args.all_ledgers,
             link=args.link,
-            opening=opening(args),
+            opening=opening_from_args(args),
         )
     if result.left_out:
         ledgers = format_count(result.left_out, "ledger")
-        tell(f"not rebuilt: {ledgers} in the logs that are unknown to the bookie (--all-ledgers)")
-    return report(args, result)
+        print_stderr(f"not rebuilt: {ledgers} in the logs that are unknown to the bookie (--all-ledgers)")
+    return write_result(args, result)

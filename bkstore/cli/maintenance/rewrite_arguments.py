@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.progress import work_progress
-from bkstore.cli.terminal.shared_options import add_opening, refuse_output_in, report_findings
+from bkstore.cli.terminal.shared_options import add_opening_options, refuse_output_in, report_findings
 from bkstore.files.user_outputs import refuse_inputs
 from bkstore.tables import REWRITES, Schema, Table
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bkstore.offline.rewrite import OpenOptions, RewriteProgress, RewriteResult
 
 
-def add_rewriting(parser: Parser, schema: Schema, *, needs_to: bool = True) -> None:
+def add_rewrite_arguments(parser: Parser, schema: Schema, *, needs_to: bool = True) -> None:
     """Add SRC, DST, --to, --link, the options for opening SRC, and the output options."""
     parser.add_argument(
         "source",
@@ -39,11 +39,11 @@ def add_rewriting(parser: Parser, schema: Schema, *, needs_to: bool = True) -> N
         action="store_true",
         help="hard-link the entry logs instead of copying them, where possible",
     )
-    add_opening(parser)
+    add_opening_options(parser)
     add_output(parser, schema)
 
 
-def opening(args: argparse.Namespace) -> OpenOptions:
+def opening_from_args(args: argparse.Namespace) -> OpenOptions:
     """Return the options for opening SRC."""
     from bkstore.offline.rewrite import OpenOptions
 
@@ -59,7 +59,7 @@ def check_output(args: argparse.Namespace) -> None:
 
 
 @contextmanager
-def progress() -> Iterator[Callable[[RewriteProgress], None]]:
+def rewrite_progress() -> Iterator[Callable[[RewriteProgress], None]]:
     """Yield a function that shows the progress of a rewrite if stderr is a terminal."""
     with work_progress("rows") as show_progress:
 
@@ -70,7 +70,7 @@ def progress() -> Iterator[Callable[[RewriteProgress], None]]:
         yield show_rewrite
 
 
-def report(args: argparse.Namespace, result: RewriteResult) -> int:
+def write_result(args: argparse.Namespace, result: RewriteResult) -> int:
     """Write the row of a result and print its findings; return the exit code."""
     row: tuple[Any, ...] = (
         str(result.source),

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from bkstore.cli.maintenance.rewrite_arguments import add_rewriting, check_output, opening, progress
-from bkstore.cli.terminal.messages import tell
+from bkstore.cli.maintenance.rewrite_arguments import add_rewrite_arguments, check_output, opening_from_args, rewrite_progress
+from bkstore.cli.terminal.messages import print_stderr
 from bkstore.cli.terminal.output_options import write_output
 from bkstore.cli.terminal.parser import Parser
-from bkstore.cli.terminal.secrets import add_password, chosen_password
+from bkstore.cli.terminal.secrets import add_password, password_from_args
 from bkstore.cli.terminal.shared_options import report_findings
 from bkstore.counts import format_count
 from bkstore.formats.entry.digest import DIGEST_NUMBERS
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
-    add_rewriting(parser, LOSSES, needs_to=False)
+    add_rewrite_arguments(parser, LOSSES, needs_to=False)
     parser.add_argument(
         "--known-only",
         action="store_true",
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     from bkstore.offline.rewrite import salvage
 
     check_output(args)
-    with progress() as show_progress:
+    with rewrite_progress() as show_progress:
         result = salvage(
             args.source,
             args.target,
@@ -49,12 +49,12 @@ def run(args: argparse.Namespace) -> int:
             show_progress,
             known_only=args.known_only,
             digest_type=args.digest_type,
-            password=chosen_password(args),
+            password=password_from_args(args),
             link=args.link,
-            opening=opening(args),
+            opening=opening_from_args(args),
         )
     write_output(args, LOSSES, [Table.from_rows(LOSSES, [_row(loss) for loss in result.losses])])
-    tell(_summary(result))
+    print_stderr(_summary(result))
     return max(report_findings(result.rewrite.findings), int(bool(result.losses)))
 
 

@@ -8,12 +8,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bkstore.cli.terminal.messages import tell
-from bkstore.cli.terminal.output_options import add_output, unknown_column, write_output
+from bkstore.cli.terminal.messages import print_stderr
+from bkstore.cli.terminal.output_options import add_output, describe_column_problem, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.shared_options import (
-    add_opening,
+    add_opening_options,
     open_bookie,
     refuse_output_in,
     report_findings,
@@ -25,7 +25,7 @@ from bkstore.index.api import Finding
 from bkstore.tables import Table
 
 if TYPE_CHECKING:
-    from bkstore.cli.maintenance.usage_tables import Answer
+    from bkstore.cli.maintenance.usage_tables import UsageTable
     from bkstore.offline.usage.disk_usage import Progress
 
 _ROW_KINDS = ("bookie", "log", "ledger", "scope", "log-and-ledger", "index", "cache")
@@ -72,7 +72,7 @@ def add_arguments(parser: Parser) -> None:
         help=f"a log with a smaller live part counts as pinned (default {_MINOR_THRESHOLD:g})",
     )
     _add_readers(parser)
-    add_opening(parser)
+    add_opening_options(parser)
     add_output(parser, None)
     parser.checks += (_check_columns,)
 
@@ -95,15 +95,15 @@ def _add_readers(parser: Parser) -> None:
 
 
 def _check_columns(parser: Parser, args: argparse.Namespace) -> None:
-    problem = unknown_column(args.columns or [], _answer(args).schema.names)
+    problem = describe_column_problem(args.columns or [], _answer(args).schema.names)
     if problem is not None:
         parser.error(f"argument --columns: {problem}")
 
 
-def _answer(args: argparse.Namespace) -> Answer:
-    from bkstore.cli.maintenance.usage_tables import ANSWERS
+def _answer(args: argparse.Namespace) -> UsageTable:
+    from bkstore.cli.maintenance.usage_tables import TABLES_BY_KIND
 
-    return ANSWERS[args.by]
+    return TABLES_BY_KIND[args.by]
 
 
 def run(args: argparse.Namespace) -> int:
@@ -141,12 +141,12 @@ def _tables(
             except BkstoreError as error:
                 if len(args.directories) == 1:
                     raise
-                tell(f"bkstore: left out: {error}")
+                print_stderr(f"bkstore: left out: {error}")
                 left_out.append(directory)
                 continue
             if usage.live_ledgers.unknown_count:
                 unknown_ledgers = format_count(usage.live_ledgers.unknown_count, "ledger is", "ledgers are")
-                tell(f"{directory}: of {args.live_ledgers}, {unknown_ledgers} not in its index")
+                print_stderr(f"{directory}: of {args.live_ledgers}, {unknown_ledgers} not in its index")
             yield from _answer(args).tables(bookie, usage, args)
             findings += usage.findings
             bookie.check_unchanged()

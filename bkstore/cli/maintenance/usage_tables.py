@@ -26,7 +26,7 @@ _ROWS_PER_TABLE = 1 << 12
 Rows = Iterator[tuple[Any, ...]]
 
 
-class Answer(NamedTuple):
+class UsageTable(NamedTuple):
     """A table's schema, and the function that yields its rows without the bookie's id."""
 
     schema: Schema
@@ -160,13 +160,13 @@ def _of_caches(_by_bookie: BookieDir, usage: Usage, args: argparse.Namespace) ->
         yield (*setting_cells, setting.default, setting.formula, setting.source)
 
 
-ANSWERS = {
-    "bookie": Answer(USAGE, _by_bookie),
-    "log": Answer(USAGE_BY_LOG, _by_log),
-    "ledger": Answer(USAGE_BY_LEDGER, _by_ledger),
-    "scope": Answer(USAGE_BY_SCOPE, _by_scope),
-    "log-and-ledger": Answer(USAGE_BY_LOG_AND_LEDGER, _by_log_and_ledger),
-    "index": Answer(USAGE_OF_INDEX, _of_index),
-    "cache": Answer(USAGE_OF_CACHES, _of_caches),
+TABLES_BY_KIND = {
+    "bookie": UsageTable(USAGE, _by_bookie),
+    "log": UsageTable(USAGE_BY_LOG, _by_log),
+    "ledger": UsageTable(USAGE_BY_LEDGER, _by_ledger),
+    "scope": UsageTable(USAGE_BY_SCOPE, _by_scope),
+    "log-and-ledger": UsageTable(USAGE_BY_LOG_AND_LEDGER, _by_log_and_ledger),
+    "index": UsageTable(USAGE_OF_INDEX, _of_index),
+    "cache": UsageTable(USAGE_OF_CACHES, _of_caches),
 }
 """The tables by the value of ``--by``."""

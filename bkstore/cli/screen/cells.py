@@ -10,40 +10,40 @@ from typing import Any
 from bkstore.availability import Availability
 from bkstore.counts import format_count
 from bkstore.ids import LedgerId, unsigned64
-from bkstore.tables.safe_text import shown
+from bkstore.tables.safe_text import escape_unprintable
 
 _MAX_CELL = 400  # characters; only tables shorten, the other formats do not
 _SHORT_ID_DIGITS = 8  # hex digits of each half of a short id
-MOST_RANGES = 10_000
+MAX_RANGES = 10_000
 """Above this many ranges, outputs other than tables have null; the groups say the same."""
 
 
-class Beginning(list[list[int]]):
-    """The first rows of a cell that has too many to show; `whole` describes all of them.
+class TruncatedRows(list[list[int]]):
+    """The first rows of a cell that has too many to show; `summary` describes all of them.
 
-    >>> cell(Beginning([[0, 1], [3, 4]], "17 ranges"))
+    >>> format_cell(TruncatedRows([[0, 1], [3, 4]], "17 ranges"))
     '0-1 3-4 ... (17 ranges)'
     """
 
-    def __init__(self, rows: list[list[int]], whole: str) -> None:
+    def __init__(self, rows: list[list[int]], summary: str) -> None:
         super().__init__(rows)
-        self.whole = whole
+        self.summary = summary
 
 
-def cell(value: Any) -> str:
+def format_cell(value: Any) -> str:
     """Return a value as text for people: one line, shortened if it is very long.
 
-    >>> cell(None), cell(True), cell(b"\\x07"), cell(2 / 3), cell([[0, 4], [6, 6]])
+    >>> format_cell(None), format_cell(True), format_cell(b"\\x07"), format_cell(2 / 3), format_cell([[0, 4], [6, 6]])
     ('-', 'yes', '07', '0.666667', '0-4 6')
     """
     if isinstance(value, str):
-        return _shortened(shown(value))
+        return _shortened(escape_unprintable(value))
     if value is None:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, Beginning):
-        return f"{' '.join(map(_format_row, value))} ... ({value.whole})"
+    if isinstance(value, TruncatedRows):
+        return f"{' '.join(map(_format_row, value))} ... ({value.summary})"
     if isinstance(value, list):
         return _shortened(" ".join(map(_format_row, value)) or "none")
     if isinstance(value, float):
@@ -85,31 +85,31 @@ def _is_text(byte: int) -> bool:
     return 0x20 <= byte < 0x7F
 
 
-def short_ledger(scope: int, ledger: int, gap: str = "…") -> str:
+def short_ledger_id(scope: int, ledger: int, separator: str = "…") -> str:
     """Return a ledger id in decimal in scope 0, else the ends of scope and ledger in hex.
 
     A half of up to 8 hex digits is complete, without leading zeros. Both are signed, as in tables.
 
-    >>> short_ledger(0, 7), short_ledger(1, 255)
+    >>> short_ledger_id(0, 7), short_ledger_id(1, 255)
     ('7', '1…ff')
-    >>> short_ledger(*LedgerId.parse("c0ffee00-feed-4bad-9e55-0123456789ab").signed)
+    >>> short_ledger_id(*LedgerId.parse("c0ffee00-feed-4bad-9e55-0123456789ab").signed)
     'c0ffee00…456789ab'
     """
     if scope == 0:
         return str(ledger)
     high, low = f"{unsigned64(scope):x}", f"{unsigned64(ledger):x}"
     high = high if len(high) <= _SHORT_ID_DIGITS else f"{high:0>16}"[:_SHORT_ID_DIGITS]
-    return f"{high}{gap}{low[-_SHORT_ID_DIGITS:]}"
+    return f"{high}{separator}{low[-_SHORT_ID_DIGITS:]}"
 
 
-def ledger_cells(scopes: Iterable[Any], ledgers: Iterable[Any], gap: str) -> list[str]:
+def ledger_cells(scopes: Iterable[Any], ledgers: Iterable[Any], separator: str) -> list[str]:
     """Return ledger ids in short form, or all in full if two short ones would be equal."""
     scoped_ids = list(zip(scopes, ledgers))
     if not any(scope for scope, _ in scoped_ids):
         return ["-" if ledger is None else str(ledger) for _, ledger in scoped_ids]
     short: dict[str, tuple[int, int]] = {}
     cells = [
-        "-" if scoped_id[1] is None else short_ledger(*scoped_id, gap) for scoped_id in scoped_ids
+        "-" if scoped_id[1] is None else short_ledger_id(*scoped_id, separator) for scoped_id in scoped_ids
     ]
     for scoped_id, text in zip(scoped_ids, cells):
         if short.setdefault(text, scoped_id) != scoped_id:
@@ -128,17 +128,17 @@ def _format_row(row: list[int]) -> str:
 
 
 def ranges_cell(
-    some: Availability, shown: bool, on_screen: int, beginning: int
+    entries: Availability, for_screen: bool, max_ranges: int, first_count: int
 ) -> list[list[int]] | None:
-    """Return the ranges of entries as a cell: in a table that is `shown`, more than `on_screen` are
-    reduced to the first `beginning`; in other outputs, more than `MOST_RANGES` give None."""
-    if some.range_count <= (on_screen if shown else MOST_RANGES):
-        ranges: list[list[int]] = some.ranges().tolist()
+    """Return the ranges of entries as a cell: in a table that is `for_screen`, more than `max_ranges` are
+    reduced to the first `first_count`; in other outputs, more than `MAX_RANGES` give None."""
+    if entries.range_count <= (max_ranges if for_screen else MAX_RANGES):
+        ranges: list[list[int]] = entries.ranges().tolist()
         return ranges
-    if not shown:
+    if not for_screen:
         return None
-    first = some.ranges(limit=beginning).tolist()
-    return Beginning(first, f"{format_count(some.range_count, 'range')}; see groups")
+    first = entries.ranges(limit=first_count).tolist()
+    return TruncatedRows(first, f"{format_count(entries.range_count, 'range')}; see groups")
 
 
 def _shortened(text: str) -> str:
@@ -159,7 +159,7 @@ def width(text: str) -> int:
     return cell_len(text)
 
 
-def widest(cells: list[str]) -> int:
+def max_width(cells: list[str]) -> int:
     """Return the number of terminal cells of the widest text, 0 if there is none."""
     return max(map(len if _is_narrow("".join(cells)) else width, cells), default=0)
 
@@ -169,33 +169,33 @@ def _is_narrow(text: str) -> bool:
     return text.isascii() or text.replace("…", "").isascii()
 
 
-def padded(cells: list[str], room: int, right: bool) -> list[str]:
-    """Return the texts padded to `room` terminal cells; wider ones are unchanged."""
+def pad_cells(cells: list[str], cell_width: int, right: bool) -> list[str]:
+    """Return the texts padded to `cell_width` terminal cells; wider ones are unchanged."""
     if _is_narrow("".join(cells)):
-        return [text.rjust(room) if right else text.ljust(room) for text in cells]
-    gaps = [" " * (room - width(text)) for text in cells]
+        return [text.rjust(cell_width) if right else text.ljust(cell_width) for text in cells]
+    gaps = [" " * (cell_width - width(text)) for text in cells]
     return [gap + text if right else text + gap for gap, text in zip(gaps, cells)]
 
 
-def cut(text: str, room: int, mark: str = "…", *, end: bool = False) -> str:
-    """Return the text cut to at most `room` cells, with `mark` in place of what was cut off: the
-    end, or with `end` the beginning, as ends distinguish paths.
+def truncate(text: str, max_width: int, mark: str = "…", *, keep_end: bool = False) -> str:
+    """Return the text cut to at most `cell_width` cells, with `mark` in place of what was cut off: the
+    end, or with `keep_end` the beginning, as ends distinguish paths.
 
-    >>> cut("bookie-1/current/0.log", 8), cut("bookie-1/current/0.log", 8, end=True)
+    >>> truncate("bookie-1/current/0.log", 8), truncate("bookie-1/current/0.log", 8, keep_end=True)
     ('bookie-…', '…t/0.log')
     """
-    if width(text) <= room:
+    if width(text) <= max_width:
         return text
-    kept_width = max(room - width(mark), 0)
+    kept_width = max(max_width - width(mark), 0)
     if _is_narrow(text):
-        kept = text[len(text) - kept_width :] if end else text[:kept_width]
+        kept = text[len(text) - kept_width :] if keep_end else text[:kept_width]
     else:
         kept = (
             _prefix_of_width(text[::-1], kept_width)[::-1]
-            if end
+            if keep_end
             else _prefix_of_width(text, kept_width)
         )
-    return mark + kept if end else kept + mark
+    return mark + kept if keep_end else kept + mark
 
 
 def _prefix_of_width(text: str, room: int) -> str:
@@ -206,18 +206,18 @@ def _prefix_of_width(text: str, room: int) -> str:
     return text
 
 
-def folded(text: str, room: int) -> list[str]:
-    """Return the text wrapped to lines of `room` cells; only words wider than that are split."""
+def wrap_text(text: str, max_width: int) -> list[str]:
+    """Return the text wrapped to lines of `cell_width` cells; only words wider than that are split."""
     lines = [""]
     for word in re.findall(r" *[^ ]+", text):
-        if lines[-1] and width(lines[-1] + word) > room:
+        if lines[-1] and width(lines[-1] + word) > max_width:
             lines.append("")
             word = word.lstrip()
-        if width(lines[-1]) + width(word) <= room:
+        if width(lines[-1]) + width(word) <= max_width:
             lines[-1] += word
             continue
         for character in word:
-            if width(character) + width(lines[-1]) > room:
+            if width(character) + width(lines[-1]) > max_width:
                 lines.append("")
             lines[-1] += character
     return lines

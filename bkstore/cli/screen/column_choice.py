@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bkstore.cli.screen.cells import cell
+from bkstore.cli.screen.cells import format_cell
 from bkstore.ids import LedgerId
 from bkstore.tables import Schema, Table
 from bkstore.tables.columns import COLUMNS
-from bkstore.tables.table import Repeated, ScreenColumns
+from bkstore.tables.table import ConstantColumn, ScreenColumns
 
-GAP = "   "
+COLUMN_GAP = "   "
 _MIN_CUT_WIDTH = 12  # characters that a cut column keeps
 
 
-class Shown(NamedTuple):
+class RequestedColumns(NamedTuple):
     """The columns that the user asked for, in order; `wide` shows all columns without cutting."""
 
     columns: Sequence[str] | None = None
     wide: bool = False
 
     @property
-    def by_default(self) -> bool:
+    def is_default(self) -> bool:
         """Whether the user asked for nothing in particular."""
         return self.columns is None and not self.wide
 
@@ -42,7 +42,7 @@ def screen_columns(schema: Schema) -> ScreenColumns:
     )
 
 
-def idle_values(schema: Schema) -> dict[str, int | None]:
+def idle_value_of_column(schema: Schema) -> dict[str, int | None]:
     """Return the columns that are hidden while all their values are null or this idle value."""
     screen = screen_columns(schema)
     values: dict[str, int | None] = {}
@@ -58,55 +58,55 @@ def idle_values(schema: Schema) -> dict[str, int | None]:
 class ColumnChoice:
     """The columns of a table on a screen, as far as its rows are known: those that the user asked
     for, else the schema's default ones without idle columns and without those that had one value in
-    all rows so far (`said` has it, for the caption). Once shown, a column stays."""
+    all rows so far (`constant_values` has it, for the caption). Once shown, a column stays."""
 
-    def __init__(self, schema: Schema, shown: Shown) -> None:
-        self.screen = _requested_columns(screen_columns(schema), schema, shown)
-        self._idle = idle_values(schema) if shown.by_default else {}
-        self.said: dict[str, str] = {}
+    def __init__(self, schema: Schema, requested: RequestedColumns) -> None:
+        self.screen = _requested_columns(screen_columns(schema), schema, requested)
+        self._idle = idle_value_of_column(schema) if requested.is_default else {}
+        self.constant_values: dict[str, str] = {}
         self._shown_once: set[str] = set()
 
-    def of(self, table: Table) -> list[str]:
+    def update(self, table: Table) -> list[str]:
         """Take a table of at least one row into account, and return the columns to show."""
         single_values: dict[str, str] = {}
         for name in self.screen.once:
             value = _single_value(table, name)
-            if value is None or self.said.get(name, value) != value:
+            if value is None or self.constant_values.get(name, value) != value:
                 self._shown_once.add(name)
             else:
                 single_values[name] = value
         for name, idle in self._idle.items():
             if name not in self._shown_once and _has_other_than(table.columns[name], idle):
                 self._shown_once.add(name)
-        self.said = {
+        self.constant_values = {
             name: value for name, value in single_values.items() if name not in self._shown_once
         }
         return self.names
 
     @property
-    def silent(self) -> set[str]:
+    def idle_columns(self) -> set[str]:
         """The columns with only idle values so far."""
         return {*self._idle} - self._shown_once
 
     @property
     def names(self) -> list[str]:
         """The columns to show for the rows so far, or for an empty table if there were none."""
-        return [name for name in self.screen.columns if name not in self.silent | {*self.said}]
+        return [name for name in self.screen.columns if name not in self.idle_columns | {*self.constant_values}]
 
 
-def _requested_columns(default: ScreenColumns, schema: Schema, shown: Shown) -> ScreenColumns:
-    if shown.by_default:
+def _requested_columns(default: ScreenColumns, schema: Schema, requested: RequestedColumns) -> ScreenColumns:
+    if requested.is_default:
         return default
-    columns = tuple(schema.names if shown.columns is None else shown.columns)
+    columns = tuple(schema.names if requested.columns is None else requested.columns)
     rows = {column.name for column in schema.columns if column.kind == "rows"}
-    cut = () if shown.wide else default.cut
+    cut = () if requested.wide else default.cut
     return ScreenColumns(columns, cut=cut, record=bool(rows & {*columns}))
 
 
 def _single_value(table: Table, name: str) -> str | None:
     values = table.columns[name]
-    if isinstance(values, Repeated):
-        return cell(values.value)
+    if isinstance(values, ConstantColumn):
+        return format_cell(values.value)
     scopes = table.columns.get("scope_id") if name == "ledger_id" else None
     scoped_values = {
         *zip(plain_values(values), [0] * len(values) if scopes is None else _value_list(scopes))
@@ -114,7 +114,7 @@ def _single_value(table: Table, name: str) -> str | None:
     if len(scoped_values) > 1:
         return None
     ((value, scope),) = scoped_values
-    return cell(value) if not scope else str(LedgerId.from_signed(scope, value))
+    return format_cell(value) if not scope else str(LedgerId.from_signed(scope, value))
 
 
 def _value_list(values: Any) -> list[Any]:
@@ -122,7 +122,7 @@ def _value_list(values: Any) -> list[Any]:
 
 
 def _has_other_than(values: Any, idle: int | None) -> bool:
-    if isinstance(values, Repeated):
+    if isinstance(values, ConstantColumn):
         return bool(values.value is not None and values.value != idle)
     return any(value is not None and value != idle for value in plain_values(values))
 
@@ -136,25 +136,25 @@ def plain_values(values: Any) -> Iterable[Any]:
 # -- widths
 
 
-def total(widths: Iterable[int]) -> int:
+def line_width(widths: Iterable[int]) -> int:
     """Return the width of a line of columns with these widths."""
     width_list = list(widths)
-    return sum(width_list) + len(GAP) * (len(width_list) - 1)
+    return sum(width_list) + len(COLUMN_GAP) * (len(width_list) - 1)
 
 
-def fitting(natural: Mapping[str, int], screen: ScreenColumns, room: int) -> list[str]:
-    """Return the columns that fit into `room` characters, after cutting those that may be cut.
+def columns_that_fit(widths: Mapping[str, int], screen: ScreenColumns, max_width: int) -> list[str]:
+    """Return the columns that fit into `max_width` characters, after cutting those that may be cut.
     Columns of `screen.drop` are left out first, then from the last; the first column stays.
 
     >>> screen = ScreenColumns(("a", "b", "c"), drop=("b",))
-    >>> fitting({"a": 4, "b": 9, "c": 9}, screen, 20)
+    >>> columns_that_fit({"a": 4, "b": 9, "c": 9}, screen, 20)
     ['a', 'c']
     """
-    names = list(natural)
+    names = list(widths)
     removable = [name for name in screen.drop if name in names]
     removable += [name for name in reversed(names[1:]) if name not in removable]
     for name in removable:
-        if total(_min_width(name_left, natural[name_left], screen) for name_left in names) <= room:
+        if line_width(_min_width(name_left, widths[name_left], screen) for name_left in names) <= max_width:
             break
         names.remove(name)
     return names
@@ -166,16 +166,16 @@ def _min_width(name: str, width: int, screen: ScreenColumns) -> int:
     )
 
 
-def narrowed(widths: Mapping[str, int], screen: ScreenColumns, room: int) -> dict[str, int]:
-    """Return the widths after narrowing the columns that may be cut, last first, to fit `room`.
+def narrow_to_fit(widths: Mapping[str, int], screen: ScreenColumns, max_width: int) -> dict[str, int]:
+    """Return the widths after narrowing the columns that may be cut, last first, to fit `max_width`.
 
     >>> screen = ScreenColumns(("a", "b", "c"), cut=("b", "c"))
-    >>> narrowed({"a": 10, "b": 60, "c": 60}, screen, 100)
+    >>> narrow_to_fit({"a": 10, "b": 60, "c": 60}, screen, 100)
     {'a': 10, 'b': 60, 'c': 24}
     """
     result = dict(widths)
     for name in reversed(screen.cut):
         if name in result:
-            excess = max(0, total(result.values()) - room)
+            excess = max(0, line_width(result.values()) - max_width)
             result[name] = max(result[name] - excess, _min_width(name, result[name], screen))
     return result

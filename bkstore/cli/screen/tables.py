@@ -11,34 +11,34 @@ import shutil
 from collections.abc import Callable, Mapping
 from typing import IO, Any
 
-from bkstore.cli.screen.cells import cell, cut, folded, ledger_cells, padded, payload_cell, widest
+from bkstore.cli.screen.cells import format_cell, truncate, wrap_text, ledger_cells, pad_cells, payload_cell, max_width
 from bkstore.cli.screen.column_choice import (
-    GAP,
+    COLUMN_GAP,
     ColumnChoice,
-    Shown,
-    fitting,
-    narrowed,
+    RequestedColumns,
+    columns_that_fit,
+    narrow_to_fit,
     plain_values,
-    total,
+    line_width,
 )
 from bkstore.counts import format_count
 from bkstore.ids import LedgerId
 from bkstore.tables import Schema, Table
-from bkstore.tables.table import Repeated
+from bkstore.tables.table import ConstantColumn
 
-WIDTH = 100
+DEFAULT_WIDTH = 100
 """Line width if the stream is not a terminal."""
 
 _STYLES = {"bold": "\x1b[1m", "dim": "\x1b[2m"}
 _RESET_STYLE = "\x1b[0m"
 
 _NUMBER_KINDS = ("int64", "int32", "float64")
-_DEFAULT_COLUMNS = Shown()
+_DEFAULT_COLUMNS = RequestedColumns()
 
 
 def _directory_cell(number: int | None) -> str:
     return (
-        "-" if number == -1 else cell(number)
+        "-" if number == -1 else format_cell(number)
     )  # the index has the entry, but none of the logs does
 
 
@@ -50,23 +50,23 @@ _CELL_FORMATS: dict[str, Callable[[Any], str]] = {
 
 
 class ScreenStream:
-    """A text stream; `terminal` is whether it is a terminal (width from COLUMNS or the system).
+    """A text stream; `is_terminal` is whether it is a terminal (width from COLUMNS or the system).
 
     Headers are bold and rules dim there, except with NO_COLOR (https://no-color.org) or if TERM is
-    dumb. The encoding supports `rule`, `mark` (for cut text) and `gap` (for the middle of an id).
+    dumb. The encoding supports `rule`, `cut_mark` (for cut text) and `id_separator` (for the middle of an id).
     """
 
     def __init__(self, stream: IO[str]) -> None:
         self.stream = stream
-        self.terminal = stream.isatty()
-        self.width = shutil.get_terminal_size((WIDTH, 24)).columns if self.terminal else WIDTH
+        self.is_terminal = stream.isatty()
+        self.width = shutil.get_terminal_size((DEFAULT_WIDTH, 24)).columns if self.is_terminal else DEFAULT_WIDTH
         plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-        self._styled = self.terminal and not plain
-        self.rule, self.mark, self.gap = "─", "…", "…"
+        self._styled = self.is_terminal and not plain
+        self.rule, self.cut_mark, self.id_separator = "─", "…", "…"
         try:
             "─…".encode(getattr(stream, "encoding", None) or "utf-8")
         except (UnicodeEncodeError, LookupError):
-            self.rule, self.mark, self.gap = "-", "...", ".."
+            self.rule, self.cut_mark, self.id_separator = "-", "...", ".."
 
     def line(self, text: str, style: str) -> None:
         """Write one line, in the `style` "bold" or "dim" if the stream supports styles."""
@@ -78,22 +78,22 @@ class ScreenStream:
 class Screen:
     """Writes the batches of a table as columns below one header, or as records.
 
-    By default (`Shown`), the schema's default columns are shown, as many as fit the terminal, or
+    By default (`RequestedColumns`), the schema's default columns are shown, as many as fit the terminal, or
     100 characters elsewhere. On a terminal texts are cut to fit, elsewhere only bytes. The first
     batch decides; a wider cell in a later one widens its column for good. If a later batch needs a
     column that was left out, a new header follows an empty line.
     """
 
-    def __init__(self, stream: IO[str], schema: Schema, shown: Shown = _DEFAULT_COLUMNS) -> None:
+    def __init__(self, stream: IO[str], schema: Schema, requested: RequestedColumns = _DEFAULT_COLUMNS) -> None:
         self._out = ScreenStream(stream)
         self._schema = schema
-        self._shown = shown
-        self._choice = ColumnChoice(schema, shown)
+        self._shown = requested
+        self._choice = ColumnChoice(schema, requested)
         self._columns = self._choice.screen
         kinds = {column.name: column.kind for column in schema.columns}
         self._right_aligned = {name for name, kind in kinds.items() if kind in _NUMBER_KINDS}
         self._cut_columns = {
-            name for name in self._columns.cut if self._out.terminal or kinds[name] == "binary"
+            name for name in self._columns.cut if self._out.is_terminal or kinds[name] == "binary"
         }
         id_columns = {"scope_id", "qualified_name"} & {*self._columns.columns}
         self._short_ids = {"scope_id", "ledger_id"} <= {*kinds} and not id_columns
@@ -105,7 +105,7 @@ class Screen:
     @property
     def hidden(self) -> list[str]:
         """The columns that were not shown and would have added information."""
-        shown_names = {*self._widths, *self._choice.said, *self._choice.silent}
+        shown_names = {*self._widths, *self._choice.constant_values, *self._choice.idle_columns}
         if self._columns.record:
             shown_names = {*self._columns.columns}
         if "ledger_id" in shown_names:
@@ -120,9 +120,9 @@ class Screen:
             for row in table.rows():
                 self._write_record(dict(zip(self._schema.names, row)))
             return
-        wanted = self._choice.of(table)
+        wanted = self._choice.update(table)
         texts = {name: self._cell_texts(table, name) for name in wanted}
-        if self._columns.fold and self._out.terminal:
+        if self._columns.fold and self._out.is_terminal:
             texts = _folded_rows(texts, self._columns.fold, self._out.width)
         if wanted != self._wanted_columns:
             self._begin_table(wanted, texts)
@@ -140,36 +140,36 @@ class Screen:
         if self._wanted_columns is not None:
             self._out.stream.write("\n")
         self._wanted_columns = wanted
-        natural = {name: max(len(name), widest(texts.get(name, []))) for name in wanted}
+        natural = {name: max(len(name), max_width(texts.get(name, []))) for name in wanted}
         room = self._out.width
-        names = fitting(natural, self._columns, room) if self._shown.by_default else wanted
+        names = columns_that_fit(natural, self._columns, room) if self._shown.is_default else wanted
         natural_widths = {name: natural[name] for name in names}
-        narrowed_widths = narrowed(natural_widths, self._columns, room)
+        narrowed_widths = narrow_to_fit(natural_widths, self._columns, room)
         self._widths = {
             name: narrowed_widths[name] if name in self._cut_columns else natural_widths[name]
             for name in names
         }
-        if self._choice.said:
-            caption = GAP.join(f"{name}: {text}" for name, text in self._choice.said.items())
+        if self._choice.constant_values:
+            caption = COLUMN_GAP.join(f"{name}: {text}" for name, text in self._choice.constant_values.items())
             self._out.line(self._cut_on_terminal(caption, room), "dim")
         self._write_header()
 
     def _write_header(self) -> None:
         headers = [
-            padded([name], room, name in self._right_aligned)[0]
+            pad_cells([name], room, name in self._right_aligned)[0]
             for name, room in self._widths.items()
         ]
-        self._out.line(GAP.join(headers).rstrip(), "bold")
-        self._out.line(self._out.rule * total(self._widths.values()), "dim")
+        self._out.line(COLUMN_GAP.join(headers).rstrip(), "bold")
+        self._out.line(self._out.rule * line_width(self._widths.values()), "dim")
 
     def _cell_texts(self, table: Table, name: str) -> list[str]:
         values = table.columns[name]
         if name == "ledger_id" and self._short_ids:
             scopes = list(plain_values(table.columns["scope_id"]))
             self._has_short_ids |= any(scopes)
-            return ledger_cells(scopes, plain_values(values), self._out.gap)
-        to_text = _CELL_FORMATS.get(name, cell)
-        if isinstance(values, Repeated):
+            return ledger_cells(scopes, plain_values(values), self._out.id_separator)
+        to_text = _CELL_FORMATS.get(name, format_cell)
+        if isinstance(values, ConstantColumn):
             return [to_text(values.value)] * len(values)
         return list(map(to_text, plain_values(values)))
 
@@ -178,39 +178,39 @@ class Screen:
             texts, key=self._cut_columns.__contains__
         ):  # cut columns last, for the space left
             if name in self._cut_columns:
-                others = total(room for each, room in self._widths.items() if each != name)
-                room = max(self._out.width - others - len(GAP), self._widths[name])
+                others = line_width(room for each, room in self._widths.items() if each != name)
+                room = max(self._out.width - others - len(COLUMN_GAP), self._widths[name])
                 end = name == "file"
-                texts[name] = [cut(each, room, self._out.mark, end=end) for each in texts[name]]
-            self._widths[name] = max(self._widths[name], widest(texts[name]))
+                texts[name] = [truncate(each, room, self._out.cut_mark, keep_end=end) for each in texts[name]]
+            self._widths[name] = max(self._widths[name], max_width(texts[name]))
         columns = [
-            padded(texts[name], room, name in self._right_aligned)
+            pad_cells(texts[name], room, name in self._right_aligned)
             for name, room in self._widths.items()
         ]
-        self._out.stream.writelines(GAP.join(row).rstrip() + "\n" for row in zip(*columns))
+        self._out.stream.writelines(COLUMN_GAP.join(row).rstrip() + "\n" for row in zip(*columns))
 
     def _cut_on_terminal(self, text: str, room: int) -> str:
-        return cut(text, room, self._out.mark) if self._out.terminal else text
+        return truncate(text, room, self._out.cut_mark) if self._out.is_terminal else text
 
     # -- records
 
     def _write_record(self, row: Mapping[str, Any]) -> None:
         names = list(self._columns.columns)
-        if self._shown.by_default:
+        if self._shown.is_default:
             names = [name for name in names if row[name] is not None]
-        room = max(self._out.width - max(map(len, names)) - len(GAP), 1)
-        lines = {name: folded(self._field_text(row, name, room), room) for name in names}
+        room = max(self._out.width - max(map(len, names)) - len(COLUMN_GAP), 1)
+        lines = {name: wrap_text(self._field_text(row, name, room), room) for name in names}
         fields = [part for name in names for part in (name, *[""] * (len(lines[name]) - 1))]
         values = [line for name in names for line in lines[name]]
-        widths = {"field": widest(names), "value": widest(values)}
+        widths = {"field": max_width(names), "value": max_width(values)}
         if self._record_count:
             self._out.stream.write("\n")
         else:
             self._widths = widths
             self._write_header()
         self._record_count += 1
-        columns = padded(fields, self._widths["field"], False), values
-        self._out.stream.writelines(GAP.join(line).rstrip() + "\n" for line in zip(*columns))
+        columns = pad_cells(fields, self._widths["field"], False), values
+        self._out.stream.writelines(COLUMN_GAP.join(line).rstrip() + "\n" for line in zip(*columns))
 
     def _field_text(self, row: Mapping[str, Any], name: str, room: int) -> str:
         value = row[name]
@@ -218,13 +218,13 @@ class Screen:
             return str(LedgerId.from_signed(row["scope_id"], value))
         if name in self._columns.cut and isinstance(value, bytes):
             size = f"{format_count(len(value), 'byte')}: "
-            return size + cut(value[:WIDTH].hex(), room - len(size), self._out.mark)
-        return payload_cell(value) if name == "payload" else cell(value)
+            return size + truncate(value[:DEFAULT_WIDTH].hex(), room - len(size), self._out.cut_mark)
+        return payload_cell(value) if name == "payload" else format_cell(value)
 
 
 def _folded_rows(texts: dict[str, list[str]], name: str, room: int) -> dict[str, list[str]]:
-    fold_width = room - total(widest([other, *texts[other]]) for other in texts if other != name)
-    lines = [folded(text, max(fold_width - len(GAP), 1)) for text in texts[name]]
+    fold_width = room - line_width(max_width([other, *texts[other]]) for other in texts if other != name)
+    lines = [wrap_text(text, max(fold_width - len(COLUMN_GAP), 1)) for text in texts[name]]
     return {
         other: [
             part

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from bkstore.network.settings import ServerSettings
 
 
-def add_upkeep(parser: argparse.ArgumentParser) -> None:
+def add_checkpoint_and_garbage_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of checkpoints and of garbage collection, with a bookie's own defaults."""
     parser.add_argument(
         "--checkpoint-interval",
@@ -43,7 +43,7 @@ def add_upkeep(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def chosen_garbage(args: argparse.Namespace, settings: ServerSettings) -> GarbageOptions:
+def garbage_options_from_args(args: argparse.Namespace, settings: ServerSettings) -> GarbageOptions:
     """Return the settings given, else the conf's; raises `InvalidArgument` for invalid settings, or
     for any without --metadata."""
     given: dict[str, Any] = {

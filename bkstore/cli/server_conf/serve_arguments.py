@@ -6,7 +6,7 @@ import argparse
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from bkstore.cli.terminal.messages import tell
+from bkstore.cli.terminal.messages import print_stderr
 
 if TYPE_CHECKING:
     from bkstore.network.settings import ServerSettings
@@ -17,7 +17,7 @@ _NONE = "none"
 _WIDTH = 80
 
 
-def complete(args: argparse.Namespace) -> ServerSettings:
+def complete_arguments(args: argparse.Namespace) -> ServerSettings:
     """Set the arguments that were not given from the conf, else to the command's defaults; return
     the conf's settings, none for a directory. The argument ``none`` turns off the conf's metadata
     or HTTP admin. Raises as `ServerSettings.read`."""
@@ -51,10 +51,10 @@ def _set(args: argparse.Namespace, name: str, value: Any) -> None:
         setattr(args, name, value)
 
 
-def tell_not_honored(args: argparse.Namespace, settings: ServerSettings) -> None:
+def print_not_honored(args: argparse.Namespace, settings: ServerSettings) -> None:
     """Print which keys of the conf would change what the bookie does, but are not honored."""
     if settings.ignored_keys:
         keys = ", ".join(settings.ignored_keys)
         text = f"bkstore: {args.directory.name}: not honored: {keys}"
         for line in textwrap.wrap(text, _WIDTH, subsequent_indent="  ", break_on_hyphens=False):
-            tell(line)
+            print_stderr(line)

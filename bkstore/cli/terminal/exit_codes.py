@@ -12,12 +12,12 @@ NOTHING_CHECKED = 3
 """There was nothing to check, which does not count as a passed check."""
 
 
-def verdict(*, findings: bool, checked: bool) -> int:
+def exit_code(*, findings: bool, checked: bool) -> int:
     """Return the exit code of a command that checks; findings take precedence.
 
-    >>> verdict(findings=False, checked=True), verdict(findings=True, checked=False)
+    >>> exit_code(findings=False, checked=True), exit_code(findings=True, checked=False)
     (0, 1)
-    >>> verdict(findings=False, checked=False)
+    >>> exit_code(findings=False, checked=False)
     3
     """
     if findings:

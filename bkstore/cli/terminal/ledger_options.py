@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 
-from bkstore.cli.terminal.messages import tell
+from bkstore.cli.terminal.messages import print_stderr
 from bkstore.cli.terminal.parser import Parser
 from bkstore.errors import BkstoreError, InvalidArgument, SystemRefused
 from bkstore.ids import LedgerId
@@ -14,10 +14,10 @@ from bkstore.storage.read_only.bookie_dir import BookieDir
 _LEDGER_ID_FORMS = "decimal, 0x hex, 32 hex digits (with scope) or UUID"
 
 
-def add_ledger(parser: Parser, *, ranged: bool = False) -> None:
-    """Add LEDGER, A:B after it if `ranged`, and the equivalent options; add DIR before it."""
+def add_ledger_argument(parser: Parser, *, with_range: bool = False) -> None:
+    """Add LEDGER, A:B after it if `with_range`, and the equivalent options; add DIR before it."""
     parser.add_argument("ledger", metavar="LEDGER", nargs="?", help=_LEDGER_ID_FORMS)
-    if ranged:
+    if with_range:
         parser.add_argument(
             "entries",
             metavar="A:B",
@@ -57,7 +57,7 @@ def _check_named_once(parser: Parser, args: argparse.Namespace) -> None:
         parser.error(f"argument LEDGER: not allowed with argument {given_options[0]}")
 
 
-def chosen_scope(args: argparse.Namespace) -> int:
+def scope_from_args(args: argparse.Namespace) -> int:
     """Return --ledger-scope-id, unsigned, by default 0; raises `InvalidArgument`."""
     scope_text = args.ledger_scope_id
     if scope_text is None:
@@ -69,26 +69,26 @@ def chosen_scope(args: argparse.Namespace) -> int:
     ).scope
 
 
-def chosen_ledger(args: argparse.Namespace) -> LedgerId:
+def ledger_from_args(args: argparse.Namespace) -> LedgerId:
     """Return the ledger id that the arguments name; raises `InvalidArgument` if it cannot be parsed
     or --ledger-scope-id contradicts it."""
     qualified_name, ledger_argument = args.ledger_qualified_name, getattr(args, "ledger", None)
     if qualified_name is None:
         ledger = LedgerId.parse(
-            args.ledger_id if ledger_argument is None else ledger_argument, chosen_scope(args)
+            args.ledger_id if ledger_argument is None else ledger_argument, scope_from_args(args)
         )
     elif len(qualified_name) == 32:
         ledger = LedgerId.parse(qualified_name)
     else:
         raise InvalidArgument(f"not a qualified name: {qualified_name!r} (32 hex digits)")
-    if args.ledger_scope_id is not None and ledger.scope != chosen_scope(args):
+    if args.ledger_scope_id is not None and ledger.scope != scope_from_args(args):
         raise InvalidArgument(
             f"ledger {ledger} is of scope {ledger.scope}, but --ledger-scope-id differs"
         )
     return ledger
 
 
-def is_known(bookie: BookieDir, ledger: LedgerId) -> bool:
+def index_has_ledger(bookie: BookieDir, ledger: LedgerId) -> bool:
     """Return whether the index has the ledger; False if the index cannot be read."""
     try:
         return bookie.index.has_ledger(ledger)
@@ -100,10 +100,10 @@ def is_known(bookie: BookieDir, ledger: LedgerId) -> bool:
 
 def report_unknown(bookie: BookieDir, ledger: LedgerId) -> int:
     """Return 0 if the index has the ledger; otherwise print a message to stderr and return 1."""
-    return 0 if bookie.index.has_ledger(ledger) else tell_unknown(ledger)
+    return 0 if bookie.index.has_ledger(ledger) else print_unknown_ledger(ledger)
 
 
-def tell_unknown(ledger: LedgerId) -> int:
+def print_unknown_ledger(ledger: LedgerId) -> int:
     """Print to stderr that the ledger is unknown, and return the exit code, 1."""
-    tell(f"ledger {ledger} is not on this bookie")
+    print_stderr(f"ledger {ledger} is not on this bookie")
     return 1

@@ -4,7 +4,7 @@ Messages go to standard error in whole lines with control characters escaped, an
 is closed, broken or full, the exit code still says how the command ended. Results go to standard
 output, and a failed write raises `WriteFailed`.
 
-`terminable` lets signals end a command with its cleanup. A handler can run anywhere in the main
+`signals_as_exceptions` lets signals end a command with its cleanup. A handler can run anywhere in the main
 thread; if it raises inside a weakref callback or a `__del__`, Python only reports and drops the
 exception, and the signal is sent once more, a moment later.
 """
@@ -24,18 +24,18 @@ from types import FrameType
 from typing import Any, TextIO, cast
 
 from bkstore.errors import WriteFailed
-from bkstore.tables.safe_text import shown
+from bkstore.tables.safe_text import escape_unprintable
 
 _RESEND_SECONDS = 0.02
 """Seconds to wait before a signal whose exception was dropped is sent again."""
 
 
-def tell(text: str) -> None:
+def print_stderr(text: str) -> None:
     """Print one line to standard error; unprintable characters are escaped."""
     try:
-        print(shown(text), file=sys.stderr, flush=True)  # noqa: T201
+        print(escape_unprintable(text), file=sys.stderr, flush=True)  # noqa: T201
     except (OSError, ValueError):  # broken, full, or closed
-        silence(sys.stderr)
+        redirect_to_null(sys.stderr)
 
 
 def print_text(text: str) -> None:
@@ -47,11 +47,11 @@ def print_text(text: str) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        silence(sys.stdout)
+        redirect_to_null(sys.stdout)
         raise WriteFailed("standard output", error) from error
 
 
-def silence(stream: TextIO) -> None:
+def redirect_to_null(stream: TextIO) -> None:
     """Redirect a stream to the null device, so that flushing it at exit cannot fail again."""
     with suppress(OSError, ValueError):  # it has no descriptor, or is closed
         descriptor = stream.fileno()
@@ -60,7 +60,7 @@ def silence(stream: TextIO) -> None:
         os.close(null_descriptor)
 
 
-def usable_streams() -> None:
+def ensure_standard_streams() -> None:
     """Make sure that all three standard streams exist and accept any text.
 
     The next file opened would get the descriptor of a closed stream, and with it all later output.
@@ -83,7 +83,7 @@ def usable_streams() -> None:
 
 
 @contextmanager
-def terminable() -> Iterator[None]:
+def signals_as_exceptions() -> Iterator[None]:
     """Let SIGTERM and SIGHUP end the block by an exception, as an interrupt does, with cleanup.
 
     A second signal ends the process at once. Handlers set by the caller are kept. If Python drops

@@ -13,11 +13,11 @@ METADATA_HELP = (
 )
 
 
-def metadata_word(text: str) -> str | Path:
+def parse_metadata_location(text: str) -> str | Path:
     """Return the path or service URI that an argument names, for use as argparse's `type`; raises
     `ArgumentTypeError` for an invalid service URI.
 
-    >>> metadata_word("zk://host/ledgers")
+    >>> parse_metadata_location("zk://host/ledgers")
     'zk://host/ledgers'
     """
     if "://" not in text and not text.startswith("file:"):
@@ -30,11 +30,11 @@ def metadata_word(text: str) -> str | Path:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def paths_only(*places: str | Path | None) -> list[Path]:
+def local_paths(*locations: str | Path | None) -> list[Path]:
     """Return those locations that are paths; an output must not overwrite them."""
-    return [location for location in places if isinstance(location, Path)]
+    return [location for location in locations if isinstance(location, Path)]
 
 
-def as_known(place: str | Path) -> str:
+def canonical_location(location: str | Path) -> str:
     """Return a location in canonical form: a path with links resolved, a service URI unchanged."""
-    return str(place.resolve()) if isinstance(place, Path) else place
+    return str(location.resolve()) if isinstance(location, Path) else location

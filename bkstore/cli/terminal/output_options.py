@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from bkstore.cli.screen.column_choice import Shown
+from bkstore.cli.screen.column_choice import RequestedColumns
 from bkstore.cli.terminal.needed_packages import require_packages
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.table_output import FORMATS, write_tables
@@ -36,7 +36,7 @@ def _check_form(parser: Parser, args: argparse.Namespace) -> None:
     """Exit with a usage error if the output format cannot be determined, before any work; raises
     `MissingDependency` if the format needs a package that is not installed."""
     try:
-        form = chosen_output(args)
+        form = output_format_from_args(args)
     except InvalidArgument as error:
         parser.error(f"argument -o/--output: {error}")
     if form == "parquet":
@@ -66,7 +66,7 @@ def _column_names_parser(known: list[str] | None) -> Callable[[str], list[str]]:
 
     def parse_names(text: str) -> list[str]:
         names = [name.strip() for name in text.split(",")]
-        problem = unknown_column(names, names if known is None else known)
+        problem = describe_column_problem(names, names if known is None else known)
         if problem is not None:
             raise argparse.ArgumentTypeError(problem)
         return names
@@ -74,10 +74,10 @@ def _column_names_parser(known: list[str] | None) -> Callable[[str], list[str]]:
     return parse_names
 
 
-def unknown_column(names: list[str], known: list[str]) -> str | None:
+def describe_column_problem(names: list[str], known: list[str]) -> str | None:
     """Return a message if one of the column names is unknown or repeated, None otherwise.
 
-    >>> unknown_column(["entries", "lac"], ["ledger_id", "entries"])
+    >>> describe_column_problem(["entries", "lac"], ["ledger_id", "entries"])
     "unknown column 'lac'; known are ledger_id, entries"
     """
     for index, name in enumerate(names):
@@ -88,13 +88,13 @@ def unknown_column(names: list[str], known: list[str]) -> str | None:
     return None
 
 
-def chosen_form(form: str | None, target: Path | None) -> str:
+def output_format(form: str | None, target: Path | None) -> str:
     """Return the output format: `form` if it was given, else the one of the file's suffix, "table"
     without one. Raises `InvalidArgument` for an unknown suffix.
 
-    >>> chosen_form(None, Path("x.CSV")), chosen_form("json", Path("x.csv"))
+    >>> output_format(None, Path("x.CSV")), output_format("json", Path("x.csv"))
     ('csv', 'json')
-    >>> chosen_form(None, None)
+    >>> output_format(None, None)
     'table'
     """
     if form is not None:
@@ -108,14 +108,14 @@ def chosen_form(form: str | None, target: Path | None) -> str:
     return _FORMAT_OF_SUFFIX[suffix]
 
 
-def chosen_output(args: argparse.Namespace) -> str:
+def output_format_from_args(args: argparse.Namespace) -> str:
     """Return the format that the arguments ask for."""
-    return chosen_form(args.format, args.output)
+    return output_format(args.format, args.output)
 
 
 def write_output(
     args: argparse.Namespace, schema: Schema, tables: Iterable[Table], *, private: bool = False
 ) -> None:
     """Write tables in the format and to the destination that the arguments ask for."""
-    shown = Shown(args.columns, args.wide)
-    write_tables(schema, tables, chosen_output(args), args.output, private=private, shown=shown)
+    shown = RequestedColumns(args.columns, args.wide)
+    write_tables(schema, tables, output_format_from_args(args), args.output, private=private, requested=shown)

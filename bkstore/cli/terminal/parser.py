@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from bkstore.cli.terminal.messages import print_text
-from bkstore.tables.safe_text import shown
+from bkstore.tables.safe_text import escape_unprintable
 
 _NUMBER_PATTERN = re.compile(r"-\d+|-\d*\.\d+")  # argparse does not take such words for options
 
-OUTPUTS = frozenset({"out", "output", "report", "resume", "target", "textfile"})
+OUTPUT_ARGUMENTS = frozenset({"out", "output", "report", "resume", "target", "textfile"})
 """Arguments that are paths to be written; every other path is read."""
 
 _NAME_DIR_ARGUMENTS = frozenset({"bookies", "directories"})
@@ -30,7 +30,7 @@ def refuse_outputs_in_inputs(_parser: object, args: argparse.Namespace) -> None:
     Inputs need not be readable. `BookieDir.refuse_output` later checks a conf's directories.
     """
     values = vars(args)
-    outputs = [values[name] for name in sorted(OUTPUTS) if isinstance(values.get(name), Path)]
+    outputs = [values[name] for name in sorted(OUTPUT_ARGUMENTS) if isinstance(values.get(name), Path)]
     if not outputs:
         return
     from bkstore.files.user_outputs import refuse_inputs
@@ -38,7 +38,7 @@ def refuse_outputs_in_inputs(_parser: object, args: argparse.Namespace) -> None:
     inputs = [
         path
         for name, value in values.items()
-        if name not in OUTPUTS
+        if name not in OUTPUT_ARGUMENTS
         for path in _paths_in(value, named=name in _NAME_DIR_ARGUMENTS)
     ]
     for output in outputs:
@@ -69,7 +69,7 @@ class Parser(argparse.ArgumentParser):
 
     declare: Callable[[Parser], None] | None = None
     intermixed = False
-    checks: tuple[Check, ...] = (refuse_outputs_in_inputs,)
+    checks: tuple[ArgumentCheck, ...] = (refuse_outputs_in_inputs,)
     _parsing = False
     _unknown_words: tuple[str, ...] = ()
 
@@ -129,7 +129,7 @@ class Parser(argparse.ArgumentParser):
             options = list(self._option_string_actions)
             words = (f"{name}{_suggestion(name, options)}" for name in self._unknown_words)
             message = f"unrecognized arguments: {' '.join(words)}"
-        super().error(shown(message))
+        super().error(escape_unprintable(message))
 
     def _print_message(self, message: str, file: Any = None) -> None:
         """Print help, usage or version; unlike argparse, raises `WriteFailed` if stdout fails."""
@@ -139,7 +139,7 @@ class Parser(argparse.ArgumentParser):
             super()._print_message(message, file)
 
 
-Check = Callable[[Parser, argparse.Namespace], None]
+ArgumentCheck = Callable[[Parser, argparse.Namespace], None]
 """A rule for the parsed arguments: calls the parser's `error` if they break it."""
 
 

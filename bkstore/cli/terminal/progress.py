@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from bkstore.tables.safe_text import shown
+from bkstore.tables.safe_text import escape_unprintable
 
 _PLAIN_STYLES = dict.fromkeys(
     ("progress.percentage", "progress.elapsed", "progress.remaining"), "none"
@@ -46,6 +46,6 @@ def work_progress(what: str) -> Iterator[Callable[[str, int, int, int], None] | 
         task = bar.add_task("", total=None, count=0)
 
         def show(label: str, done: int, total: int, count: int) -> None:
-            bar.update(task, description=shown(label), completed=done, total=total, count=count)
+            bar.update(task, description=escape_unprintable(label), completed=done, total=total, count=count)
 
         yield show

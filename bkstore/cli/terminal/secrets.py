@@ -44,21 +44,21 @@ def add_password(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def chosen_password(args: argparse.Namespace) -> bytes | None:
+def password_from_args(args: argparse.Namespace) -> bytes | None:
     """Return the password from the options, a prompt, or with --digest-type the environment, None
     if there is none. Raises `InvalidArgument` if the prompt gets no answer or the file is too long,
     `OSError` if it cannot be read."""
     if args.password is not None:
         return os.fsencode(args.password)
     if args.password_file is not None:
-        return secret_in(args.password_file)
+        return read_secret(args.password_file)
     if args.ask_password:
         return _ask_password()
     environment_password = os.environb.get(PASSWORD_VARIABLE.encode())
     return environment_password if args.digest_type is not None else None
 
 
-def secret_in(path: Path) -> bytes:
+def read_secret(path: Path) -> bytes:
     """Return the bytes of a file or pipe without one trailing LF, CRLF or CR; raises
     `InvalidArgument` if it is too long, `OSError` if it cannot be read."""
     with path.open("rb") as file:  # may be a pipe, such as the shell's <(...)
@@ -93,7 +93,7 @@ def add_sasl_user(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> 
     )
 
 
-def chosen_sasl_user(args: argparse.Namespace) -> SaslUser | None:
+def sasl_user_from_args(args: argparse.Namespace) -> SaslUser | None:
     """Return the SASL user to authenticate as, None without --jaas; raises `InvalidArgument` for
     --jaas-section without --jaas."""
     if args.jaas is None:
@@ -125,7 +125,7 @@ def add_sasl_users(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def chosen_sasl_users(args: argparse.Namespace, settings: ServerSettings) -> SaslUsers | None:
+def sasl_users_from_args(args: argparse.Namespace, settings: ServerSettings) -> SaslUsers | None:
     """Return the SASL users that a bookie accepts, None if it does not authenticate clients;
     options precede its conf's `settings`, and `InvalidArgument` is raised if these need --jaas."""
     if args.jaas is None:
@@ -162,6 +162,6 @@ def add_show_keys(parser: argparse.ArgumentParser) -> None:
 
 def hide_keys(table: Table) -> Table:
     """Return the table with the master keys replaced by nulls."""
-    from bkstore.tables.table import Repeated
+    from bkstore.tables.table import ConstantColumn
 
-    return type(table)(table.schema, {**table.columns, "master_key": Repeated(None, len(table))})
+    return type(table)(table.schema, {**table.columns, "master_key": ConstantColumn(None, len(table))})

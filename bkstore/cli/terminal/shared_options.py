@@ -7,14 +7,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from bkstore.cli.terminal.messages import tell
+from bkstore.cli.terminal.messages import print_stderr
 from bkstore.errors import BkstoreError, InvalidArgument, SystemRefused
 from bkstore.ids import MAX_ENTRY_ID
 from bkstore.index.api import Finding
 from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import Table
 
-Command = Callable[[argparse.Namespace], int]
+RunFunction = Callable[[argparse.Namespace], int]
 
 
 def add_directory(parser: argparse.ArgumentParser) -> None:
@@ -25,10 +25,10 @@ def add_directory(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="a ledger directory, a folder of several, or a bk_server.conf",
     )
-    add_opening(parser)
+    add_opening_options(parser)
 
 
-def add_opening(parser: argparse.ArgumentParser) -> None:
+def add_opening_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for opening bookie directories."""
     parser.add_argument("--live", action="store_true", help="read a directory that is in use")
     parser.add_argument(
@@ -65,7 +65,7 @@ def open_bookie(
     )
     if bookie.index_error is not None:
         message = f"note: the order of the directories cannot be checked: {bookie.index_error}"
-        tell(message)
+        print_stderr(message)
     if getattr(args, "output", None) is not None:
         try:
             bookie.refuse_output(args.output)
@@ -96,7 +96,7 @@ def refuse_output_in(args: argparse.Namespace, directories: Iterable[Path]) -> N
             continue  # raised and reported again when its index is opened
 
 
-def until_unchanged(tables: Iterable[Table], *bookies: BookieDir | None) -> Iterator[Table]:
+def check_unchanged_at_end(tables: Iterable[Table], *bookies: BookieDir | None) -> Iterator[Table]:
     """Yield the tables, then raise `DirectoryInUse` if a file of the bookies has changed: an output
     file with data read during a change is not completed."""
     yield from tables
@@ -109,5 +109,5 @@ def report_findings(findings: Iterable[Finding]) -> int:
     """Print findings to stderr, one per line, and return the exit code: 1 if there are any."""
     count = 0
     for count, finding in enumerate(findings, 1):  # noqa: B007
-        tell(f"{finding.severity}: {finding}")
+        print_stderr(f"{finding.severity}: {finding}")
     return 1 if count else 0

@@ -16,17 +16,17 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from bkstore.cli.screen.column_choice import Shown
+from bkstore.cli.screen.column_choice import RequestedColumns
 from bkstore.cli.screen.tables import Screen
-from bkstore.cli.terminal.messages import print_text, silence, tell
+from bkstore.cli.terminal.messages import print_text, redirect_to_null, print_stderr
 from bkstore.errors import InvalidArgument, WriteFailed
 from bkstore.files.user_outputs import OutputFile, open_output
 from bkstore.formats.syntax.json_text import format_json
 from bkstore.tables import Schema, Table, require_pyarrow
-from bkstore.tables.safe_text import shown
+from bkstore.tables.safe_text import escape_unprintable
 
 FORMATS = ("table", "json", "jsonl", "csv", "parquet")
-_DEFAULT_COLUMNS = Shown()
+_DEFAULT_COLUMNS = RequestedColumns()
 _FORMULA_STARTS = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
 """Characters that begin a formula in a spreadsheet, and their full-width forms."""
 
@@ -38,17 +38,17 @@ def write_tables(
     target: Path | None = None,
     *,
     private: bool = False,
-    shown: Shown = _DEFAULT_COLUMNS,
+    requested: RequestedColumns = _DEFAULT_COLUMNS,
 ) -> None:
     """Write the tables, all of `schema`, to `target` or stdout in the format `form`.
 
-    Writes the columns that `shown` names, in that order, or all; the format "table" leaves out
-    those that do not fit the terminal unless `shown` asks for them. A file gets its name only when
+    Writes the columns that `requested` names, in that order, or all; the format "table" leaves out
+    those that do not fit the terminal unless `requested` asks for them. A file gets its name only when
     it is complete, and an existing one is kept if writing fails (`bkstore.files.user_outputs`),
     which raises `WriteFailed`; a `private` file is readable by its owner alone.
     """
-    if shown.columns is not None and form != "table":
-        schema, tables = _select_columns(schema, tables, shown.columns)
+    if requested.columns is not None and form != "table":
+        schema, tables = _select_columns(schema, tables, requested.columns)
     with ExitStack() as stack:
         file = None
         if target is not None:
@@ -62,7 +62,7 @@ def write_tables(
                     io.BufferedWriter(file), encoding="utf-8", newline=""
                 )
                 stream = stack.enter_context(text_stream)
-            writer = _ScreenWriter(stream, shown) if form == "table" else _WRITERS[form](stream)
+            writer = _ScreenWriter(stream, requested) if form == "table" else _WRITERS[form](stream)
         with _naming_target(target):
             writer.start(schema)
         for table in tables:
@@ -101,7 +101,7 @@ def _naming_target(target: Path | None) -> Iterator[None]:
         raise
     except OSError as error:
         if target is None:
-            silence(sys.stdout)
+            redirect_to_null(sys.stdout)
         raise WriteFailed(target or "standard output", error) from error
 
 
@@ -166,7 +166,7 @@ class _CsvWriter(_TextWriter):
 
     def _cell(self, value: Any) -> Any:
         if isinstance(value, str):
-            text = shown(value)
+            text = escape_unprintable(value)
             return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
         if value is None:
             return ""
@@ -174,7 +174,7 @@ class _CsvWriter(_TextWriter):
 
 
 class _ScreenWriter(_TextWriter):
-    def __init__(self, stream: IO[str], shown: Shown) -> None:
+    def __init__(self, stream: IO[str], shown: RequestedColumns) -> None:
         super().__init__(stream)
         self.shown = shown
 
@@ -188,13 +188,13 @@ class _ScreenWriter(_TextWriter):
     def finish(self) -> None:
         self.screen.finish()
         super().finish()
-        if self.shown.by_default and self.screen.hidden:
+        if self.shown.is_default and self.screen.hidden:
             self._print_hidden_columns(self.screen.hidden)
 
     def _print_hidden_columns(self, hidden: list[str]) -> None:
         """Print which columns are hidden, if stdout and stderr are both terminals."""
         if self.stream.isatty() and sys.stderr.isatty():
-            tell(f"--wide shows {', '.join(hidden)} too")
+            print_stderr(f"--wide shows {', '.join(hidden)} too")
 
 
 class _ParquetWriter(_TableWriter):

@@ -13,13 +13,13 @@ from bkstore.cluster.store.opening import opened_metadata
 from bkstore.errors import CorruptionError, NoSuchLedger
 from bkstore.ids import LedgerId
 from bkstore.offline.analyses.kernels.ledger_facts import LedgerFacts, extract_facts
-from bkstore.tables.columns import schema
+from bkstore.tables.columns import make_schema
 from bkstore.tables.table import Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-METADATA = schema("metadata", "scope_id ledger_id said:string")
+METADATA = make_schema("metadata", "scope_id ledger_id said:string")
 """One row per ledger; `said` is a `LedgerFacts` as a JSON list."""
 
 _UNKNOWN = "UNKNOWN"

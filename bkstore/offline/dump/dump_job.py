@@ -36,7 +36,7 @@ from bkstore.offline.worker_pool import TaskLost
 from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import BOOKIE_FINDINGS, Schema, Table, require_pyarrow
 from bkstore.tables.dump import DUMP_TABLES
-from bkstore.tables.safe_text import encodable
+from bkstore.tables.safe_text import escape_surrogates
 
 __all__ = [
     "TABLES",
@@ -181,7 +181,7 @@ def _open_and_plan(argument: _BookieArgument, length: bool, piece_rows: int, out
     except InvalidArgument:
         raise
     except BkstoreError as error:
-        bookie_id = source.bookie_id or encodable(Path(path).resolve().name)
+        bookie_id = source.bookie_id or escape_surrogates(Path(path).resolve().name)
         return BookieDump(bookie_id, path, _read_failure(bookie_id, Finding.of(error))), None, error
 
 

@@ -11,7 +11,7 @@ from bkstore.availability import from_entries, grouping, sequence_groups
 from bkstore.availability.sequence_groups import Groups
 from bkstore.ids import LedgerId
 from bkstore.index.api import IndexBatch
-from bkstore.tables import GROUPS, Repeated, Table
+from bkstore.tables import GROUPS, ConstantColumn, Table
 
 LedgerSummary = tuple[int, int | None, int | None]
 """Entries of a ledger: count, first, last."""
@@ -65,7 +65,7 @@ class GroupCollector:
         group_counts = [groups.first.size for _, groups in self._pending]
         ids = np.array([ledger.signed for ledger, _ in self._pending], np.int64)
         columns: tuple[Any, ...] = (
-            Repeated(self._bookie_id, sum(group_counts)),
+            ConstantColumn(self._bookie_id, sum(group_counts)),
             np.repeat(ids[:, 0], group_counts),
             np.repeat(ids[:, 1], group_counts),
             *(np.concatenate(parts) for parts in zip(*(groups for _, groups in self._pending))),

@@ -22,7 +22,7 @@ from bkstore.offline.reading.file_locations import opened_parquet
 from bkstore.offline.reading.manifest import MANIFEST, read_manifest
 from bkstore.offline.reading.row_stream import check_bookie
 from bkstore.tables import require_pyarrow
-from bkstore.tables.columns import schema
+from bkstore.tables.columns import make_schema
 from bkstore.tables.dump import DUMP_TABLES
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-BOOKIES = schema("bookies", "bookie is_read:bool")
+BOOKIES = make_schema("bookies", "bookie is_read:bool")
 """One row per bookie of the manifest, read or not."""
 
 _FOOTER_THREADS = 16

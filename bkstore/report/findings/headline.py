@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from bkstore.report.findings.key_figures import Facts, numbers
-from bkstore.report.html.value_formats import clauses, counted, share, size_text
+from bkstore.report.findings.key_figures import Facts, number_column
+from bkstore.report.html.value_formats import join_clauses, counted, format_share, size_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-MUCH_GARBAGE = 0.3
+HIGH_GARBAGE_SHARE = 0.3
 """The headline mentions garbage from this share of the disk on."""
 
 _SHARE_OF_BYTES = 0.8
 _SHARE_OF_BOOKIES = 0.4
 
 
-class Verdict(NamedTuple):
+class Headline(NamedTuple):
     """The headline: `level` is bad, warn, unknown or good, `word` its text, `sentences` why."""
 
     level: str
@@ -28,7 +28,7 @@ class Verdict(NamedTuple):
     sentences: tuple[str, ...]
 
 
-def judge(facts: Facts, tables: Mapping[str, pa.Table]) -> Verdict:
+def make_headline(facts: Facts, tables: Mapping[str, pa.Table]) -> Headline:
     """Return the headline: good only if all data was read, judged, and found complete."""
     lost, at_risk, unread = _lost_clauses(facts), _at_risk_clauses(facts), _unread_clauses(facts)
     not_judged_clauses = _not_judged_clauses(facts)
@@ -42,11 +42,11 @@ def judge(facts: Facts, tables: Mapping[str, pa.Table]) -> Verdict:
         level, word, findings = "unknown", "Not judged", []
     else:
         level, word, findings = "good", "Sound", _sound_clauses(facts)
-    sentences = (clauses(findings), clauses(not_judged_clauses[:1]), clauses(disk_clauses))
-    return Verdict(level, word, tuple(sentence for sentence in sentences if sentence))
+    sentences = (join_clauses(findings), join_clauses(not_judged_clauses[:1]), join_clauses(disk_clauses))
+    return Headline(level, word, tuple(sentence for sentence in sentences if sentence))
 
 
-def not_judged(facts: Facts) -> str:
+def why_not_judged(facts: Facts) -> str:
     """Return why no ledger was judged against metadata, an empty string if one was."""
     if facts.health is not None:
         if facts.health.ledgers == 0:
@@ -106,7 +106,7 @@ def _unread_clauses(facts: Facts) -> list[str]:
 
 
 def _not_judged_clauses(facts: Facts) -> list[str]:
-    if reason := not_judged(facts):
+    if reason := why_not_judged(facts):
         if facts.metadata is not None:
             return [f"whether anything is lost was not judged: {reason}"]
         return [f"{reason}, so it is unknown what should be here{_holes_clause(facts)}"]
@@ -144,19 +144,19 @@ def _disk_clauses(facts: Facts, tables: Mapping[str, pa.Table]) -> list[str]:
     if disk is None or disk.files == 0:
         return []
     clause_list = []
-    if disk.garbage >= MUCH_GARBAGE * disk.files:
-        percentage = share(disk.garbage, disk.files)
+    if disk.garbage >= HIGH_GARBAGE_SHARE * disk.files:
+        percentage = format_share(disk.garbage, disk.files)
         clause_list.append(f"garbage is {percentage} of {size_text(disk.files)} on disk")
-    sizes = np.sort(numbers(tables["bytes_by_bookie"], "log_file_bytes"))[::-1]
+    sizes = np.sort(number_column(tables["bytes_by_bookie"], "log_file_bytes"))[::-1]
     bookie_count = int(np.searchsorted(np.cumsum(sizes), _SHARE_OF_BYTES * float(sizes.sum()))) + 1
     if len(sizes) > 3 and bookie_count <= _SHARE_OF_BOOKIES * len(sizes):
-        percentage = share(float(sizes[:bookie_count].sum()), float(sizes.sum()))
+        percentage = format_share(float(sizes[:bookie_count].sum()), float(sizes.sum()))
         verb = "fills" if bookie_count == 1 else "fill"
         clause_list.append(
             f"{bookie_count} of {len(sizes)} bookies {verb} {percentage} of the disk"
         )
     if not clause_list:
         clause_list.append(
-            f"{size_text(disk.files)} on disk, {share(disk.garbage, disk.files)} garbage"
+            f"{size_text(disk.files)} on disk, {format_share(disk.garbage, disk.files)} garbage"
         )
     return clause_list

@@ -12,13 +12,13 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     import pyarrow as pa
 
-DURABILITY = ("no_replica", "below_ack_quorum", "below_write_quorum")
-CLASSES = (*DURABILITY, "in_part", "not_judged", "sound")
+DURABILITY_CLASSES = ("no_replica", "below_ack_quorum", "below_write_quorum")
+HEALTH_CLASSES = (*DURABILITY_CLASSES, "in_part", "not_judged", "sound")
 """The classes of a ledger's health, the worst first. `in_part`: nothing is missing on the bookies
 in the dump, but some of the ledger's bookies are not in it."""
 
 _OTHER_CATEGORIES = ("placement", "overdue", "bookie_unavailable", "placement_soft")
-_CATEGORY_RANKS = {name: rank for rank, name in enumerate((*DURABILITY, *_OTHER_CATEGORIES))}
+_CATEGORY_RANKS = {name: rank for rank, name in enumerate((*DURABILITY_CLASSES, *_OTHER_CATEGORIES))}
 
 Tables = Mapping[str, "pa.Table"]
 
@@ -72,7 +72,7 @@ class Facts(NamedTuple):
     orphan_bytes: int | None
 
 
-def gather(tables: Tables, source: Mapping[str, Any]) -> Facts:
+def gather_facts(tables: Tables, source: Mapping[str, Any]) -> Facts:
     """Return the facts. Cost: a vectorized pass over some columns of each table."""
     manifest = source.get("manifest")
     bookies, unread = _bookies(tables, manifest)
@@ -94,22 +94,22 @@ def gather(tables: Tables, source: Mapping[str, Any]) -> Facts:
         homeless=_row_count(tables, "homeless"),
         holes=_count_distinct_ledgers(tables.get("holes")),
         orphans=_count_distinct_ledgers(orphans),
-        orphan_bytes=None if orphans is None else int(numbers(orphans, "bytes").sum()),
+        orphan_bytes=None if orphans is None else int(number_column(orphans, "bytes").sum()),
     )
 
 
-def numbers(table: pa.Table, column: str, absent: int = 0) -> npt.NDArray[Any]:
-    """Return a numeric column as an array, with `absent` for nulls."""
+def number_column(table: pa.Table, column: str, null_value: int = 0) -> npt.NDArray[Any]:
+    """Return a numeric column as an array, with `null_value` for nulls."""
     import pyarrow.compute as pc
 
     chunks = table.column(column)
     values: npt.NDArray[Any] = (
-        pc.fill_null(chunks, absent).to_numpy() if chunks.null_count else chunks.to_numpy()
+        pc.fill_null(chunks, null_value).to_numpy() if chunks.null_count else chunks.to_numpy()
     )
     return values
 
 
-def ranks(table: pa.Table) -> npt.NDArray[np.int64]:
+def category_ranks(table: pa.Table) -> npt.NDArray[np.int64]:
     """Return the rank of each violation's category, 0 the worst; unknown categories come last."""
     encoded = table.column("category").combine_chunks().dictionary_encode()
     names = encoded.dictionary.to_pylist()
@@ -119,8 +119,8 @@ def ranks(table: pa.Table) -> npt.NDArray[np.int64]:
     return rank_of_name[encoded.indices.to_numpy()] if len(names) else np.empty(0, np.int64)
 
 
-def class_of(health: pa.Table) -> npt.NDArray[np.int64]:
-    """Return for each ledger the index of its health in `CLASSES`.
+def health_classes(health: pa.Table) -> npt.NDArray[np.int64]:
+    """Return for each ledger the index of its health in `HEALTH_CLASSES`.
 
     A missing replica makes a ledger at least `below_write_quorum`, whatever else could not be
     judged. A ledger is not judged at all if none of its replicas could be looked for.
@@ -128,14 +128,14 @@ def class_of(health: pa.Table) -> npt.NDArray[np.int64]:
     import pyarrow.compute as pc
 
     # From the mildest class to the worst: later assignments take precedence.
-    classes = np.full(health.num_rows, CLASSES.index("sound"), np.int64)
+    classes = np.full(health.num_rows, HEALTH_CLASSES.index("sound"), np.int64)
     with_reason = pc.is_valid(health.column("not_judged")).to_numpy()
     uncounted = pc.is_null(health.column("replicas_due")).to_numpy()
-    classes[with_reason] = CLASSES.index("in_part")
-    nothing_due = with_reason & (numbers(health, "replicas_due") == 0)
-    classes[uncounted | nothing_due] = CLASSES.index("not_judged")
-    classes[numbers(health, "replicas_missing") > 0] = CLASSES.index("below_write_quorum")
-    for rank, name in enumerate(DURABILITY):
+    classes[with_reason] = HEALTH_CLASSES.index("in_part")
+    nothing_due = with_reason & (number_column(health, "replicas_due") == 0)
+    classes[uncounted | nothing_due] = HEALTH_CLASSES.index("not_judged")
+    classes[number_column(health, "replicas_missing") > 0] = HEALTH_CLASSES.index("below_write_quorum")
+    for rank, name in enumerate(DURABILITY_CLASSES):
         in_category = pc.fill_null(pc.equal(health.column("category"), name), False)
         classes[in_category.to_numpy()] = rank
     return classes
@@ -146,10 +146,10 @@ def _row_count(tables: Tables, name: str) -> int | None:
 
 
 def _count_distinct_ledgers(table: pa.Table | None) -> int | None:
-    return None if table is None else distinct_ledgers(table)
+    return None if table is None else count_ledgers(table)
 
 
-def distinct_ledgers(table: pa.Table) -> int:
+def count_ledgers(table: pa.Table) -> int:
     """Return the number of distinct ledgers in a table, ignoring rows without a ledger."""
     ids = table.select(["scope_id", "ledger_id"]).drop_null()
     return int(ids.group_by(["scope_id", "ledger_id"]).aggregate([]).num_rows)
@@ -180,7 +180,7 @@ def _findings(tables: Tables, manifest: Any) -> tuple[int | None, int | None]:
         damage = sum(max(bookie["damage"], not bookie["read"]) for bookie in bookies)
         return damage, sum(bookie["oddities"] for bookie in bookies)
     if "bytes_by_bookie" in tables:
-        return int(numbers(tables["bytes_by_bookie"], "damage").sum()), None
+        return int(number_column(tables["bytes_by_bookie"], "damage").sum()), None
     return None, None
 
 
@@ -194,14 +194,14 @@ def _replicas(tables: Tables, manifest: Any) -> int | None:
         return int(manifest["tables"]["entries"]["rows"])
     for name, column in (("bytes_by_bookie", "entries"), ("sequences", "entries")):
         if name in tables:
-            return int(numbers(tables[name], column).sum())
+            return int(number_column(tables[name], column).sum())
     return None
 
 
 def _entries(tables: Tables) -> int | None:
     if "ledger_health" not in tables:
         return None
-    last_entries = numbers(tables["ledger_health"], "last_entry_id", -1)
+    last_entries = number_column(tables["ledger_health"], "last_entry_id", -1)
     return int(sum((last_entries[last_entries >= 0] + 1).tolist()))
 
 
@@ -209,16 +209,16 @@ def _disk(tables: Tables) -> Disk | None:
     if "bytes_by_bookie" not in tables:
         return None
     columns = ("log_file_bytes", "live_bytes", "garbage_bytes")
-    return Disk(*(int(numbers(tables["bytes_by_bookie"], name).sum()) for name in columns))
+    return Disk(*(int(number_column(tables["bytes_by_bookie"], name).sum()) for name in columns))
 
 
 def _health(tables: Tables) -> Health | None:
     if "ledger_health" not in tables:
         return None
-    counts = np.bincount(class_of(tables["ledger_health"]), minlength=len(CLASSES)).tolist()
+    counts = np.bincount(health_classes(tables["ledger_health"]), minlength=len(HEALTH_CLASSES)).tolist()
     return Health(
         sum(counts),
-        {name: ledger_count for name, ledger_count in zip(CLASSES, counts) if ledger_count},
+        {name: ledger_count for name, ledger_count in zip(HEALTH_CLASSES, counts) if ledger_count},
     )
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from bkstore.report.findings.key_figures import CLASSES, class_of, numbers
-from bkstore.report.html.value_formats import clauses, count, counted
+from bkstore.report.findings.key_figures import HEALTH_CLASSES, health_classes, number_column
+from bkstore.report.html.value_formats import join_clauses, format_count, counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Tables = Mapping[str, "pa.Table"]
 
 
-def why_counts_differ(tables: Tables) -> list[str]:
+def explain_ledger_counts(tables: Tables) -> list[str]:
     """Return sentences on how many ledgers the metadata list and how those on bookies differ.
 
     Returns none without `ledger_health`. Cost: a sort of the ledgers of both tables.
@@ -38,20 +38,20 @@ def why_counts_differ(tables: Tables) -> list[str]:
     if not unknown and not absent.any():
         pronoun = "it" if health.num_rows == 1 else "each of them"
         return [f"The metadata list {listed_ledgers}; bookies have {pronoun}."]
-    clause_list = [f"the metadata list {listed_ledgers}, the bookies have {count(len(bookie_ids))}"]
+    clause_list = [f"the metadata list {listed_ledgers}, the bookies have {format_count(len(bookie_ids))}"]
     if unknown:
         words = counted(unknown, "is on bookies only (an orphan)", "are on bookies only (orphans)")
         clause_list.append(words)
     if absent.any():
         words = counted(int(absent.sum()), "is in the metadata only", "are in the metadata only")
         clause_list.append(f"{words} ({_why_absent(health, absent)})")
-    return [clauses(clause_list)]
+    return [join_clauses(clause_list)]
 
 
 def _why_absent(health: pa.Table, absent: npt.NDArray[np.bool_]) -> str:
     """Return how many of the absent ledgers should be there, are empty, or are not judged."""
-    unjudged = absent & (class_of(health) == CLASSES.index("not_judged"))
-    empty = absent & ~unjudged & (numbers(health, "replicas_due") == 0)
+    unjudged = absent & (health_classes(health) == HEALTH_CLASSES.index("not_judged"))
+    empty = absent & ~unjudged & (number_column(health, "replicas_due") == 0)
     due = absent & ~unjudged & ~empty
     groups = [(due, "should be there"), (empty, "without entries"), (unjudged, "not judged")]
     counts_and_reasons = [
@@ -59,29 +59,29 @@ def _why_absent(health: pa.Table, absent: npt.NDArray[np.bool_]) -> str:
     ]
     if len(counts_and_reasons) == 1:
         return counts_and_reasons[0][1]
-    return ", ".join(f"{count(number)} {reason}" for number, reason in counts_and_reasons)
+    return ", ".join(f"{format_count(number)} {reason}" for number, reason in counts_and_reasons)
 
 
-def in_dump_only_logs(tables: Tables) -> list[str]:
+def unindexed_ledgers_note(tables: Tables) -> list[str]:
     """Return a sentence about ledgers that are counted although no index has an entry of them."""
     if "bytes_by_ledger" not in tables:
         return []
     table = tables["bytes_by_ledger"]
-    indexed, stored = numbers(table, "replicas") > 0, numbers(table, "bytes") > 0
+    indexed, stored = number_column(table, "replicas") > 0, number_column(table, "bytes") > 0
     logs, empty = int((~indexed & stored).sum()), int((~indexed & ~stored).sum())
     clause_list = []
     if logs:
         verb = "has" if logs == 1 else "have"
-        clause_list.append(f"{count(logs)} {verb} records in entry logs and no entry in an index")
+        clause_list.append(f"{format_count(logs)} {verb} records in entry logs and no entry in an index")
     if empty:
-        clause_list.append(f"{count(empty)} {'has' if empty == 1 else 'have'} no entries")
+        clause_list.append(f"{format_count(empty)} {'has' if empty == 1 else 'have'} no entries")
     if not clause_list:
         return []
     return [f"Of {counted(table.num_rows, 'ledger')}, {' and '.join(clause_list)}."]
 
 
 def _id_pairs(table: pa.Table) -> npt.NDArray[np.int64]:
-    return np.stack([numbers(table, "scope_id"), numbers(table, "ledger_id")], axis=1)
+    return np.stack([number_column(table, "scope_id"), number_column(table, "ledger_id")], axis=1)
 
 
 def _is_among(ids: npt.NDArray[np.int64], others: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

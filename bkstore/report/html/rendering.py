@@ -1,6 +1,6 @@
 """Reads the page's templates, style sheet and script, and fills them with escaped text.
 
-Every value is escaped, including unprintable characters (`bkstore.tables.safe_text.shown`), unless
+Every value is escaped, including unprintable characters (`bkstore.tables.safe_text.escape_unprintable`), unless
 it is markup that this package made itself: a bookie id or a detail can never become markup.
 """
 
@@ -13,7 +13,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from bkstore.errors import MissingDependency
-from bkstore.tables.safe_text import shown
+from bkstore.tables.safe_text import escape_unprintable
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -28,20 +28,20 @@ def require_jinja() -> Any:
     return jinja2
 
 
-def template_file(name: str) -> str:
+def read_template_file(name: str) -> str:
     """Return the text of one of the page's files.
 
-    >>> "@media print" in template_file("style.css")
+    >>> "@media print" in read_template_file("style.css")
     True
     """
     path = resources.files("bkstore.report") / "template" / name
     return path.read_text(encoding="utf-8")
 
 
-def policy(script: str) -> str:
+def content_security_policy(script: str) -> str:
     """Return a Content Security Policy that loads nothing and permits only this script.
 
-    >>> policy("1")[:48]
+    >>> content_security_policy("1")[:48]
     "default-src 'none'; style-src 'unsafe-inline'; s"
     """
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -51,14 +51,14 @@ def policy(script: str) -> str:
     )
 
 
-def own_markup(text: str) -> str:
+def mark_safe(text: str) -> str:
     """Mark text as markup that templates do not escape; only for text that this package wrote."""
     from markupsafe import Markup
 
     return Markup(text)  # noqa: S704
 
 
-def filled(name: str, **values: Any) -> str:
+def render_template(name: str, **values: Any) -> str:
     """Return a filled template; raises for a missing value, `MissingDependency` without Jinja2."""
     return _environment().get_template(name).render(**values)
 
@@ -80,4 +80,4 @@ def _environment() -> Environment:
 
 def _escape_unprintable(value: Any) -> Any:
     """Return a value with unprintable characters escaped; our own markup is unchanged."""
-    return value if hasattr(value, "__html__") else shown(str(value))
+    return value if hasattr(value, "__html__") else escape_unprintable(str(value))

@@ -28,10 +28,10 @@ ABSENT = "\u2013"
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
-def count(number: int) -> str:
+def format_count(number: int) -> str:
     """Return a number with separators.
 
-    >>> count(1234567)
+    >>> format_count(1234567)
     '1,234,567'
     """
     return f"{number:,}"
@@ -77,19 +77,19 @@ class Size(NamedTuple):
     exact: str
 
 
-def size(number: int) -> Size:
+def format_size(number: int) -> Size:
     """Return bytes in binary units, and exactly.
 
-    >>> size(1536)
+    >>> format_size(1536)
     Size(text='1.50 KiB', exact='1,536 bytes')
     """
     return Size(size_text(number), counted(number, "byte"))
 
 
-def share(part: float, whole: float) -> str:
+def format_share(part: float, whole: float) -> str:
     """Return a percentage; 0 % and 100 % only if they are exact.
 
-    >>> share(1, 3), share(1, 1000), share(999, 1000), share(0, 5), share(5, 5)
+    >>> format_share(1, 3), format_share(1, 1000), format_share(999, 1000), format_share(0, 5), format_share(5, 5)
     ('33 %', '<1 %', '>99 %', '0 %', '100 %')
     """
     if part <= 0 or whole <= 0:
@@ -118,44 +118,44 @@ def scope_name(scope_id: int) -> str:
     return "0" if scope_id == 0 else f"{scope_id % 2**64:016x}"
 
 
-def ranges_text(ranges: Sequence[Sequence[int]], most: int = 4) -> str:
-    """Return at most `most` inclusive ranges as text, and the number of the others.
+def ranges_text(ranges: Sequence[Sequence[int]], max_ranges: int = 4) -> str:
+    """Return at most `max_length` inclusive ranges as text, and the number of the others.
 
-    >>> ranges_text([[4, 5], [9, 9]]), ranges_text([[1, 1], [3, 3], [5, 8]], most=1)
+    >>> ranges_text([[4, 5], [9, 9]]), ranges_text([[1, 1], [3, 3], [5, 8]], max_length=1)
     ('4-5, 9', '1 and 2 more ranges')
     """
     shown = ", ".join(
-        f"{first}" if first == last else f"{first}-{last}" for first, last in ranges[:most]
+        f"{first}" if first == last else f"{first}-{last}" for first, last in ranges[:max_ranges]
     )
-    more_count = len(ranges) - most
+    more_count = len(ranges) - max_ranges
     return f"{shown} and {counted(more_count, 'more range')}" if more_count > 0 else shown
 
 
-def clauses(parts: Sequence[str]) -> str:
+def join_clauses(parts: Sequence[str]) -> str:
     """Return the parts joined to one sentence, an empty string if there are none.
 
-    >>> clauses(["2 ledgers lack replicas", "1 bookie is gone"])
+    >>> join_clauses(["2 ledgers lack replicas", "1 bookie is gone"])
     '2 ledgers lack replicas; 1 bookie is gone.'
     """
     text = "; ".join(parts)
     return text[:1].upper() + text[1:] + "." if text else ""
 
 
-def listed(names: Sequence[str], most: int = 5) -> str:
-    """Return at most `most` names as a list in a sentence, and the number of the others.
+def join_names(names: Sequence[str], max_names: int = 5) -> str:
+    """Return at most `max_length` names as a list in a sentence, and the number of the others.
 
-    >>> listed(["b1", "b2"]), listed(["b1", "b2", "b3"], most=2)
+    >>> join_names(["b1", "b2"]), join_names(["b1", "b2", "b3"], max_length=2)
     ('b1, b2', 'b1, b2 and 1 more')
     """
-    more_count = len(names) - most
-    shown = ", ".join(names[:most])
+    more_count = len(names) - max_names
+    shown = ", ".join(names[:max_names])
     return f"{shown} and {more_count:,} more" if more_count > 0 else shown
 
 
-def shorter(text: str, most: int = 140) -> str:
-    """Return the text cut to at most `most` characters, with an ellipsis if it was longer.
+def shorten(text: str, max_length: int = 140) -> str:
+    """Return the text cut to at most `max_length` characters, with an ellipsis if it was longer.
 
-    >>> shorter("a bad checksum", 6)
+    >>> shorten("a bad checksum", 6)
     'a bad\u2026'
     """
-    return text if len(text) <= most else f"{text[: most - 1]}\u2026"
+    return text if len(text) <= max_length else f"{text[: max_length - 1]}\u2026"

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bkstore.report.findings.key_figures import Disk, Facts, numbers
-from bkstore.report.html.bars import Bar, Key, Part, bar, legend
+from bkstore.report.findings.key_figures import Disk, Facts, number_column
+from bkstore.report.html.bars import Bar, LegendLine, BarPart, make_bar, make_legend
 from bkstore.report.html.value_formats import (
     Size,
     counted,
     ledger_name,
     scope_name,
-    share,
-    size,
+    format_share,
+    format_size,
     size_text,
 )
 
@@ -28,7 +28,7 @@ _MAX_LEDGERS = 3
 Tables = Mapping[str, "pa.Table"]
 
 
-class Line(NamedTuple):
+class RankingLine(NamedTuple):
     """A name with its size and a bar against the biggest; `is_id` for ledgers and scopes."""
 
     name: str
@@ -38,11 +38,11 @@ class Line(NamedTuple):
 
 
 class Ranking(NamedTuple):
-    """The biggest items of a kind; `rest` sums up the others."""
+    """The biggest items of a kind; `others` sums up the others."""
 
     heading: str
-    lines: tuple[Line, ...]
-    rest: str = ""
+    lines: tuple[RankingLine, ...]
+    others: str = ""
 
 
 class DiskTile(NamedTuple):
@@ -50,13 +50,13 @@ class DiskTile(NamedTuple):
 
     lead: str
     bar: Bar | None = None
-    keys: tuple[Key, ...] = ()
+    keys: tuple[LegendLine, ...] = ()
     bookies: Ranking | None = None
     biggest: tuple[Ranking, ...] = ()
     orphans: tuple[str, Size] | None = None
 
 
-def filling(facts: Facts, tables: Tables) -> DiskTile:
+def disk_tile(facts: Facts, tables: Tables) -> DiskTile:
     """Return the tile's content: live and garbage bytes, bookies, and the biggest ledgers."""
     disk = facts.disk
     if disk is None:
@@ -67,28 +67,28 @@ def filling(facts: Facts, tables: Tables) -> DiskTile:
     label_text = ", ".join(f"{part.label} {part.text}" for part in parts)
     orphans = None
     if facts.orphans:
-        orphans = counted(facts.orphans, "ledger"), size(facts.orphan_bytes or 0)
+        orphans = counted(facts.orphans, "ledger"), format_size(facts.orphan_bytes or 0)
     return DiskTile(
         "",
-        bar(parts, disk.files, f"{size_text(disk.files)} in entry logs: {label_text}"),
-        legend(parts, disk.files),
+        make_bar(parts, disk.files, f"{size_text(disk.files)} in entry logs: {label_text}"),
+        make_legend(parts, disk.files),
         _rank_bookies(tables),
         tuple(_biggest_rankings(tables)),
         orphans,
     )
 
 
-def _parts(disk: Disk) -> list[Part]:
+def _parts(disk: Disk) -> list[BarPart]:
     return [
-        Part("c-live", "live", disk.live, size_text(disk.live)),
-        Part("c-garbage", "garbage", disk.garbage, size_text(disk.garbage)),
-        Part("c-other", "headers, maps", disk.other, size_text(disk.other)),
+        BarPart("c-live", "live", disk.live, size_text(disk.live)),
+        BarPart("c-garbage", "garbage", disk.garbage, size_text(disk.garbage)),
+        BarPart("c-other", "headers, maps", disk.other, size_text(disk.other)),
     ]
 
 
 def _rank_bookies(tables: Tables) -> Ranking:
     table = tables["bytes_by_bookie"]
-    sizes = numbers(table, "log_file_bytes")
+    sizes = number_column(table, "log_file_bytes")
     order = np.argsort(-sizes, kind="stable")
     rows = table.take(order[:_MAX_BOOKIES]).to_pylist()
     biggest = int(sizes.max(initial=0))
@@ -96,10 +96,10 @@ def _rank_bookies(tables: Tables) -> Ranking:
     for row in rows:
         disk = Disk(row["log_file_bytes"], row["live_bytes"], row["garbage_bytes"])
         label = (
-            f"{row['bookie']}: {size_text(disk.files)}, {share(disk.garbage, disk.files)} garbage"
+            f"{row['bookie']}: {size_text(disk.files)}, {format_share(disk.garbage, disk.files)} garbage"
         )
-        size_bar = bar(_parts(disk), biggest, label)
-        lines.append(Line(row["bookie"], size(disk.files), size_bar, False))
+        size_bar = make_bar(_parts(disk), biggest, label)
+        lines.append(RankingLine(row["bookie"], format_size(disk.files), size_bar, False))
     other_sizes = sizes[order[_MAX_BOOKIES:]]
     others_text = ""
     if len(other_sizes):
@@ -129,14 +129,14 @@ def _ranking_heading(noun: str, count: int) -> str:
 
 def _ranking_lines(
     table: pa.Table, format_name: Callable[[dict[str, Any]], str], max_lines: int = _MAX_LEDGERS
-) -> tuple[Line, ...]:
+) -> tuple[RankingLine, ...]:
     """Return lines for the rows with the most bytes, each with a bar relative to the biggest."""
-    sizes = numbers(table, "bytes")
+    sizes = number_column(table, "bytes")
     rows = table.take(np.argsort(-sizes, kind="stable")[:max_lines]).to_pylist()
     biggest = int(sizes.max(initial=0))
     lines = []
     for row in rows:
-        parts = [Part("c-live", "bytes", row["bytes"], size_text(row["bytes"]))]
-        size_bar = bar(parts, biggest, size_text(row["bytes"]))
-        lines.append(Line(format_name(row), size(row["bytes"]), size_bar, True))
+        parts = [BarPart("c-live", "bytes", row["bytes"], size_text(row["bytes"]))]
+        size_bar = make_bar(parts, biggest, size_text(row["bytes"]))
+        lines.append(RankingLine(format_name(row), format_size(row["bytes"]), size_bar, True))
     return tuple(lines)

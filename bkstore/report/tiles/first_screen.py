@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from bkstore.report.findings.headline import not_judged
-from bkstore.report.findings.key_figures import CLASSES, Facts
-from bkstore.report.findings.ledger_counts import in_dump_only_logs, why_counts_differ
-from bkstore.report.html.bars import Bar, Key, Part, bar, legend
-from bkstore.report.html.value_formats import CATEGORY_WORDS, count, counted, size
-from bkstore.report.tiles.disk import DiskTile, filling
-from bkstore.report.tiles.risk import RiskTile, at_risk
+from bkstore.report.findings.headline import why_not_judged
+from bkstore.report.findings.key_figures import HEALTH_CLASSES, Facts
+from bkstore.report.findings.ledger_counts import unindexed_ledgers_note, explain_ledger_counts
+from bkstore.report.html.bars import Bar, LegendLine, BarPart, make_bar, make_legend
+from bkstore.report.html.value_formats import CATEGORY_WORDS, format_count, counted, format_size
+from bkstore.report.tiles.disk import DiskTile, disk_tile
+from bkstore.report.tiles.risk import RiskTile, risk_tile
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Tables = Mapping[str, "pa.Table"]
 
 
-class Figure(NamedTuple):
+class KeyFigure(NamedTuple):
     """A number with its noun, None if it was not asked for; `exact` is the tooltip."""
 
     value: str | None
@@ -27,10 +27,10 @@ class Figure(NamedTuple):
     exact: str = ""
 
 
-class Amounts(NamedTuple):
+class AmountsTile(NamedTuple):
     """The tile "How much"."""
 
-    figures: tuple[Figure, ...]
+    figures: tuple[KeyFigure, ...]
     notes: tuple[str, ...]
 
 
@@ -39,40 +39,40 @@ class HealthTile(NamedTuple):
 
     reason: str
     bar: Bar | None
-    keys: tuple[Key, ...]
+    keys: tuple[LegendLine, ...]
     notes: tuple[str, ...]
 
 
 class Tiles(NamedTuple):
-    """The four tiles, for `tiles.html.j2`."""
+    """The four tiles, for `make_tiles.html.j2`."""
 
-    amounts: Amounts
+    amounts: AmountsTile
     health: HealthTile
     risk: RiskTile
     disk: DiskTile
 
 
-def tiles(facts: Facts, tables: Tables) -> Tiles:
+def make_tiles(facts: Facts, tables: Tables) -> Tiles:
     """Return the four tiles."""
     return Tiles(
         _amounts(facts, tables),
         _health_tile(facts, tables),
-        at_risk(facts, tables),
-        filling(facts, tables),
+        risk_tile(facts, tables),
+        disk_tile(facts, tables),
     )
 
 
-def _amounts(facts: Facts, tables: Tables) -> Amounts:
+def _amounts(facts: Facts, tables: Tables) -> AmountsTile:
     read_bookies = (facts.bookies or 0) - len(facts.unread)
     bookies = _format_count(facts.bookies)
     if facts.unread:
-        bookies = f"{count(read_bookies)} of {count(facts.bookies or 0)}"
-    file_bytes = None if facts.disk is None else size(facts.disk.files)
+        bookies = f"{format_count(read_bookies)} of {format_count(facts.bookies or 0)}"
+    file_bytes = None if facts.disk is None else format_size(facts.disk.files)
     figures = (
-        Figure(bookies, "bookies read" if facts.unread else _plural(facts.bookies, "bookie")),
-        Figure(_format_count(facts.ledgers), _plural(facts.ledgers, "ledger")),
-        Figure(_format_count(facts.replicas), _plural(facts.replicas, "replica")),
-        Figure(
+        KeyFigure(bookies, "bookies read" if facts.unread else _plural(facts.bookies, "bookie")),
+        KeyFigure(_format_count(facts.ledgers), _plural(facts.ledgers, "ledger")),
+        KeyFigure(_format_count(facts.replicas), _plural(facts.replicas, "replica")),
+        KeyFigure(
             file_bytes and file_bytes.text, "in entry logs", file_bytes.exact if file_bytes else ""
         ),
     )
@@ -82,12 +82,12 @@ def _amounts(facts: Facts, tables: Tables) -> Amounts:
     if facts.entries is not None:
         entry_count = counted(facts.entries, "entry", "entries")
         notes.append(f"By the metadata, closed ledgers have {entry_count}.")
-    notes += in_dump_only_logs(tables)
-    return Amounts(figures, tuple(notes))
+    notes += unindexed_ledgers_note(tables)
+    return AmountsTile(figures, tuple(notes))
 
 
 def _format_count(value: int | None) -> str | None:
-    return None if value is None else count(value)
+    return None if value is None else format_count(value)
 
 
 def _plural(value: int | None, noun: str) -> str:
@@ -102,17 +102,17 @@ def _health_tile(facts: Facts, tables: Tables) -> HealthTile:
             notes.insert(
                 0, "With ledger metadata (analyze --metadata)this page shows what is missing."
             )
-        return HealthTile(not_judged(facts), None, (), tuple(notes))
+        return HealthTile(why_not_judged(facts), None, (), tuple(notes))
     parts = [
-        Part(f"c-{name}", CATEGORY_WORDS[name], ledger_count, count(ledger_count))
-        for name in reversed(CLASSES)
+        BarPart(f"c-{name}", CATEGORY_WORDS[name], ledger_count, format_count(ledger_count))
+        for name in reversed(HEALTH_CLASSES)
         if (ledger_count := health.by_class.get(name, 0))
     ]
     ledgers = counted(health.ledgers, "ledger")
     label_text = ", ".join(f"{part.text} {part.label}" for part in parts)
-    class_bar = bar(parts, health.ledgers, f"{ledgers}: {label_text}")
-    notes = [*why_counts_differ(tables), *notes]
-    return HealthTile("", class_bar, legend(parts, health.ledgers), tuple(notes))
+    class_bar = make_bar(parts, health.ledgers, f"{ledgers}: {label_text}")
+    notes = [*explain_ledger_counts(tables), *notes]
+    return HealthTile("", class_bar, make_legend(parts, health.ledgers), tuple(notes))
 
 
 def _other_findings(facts: Facts) -> str:
@@ -128,7 +128,7 @@ def _other_findings(facts: Facts) -> str:
         parts.append("findings of the dump: not requested")
     elif facts.damage or facts.oddities:
         oddities = counted(facts.oddities or 0, "oddity", "oddities")
-        parts.append(f"findings: {count(facts.damage)} of damage, {oddities}")
+        parts.append(f"findings: {format_count(facts.damage)} of damage, {oddities}")
     else:
         parts.append("no findings while reading")
     return f"{'; '.join(parts).capitalize()}."

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from bkstore.report.findings.headline import not_judged
-from bkstore.report.findings.key_figures import CLASSES, DURABILITY, Facts, class_of
+from bkstore.report.findings.headline import why_not_judged
+from bkstore.report.findings.key_figures import HEALTH_CLASSES, DURABILITY_CLASSES, Facts, health_classes
 from bkstore.report.findings.worst_ledgers import Risk, worst_holes, worst_ledgers
-from bkstore.report.html.value_formats import CATEGORY_WORDS, count, counted, listed, shorter
+from bkstore.report.html.value_formats import CATEGORY_WORDS, format_count, counted, join_names, shorten
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,7 +32,7 @@ class RiskLine(NamedTuple):
     bookies: str
 
 
-class Count(NamedTuple):
+class ProblemCount(NamedTuple):
     """A number and its noun; None if it was not asked for."""
 
     number: str | None
@@ -46,18 +46,18 @@ class RiskTile(NamedTuple):
     lead: str = ""
     risks: tuple[RiskLine, ...] = ()
     link: tuple[str, str] | None = None
-    counts: tuple[Count, ...] = ()
+    counts: tuple[ProblemCount, ...] = ()
     notes: tuple[str, ...] = ()
     unread: tuple[tuple[str, str], ...] = ()
 
 
-def at_risk(facts: Facts, tables: Tables) -> RiskTile:
+def risk_tile(facts: Facts, tables: Tables) -> RiskTile:
     """Return the tile's content: the worst ledgers, or why none can be named."""
     risks = worst_ledgers(tables, _MAX_RISKS)
     if risks:
         link = _more_risks(facts, len(risks))
         tile = RiskTile("Lost or at risk", risks=_risk_lines(risks), link=link)
-    elif not_judged(facts):
+    elif why_not_judged(facts):
         tile = _holes_tile(facts, tables)
     else:
         counts = tuple(_problem_counts(facts, tables))
@@ -78,7 +78,7 @@ def _notes(facts: Facts) -> list[str]:
 
 
 def _unread(facts: Facts) -> tuple[tuple[str, str], ...]:
-    return tuple((name, shorter(reason)) for name, reason in facts.unread[:2])
+    return tuple((name, shorten(reason)) for name, reason in facts.unread[:2])
 
 
 def _nothing_missing(facts: Facts) -> str:
@@ -86,7 +86,7 @@ def _nothing_missing(facts: Facts) -> str:
     return f"No replica is missing in {counted(judged, 'judged ledger')}."
 
 
-def _problem_counts(facts: Facts, tables: Tables) -> list[Count]:
+def _problem_counts(facts: Facts, tables: Tables) -> list[ProblemCount]:
     unjudged = facts.health.by_class.get("not_judged", 0) if facts.health else 0
     counts = [
         (unjudged, "ledger not judged", "ledgers not judged", _reasons(tables)),
@@ -96,8 +96,8 @@ def _problem_counts(facts: Facts, tables: Tables) -> list[Count]:
         (facts.damage, "piece of damage", "pieces of damage", ""),
     ]
     return [
-        Count(
-            None if number is None else count(number),
+        ProblemCount(
+            None if number is None else format_count(number),
             f"{singular if number == 1 else plural}{suffix}",
         )
         for number, singular, plural, suffix in counts
@@ -107,11 +107,11 @@ def _problem_counts(facts: Facts, tables: Tables) -> list[Count]:
 def _reasons(tables: Tables) -> str:
     """Return the most common reasons why ledgers were not judged at all, with counts."""
     table = tables["ledger_health"]
-    unjudged = class_of(table) == CLASSES.index("not_judged")
+    unjudged = health_classes(table) == HEALTH_CLASSES.index("not_judged")
     reasons = table.column("not_judged").take(np.flatnonzero(unjudged))
     reason_counts = Counter(reason for reason in reasons.to_pylist() if reason)
     words = [
-        f"{shorter(reason, 40)}: {count(number)}" for reason, number in reason_counts.most_common(3)
+        f"{shorten(reason, 40)}: {format_count(number)}" for reason, number in reason_counts.most_common(3)
     ]
     return f" ({', '.join(words)})" if words else ""
 
@@ -123,7 +123,7 @@ def _risk_lines(risks: list[Risk]) -> tuple[RiskLine, ...]:
             CATEGORY_WORDS[risk.category],
             risk.name,
             risk.entries,
-            listed(risk.bookies, _MAX_BOOKIES),
+            join_names(risk.bookies, _MAX_BOOKIES),
         )
         for risk in risks
     )
@@ -133,15 +133,15 @@ def _more_risks(facts: Facts, shown: int) -> tuple[str, str]:
     counts = facts.violations if facts.violations is not None else {}
     if facts.health is not None and facts.violations is None:
         counts = facts.health.by_class
-    total = sum(counts.get(name, 0) for name in DURABILITY)
+    total = sum(counts.get(name, 0) for name in DURABILITY_CLASSES)
     section = "violations" if facts.violations is not None else "ledger_health"
-    link_text = f"{count(total - shown)} more" if total > shown else "Each replica"
+    link_text = f"{format_count(total - shown)} more" if total > shown else "Each replica"
     return section, f"{link_text} in the table below"
 
 
 def _holes_tile(facts: Facts, tables: Tables) -> RiskTile:
     """Return the tile for a dump without judged ledgers, which shows holes if they are known."""
-    reason = f"Not judged: {not_judged(facts)}."
+    reason = f"Not judged: {why_not_judged(facts)}."
     if "holes" not in tables:
         return RiskTile("Lost or at risk", reason)
     heading = "Holes"
@@ -152,7 +152,7 @@ def _holes_tile(facts: Facts, tables: Tables) -> RiskTile:
     lines = _risk_lines(worst_holes(tables["holes"], _MAX_RISKS))
     more_count = facts.holes - len(lines)
     link_text = (
-        f"{count(more_count)} more in the table below"
+        f"{format_count(more_count)} more in the table below"
         if more_count > 0
         else "Each bookie in the table below"
     )

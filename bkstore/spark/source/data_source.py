@@ -22,7 +22,7 @@ from bkstore.spark.source.filters import Bounds, passing_intervals
 from bkstore.spark.source.options import SourceOptions, parse_options
 from bkstore.spark.source.rows import TablePartition, has_ledgers, read_partition
 from bkstore.tables import BOOKIE_FINDINGS, ENTRIES, ENTRY_LOGS, LOG_LEDGERS, Schema
-from bkstore.tables.safe_text import encodable
+from bkstore.tables.safe_text import escape_surrogates
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -129,7 +129,7 @@ class BookieReader(DataSourceReader):
         except InvalidArgument:
             raise
         except BkstoreError as error:
-            bookie_id = bookie_id or encodable(
+            bookie_id = bookie_id or escape_surrogates(
                 Path(source.path).resolve().name
             )  # as a dump calls it
             yield from self._unread_bookie_parts(bookie_id, error)

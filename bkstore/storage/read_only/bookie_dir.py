@@ -51,7 +51,7 @@ from bkstore.storage.directories.writer_lock import LOCK_NAME, check_not_locked
 from bkstore.storage.entry_log.metadata_cache import read_metadata_cache
 from bkstore.storage.entry_log.scan import LogBatch, read_log_metadata, scan_log
 from bkstore.storage.read_only.records import LAST_ENTRY, RecordReader
-from bkstore.tables.safe_text import encodable
+from bkstore.tables.safe_text import escape_surrogates
 
 if TYPE_CHECKING:
     from bkstore.storage.read_only.find_logs import FoundLog, LogFinder
@@ -224,7 +224,7 @@ class BookieDir(Closeable):
         path = path.parent if path.is_file() or path.name == "current" else path
         # In `bookie-1/ledgers` the parent's name is better: the folder's name is only a role.
         is_role_name = re.fullmatch(r"(ledgers?|index|bk|data|bookkeeper)\d*", path.name)
-        return encodable(path.parent.name if is_role_name and path.parent.name else path.name)
+        return escape_surrogates(path.parent.name if is_role_name and path.parent.name else path.name)
 
     @cached_property
     def entry_logs(self) -> list[LogFile]:

@@ -15,31 +15,31 @@ def check_slices(parts: ImageParts) -> None:
     slices = []
     for node in parts.nodes.values():
         node_slices = [
-            columns(parts.objects[object_id], object_id, position)
+            slice_columns(parts.objects[object_id], object_id, position)
             for position, object_id in enumerate(node.object_ids)
             if object_id in parts.objects
         ]
-        check_rising(node, node_slices)
+        check_ascending(node, node_slices)
         slices += node_slices
     for stream, stream_objects in parts.stream_objects.items():
         slices += [
-            columns(stream_object.ranges(stream), stream_object.object_id)
+            slice_columns(stream_object.ranges(stream), stream_object.object_id)
             for stream_object in stream_objects
         ]
     check_disjoint(slices)
 
 
-def columns(held: ObjectRanges, object_id: int, position: int = 0) -> Int64Array:
+def slice_columns(ranges: ObjectRanges, object_id: int, position: int = 0) -> Int64Array:
     """Return int64[5, n]: streams, starts, ends, object id, position in the node's list."""
-    ids = np.full(len(held), object_id), np.full(len(held), position)
-    return np.stack((held.streams, held.starts, held.ends, *ids))
+    ids = np.full(len(ranges), object_id), np.full(len(ranges), position)
+    return np.stack((ranges.streams, ranges.starts, ranges.ends, *ids))
 
 
-def check_rising(node: Node, held: list[Int64Array]) -> None:
+def check_ascending(node: Node, slices: list[Int64Array]) -> None:
     """Check that slices ascend with a node's order ids. Raises `InvalidArgument` otherwise."""
-    if not held:
+    if not slices:
         return
-    streams, _, _, ids, positions = _sort_slices(held)
+    streams, _, _, ids, positions = _sort_slices(slices)
     violations = np.flatnonzero((streams[1:] == streams[:-1]) & (positions[1:] < positions[:-1]))
     if violations.size:
         index = int(violations[0])

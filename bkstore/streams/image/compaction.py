@@ -94,14 +94,14 @@ def _split_evenly(ids: tuple[int, ...], goal: int, max_size: int) -> Iterator[tu
 def compact_event(
     image: StreamImage,
     plan: CompactionPlan,
-    held: Mapping[int, ObjectRanges],
+    loaded: Mapping[int, ObjectRanges],
     new_id: Callable[[], int],
     *,
     max_streams: int = MAX_STREAMS,
 ) -> dict[str, Any] | None:
     """Return the "compact" event of a plan for `StreamImage.apply`, None if nothing can be joined.
 
-    `held` has the ranges of the plan's objects. The new object takes the smallest order id. A
+    `loaded` has the ranges of the plan's objects. The new object takes the smallest order id. A
     stream whose slices do not join (because of a hole, a stream object or another node's slice)
     becomes stream objects, one per contiguous piece. Unreadable slices before a stream's start are
     dropped. Lookups cover the same offsets before and after.
@@ -109,17 +109,17 @@ def compact_event(
     A new object takes up to `max_streams` streams, and all pieces that this node does not own
     throughout: stream objects are found no matter who owns their offsets. The event therefore takes
     the first run of the plan's objects that can be joined and leaves the rest for another round.
-    Raises `InvalidArgument` for an outdated plan and for objects not in `held`. O(n log n).
+    Raises `InvalidArgument` for an outdated plan and for objects not in `loaded`. O(n log n).
     """
     ids = plan.object_ids
-    _check_plan(image, plan, held)
+    _check_plan(image, plan, loaded)
     first = 0
     while first < len(ids) - 1:
-        last = _end_of_run(ids, first, held, max_streams)
-        folded = Fold(image, plan.node_id, [held[object_id] for object_id in ids[first:last]])
-        if folded.usable > 1:
-            removed = ids[first : first + folded.usable]
-            folded = Fold(image, plan.node_id, [held[object_id] for object_id in removed])
+        last = _end_of_run(ids, first, loaded, max_streams)
+        folded = Fold(image, plan.node_id, [loaded[object_id] for object_id in ids[first:last]])
+        if folded.usable_count > 1:
+            removed = ids[first : first + folded.usable_count]
+            folded = Fold(image, plan.node_id, [loaded[object_id] for object_id in removed])
             return _make_event(image, plan.node_id, removed, folded, new_id)
         first += 1
     return None
@@ -162,11 +162,11 @@ def _make_event(
 ) -> dict[str, Any]:
     rows = np.stack((folded.streams, folded.starts, folded.ends), axis=1)
     set_object_rows, stream_object_rows = (
-        rows[folded.single].tolist(),
-        rows[~folded.single].tolist(),
+        rows[folded.is_only_piece].tolist(),
+        rows[~folded.is_only_piece].tolist(),
     )
     node = image.node(node_id)
-    order_id = node.ordered[node.positions[removed[0]]][0]
+    order_id = node.order_and_object_ids[node.positions[removed[0]]][0]
     return {
         "op": "compact",
         "node_id": node_id,

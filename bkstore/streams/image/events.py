@@ -9,12 +9,12 @@ import numpy as np
 
 from bkstore.errors import InvalidArgument
 from bkstore.ids import Int64Array
-from bkstore.streams.image.checks import check_disjoint, check_rising, columns
+from bkstore.streams.image.checks import check_disjoint, check_ascending, slice_columns
 from bkstore.streams.image.json_form import (
-    number,
-    numbers,
+    read_number,
+    read_numbers,
     object_from_json,
-    rows,
+    read_rows,
     stream_object_from_json,
 )
 from bkstore.streams.image.object_ranges import ObjectRanges
@@ -23,7 +23,7 @@ from bkstore.streams.image.streams_and_nodes import (
     Node,
     Stream,
     StreamObject,
-    StreamRange,
+    OwnershipRange,
 )
 
 _AddedRanges = list[tuple[int, ObjectRanges]]
@@ -53,7 +53,7 @@ def _set_end_offsets(parts: ImageParts, event: Mapping[str, Any]) -> ImageParts:
     changed = {}
     for stream_key in end_offsets:
         stream = _get_stream(parts, int(stream_key) if str(stream_key).isdecimal() else -1)
-        end_offset = number(end_offsets, stream_key)
+        end_offset = read_number(end_offsets, stream_key)
         if end_offset != stream.end_offset:
             changed[stream.stream_id] = _replace_fields(stream, end_offset=end_offset)
     return parts._replace(streams={**parts.streams, **changed}) if changed else parts
@@ -90,7 +90,7 @@ def _check_new(parts: ImageParts, object_ids: list[int]) -> None:
 
 
 def _add_object(parts: ImageParts, event: Mapping[str, Any]) -> tuple[ImageParts, _AddedRanges]:
-    return _replace_objects(parts, number(event, "node_id"), [], [event.get("object")], [])
+    return _replace_objects(parts, read_number(event, "node_id"), [], [event.get("object")], [])
 
 
 def _add_stream_object(
@@ -102,10 +102,10 @@ def _add_stream_object(
 
 
 def _compact(parts: ImageParts, event: Mapping[str, Any]) -> tuple[ImageParts, _AddedRanges]:
-    removed = numbers(event, "removed")
-    stream_objects = list(map(stream_object_from_json, rows(event, "added_stream_objects")))
+    removed = read_numbers(event, "removed")
+    stream_objects = list(map(stream_object_from_json, read_rows(event, "added_stream_objects")))
     return _replace_objects(
-        parts, number(event, "node_id"), removed, rows(event, "added"), stream_objects
+        parts, read_number(event, "node_id"), removed, read_rows(event, "added"), stream_objects
     )
 
 
@@ -131,7 +131,7 @@ def _replace_objects(
         if kept_id not in removed_ids
     }
     parts = parts._replace(objects=objects)
-    ordered = [pair for pair in node.ordered if pair[1] not in removed_ids]
+    ordered = [pair for pair in node.order_and_object_ids if pair[1] not in removed_ids]
     new_objects, added_ranges = list(map(object_from_json, added)), []
     _check_new(
         parts,
@@ -164,11 +164,11 @@ def _insert_stream_objects(
 
 
 def _trim(parts: ImageParts, event: Mapping[str, Any]) -> tuple[ImageParts, _AddedRanges]:
-    stream = _get_stream(parts, number(event, "stream_id"))
-    start = number(event, "start_offset")
+    stream = _get_stream(parts, read_number(event, "stream_id"))
+    start = read_number(event, "start_offset")
     if start < stream.start_offset:
         raise InvalidArgument(f"stream {stream.stream_id} already begins at {stream.start_offset}")
-    removed = set(numbers(event, "removed_stream_objects"))
+    removed = set(read_numbers(event, "removed_stream_objects"))
     stream_objects = parts.stream_objects.get(stream.stream_id, ())
     missing = removed - {stream_object.object_id for stream_object in stream_objects}
     if missing:
@@ -186,8 +186,8 @@ def _trim(parts: ImageParts, event: Mapping[str, Any]) -> tuple[ImageParts, _Add
 
 
 def _move(parts: ImageParts, event: Mapping[str, Any]) -> tuple[ImageParts, _AddedRanges]:
-    stream = _get_stream(parts, number(event, "stream_id"))
-    closed, node_id = number(event, "closed_at"), number(event, "node_id")
+    stream = _get_stream(parts, read_number(event, "stream_id"))
+    closed, node_id = read_number(event, "closed_at"), read_number(event, "node_id")
     if not stream.ranges:
         raise InvalidArgument(f"stream {stream.stream_id} has no range to close")
     last = stream.ranges[-1]
@@ -196,7 +196,7 @@ def _move(parts: ImageParts, event: Mapping[str, Any]) -> tuple[ImageParts, _Add
     ranges = (
         *stream.ranges[:-1],
         last._replace(end=closed),
-        StreamRange(last.range_index + 1, last.epoch + 1, closed, closed, node_id),
+        OwnershipRange(last.range_index + 1, last.epoch + 1, closed, closed, node_id),
     )
     streams = {**parts.streams, stream.stream_id: _replace_fields(stream, ranges=ranges)}
     return parts._replace(streams=streams), []
@@ -208,12 +208,12 @@ def _check_added(parts: ImageParts, added: _AddedRanges) -> None:
     for node in parts.nodes.values():
         node_slices = list(_columns_of_streams(parts, node, streams))
         if not new_ids.isdisjoint(node.positions):
-            check_rising(node, node_slices)
+            check_ascending(node, node_slices)
         slices += node_slices
     for stream in streams.tolist():
         stream_objects = parts.stream_objects.get(stream, ())
         slices += [
-            columns(stream_object.ranges(stream), stream_object.object_id)
+            slice_columns(stream_object.ranges(stream), stream_object.object_id)
             for stream_object in stream_objects
         ]
     check_disjoint(slices)
@@ -222,7 +222,7 @@ def _check_added(parts: ImageParts, added: _AddedRanges) -> None:
 def _columns_of_streams(
     parts: ImageParts, node: Node, wanted_streams: Int64Array
 ) -> Iterator[Int64Array]:
-    """Yield the `columns` of a node's objects, restricted to the wanted streams."""
+    """Yield the `slice_columns` of a node's objects, restricted to the wanted streams."""
     for position, object_id in enumerate(node.object_ids):
         ranges = parts.objects.get(object_id)
         if ranges is None or not len(ranges) or not wanted_streams.size:
@@ -230,7 +230,7 @@ def _columns_of_streams(
         rows = np.minimum(ranges.streams.searchsorted(wanted_streams), len(ranges) - 1)
         matching_rows = rows[ranges.streams[rows] == wanted_streams]
         if matching_rows.size:
-            yield columns(ranges, object_id, position)[:, matching_rows]
+            yield slice_columns(ranges, object_id, position)[:, matching_rows]
 
 
 _EVENTS: dict[str, Callable[[ImageParts, Mapping[str, Any]], tuple[ImageParts, _AddedRanges]]] = {

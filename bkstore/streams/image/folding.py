@@ -21,8 +21,8 @@ BoolArray = npt.NDArray[np.bool_]
 class Fold:
     """The slices of neighbors joined to pieces: `streams`, `starts`, `ends`, sorted in that order.
 
-    Unreadable slices before a stream's start are dropped. `single` is true for the only piece of a
-    stream. `usable` is the number of objects, counted from the first, that may become one.
+    Unreadable slices before a stream's start are dropped. `is_only_piece` is true for the only piece of a
+    stream. `usable_count` is the number of objects, counted from the first, that may become one.
     """
 
     def __init__(self, image: StreamImage, node_id: int, objects: list[ObjectRanges]) -> None:
@@ -44,8 +44,8 @@ class Fold:
         self.streams, self.starts = streams[piece_starts], starts[piece_starts]
         self.ends = ends[np.append(piece_starts[1:], len(ends))[: len(piece_starts)] - 1]
         _, piece_streams, counts = np.unique(self.streams, return_inverse=True, return_counts=True)
-        self.single = counts[piece_streams] == 1
-        self.usable = self._count_usable(object_index[order][piece_starts], len(objects))
+        self.is_only_piece = counts[piece_streams] == 1
+        self.usable_count = self._count_usable(object_index[order][piece_starts], len(objects))
 
     def _stream(self, stream: int) -> Stream | None:
         return self._image.streams.get(int(stream))
@@ -85,7 +85,7 @@ class Fold:
 
     def _count_usable(self, object_indexes: Int64Array, count: int) -> int:
         """Return the index of the first object with a piece that can neither join nor move out."""
-        fixed = ~self.single & self._is_shared_per_row(self.streams)
+        fixed = ~self.is_only_piece & self._is_shared_per_row(self.streams)
         for row in np.flatnonzero(fixed).tolist():
             stream = self._stream(self.streams[row])
             span = self.starts.item(row), self.ends.item(row)

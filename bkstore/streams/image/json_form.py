@@ -14,7 +14,7 @@ from bkstore.streams.image.streams_and_nodes import (
     Node,
     Stream,
     StreamObject,
-    StreamRange,
+    OwnershipRange,
 )
 
 _MAX_NUMBER = 2**63 - 1
@@ -29,7 +29,7 @@ def _at_place(place: str) -> Iterator[None]:
         raise InvalidArgument(f"{place}: {error}") from None
 
 
-def number(row: Any, key: str, lowest: int = 0) -> int:
+def read_number(row: Any, key: str, lowest: int = 0) -> int:
     """Return the 64-bit number under `key`; raises `InvalidArgument` if there is none."""
     if not isinstance(row, Mapping):
         raise InvalidArgument(f"must be an object, not {type(row).__name__}")
@@ -39,7 +39,7 @@ def number(row: Any, key: str, lowest: int = 0) -> int:
     return value
 
 
-def rows(document: Any, key: str) -> list[Any]:
+def read_rows(document: Any, key: str) -> list[Any]:
     """Return the list under `key`; raises `InvalidArgument` if there is none."""
     if not isinstance(document, Mapping):
         raise InvalidArgument(f"must be an object, not {type(document).__name__}")
@@ -49,54 +49,54 @@ def rows(document: Any, key: str) -> list[Any]:
     return items
 
 
-def numbers(document: Any, key: str) -> list[int]:
+def read_numbers(document: Any, key: str) -> list[int]:
     """Return the list of 64-bit numbers under `key`; raises `InvalidArgument` if there is none."""
-    items = rows(document, key)
+    items = read_rows(document, key)
     for index, value in enumerate(items):
-        number({f"{key}[{index}]": value}, f"{key}[{index}]")
+        read_number({f"{key}[{index}]": value}, f"{key}[{index}]")
     return items
 
 
 def _stream(row: Any) -> Stream:
     ranges = []
-    for index, range_row in enumerate(rows(row, "ranges")):
+    for index, range_row in enumerate(read_rows(row, "ranges")):
         with _at_place(f"ranges[{index}]"):
-            ranges.append(StreamRange(*(number(range_row, key) for key in StreamRange._fields)))
+            ranges.append(OwnershipRange(*(read_number(range_row, key) for key in OwnershipRange._fields)))
     return Stream(
-        number(row, "stream_id"),
-        number(row, "start_offset"),
-        number(row, "end_offset"),
+        read_number(row, "stream_id"),
+        read_number(row, "start_offset"),
+        read_number(row, "end_offset"),
         tuple(ranges),
     )
 
 
 def object_from_json(row: Any) -> tuple[int, int, ObjectRanges]:
     """Return (order id, object id, ranges) of a stream set object."""
-    object_id = number(row, "object_id")
+    object_id = read_number(row, "object_id")
     with _at_place(f"object {object_id}"):
-        return number(row, "order_id"), object_id, ObjectRanges.of(rows(row, "ranges"))
+        return read_number(row, "order_id"), object_id, ObjectRanges.of(read_rows(row, "ranges"))
 
 
 def stream_object_from_json(row: Any) -> tuple[int, StreamObject]:
     """Return (stream id, stream object)."""
-    stream_object = StreamObject(*(number(row, key) for key in StreamObject._fields))
+    stream_object = StreamObject(*(read_number(row, key) for key in StreamObject._fields))
     if stream_object.start > stream_object.end:
         raise InvalidArgument(
             f"stream object {stream_object.object_id} has its start after its end"
         )
-    return number(row, "stream_id"), stream_object
+    return read_number(row, "stream_id"), stream_object
 
 
 def parts_from_json(document: Any) -> ImageParts:
     """Return the parts of the image that a JSON object describes; see `StreamImage.from_json`."""
     streams: dict[int, Stream] = {}
-    for index, row in enumerate(rows(document, "streams")):
+    for index, row in enumerate(read_rows(document, "streams")):
         with _at_place(f"streams[{index}]"):
             stream = _stream(row)
             _check_unique(streams, stream.stream_id, "stream")
             streams[stream.stream_id] = stream
-    nodes, objects = _nodes(rows(document, "nodes"))
-    stream_objects = _stream_objects(rows(document, "stream_objects"), objects)
+    nodes, objects = _nodes(read_rows(document, "nodes"))
+    stream_objects = _stream_objects(read_rows(document, "stream_objects"), objects)
     parts = ImageParts(streams, nodes, stream_objects, objects)
     check_slices(parts)
     return parts
@@ -107,9 +107,9 @@ def _nodes(node_rows: list[Any]) -> tuple[dict[int, Node], dict[int, ObjectRange
     objects: dict[int, ObjectRanges] = {}
     for index, row in enumerate(node_rows):
         with _at_place(f"nodes[{index}]"):
-            node_id, ordered = number(row, "node_id"), []
+            node_id, ordered = read_number(row, "node_id"), []
             _check_unique(nodes, node_id, "node")
-            for order_id, object_id, ranges in map(object_from_json, rows(row, "objects")):
+            for order_id, object_id, ranges in map(object_from_json, read_rows(row, "objects")):
                 _check_unique(objects, object_id, "object")
                 objects[object_id] = ranges
                 ordered.append((order_id, object_id))
@@ -160,7 +160,7 @@ def parts_to_json(parts: ImageParts) -> dict[str, Any]:
                         "order_id": order_id,
                         "ranges": _ranges_of(parts, object_id).rows(),
                     }
-                    for order_id, object_id in node.ordered
+                    for order_id, object_id in node.order_and_object_ids
                 ],
             }
             for node in parts.nodes.values()

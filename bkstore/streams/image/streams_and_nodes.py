@@ -15,7 +15,7 @@ from bkstore.errors import InvalidArgument
 from bkstore.streams.image.object_ranges import ObjectRanges
 
 
-class StreamRange(NamedTuple):
+class OwnershipRange(NamedTuple):
     """One period in which a node owned a stream: offsets [start, end)."""
 
     range_index: int
@@ -47,7 +47,7 @@ class Stream:
     stream_id: int
     start_offset: int
     end_offset: int
-    ranges: tuple[StreamRange, ...]
+    ranges: tuple[OwnershipRange, ...]
 
     def __post_init__(self) -> None:
         name = f"stream {self.stream_id}"
@@ -92,10 +92,10 @@ class Node:
     """The stream set objects of a writing node: (order id, object id) pairs, ascending."""
 
     node_id: int
-    ordered: tuple[tuple[int, int], ...] = ()
+    order_and_object_ids: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
-        for (before, one), (after, other) in zip(self.ordered, self.ordered[1:]):
+        for (before, one), (after, other) in zip(self.order_and_object_ids, self.order_and_object_ids[1:]):
             if before == after:
                 raise InvalidArgument(
                     f"node {self.node_id}: objects {one} and {other} share order id {before}"
@@ -107,12 +107,12 @@ class Node:
         return cls(node_id, tuple(sorted(objects)))
 
     def __len__(self) -> int:
-        return len(self.ordered)
+        return len(self.order_and_object_ids)
 
     @cached_property
     def object_ids(self) -> tuple[int, ...]:
         """The object ids, sorted by order id."""
-        return tuple(object_id for _, object_id in self.ordered)
+        return tuple(object_id for _, object_id in self.order_and_object_ids)
 
     @cached_property
     def positions(self) -> dict[int, int]:

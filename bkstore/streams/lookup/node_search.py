@@ -12,8 +12,8 @@ from collections.abc import Iterable
 
 from bkstore.index.offset_range import OffsetRangeIndex
 from bkstore.streams.image.streams_and_nodes import Node
-from bkstore.streams.lookup.object_loader import Wave
-from bkstore.streams.lookup.search_context import Found, SearchContext
+from bkstore.streams.lookup.object_loader import LoadedWave
+from bkstore.streams.lookup.search_context import FoundSlice, SearchContext
 from bkstore.streams.lookup.stats import WaveTrace
 
 
@@ -32,11 +32,11 @@ class NodeSearch:
         self._wave_count = 0
         self._misses_in_a_row = 0
         self._preload_count = 0
-        self._preload_due = context.tail and context.options.tail_first
+        self._preload_due = context.is_tail_read and context.options.tail_first
         context.stats.nodes += 1
         context.stats.listed += len(node)
 
-    def find(self, offset: int, contains: bool) -> Found | None:
+    def find(self, offset: int, contains: bool) -> FoundSlice | None:
         """Return the next object whose slice begins at `offset`, None if this node has none.
 
         With `contains` the slice may begin before. Each pass of the loop loads the object under the
@@ -54,7 +54,7 @@ class NodeSearch:
                     return None
                 self._found_any = True
                 self._cursor += 1
-                return Found(self._node.object_ids[self._cursor - 1], *slice_range)
+                return FoundSlice(self._node.object_ids[self._cursor - 1], *slice_range)
             self._cursor += 1
         return None
 
@@ -88,7 +88,7 @@ class NodeSearch:
         )
 
     def _sparse_position(self, offset: int) -> int | None:
-        sparse = self._context.sparse.get(self._node.node_id)
+        sparse = self._context.sparse_indexes.get(self._node.node_id)
         object_id = None if sparse is None else sparse.floor(self._context.stream, offset)
         return None if object_id is None else self._node.positions.get(object_id)
 
@@ -115,7 +115,7 @@ class NodeSearch:
         if position in self._slices:
             return True
         context, object_id = self._context, self._node.object_ids[position]
-        kept_ranges = context.loader.kept(object_id)
+        kept_ranges = context.loader.get_cached(object_id)
         if kept_ranges is not None:
             context.stats.kept += 1
             self._record_slice(position, kept_ranges.slice_of(context.stream))
@@ -167,7 +167,7 @@ class NodeSearch:
     def _may_preload(self, after_miss: bool) -> bool:
         context = self._context
         return (
-            context.preloads
+            context.uses_preloads
             and not self._found_any
             and self._preload_count < context.options.preloads
             and (not after_miss or (self._preload_due and context.options.preload == "miss"))
@@ -177,7 +177,7 @@ class NodeSearch:
         context, end = self._context, len(self._node)
         size = (
             end
-            if context.whole_list
+            if context.loads_whole_list
             else context.options.wave_size(self._wave_count, self._misses_in_a_row)
         )
         if context.options.cut_waves:
@@ -209,7 +209,7 @@ class NodeSearch:
     def _preload_positions(self, last: int) -> list[int]:
         """Return unknown positions after `last`: at the end for a tail read, else spread evenly."""
         options, count = self._context.options, len(self._node)
-        if self._context.tail:
+        if self._context.is_tail_read:
             end = count - options.tail * (self._preload_count - 1)
             candidates: Iterable[int] = range(max(end - options.tail, last + 1, 0), max(end, 0))
         else:
@@ -231,7 +231,7 @@ class NodeSearch:
         stats.waves += 1
         stats.loads += len(search_positions) + len(preload_positions)
         stats.preloads += len(preload_positions)
-        stats.joined += wave.joined
+        stats.joined += wave.joined_count
         stats.trace.append(
             WaveTrace(
                 self._node.node_id,
@@ -240,15 +240,15 @@ class NodeSearch:
             )
         )
         for position in search_positions:
-            if ids[position] in wave.failed:
-                raise wave.failed[ids[position]]
-        stats.failed_preloads += sum(ids[index] in wave.failed for index in preload_positions)
+            if ids[position] in wave.failures:
+                raise wave.failures[ids[position]]
+        stats.failed_preloads += sum(ids[index] in wave.failures for index in preload_positions)
         for position in (*search_positions, *preload_positions):
             self._record_loaded(position, wave)
 
-    def _record_loaded(self, position: int, wave: Wave) -> None:
+    def _record_loaded(self, position: int, wave: LoadedWave) -> None:
         """Record the slice of a loaded object; nothing if its load failed."""
-        loaded_ranges = wave.held.get(self._node.object_ids[position])
+        loaded_ranges = wave.loaded.get(self._node.object_ids[position])
         if loaded_ranges is None:
             return
         context = self._context

@@ -17,19 +17,19 @@ from bkstore.streams.image.stream_image import StreamImage
 from bkstore.streams.lookup.object_reader import ObjectReader
 
 
-class Wave(NamedTuple):
-    """The results of loads that were waited for together; `joined` were already running."""
+class LoadedWave(NamedTuple):
+    """The results of loads that were waited for together; `joined_count` were already running."""
 
-    held: dict[int, ObjectRanges]
-    failed: dict[int, BaseException]
-    joined: int
+    loaded: dict[int, ObjectRanges]
+    failures: dict[int, BaseException]
+    joined_count: int
 
 
-class Loader(Closeable):
+class ObjectLoader(Closeable):
     """Loads objects through `reader`; requests for an object that is being loaded share the load.
 
     `on_load(object_id, ranges, image)` is called once per load, before any caller gets the object.
-    Failed loads leave nothing. `keep` is the number of loaded objects to cache. `timeout` is the
+    Failed loads leave nothing. `max_cached` is the number of loaded objects to cache. `timeout` is the
     maximum wait for a wave in seconds, or None; a late load continues, and the next request waits
     for it. Threads: safe. Fork: closed in the child, which has none of the `workers` threads.
     """
@@ -40,12 +40,12 @@ class Loader(Closeable):
         on_load: Callable[[int, ObjectRanges, StreamImage], None],
         *,
         workers: int = 16,
-        keep: int = 0,
+        max_cached: int = 0,
         timeout: float | None = None,
     ) -> None:
         self._reader = reader
         self._on_load = on_load
-        self._max_cached = integer()("keep", keep)
+        self._max_cached = integer()("keep", max_cached)
         self._timeout = optional(number(above=True))("timeout", timeout)
         workers = integer(1)("workers", workers)
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="bkstore-load")
@@ -72,7 +72,7 @@ class Loader(Closeable):
         if self._closed:
             raise forks.closed_error("this stream lookup")
 
-    def kept(self, object_id: int) -> ObjectRanges | None:
+    def get_cached(self, object_id: int) -> ObjectRanges | None:
         """Return a cached object, None if it has to be loaded."""
         if not self._max_cached:
             return None
@@ -88,9 +88,9 @@ class Loader(Closeable):
             for object_id in object_ids:
                 self._cached.pop(object_id, None)
 
-    def fetch(self, object_ids: Iterable[int], image: StreamImage) -> Wave:
+    def fetch(self, object_ids: Iterable[int], image: StreamImage) -> LoadedWave:
         """Load objects concurrently and wait for all; failures are returned in the wave."""
-        wave = Wave({}, {}, 0)
+        wave = LoadedWave({}, {}, 0)
         joined = 0
         futures = {}
         for object_id in object_ids:
@@ -99,13 +99,13 @@ class Loader(Closeable):
         late = wait(futures.values(), self._timeout).not_done
         for object_id, future in futures.items():
             if future in late:
-                wave.failed[object_id] = LoadFailed(
+                wave.failures[object_id] = LoadFailed(
                     f"object {object_id}: not loaded within {self._timeout} s"
                 )
             elif (error := future.exception()) is not None:
-                wave.failed[object_id] = error
+                wave.failures[object_id] = error
             else:
-                wave.held[object_id] = future.result()
+                wave.loaded[object_id] = future.result()
         return wave._replace(joined=joined)
 
     def _start_load(self, object_id: int, image: StreamImage) -> tuple[Future[ObjectRanges], bool]:

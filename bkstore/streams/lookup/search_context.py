@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 from bkstore.index.offset_range import OffsetRangeIndex
 from bkstore.streams.image.stream_image import StreamImage
-from bkstore.streams.lookup.object_loader import Loader
+from bkstore.streams.lookup.object_loader import ObjectLoader
 from bkstore.streams.lookup.options import LookupOptions, Strategy
 from bkstore.streams.lookup.sparse_index import SparseRangeIndex
 from bkstore.streams.lookup.stats import QueryStats
 from bkstore.streams.lookup.stream_filters import StreamProbe
 
 
-class Found(NamedTuple):
+class FoundSlice(NamedTuple):
     """A stream set object and its slice of the stream."""
 
     object_id: int
@@ -33,22 +33,22 @@ class SearchContext:
 
     image: StreamImage
     stream: int
-    tail: bool
+    is_tail_read: bool
     strategy: Strategy
     options: LookupOptions
-    loader: Loader
+    loader: ObjectLoader
     stats: QueryStats
     index: OffsetRangeIndex | None
     probe: StreamProbe | None
-    sparse: Mapping[int, SparseRangeIndex]
+    sparse_indexes: Mapping[int, SparseRangeIndex]
     is_gone: Callable[[int], bool]
 
     @property
-    def whole_list(self) -> bool:
+    def loads_whole_list(self) -> bool:
         """Whether all objects from the start position on are loaded in one wave."""
         return self.strategy in ("load-all", "sparse-index")
 
     @property
-    def preloads(self) -> bool:
+    def uses_preloads(self) -> bool:
         """Whether far-off objects are preloaded."""
         return self.strategy in ("preload", "index", "bloom")

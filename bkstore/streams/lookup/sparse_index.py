@@ -51,10 +51,10 @@ class SparseRangeIndex:
         self.entries = 0
         self.evictions = 0
 
-    def add(self, object_id: int, held: ObjectRanges) -> None:
+    def add(self, object_id: int, ranges: ObjectRanges) -> None:
         """Add an object's slices; evicts entries when the index is full."""
         with self._lock:
-            for stream, start in zip(held.streams.tolist(), held.starts.tolist()):
+            for stream, start in zip(ranges.streams.tolist(), ranges.starts.tolist()):
                 entries = self._streams.get(stream)
                 if entries is None:
                     entries = self._streams[stream] = _Entries()

@@ -18,7 +18,7 @@ from bkstore.streams.image.object_ranges import ObjectRanges
 from bkstore.streams.image.stream_image import StreamImage
 from bkstore.streams.image.streams_and_nodes import Stream
 from bkstore.streams.lookup.answer_chain import build_chain, check_answer
-from bkstore.streams.lookup.object_loader import Loader
+from bkstore.streams.lookup.object_loader import ObjectLoader
 from bkstore.streams.lookup.object_reader import ObjectReader
 from bkstore.streams.lookup.options import LookupOptions, Strategy, check_strategy
 from bkstore.streams.lookup.result import LookupObserver, LookupResult
@@ -83,11 +83,11 @@ class StreamLookup(Closeable):
         self._image: StreamImage = _check_image("image", image)
         self._update_lock = threading.Lock()
         self._sparse: dict[int, SparseRangeIndex] = {}
-        self._loader = Loader(
+        self._loader = ObjectLoader(
             _check_reader("reader", reader),
             self._on_load,
             workers=self.options.workers,
-            keep=self.options.keep_objects,
+            max_cached=self.options.keep_objects,
             timeout=self.options.load_timeout,
         )
         if strategy == "sparse-index":
@@ -215,13 +215,13 @@ class StreamLookup(Closeable):
         return SearchContext(
             image=image,
             stream=stream.stream_id,
-            tail=end in (-1, stream.end_offset),
+            is_tail_read=end in (-1, stream.end_offset),
             strategy=self.strategy,
             options=self.options,
             loader=self._loader,
             stats=stats,
             index=self.index if self.strategy in ("index", "bloom") else None,
             probe=self.filters.probe(stream.stream_id) if self.strategy == "bloom" else None,
-            sparse=self._sparse,
+            sparse_indexes=self._sparse,
             is_gone=self._is_gone,
         )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bkstore.cli.main import main
-from bkstore.cli.maintenance.diff import MOST_RANGES
+from bkstore.cli.maintenance.diff import MAX_RANGES
 from bkstore.index.api import LedgerState
 from tests.worlds.dumps import CONTENT, KEY, LAYOUTS, fill
 
@@ -113,7 +113,7 @@ def test_dumps(top: Path, capsys: Capsys) -> None:
 
 def test_many_ranges(tmp_path: Path, capsys: Capsys) -> None:
     """Above some thousand ranges they are null, and the groups say all; a screen shows a few."""
-    count = MOST_RANGES + 2
+    count = MAX_RANGES + 2
     for name, entries in (("a", [0]), ("b", range(0, 3 * count, 3))):
         with LAYOUTS["idx"](tmp_path / name) as index:
             index.put_many(7, entries, [1028] * len(entries))

@@ -11,7 +11,7 @@ import pytest
 from bkstore import LedgerStorage
 from bkstore.cli.main import main, make_parser
 from bkstore.cli.maintenance import usage_tables
-from bkstore.cli.maintenance.usage_tables import ANSWERS
+from bkstore.cli.maintenance.usage_tables import TABLES_BY_KIND
 from bkstore.formats.entry import Coder
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.offline.usage.cache_needs import DEFAULT_READ_AHEAD
@@ -184,7 +184,7 @@ def test_by_index_and_cache(tmp_path: Path, capsys: Capsys) -> None:
     assert all(row["formula"] and row["source"] for row in needs)
 
 
-@pytest.mark.parametrize("by", ANSWERS)
+@pytest.mark.parametrize("by", TABLES_BY_KIND)
 @pytest.mark.parametrize("form", ["table", "csv", "json"])
 def test_every_answer_in_every_form(tmp_path: Path, capsys: Capsys, by: str, form: str) -> None:
     """Each table can be written in each form, and begins with the bookie."""
@@ -200,7 +200,7 @@ def test_defaults_are_the_librarys(tmp_path: Path) -> None:
 
     assert (MAJOR_THRESHOLD, MINOR_THRESHOLD) == (args.threshold, args.pinned)
     assert DEFAULT_READ_AHEAD == args.read_ahead
-    assert [*ANSWERS] == [make_parser().parse_args(["usage", "d", "--by", by]).by for by in ANSWERS]
+    assert [*TABLES_BY_KIND] == [make_parser().parse_args(["usage", "d", "--by", by]).by for by in TABLES_BY_KIND]
 
 
 def test_columns_are_those_of_the_answer(tmp_path: Path, capsys: Capsys) -> None:

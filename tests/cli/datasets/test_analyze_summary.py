@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from bkstore.cli.datasets.analyze_summary import Line, summarise
+from bkstore.cli.datasets.analyze_summary import SummaryLine, summarize
 
 pa = pytest.importorskip("pyarrow")
 
 
-def _line(name: str, *, metadata: Any = None, unread: Any = (), **columns: Any) -> Line:
+def _line(name: str, *, metadata: Any = None, unread: Any = (), **columns: Any) -> SummaryLine:
     inputs: Any = SimpleNamespace(
         metadata=metadata,
         dump=SimpleNamespace(unread=unread),
         other=None,
         options=SimpleNamespace(pinned=0.2),
     )
-    return summarise(name, pa.table(columns), inputs)
+    return summarize(name, pa.table(columns), inputs)
 
 
 def test_holes() -> None:
@@ -27,7 +27,7 @@ def test_holes() -> None:
     columns: dict[str, list[Any]] = {"qualified_name": ["a", "a", "b"], "holes": [2, 3, 4]}
     alone, judged = _line("holes", **columns), _line("holes", metadata=object(), **columns)
 
-    assert Line("holes", 3, True, "2 ledgers, 9 entries between first and last") == alone
+    assert SummaryLine("holes", 3, True, "2 ledgers, 9 entries between first and last") == alone
     assert alone._replace(finding=False) == judged
     nothing = pa.array([], pa.string()), pa.array([], pa.int64())
     assert not _line("holes", qualified_name=nothing[0], holes=nothing[1]).finding
@@ -54,7 +54,7 @@ def test_bookies(unread: Any, damage: list[int], finding: bool, more: str) -> No
     read = "2 bookies" if unread else "3 bookies"
     says = f"{read}, 1,234 entries; 6 bytes of entry logs{more}"
 
-    assert (finding, says) == (line.finding, line.says)
+    assert (finding, says) == (line.finding, line.text)
 
 
 def test_health() -> None:
@@ -67,8 +67,8 @@ def test_health() -> None:
     broken = _line("ledger_health", replicas_due=[*due, None], not_judged=[*reasons, bad])
     says = "2 ledgers judged; 1 of them in part; 2 open; 1 in_recovery; 1 underreplicated"
 
-    assert (False, says) == (fine.finding, fine.says)
-    assert (True, f"{says}; 1 with metadata that cannot be used") == (broken.finding, broken.says)
+    assert (False, says) == (fine.finding, fine.text)
+    assert (True, f"{says}; 1 with metadata that cannot be used") == (broken.finding, broken.text)
 
 
 def test_violations() -> None:
@@ -84,5 +84,5 @@ def test_violations() -> None:
     assert line.finding
     assert (
         "no_replica: 1 ledger; below_ack_quorum: 1 ledger; below_write_quorum: 1 ledger; "
-        "10 replicas missing" == line.says
+        "10 replicas missing" == line.text
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bkstore import LedgerId
-from bkstore.cli.screen.cells import cut, folded, ledger_cells, payload_cell, short_ledger, width
+from bkstore.cli.screen.cells import truncate, wrap_text, ledger_cells, payload_cell, short_ledger_id, width
 
 WIDE = LedgerId.parse("c0ffee00-feed-4bad-9e55-0123456789ab")
 
@@ -22,7 +22,7 @@ def test_short_ids() -> None:
         *zip(*(each.signed for each in alike)), "…"
     )
     assert ["3", "-"] == ledger_cells([0, None], [3, None], "…")
-    assert "ffffffff..0" == short_ledger(-1, 0, "..")
+    assert "ffffffff..0" == short_ledger_id(-1, 0, "..")
 
 
 @pytest.mark.parametrize(
@@ -52,6 +52,6 @@ def test_cut_to_cells() -> None:
     for size in range(1, 12):
         for text in ("日本語日本語", "a日b本c語d", "plain text"):
             for end in (False, True):
-                assert size >= width(cut(text, size, end=end))
-    assert ("日…", "…語") == (cut("日本語", 4), cut("日本語", 4, end=True))
-    assert ["日", "本"] == folded("日本", 3)
+                assert size >= width(truncate(text, size, keep_end=end))
+    assert ("日…", "…語") == (truncate("日本語", 4), truncate("日本語", 4, keep_end=True))
+    assert ["日", "本"] == wrap_text("日本", 3)

@@ -15,13 +15,13 @@ import pytest
 from bkstore import Bookie, LedgerId, tables
 from bkstore.cli.main import main
 from bkstore.cli.screen.cells import width
-from bkstore.cli.screen.column_choice import Shown, screen_columns
+from bkstore.cli.screen.column_choice import RequestedColumns, screen_columns
 from bkstore.cli.screen.tables import Screen
 from bkstore.formats.entry import Coder, encode_explicit_lac, master_key
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.offline.dump import dump
 from bkstore.tables import LEDGER_LIST, LOG_RECORDS, SEQUENCES, Schema, Table
-from bkstore.tables.table import Repeated
+from bkstore.tables.table import ConstantColumn
 
 Capsys = pytest.CaptureFixture[str]
 
@@ -47,8 +47,8 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
 
 
-def _on(stream: io.StringIO, *pieces: Table, shown: Shown | None = None) -> list[str]:
-    screen = Screen(stream, pieces[0].schema, shown or Shown())
+def _on(stream: io.StringIO, *pieces: Table, shown: RequestedColumns | None = None) -> list[str]:
+    screen = Screen(stream, pieces[0].schema, shown or RequestedColumns())
     for piece in pieces:
         screen.write(piece)
     screen.finish()
@@ -234,7 +234,7 @@ def test_a_column_that_begins_to_tell() -> None:
 def test_another_value_is_never_passed_over() -> None:
     """A piece with one value after a piece with another one has the column."""
     columns = _filled(SEQUENCES).columns
-    pieces = [Table(SEQUENCES, columns | {"bookie": Repeated(b, 2)}) for b in ("b1", "b2")]
+    pieces = [Table(SEQUENCES, columns | {"bookie": ConstantColumn(b, 2)}) for b in ("b1", "b2")]
     lines = _on(io.StringIO(), *pieces)
 
     assert ["b2", "b2"] == [line.split()[0] for line in lines[-2:]]

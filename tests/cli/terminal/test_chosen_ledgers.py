@@ -7,7 +7,7 @@ import argparse
 import pytest
 
 from bkstore import InvalidArgument, LedgerId
-from bkstore.cli.terminal.ledger_options import chosen_ledger, chosen_scope
+from bkstore.cli.terminal.ledger_options import ledger_from_args, scope_from_args
 from bkstore.cli.terminal.shared_options import parse_range
 
 LAST = 2**63 - 2
@@ -40,31 +40,31 @@ def _args(
 )
 def test_scopes(text: str | None, scope: int) -> None:
     """A scope is decimal or hex with 0x; negative ones are taken as unsigned."""
-    assert scope == chosen_scope(_args("1", text))
-    assert LedgerId(scope, 7) == chosen_ledger(_args("7", text))
-    assert LedgerId(scope, 7) == chosen_ledger(_args(word="7", scope=text))
+    assert scope == scope_from_args(_args("1", text))
+    assert LedgerId(scope, 7) == ledger_from_args(_args("7", text))
+    assert LedgerId(scope, 7) == ledger_from_args(_args(word="7", scope=text))
 
 
 @pytest.mark.parametrize("text", ["", "x", "0x", "1f", "0x11111111111111111", "1.0", " 1"])
 def test_what_is_no_scope(text: str) -> None:
     """Anything else is refused."""
     with pytest.raises(InvalidArgument, match="not a ledger scope id"):
-        chosen_scope(_args("1", text))
+        scope_from_args(_args("1", text))
 
 
 def test_names_and_scopes() -> None:
     """A qualified name says its scope; --ledger-scope-id may say the same, and no other."""
     name = f"{5:016x}{7:016x}"
 
-    assert LedgerId(5, 7) == chosen_ledger(_args(name=name))
-    assert LedgerId(5, 7) == chosen_ledger(_args(name=name, scope="0x5"))
-    assert LedgerId(5, 7) == chosen_ledger(_args(name, "5"))
+    assert LedgerId(5, 7) == ledger_from_args(_args(name=name))
+    assert LedgerId(5, 7) == ledger_from_args(_args(name=name, scope="0x5"))
+    assert LedgerId(5, 7) == ledger_from_args(_args(name, "5"))
     for args in (_args(name=name, scope="6"), _args(name, "6"), _args(name=name, scope="0")):
         with pytest.raises(InvalidArgument, match="of scope 5, but --ledger-scope-id differs"):
-            chosen_ledger(args)
+            ledger_from_args(args)
     for wrong in (name[1:], name + "0", "7"):
         with pytest.raises(InvalidArgument, match="32 hex digits"):
-            chosen_ledger(_args(name=wrong))
+            ledger_from_args(_args(name=wrong))
 
 
 def test_ranges_of_entries() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bkstore.cli.main import make_parser
-from bkstore.cli.terminal.parser import OUTPUTS, Parser, refuse_outputs_in_inputs
+from bkstore.cli.terminal.parser import OUTPUT_ARGUMENTS, Parser, refuse_outputs_in_inputs
 from bkstore.errors import InvalidArgument
 
 _WRITERS = {"serve", "ensemble up", "ensemble down"}
@@ -34,13 +34,13 @@ def _is_place(action: argparse.Action) -> bool:
     return any(word in words for word in named) or (action.type is Path)
 
 
-COMMANDS = dict(_commands(make_parser(declared=True)))
+COMMANDS = dict(_commands(make_parser(load_all=True)))
 PAIRS = [
     (name, written.dest, read.dest)
     for name, parser in COMMANDS.items()
     for written in filter(_is_place, parser._actions)
     for read in filter(_is_place, parser._actions)
-    if written.dest in OUTPUTS and read.dest not in OUTPUTS
+    if written.dest in OUTPUT_ARGUMENTS and read.dest not in OUTPUT_ARGUMENTS
 ]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bkstore.cli.terminal.messages import terminable
+from bkstore.cli.terminal.messages import signals_as_exceptions
 
 
 class _Thing:
@@ -54,7 +54,7 @@ def test_a_signal_that_python_drops(
             pass
 
     def work() -> None:
-        with terminable():
+        with signals_as_exceptions():
             where(send)
             threading.Event().wait(20)
 
@@ -75,7 +75,7 @@ def test_other_dropped_exceptions(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         raise ValueError("other")
 
-    with terminable():
+    with signals_as_exceptions():
         _in_weakref_callback(fail)
     _in_weakref_callback(fail)
 

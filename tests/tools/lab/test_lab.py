@@ -19,7 +19,7 @@ from bkstore.ids import LedgerId
 from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.options import location_options
 from tests.tools.lab.toys import TOY, measure_toys
-from tools.lab import Column, Row, Run, log_axes, main, table
+from tools.lab import ResultColumn, Row, LabRun, log_axes, main, table
 from tools.lab.comparison import list_differences
 from tools.lab.document import FORMAT, build_document, read_document, save_document
 from tools.lab.page import build_page
@@ -31,7 +31,7 @@ from tools.lab.samples import (
     measure_latency,
     median_cost,
 )
-from tools.lab.sides import Side, run_samples
+from tools.lab.sides import TimedSide, run_samples
 from tools.lab.stores.other_stores import LevelDb, Lmdb, Store
 from tools.lab.table import as_text, print_document
 from tools.lab.workloads.index_loads import SHAPES, make_index_load, read_index_load
@@ -43,14 +43,14 @@ Document = dict[str, Any]
 @pytest.fixture
 def document(tmp_path: Path) -> Document:
     """Return the document of a run of the toy."""
-    run = Run(tmp_path, rounds=2)
+    run = LabRun(tmp_path, rounds=2)
     return build_document(TOY, run, measure_toys(run), ["--rounds", "2"], 1.5)
 
 
 def test_where_files_are_is_not_said(tmp_path: Path) -> None:
     """A command with a path of this machine is kept with the path's last part."""
     words = ["--world", str(tmp_path / "some world"), "--into", "docs/figures"]
-    kept_as = build_document(TOY, Run(tmp_path), measure_toys(Run(tmp_path)), words, 1.0)["command"]
+    kept_as = build_document(TOY, LabRun(tmp_path), measure_toys(LabRun(tmp_path)), words, 1.0)["command"]
 
     assert "python -m tools.toy --world 'some world' --into docs/figures" == kept_as
 
@@ -70,7 +70,7 @@ def test_a_document_says_how_it_was_made(document: Document) -> None:
 
 def test_rows_have_declared_columns_and_names_of_their_own(tmp_path: Path) -> None:
     """A column that is not declared is an error, and so are two rows with one name."""
-    run = Run(tmp_path)
+    run = LabRun(tmp_path)
     with pytest.raises(KeyError, match="other"):
         build_document(TOY, run, [{"side": "a", "size": 1, "other": 2}], [], 0)
     with pytest.raises(ValueError, match="same given columns"):
@@ -221,7 +221,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 def test_a_row_may_have_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     """It stands in the table in place of figures, and the exit status is 1."""
-    columns = (*TOY.columns, Column("error", "error", kind="told"))
+    columns = (*TOY.columns, ResultColumn("error", "error", kind="told"))
     rows = [{"side": "a", "size": 1, "error": "it broke"}]
     broken = replace(TOY, columns=columns, measure=lambda _: rows, found=lambda _: [])
 
@@ -237,7 +237,7 @@ def test_an_experiment_has_options_and_tables_of_its_own(
     def more(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--longer", type=int, default=0)
 
-    def measured(run: Run) -> Iterator[Row]:
+    def measured(run: LabRun) -> Iterator[Row]:
         yield from measure_toys(run)
         yield {"side": "more", "size": run.options.longer, "bytes": 1}
 
@@ -344,7 +344,7 @@ def test_files_that_go_are_not_counted(tmp_path: Path) -> None:
 def test_sides_take_turns() -> None:
     """Each side is warmed up, then begins a round as often as the others."""
     order: list[str] = []
-    sides = [Side(name, lambda name=name: order.append(name)) for name in "abc"]  # type: ignore[misc]
+    sides = [TimedSide(name, lambda name=name: order.append(name)) for name in "abc"]  # type: ignore[misc]
     taken = run_samples(sides, 3, 0)
 
     assert "abcabcbcacab" == "".join(order)
@@ -361,18 +361,18 @@ def test_loads_put_what_they_say(shape: str) -> None:
     load = make_index_load(shape, 1200, 1, rows_per_flush=100)
     found: dict[LedgerId, set[int]] = {name: set() for name in load.expected}
     for flush in load.flushes:
-        assert sorted(put.ledger for put in flush) == [put.ledger for put in flush]
+        assert sorted(put.ledger_id for put in flush) == [put.ledger_id for put in flush]
         for put in flush:
-            assert (np.diff(put.entries) >= 0).all()
+            assert (np.diff(put.entry_ids) >= 0).all()
             assert (put.locations > 0).all()
-            found[put.ledger].update(put.entries.tolist())
+            found[put.ledger_id].update(put.entry_ids.tolist())
 
     assert {name: set(ids.tolist()) for name, ids in load.expected.items()} == found
     assert load.entries == sum(map(len, found.values()))
 
 
 def test_a_dump_is_a_load(tmp_path: Path) -> None:
-    """The table `entries` of a dump comes in the order of its logs, with the places it recorded."""
+    """The table `entry_ids` of a dump comes in the order of its logs, with the places it recorded."""
     pytest.importorskip("pyarrow")
     from bkstore import LedgerStorage
     from bkstore.offline.dump import dump
@@ -390,9 +390,9 @@ def test_a_dump_is_a_load(tmp_path: Path) -> None:
     dump([tmp_path / "b"], tmp_path / "dump")
     load = read_index_load(tmp_path / "dump", 1000, rows_per_flush=7)
     found = {
-        (put.ledger, entry): place
+        (put.ledger_id, entry): place
         for put in load.puts
-        for entry, place in zip(put.entries.tolist(), put.locations.tolist())
+        for entry, place in zip(put.entry_ids.tolist(), put.locations.tolist())
     }
 
     assert places == found
@@ -419,9 +419,9 @@ def test_zipf_prefers_few() -> None:
     entries = {LedgerId(0, 1): np.arange(1000)}
     shares = {}
     for order in ("zipf", "uniform"):
-        counts = np.sort(np.bincount(make_trace(order, entries, 5000, 1).entry, minlength=1000))
+        counts = np.sort(np.bincount(make_trace(order, entries, 5000, 1).entry_ids, minlength=1000))
         shares[order] = counts[-100:].sum() / 5000
-    hot = np.argsort(np.bincount(make_trace("zipf", entries, 5000, 1).entry, minlength=1000))[-50:]
+    hot = np.argsort(np.bincount(make_trace("zipf", entries, 5000, 1).entry_ids, minlength=1000))[-50:]
 
     assert 300 < hot.mean() < 700, "the most wanted rows lie anywhere"
     assert shares["uniform"] < 0.25 < 0.5 < shares["zipf"]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tools.lab import Column, Experiment, Panel, Row
+from tools.lab import ResultColumn, Experiment, Panel, Row
 from tools.lab.picture import draw_picture
 from tools.lab.table import as_text
 
@@ -34,7 +34,7 @@ def figure(monkeypatch: pytest.MonkeyPatch) -> Draw:
 
     def draw(rows: list[Row], *panels: Panel) -> Any:
         columns = tuple(
-            Column(name, name) for name in dict.fromkeys(n for row in rows for n in row)
+            ResultColumn(name, name) for name in dict.fromkeys(n for row in rows for n in row)
         )
         sheet = Experiment("a", "", "", "", columns, panels, lambda _: [], lambda _: [])
         draw_picture(sheet, {"rows": rows}, "svg")
@@ -119,7 +119,7 @@ def test_zeros_alone_are_drawn_as_nothing(figure: Draw) -> None:
 def test_a_bar_without_a_p99_has_no_tick(figure: Draw) -> None:
     """Few queries have none; the others' stand."""
     rows = [{"x": "a", "y": 2.0, "high": None}, {"x": "b", "y": 3.0, "high": 9.0}]
-    (axes,) = figure(rows, Panel("a", "x", "y", high="high", log="y")).axes
+    (axes,) = figure(rows, Panel("a", "x", "y", tick_column="high", log="y")).axes
 
     np.testing.assert_equal([math.nan, 9], axes.lines[0].get_ydata())
     assert axes.get_ylim()[1] > 9

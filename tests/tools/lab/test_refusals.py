@@ -18,7 +18,7 @@ from tests.tools.lab.toys import TOY, measure_toys
 from tools.bench.cli import EXPERIMENT as BENCH, main as bench
 from tools.cache import EXPERIMENT as CACHE
 from tools.keys import EXPERIMENT as KEYS
-from tools.lab import Experiment, Row, Run, main
+from tools.lab import Experiment, Row, LabRun, main
 from tools.lab.document import Document, build_document, save_document
 from tools.lab.picture import draw_picture
 from tools.lab.workloads.index_loads import read_index_load
@@ -27,7 +27,7 @@ from tools.layouts import EXPERIMENT as LAYOUTS
 Change = Callable[[Document], Any]
 
 
-def _unmeasured(_: Run) -> list[Row]:
+def _unmeasured(_: LabRun) -> list[Row]:
     raise AssertionError("something was measured")
 
 
@@ -47,7 +47,7 @@ def _refused(experiment: Experiment, words: list[str], capsys: pytest.CaptureFix
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
     """Return the file of a result of the toy."""
-    run = Run(tmp_path)
+    run = LabRun(tmp_path)
     save_document(build_document(TOY, run, measure_toys(run), [], 1.0), tmp_path / "toy.json")
     return tmp_path / "toy.json"
 
@@ -96,9 +96,9 @@ def test_two_kinds_of_data(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_record_says_which_data(tmp_path: Path) -> None:
     """A dump and a recording stand in the document by their names, None without them."""
     took: list[Row] = [{"side": "a", "size": 1}]
-    plain = build_document(TOY, Run(tmp_path), took, [], 1.0)
+    plain = build_document(TOY, LabRun(tmp_path), took, [], 1.0)
     given = build_document(
-        TOY, Run(tmp_path, dump=tmp_path / "some", trace=Path("reads")), took, [], 1.0
+        TOY, LabRun(tmp_path, dump=tmp_path / "some", trace=Path("reads")), took, [], 1.0
     )
 
     assert (None, None) == (plain["dump"], plain["trace"])
@@ -249,7 +249,7 @@ def test_a_picture_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     """A row of the benchmark without ratios cannot be drawn; its figures are printed and kept."""
     pytest.importorskip("matplotlib")
     row = {"row": "start", "case": "a", "what": "b", "value": 4711}
-    save_document(build_document(BENCH, Run(tmp_path), [row], [], 1.0), tmp_path / "start.json")
+    save_document(build_document(BENCH, LabRun(tmp_path), [row], [], 1.0), tmp_path / "start.json")
     words = ["--from", str(tmp_path / "start.json"), "--picture", str(tmp_path / "start.svg")]
 
     assert 2 == bench(words)

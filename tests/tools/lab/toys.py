@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tools.lab import Column, Experiment, Panel, Row, Run
+from tools.lab import ResultColumn, Experiment, Panel, Row, LabRun
 
 __all__ = ["TOY", "measure_toys"]
 
 
-def measure_toys(run: Run) -> Iterator[Row]:
+def measure_toys(run: LabRun) -> Iterator[Row]:
     """Yield a row for each toy and number of children."""
-    run.peer("no_such_library")
+    run.import_optional("no_such_library")
     for side, factor in (("one", 1), ("two & <three>", 2)):
         for size in (10, 100, 1000):
             yield {"side": side, "size": size, "bytes": factor * size, "time": factor * size / 7}
@@ -24,17 +24,17 @@ TOY = Experiment(
     method="By looking.",
     data="Two toys.",
     columns=(
-        Column("side", "toy", kind="given"),
-        Column("size", "children", kind="given"),
-        Column("name", "name", kind="count"),
-        Column("bytes", "room", "bytes", "count"),
-        Column("time", "playing", "ms"),
+        ResultColumn("side", "toy", kind="given"),
+        ResultColumn("size", "children", kind="given"),
+        ResultColumn("name", "name", kind="count"),
+        ResultColumn("bytes", "room", "bytes", "count"),
+        ResultColumn("time", "playing", "ms"),
     ),
     panels=(
         Panel("Room", "size", "bytes", "side", log="xy"),
         Panel("Playing", "size", "time", "side", {"side": ("one", "words")}),
-        Panel("By toy", "side", "time", None, {"size": 10}, high="time"),
+        Panel("By toy", "side", "time", None, {"size": 10}, tick_column="time"),
     ),
     measure=measure_toys,
-    found=lambda rows: [f"{len(rows)} rows, the largest {max(r['bytes'] or 0 for r in rows)}."],
+    summarize=lambda rows: [f"{len(rows)} rows, the largest {max(r['bytes'] or 0 for r in rows)}."],
 )

@@ -124,7 +124,7 @@ def test_orders_that_settings_forbid() -> None:
         (ServerSettings(stop_when_full=True), True),
         (ServerSettings(read_only=True), False),
     ):
-        order = StateChanges(settings).allowed(orders.append)
+        order = StateChanges(settings).guard_set_read_only(orders.append)
         order(not forbidden)
         with pytest.raises(InvalidArgument, match="the bookie stays"):
             order(forbidden)
@@ -210,7 +210,7 @@ def test_hosts_may_be_given() -> None:
     """A host may stand before the port, an IPv6 address in brackets."""
     from argparse import Namespace
 
-    from bkstore.cli.serve_admin import chosen_admin
+    from bkstore.cli.serve_admin import admin_settings_from_args
 
     places = {
         "8080": ("127.0.0.1", 8080),
@@ -220,7 +220,7 @@ def test_hosts_may_be_given() -> None:
     }
     chosen = {}
     for text in places:
-        settings = chosen_admin(Namespace(http=text, http_token_file=None, http_name=None))
+        settings = admin_settings_from_args(Namespace(http=text, http_token_file=None, http_name=None))
         assert settings is not None
         chosen[text] = (settings.host, settings.port)
 

@@ -36,7 +36,7 @@ Missing = set[tuple[int, str, int]]
 """(ledger, bookie, entry) of each replica that is missing."""
 
 
-class Cluster:
+class AuditCluster:
     """Closed, striped ledgers on three bookies, with encoded availabilities and lost entries. Every
     hundredth ledger has lost one replica of one entry."""
 
@@ -66,16 +66,16 @@ class Cluster:
         """Return each bookie's availability source; it decodes every answer."""
         return {bookie: _Encoded(self, bookie) for bookie in BOOKIES}
 
-    def answer(self, bookie: str, ledger: int) -> bytes:
+    def encoded_availability(self, bookie: str, ledger: int) -> bytes:
         """Return a bookie's encoded answer."""
         incomplete = self._incomplete_answers.get((bookie, ledger))
         return self._complete_answers[BOOKIES.index(bookie)] if incomplete is None else incomplete
 
 
-class AtHand(MemoryStore):
+class DecodedStore(MemoryStore):
     """A store with decoded metadata, so that an audit consists of the check alone."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: AuditCluster) -> None:
         super().__init__()
         self._metadata_of_ledger = {
             ledger_id: cluster.store.read(ledger_id) for ledger_id in cluster.store.ledgers()
@@ -91,10 +91,10 @@ class AtHand(MemoryStore):
         return self._ledger_ids
 
 
-class Answered:
+class DecodedBookie:
     """A bookie with decoded availabilities."""
 
-    def __init__(self, cluster: Cluster, bookie_id: str) -> None:
+    def __init__(self, cluster: AuditCluster, bookie_id: str) -> None:
         bookie = _Encoded(cluster, bookie_id)
         self._answers = {ledger: bookie.availability(ledger) for ledger in range(cluster.ledgers)}
 
@@ -104,11 +104,11 @@ class Answered:
 
 
 class _Encoded:
-    def __init__(self, cluster: Cluster, name: str) -> None:
+    def __init__(self, cluster: AuditCluster, name: str) -> None:
         self.cluster, self.name = cluster, name
 
     def availability(self, ledger: int | LedgerId) -> Availability:
-        return Availability.from_bytes(self.cluster.answer(self.name, LedgerId.of(ledger).ledger))
+        return Availability.from_bytes(self.cluster.encoded_availability(self.name, LedgerId.of(ledger).ledger))
 
 
 def _make_metadata(ledger: int, entries: int) -> LedgerMetadata:
@@ -137,10 +137,10 @@ def run_audit(store: MetadataStore, bookies: Mapping[str, AvailabilitySource]) -
     }
 
 
-class Columns:
+class DurabilityCheck:
     """The durability check alone: expected and stored entries of each bookie, as columns."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: AuditCluster) -> None:
         bookies = cluster.bookies()
         ledgers = range(cluster.ledgers)
         self._due, self._held = {}, {}
@@ -227,11 +227,11 @@ class _Unsynced(Files):
 
 Layout = Literal["idx", "rocksdb"]
 LAYOUTS: tuple[Layout, ...] = ("idx", "rocksdb")
-MIXED: Mapping[str, Layout] = dict(zip(BOOKIES, ("idx", "rocksdb", "idx")))
+MIXED_LAYOUTS: Mapping[str, Layout] = dict(zip(BOOKIES, ("idx", "rocksdb", "idx")))
 
 
 def write_directories(
-    cluster: Cluster, directory: Path, layouts: Mapping[str, Layout] = MIXED
+    cluster: AuditCluster, directory: Path, layouts: Mapping[str, Layout] = MIXED_LAYOUTS
 ) -> dict[str, Path]:
     """Write each bookie's index, as RocksDB or index files; return their directories."""
     for bookie in BOOKIES:
@@ -242,23 +242,23 @@ def write_directories(
     return {bookie: directory / bookie for bookie in BOOKIES}
 
 
-class OneByOne:
+class SingleCallBookie:
     """A bookie without `availability_many`, which is called once per ledger."""
 
     def __init__(self, bookie: AvailabilitySource) -> None:
         self.availability = bookie.availability
 
 
-def _ledger_entries(cluster: Cluster, bookie: str) -> Iterable[tuple[int, Int64Array]]:
+def _ledger_entries(cluster: AuditCluster, bookie: str) -> Iterable[tuple[int, Int64Array]]:
     for ledger in range(cluster.ledgers):
-        yield ledger, Availability.from_bytes(cluster.answer(bookie, ledger)).entries()
+        yield ledger, Availability.from_bytes(cluster.encoded_availability(bookie, ledger)).entries()
 
 
 def main(arguments: list[str]) -> dict[str, Any]:
     """Audit a cluster of the given size; return bytes and seconds."""
     if len(arguments) != 2:
         raise InvalidArgument("python -m tools.bench.inputs.audit_cluster LEDGERS ENTRIES")
-    cluster = Cluster(int(arguments[0]), int(arguments[1]), seed=1)
+    cluster = AuditCluster(int(arguments[0]), int(arguments[1]), seed=1)
     memory_before, started = peak_memory(), time.perf_counter()
     missing = run_audit(cluster.store, cluster.bookies())
     seconds = time.perf_counter() - started

@@ -17,12 +17,12 @@ from typing import cast
 from bkstore import Bookie
 from bkstore.storage.options import JournalOptions, StorageKind
 from bkstore.wire.server import BookieServer
-from tools.bench.inputs.wire_load import Served
+from tools.bench.inputs.wire_load import MeasuredProcess
 
 _CHECKOUT = Path(__file__).parents[3]
 
 
-class BookieProcess:
+class BenchmarkBookie:
     """The parent's handle of the process."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
@@ -37,9 +37,9 @@ class BookieProcess:
         return line
 
     @property
-    def served(self) -> Served:
+    def process(self) -> MeasuredProcess:
         """The process as `/proc` shows it."""
-        return Served(self.address, self._process.pid)
+        return MeasuredProcess(self.address, self._process.pid)
 
     def cpu_seconds(self) -> float:
         """Return the CPU seconds of the process and its threads so far."""
@@ -50,7 +50,7 @@ class BookieProcess:
 
 
 @contextmanager
-def bookie_process(storage: StorageKind, directory: Path) -> Iterator[BookieProcess]:
+def bookie_process(storage: StorageKind, directory: Path) -> Iterator[BenchmarkBookie]:
     """Yield a new bookie in a process of its own; end the process afterwards."""
     command = [sys.executable, "-m", __name__, storage, str(directory)]
     with subprocess.Popen(
@@ -58,7 +58,7 @@ def bookie_process(storage: StorageKind, directory: Path) -> Iterator[BookieProc
     ) as process:
         assert process.stdin is not None
         try:
-            yield BookieProcess(process)
+            yield BenchmarkBookie(process)
         finally:
             process.stdin.close()
             process.wait(60)

@@ -26,16 +26,16 @@ from bkstore.offline.dump import dump
 from bkstore.tables import ENTRIES
 from tools.bench.inputs.own_memory import peak_memory
 
-Kind = Literal["idx", "rocksdb"]
-KINDS: tuple[Kind, ...] = ("idx", "rocksdb")
+LookupIndex = Literal["idx", "rocksdb"]
+LOOKUP_INDEXES: tuple[LookupIndex, ...] = ("idx", "rocksdb")
 _ENTRIES_PER_LEDGER = 100_000
 _ROWS_PER_WRITE = 100_000
 
 
-def make_index(kind: Kind, directory: Path, entries: int, seed: int = 1) -> Path:
+def make_index(layout: LookupIndex, directory: Path, entries: int, seed: int = 1) -> Path:
     """Write an index of complete ledgers; each has a log with records of 200 to 2,000 bytes."""
     batches = _ledger_batches(entries, np.random.default_rng(seed))
-    if kind == "idx":
+    if layout == "idx":
         with HierarchicalIndex(directory, writable=True) as files:
             for rows in batches:
                 files.put_many(int(rows.ledger_id[0]), rows.entry_id, rows.location)
@@ -76,9 +76,9 @@ def dump_by_row(path: Path, target: Path) -> int:
 
 def main(arguments: list[str]) -> dict[str, Any]:
     """Write an index and dump it; return rows, seconds and bytes of memory."""
-    if len(arguments) != 3 or arguments[0] not in KINDS:
+    if len(arguments) != 3 or arguments[0] not in LOOKUP_INDEXES:
         raise InvalidArgument("python -m tools.bench.inputs.dump_indexes idx|rocksdb ENTRIES JOBS")
-    kind: Kind = "idx" if arguments[0] == "idx" else "rocksdb"
+    kind: LookupIndex = "idx" if arguments[0] == "idx" else "rocksdb"
     with tempfile.TemporaryDirectory() as directory:
         path = make_index(kind, Path(directory) / "bookie", int(arguments[1]))
         import pyarrow.parquet  # noqa: F401  (loaded before the clock runs)

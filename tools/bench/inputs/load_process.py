@@ -17,7 +17,7 @@ from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.options import StorageKind
 from tools.bench.inputs.own_memory import peak_memory
 
-PAYLOAD = 100
+PAYLOAD_BYTES = 100
 """Bytes of an entry's payload."""
 
 _ENTRIES_PER_BATCH = 1000
@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> None:
     storage, directory = arguments[:2]
     count, ledgers = map(int, arguments[2:])
     memory_before = peak_memory()
-    coder, payloads = Coder("DUMMY"), [bytes(PAYLOAD)] * _ENTRIES_PER_BATCH
+    coder, payloads = Coder("DUMMY"), [bytes(PAYLOAD_BYTES)] * _ENTRIES_PER_BATCH
     started = time.perf_counter()
     with LedgerStorage.open(directory, cast(StorageKind, storage)) as ledger_storage:
         for ledger in range(ledgers):

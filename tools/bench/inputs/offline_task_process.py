@@ -21,7 +21,7 @@ from typing import cast
 from bkstore import BookieDir, LedgerStorage
 from bkstore.formats.entry import Coder, master_key
 from bkstore.storage.options import StorageKind, StorageOptions
-from tools.bench.inputs.own_memory import KIB, peak_memory
+from tools.bench.inputs.own_memory import MAXRSS_UNIT_BYTES, peak_memory
 
 LOGS, LEDGERS = 100, 1000
 PASSWORD = "care"
@@ -120,7 +120,7 @@ def main(arguments: list[str]) -> None:
         "count": count,
         "cpu": sum(usage.ru_utime + usage.ru_stime for usage in usages) - cpu_before,
         "wall": wall,
-        "peak": max(peak_memory(), usages[1].ru_maxrss * KIB),
+        "peak": max(peak_memory(), usages[1].ru_maxrss * MAXRSS_UNIT_BYTES),
     }
     print(json.dumps(result))
 

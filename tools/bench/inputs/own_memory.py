@@ -6,7 +6,7 @@ import resource
 import sys
 from pathlib import Path
 
-KIB = 1 if sys.platform == "darwin" else 1024
+MAXRSS_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024
 """The unit of `ru_maxrss`."""
 
 
@@ -17,4 +17,4 @@ def peak_memory() -> int:
     if status.exists():
         fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
         return int(fields["VmHWM"].removesuffix("kB")) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS_UNIT_BYTES

@@ -16,7 +16,7 @@ from bkstore.storage.options import StorageKind
 from bkstore.testing.zookeeper_server import ZooKeeperServer
 from bkstore.wire.frames import frame
 from bkstore.wire.v2 import ReadRequest
-from tools.bench.inputs.wire_load import Served
+from tools.bench.inputs.wire_load import MeasuredProcess
 
 _OPENED_PACKAGES = ("java.nio", "java.lang", "java.io", "sun.nio.ch", "jdk.internal.misc")
 _STORAGE_CLASSES = {
@@ -48,7 +48,7 @@ def _free_port() -> int:
 
 
 @contextmanager
-def real_bookie(storage: StorageKind, directory: Path) -> Iterator[Served]:
+def real_bookie(storage: StorageKind, directory: Path) -> Iterator[MeasuredProcess]:
     """Yield a new real bookie, registered in a ZooKeeper of its own; stop both afterwards."""
     port = _free_port()
     with ZooKeeperServer(directory / "zookeeper") as zookeeper:
@@ -73,7 +73,7 @@ def real_bookie(storage: StorageKind, directory: Path) -> Iterator[Served]:
         ):
             try:
                 _wait_until_answering(port, process, directory / "bookie.log")
-                yield Served(("127.0.0.1", port), process.pid)
+                yield MeasuredProcess(("127.0.0.1", port), process.pid)
             finally:
                 process.kill()
 

@@ -17,7 +17,7 @@ from tools.bench.inputs.entry_ids import SCOPE_0, new_directory
 from tools.bench.measure import Context
 
 STORAGES: tuple[StorageKind, ...] = ("sorted", "interleaved", "db")
-KEY = b"k" * 20
+MASTER_KEY = b"k" * 20
 
 _LARGE_CACHE = StorageOptions(write_cache=1 << 30)  # no flush in the middle of a run
 
@@ -42,7 +42,7 @@ def empty_storage(
     """Return a new storage in a directory of its own, with the master key of one ledger set."""
     settings = StorageOptions(**options) if options else _LARGE_CACHE  # type: ignore[arg-type]
     ledger_storage = LedgerStorage.open(new_directory(context), storage, options=settings)
-    ledger_storage.set_master_key(ledger_id, KEY)
+    ledger_storage.set_master_key(ledger_id, MASTER_KEY)
     return ledger_storage
 
 

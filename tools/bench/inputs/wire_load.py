@@ -20,7 +20,7 @@ import numpy as np
 from bkstore.formats.entry import Coder
 from bkstore.wire import v2
 from bkstore.wire.frames import frame
-from tools.bench.inputs.records import KEY
+from tools.bench.inputs.records import MASTER_KEY
 
 _RESPONSE_BYTES = 28  # bytes of a response's frame without a record
 _RECEIVE_BYTES = 1 << 20
@@ -36,7 +36,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class LoadResult:
     """The result of a run: requests, seconds, and (latency in seconds, responses) per arrival."""
 
     requests: int
@@ -44,7 +44,7 @@ class Load:
     latencies: list[tuple[float, int]]
 
     @property
-    def rate(self) -> float:
+    def requests_per_second(self) -> float:
         """Requests per second."""
         return self.requests / self.seconds
 
@@ -55,31 +55,31 @@ class Load:
         return float(values[min(int(rank), values.size - 1)])
 
 
-def add_windows(ledger: int, first: int, window: int, windows: int, payload: int) -> list[Window]:
-    """Return `windows` windows of `window` adds each, of consecutive entries."""
-    count = window * windows
-    entries = range(first, first + count)
-    records = Coder("CRC32C").encode_batch(ledger, entries, [bytes(payload)] * count).records()
-    frames = [frame(*v2.AddRequest(KEY, record).parts()) for record in records]
+def add_windows(ledger: int, first_entry: int, window_size: int, window_count: int, payload_bytes: int) -> list[Window]:
+    """Return `window_count` windows of `window_size` adds each, of consecutive entries."""
+    count = window_size * window_count
+    entries = range(first_entry, first_entry + count)
+    records = Coder("CRC32C").encode_batch(ledger, entries, [bytes(payload_bytes)] * count).records()
+    frames = [frame(*v2.AddRequest(MASTER_KEY, record).parts()) for record in records]
     return [
-        Window(b"".join(frames[start : start + window]), window, _RESPONSE_BYTES)
-        for start in range(0, count, window)
+        Window(b"".join(frames[start : start + window_size]), window_size, _RESPONSE_BYTES)
+        for start in range(0, count, window_size)
     ]
 
 
-def read_windows(ledger: int, first: int, window: int, windows: int, payload: int) -> list[Window]:
+def read_windows(ledger: int, first_entry: int, window_size: int, window_count: int, payload_bytes: int) -> list[Window]:
     """Return windows of reads of the same entries."""
-    size = len(Coder("CRC32C").encode_batch(ledger, [first], [bytes(payload)])[0])
+    size = len(Coder("CRC32C").encode_batch(ledger, [first_entry], [bytes(payload_bytes)])[0])
     return [
         Window(
             b"".join(
                 frame(*v2.ReadRequest(ledger, entry).parts())
-                for entry in range(start, start + window)
+                for entry in range(start, start + window_size)
             ),
-            window,
+            window_size,
             _RESPONSE_BYTES + size,
         )
-        for start in range(first, first + window * windows, window)
+        for start in range(first_entry, first_entry + window_size * window_count, window_size)
     ]
 
 
@@ -122,7 +122,7 @@ class _Client:
         return not self.missing_bytes
 
 
-def run_load(address: tuple[str, int], work: Sequence[list[Window]]) -> Load:
+def run_load(address: tuple[str, int], work: Sequence[list[Window]]) -> LoadResult:
     """Send each list of windows over its own connection, one window at a time."""
     requests = sum(window.count for windows in work for window in windows)
     clients = [_Client(socket.create_connection(address), list(windows)) for windows in work]
@@ -141,11 +141,11 @@ def run_load(address: tuple[str, int], work: Sequence[list[Window]]) -> Load:
         seconds = time.perf_counter() - started
     for client in clients:
         client.socket.close()
-    return Load(requests, seconds, [latency for client in clients for latency in client.latencies])
+    return LoadResult(requests, seconds, [latency for client in clients for latency in client.latencies])
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class MeasuredProcess:
     """A bookie in a process of its own, observed through `/proc`."""
 
     address: tuple[str, int]

@@ -1,6 +1,6 @@
 """The rows of the benchmark, in the order of the table in the design."""
 
-from tools.bench.measure import Row
+from tools.bench.measure import BenchmarkRow
 from tools.bench.rows import (
     audit,
     availability,
@@ -23,7 +23,7 @@ from tools.bench.rows.ledgers import journals, memory, reads, scope_cost, writes
 
 __all__ = ["ROWS"]
 
-ROWS: tuple[Row, ...] = (
+ROWS: tuple[BenchmarkRow, ...] = (
     *availability.ROWS,
     *rocks.ROWS,
     *memtable.ROWS,

@@ -16,28 +16,28 @@ from bkstore.cluster.store.api import MetadataStore
 from tools.bench.inputs.audit_cluster import (
     BOOKIES,
     LAYOUTS,
-    MIXED,
-    Answered,
-    AtHand,
-    Cluster,
-    Columns,
+    MIXED_LAYOUTS,
+    DecodedBookie,
+    DecodedStore,
+    AuditCluster,
+    DurabilityCheck,
     Layout,
     Missing,
-    OneByOne,
+    SingleCallBookie,
     find_missing_by_entry,
     find_missing_inline,
     run_audit,
     write_directories,
 )
 from tools.bench.inputs.entry_ids import new_directory
-from tools.bench.measure import Case, Context, Fact, Figures, Row, Side
+from tools.bench.measure import Case, Context, Fact, FactCase, BenchmarkRow, TimedSide
 
 LEDGERS, ENTRIES = 20_000, 500
 _LONG_SIZE = (100_000, 500)
 _CHECKOUT = Path(__file__).parents[3]
 
 
-def _describe_cluster(cluster: Cluster) -> str:
+def _describe_cluster(cluster: AuditCluster) -> str:
     count = cluster.ledgers * cluster.entries
     return (
         f"{cluster.ledgers} closed ledgers, {count} entries, 2-of-3 striped, on {len(BOOKIES)} "
@@ -45,11 +45,11 @@ def _describe_cluster(cluster: Cluster) -> str:
     )
 
 
-Check = Callable[[], Missing]
+FindMissing = Callable[[], Missing]
 
 
 def _make_case(
-    name: str, cluster: Cluster, ours: Check, baselines: dict[str, Check], limit: float | None
+    name: str, cluster: AuditCluster, ours: FindMissing, baselines: dict[str, FindMissing], limit: float | None
 ) -> Case:
     def facts() -> list[Fact]:
         same = ours() == cluster.lost
@@ -59,15 +59,15 @@ def _make_case(
         name,
         cluster.ledgers * cluster.entries,
         _describe_cluster(cluster),
-        Side("sequence groups", ours),
-        tuple(Side(f"entry by entry, {method}", check) for method, check in baselines.items()),
+        TimedSide("sequence groups", ours),
+        tuple(TimedSide(f"entry by entry, {method}", check) for method, check in baselines.items()),
         limit,
         facts=facts,
     )
 
 
 def _cases(
-    cluster: Cluster, open_directories: Callable[[Mapping[str, Layout]], dict[str, DirectoryBookie]]
+    cluster: AuditCluster, open_directories: Callable[[Mapping[str, Layout]], dict[str, DirectoryBookie]]
 ) -> Iterator[Case]:
     """Yield the durability check alone, then audits with more and more of the real work."""
 
@@ -78,11 +78,11 @@ def _cases(
 
     def inline_baseline(
         store: MetadataStore, bookies: Mapping[str, AvailabilitySource]
-    ) -> dict[str, Check]:
+    ) -> dict[str, FindMissing]:
         return {"in line": lambda: find_missing_inline(store, bookies)}
 
-    store, answers = AtHand(cluster), {name: Answered(cluster, name) for name in BOOKIES}
-    columns = Columns(cluster)
+    store, answers = DecodedStore(cluster), {name: DecodedBookie(cluster, name) for name in BOOKIES}
+    columns = DurabilityCheck(cluster)
     yield _make_case(
         "durability check", cluster, columns.missing, inline_baseline(store, answers), 50
     )
@@ -90,27 +90,27 @@ def _cases(
     yield _make_case("audit", cluster, lambda: run_audit(store, answers), baseline, None)
     yield audit_case("audit, in line", store, answers)
     yield audit_case("audit, bytes to be decoded", cluster.store, cluster.bookies())
-    yield audit_case("audit, directories", cluster.store, open_directories(MIXED))
+    yield audit_case("audit, directories", cluster.store, open_directories(MIXED_LAYOUTS))
     for layout in LAYOUTS:
         bookies = open_directories(dict.fromkeys(BOOKIES, layout))
         yield _batch_call_case(f"audit, directories, {layout}", cluster, bookies)
 
 
-def _batch_call_case(name: str, cluster: Cluster, bookies: Mapping[str, AvailabilitySource]) -> Case:
-    one_by_one = {bookie_id: OneByOne(bookie) for bookie_id, bookie in bookies.items()}
+def _batch_call_case(name: str, cluster: AuditCluster, bookies: Mapping[str, AvailabilitySource]) -> Case:
+    one_by_one = {bookie_id: SingleCallBookie(bookie) for bookie_id, bookie in bookies.items()}
     return Case(
         name,
         cluster.ledgers * cluster.entries,
         _describe_cluster(cluster),
-        Side("availability_many", lambda: run_audit(cluster.store, bookies)),
-        (Side("availability, a call a ledger", lambda: run_audit(cluster.store, one_by_one)),),
+        TimedSide("availability_many", lambda: run_audit(cluster.store, bookies)),
+        (TimedSide("availability, a call a ledger", lambda: run_audit(cluster.store, one_by_one)),),
         4,
     )
 
 
 @contextmanager
 def _audit_cases(context: Context) -> Iterator[Iterator[Case]]:
-    cluster = Cluster(context.scaled(LEDGERS), ENTRIES, context.seed)
+    cluster = AuditCluster(context.scaled(LEDGERS), ENTRIES, context.seed)
     with ExitStack() as stack:
 
         def open_directories(layouts: Mapping[str, Layout]) -> dict[str, DirectoryBookie]:
@@ -131,8 +131,8 @@ def _run_audit_process(ledgers: int, entries: int) -> dict[str, Any]:
 
 
 @contextmanager
-def _memory_figures(context: Context) -> Iterator[Iterator[Figures]]:
-    def figures(ledgers: int, entries: int) -> Figures:
+def _memory_figures(context: Context) -> Iterator[Iterator[FactCase]]:
+    def figures(ledgers: int, entries: int) -> FactCase:
         def facts() -> list[Fact]:
             result = _run_audit_process(ledgers, entries)
             return [
@@ -142,14 +142,14 @@ def _memory_figures(context: Context) -> Iterator[Iterator[Figures]]:
             ]
 
         name = f"{ledgers} ledgers of {entries} entries"
-        return Figures(name, ledgers * entries, "2-of-3 striped", facts)
+        return FactCase(name, ledgers * entries, "2-of-3 striped", facts)
 
     sizes = [(LEDGERS, ENTRIES), (LEDGERS, 100 * ENTRIES), _LONG_SIZE]
     yield (figures(context.scaled(ledgers), entries) for ledgers, entries in sizes)
 
 
 ROWS = (
-    Row(
+    BenchmarkRow(
         "audit",
         "an audit, ledger metadata to violations",
         "The durability check alone works on columns, as tables of a dump have them; an audit "
@@ -162,7 +162,7 @@ ROWS = (
         _audit_cases,
         long=True,
     ),
-    Row(
+    BenchmarkRow(
         "audit-memory",
         "memory of an audit",
         "`python -m tools.bench.inputs.audit_cluster` in a process of its own: the highest "

@@ -14,7 +14,7 @@ from bkstore.availability import Availability
 from bkstore.ids import Int64Array
 from bkstore.index.hierarchical import HierarchicalIndex
 from tools.bench.inputs.entry_ids import idx_index, stored_ids
-from tools.bench.measure import Case, Context, Fact, Figures, Row, Side
+from tools.bench.measure import Case, Context, Fact, FactCase, BenchmarkRow, TimedSide
 from tools.lab.bitmaps import build_bitmap, serialize_bitmap
 
 
@@ -44,8 +44,8 @@ def _idx_case(
         name,
         ids.size,
         f"{ids.size} entries, {name}",
-        Side("HierarchicalIndex.availability", lambda: index.availability(ledger)),
-        (Side("np.fromfile", lambda: np.fromfile(path, np.int64)),),
+        TimedSide("HierarchicalIndex.availability", lambda: index.availability(ledger)),
+        (TimedSide("np.fromfile", lambda: np.fromfile(path, np.int64)),),
         2.5 if has_limit else None,
         "cost",
     )
@@ -56,14 +56,14 @@ def _round_trip(ids: Int64Array) -> Availability:
 
 
 @contextmanager
-def _encoding_rows(context: Context) -> Iterator[list[Case | Figures]]:
+def _encoding_rows(context: Context) -> Iterator[list[Case | FactCase]]:
     ids = stored_ids(context.scaled(1_000_000), 3, 2)
-    pyroaring = context.peer("pyroaring")
+    pyroaring = context.import_optional("pyroaring")
     shape = f"{ids.size} stored ids of a 2-of-3 stripe, int64 array"
     data = Availability.from_entries(ids).to_bytes()
     bkstore_bytes = Fact("encoded bytes", len(data), "88", len(data) == 88)
     if pyroaring is None:
-        yield [Figures("encode and decode", ids.size, shape, lambda: [bkstore_bytes])]
+        yield [FactCase("encode and decode", ids.size, shape, lambda: [bkstore_bytes])]
     else:
         pyroaring_bytes = Fact(
             "pyroaring bytes", len(serialize_bitmap(build_bitmap(pyroaring, ids)))
@@ -73,15 +73,15 @@ def _encoding_rows(context: Context) -> Iterator[list[Case | Figures]]:
 
 def _encoding_cases(
     pyroaring: Any, ids: Int64Array, shape: str, sizes: list[Fact]
-) -> list[Case | Figures]:
+) -> list[Case | FactCase]:
     def round_trip(bitmap: Any) -> Any:
         return pyroaring.BitMap.deserialize(serialize_bitmap(bitmap))
 
-    from_array = Side(
+    from_array = TimedSide(
         "BitMap(array('I')), conversion included", lambda: round_trip(build_bitmap(pyroaring, ids))
     )
-    from_ids = Side("BitMap(int64 array)", lambda: round_trip(pyroaring.BitMap(ids)))
-    back_to_ids = Side(
+    from_ids = TimedSide("BitMap(int64 array)", lambda: round_trip(pyroaring.BitMap(ids)))
+    back_to_ids = TimedSide(
         "..., to_array()", lambda: round_trip(build_bitmap(pyroaring, ids)).to_array()
     )
     return [
@@ -89,7 +89,7 @@ def _encoding_cases(
             "encode and decode",
             ids.size,
             shape,
-            Side("from_entries, to_bytes, from_bytes", lambda: _round_trip(ids)),
+            TimedSide("from_entries, to_bytes, from_bytes", lambda: _round_trip(ids)),
             (from_array, from_ids),
             5,
             facts=lambda: sizes,
@@ -98,7 +98,7 @@ def _encoding_cases(
             "and back to ids",
             ids.size,
             "the same, the decoded answer expanded to an array of ids",
-            Side("..., entries()", lambda: _round_trip(ids).entries()),
+            TimedSide("..., entries()", lambda: _round_trip(ids).entries()),
             (back_to_ids,),
         ),
     ]
@@ -117,7 +117,7 @@ def _missing_entry_cases(context: Context) -> Iterator[Iterable[Case]]:
     expected = schedule.expected(0, entry_count - 1, 1, 3, 2)
     rng = np.random.default_rng(context.seed)
     lost = Availability.from_entries(rng.choice(expected.entries(), 6, replace=False))
-    pyroaring = context.peer("pyroaring")
+    pyroaring = context.import_optional("pyroaring")
     yield (
         case
         for name, stored in (("none lost", expected), ("6 lost", expected - lost))
@@ -130,12 +130,12 @@ def _cases_of_loss(
 ) -> Iterator[Case]:
     expected_ids, present_ids = expected.entries(), stored.entries()
     expected_set, stored_set = set(expected_ids.tolist()), set(present_ids.tolist())
-    ours = Side("Availability.missing, entries", lambda: stored.missing(expected).entries())
+    ours = TimedSide("Availability.missing, entries", lambda: stored.missing(expected).entries())
     differences = (
-        Side("np.setdiff1d", lambda: np.setdiff1d(expected_ids, present_ids, assume_unique=True)),
-        Side("Python sets", lambda: expected_set - stored_set),
+        TimedSide("np.setdiff1d", lambda: np.setdiff1d(expected_ids, present_ids, assume_unique=True)),
+        TimedSide("Python sets", lambda: expected_set - stored_set),
     )
-    mask = Side("boolean mask", lambda: _mask_difference(expected_ids, present_ids))
+    mask = TimedSide("boolean mask", lambda: _mask_difference(expected_ids, present_ids))
     shape = (
         f"{entry_count} entries, 2-of-3 stripe: {expected_ids.size} expected at one bookie, {name}"
     )
@@ -157,13 +157,13 @@ def _cases_of_loss(
             build_bitmap(pyroaring, expected_ids),
             build_bitmap(pyroaring, present_ids),
         )
-        bitmaps = Side(
+        bitmaps = TimedSide(
             "BitMap difference, to_array", lambda: (expected_bits - stored_bits).to_array()
         )
         yield Case(f"{name}, pyroaring", expected_ids.size, shape, ours, (bitmaps,))
 
 
-def _peak_bytes(side: Side) -> int:
+def _peak_bytes(side: TimedSide) -> int:
     tracemalloc.start()
     side.run()
     peak = tracemalloc.get_traced_memory()[1]
@@ -172,7 +172,7 @@ def _peak_bytes(side: Side) -> int:
 
 
 ROWS = (
-    Row(
+    BenchmarkRow(
         "idx-availability",
         "availability of a flushed ledger, idx",
         "Ours: HierarchicalIndex.availability on an index opened for reading, its file open. "
@@ -180,7 +180,7 @@ ROWS = (
         "the page cache. Ours returns the condensed answer, the baseline raw words.",
         _idx_availability_cases,
     ),
-    Row(
+    BenchmarkRow(
         "encoding",
         "encode and decode the stored ids of a stripe",
         "All sides begin with the same int64 array and end with a decoded compressed set. Ours: "
@@ -190,7 +190,7 @@ ROWS = (
         "counts. Without pyroaring there are the bytes alone.",
         _encoding_rows,
     ),
-    Row(
+    BenchmarkRow(
         "missing",
         "missing entries of a striped ledger",
         "Each side begins with both sets in its own form, made before: sequence groups, sorted "

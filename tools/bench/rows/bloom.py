@@ -11,7 +11,7 @@ import numpy as np
 
 from bkstore.bloom import BloomFilter
 from bkstore.ids import Int64Array
-from tools.bench.measure import Case, Context, Fact, Row, Side
+from tools.bench.measure import Case, Context, Fact, BenchmarkRow, TimedSide
 
 _FPP = 0.01
 
@@ -57,15 +57,15 @@ def _probe_by_loop(bits: _Bits, keys: list[int], hash_count: int) -> list[bool]:
 
 def _fastbloom_factory(context: Context) -> Callable[[int], Any] | None:
     """Return a function that creates fastbloom-rs filters, or None if it is not installed."""
-    package = context.peer("fastbloom_rs")
+    package = context.import_optional("fastbloom_rs")
     if package is None:
         return None
     return lambda count: package.FilterBuilder(count, _FPP).build_bloom_filter()
 
 
-def _rbloom_side(context: Context, keys: Int64Array) -> Side | None:
+def _rbloom_side(context: Context, keys: Int64Array) -> TimedSide | None:
     """Return the side that builds and probes an rbloom filter, or None if it is not installed."""
-    package = context.peer("rbloom")
+    package = context.import_optional("rbloom")
     if package is None:
         return None
 
@@ -75,7 +75,7 @@ def _rbloom_side(context: Context, keys: Int64Array) -> Side | None:
         bloom_filter.update(key_list)
         return list(map(bloom_filter.__contains__, key_list))
 
-    return Side("update, then in", build_and_probe)
+    return TimedSide("update, then in", build_and_probe)
 
 
 def _build_filter(keys: Int64Array) -> BloomFilter:
@@ -143,7 +143,7 @@ def _work_kinds(
     bits: _Bits,
     fastbloom: Any,
     fill_fastbloom: Callable[[list[int]], Any],
-) -> Iterator[tuple[str, int, Side, Side, Side]]:
+) -> Iterator[tuple[str, int, TimedSide, TimedSide, TimedSide]]:
     """Yield (name, ids handled, ours, the loop, fastbloom-rs) for each kind of work."""
     bit_count, hash_count = bloom_filter.bit_size, bloom_filter.hash_count
 
@@ -159,17 +159,17 @@ def _work_kinds(
     yield (
         "build and probe",
         2 * keys.size,
-        Side("add_many, contains_many", lambda: _build_filter(keys).contains_many(keys)),
-        Side("mmh3 per key", loop_both),
-        Side("add_int_batch, contains_int_batch", fastbloom_both),
+        TimedSide("add_many, contains_many", lambda: _build_filter(keys).contains_many(keys)),
+        TimedSide("mmh3 per key", loop_both),
+        TimedSide("add_int_batch, contains_int_batch", fastbloom_both),
     )
     key_list = keys.tolist()
     yield (
         "build, from a list",
         keys.size,
-        Side("add_many, from an array", lambda: _build_filter(keys)),
-        Side("mmh3 per key", lambda: _fill_by_loop(key_list, bit_count, hash_count)),
-        Side("add_int_batch", lambda: fill_fastbloom(key_list)),
+        TimedSide("add_many, from an array", lambda: _build_filter(keys)),
+        TimedSide("mmh3 per key", lambda: _fill_by_loop(key_list, bit_count, hash_count)),
+        TimedSide("add_int_batch", lambda: fill_fastbloom(key_list)),
     )
     for name, queried in (("present", keys), ("absent", absent)):
         yield _probe_kind(name, bloom_filter, queried, bits, fastbloom)
@@ -177,19 +177,19 @@ def _work_kinds(
 
 def _probe_kind(
     name: str, bloom_filter: BloomFilter, queried: Int64Array, bits: _Bits, fastbloom: Any
-) -> tuple[str, int, Side, Side, Side]:
+) -> tuple[str, int, TimedSide, TimedSide, TimedSide]:
     key_list, hash_count = queried.tolist(), bloom_filter.hash_count
     return (
         f"probe {name} ids, from a list",
         queried.size,
-        Side("contains_many, from an array", lambda: bloom_filter.contains_many(queried)),
-        Side("mmh3 per key", lambda: _probe_by_loop(bits, key_list, hash_count)),
-        Side("contains_int_batch", lambda: fastbloom.contains_int_batch(key_list)),
+        TimedSide("contains_many, from an array", lambda: bloom_filter.contains_many(queried)),
+        TimedSide("mmh3 per key", lambda: _probe_by_loop(bits, key_list, hash_count)),
+        TimedSide("contains_int_batch", lambda: fastbloom.contains_int_batch(key_list)),
     )
 
 
 ROWS = (
-    Row(
+    BenchmarkRow(
         "bloom",
         "bloom filter, built and probed",
         "Build and probe: all sides begin with the same int64 array, fill a new filter of the "

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from bkstore.offline.dump import dump
-from tools.bench.inputs.dump_indexes import KINDS, Kind, dump_by_row, make_index
+from tools.bench.inputs.dump_indexes import LOOKUP_INDEXES, LookupIndex, dump_by_row, make_index
 from tools.bench.inputs.entry_ids import new_directory
-from tools.bench.measure import Case, Context, Fact, Figures, Row, Side
+from tools.bench.measure import Case, Context, Fact, FactCase, BenchmarkRow, TimedSide
 
 ENTRIES = 2_000_000
 SIZES = (1_000_000, 10_000_000, 50_000_000)
@@ -21,7 +21,7 @@ _MAX_PEAK_BYTES = 600 << 20
 _CHECKOUT = Path(__file__).parents[3]
 
 
-def _dump_case(context: Context, kind: Kind) -> Case:
+def _dump_case(context: Context, kind: LookupIndex) -> Case:
     entries = context.scaled(ENTRIES)
     path = make_index(kind, new_directory(context) / "bookie", entries, context.seed)
 
@@ -32,8 +32,8 @@ def _dump_case(context: Context, kind: Kind) -> Case:
         kind,
         entries,
         f"{entries} entries in ledgers of 100,000, index in the page cache",
-        Side("dump", lambda target: dump([path], target, jobs=1), fresh),
-        (Side("row by row", lambda target: dump_by_row(path, target), fresh),),
+        TimedSide("dump", lambda target: dump([path], target, jobs=1), fresh),
+        (TimedSide("row by row", lambda target: dump_by_row(path, target), fresh),),
         50,
     )
 
@@ -42,10 +42,10 @@ def _dump_case(context: Context, kind: Kind) -> Case:
 def _dump_cases(context: Context) -> Iterator[Iterator[Case]]:
     import pyarrow.parquet  # noqa: F401  (its loading is not part of the work)
 
-    yield (_dump_case(context, kind) for kind in KINDS)
+    yield (_dump_case(context, kind) for kind in LOOKUP_INDEXES)
 
 
-def _run_dump_process(kind: Kind, entries: int, jobs: int) -> dict[str, Any]:
+def _run_dump_process(kind: LookupIndex, entries: int, jobs: int) -> dict[str, Any]:
     command = [
         sys.executable,
         "-m",
@@ -59,7 +59,7 @@ def _run_dump_process(kind: Kind, entries: int, jobs: int) -> dict[str, Any]:
     return result
 
 
-def _figures_of_size(context: Context, kind: Kind, size: int) -> Figures:
+def _figures_of_size(context: Context, kind: LookupIndex, size: int) -> FactCase:
     entries = context.scaled(size)
 
     def facts() -> list[Fact]:
@@ -71,17 +71,17 @@ def _figures_of_size(context: Context, kind: Kind, size: int) -> Figures:
             Fact("peak MiB", round(peak / 2**20), target, peak < _MAX_PEAK_BYTES),
         ]
 
-    return Figures(f"{kind}, {size // 10**6}M entries", entries, "in one process", facts)
+    return FactCase(f"{kind}, {size // 10**6}M entries", entries, "in one process", facts)
 
 
 @contextmanager
-def _size_figures(context: Context) -> Iterator[Iterator[Figures]]:
-    cases = [(kind, size) for kind in KINDS for size in SIZES[: 3 if kind == "idx" else 2]]
+def _size_figures(context: Context) -> Iterator[Iterator[FactCase]]:
+    cases = [(kind, size) for kind in LOOKUP_INDEXES for size in SIZES[: 3 if kind == "idx" else 2]]
     yield (_figures_of_size(context, kind, size) for kind, size in cases)
 
 
 ROWS = (
-    Row(
+    BenchmarkRow(
         "dump",
         "an index to Parquet",
         "Six tables, sorted, with manifest, synced and renamed, in one process; beside it the "
@@ -89,7 +89,7 @@ ROWS = (
         _dump_cases,
         long=True,
     ),
-    Row(
+    BenchmarkRow(
         "dump-sizes",
         "a dump by size",
         "`python -m tools.bench.inputs.dump_indexes` in a process of its own, one job: rows a "

@@ -11,9 +11,9 @@ from typing import NamedTuple
 from bkstore.cluster import Cluster, LedgerHandle, MemoryStore
 from bkstore.cluster.client.client import Client as ClusterClient
 from bkstore.network import Client
-from tools.bench.inputs.bookie_process import BookieProcess, bookie_process
+from tools.bench.inputs.bookie_process import BenchmarkBookie, bookie_process
 from tools.bench.inputs.entry_ids import new_directory
-from tools.bench.measure import Context, Fact, Figures, Row
+from tools.bench.measure import Context, Fact, FactCase, BenchmarkRow
 
 BOOKIES, _APPEND_COUNT, _READ_COUNT = 3, 20_000, 6000
 PAYLOAD = bytes(100)
@@ -22,23 +22,23 @@ _RUN_COUNT = 5
 Work = Callable[[], object]
 
 
-class Cost(NamedTuple):
+class EntryCost(NamedTuple):
     """The cost of an entry in microseconds: CPU of this process, CPU of the bookies, wall time."""
 
-    client: float
-    bookies: float
-    clock: float
+    client_cpu: float
+    bookie_cpu: float
+    wall: float
 
     def facts(self, name: str) -> list[Fact]:
         """Return entries per second and the costs, as the table shows them."""
         values = zip(("client CPU", "bookies' CPU", "clock"), self)
         return [
-            Fact(f"{name}: entries a second", round(1e6 / max(self.clock, 1e-9))),
+            Fact(f"{name}: entries a second", round(1e6 / max(self.wall, 1e-9))),
             *(Fact(f"{name}: {label}, us an entry", round(value, 2)) for label, value in values),
         ]
 
 
-def _measure_cost(bookies: list[BookieProcess], work: Work, entries: int) -> Cost:
+def _measure_cost(bookies: list[BenchmarkBookie], work: Work, entries: int) -> EntryCost:
     work()
     runs = []
     for _ in range(_RUN_COUNT):
@@ -49,11 +49,11 @@ def _measure_cost(bookies: list[BookieProcess], work: Work, entries: int) -> Cos
         bookie_seconds = sum(bookie.cpu_seconds() for bookie in bookies) - seconds_before
         runs.append((client, bookie_seconds, clock))
     medians = (statistics.median(column) / entries * 1e6 for column in zip(*runs))
-    return Cost(*medians)
+    return EntryCost(*medians)
 
 
 @contextmanager
-def _socket_cluster(context: Context) -> Iterator[tuple[Client, list[BookieProcess]]]:
+def _socket_cluster(context: Context) -> Iterator[tuple[Client, list[BenchmarkBookie]]]:
     store = MemoryStore()
     with ExitStack() as undo:
         processes = [
@@ -85,7 +85,7 @@ def _append_batch(ledger: LedgerHandle, count: int) -> Work:
     return lambda: ledger.append_many([PAYLOAD] * count)
 
 
-def _append_facts(client: ClusterClient, processes: list[BookieProcess], count: int) -> list[Fact]:
+def _append_facts(client: ClusterClient, processes: list[BenchmarkBookie], count: int) -> list[Fact]:
     single_count = max(count // 40, 20)
     ledger = client.create_ledger(3, 2, 2)
     batch_cost = _measure_cost(processes, _append_batch(ledger, count), count)
@@ -99,23 +99,23 @@ def _append_facts(client: ClusterClient, processes: list[BookieProcess], count: 
 
 
 @contextmanager
-def _append_figures(context: Context) -> Iterator[Iterator[Figures]]:
+def _append_figures(context: Context) -> Iterator[Iterator[FactCase]]:
     yield _figures_of_appends(context)
 
 
-def _figures_of_appends(context: Context) -> Iterator[Figures]:
+def _figures_of_appends(context: Context) -> Iterator[FactCase]:
     count = context.scaled(_APPEND_COUNT, 200)
     shape = f"{count} entries, payload 100 bytes, E 3, W 2, A 2, db storage"
     with _socket_cluster(context) as (client, processes):
-        yield Figures(
+        yield FactCase(
             "three processes", count, shape, lambda: _append_facts(client, processes, count)
         )
     with Cluster.open(new_directory(context), bookies=BOOKIES, storage="db") as cluster:
-        yield Figures("in this process", count, shape, lambda: _append_facts(cluster, [], count))
+        yield FactCase("in this process", count, shape, lambda: _append_facts(cluster, [], count))
 
 
 def _read_facts(
-    client: ClusterClient, processes: list[BookieProcess], quorums: tuple[int, int, int], count: int
+    client: ClusterClient, processes: list[BenchmarkBookie], quorums: tuple[int, int, int], count: int
 ) -> list[Fact]:
     ledger = client.create_ledger(*quorums)
     ledger.append_many([PAYLOAD] * count)
@@ -131,8 +131,8 @@ def _read_facts(
 
     range_cost = _measure_cost(processes, scan, count)
     single_cost = _measure_cost(processes, read_singly, single_count)
-    ratios = {"the clock": single_cost.clock / range_cost.clock}
-    ratios["CPU of the client"] = single_cost.client / max(range_cost.client, 1e-9)
+    ratios = {"the clock": single_cost.wall / range_cost.wall}
+    ratios["CPU of the client"] = single_cost.client_cpu / max(range_cost.client_cpu, 1e-9)
     return [
         *(
             Fact(f"single reads / range, by {measure}", round(ratio, 1))
@@ -144,11 +144,11 @@ def _read_facts(
 
 
 @contextmanager
-def _read_figures(context: Context) -> Iterator[Iterator[Figures]]:
+def _read_figures(context: Context) -> Iterator[Iterator[FactCase]]:
     yield _figures_of_reads(context)
 
 
-def _figures_of_reads(context: Context) -> Iterator[Figures]:
+def _figures_of_reads(context: Context) -> Iterator[FactCase]:
     count = context.scaled(_READ_COUNT, 200)
     with _socket_cluster(context) as (client, processes):
         yield from _figures_by_write_quorum(client, processes, "three processes", count)
@@ -157,19 +157,19 @@ def _figures_of_reads(context: Context) -> Iterator[Figures]:
 
 
 def _figures_by_write_quorum(
-    client: ClusterClient, processes: list[BookieProcess], where: str, count: int
-) -> Iterator[Figures]:
+    client: ClusterClient, processes: list[BenchmarkBookie], where: str, count: int
+) -> Iterator[FactCase]:
     for quorums in ((3, 2, 2), (3, 3, 2)):
 
         def facts(quorums: tuple[int, int, int] = quorums) -> list[Fact]:
             return _read_facts(client, processes, quorums, count)
 
         shape = f"{count} entries, payload 100 bytes, E 3, W {quorums[1]}, db storage"
-        yield Figures(f"{where}, W {quorums[1]} of 3", count, shape, facts)
+        yield FactCase(f"{where}, W {quorums[1]} of 3", count, shape, facts)
 
 
 ROWS = (
-    Row(
+    BenchmarkRow(
         "ensemble-appends",
         "appends to a ledger of three bookies",
         "Three bookies, each a process of its own on loopback, and bkstore.network.Client; beside "
@@ -179,7 +179,7 @@ ROWS = (
         "the bookies is of their processes, and in one process it is the client's.",
         _append_figures,
     ),
-    Row(
+    BenchmarkRow(
         "ensemble-reads",
         "ranges of a ledger of three bookies",
         "The same clusters. Range: LedgerHandle.scan, digests verified; single reads: read_entry "

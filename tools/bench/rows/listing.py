@@ -16,7 +16,7 @@ from bkstore.index.api import EntryIndex
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
 from tools.bench.inputs.entry_ids import new_directory
-from tools.bench.measure import Case, Context, Fact, Row, Side
+from tools.bench.measure import Case, Context, Fact, BenchmarkRow, TimedSide
 
 FILES = 100_000
 _ROCKS_LEDGERS, _ROCKS_ENTRIES = 5_000, 333
@@ -25,7 +25,7 @@ _ROCKS_LEDGERS, _ROCKS_ENTRIES = 5_000, 333
 _READ_BYTES = 16 << 10
 
 
-def one_entry_files(directory: Path, ledgers: int) -> list[str]:
+def write_one_entry_files(directory: Path, ledgers: int) -> list[str]:
     """Write an index file with one entry and one page for each ledger; return the paths."""
     header = encode_header(IdxHeader(b"k" * 20))
     page = np.zeros(DEFAULT_PAGE_SIZE // 8, ">i8")
@@ -86,21 +86,21 @@ def _memory_facts(index: EntryIndex, ledger_ids: list[LedgerId]) -> list[Fact]:
 
 
 def _index_file_cases(directory: Path, count: int) -> Iterator[Case]:
-    paths = one_entry_files(directory, count)
+    paths = write_one_entry_files(directory, count)
     shape = f"{count} index files of one page and one entry"
 
     def open_and_list() -> int:
         with HierarchicalIndex(directory) as index:
             return _list_in_one_call(index)
 
-    read_loop = Side("os.open, os.read, os.close, paths known", lambda: read_files(paths))
+    read_loop = TimedSide("os.open, os.read, os.close, paths known", lambda: read_files(paths))
     with HierarchicalIndex(directory) as index:
         ledger_ids = index.ledgers()
         yield Case(
             "index files, names known",
             count,
             shape,
-            Side("availability_many", lambda: _list_in_one_call(index)),
+            TimedSide("availability_many", lambda: _list_in_one_call(index)),
             (read_loop,),
             2,
             "cost",
@@ -111,13 +111,13 @@ def _index_file_cases(directory: Path, count: int) -> Iterator[Case]:
             "index files, a call for each",
             len(first_ledgers),
             f"{len(first_ledgers)} of them",
-            Side("availability_many", lambda: _list_in_one_call(index, first_ledgers)),
-            (Side("availability", lambda: _list_one_by_one(index, first_ledgers)),),
+            TimedSide("availability_many", lambda: _list_in_one_call(index, first_ledgers)),
+            (TimedSide("availability", lambda: _list_one_by_one(index, first_ledgers)),),
             None,
         )
-    ours = Side("open, ledgers, availability_many", open_and_list)
+    ours = TimedSide("open, ledgers, availability_many", open_and_list)
     yield Case("index files, opening", count, shape, ours, (read_loop,), None, "cost")
-    walk_and_read = Side("os.scandir, then the loop", lambda: find_and_read_files(directory))
+    walk_and_read = TimedSide("os.scandir, then the loop", lambda: find_and_read_files(directory))
     yield Case(
         "index files, opening, beside a walk", count, shape, ours, (walk_and_read,), 2, "cost"
     )
@@ -135,8 +135,8 @@ def _rocks_cases(directory: Path, count: int) -> Iterator[Case]:
             "RocksDB, a call for each",
             count * ids.size,
             f"{count} ledgers of {ids.size} entries, 2-of-3 striped",
-            Side("availability_many", lambda: _list_in_one_call(index)),
-            (Side("availability", lambda: _list_one_by_one(index, ledger_ids)),),
+            TimedSide("availability_many", lambda: _list_in_one_call(index)),
+            (TimedSide("availability", lambda: _list_one_by_one(index, ledger_ids)),),
             None,
             facts=lambda: _memory_facts(index, ledger_ids),
         )
@@ -152,7 +152,7 @@ def _listing_cases(context: Context) -> Iterator[Iterator[Case]]:
 
 
 ROWS = (
-    Row(
+    BenchmarkRow(
         "listing",
         "listings of many ledgers",
         "One `availability_many` over all ledgers, each answer taken and dropped. Beside it, for "

@@ -19,22 +19,22 @@ from bkstore.storage.options import StorageKind
 from bkstore.testing.zookeeper_server import ZooKeeperServer
 from tools.bench.inputs.audit_cluster import (
     BOOKIES,
-    MIXED,
-    Cluster,
+    MIXED_LAYOUTS,
+    AuditCluster,
     Layout,
     Missing,
     run_audit,
     write_directories,
 )
-from tools.bench.inputs.bookie_process import BookieProcess, bookie_process
+from tools.bench.inputs.bookie_process import BenchmarkBookie, bookie_process
 from tools.bench.inputs.entry_ids import new_directory
-from tools.bench.measure import Case, Context, Fact, Figures, Row, Side
+from tools.bench.measure import Case, Context, Fact, FactCase, BenchmarkRow, TimedSide
 
 LEDGERS, ENTRIES = 20_000, 500
 _STORAGES: Mapping[Layout, StorageKind] = {"idx": "sorted", "rocksdb": "db"}
 
 
-def _fill_zookeeper(server: ZooKeeperServer, cluster: Cluster, stack: ExitStack) -> ZooKeeperStore:
+def _fill_zookeeper(server: ZooKeeperServer, cluster: AuditCluster, stack: ExitStack) -> ZooKeeperStore:
     store = stack.enter_context(ZooKeeperStore.format(server.uri(), timeout=120))
     metadata = (cluster.store.read(ledger_id).metadata for ledger_id in cluster.store.ledgers())
     with ThreadPoolExecutor(16) as pool:
@@ -44,17 +44,17 @@ def _fill_zookeeper(server: ZooKeeperServer, cluster: Cluster, stack: ExitStack)
 
 def _start_bookies(
     store: ZooKeeperStore, paths: Mapping[str, Path], stack: ExitStack
-) -> list[BookieProcess]:
+) -> list[BenchmarkBookie]:
     processes = []
     for bookie_id, path in paths.items():
-        bookie = stack.enter_context(bookie_process(_STORAGES[MIXED[bookie_id]], path))
+        bookie = stack.enter_context(bookie_process(_STORAGES[MIXED_LAYOUTS[bookie_id]], path))
         store.register(bookie_id, ServiceInfo.at(*bookie.address))
         processes.append(bookie)
     return processes
 
 
 def _cost_facts(
-    work: Callable[[], object], bookies: list[BookieProcess], ledgers: int
+    work: Callable[[], object], bookies: list[BenchmarkBookie], ledgers: int
 ) -> list[Fact]:
     """Return the cost of a ledger: CPU of the auditor's process and of the bookies, wall time."""
     bookie_cpu = sum(bookie.cpu_seconds() for bookie in bookies)
@@ -74,10 +74,10 @@ def _cost_facts(
 
 
 def _audit_case(
-    cluster: Cluster,
+    cluster: AuditCluster,
     store: ZooKeeperStore,
     copies: Mapping[str, AvailabilitySource],
-    bookies: list[BookieProcess],
+    bookies: list[BenchmarkBookie],
     live: AuditedBookies,
 ) -> Case:
     def audit_online() -> Missing:
@@ -96,22 +96,22 @@ def _audit_case(
         cluster.ledgers * cluster.entries,
         f"{cluster.ledgers} closed ledgers of {cluster.entries} entries, 2-of-3 striped, on "
         f"{len(BOOKIES)} bookies of sorted and db storage, {len(cluster.lost)} replicas missing",
-        Side("lists of entries over loopback", audit_online),
-        (Side("copies of the directories", lambda: run_audit(store, copies)),),
+        TimedSide("lists of entries over loopback", audit_online),
+        (TimedSide("copies of the directories", lambda: run_audit(store, copies)),),
         kind="cost",
         facts=facts,
     )
 
 
 @contextmanager
-def _live_cases(context: Context) -> Iterator[Iterator[Case | Figures]]:
-    cluster = Cluster(context.scaled(LEDGERS), ENTRIES, context.seed)
+def _live_cases(context: Context) -> Iterator[Iterator[Case | FactCase]]:
+    cluster = AuditCluster(context.scaled(LEDGERS), ENTRIES, context.seed)
     with ExitStack() as stack:
         try:
             server = stack.enter_context(ZooKeeperServer(new_directory(context)))
         except MissingDependency as error:
             reason = [Fact("not measured", str(error))]
-            yield iter([Figures("no ZooKeeper", 0, "nothing", lambda: reason)])
+            yield iter([FactCase("no ZooKeeper", 0, "nothing", lambda: reason)])
             return
         paths = write_directories(cluster, new_directory(context))
         copies = {}
@@ -125,7 +125,7 @@ def _live_cases(context: Context) -> Iterator[Iterator[Case | Figures]]:
 
 
 ROWS = (
-    Row(
+    BenchmarkRow(
         "live-audit",
         "an audit over the wire",
         "Bookies in processes of their own, metadata in a real ZooKeeper on the same machine. Ours "

@@ -15,7 +15,7 @@ from typing import Any
 from bkstore.storage.options import StorageKind
 from tools.bench.inputs.entry_ids import new_directory
 from tools.bench.inputs.offline_task_process import LOGS, TASKS
-from tools.bench.measure import Context, Fact, Figures, Row
+from tools.bench.measure import Context, Fact, FactCase, BenchmarkRow
 
 ENTRIES = 10_000_000
 ROUNDS = 5
@@ -39,7 +39,7 @@ def _run_tasks(context: Context, storage: StorageKind, entries: int) -> dict[str
     directory = new_directory(context) / "bookie"
     _run_process("make", storage, directory, entries)
     runs_of_task: dict[str, list[dict[str, Any]]] = {task: [] for task in TASKS}
-    for _ in range(ROUNDS if context.size == 1 else 1):
+    for _ in range(ROUNDS if context.scale == 1 else 1):
         for task, runs in runs_of_task.items():
             runs.append(json.loads(_run_process(task, directory)))
     shutil.rmtree(directory)
@@ -68,17 +68,17 @@ def _facts(context: Context, storage: StorageKind, entries: int) -> list[Fact]:
 
 
 @contextmanager
-def _care_figures(context: Context) -> Iterator[Iterator[Figures]]:
-    def figures(storage: StorageKind) -> Figures:
+def _care_figures(context: Context) -> Iterator[Iterator[FactCase]]:
+    def figures(storage: StorageKind) -> FactCase:
         entries = context.scaled(ENTRIES, 20_000)
         shape = f"{entries} entries of 96 bytes in a thousand ledgers, {LOGS} logs"
-        return Figures(storage, entries, shape, lambda: _facts(context, storage, entries))
+        return FactCase(storage, entries, shape, lambda: _facts(context, storage, entries))
 
     yield (figures(storage) for storage in ("db", "sorted"))
 
 
 ROWS = (
-    Row(
+    BenchmarkRow(
         "care",
         "check, usage, diff and rebuild-index of one directory",
         "`python -m tools.bench.inputs.offline_task_process` in processes of their own, five rounds in "

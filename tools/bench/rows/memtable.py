@@ -11,7 +11,7 @@ from sortedcontainers import SortedDict
 from bkstore.ids import MAX_ENTRY_ID, Int64Array
 from bkstore.index.memtable import MemtableIndex
 from tools.bench.inputs.entry_ids import locations_of
-from tools.bench.measure import Case, Context, Row, Side
+from tools.bench.measure import Case, Context, BenchmarkRow, TimedSide
 
 LATE_SHARE = 0.05
 """The share of entries that arrive late because other add requests overtake them."""
@@ -19,11 +19,11 @@ LATE_SHARE = 0.05
 _MAX_ROUNDS_LATE = 50
 """The maximal number of rounds over the ledgers by which a late entry is late."""
 
-Flat = SortedDict[tuple[int, int, int], int]
+FlatDict = SortedDict[tuple[int, int, int], int]
 _Arrivals = tuple[Int64Array, Int64Array, Int64Array]
 
 
-def arrivals(count: int, ledgers: int, seed: int) -> _Arrivals:
+def make_arrivals(count: int, ledgers: int, seed: int) -> _Arrivals:
     """Return columns (ledger, entry, location) of adds to ledgers in turns, some entries late."""
     rng = np.random.default_rng(seed)
     sequence = np.arange(count, dtype=np.int64)
@@ -32,15 +32,15 @@ def arrivals(count: int, ledgers: int, seed: int) -> _Arrivals:
     return (sequence % ledgers)[order], (sequence // ledgers)[order], locations_of(sequence)
 
 
-def _put_into_dict(rows: list[tuple[int, int, int]]) -> Flat:
-    table: Flat = SortedDict()
+def _put_into_dict(rows: list[tuple[int, int, int]]) -> FlatDict:
+    table: FlatDict = SortedDict()
     for ledger, entry, location in rows:
         table.setdefault((0, ledger, entry), location)
     return table
 
 
-def _assign_into_dict(rows: list[tuple[int, int, int]]) -> Flat:
-    table: Flat = SortedDict()
+def _assign_into_dict(rows: list[tuple[int, int, int]]) -> FlatDict:
+    table: FlatDict = SortedDict()
     for ledger, entry, location in rows:
         table[0, ledger, entry] = location
     return table
@@ -65,17 +65,17 @@ def _single_put_cases(context: Context) -> Iterator[Iterable[Case]]:
 
 
 def _cases_of_puts(context: Context, count: int, ledgers: int) -> Iterator[Case]:
-    rows = list(zip(*(column.tolist() for column in arrivals(count, ledgers, context.seed))))
+    rows = list(zip(*(column.tolist() for column in make_arrivals(count, ledgers, context.seed))))
     name = f"put, {ledgers} ledger{'s' if ledgers > 1 else ''}"
     shape = f"{count} entries over {ledgers} ledgers in turn, {LATE_SHARE:.0%} late"
     yield Case(
         name,
         count,
         shape,
-        Side("MemtableIndex.put", lambda: _put_into_memtable(rows)),
+        TimedSide("MemtableIndex.put", lambda: _put_into_memtable(rows)),
         (
-            Side("SortedDict.setdefault", lambda: _put_into_dict(rows)),
-            Side("SortedDict[key] = value", lambda: _assign_into_dict(rows)),
+            TimedSide("SortedDict.setdefault", lambda: _put_into_dict(rows)),
+            TimedSide("SortedDict[key] = value", lambda: _assign_into_dict(rows)),
         ),
         5 if ledgers == 100 else None,
     )
@@ -83,8 +83,8 @@ def _cases_of_puts(context: Context, count: int, ledgers: int) -> Iterator[Case]
         f"{name}, and read",
         count,
         shape,
-        Side("put, entries()", lambda: _list_entries(_put_into_memtable(rows), ledgers)),
-        (Side("SortedDict.setdefault, irange", lambda: _list_dict(_put_into_dict(rows), ledgers)),),
+        TimedSide("put, entries()", lambda: _list_entries(_put_into_memtable(rows), ledgers)),
+        (TimedSide("SortedDict.setdefault, irange", lambda: _list_dict(_put_into_dict(rows), ledgers)),),
     )
 
 
@@ -113,7 +113,7 @@ def _put_batches_into_memtable(batches: list[Batch], ledgers: int) -> list[Int64
     return _list_entries(index, ledgers)
 
 
-def _list_dict(table: Flat, ledgers: int) -> list[list[int]]:
+def _list_dict(table: FlatDict, ledgers: int) -> list[list[int]]:
     return [
         [key[2] for key in table.irange((0, ledger, 0), (0, ledger, MAX_ENTRY_ID))]
         for ledger in range(ledgers)
@@ -121,7 +121,7 @@ def _list_dict(table: Flat, ledgers: int) -> list[list[int]]:
 
 
 def _put_batches_into_dict(batches: list[Batch], ledgers: int) -> list[list[int]]:
-    table: Flat = SortedDict()
+    table: FlatDict = SortedDict()
     for ledger, entries, locations in batches:
         for entry_id, location in zip(entries.tolist(), locations.tolist()):
             table.setdefault((0, ledger, entry_id), location)
@@ -129,7 +129,7 @@ def _put_batches_into_dict(batches: list[Batch], ledgers: int) -> list[list[int]
 
 
 def _update_dict_by_batches(batches: list[Batch], ledgers: int) -> list[list[int]]:
-    table: Flat = SortedDict()
+    table: FlatDict = SortedDict()
     for ledger, entries, locations in batches:
         table.update(
             ((0, ledger, entry_id), location)
@@ -141,7 +141,7 @@ def _update_dict_by_batches(batches: list[Batch], ledgers: int) -> list[list[int
 @contextmanager
 def _batch_cases(context: Context) -> Iterator[list[Case]]:
     count, ledgers = context.scaled(300_000), 100
-    columns = arrivals(count, ledgers, context.seed)
+    columns = make_arrivals(count, ledgers, context.seed)
     yield [
         _batch_case(_split_batches(columns, ledgers, per_batch), count, ledgers, per_batch)
         for per_batch in (1000, 100)
@@ -153,17 +153,17 @@ def _batch_case(batches: list[Batch], count: int, ledgers: int, per_batch: int) 
         f"put_many, batches of {per_batch}",
         count,
         f"{count} entries over {ledgers} ledgers, batches of {per_batch}, {LATE_SHARE:.0%} late",
-        Side("put_many, entries()", lambda: _put_batches_into_memtable(batches, ledgers)),
+        TimedSide("put_many, entries()", lambda: _put_batches_into_memtable(batches, ledgers)),
         (
-            Side("SortedDict.setdefault, irange", lambda: _put_batches_into_dict(batches, ledgers)),
-            Side("SortedDict.update, irange", lambda: _update_dict_by_batches(batches, ledgers)),
+            TimedSide("SortedDict.setdefault, irange", lambda: _put_batches_into_dict(batches, ledgers)),
+            TimedSide("SortedDict.update, irange", lambda: _update_dict_by_batches(batches, ledgers)),
         ),
         40 if per_batch == 1000 else None,
     )
 
 
 ROWS = (
-    Row(
+    BenchmarkRow(
         "memtable-put",
         "memtable, one entry at a time",
         "All sides take the same rows, Python ints in order of arrival, into a new table. Ours: "
@@ -172,7 +172,7 @@ ROWS = (
         "'And read' lists the entries of every ledger once, which is when ours sorts.",
         _single_put_cases,
     ),
-    Row(
+    BenchmarkRow(
         "memtable-put-many",
         "memtable, in batches, read back",
         "All sides take the same batches of (ledger, entries, locations), int64 arrays, into a "

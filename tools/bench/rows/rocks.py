@@ -16,8 +16,8 @@ from bkstore.index.rocks import RocksIndex
 from bkstore.index.rocks.keys import entry_keys, ledger_range, encode_locations
 from bkstore.index.rocks.options import location_options, reading_options
 from tools.bench.inputs.entry_ids import SCOPE_0, locations_of, new_directory, rocks_index
-from tools.bench.measure import Case, Context, Row, Side
-from tools.lab.stores.other_stores import Peer, peer_openers
+from tools.bench.measure import Case, Context, BenchmarkRow, TimedSide
+from tools.lab.stores.other_stores import OtherStore, other_store_openers
 
 _PER_BATCH = 100_000
 """The rows per batch for peers, as in `put_many` of ours."""
@@ -60,9 +60,9 @@ def _availability_cases(context: Context) -> Iterator[list[Case]]:
         database = _open_read_only(str(directory / "current" / "locations"))
         lo, hi = ledger_range(SCOPE_0)
         with RocksIndex(directory) as index:
-            ours = Side("RocksIndex.availability", lambda: index.availability(SCOPE_0))
-            loop = Side("seek, key, next; ids", lambda: _scan_entry_ids(database, lo, hi))
-            keys = Side("seek, key, next; keys only", lambda: _scan_keys(database, lo, hi))
+            ours = TimedSide("RocksIndex.availability", lambda: index.availability(SCOPE_0))
+            loop = TimedSide("seek, key, next; ids", lambda: _scan_entry_ids(database, lo, hi))
+            keys = TimedSide("seek, key, next; keys only", lambda: _scan_keys(database, lo, hi))
             shape = f"{ids.size} contiguous entries, another ledger behind them"
             with ExitStack() as open_until:
                 yield [
@@ -78,32 +78,32 @@ def _availability_cases(context: Context) -> Iterator[list[Case]]:
 
 def _peer_scans(
     context: Context, ids: Int64Array, open_until: ExitStack
-) -> Iterator[tuple[str, Side]]:
+) -> Iterator[tuple[str, TimedSide]]:
     """Yield a side for each installed peer that scans the same keys into an array of ids."""
     lo, hi = ledger_range(SCOPE_0)
-    for name, open_store in peer_openers(context).items():
+    for name, open_store in other_store_openers(context).items():
         directory = new_directory(context)
         store = open_store(directory)
         open_until.callback(store.close)
         store.put_list(entry_keys(SCOPE_0, ids), encode_locations(locations_of(ids)), _PER_BATCH)
         store.compact()
 
-        def scan(store: Peer = store) -> Int64Array:
+        def scan(store: OtherStore = store) -> Int64Array:
             words = np.asarray(store.keys(lo, hi, 16)).view(">u8").reshape(-1, 2)
             return words[:, 1].astype(np.int64)
 
         if not np.array_equal(scan(), ids):
             raise RuntimeError(f"{name} lists other entries")
-        yield name, Side("keys of a cursor, ids of them", scan)
+        yield name, TimedSide("keys of a cursor, ids of them", scan)
 
 
-def fresh_index(context: Context) -> RocksIndex:
+def create_index(context: Context) -> RocksIndex:
     """Return a new, empty, writable index in a directory of its own."""
     return RocksIndex(new_directory(context), writable=True)
 
 
 def remove_index(index: RocksIndex) -> None:
-    """Close an index that `fresh_index` created, and delete its directory."""
+    """Close an index that `create_index` created, and delete its directory."""
     directory = index._current.parent
     index.close()
     shutil.rmtree(directory)
@@ -114,7 +114,7 @@ def _put_singly(database: Rdict, keys: list[bytes], encoded_locations: list[byte
         database[key] = encoded_location
 
 
-def _put_loop_side(context: Context, ids: Int64Array, locations: Int64Array) -> Side:
+def _put_loop_side(context: Context, ids: Int64Array, locations: Int64Array) -> TimedSide:
     keys, encoded_locations = entry_keys(SCOPE_0, ids), encode_locations(locations)
 
     def fresh() -> Rdict:
@@ -126,7 +126,7 @@ def _put_loop_side(context: Context, ids: Int64Array, locations: Int64Array) -> 
         database.close()
         shutil.rmtree(path)
 
-    return Side(
+    return TimedSide(
         "db[k] = v, keys made before",
         lambda db: _put_singly(db, keys, encoded_locations),
         fresh,
@@ -152,7 +152,7 @@ def _fill_cases(context: Context) -> Iterator[list[Case]]:
             name,
             ids.size,
             shape,
-            Side(f"RocksIndex.{name}", run, lambda: fresh_index(context), remove_index),
+            TimedSide(f"RocksIndex.{name}", run, lambda: create_index(context), remove_index),
             (loop,),
             limit,
         )
@@ -162,7 +162,7 @@ def _fill_cases(context: Context) -> Iterator[list[Case]]:
             f"put_many, {name}",
             ids.size,
             shape,
-            Side("RocksIndex.put_many", put_many, lambda: fresh_index(context), remove_index),
+            TimedSide("RocksIndex.put_many", put_many, lambda: create_index(context), remove_index),
             (side,),
         )
         for name, side in _peer_fills(context, ids, locations)
@@ -171,27 +171,27 @@ def _fill_cases(context: Context) -> Iterator[list[Case]]:
 
 def _peer_fills(
     context: Context, ids: Int64Array, locations: Int64Array
-) -> Iterator[tuple[str, Side]]:
+) -> Iterator[tuple[str, TimedSide]]:
     keys, encoded_locations = entry_keys(SCOPE_0, ids), encode_locations(locations)
 
-    def put(store_and_directory: tuple[Peer, Path]) -> None:
+    def put(store_and_directory: tuple[OtherStore, Path]) -> None:
         store_and_directory[0].put_list(keys, encoded_locations, _PER_BATCH)
 
-    def dispose(store_and_directory: tuple[Peer, Path]) -> None:
+    def dispose(store_and_directory: tuple[OtherStore, Path]) -> None:
         store_and_directory[0].close()
         shutil.rmtree(store_and_directory[1])
 
-    for name, open_store in peer_openers(context).items():
+    for name, open_store in other_store_openers(context).items():
 
-        def fresh(open_store: Callable[[Path], Peer] = open_store) -> tuple[Peer, Path]:
+        def fresh(open_store: Callable[[Path], OtherStore] = open_store) -> tuple[OtherStore, Path]:
             directory = new_directory(context)
             return open_store(directory), directory
 
-        yield name, Side("batches, keys made before", put, fresh, dispose)
+        yield name, TimedSide("batches, keys made before", put, fresh, dispose)
 
 
 ROWS = (
-    Row(
+    BenchmarkRow(
         "rocks-availability",
         "availability of a flushed ledger, RocksDB",
         "Ours: RocksIndex.availability (bounded key scan into an array, condensed). Baseline: "
@@ -201,7 +201,7 @@ ROWS = (
         "LevelDB (plyvel) with the same rows, their cursors' keys in an array. Warm caches.",
         _availability_cases,
     ),
-    Row(
+    BenchmarkRow(
         "rocks-fill",
         "put_many and bulk load, RocksDB",
         "Ours: put_many, and bulk_load of one batch, from int64 arrays, key building included, "

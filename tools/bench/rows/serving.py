@@ -14,24 +14,24 @@ from tools.bench.inputs.bookie_process import bookie_process
 from tools.bench.inputs.entry_ids import new_directory
 from tools.bench.inputs.real_bookie import real_bookie, why_unavailable
 from tools.bench.inputs.wire_load import (
-    Load,
-    Served,
+    LoadResult,
+    MeasuredProcess,
     Window,
     add_windows,
     read_windows,
     run_load,
 )
-from tools.bench.measure import Context, Fact, Figures, Row
+from tools.bench.measure import Context, Fact, FactCase, BenchmarkRow
 
 _CONNECTIONS, WINDOW, _WINDOW_COUNT, PAYLOAD = 64, 50, 40, 100
 ROUNDS = 5
 
-Kind = Literal["adds", "reads", "half and half"]
+RequestMix = Literal["adds", "reads", "half and half"]
 _STORAGES: tuple[StorageKind, ...] = ("sorted", "db")
 
 
 def _windows_of_round(
-    kind: Kind, round_number: int, connections: int, windows: int
+    kind: RequestMix, round_number: int, connections: int, windows: int
 ) -> list[list[Window]]:
     """Return each connection's windows in a round: of its own ledger, with the round's entries."""
     first = round_number * WINDOW * windows
@@ -48,16 +48,16 @@ def _windows_of_round(
     return windows_of_connection
 
 
-def _latency_milliseconds(share: float, load: Load, _cpu: float) -> float:
+def _latency_milliseconds(share: float, load: LoadResult, _cpu: float) -> float:
     return load.percentile(share) * 1e3
 
 
-def _bookie_facts(name: str, bookie: Served, runs: Sequence[tuple[Load, float]]) -> Iterator[Fact]:
-    def fact(label: str, metric: Callable[[Load, float], float], digits: int) -> Fact:
+def _bookie_facts(name: str, bookie: MeasuredProcess, runs: Sequence[tuple[LoadResult, float]]) -> Iterator[Fact]:
+    def fact(label: str, metric: Callable[[LoadResult, float], float], digits: int) -> Fact:
         value = float(np.median([metric(load, cpu) for load, cpu in runs]))
         return Fact(f"{name}: {label}", round(value, digits))
 
-    yield fact("requests a second", lambda load, _: load.rate, 0)
+    yield fact("requests a second", lambda load, _: load.requests_per_second, 0)
     for share, label in ((0.5, "p50"), (0.99, "p99"), (0.999, "p99.9")):
         yield fact(f"{label}, ms", partial(_latency_milliseconds, share), 2)
     yield fact("CPU, us a request", lambda load, cpu: cpu / load.requests * 1e6, 2)
@@ -65,10 +65,10 @@ def _bookie_facts(name: str, bookie: Served, runs: Sequence[tuple[Load, float]])
 
 
 def _measure_bookies(
-    kind: Kind, bookies: dict[str, Served], connections: int, windows: int
+    kind: RequestMix, bookies: dict[str, MeasuredProcess], connections: int, windows: int
 ) -> list[Fact]:
     """Run the load on the bookies in turns, round by round; return their figures."""
-    runs: dict[str, list[tuple[Load, float]]] = {name: [] for name in bookies}
+    runs: dict[str, list[tuple[LoadResult, float]]] = {name: [] for name in bookies}
     for round_number in range(ROUNDS):
         windows_of_connection = _windows_of_round(kind, round_number, connections, windows)
         for name, bookie in bookies.items():
@@ -80,25 +80,25 @@ def _measure_bookies(
     ]
     if len(bookies) > 1:
         ours, real = (
-            float(np.median([load.rate for load, _ in bookie_runs]))
+            float(np.median([load.requests_per_second for load, _ in bookie_runs]))
             for bookie_runs in runs.values()
         )
         facts.append(Fact("requests a second, ours / the real one's", round(ours / real, 2)))
     return facts
 
 
-def _serving_figures(context: Context) -> Iterator[Figures]:
+def _serving_figures(context: Context) -> Iterator[FactCase]:
     connections = context.scaled(_CONNECTIONS, 2)
     windows = context.scaled(_WINDOW_COUNT, 2)
     for storage in _STORAGES:
         with ExitStack() as stack:
             process = bookie_process(storage, new_directory(context))
-            bookies = {"ours": stack.enter_context(process).served}
+            bookies = {"ours": stack.enter_context(process).process}
             if why_unavailable() is None:
                 directory = new_directory(context)
                 bookies["the real one"] = stack.enter_context(real_bookie(storage, directory))
-            for kind in get_args(Kind):
-                yield Figures(
+            for kind in get_args(RequestMix):
+                yield FactCase(
                     f"{storage} storage: {kind}",
                     connections * WINDOW * windows,
                     f"{connections} connections, windows of {WINDOW}, payload {PAYLOAD} bytes",
@@ -107,12 +107,12 @@ def _serving_figures(context: Context) -> Iterator[Figures]:
 
 
 @contextmanager
-def _serving(context: Context) -> Iterator[Iterator[Figures]]:
+def _serving(context: Context) -> Iterator[Iterator[FactCase]]:
     yield _serving_figures(context)
 
 
 ROWS = (
-    Row(
+    BenchmarkRow(
         "serving",
         "a served bookie under many connections",
         "A bookie in a process of its own on loopback; one process has all connections, each "

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from tools.bench.measure import Context, Fact, Figures, Row
+from tools.bench.measure import Context, Fact, FactCase, BenchmarkRow
 
 _START_COUNT = 21
 _MIN_STARTS = 7
@@ -50,7 +50,7 @@ def measure_medians(starts: int) -> dict[str, float]:
 
 
 @contextmanager
-def _start(context: Context) -> Iterator[Iterator[Figures]]:
+def _start(context: Context) -> Iterator[Iterator[FactCase]]:
     starts = context.scaled(_START_COUNT, _MIN_STARTS)
 
     def facts() -> list[Fact]:
@@ -61,11 +61,11 @@ def _start(context: Context) -> Iterator[Iterator[Figures]]:
             figures.append(Fact(f"{name} / {_NUMPY}", ratio, f"<= {limit:g}", ratio <= limit))
         return figures
 
-    yield iter([Figures("processes", starts, f"{starts} starts of each, in turning order", facts)])
+    yield iter([FactCase("processes", starts, f"{starts} starts of each, in turning order", facts)])
 
 
 ROWS = (
-    Row(
+    BenchmarkRow(
         "start",
         "starting, beside numpy",
         "CPU time, the user's and the system's, of whole Python processes from start to end, "

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from bkstore.streams import ImageReader, StreamImage, StreamLookup
 from bkstore.streams.lookup.options import Strategy
 from bkstore.testing.stream_worlds import WorldShape, random_queries, stream_image
-from tools.bench.measure import Case, Context, Fact, Row, Side
+from tools.bench.measure import Case, Context, Fact, BenchmarkRow, TimedSide
 
 _SHAPE = WorldShape(nodes=1, streams=300, streams_per_object=(5, 15), stream_object_share=0, lost_share=0, move_probability=0)
 _OBJECTS = 500
@@ -27,13 +27,13 @@ class _LookupSides:
         self._open = open_until
         self._lookups: dict[Strategy, StreamLookup] = {}
 
-    def side(self, strategy: Strategy) -> Side:
+    def side(self, strategy: Strategy) -> TimedSide:
         reader = ImageReader(self._image)
         self._lookups[strategy] = self._open.enter_context(
             StreamLookup(self._image, reader, strategy)
         )
         self._run_queries(strategy)
-        return Side(strategy, lambda: self._run_queries(strategy))
+        return TimedSide(strategy, lambda: self._run_queries(strategy))
 
     def _run_queries(self, strategy: Strategy) -> list[tuple[int, int]]:
         get_objects = self._lookups[strategy].get_objects
@@ -62,7 +62,7 @@ class _LookupSides:
 def _stream_cases(context: Context) -> Iterator[Iterator[Case]]:
     objects = context.scaled(_OBJECTS)
     image = stream_image(_SHAPE, objects, seed=context.seed)
-    queries = random_queries(image, context.scaled(QUERY_COUNT, least=10), seed=context.seed)
+    queries = random_queries(image, context.scaled(QUERY_COUNT, minimum=10), seed=context.seed)
     shape = f"{objects} objects of one node, 300 streams, 5 to 15 in an object; no load latency"
     with ExitStack() as open_until:
         sides = _LookupSides(image, queries, open_until)
@@ -85,7 +85,7 @@ def _stream_cases(context: Context) -> Iterator[Iterator[Case]]:
 
 
 ROWS = (
-    Row(
+    BenchmarkRow(
         "streams",
         "stream look-ups, warm",
         "Every look-up of a list, one behind the other, through one `StreamLookup` a strategy "

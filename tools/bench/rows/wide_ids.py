@@ -30,8 +30,8 @@ from tools.bench.inputs.entry_ids import (
     new_directory,
     rocks_index,
 )
-from tools.bench.measure import Case, Context, Fact, Row, Side
-from tools.bench.rows.rocks import fresh_index, remove_index
+from tools.bench.measure import Case, Context, Fact, BenchmarkRow, TimedSide
+from tools.bench.rows.rocks import create_index, remove_index
 
 LEDGER = SCOPE_0.ledger
 GET_COUNT = 1000
@@ -95,19 +95,19 @@ def _remove_database(database: Database) -> None:
 def _write_cases(context: Context, ids: Int64Array, locations: Int64Array) -> list[Case]:
     shape = f"{ids.size} ascending entries of one ledger"
 
-    def put_many(ledger_id: LedgerId) -> Side:
+    def put_many(ledger_id: LedgerId) -> TimedSide:
         def run(index: RocksIndex) -> None:
             index.put_many(ledger_id, ids, locations)
 
         def fresh() -> RocksIndex:
-            index = fresh_index(context)
+            index = create_index(context)
             index.put_many(ledger_id, [], [])  # opens the databases of the ledger untimed
             return index
 
         label = "scoped" if ledger_id.scope else "scope 0"
-        return Side(f"put_many, {label}", run, fresh, remove_index)
+        return TimedSide(f"put_many, {label}", run, fresh, remove_index)
 
-    twin = Side(
+    twin = TimedSide(
         "put_many, 64-bit twin",
         lambda database: _put_many_64(database, LEDGER, ids, locations),
         lambda: _fresh_database(context),
@@ -118,8 +118,8 @@ def _write_cases(context: Context, ids: Int64Array, locations: Int64Array) -> li
             "keys: scope 0 against twin",
             ids.size,
             shape,
-            Side("entry_keys, scope 0", lambda: entry_keys(SCOPE_0, ids)),
-            (Side("keys, 64-bit twin", lambda: _keys_64(LEDGER, ids)),),
+            TimedSide("entry_keys, scope 0", lambda: entry_keys(SCOPE_0, ids)),
+            (TimedSide("keys, 64-bit twin", lambda: _keys_64(LEDGER, ids)),),
         ),
         Case("rocks put_many: scope 0 against twin", ids.size, shape, put_many(SCOPE_0), (twin,)),
         Case(
@@ -138,12 +138,12 @@ def _read_cases(directory: Path, stack: ExitStack, ids: Int64Array) -> list[Case
     twin = Database(directory / "current" / "locations")
     stack.callback(twin.close)
     shape = f"{ids.size} contiguous entries"
-    scope_0 = Side("availability, scope 0", lambda: index.availability(SCOPE_0))
-    twin_side = Side("availability, 64-bit twin", lambda: _availability_64(twin, LEDGER))
-    scoped = Side("availability, scoped", lambda: index.availability(SCOPED))
+    scope_0 = TimedSide("availability, scope 0", lambda: index.availability(SCOPE_0))
+    twin_side = TimedSide("availability, 64-bit twin", lambda: _availability_64(twin, LEDGER))
+    scoped = TimedSide("availability, scoped", lambda: index.availability(SCOPED))
     entry_ids = np.linspace(0, ids.size - 1, GET_COUNT).astype(np.int64).tolist()
-    get = Side("get, scope 0", lambda: [index.get(LEDGER, entry_id) for entry_id in entry_ids])
-    twin_get = Side(
+    get = TimedSide("get, scope 0", lambda: [index.get(LEDGER, entry_id) for entry_id in entry_ids])
+    twin_get = TimedSide(
         "get, 64-bit twin", lambda: [_get_64(twin, LEDGER, entry_id) for entry_id in entry_ids]
     )
     return [
@@ -173,9 +173,9 @@ def _scope_cases(context: Context) -> Iterator[list[Case]]:
         fd = os.open(path, os.O_RDONLY)
         stack.callback(os.close, fd)
         shape = f"{ids.size} contiguous entries"
-        scope_0 = Side("availability, scope 0", lambda: index.availability(SCOPE_0))
-        twin = Side("availability, 64-bit twin", lambda: _idx_availability_64(fd, path))
-        scoped = Side("availability, scoped", lambda: index.availability(SCOPED))
+        scope_0 = TimedSide("availability, scope 0", lambda: index.availability(SCOPE_0))
+        twin = TimedSide("availability, 64-bit twin", lambda: _idx_availability_64(fd, path))
+        scoped = TimedSide("availability, scoped", lambda: index.availability(SCOPED))
         yield [
             *cases,
             Case("idx availability: scope 0 against twin", ids.size, shape, scope_0, (twin,)),
@@ -188,14 +188,14 @@ def _bytes_on_disk(context: Context, ids: Int64Array, locations: Int64Array) -> 
     facts: list[Fact] = []
     log_bytes, table_bytes = {}, {}
     for ledger_id in (SCOPE_0, SCOPED):
-        index = fresh_index(context)
+        index = create_index(context)
         folder = index._current / ("locations-128" if ledger_id.scope else "locations")
         first_rows = slice(0, 50_000)  # less than a write buffer: all are in one log
         index.put_many(ledger_id, ids[first_rows], locations[first_rows])
         index.flush()
         log_bytes[ledger_id] = _total_bytes(folder, ".log") / ids[first_rows].size
         remove_index(index)
-        index = fresh_index(context)
+        index = create_index(context)
         index.bulk_load([IndexBatch.of_ledger(ledger_id, ids, locations)])
         table_bytes[ledger_id] = _total_bytes(index._current / folder.name, ".sst") / ids.size
         remove_index(index)
@@ -211,7 +211,7 @@ def _total_bytes(folder: Path, suffix: str) -> int:
 
 
 ROWS = (
-    Row(
+    BenchmarkRow(
         "scope",
         "128-bit ledger ids: what scope 0 pays, what a scope costs (informative)",
         "'Against twin': the scope-0 path beside the same steps over the same helpers written "

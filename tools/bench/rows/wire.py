@@ -12,14 +12,14 @@ import numpy as np
 
 from bkstore.formats.entry import Coder, RecordBatch
 from bkstore.wire.client import WireClient
-from tools.bench.inputs.bookie_process import BookieProcess, bookie_process
+from tools.bench.inputs.bookie_process import BenchmarkBookie, bookie_process
 from tools.bench.inputs.entry_ids import new_directory
-from tools.bench.inputs.records import KEY, records_of
-from tools.bench.measure import Case, Context, Fact, Row, Side
+from tools.bench.inputs.records import MASTER_KEY, records_of
+from tools.bench.measure import Case, Context, Fact, BenchmarkRow, TimedSide
 
 LEDGER = 7
 _PAYLOADS = (100, 1024)
-BATCHES = (100, 500)
+BATCH_SIZES = (100, 500)
 _READ_COUNT, _ADD_COUNT = 5000, 500
 """The entries that a run reads, and those that it adds."""
 
@@ -28,7 +28,7 @@ _CODER = Coder("CRC32C")
 Work = Callable[[], object]
 
 
-def _cost_facts(name: str, bookie: BookieProcess, work: Work, entries: int) -> list[Fact]:
+def _cost_facts(name: str, bookie: BenchmarkBookie, work: Work, entries: int) -> list[Fact]:
     """Return the cost of an entry: CPU of client and server, wall time; medians of five runs."""
     runs = []
     for _ in range(5):
@@ -88,16 +88,16 @@ def _read_cases(context: Context) -> Iterator[Case]:
             WireClient(bookie.address) as client,
             WireClient(bookie.address, "v3", extended=True) as v3,
         ):
-            client.add_batch(RecordBatch.of(records, range(entry_count)), KEY)
+            client.add_batch(RecordBatch.of(records, range(entry_count)), MASTER_KEY)
             yield from _cases_of_payload(bookie, client, v3, entry_count, payload_bytes)
 
 
 def _cases_of_payload(
-    bookie: BookieProcess, client: WireClient, v3: WireClient, entry_count: int, payload_bytes: int
+    bookie: BenchmarkBookie, client: WireClient, v3: WireClient, entry_count: int, payload_bytes: int
 ) -> Iterator[Case]:
     shape = f"{entry_count} consecutive entries, payload {payload_bytes} bytes, db storage"
-    single = Side("read_entry, one by one", _read_singly(client, entry_count))
-    for size in BATCHES:
+    single = TimedSide("read_entry, one by one", _read_singly(client, entry_count))
+    for size in BATCH_SIZES:
         batch = _read_in_batches(client, entry_count, size)
 
         def facts(batch: Work = batch, size: int = size) -> list[Fact]:
@@ -107,7 +107,7 @@ def _cases_of_payload(
                 *_cost_facts("single", bookie, single.run, entry_count),
             ]
 
-        ours = Side(f"read_entries, {size} a request", batch)
+        ours = TimedSide(f"read_entries, {size} a request", batch)
         yield Case(
             f"batches of {size}, {payload_bytes} bytes",
             entry_count,
@@ -121,7 +121,7 @@ def _cases_of_payload(
     def read_pipelined() -> object:
         return client.read_many(LEDGER, range(entry_count))
 
-    ours = Side("read_many, 256 under way", read_pipelined)
+    ours = TimedSide("read_many, 256 under way", read_pipelined)
     yield Case(
         f"pipelined, {payload_bytes} bytes",
         entry_count,
@@ -135,8 +135,8 @@ def _cases_of_payload(
         f"batches of 500 by v3, {payload_bytes} bytes",
         entry_count,
         shape,
-        Side("read_entries, v3", batch),
-        (Side("read_entry by v3, one by one", _read_singly(v3, entry_count)),),
+        TimedSide("read_entries, v3", batch),
+        (TimedSide("read_entry by v3, one by one", _read_singly(v3, entry_count)),),
         facts=lambda: _cost_facts("batches of 500 by v3", bookie, batch, entry_count),
     )
 
@@ -174,15 +174,15 @@ def _add_cases(context: Context) -> Iterator[Case]:
             yield _add_case(bookie, client, count)
 
 
-def _add_case(bookie: BookieProcess, client: WireClient, count: int) -> Case:
+def _add_case(bookie: BenchmarkBookie, client: WireClient, count: int) -> Case:
     fresh = _batch_source(100, count)
 
     def add_together(batch: RecordBatch) -> None:
-        client.add_batch(batch, KEY)
+        client.add_batch(batch, MASTER_KEY)
 
     def add_singly(batch: RecordBatch) -> None:
         for record in batch.records():
-            client.add_entry(record, KEY)
+            client.add_entry(record, MASTER_KEY)
 
     def facts() -> list[Fact]:
         batches = [fresh() for _ in range(10)]
@@ -195,14 +195,14 @@ def _add_case(bookie: BookieProcess, client: WireClient, count: int) -> Case:
         f"adds by {client.protocol}",
         count,
         f"{count} entries, payload 100 bytes, db storage, every add acknowledged when synced",
-        Side("add_batch, 256 under way", add_together, fresh),
-        (Side("add_entry, one by one", add_singly, fresh),),
+        TimedSide("add_batch, 256 under way", add_together, fresh),
+        (TimedSide("add_entry, one by one", add_singly, fresh),),
         facts=facts,
     )
 
 
 ROWS = (
-    Row(
+    BenchmarkRow(
         "wire-reads",
         "reads of a bookie over loopback",
         "A bookie served by a process of its own, and one client connection. Ours: "
@@ -213,7 +213,7 @@ ROWS = (
         "together. Entries are in memory; digests are verified by neither.",
         _reading,
     ),
-    Row(
+    BenchmarkRow(
         "wire-adds",
         "adds to a bookie over loopback",
         "The same two processes. Ours: WireClient.add_batch, records encoded before. Baseline: "

@@ -58,14 +58,14 @@ def rocksdb_opener(*changes: Change) -> OpenIndex:
 class IndexSide:
     """An implementation: how its index on disk (if any) is opened, and the share kept in memory."""
 
-    open: OpenIndex | None
+    open_index: OpenIndex | None
     in_memory: float = 0.0
 
-    def filled(self, load: IndexLoad, directory: Path) -> MemtableIndex:
+    def fill(self, load: IndexLoad, directory: Path) -> MemtableIndex:
         """Write a load to disk, durably, except for the last share; return that in a memtable."""
         disk_puts, memory_puts = _split_load(load, self.in_memory)
-        if self.open is not None:
-            with self.open(directory, True) as index:
+        if self.open_index is not None:
+            with self.open_index(directory, True) as index:
                 _put_all(index, disk_puts)
         memory = MemtableIndex()
         _put_all(memory, memory_puts)
@@ -75,16 +75,16 @@ class IndexSide:
 
     def open_once(self, directory: Path) -> None:
         """Open the index on disk for reading, and close it."""
-        if self.open is not None:
-            self.open(directory, False).close()
+        if self.open_index is not None:
+            self.open_index(directory, False).close()
 
     @contextmanager
-    def opened(self, directory: Path, memory: MemtableIndex) -> Iterator[Source]:
+    def open_source(self, directory: Path, memory: MemtableIndex) -> Iterator[Source]:
         """Yield the source for queries: the index on disk, the memtable, or one over the other."""
-        if self.open is None:
+        if self.open_index is None:
             yield memory
             return
-        with self.open(directory, False) as index:
+        with self.open_index(directory, False) as index:
             yield (
                 Layered(memory, index)
                 if isinstance(index, RocksIndex) and self.in_memory
@@ -94,7 +94,7 @@ class IndexSide:
 
 def _split_load(load: IndexLoad, memory_share: float) -> tuple[list[Put], list[Put]]:
     puts = list(load.puts)
-    rows_so_far = np.cumsum([put.entries.size for put in puts])
+    rows_so_far = np.cumsum([put.entry_ids.size for put in puts])
     first_in_memory = int(
         np.searchsorted(rows_so_far, rows_so_far[-1] * (1 - memory_share), side="right")
     )
@@ -103,4 +103,4 @@ def _split_load(load: IndexLoad, memory_share: float) -> tuple[list[Put], list[P
 
 def _put_all(index: EntryIndex, puts: Sequence[Put]) -> None:
     for put in puts:
-        index.put_many(put.ledger, put.entries, put.locations)
+        index.put_many(put.ledger_id, put.entry_ids, put.locations)

@@ -43,7 +43,7 @@ class ShrinkingRocks:
 
     def __init__(self, top: Path, per_ledger: int, buffered: int) -> None:
         self.top, self.per_ledger, self.buffered = top, per_ledger, buffered
-        self.number = self.waiting = 0
+        self.generation = self.unflushed_rows = 0
         self.database = self._open()
 
     def _open(self) -> _ManualDatabase:
@@ -53,7 +53,7 @@ class ShrinkingRocks:
         options.set_max_bytes_for_level_base(4 * table_bytes)
         options.set_disable_auto_compactions(True)
         options.set_max_background_jobs(2)  # one flushes, one compacts
-        return _ManualDatabase(self.top / f"{self.number}" / "locations", options)
+        return _ManualDatabase(self.top / f"{self.generation}" / "locations", options)
 
     def put(self, ledger: LedgerId, seed: int) -> None:
         """Write a ledger's rows."""
@@ -74,14 +74,14 @@ class ShrinkingRocks:
         self._flush_if_full(self.per_ledger)
 
     def _flush_if_full(self, rows: int) -> None:
-        self.waiting += rows
-        if self.waiting >= self.buffered:
+        self.unflushed_rows += rows
+        if self.unflushed_rows >= self.buffered:
             self.flush()
 
     def flush(self) -> None:
         """Write the memtable to a table."""
         self.database.flush()
-        self.waiting = 0
+        self.unflushed_rows = 0
 
     def settle(self) -> None:
         """Flush, and let RocksDB compact until it has nothing to do."""
@@ -104,8 +104,8 @@ class ShrinkingRocks:
 
     def rebuild(self) -> None:
         """Copy the live rows into a new database, and delete the old one."""
-        old_database, old_directory = self.database, self.top / f"{self.number}"
-        self.number += 1
+        old_database, old_directory = self.database, self.top / f"{self.generation}"
+        self.generation += 1
         self.database = self._open()
         for keys, entry_locations in old_database.items(b"", _LAST_KEY, 16, 1 << 16):
             rows = np.ascontiguousarray(keys).view("V16").ravel().tolist()

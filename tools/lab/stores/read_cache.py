@@ -12,68 +12,68 @@ from bkstore.ids import LedgerId
 _Query = tuple[LedgerId, int]
 
 
-class Served(NamedTuple):
+class ReadCosts(NamedTuple):
     """The outcome of reads: cache hits, calls of the storage, bytes fetched and bytes returned."""
 
     hits: int
     fetches: int
-    fetched: int
-    bytes: int
+    fetched_bytes: int
+    returned_bytes: int
 
 
 class ReadCache:
-    """A least-recently-used cache of up to `room` bytes of records, which reads ahead.
+    """A least-recently-used cache of up to `capacity_bytes` bytes of records, which reads ahead.
 
-    A miss reads `count` entries, or as many as fit into `size` bytes. With a `count` of 1 it calls
+    A miss reads `read_ahead_entries` entries, or as many as fit into `read_ahead_bytes` bytes. With a `read_ahead_entries` of 1 it calls
     `read_entry`, as a reader without read-ahead does.
     """
 
-    def __init__(self, storage: LedgerStorage, room: int, count: int, size: int = 0) -> None:
-        self.storage, self.room, self.count, self.size = storage, room, count, size
+    def __init__(self, storage: LedgerStorage, capacity_bytes: int, read_ahead_entries: int, read_ahead_bytes: int = 0) -> None:
+        self.storage, self.capacity_bytes, self.read_ahead_entries, self.read_ahead_bytes = storage, capacity_bytes, read_ahead_entries, read_ahead_bytes
         self.records: OrderedDict[tuple[LedgerId, int], bytes] = OrderedDict()
-        self.held = self.hits = self.fetches = self.fetched = self.served = 0
+        self.cached_bytes = self.hits = self.fetches = self.fetched_bytes = self.returned_bytes = 0
 
-    def read(self, ledger: LedgerId, entry: int) -> bytes:
+    def read(self, ledger_id: LedgerId, entry: int) -> bytes:
         """Return a record from the cache, or read it together with those that follow it."""
-        record = self.records.get((ledger, entry))
+        record = self.records.get((ledger_id, entry))
         if record is not None:
             self.hits += 1
-            self.records.move_to_end((ledger, entry))
+            self.records.move_to_end((ledger_id, entry))
         else:
-            record = self._read_ahead(ledger, entry)
-        self.served += len(record)
+            record = self._read_ahead(ledger_id, entry)
+        self.returned_bytes += len(record)
         return record
 
-    def _read_ahead(self, ledger: LedgerId, entry: int) -> bytes:
+    def _read_ahead(self, ledger_id: LedgerId, entry: int) -> bytes:
         """Read a record and those that follow it, and evict the least recently read ones."""
         self.fetches += 1
-        if self.count == 1:
-            records = [self.storage.read_entry(ledger, entry)]
-            self._store(ledger, entry, records[0])
+        if self.read_ahead_entries == 1:
+            records = [self.storage.read_entry(ledger_id, entry)]
+            self._store(ledger_id, entry, records[0])
         else:
-            batch = self.storage.read_entries(ledger, entry, self.count, self.size)
+            batch = self.storage.read_entries(ledger_id, entry, self.read_ahead_entries, self.read_ahead_bytes)
             records = batch.records()
             for entry_id, record in zip(batch.entries.tolist(), records):
-                self._store(ledger, entry_id, record)
-        self.fetched += sum(map(len, records))
-        while self.held > self.room:
-            self.held -= len(self.records.popitem(last=False)[1])
+                self._store(ledger_id, entry_id, record)
+        self.fetched_bytes += sum(map(len, records))
+        while self.cached_bytes > self.capacity_bytes:
+            self.cached_bytes -= len(self.records.popitem(last=False)[1])
         return records[0]
 
-    def _store(self, ledger: LedgerId, entry: int, record: bytes) -> None:
-        old = self.records.pop((ledger, entry), b"")
-        self.records[ledger, entry] = record
-        self.held += len(record) - len(old)
+    def _store(self, ledger_id: LedgerId, entry: int, record: bytes) -> None:
+        old = self.records.pop((ledger_id, entry), b"")
+        self.records[ledger_id, entry] = record
+        self.cached_bytes += len(record) - len(old)
 
 
-def read_by_cache(queries: Sequence[_Query], cache: ReadCache) -> Served:
+def read_by_cache(queries: Sequence[_Query], cache: ReadCache) -> ReadCosts:
     """Read entries through a cache, which is empty at first."""
     for query in queries:
         cache.read(*query)
-    return Served(cache.hits, cache.fetches, cache.fetched, cache.served)
+    return ReadCosts(cache.hits, cache.fetches, cache.fetched_bytes, cache.returned_bytes)
 
 
-def read_singly(queries: Sequence[_Query], storage: LedgerStorage) -> Served:
+def read_singly(queries: Sequence[_Query], storage: LedgerStorage) -> ReadCosts:
     """Read entries without a cache, by `read_entry`."""
     bytes_read = sum(len(storage.read_entry(*query)) for query in queries)
-    return Served(0, len(queries), bytes_read, bytes_read)
+    return ReadCosts(0, len(queries), bytes_read, bytes_read)

@@ -33,8 +33,8 @@ _ROWS_PER_FLUSH = 20_000
 class Put(NamedTuple):
     """Rows of one ledger: the arguments of one `put_many`."""
 
-    ledger: LedgerId
-    entries: Int64Array
+    ledger_id: LedgerId
+    entry_ids: Int64Array
     locations: Int64Array
 
 
@@ -73,7 +73,7 @@ SHAPES: dict[str, Callable[[int, int], Workload]] = {
 def make_index_load(
     shape: str, entries: int, seed: int, rows_per_flush: int = _ROWS_PER_FLUSH
 ) -> IndexLoad:
-    """Return about `entries` rows in a shape of `SHAPES`; raise `KeyError` for an unknown shape."""
+    """Return about `entry_ids` rows in a shape of `SHAPES`; raise `KeyError` for an unknown shape."""
     workload = SHAPES[shape](entries, seed)
     return IndexLoad(_sort_flushes(workload.ids(rows_per_flush), seed), workload.expected)
 
@@ -105,7 +105,7 @@ def _group_by_ledger(rows: Arrivals, locations: Int64Array) -> Iterator[Put]:
 def read_index_load(
     dump_path: Path, max_entries: int, rows_per_flush: int = _ROWS_PER_FLUSH
 ) -> IndexLoad:
-    """Return the first `max_entries` entries of a dump's table `entries`, of one bookie.
+    """Return the first `max_entries` entries of a dump's table `entry_ids`, of one bookie.
 
     The bookie is the first one by name that has entries. They arrive in the order of the entry
     logs, by log and position, and have the recorded locations.
@@ -151,7 +151,7 @@ def _read_columns(files: Sequence[DumpFile]) -> list[Int64Array]:
 def _distinct_entries(flushes: list[list[Put]]) -> dict[LedgerId, Int64Array]:
     entries_of_ledger: dict[LedgerId, list[Int64Array]] = {}
     for put in (put for flush in flushes for put in flush):
-        entries_of_ledger.setdefault(put.ledger, []).append(put.entries)
+        entries_of_ledger.setdefault(put.ledger_id, []).append(put.entry_ids)
     sorted_entries = {
         ledger_id: np.sort(np.concatenate(parts))
         for ledger_id, parts in sorted(entries_of_ledger.items())

@@ -11,18 +11,18 @@ from bkstore.ids import Int64Array, LedgerId
 
 
 class Trace(NamedTuple):
-    """Reads: `which` has the position of each read's ledger in `ledgers`, `entry` its entry id."""
+    """Reads: `ledger_numbers` has the position of each read's ledger in `ledgers`, `entry_ids` its entry id."""
 
     ledgers: list[LedgerId]
-    which: Int64Array
-    entry: Int64Array
+    ledger_numbers: Int64Array
+    entry_ids: Int64Array
 
     @property
     def queries(self) -> list[tuple[LedgerId, int]]:
         """The reads as pairs of ledger and entry."""
         return [
             (self.ledgers[ledger_number], entry)
-            for ledger_number, entry in zip(self.which, self.entry.tolist())
+            for ledger_number, entry in zip(self.ledger_numbers, self.entry_ids.tolist())
         ]
 
 

@@ -17,8 +17,8 @@ from bkstore.ids import LedgerId
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.journal import list_journal_files
 from tools.bench.inputs.entry_ids import SCOPE_0, new_directory
-from tools.bench.inputs.records import KEY
-from tools.bench.measure import Case, Context, Fact, Figures, Row, Side
+from tools.bench.inputs.records import MASTER_KEY
+from tools.bench.measure import Case, Context, Fact, FactCase, BenchmarkRow, TimedSide
 
 _THREAD_COUNT = 8
 _ADD_COUNT = 2000
@@ -64,7 +64,7 @@ def _measure_rate(
     def add(records: list[bytes]) -> None:
         ready.wait()
         for record in records:
-            bookie.add_entry(record, KEY)
+            bookie.add_entry(record, MASTER_KEY)
 
     with Bookie.open(directory, "sorted", files=files) as bookie:
         workers = [threading.Thread(target=add, args=(records,)) for records in ledgers]
@@ -108,7 +108,7 @@ def _make_crashed_bookie(context: Context, count: int) -> Path:
             batch = payloads[: count - first_entry]
             bookie.add_batch(
                 coder.encode_batch(SCOPE_0, range(first_entry, first_entry + len(batch)), batch),
-                KEY,
+                MASTER_KEY,
             )
         bookie.close(checkpoint=False)
     return directory
@@ -159,8 +159,8 @@ def _replay_case(context: Context) -> Case:
     def copy_journal(directory: Path) -> None:
         _copy_file(list_journal_files(directory / "journal" / "current")[-1][1])
 
-    ours = Side("Bookie.open, replay", walls.timing(walls.ours, replay), fresh, shutil.rmtree)
-    by_hand = Side(
+    ours = TimedSide("Bookie.open, replay", walls.timing(walls.ours, replay), fresh, shutil.rmtree)
+    by_hand = TimedSide(
         "a copy of the journal, fsync", walls.timing(walls.copy, copy_journal), fresh, shutil.rmtree
     )
     shape = f"{count} entries of 100 bytes"
@@ -168,11 +168,11 @@ def _replay_case(context: Context) -> Case:
 
 
 @contextmanager
-def _journal_cases(context: Context) -> Iterator[Iterator[Case | Figures]]:
+def _journal_cases(context: Context) -> Iterator[Iterator[Case | FactCase]]:
     yield _cases_in_turn(context)
 
 
-def _cases_in_turn(context: Context) -> Iterator[Case | Figures]:
+def _cases_in_turn(context: Context) -> Iterator[Case | FactCase]:
     adds = context.scaled(_ADD_COUNT)
     shape = f"{adds} entries of 100 bytes, {_THREAD_COUNT} ledgers"
     kinds: tuple[tuple[str, type[_CountingFiles]], ...] = (
@@ -180,12 +180,12 @@ def _cases_in_turn(context: Context) -> Iterator[Case | Figures]:
         ("synced adds, an fsync that sleeps 1 ms", _SlowSyncFiles),
     )
     for name, files in kinds:
-        yield Figures(name, adds, shape, lambda: _sync_facts(context, files))  # noqa: B023
+        yield FactCase(name, adds, shape, lambda: _sync_facts(context, files))  # noqa: B023
     yield _replay_case(context)
 
 
 ROWS = (
-    Row(
+    BenchmarkRow(
         "journal",
         "threads that share fsyncs; replay beside a copy",
         "Synced adds: Bookie.add_entry of sorted storage, each durable when it returns, by one "

@@ -14,9 +14,9 @@ from typing import Any
 from bkstore.index.rocks.options import BLOCK_CACHE_BYTES
 from bkstore.storage.options import StorageKind, StorageOptions
 from tools.bench.inputs.entry_ids import new_directory
-from tools.bench.inputs.load_process import PAYLOAD
+from tools.bench.inputs.load_process import PAYLOAD_BYTES
 from tools.bench.inputs.records import STORAGES
-from tools.bench.measure import Context, Fact, Figures, Row
+from tools.bench.measure import Context, Fact, FactCase, BenchmarkRow
 
 SIZES, LEDGERS = (10_000_000, 50_000_000), 10
 _MIB = 1 << 20
@@ -61,20 +61,20 @@ def _facts(context: Context, storage: StorageKind, entries: int) -> list[Fact]:
 
 
 @contextmanager
-def _memory_figures(context: Context) -> Iterator[Iterator[Figures]]:
-    def figures(storage: StorageKind, size: int) -> Figures:
+def _memory_figures(context: Context) -> Iterator[Iterator[FactCase]]:
+    def figures(storage: StorageKind, size: int) -> FactCase:
         entries = context.scaled(size)
         shape = (
-            f"{entries} entries of {PAYLOAD} bytes in {LEDGERS} ledgers, a thousand each in turn"
+            f"{entries} entries of {PAYLOAD_BYTES} bytes in {LEDGERS} ledgers, a thousand each in turn"
         )
         name = f"{storage}, {size // 1_000_000}M"
-        return Figures(name, entries, shape, lambda: _facts(context, storage, entries))
+        return FactCase(name, entries, shape, lambda: _facts(context, storage, entries))
 
     yield (figures(storage, size) for storage in STORAGES for size in SIZES)
 
 
 ROWS = (
-    Row(
+    BenchmarkRow(
         "ledger-memory",
         "memory of loads of 10M and 50M entries, by storage",
         "`python -m tools.bench.inputs.load_process` in a process of its own: entries are encoded "

@@ -13,7 +13,7 @@ from bkstore.index.rocks import RocksIndex
 from bkstore.storage.ledger_storage import LedgerStorage
 from tools.bench.inputs.entry_ids import SCOPE_0
 from tools.bench.inputs.records import STORAGES, records_of, storage_with
-from tools.bench.measure import Case, Context, Row, Side
+from tools.bench.measure import Case, Context, BenchmarkRow, TimedSide
 
 LEDGER = SCOPE_0.ledger
 _ENTRY_COUNT, BATCH_ENTRIES = 20_000, 1000
@@ -27,7 +27,7 @@ _unpack_word, _unpack_size, _pack_key = (
     Struct(">QQ").pack,
 )
 
-Read = Callable[[int, int], bytes]
+ReadEntry = Callable[[int, int], bytes]
 """(ledger, entry) -> record."""
 
 
@@ -36,7 +36,7 @@ def _entries_to_read(entry_count: int) -> range:
     return range(entry_count // 4, entry_count // 4 + count)
 
 
-def _read_singly(read: Read, entry_ids: range) -> Callable[[], list[bytes]]:
+def _read_singly(read: ReadEntry, entry_ids: range) -> Callable[[], list[bytes]]:
     return lambda: [read(LEDGER, entry_id) for entry_id in entry_ids]
 
 
@@ -50,8 +50,8 @@ def _batch_case(source: str, storage: LedgerStorage, payload_bytes: int, entry_i
         f"{storage.storage}, {source}, {payload_bytes} bytes",
         len(entry_ids),
         f"{len(entry_ids)} consecutive entries, payload {payload_bytes} bytes, in one log",
-        Side("read_entries", read_batch),
-        (Side("read_entry, one by one", read_singly),),
+        TimedSide("read_entries", read_batch),
+        (TimedSide("read_entry, one by one", read_singly),),
         10 if source == "from disk" else 3,
     )
 
@@ -97,7 +97,7 @@ def _record_reader(fd_of_log: dict[int, int], read_bytes: int) -> Callable[[int]
     return read_record
 
 
-def _index_file_reader(fd_of_ledger: dict[int, int], read_record: Callable[[int], bytes]) -> Read:
+def _index_file_reader(fd_of_ledger: dict[int, int], read_record: Callable[[int], bytes]) -> ReadEntry:
     pread = os.pread
 
     def read(ledger: int, entry: int) -> bytes:
@@ -111,7 +111,7 @@ def _index_file_reader(fd_of_ledger: dict[int, int], read_record: Callable[[int]
     return read
 
 
-def _database_reader(get: Callable[[bytes], Any], read_record: Callable[[int], bytes]) -> Read:
+def _database_reader(get: Callable[[bytes], Any], read_record: Callable[[int], bytes]) -> ReadEntry:
     def read(ledger: int, entry: int) -> bytes:
         value = get(_pack_key(ledger, entry))
         if value is None:
@@ -121,7 +121,7 @@ def _database_reader(get: Callable[[bytes], Any], read_record: Callable[[int], b
     return read
 
 
-def _handwritten_reader(storage: LedgerStorage, read_bytes: int, stack: ExitStack) -> Read:
+def _handwritten_reader(storage: LedgerStorage, read_bytes: int, stack: ExitStack) -> ReadEntry:
     path = storage.write_paths[0]
     fd_of_log = {
         log_id: _open_file(path.logger.path(log_id), stack) for log_id in path.logger.log_ids
@@ -166,15 +166,15 @@ def _single_cases(context: Context) -> Iterator[Case]:
                     len(entry_ids),
                     f"{len(entry_ids)} consecutive entries, payload {payload_bytes} bytes, in one "
                     "log",
-                    Side("read_entry", read_singly),
-                    (Side("index get and pread by hand", read_by_hand),),
+                    TimedSide("read_entry", read_singly),
+                    (TimedSide("index get and pread by hand", read_by_hand),),
                     2,
                     "cost",
                 )
 
 
 ROWS = (
-    Row(
+    BenchmarkRow(
         "batch-read",
         "batch read of a ledger storage, as buffer and offsets",
         "Ours: LedgerStorage.read_entries of consecutive entries: one index scan, one read of "
@@ -184,7 +184,7 @@ ROWS = (
         "A record is its payload and 36 bytes of header and digest.",
         _batch_reads,
     ),
-    Row(
+    BenchmarkRow(
         "single-read",
         "single read of a ledger storage",
         "Ours: LedgerStorage.read_entry, flushed, warm. Baseline: a function of (ledger, entry) "

@@ -12,17 +12,17 @@ from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.options import StorageKind
 from tools.bench.inputs.entry_ids import SCOPE_0, SCOPED, new_directory
 from tools.bench.inputs.records import STORAGES, empty_storage, records_of, remove_storage
-from tools.bench.measure import Case, Context, Fact, Figures, Row, Side
+from tools.bench.measure import Case, Context, Fact, FactCase, BenchmarkRow, TimedSide
 
 _ENTRY_COUNT, READ_COUNT, PAYLOAD = 20_000, 1000, 100
 
 
 @contextmanager
-def _scope_cases(context: Context) -> Iterator[Iterator[Case | Figures]]:
+def _scope_cases(context: Context) -> Iterator[Iterator[Case | FactCase]]:
     yield _cases(context)
 
 
-def _cases(context: Context) -> Iterator[Case | Figures]:
+def _cases(context: Context) -> Iterator[Case | FactCase]:
     entry_count = context.scaled(_ENTRY_COUNT)
     records = {
         ledger_id: records_of(context, entry_count, PAYLOAD, ledger_id)
@@ -37,7 +37,7 @@ def _cases(context: Context) -> Iterator[Case | Figures]:
             }
             yield _read_case(storage, storages, range(min(READ_COUNT, entry_count)))
     shape = f"{entry_count} entries of {PAYLOAD} bytes"
-    yield Figures("bytes an entry", entry_count, shape, lambda: _byte_facts(context, records))
+    yield FactCase("bytes an entry", entry_count, shape, lambda: _byte_facts(context, records))
 
 
 def _fill_storage(
@@ -55,13 +55,13 @@ def _fill_storage(
 
 
 def _add_case(context: Context, storage: StorageKind, records: dict[LedgerId, list[bytes]]) -> Case:
-    def side(ledger_id: LedgerId) -> Side:
+    def side(ledger_id: LedgerId) -> TimedSide:
         def run(ledger_storage: LedgerStorage) -> None:
             ledger_storage.add_entries(records[ledger_id])
             ledger_storage.flush()
 
         label = f"add_entries, flush, {_scope_label(ledger_id)}"
-        return Side(label, run, lambda: empty_storage(context, storage, ledger_id), remove_storage)
+        return TimedSide(label, run, lambda: empty_storage(context, storage, ledger_id), remove_storage)
 
     count = len(records[SCOPE_0])
     shape = f"{count} entries of {PAYLOAD} bytes"
@@ -69,10 +69,10 @@ def _add_case(context: Context, storage: StorageKind, records: dict[LedgerId, li
 
 
 def _read_case(storage: StorageKind, storages: dict[LedgerId, LedgerStorage], entry_ids: range) -> Case:
-    def side(ledger_id: LedgerId) -> Side:
+    def side(ledger_id: LedgerId) -> TimedSide:
         read = storages[ledger_id].read_entry
         run: Callable[[], object] = lambda: [read(ledger_id, entry_id) for entry_id in entry_ids]  # noqa: E731
-        return Side(f"read_entry, {_scope_label(ledger_id)}", run)
+        return TimedSide(f"read_entry, {_scope_label(ledger_id)}", run)
 
     shape = f"{len(entry_ids)} entries of {PAYLOAD} bytes, flushed"
     return Case(f"read, {storage}", len(entry_ids), shape, side(SCOPE_0), (side(SCOPED),))
@@ -115,7 +115,7 @@ def _difference_fact(
 
 
 ROWS = (
-    Row(
+    BenchmarkRow(
         "ledger-scope",
         "a ledger of another scope: adding, reading, bytes (informative)",
         "The same entries of a ledger of scope 0 beside those of a scoped one, each in a storage "

@@ -20,8 +20,8 @@ from bkstore.storage.entry_log.scan import scan_log
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.options import StorageKind
 from tools.bench.inputs.entry_ids import SCOPE_0, new_directory
-from tools.bench.inputs.records import KEY, STORAGES, empty_storage, records_of, remove_storage
-from tools.bench.measure import Case, Context, Fact, Row, Side
+from tools.bench.inputs.records import MASTER_KEY, STORAGES, empty_storage, records_of, remove_storage
+from tools.bench.measure import Case, Context, Fact, BenchmarkRow, TimedSide
 
 SIZES = ((100, 50_000), (1024, 10_000))
 """(bytes of payload, entries)."""
@@ -63,18 +63,18 @@ def _cost_case(
     name: str,
     records: list[bytes],
     payload_bytes: int,
-    ours: Side,
-    baseline: Side,
+    ours: TimedSide,
+    baseline: TimedSide,
     limit: float | None = None,
 ) -> Case:
     """Return a case of the kind "cost", with entries and bytes per second as facts."""
     clock = _WallTimes(records)
-    timed = Side(ours.name, clock.timing(ours.run), ours.fresh, ours.done)
+    timed = TimedSide(ours.name, clock.timing(ours.run), ours.setup, ours.teardown)
     shape = f"{len(records)} entries of {payload_bytes} bytes"
     return Case(name, len(records), shape, timed, (baseline,), limit, "cost", clock.facts)
 
 
-def _write_side(context: Context, records: list[bytes], sync_interval: int | None = None) -> Side:
+def _write_side(context: Context, records: list[bytes], sync_interval: int | None = None) -> TimedSide:
     """Return the baseline that writes the same bytes to a file, with one write per entry."""
 
     def run(fd: int) -> None:
@@ -88,7 +88,7 @@ def _write_side(context: Context, records: list[bytes], sync_interval: int | Non
         return os.open(new_directory(context) / "file", os.O_WRONLY | os.O_CREAT)
 
     name = "a write an entry, fsync" + (f" every {sync_interval}" if sync_interval else "")
-    return Side(name, run, fresh, os.close)
+    return TimedSide(name, run, fresh, os.close)
 
 
 def _make_batches(records: list[bytes]) -> list[RecordBatch]:
@@ -103,17 +103,17 @@ def _make_batches(records: list[bytes]) -> list[RecordBatch]:
 
 def _add_side(
     context: Context, storage: StorageKind, name: str, add: Callable[[LedgerStorage], object]
-) -> Side:
+) -> TimedSide:
     def run(ledger_storage: LedgerStorage) -> None:
         add(ledger_storage)
         ledger_storage.flush()
 
-    return Side(f"{name}, flush", run, lambda: empty_storage(context, storage), remove_storage)
+    return TimedSide(f"{name}, flush", run, lambda: empty_storage(context, storage), remove_storage)
 
 
 def _add_sides(
     context: Context, storage: StorageKind, records: list[bytes]
-) -> Iterator[tuple[str, Side, float]]:
+) -> Iterator[tuple[str, TimedSide, float]]:
     batches = _make_batches(records)
 
     def add_singly(ledger_storage: LedgerStorage) -> None:
@@ -137,18 +137,18 @@ def _add_sides(
     yield "add_entry", _add_side(context, storage, "add_entry", add_singly), 2.0
 
 
-def _journal_side(context: Context, storage: StorageKind, records: list[bytes]) -> Side:
+def _journal_side(context: Context, storage: StorageKind, records: list[bytes]) -> TimedSide:
     batches = _make_batches(records)
 
     def run(bookie: Bookie) -> None:
         for batch in batches:
-            bookie.add_batch(batch, KEY)
+            bookie.add_batch(batch, MASTER_KEY)
 
     def close_bookie(bookie: Bookie) -> None:
         bookie.close(checkpoint=False)
 
     fresh = lambda: Bookie.open(new_directory(context), storage)  # noqa: E731
-    return Side(f"Bookie.add_batch of {_ENTRIES_PER_BATCH}, sync", run, fresh, close_bookie)
+    return TimedSide(f"Bookie.add_batch of {_ENTRIES_PER_BATCH}, sync", run, fresh, close_bookie)
 
 
 @contextmanager
@@ -181,7 +181,7 @@ def _copy_directory(context: Context, prepared: Path) -> Path:
 def _replay_case(context: Context, records: list[bytes], payload_bytes: int) -> Case:
     prepared = new_directory(context)
     with Bookie.open(prepared, "sorted") as bookie:
-        bookie.add_entries(records, KEY)
+        bookie.add_entries(records, MASTER_KEY)
         bookie.close(checkpoint=False)
 
     def remove(copy: Path) -> None:
@@ -199,8 +199,8 @@ def _replay_case(context: Context, records: list[bytes], payload_bytes: int) -> 
         os.fsync(fd)
         os.close(fd)
 
-    ours = Side("Bookie.open, replay", run, lambda: _copy_directory(context, prepared), remove)
-    by_hand = Side(
+    ours = TimedSide("Bookie.open, replay", run, lambda: _copy_directory(context, prepared), remove)
+    by_hand = TimedSide(
         "a copy of the journal, fsync", copy, lambda: _copy_directory(context, prepared), remove
     )
     add = _add_side(context, "sorted", "add_entries", lambda opened: opened.add_entries(records))
@@ -213,7 +213,7 @@ def _replay_case(context: Context, records: list[bytes], payload_bytes: int) -> 
 def _make_half_garbage(context: Context, storage: StorageKind, records: list[bytes]) -> LedgerStorage:
     """Return a storage with one closed log: the records, and as many of a deleted ledger."""
     ledger_storage = empty_storage(context, storage)
-    ledger_storage.set_master_key(_DELETED_LEDGER, KEY)
+    ledger_storage.set_master_key(_DELETED_LEDGER, MASTER_KEY)
     garbage = [_DELETED_LEDGER.ledger.to_bytes(8, "big") + record[8:] for record in records]
     ledger_storage.add_entries(record for pair in zip(records, garbage) for record in pair)
     ledger_storage.flush()
@@ -238,8 +238,8 @@ def _compaction_case(
         os.close(fd)
 
     fresh = lambda: _make_half_garbage(context, storage, records)  # noqa: E731
-    ours = Side("collect_garbage, half is moved", run, fresh, remove_storage)
-    by_hand = Side("a copy of the log, fsync", copy_log, fresh, remove_storage)
+    ours = TimedSide("collect_garbage, half is moved", run, fresh, remove_storage)
+    by_hand = TimedSide("a copy of the log, fsync", copy_log, fresh, remove_storage)
     name = f"compaction, {storage}, {payload_bytes} bytes"
     return _cost_case(name, records, payload_bytes, ours, by_hand, 3.0)
 
@@ -275,19 +275,19 @@ def _upkeep_cases(context: Context) -> Iterator[Case]:
         path = ledger_storage.write_paths[0].logger.path(0)
         assert len(records) == sum(map(len, scan_log(path))) == len(_scan_frames(path))
         scan: Callable[[], Any] = lambda: list(scan_log(path))  # noqa: B023, E731
-        baseline = Side("struct, frame by frame", lambda: _scan_frames(path))  # noqa: B023
+        baseline = TimedSide("struct, frame by frame", lambda: _scan_frames(path))  # noqa: B023
         yield _cost_case(
             f"log scan, {payload_bytes} bytes",
             records,
             payload_bytes,
-            Side("scan_log", scan),
+            TimedSide("scan_log", scan),
             baseline,
         )
         remove_storage(ledger_storage)
 
 
 ROWS = (
-    Row(
+    BenchmarkRow(
         "ledger-write",
         "adding and flushing, by storage; the journal",
         "Ours: the records of one ledger in order into a new storage, then flush (checks, write "
@@ -298,7 +298,7 @@ ROWS = (
         "Entries and bytes a second are by wall time, fsyncs included.",
         _writing,
     ),
-    Row(
+    BenchmarkRow(
         "ledger-upkeep",
         "replay, compaction, log scan (informative)",
         "Replay: Bookie.open after a crash before any checkpoint, beside a copy of the journal "
