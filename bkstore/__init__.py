@@ -9,8 +9,9 @@ locates entries, `bloom` and `streams` the object with a stream's offsets; `stor
 `cluster` several, `wire` their network protocols; `offline`, `spark` and `report` work on stopped
 bookies; `testing` is for tests, `cli` the command line. Modules for all of them: `ids`, `errors`,
 `arguments` (checks of arguments), `schedule` (which bookies get which entries), `metrics`, `forks`;
-`version`, `lazy_exports` and `former_names` are about imports. The whole map: `docs/architecture.md`.
-Names and packages are loaded on first use, and numpy with the first that needs it.
+`version`, `lazy_exports` and `former_names` are about imports. The whole map:
+`docs/architecture.md`. Names and packages are loaded on first use, and numpy with the first that
+needs it.
 
 >>> from bkstore import Availability
 >>> Availability.from_entries([0, 1, 3, 4, 6, 7]).groups.tolist()
@@ -46,7 +47,7 @@ from bkstore.errors import (
     WriteFailed,
 )
 from bkstore.former_names import keep_former_names
-from bkstore.lazy_exports import lazy_names, exported_names
+from bkstore.lazy_exports import exported_names, lazy_names
 from bkstore.version import __version__
 
 if TYPE_CHECKING:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def format_count(number: int, singular: str, plural: str | None = None, *, grouped: bool = False) -> str:
+def format_count(
+    number: int, singular: str, plural: str | None = None, *, grouped: bool = False
+) -> str:
     """Return a number (`grouped`: by thousands) and its noun, in the plural `plural` or with an s.
 
     >>> format_count(1, "ledger"), format_count(0, "ledger"), format_count(1200, "entry", "entries")
@@ -13,7 +15,9 @@ def format_count(number: int, singular: str, plural: str | None = None, *, group
     >>> format_count(1200, "byte", grouped=True)
     '1,200 bytes'
     """
-    return f"{number:{',' if grouped else ''}} {singular if number == 1 else plural or singular + 's'}"
+    return (
+        f"{number:{',' if grouped else ''}} {singular if number == 1 else plural or singular + 's'}"
+    )
 
 
 def join_words(names: Sequence[str]) -> str:

@@ -29,8 +29,9 @@ _MAX_AXIS_LENGTH = 2**62
 class DueEntries(NamedTuple):
     """The entries that one bookie should hold: a row for each segment it is in, int64 columns.
 
-    `ledger_number` is the ledger's number in the batch, ascending; `first` and `last` are the segment's
-    ends, ascending within a ledger; `bookie_index` is the bookie's in the segment's ensemble.
+    `ledger_number` is the ledger's number in the batch, ascending; `first` and `last` are the
+    segment's ends, ascending within a ledger; `bookie_index` is the bookie's in the segment's
+    ensemble.
     """
 
     ledger_number: Int64Array
@@ -78,7 +79,9 @@ class MissingReplicas(NamedTuple):
         return self.ensemble[self.bookie_index]
 
 
-def has_due_entries(first: int, last: int, index: int, ensemble_size: int, write_quorum: int) -> bool:
+def has_due_entries(
+    first: int, last: int, index: int, ensemble_size: int, write_quorum: int
+) -> bool:
     """Return whether any entry of first..last goes to the bookie at `index`. O(1).
 
     >>> has_due_entries(0, 1, 2, 3, 1), has_due_entries(0, 2, 2, 3, 1)
@@ -104,7 +107,9 @@ def due_replicas(
             continue
         all_bookies_due = write_quorum == ensemble_size or last - first >= ensemble_size - 1
         for bookie_index, bookie in enumerate(ensemble):
-            if all_bookies_due or has_due_entries(first, last, bookie_index, ensemble_size, write_quorum):
+            if all_bookies_due or has_due_entries(
+                first, last, bookie_index, ensemble_size, write_quorum
+            ):
                 yield bookie, first, last, bookie_index
 
 
@@ -136,7 +141,8 @@ def missing_groups(due: DueEntries, held: HeldEntries) -> Iterator[tuple[Int64Ar
         first_ledger, last_ledger = int(axis_due.ledger_number[0]), int(axis_due.ledger_number[-1])
         held_start, held_end = np.searchsorted(held.ledger_number, [first_ledger, last_ledger + 1])
         axis_held = HeldEntries(
-            held.ledger_number[held_start:held_end], held.groups.take(np.arange(held_start, held_end))
+            held.ledger_number[held_start:held_end],
+            held.groups.take(np.arange(held_start, held_end)),
         )
         rows, missing = _missing_on_axis(axis_due, axis_held)
         if rows.size:
@@ -145,7 +151,9 @@ def missing_groups(due: DueEntries, held: HeldEntries) -> Iterator[tuple[Int64Ar
 
 def _ledger_spans(due: DueEntries) -> tuple[Int64Array, Int64Array]:
     """Return where each ledger's rows start, and how many entry ids it takes up on an axis."""
-    ledger_starts = np.flatnonzero(np.concatenate(([True], due.ledger_number[1:] != due.ledger_number[:-1])))
+    ledger_starts = np.flatnonzero(
+        np.concatenate(([True], due.ledger_number[1:] != due.ledger_number[:-1]))
+    )
     ledger_ends = np.concatenate((ledger_starts[1:], [due.ledger_number.size])) - 1
     return ledger_starts, due.last[ledger_ends] + 1
 
@@ -176,7 +184,9 @@ def _missing_on_axis(due: DueEntries, held: HeldEntries) -> tuple[Int64Array, Gr
     due_groups = expected_many(
         due.first, due.last, due.bookie_index, due.ensemble_size, due.write_quorum, row_offsets
     )
-    missing = combine_uncanonical(due_groups, _place_on_axis(held, ledger_numbers, offsets, spans), "sub")
+    missing = combine_uncanonical(
+        due_groups, _place_on_axis(held, ledger_numbers, offsets, spans), "sub"
+    )
     # Find the row of each group: rows ascend on the axis. Then move the groups back.
     row_of_group = np.searchsorted(due.first + row_offsets, missing.first, "right") - 1
     group_offsets = row_offsets[row_of_group]
@@ -250,8 +260,8 @@ class Violation(NamedTuple):
     """One violation.
 
     `first_entry` is the segment's first entry, `bookie` the replica's; both are None if it is of
-    the whole ledger. `ledger_number` is None if it is of a bookie. `missing` are the segment's entries
-    that the bookie lacks: empty for violations that are not about entries, None if unknown.
+    the whole ledger. `ledger_number` is None if it is of a bookie. `missing` are the segment's
+    entries that the bookie lacks: empty for violations that are not about entries, None if unknown.
     """
 
     category: Category

@@ -131,7 +131,9 @@ class LedgerId(_Halves):
         if isinstance(value, cls):
             return value
         if isinstance(value, bool) or not hasattr(value, "__index__"):
-            raise InvalidArgument(f"not a ledger id: {describe_value(value)} (pass an int or a LedgerId)")
+            raise InvalidArgument(
+                f"not a ledger id: {describe_value(value)} (pass an int or a LedgerId)"
+            )
         return cls(0, check_integer(cast(Any, value), "ledger id"))
 
     @classmethod
@@ -243,7 +245,9 @@ def as_int64(values: IntArrayLike, argument_name: str) -> Int64Array:
         return _expand_range(values, argument_name)
     array = values if isinstance(values, np.ndarray) else _to_array(values, argument_name)
     if array.ndim != 1:
-        raise InvalidArgument(f"{argument_name} must be one-dimensional, not of shape {array.shape}")
+        raise InvalidArgument(
+            f"{argument_name} must be one-dimensional, not of shape {array.shape}"
+        )
     if array.size == 0:
         return np.empty(0, np.int64)
     if array.dtype.kind == "O":
@@ -279,13 +283,13 @@ def _expand_range(values: range, argument_name: str) -> Int64Array:
     if not all(-_TWO_63 <= value < _TWO_63 for value in (values[0], values[-1])):
         raise InvalidArgument(f"{argument_name} of {values} do not fit int64")
     if values[MAX_IDS:]:
-        raise InvalidArgument(f"{argument_name} of {values} are too many for an array (limit {MAX_IDS})")
+        raise InvalidArgument(
+            f"{argument_name} of {values} are too many for an array (limit {MAX_IDS})"
+        )
     return np.arange(len(values), dtype=np.int64) * values.step + values.start
 
 
-def ledger_runs(
-    scopes: Int64Array, ledgers: Int64Array
-) -> Iterator[tuple[LedgerId, int, int]]:
+def ledger_runs(scopes: Int64Array, ledgers: Int64Array) -> Iterator[tuple[LedgerId, int, int]]:
     """Yield (ledger, start, stop) of each run of rows with the same signed ids."""
     if not ledgers.size:
         return

@@ -12,8 +12,8 @@ def lazy_names(
 ) -> Callable[[str], object]:
     """Return the ``__getattr__`` of a package, which loads public names from their modules.
 
-    `modules` maps each name to its module's full name; `submodules` are submodules loaded when used as
-    attributes. Other names raise `AttributeError`. Costs one look-up per use: values are not
+    `modules` maps each name to its module's full name; `submodules` are submodules loaded when used
+    as attributes. Other names raise `AttributeError`. Costs one look-up per use: values are not
     cached, so that tests can patch the module.
 
     >>> lazy_names("bkstore", {"LedgerId": "bkstore.ids"})("LedgerId").__module__

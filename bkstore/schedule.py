@@ -101,7 +101,9 @@ def expected(
     row = np.array([[first, last, bookie_index, ensemble_size, write_quorum]], np.int64)
     first_column, last_column, index_column, size_column, quorum_column = row.T
     return Availability.from_canonical(
-        canonicalize(expected_many(first_column, last_column, index_column, size_column, quorum_column))
+        canonicalize(
+            expected_many(first_column, last_column, index_column, size_column, quorum_column)
+        )
     )
 
 

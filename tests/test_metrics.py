@@ -73,7 +73,11 @@ def test_results(registry: Any) -> None:
         for query in queries:
             lookup.get_objects(*query)
         lookup.get_objects(-1, 0, 1, 1)
-        lookup.update(stream_image(WorldShape(nodes=1, lost_share=0.3, streams=1, stream_object_share=0), 3, seed=1))
+        lookup.update(
+            stream_image(
+                WorldShape(nodes=1, lost_share=0.3, streams=1, stream_object_share=0), 3, seed=1
+            )
+        )
         fails[0] = True
         lookup.filters.clear()
         with pytest.raises(LoadFailed):

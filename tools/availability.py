@@ -14,7 +14,7 @@ import numpy as np
 from bkstore import Availability, schedule
 from bkstore.ids import Int64Array
 from bkstore.testing import generators
-from tools.lab import ResultColumn, Experiment, Panel, Row, LabRun, main
+from tools.lab import Experiment, LabRun, Panel, ResultColumn, Row, main
 from tools.lab.bitmaps import build_bitmap, serialize_bitmap
 from tools.lab.experiment import Rows
 from tools.lab.sides import TimedSide, run_samples
@@ -122,7 +122,9 @@ def _rows(
         }
 
 
-def _sides(form: _Form, ids: Int64Array, data: bytes, decoded: object, count: int) -> list[TimedSide]:
+def _sides(
+    form: _Form, ids: Int64Array, data: bytes, decoded: object, count: int
+) -> list[TimedSide]:
     return [
         TimedSide("encode", lambda: form.encode(ids)),
         TimedSide("decode", lambda: form.decode(data)),

@@ -14,7 +14,7 @@ from bkstore.formats.entry import Coder, RecordBatch
 from bkstore.storage.options import JournalOptions
 from bkstore.wire.client import WireClient
 from tools.bench.inputs.bookie_process import BenchmarkBookie, bookie_process
-from tools.lab import ResultColumn, Experiment, Panel, Row, LabRun, main
+from tools.lab import Experiment, LabRun, Panel, ResultColumn, Row, main
 from tools.lab.experiment import Rows
 from tools.lab.sides import TimedSide, run_samples
 from tools.lab.table import as_text
@@ -31,7 +31,9 @@ _SINGLE_CALLS = 0
 Source = LedgerStorage | Bookie | WireClient
 
 
-def _encode_records(run: LabRun, ledger_id: int, payload_bytes: int, entry_count: int) -> RecordBatch:
+def _encode_records(
+    run: LabRun, ledger_id: int, payload_bytes: int, entry_count: int
+) -> RecordBatch:
     noise = np.random.default_rng(run.seed).bytes(payload_bytes)
     return Coder("CRC32C").encode_batch(ledger_id, np.arange(entry_count), [noise] * entry_count)
 
@@ -150,7 +152,8 @@ def measure(run: LabRun) -> Iterator[Row]:
     ):
         for payload_bytes in _PAYLOADS:
             storage.add_batch(
-                _encode_records(run, payload_bytes, payload_bytes, read_count), master_key=MASTER_KEY
+                _encode_records(run, payload_bytes, payload_bytes, read_count),
+                master_key=MASTER_KEY,
             )
         storage.flush()
         for key, sides, entry_count in _workloads(run, storage, local_bookie):
@@ -161,7 +164,9 @@ def measure(run: LabRun) -> Iterator[Row]:
         WireClient(bookie.address) as client,
     ):
         for payload_bytes in _PAYLOADS:
-            client.add_batch(_encode_records(run, payload_bytes, payload_bytes, read_count), MASTER_KEY)
+            client.add_batch(
+                _encode_records(run, payload_bytes, payload_bytes, read_count), MASTER_KEY
+            )
         for key, sides, entry_count in _workloads(run, client, client):
             run.report_progress(f"{key['what']}, {key['payload']} bytes, over the socket")
             rows = list(_rows(run, {"where": "over the socket", **key}, sides, entry_count))

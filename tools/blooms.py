@@ -14,7 +14,7 @@ import numpy as np
 
 from bkstore.bloom import BloomFilter, filter_size
 from bkstore.ids import Int64Array
-from tools.lab import ResultColumn, Experiment, Panel, Row, LabRun, main
+from tools.lab import Experiment, LabRun, Panel, ResultColumn, Row, main
 from tools.lab.experiment import Rows
 from tools.lab.sides import TimedSide, run_samples
 from tools.lab.table import as_text
@@ -30,7 +30,8 @@ _OURS = "bkstore"
 
 class FilterLibrary(NamedTuple):
     """The interface of a library: build a filter of ids at a rate, query it, return its size.
-    `to_native` converts an array into the form that the library reads fastest; this is not timed."""
+    `to_native` converts an array into the form that the library reads fastest; this is not
+    timed."""
 
     build: Callable[[Any, float], Any]
     count_positives: Callable[[Any, Any], int]
@@ -51,7 +52,9 @@ def _rbloom_filter(module: Any) -> FilterLibrary:
     def count_positives(bloom_filter: Any, ids: list[int]) -> int:
         return sum(map(bloom_filter.__contains__, ids))
 
-    return FilterLibrary(build, count_positives, lambda bloom_filter: bloom_filter.size_in_bits // 8)
+    return FilterLibrary(
+        build, count_positives, lambda bloom_filter: bloom_filter.size_in_bits // 8
+    )
 
 
 def _fastbloom_filter(module: Any) -> FilterLibrary:
@@ -88,7 +91,9 @@ def _random_ids(count: int, absent_count: int, seed: int) -> tuple[Int64Array, I
 
 def _rows(run: LabRun, filters: dict[str, FilterLibrary], count: int, rate: float) -> Iterator[Row]:
     ids, absent = _random_ids(count, run.scaled(_ABSENT_IDS, 2000), run.seed)
-    uses = {name: BuiltFilter.of(filter_api, ids, absent, rate) for name, filter_api in filters.items()}
+    uses = {
+        name: BuiltFilter.of(filter_api, ids, absent, rate) for name, filter_api in filters.items()
+    }
     sides = [side for use in uses.values() for side in use.sides]
     samples = iter(run_samples(sides, run.rounds, run.min_sample_seconds))
     for name, use in uses.items():
@@ -120,10 +125,14 @@ class BuiltFilter(NamedTuple):
     rate: float
 
     @classmethod
-    def of(cls, library: FilterLibrary, ids: Int64Array, absent: Int64Array, rate: float) -> BuiltFilter:
+    def of(
+        cls, library: FilterLibrary, ids: Int64Array, absent: Int64Array, rate: float
+    ) -> BuiltFilter:
         """Build the filter from `ids`."""
         native_ids = library.to_native(ids)
-        return cls(library, library.build(native_ids, rate), native_ids, library.to_native(absent), rate)
+        return cls(
+            library, library.build(native_ids, rate), native_ids, library.to_native(absent), rate
+        )
 
     @property
     def sides(self) -> list[TimedSide]:

@@ -20,7 +20,7 @@ from bkstore.ids import Int64Array, LedgerId
 from bkstore.storage.ledgers.write_paths.write_cache import ENTRY_OVERHEAD
 from bkstore.storage.options import StorageOptions
 from bkstore.testing import generators
-from tools.lab import ResultColumn, Experiment, Panel, Row, LabRun, main
+from tools.lab import Experiment, LabRun, Panel, ResultColumn, Row, main
 from tools.lab.experiment import Rows
 from tools.lab.samples import SideResult, run_in_turns
 from tools.lab.sides import TimedSide
@@ -80,7 +80,9 @@ def _filled_storage(run: LabRun, recorded: Trace | None) -> Iterator[FilledStora
     shutil.rmtree(directory)
 
 
-def _sides(filled: FilledStorage, queries: Sequence[tuple[LedgerId, int]]) -> Iterator[tuple[Row, TimedSide]]:
+def _sides(
+    filled: FilledStorage, queries: Sequence[tuple[LedgerId, int]]
+) -> Iterator[tuple[Row, TimedSide]]:
     """Yield row keys and sides: without a cache, then for each cache size and read-ahead."""
     key: Row = {"series": "no cache", "room": 0, "ahead": 1}
     yield key, TimedSide(str(key), partial(read_singly, queries), lambda: filled.storage)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from bkstore.ids import LedgerId
 from bkstore.index.rocks.keys import ledger_range
-from tools.lab import ResultColumn, Experiment, Panel, Row, LabRun, main
+from tools.lab import Experiment, LabRun, Panel, ResultColumn, Row, main
 from tools.lab.experiment import Rows
 from tools.lab.samples import QuerySet, measure_latencies_of
 from tools.lab.stores.ledger_deletion import ShrinkingRocks
@@ -84,7 +84,9 @@ def _measure_queries(run: LabRun, lives: dict[str, DatabaseRun]) -> dict[str, Ro
     rows: dict[str, Row] = {name: {} for name in lives}
     asking_of_column: dict[str, Callable[[DatabaseRun], QuerySet]] = {
         "scan": lambda life: QuerySet(lambda _: life.store.scan(), [None]),
-        "last_p50": lambda life: QuerySet(life.store.database.seek_for_prev, life.newest_end_keys()),
+        "last_p50": lambda life: QuerySet(
+            life.store.database.seek_for_prev, life.newest_end_keys()
+        ),
         "first_p50": lambda life: QuerySet(life.store.database.seek, [bytes(16)] * 5),
     }
     for column, make_asking in asking_of_column.items():

@@ -23,7 +23,7 @@ from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.keys import encode_locations
 from bkstore.index.rocks.options import location_options
 from bkstore.testing.generators import locations
-from tools.lab import ResultColumn, Experiment, Panel, Row, LabRun, main
+from tools.lab import Experiment, LabRun, Panel, ResultColumn, Row, main
 from tools.lab.experiment import Rows
 from tools.lab.samples import QuerySet, measure_files, measure_latencies_of, run_in_turns
 from tools.lab.sides import TimedSide
@@ -83,7 +83,9 @@ class ArrivingRows(NamedTuple):
     locations: Int64Array
 
 
-def make_arriving_rows(order: KeyOrder, ledger_count: int, per_ledger: int, seed: int) -> ArrivingRows:
+def make_arriving_rows(
+    order: KeyOrder, ledger_count: int, per_ledger: int, seed: int
+) -> ArrivingRows:
     """Return the rows of `ledger_count` ledgers, whose entries arrive in ten parts."""
     scopes, ledgers = _scopes_and_ledgers(order.scopes, ledger_count, seed)
     ledger_of_row = np.tile(np.repeat(np.arange(ledger_count), per_ledger // 10), 10)
@@ -171,7 +173,9 @@ def _measure_writes(run: LabRun, sides: dict[str, _KeySide]) -> dict[str, Row]:
     return rows
 
 
-def _measure_reads(run: LabRun, sides: dict[str, _KeySide], stores: dict[str, Store]) -> Iterator[Row]:
+def _measure_reads(
+    run: LabRun, sides: dict[str, _KeySide], stores: dict[str, Store]
+) -> Iterator[Row]:
     """Yield each side's latencies: of reading a row, listing a ledger, finding its last entry."""
     row_count = len(next(iter(sides.values())).keys)
     row_numbers = np.random.default_rng(run.seed).integers(

@@ -18,7 +18,7 @@ import numpy as np
 from bkstore.counts import format_count
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.memtable import MemtableIndex
-from tools.lab import ResultColumn, Experiment, Panel, Row, LabRun, main
+from tools.lab import Experiment, LabRun, Panel, ResultColumn, Row, main
 from tools.lab.experiment import Rows
 from tools.lab.samples import (
     INDEX_FILE_ENDINGS,

@@ -23,7 +23,7 @@ from bkstore.streams import (
 )
 from bkstore.streams.lookup.options import LookupOptions, Strategy
 from bkstore.testing.stream_worlds import WorldShape, random_queries, stream_image
-from tools.lab import ResultColumn, Experiment, Panel, Row, LabRun, main
+from tools.lab import Experiment, LabRun, Panel, ResultColumn, Row, main
 from tools.lab.experiment import Rows
 from tools.lab.samples import rotate
 
@@ -53,7 +53,12 @@ class WorldPoint(NamedTuple):
 
 def _make_world(point: WorldPoint, seed: int) -> StreamImage:
     shape = WorldShape(
-        nodes=1, streams=point.streams, streams_per_object=(5, 15), stream_object_share=0.0, lost_share=0.0, move_probability=0.0
+        nodes=1,
+        streams=point.streams,
+        streams_per_object=(5, 15),
+        stream_object_share=0.0,
+        lost_share=0.0,
+        move_probability=0.0,
     )
     return stream_image(shape, point.objects, seed)
 
@@ -63,7 +68,11 @@ _Turn = list[QueryStats]
 
 
 def _run_turns(
-    image: StreamImage, strategies: Sequence[Strategy], queries: _Queries, point: WorldPoint, rounds: int
+    image: StreamImage,
+    strategies: Sequence[Strategy],
+    queries: _Queries,
+    point: WorldPoint,
+    rounds: int,
 ) -> Iterator[tuple[Strategy, list[_Turn], float]]:
     """Run all queries once and again in each round; yield each strategy's turns and filter bytes.
     Strategies take turns. Each keeps its index and its filters from the first turn on."""

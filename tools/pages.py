@@ -18,7 +18,7 @@ from bkstore.formats.idxfile import HEADER_SIZE, SLOT_SIZE
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.testing import generators
-from tools.lab import ResultColumn, Experiment, Panel, Row, LabRun, main
+from tools.lab import Experiment, LabRun, Panel, ResultColumn, Row, main
 from tools.lab.experiment import Rows
 from tools.lab.samples import QuerySet, measure_files, measure_latencies_of, run_in_turns
 from tools.lab.sides import TimedSide

@@ -68,7 +68,9 @@ PARTS = (
         "what the machine lacks: each call of each command that reads a bookie fails",
         _tests_below("strain/every_call/test_reading_"),
     ),
-    SuitePart("what the machine lacks: each call of the other commands fails", _tests_below("strain/")),
+    SuitePart(
+        "what the machine lacks: each call of the other commands fails", _tests_below("strain/")
+    ),
     SuitePart("clusters and the wire", _tests_below("cluster/", "network/", "wire/")),
     SuitePart(
         "command line, copied directories, pages, the project",

@@ -149,7 +149,11 @@ def _imported_modules(tree: ast.AST) -> Iterator[str]:
         if isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 submodule = f"{node.module}.{alias.name}"
-                yield submodule if submodule.removeprefix("bkstore.") in module_files() else node.module
+                yield (
+                    submodule
+                    if submodule.removeprefix("bkstore.") in module_files()
+                    else node.module
+                )
         elif isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
 

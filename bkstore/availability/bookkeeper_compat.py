@@ -38,7 +38,7 @@ class BookkeeperAvailability(Availability):
     ``len`` raises `InvalidArgument` if the sum over the stored groups is negative.
     """
 
-    __slots__ = ("_visible", "_stored")
+    __slots__ = ("_stored", "_visible")
     _visible: Groups | None  # the canonical groups of the ids that look-ups find, made on demand
     _stored: Groups
 
@@ -158,7 +158,9 @@ class BookkeeperAvailability(Availability):
         in_range = expected & Availability.from_ranges([(max(lo, 0), hi)])
         flat = np.fromiter((number for span in self._spans(lo, hi) for number in span), np.int64)
         index, starts, ends = flat.reshape(-1, 3).T
-        present = canonicalize(_find_in_spans(self._stored.take(index), np.maximum(starts, 0), ends))
+        present = canonicalize(
+            _find_in_spans(self._stored.take(index), np.maximum(starts, 0), ends)
+        )
         return in_range - Availability.from_canonical(present)
 
     def _spans(self, lo: int, hi: int) -> Iterator[tuple[int, int, int]]:

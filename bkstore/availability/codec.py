@@ -47,7 +47,9 @@ def encode(groups: Groups, encoding: Encoding = "grouped") -> bytes:
     encoder does. Raises `InvalidArgument`, before it allocates, for more than `MAX_GROUPS`.
     """
     if encoding not in ("grouped", "bookkeeper"):
-        raise InvalidArgument(f"unknown encoding {describe_value(encoding)}: 'grouped' or 'bookkeeper'")
+        raise InvalidArgument(
+            f"unknown encoding {describe_value(encoding)}: 'grouped' or 'bookkeeper'"
+        )
     ungroups = encoding == "bookkeeper"
     oversized = groups.size > INT32_MAX
     piece_counts = (-(-groups.size[oversized] // INT32_MAX)).tolist()  # each is one sequence

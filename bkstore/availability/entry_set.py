@@ -128,9 +128,9 @@ class Availability:
     ) -> Availability:
         """Return the set of (first, last, size, period) rows, as `check_groups` returns them.
 
-        With compat, rows as the `check_groups` of such an answer. Raises `InvalidArgument` for rows that
-        are not four integers or do not fit the encoding (a row of one sequence may have any size),
-        `CorruptionError` for rows that overlap or contradict themselves. O(groups).
+        With compat, rows as the `check_groups` of such an answer. Raises `InvalidArgument` for rows
+        that are not four integers or do not fit the encoding (a row of one sequence may have any
+        size), `CorruptionError` for rows that overlap or contradict themselves. O(groups).
         """
         rows = inputs.check_groups(groups)
         if compat is not None:
@@ -150,7 +150,9 @@ class Availability:
         if compat is not None:
             return cls._compat(compat).from_stored(codec.decode_unchecked(data, any_header=True))
         groups = codec.decode_if_few(data)
-        return cls.from_canonical(grouping.canonicalize(codec.decode(data)) if groups is None else groups)
+        return cls.from_canonical(
+            grouping.canonicalize(codec.decode(data)) if groups is None else groups
+        )
 
     def to_bytes(self, encoding: Encoding = "grouped") -> bytes:
         """Return the encoded set: 64 bytes and 24 for each group.

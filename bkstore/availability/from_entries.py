@@ -2,7 +2,8 @@
 
 A stripe is guessed from the first ids or positions and proved with one comparison, so that a
 regular ledger costs one pass; irregular input is grouped run by run. The private functions return
-ordered and disjoint rows that are not canonical: `grouping.canonicalize` and `canonicalize_parts` make them so.
+ordered and disjoint rows that are not canonical: `grouping.canonicalize` and `canonicalize_parts`
+make them so.
 """
 
 from __future__ import annotations
@@ -55,8 +56,9 @@ def _group_block(ids: Int64Array, steps: Int64Array) -> Groups:
 
 
 def _match_stripe(ids: Int64Array) -> Groups | None:
-    """Return ids that are one stripe (or one run) as rows for `canonicalize`; None if they are not, or do
-    not ascend. Size and period are guessed from the first ids, then proved with one comparison."""
+    """Return ids that are one stripe (or one run) as rows for `canonicalize`; None if they are not,
+    or do not ascend. Size and period are guessed from the first ids, then proved with one
+    comparison."""
     if ids.size < 2:
         return None
     # The first two gaps give size and period; the ids before the first are a cut sequence.
@@ -91,8 +93,8 @@ def _repeats(ids: Int64Array, size: int, period: int) -> bool:
 def _build_stripe(
     head_first: int, head_count: int, start: int, count: int, size: int, period: int
 ) -> Groups:
-    """Return rows for `canonicalize`: a cut first sequence, the whole sequences of a stripe of `count` ids
-    from `start` on, and the remaining ids as a cut last sequence."""
+    """Return rows for `canonicalize`: a cut first sequence, the whole sequences of a stripe of
+    `count` ids from `start` on, and the remaining ids as a cut last sequence."""
     sequence_count, tail_count = divmod(count, size)
     tail_first = start + sequence_count * period
     rows = [
@@ -105,8 +107,8 @@ def _build_stripe(
 
 
 def _group_runs(starts: Int64Array, ends: Int64Array) -> Groups:
-    """Return ordered half-open runs as rows for `canonicalize`: three if the runs are regular (a cut first
-    run, a stripe, a cut last run), else one per run. O(runs)."""
+    """Return ordered half-open runs as rows for `canonicalize`: three if the runs are regular (a
+    cut first run, a stripe, a cut last run), else one per run. O(runs)."""
     sizes = ends - starts
     if starts.size > 4:
         period = starts[2] - starts[1]
@@ -134,8 +136,8 @@ def runs_of_mask(mask: BoolArray, base: int = 0) -> tuple[Int64Array, Int64Array
 
 
 def groups_of_mask(mask: BoolArray, base: int = 0) -> Groups:
-    """Return the set positions of `mask`, plus `base`, as groups for `canonicalize`. A full mask and a
-    stripe take two passes over its bytes, others are grouped run by run."""
+    """Return the set positions of `mask`, plus `base`, as groups for `canonicalize`. A full mask
+    and a stripe take two passes over its bytes, others are grouped run by run."""
     set_count = int(np.count_nonzero(mask))
     if set_count == mask.size and set_count:
         return _build_stripe(base, 0, base, set_count, set_count, 0)

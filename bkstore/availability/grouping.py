@@ -2,8 +2,8 @@
 
 The rule: visit the sequences in order; a group of one sequence takes the next if the sizes are
 equal, and the distance becomes the period; a longer group takes it only if size and distance both
-match; otherwise the sequence opens the next group. `canonicalize` applies the rule to ordered, disjoint
-groups without visiting the sequences inside them: the cost of striped input is in groups.
+match; otherwise the sequence opens the next group. `canonicalize` applies the rule to ordered,
+disjoint groups without visiting the sequences inside them: the cost of striped input is in groups.
 """
 
 from __future__ import annotations

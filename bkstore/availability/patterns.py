@@ -35,7 +35,8 @@ class Pattern(NamedTuple):
 
 
 def find_patterns(groups: Groups, starts: Int64Array) -> Pattern:
-    """Return the patterns of groups on the stretches from `starts` on; no stretch crosses a border."""
+    """Return the patterns of groups on the stretches from `starts` on; no stretch crosses a
+    border."""
     index = np.searchsorted(groups.first, starts, "right") - 1
     row = np.maximum(index, 0)
     inside = (index >= 0) & (starts < groups.ends[row])
@@ -69,7 +70,11 @@ def combine_patterns(a: Pattern, b: Pattern, operation: SetOperation) -> tuple[P
 
 def _complement(pattern: Pattern) -> Pattern:
     return Pattern(
-        ~pattern.solid & ~pattern.periodic, pattern.periodic, pattern.phase + pattern.size, pattern.period - pattern.size, pattern.period
+        ~pattern.solid & ~pattern.periodic,
+        pattern.periodic,
+        pattern.phase + pattern.size,
+        pattern.period - pattern.size,
+        pattern.period,
     )
 
 
@@ -87,14 +92,23 @@ def _intersect_arcs(a: Pattern, b: Pattern) -> tuple[Pattern, BoolArray]:
     return Pattern(false, size > 0, phase, size, a.period), split
 
 
-def groups_of_pattern(pattern: Pattern, starts: Int64Array, ends: Int64Array, where: BoolArray) -> Groups:
+def groups_of_pattern(
+    pattern: Pattern, starts: Int64Array, ends: Int64Array, where: BoolArray
+) -> Groups:
     """Return the pattern as groups restricted to the stretches in `where`, in order."""
     solid = where & pattern.solid
-    runs = Groups(starts[solid], starts[solid], (ends - starts)[solid], np.zeros(int(solid.sum()), np.int64))
+    runs = Groups(
+        starts[solid], starts[solid], (ends - starts)[solid], np.zeros(int(solid.sum()), np.int64)
+    )
     periodic = where & pattern.periodic
     if not periodic.any():
         return runs
-    starts, ends, phase, period = starts[periodic], ends[periodic], pattern.phase[periodic], pattern.period[periodic]
+    starts, ends, phase, period = (
+        starts[periodic],
+        ends[periodic],
+        pattern.phase[periodic],
+        pattern.period[periodic],
+    )
     first = starts - (starts - phase) % period
     last = first + (ends - 1 - first) // period * period
     striped = clip(Groups(first, last, pattern.size[periodic], period), starts, ends)

@@ -172,7 +172,9 @@ def clip(groups: Groups, starts: Int64Array, ends: Int64Array) -> Groups:
     return clip_with_rows(groups, starts, ends)[0]
 
 
-def clip_with_rows(groups: Groups, starts: Int64Array, ends: Int64Array) -> tuple[Groups, Int64Array]:
+def clip_with_rows(
+    groups: Groups, starts: Int64Array, ends: Int64Array
+) -> tuple[Groups, Int64Array]:
     """Return the pieces of `clip`, and the index of the group of each."""
     # A group of one sequence is treated as a stripe of a period that its extent does not reach.
     period = np.maximum(groups.period, groups.ends - groups.first)
@@ -192,7 +194,12 @@ def clip_with_rows(groups: Groups, starts: Int64Array, ends: Int64Array) -> tupl
     zeros = np.zeros_like(starts)
     pieces = (
         Groups(starts, starts, head, zeros),
-        Groups(starts + whole_start, starts + last, groups.size, np.where(last > whole_start, period, 0)),
+        Groups(
+            starts + whole_start,
+            starts + last,
+            groups.size,
+            np.where(last > whole_start, period, 0),
+        ),
         Groups(starts + last_start, starts + last_start, span - last_start, zeros),
     )
     keep = np.stack((has_head, has_whole, tail_cut), axis=1).ravel()

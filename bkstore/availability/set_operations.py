@@ -24,8 +24,20 @@ import numpy as np
 import numpy.typing as npt
 
 from bkstore.availability.grouping import canonicalize
-from bkstore.availability.patterns import SetOperation, Pattern, combine_patterns, groups_of_pattern, merge_groups, find_patterns
-from bkstore.availability.sequence_groups import Groups, take_first_sequences, check_sequence_count, list_sequences
+from bkstore.availability.patterns import (
+    Pattern,
+    SetOperation,
+    combine_patterns,
+    find_patterns,
+    groups_of_pattern,
+    merge_groups,
+)
+from bkstore.availability.sequence_groups import (
+    Groups,
+    check_sequence_count,
+    list_sequences,
+    take_first_sequences,
+)
 from bkstore.ids import Int64Array
 
 _MIN_WINDOW = 1 << 12
@@ -94,7 +106,9 @@ class _UnlikeStretches(NamedTuple):
         # Where the result repeats, only one window is ungrouped. All is counted before the work.
         lengths = {row: length for row in long_ones if (length := self._window_length(row))}
         repeating = list(lengths)
-        counts[repeating] = [length // int(self.longer_period[row]) + 1 for row, length in lengths.items()]
+        counts[repeating] = [
+            length // int(self.longer_period[row]) + 1 for row, length in lengths.items()
+        ]
         total = sum(counts.tolist())
         check_sequence_count(total)
         yield from self._combine_in_chunks(np.delete(np.arange(counts.size), repeating))
@@ -116,7 +130,9 @@ class _UnlikeStretches(NamedTuple):
             return
         pattern = _match_pattern(window, lo, length)
         if pattern is not None:
-            yield groups_of_pattern(pattern, self.starts[[stretch]], self.ends[[stretch]], np.ones(1, np.bool_))
+            yield groups_of_pattern(
+                pattern, self.starts[[stretch]], self.ends[[stretch]], np.ones(1, np.bool_)
+            )
             return
         times, tail_length = divmod(hi - lo, length)
         check_sequence_count(total + times * window.first.size)
@@ -156,8 +172,14 @@ def _combine_by_sequence(
     """Return the result on stretches, on each with the operand of the longer period ungrouped. Then
     there is no stretch on which both operands are periodic."""
     ungroup_a = a.period >= b.period
-    left = [_ungroup(groups_of_pattern(a, lo, hi, ungroup_a)), groups_of_pattern(a, lo, hi, ~ungroup_a)]
-    right = [groups_of_pattern(b, lo, hi, ungroup_a), _ungroup(groups_of_pattern(b, lo, hi, ~ungroup_a))]
+    left = [
+        _ungroup(groups_of_pattern(a, lo, hi, ungroup_a)),
+        groups_of_pattern(a, lo, hi, ~ungroup_a),
+    ]
+    right = [
+        groups_of_pattern(b, lo, hi, ungroup_a),
+        _ungroup(groups_of_pattern(b, lo, hi, ~ungroup_a)),
+    ]
     return combine_uncanonical(merge_groups(left), merge_groups(right), operation)
 
 

@@ -20,8 +20,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bkstore.arguments import choice, bytes_like as as_data, number, integer
-from bkstore.bloom.bit_array import BitArray, set_key_bits, test_key_bits, count_ones
+from bkstore.arguments import bytes_like as as_data, choice, integer, number
+from bkstore.bloom.bit_array import BitArray, count_ones, set_key_bits, test_key_bits
 from bkstore.bloom.murmur3 import hash_key
 from bkstore.errors import CorruptionError, IllegalOperation, InvalidArgument
 from bkstore.ids import IntArrayLike, as_int64, check_integer

@@ -79,8 +79,8 @@ class FilterSet:
             self._nbytes = 0
 
     def excludes(self, key: Hashable, key_hash: tuple[int, int]) -> bool | None:
-        """Return True if the id whose `hash_key` is `key_hash` is certainly not in the object. False:
-        it may be. None: there is no filter. Counts as a use. O(k), about 2 us."""
+        """Return True if the id whose `hash_key` is `key_hash` is certainly not in the object.
+        False: it may be. None: there is no filter. Counts as a use. O(k), about 2 us."""
         with self._lock:
             bloom = self._filters.get(key)
             if bloom is None:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from bkstore.cli.audit_settings import (
     add_live_options,
     add_rule_options,
+    audit_options_from_args,
     check_audit_arguments,
     is_live,
-    audit_options_from_args,
     placement_from_args,
     tls_context_from_args,
 )
@@ -24,8 +24,8 @@ from bkstore.cli.terminal.messages import print_stderr
 from bkstore.cli.terminal.metadata_options import (
     METADATA_HELP,
     canonical_location,
-    parse_metadata_location,
     local_paths,
+    parse_metadata_location,
 )
 from bkstore.cli.terminal.needed_packages import require_packages
 from bkstore.cli.terminal.output_options import add_output, write_output

@@ -266,7 +266,9 @@ def _run_analyses(engine: str, dump_path: Path, metadata: Path | None) -> dict[s
     from bkstore.offline.analyses import ANALYSES, open_inputs
 
     inputs = open_inputs(dump_path, metadata)
-    possible = [analysis for analysis in ANALYSES.values() if analysis.missing_input(inputs) is None]
+    possible = [
+        analysis for analysis in ANALYSES.values() if analysis.missing_input(inputs) is None
+    ]
     tables: dict[str, pa.Table] = {}
     with work_progress("rows") as show_progress:
         if show_progress is not None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bkstore.cli.screen.column_choice import RequestedColumns
-from bkstore.cli.terminal.messages import print_text, redirect_to_null, print_stderr
+from bkstore.cli.terminal.messages import print_stderr, print_text, redirect_to_null
 from bkstore.cli.terminal.needed_packages import require_packages
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
@@ -121,7 +121,9 @@ def _up(args: argparse.Namespace) -> int:
                 redirect_output(ensemble.path / LOG_NAME)
             else:
                 end = "its data are kept" if is_permanent else "its data are removed"
-                print_stderr(f"bkstore: the ensemble runs in {ensemble.path} until Ctrl-C, then {end}")
+                print_stderr(
+                    f"bkstore: the ensemble runs in {ensemble.path} until Ctrl-C, then {end}"
+                )
             _watch_processes(ensemble)
         except (KeyboardInterrupt, SystemExit):
             print_stderr("bkstore: stopping")
@@ -273,9 +275,13 @@ def _down(args: argparse.Namespace) -> int:
 
     path = read_status(args.dir).path
     stopped = stop(path, _STOP_TIMEOUT)
-    print_stderr(f"bkstore: the ensemble in {path} {'is stopped' if stopped else 'was not running'}")
+    print_stderr(
+        f"bkstore: the ensemble in {path} {'is stopped' if stopped else 'was not running'}"
+    )
     if args.remove:
         other_files = remove(path)
         if other_files:
-            print_stderr(f"bkstore: {path} is kept, as it has other files: {', '.join(other_files)}")
+            print_stderr(
+                f"bkstore: {path} is kept, as it has other files: {', '.join(other_files)}"
+            )
     return 0

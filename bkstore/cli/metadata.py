@@ -8,9 +8,17 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bkstore.cli.terminal.ledger_options import add_ledger_argument, ledger_from_args, scope_from_args
-from bkstore.cli.terminal.messages import print_text, print_stderr
-from bkstore.cli.terminal.metadata_options import METADATA_HELP, parse_metadata_location, local_paths
+from bkstore.cli.terminal.ledger_options import (
+    add_ledger_argument,
+    ledger_from_args,
+    scope_from_args,
+)
+from bkstore.cli.terminal.messages import print_stderr, print_text
+from bkstore.cli.terminal.metadata_options import (
+    METADATA_HELP,
+    local_paths,
+    parse_metadata_location,
+)
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.counts import format_count
@@ -54,7 +62,9 @@ def add_arguments(parser: Parser) -> None:
 
 
 def _add_metadata(parser: Parser) -> None:
-    parser.add_argument("metadata", metavar="METADATA", type=parse_metadata_location, help=METADATA_HELP)
+    parser.add_argument(
+        "metadata", metavar="METADATA", type=parse_metadata_location, help=METADATA_HELP
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -153,7 +163,9 @@ def _show(args: argparse.Namespace, store: MetadataStore) -> int:
     print_stderr(f"version {version}: {metadata.to_safe_string()}")
     mark = store.mark_of(ledger_id)
     if mark is not None:
-        print_stderr(f"marked as underreplicated: {', '.join(mark.missing_bookies) or 'no bookie named'}")
+        print_stderr(
+            f"marked as underreplicated: {', '.join(mark.missing_bookies) or 'no bookie named'}"
+        )
     problems = metadata.problems()
     for problem in problems:
         print_stderr(problem)

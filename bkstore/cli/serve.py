@@ -9,17 +9,26 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bkstore.cli.serve_admin import add_admin, open_admin, admin_settings_from_args, attach_server, mark_stopping
+from bkstore.cli.serve_admin import (
+    add_admin,
+    admin_settings_from_args,
+    attach_server,
+    mark_stopping,
+    open_admin,
+)
 from bkstore.cli.serve_loop import (
     FORCED_READ_ONLY_REASON,
     StandaloneBookie,
     StateChanges,
+    checkpoint_until_stopped,
     kill_on_second_signal,
     print_garbage_problem,
-    checkpoint_until_stopped,
     wait_for_end,
 )
-from bkstore.cli.server_conf.checkpoint_and_garbage_options import add_checkpoint_and_garbage_options, garbage_options_from_args
+from bkstore.cli.server_conf.checkpoint_and_garbage_options import (
+    add_checkpoint_and_garbage_options,
+    garbage_options_from_args,
+)
 from bkstore.cli.server_conf.serve_arguments import complete_arguments, print_not_honored
 from bkstore.cli.terminal.messages import print_stderr
 from bkstore.cli.terminal.parser import Parser
@@ -110,7 +119,7 @@ def _add_security(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until an interrupt or SIGTERM, then answer the received requests and stop."""
-    from bkstore.arguments import number, integer
+    from bkstore.arguments import integer, number
     from bkstore.cluster.garbage import BackgroundCollector
     from bkstore.network.checkpoints import CheckpointRunner
     from bkstore.wire.server import BookieServer
@@ -153,9 +162,13 @@ def run(args: argparse.Namespace) -> int:
             attach_server(admin, server, set_read_only, store, args.metadata, conf, users)
             try:
                 storage = bookie.storage.storage
-                print_stderr(f"bkstore: serving {args.directory} ({storage} storage) on {server.address}")
+                print_stderr(
+                    f"bkstore: serving {args.directory} ({storage} storage) on {server.address}"
+                )
                 _print_warnings(args, server, admin)
-                checkpoint_until_stopped(partial(wait_for_end, server, state_changes), checkpoints, admin, interval)
+                checkpoint_until_stopped(
+                    partial(wait_for_end, server, state_changes), checkpoints, admin, interval
+                )
             except (KeyboardInterrupt, SystemExit):
                 begin_stop()
                 collector.on_problem_changed = bool

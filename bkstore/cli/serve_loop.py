@@ -70,7 +70,9 @@ class StateChanges:
             self.must_stop = True
             print_stderr("bkstore: stopping, as readOnlyModeEnabled is false")
 
-    def guard_set_read_only(self, set_read_only: Callable[[bool], object]) -> Callable[[bool], None]:
+    def guard_set_read_only(
+        self, set_read_only: Callable[[bool], object]
+    ) -> Callable[[bool], None]:
         """Return a wrapper that raises `InvalidArgument` for changes the settings forbid."""
 
         def change(read_only: bool) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bkstore.cluster.store.api import KeyValues, MetadataStore, Value, Versioned
-from bkstore.cluster.store.dump_store import DumpStore, snapshot, make_memory_store
+from bkstore.cluster.store.dump_store import DumpStore, make_memory_store, snapshot
 from bkstore.cluster.store.key_value_store import (
     DirectoryStore,
     KeyValueStore,
@@ -59,10 +59,10 @@ __all__ = [
     "Value",
     "Versioned",
     "ZooKeeperStore",
+    "make_memory_store",
     "open_metadata",
     "open_store",
     "snapshot",
-    "make_memory_store",
     "uuid_ledger_id",
 ]
 

@@ -49,8 +49,8 @@ def _not_a_lock_error(path: StrPath) -> UnsupportedLayout:
 def acquire_lock(path: StrPath, message_if_locked: str, wait: bool = False) -> int:
     """Return the descriptor of the locked file; closing it releases the lock.
 
-    Raises `DirectoryInUse` with the message `message_if_locked` if another process holds the lock, unless
-    `wait`; otherwise what `open_lock_file` raises.
+    Raises `DirectoryInUse` with the message `message_if_locked` if another process holds the lock,
+    unless `wait`; otherwise what `open_lock_file` raises.
     """
     fd = open_lock_file(path)
     try:

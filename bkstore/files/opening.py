@@ -154,4 +154,6 @@ def _raise_error(error: OSError) -> None:
 
 def is_folder(dir_entry: os.DirEntry[str]) -> bool:
     """Return whether a directory entry is a folder or a link to one; never raises for a link."""
-    return dir_entry.is_dir(follow_symlinks=False) or (dir_entry.is_symlink() and os.path.isdir(dir_entry.path))
+    return dir_entry.is_dir(follow_symlinks=False) or (
+        dir_entry.is_symlink() and os.path.isdir(dir_entry.path)
+    )

@@ -71,7 +71,9 @@ def _create_marker(path: Path) -> int | None:
     """Return the descriptor of a new marker, or None if the directory was removed meanwhile."""
     try:
         with convert_write_errors(path):
-            return os.open(path / MARKER_NAME, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            return os.open(
+                path / MARKER_NAME, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600
+            )
     except WriteFailed as error:
         if isinstance(error.__cause__, FileNotFoundError):
             return None

@@ -32,8 +32,8 @@ _STREAM_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class OutputFile(io.RawIOBase):
-    """Writes to a descriptor; `WriteFailed` names the path that the user gave. Writes after `discard_writes`
-    (by a writer that was abandoned, say) are discarded."""
+    """Writes to a descriptor; `WriteFailed` names the path that the user gave. Writes after
+    `discard_writes` (by a writer that was abandoned, say) are discarded."""
 
     def __init__(self, fd: int, path: str) -> None:
         self._fd = fd

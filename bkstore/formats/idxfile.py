@@ -120,7 +120,9 @@ def decode_header(
     lac, _ = _read_sized(view, bits_offset + 4, "explicit LAC")
     if 0 < len(lac) < MIN_EXPLICIT_LAC_BYTES:
         raise CorruptionError(
-            None, bits_offset + 4, f"explicit LAC length {len(lac)} is less than {MIN_EXPLICIT_LAC_BYTES}"
+            None,
+            bits_offset + 4,
+            f"explicit LAC length {len(lac)} is less than {MIN_EXPLICIT_LAC_BYTES}",
         )
     return IdxHeader(key, bits, lac or None, VERSION_1)
 

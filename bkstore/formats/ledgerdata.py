@@ -51,7 +51,8 @@ _Message = declare(
 
 @dataclass(frozen=True, slots=True)
 class LedgerData:
-    """One ledger row. `limbo` None: absent. `unknown_fields` has the numbers of undeclared fields."""
+    """One ledger row. `limbo` None: absent. `unknown_fields` has the numbers of undeclared
+    fields."""
 
     master_key: bytes = field(default=b"", repr=False)
     fenced: bool = False

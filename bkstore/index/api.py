@@ -33,7 +33,7 @@ from typing import Literal, NamedTuple, Self
 
 import numpy as np
 
-from bkstore.arguments import check_batch, bytes_like, iterable, instance
+from bkstore.arguments import bytes_like, check_batch, instance, iterable
 from bkstore.availability import Availability
 from bkstore.errors import (
     BkstoreError,
@@ -53,7 +53,7 @@ from bkstore.ids import (
     is_ascending,
     ledger_runs,
 )
-from bkstore.index.bulk_listing import LedgerErrors, normalize_ledger_ids, list_one_by_one
+from bkstore.index.bulk_listing import LedgerErrors, list_one_by_one, normalize_ledger_ids
 
 LedgerLike = int | LedgerId
 

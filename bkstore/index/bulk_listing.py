@@ -59,7 +59,8 @@ def list_one_by_one(
 def iterate_results(
     source: BulkLister, ledger_ids: Sequence[LedgerId]
 ) -> Iterator[tuple[LedgerId, Availability | BkstoreError]]:
-    """Yield each of `ledger_ids`, which are sorted and distinct, with its availability or its error."""
+    """Yield each of `ledger_ids`, which are sorted and distinct, with its availability or its
+    error."""
     errors: LedgerErrors = {}
     listed = source.availability_many(ledger_ids, errors)
     next_result = next(listed, None)
@@ -77,7 +78,8 @@ def list_from_parts(
     ledger_ids: Sequence[LedgerId],
     errors: LedgerErrors | None,
 ) -> Iterator[tuple[LedgerId, Availability]]:
-    """Yield each ledger's result from the part it belongs to; `part_index_of` returns the part's index."""
+    """Yield each ledger's result from the part it belongs to; `part_index_of` returns the part's
+    index."""
     if len(parts) == 1:
         yield from parts[0].availability_many(ledger_ids, errors)
         return
@@ -86,7 +88,9 @@ def list_from_parts(
         ids_of_part[part_index_of(ledger_id)].append(ledger_id)
     streams = [iterate_results(part, share) for part, share in zip(parts, ids_of_part)]
     for ledger_id in ledger_ids:
-        yield from yield_or_record_error(ledger_id, next(streams[part_index_of(ledger_id)])[1], errors)
+        yield from yield_or_record_error(
+            ledger_id, next(streams[part_index_of(ledger_id)])[1], errors
+        )
 
 
 def yield_or_record_error(

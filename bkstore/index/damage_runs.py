@@ -21,8 +21,9 @@ _RunKey = tuple[str, str | None, object, str]
 
 
 def add_unreported(findings: list[Finding], new_findings: Iterable[Finding]) -> None:
-    """Append the findings of `new_findings` unless `findings` has one of equal severity, file, offset and
-    detail, which gets the ledger if it has none. For readers that find the same damage twice."""
+    """Append the findings of `new_findings` unless `findings` has one of equal severity, file,
+    offset and detail, which gets the ledger if it has none. For readers that find the same damage
+    twice."""
     position_of = {_identity(finding): position for position, finding in enumerate(findings)}
     for finding in new_findings:
         position = position_of.setdefault(_identity(finding), len(findings))
@@ -75,8 +76,9 @@ class DamageRuns:
     """Appends damage to `findings`, in runs of equal severity, file, ledger and reason.
 
     Reasons are equal if they differ in numbers only. A run lasts until `end_runs` is called, after
-    something was read; its finding is updated in place. After `max_runs` runs of one kind, the last one
-    takes all later damage and counts its entries. Memory: a run for each file, ledger and reason.
+    something was read; its finding is updated in place. After `max_runs` runs of one kind, the last
+    one takes all later damage and counts its entries. Memory: a run for each file, ledger and
+    reason.
 
     >>> import numpy as np
     >>> findings: list[Finding] = []

@@ -19,8 +19,9 @@ _LEDGERS_PER_CHUNK = 1 << 10
 
 
 class LayeredSource(EntrySource):
-    """The union of two entry sources: `unflushed` (unflushed) and `flushed` (flushed). `unflushed` is read first,
-    so that no entry flushed in between is missed. Closes neither. Thread-safe if both sources are.
+    """The union of two entry sources: `unflushed` (unflushed) and `flushed` (flushed). `unflushed`
+    is read first, so that no entry flushed in between is missed. Closes neither. Thread-safe if
+    both sources are.
 
     >>> from bkstore.index.memtable import MemtableIndex
     >>> top, below = MemtableIndex(), MemtableIndex()
@@ -39,7 +40,8 @@ class LayeredSource(EntrySource):
         return sorted({*self.unflushed.ledgers(scope), *self.flushed.ledgers(scope)})
 
     def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
-        """Return the distinct entry ids of both. O(n) if all of `unflushed`'s ids are the higher ones."""
+        """Return the distinct entry ids of both. O(n) if all of `unflushed`'s ids are the higher
+        ones."""
         top = self.unflushed.entries(ledger, first, last)
         below = self.flushed.entries(ledger, first, last)
         if not top.size or not below.size:
@@ -50,7 +52,8 @@ class LayeredSource(EntrySource):
         return merged[np.concatenate(([True], merged[1:] != merged[:-1]))]
 
     def last_entry(self, ledger: LedgerLike) -> int | None:
-        """Return the highest entry id of both; upstream asks only `unflushed` if it has any entry."""
+        """Return the highest entry id of both; upstream asks only `unflushed` if it has any
+        entry."""
         last_entries = (self.unflushed.last_entry(ledger), self.flushed.last_entry(ledger))
         return max((entry for entry in last_entries if entry is not None), default=None)
 
@@ -70,7 +73,9 @@ class LayeredSource(EntrySource):
         for start in range(0, len(ledger_ids), _LEDGERS_PER_CHUNK):
             chunk = ledger_ids[start : start + _LEDGERS_PER_CHUNK]
             top_results = list(iterate_results(self.unflushed, chunk))
-            for (ledger_id, top), (_, below) in zip(top_results, iterate_results(self.flushed, chunk)):
+            for (ledger_id, top), (_, below) in zip(
+                top_results, iterate_results(self.flushed, chunk)
+            ):
                 if isinstance(top, BkstoreError):
                     yield from yield_or_record_error(ledger_id, top, errors)
                 elif isinstance(below, BkstoreError) or not top:

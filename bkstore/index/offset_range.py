@@ -20,7 +20,7 @@ from typing import Literal
 
 import numpy as np
 
-from bkstore.arguments import function, choice, number, describe_value, integer
+from bkstore.arguments import choice, describe_value, function, integer, number
 from bkstore.errors import InvalidArgument
 from bkstore.ids import Int64Array
 

@@ -79,7 +79,9 @@ class PartitionedIndex(EntryIndex):
         self, ledgers: Iterable[LedgerLike] | None = None, errors: LedgerErrors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
         """Return the results of the parts, in ledger order."""
-        return list_from_parts(self.parts, self.part_index_of, self._ledgers_to_list(ledgers), errors)
+        return list_from_parts(
+            self.parts, self.part_index_of, self._ledgers_to_list(ledgers), errors
+        )
 
     def get(self, ledger: LedgerLike, entry: int) -> int | None:
         """Inherited."""

@@ -110,7 +110,8 @@ class LedgerMetadata:
         if not all(isinstance(key, str) for key in custom_given):
             raise InvalidArgument("the keys of custom metadata must be text")
         custom_bytes = {
-            key: bytes_like("a value of custom metadata", value) for key, value in custom_given.items()
+            key: bytes_like("a value of custom metadata", value)
+            for key, value in custom_given.items()
         }
         set_field(self, "custom_metadata", MappingProxyType(custom_bytes))
         for field_name in _INTEGER_FIELDS:

@@ -13,7 +13,9 @@ from bkstore.formats.metadata.service_info import ServiceInfo
 _PROTOCOL_PROPERTY, _EXTENDED_PROTOCOL = "bkstore-protocol", "v3-extended"
 
 
-def build_service_info(host: str, port: int, *, tls: bool = False, extended: bool = False) -> ServiceInfo:
+def build_service_info(
+    host: str, port: int, *, tls: bool = False, extended: bool = False
+) -> ServiceInfo:
     """Return the registration of a bookie that listens there.
 
     >>> build_service_info("10.0.0.1", 3181, extended=True).properties

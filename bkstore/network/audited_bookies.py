@@ -65,7 +65,10 @@ class AuditedBookies(Mapping[str, AvailabilitySource], Closeable):
     ) -> None:
         self._store = store
         self._directories = dict(directories or {})
-        options |= {"timeout": _check_timeout("timeout", timeout), "window": 2 * MAX_CONCURRENT_REQUESTS}
+        options |= {
+            "timeout": _check_timeout("timeout", timeout),
+            "window": 2 * MAX_CONCURRENT_REQUESTS,
+        }
         self._registered = BookieClients(store, **options)
         self._audited: dict[str, AuditedBookie] = {}
 
@@ -100,8 +103,9 @@ class AuditedBookie:
 
     If no list arrives, entry 0 of a ledger is read as a probe, then a list requested again. A
     bookie that answers only the read does not support lists: every further ledger fails with
-    `ListingUnsupported`, unless it has sent a list before. One that takes long to fail at both is not
-    asked again for `BACKOFF_FACTOR` times as long. Errors name the bookie. Threads: safe, one at a time.
+    `ListingUnsupported`, unless it has sent a list before. One that takes long to fail at both is
+    not asked again for `BACKOFF_FACTOR` times as long. Errors name the bookie. Threads: safe, one
+    at a time.
     """
 
     def __init__(self, bookie_id: str, clients: BookieClients) -> None:
@@ -120,8 +124,9 @@ class AuditedBookie:
     def availability_many(
         self, ledgers: Iterable[LedgerLike] | None = None, errors: LedgerErrors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
-        """As `EntrySource.availability_many`, by up to `MAX_CONCURRENT_REQUESTS` concurrent requests; raises
-        `IllegalOperation` without `ledgers`. Keeps all lists until the last has arrived."""
+        """As `EntrySource.availability_many`, by up to `MAX_CONCURRENT_REQUESTS` concurrent
+        requests; raises `IllegalOperation` without `ledgers`. Keeps all lists until the last has
+        arrived."""
         if ledgers is None:
             raise IllegalOperation(f"bookie {self._name}: the protocol cannot list ledgers")
         ledger_ids = normalize_ledger_ids(ledgers)
@@ -129,7 +134,9 @@ class AuditedBookie:
         failed: LedgerErrors = {}
         with self._lock:
             for start in range(0, len(ledger_ids), MAX_CONCURRENT_REQUESTS):
-                self._request_part(ledger_ids[start : start + MAX_CONCURRENT_REQUESTS], lists, failed)
+                self._request_part(
+                    ledger_ids[start : start + MAX_CONCURRENT_REQUESTS], lists, failed
+                )
         if errors is None and failed:
             raise next(iter(failed.values()))
         if errors is not None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bkstore.arguments import check_fields, number, boolean
+from bkstore.arguments import boolean, check_fields, number
 from bkstore.errors import InvalidArgument, ReadOnlyError
 from bkstore.storage.bookie import Bookie
 
@@ -46,10 +46,14 @@ def used_share(path: Path) -> float:
 
 
 class DiskWatch:
-    """Checks whether a bookie can accept writes; `get_used_share` returns the used share of a disk."""
+    """Checks whether a bookie can accept writes; `get_used_share` returns the used share of a
+    disk."""
 
     def __init__(
-        self, bookie: Bookie, options: DiskOptions, get_used_share: Callable[[Path], float] = used_share
+        self,
+        bookie: Bookie,
+        options: DiskOptions,
+        get_used_share: Callable[[Path], float] = used_share,
     ) -> None:
         self._bookie = bookie
         self._limits = options

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
-from bkstore.arguments import instance, optional, boolean
+from bkstore.arguments import boolean, instance, optional
 from bkstore.cluster.garbage.collector import BackgroundCollector
 from bkstore.cluster.garbage.options import GarbageOptions
 from bkstore.cluster.store.zookeeper.store import ZooKeeperStore
@@ -35,8 +35,8 @@ _check_collector = optional(instance(BackgroundCollector))
 class RegisteredBookie(Closeable):
     """A server's registration, from the constructor's call until `close`.
 
-    If the session expires, the bookie registers again. While its disks are full (`disk_options`, checked
-    every `interval` seconds) it is registered as read-only and refuses adds except those of
+    If the session expires, the bookie registers again. While its disks are full (`disk_options`,
+    checked every `interval` seconds) it is registered as read-only and refuses adds except those of
     recoveries; reads go on. Its `collector` removes ledgers that the cluster has deleted.
     `advertise` is the host for clients, by default where the server listens. Raises what
     `ZooKeeperStore.register` raises: `IllegalOperation` if another session keeps the bookie
@@ -59,9 +59,10 @@ class RegisteredBookie(Closeable):
     ) -> None:
         """Register a started server; start `collector` and the thread that checks the disks.
 
-        The default `collector` has the bookie's own settings. `get_used_share` returns the used share of a
-        directory's disk, `find_problem` another reason to be read-only, or None. `on_read_only_change` gets the
-        reason when the bookie becomes read-only, also at the start, and None when it is writable.
+        The default `collector` has the bookie's own settings. `get_used_share` returns the used
+        share of a directory's disk, `find_problem` another reason to be read-only, or None.
+        `on_read_only_change` gets the reason when the bookie becomes read-only, also at the start,
+        and None when it is writable.
         """
         self.server = server
         self.bookie = server.bookie
@@ -113,7 +114,8 @@ class RegisteredBookie(Closeable):
         id; a new bookie is called `bookie_id`, by default ``advertise:port``. In this order:
         compares cookies, replays the journal, opens the port, registers. `garbage` has the settings
         of the collector, `server` further arguments of `BookieServer`, `registration` of the class.
-        Raises what `validate_cookies`, `Bookie.open` and the class raise, after undoing earlier steps.
+        Raises what `validate_cookies`, `Bookie.open` and the class raise, after undoing earlier
+        steps.
         """
         check_advertised_host(advertise or host)  # before any side effect
         with ExitStack() as undo:
@@ -167,7 +169,11 @@ class RegisteredBookie(Closeable):
         The registration turns read-only before the server refuses adds, and writable after it.
         """
         with self._lock:
-            reason = self._operator_reason or self._problem() or self._watch.find_read_only_reason(self.read_only)
+            reason = (
+                self._operator_reason
+                or self._problem()
+                or self._watch.find_read_only_reason(self.read_only)
+            )
             self.collector.set_disks_full(self._watch.is_full)
             if self._stop.is_set() or (reason is not None) == self.read_only:
                 return reason

@@ -42,10 +42,10 @@ class BookieClients(Mapping[str, ScopedClient], Closeable):
 
     A bookie's address is the endpoint ``bookie-rpc`` of its registration; if that is empty, as for
     old bookies and stores without addresses, its id ``host:port``. Bookies without address are not
-    in the mapping (`KeyError`). Call `mark_unreachable` for a bookie that cannot be reached: its registration
-    is read again at the next access, but if unchanged, not within the next fifth of a second. The
-    known address is used until the store responds, after waiting a second. `options` are those of
-    `WireClient`. Threads: safe. Fork: as `WireClient`.
+    in the mapping (`KeyError`). Call `mark_unreachable` for a bookie that cannot be reached: its
+    registration is read again at the next access, but if unchanged, not within the next fifth of a
+    second. The known address is used until the store responds, after waiting a second. `options`
+    are those of `WireClient`. Threads: safe. Fork: as `WireClient`.
     """
 
     __hash__ = object.__hash__  # identity, not the mapping's equality, for `forks`
@@ -92,7 +92,9 @@ class BookieClients(Mapping[str, ScopedClient], Closeable):
     def refresh_addresses(self, bookie_ids: Iterable[str]) -> bool:
         """Read the registrations of doubted ones of these now; return whether a client changed."""
         with self._lock:
-            old_clients = {name: self._clients.get(name) for name in bookie_ids if name in self._doubted}
+            old_clients = {
+                name: self._clients.get(name) for name in bookie_ids if name in self._doubted
+            }
         return any(self.get(name) is not client for name, client in old_clients.items())
 
     def writable_bookies(self, scope: int = 0) -> frozenset[str]:

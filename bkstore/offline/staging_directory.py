@@ -16,7 +16,7 @@ from typing import Self
 
 from bkstore.errors import InvalidArgument, WriteFailed
 from bkstore.files.disk_changes import OS_FILES, Files
-from bkstore.files.lock_files import release_lock, open_lock_file, take_lock
+from bkstore.files.lock_files import open_lock_file, release_lock, take_lock
 from bkstore.files.os_errors import convert_write_errors
 
 _log = logging.getLogger(__name__)
@@ -103,7 +103,9 @@ class StagingDirectory:
         try:
             _remove_staged(self.staging_path, patterns)
         except OSError as error:
-            _log.warning("%s: cannot be removed: %s", error.filename or self.staging_path, error.strerror)
+            _log.warning(
+                "%s: cannot be removed: %s", error.filename or self.staging_path, error.strerror
+            )
 
 
 def partial_path(out: Path) -> Path:
@@ -124,7 +126,8 @@ def check_target(out: Path) -> None:
 
 
 def acquire_staging_lock(staging_path: Path, kind: str, files: Files) -> ExitStack:
-    """Create the staging directory `staging_path` and lock it; closing the result releases the lock.
+    """Create the staging directory `staging_path` and lock it; closing the result releases the
+    lock.
 
     Its lock file records what is staged. Raises `InvalidArgument`, changing nothing, unless the
     directory is empty or of the same kind, `DirectoryInUse` if another process holds the lock.

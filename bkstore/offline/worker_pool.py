@@ -40,9 +40,9 @@ class TaskLost:
 class WorkerPool(Generic[_Task, _Result]):
     """At most `max_workers` processes for tasks; each is started when there is a task for it.
 
-    Each process calls `open_runner`, which is sent by pickle, and enters the context manager that it
-    returns, which gives the runner of all its tasks. `purpose` names the scratch directory of the
-    workers' temporary files; it is removed at the end with anything that a killed worker left.
+    Each process calls `open_runner`, which is sent by pickle, and enters the context manager that
+    it returns, which gives the runner of all its tasks. `purpose` names the scratch directory of
+    the workers' temporary files; it is removed at the end with anything that a killed worker left.
     """
 
     def __init__(
@@ -120,7 +120,8 @@ class WorkerPool(Generic[_Task, _Result]):
 
 
 class _Worker:
-    """A process that runs `run_worker(fd)`; `pipe` is the other end of `fd`, `task` its current task."""
+    """A process that runs `run_worker(fd)`; `pipe` is the other end of `fd`, `task` its current
+    task."""
 
     def __init__(self, scratch: Path) -> None:
         self.task: Any = None

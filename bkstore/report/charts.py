@@ -18,7 +18,7 @@ import numpy.typing as npt
 from bkstore.errors import MissingDependency
 from bkstore.report.findings.key_figures import number_column
 from bkstore.report.html.rendering import mark_safe
-from bkstore.report.html.value_formats import format_count, counted, size_unit
+from bkstore.report.html.value_formats import counted, format_count, size_unit
 from bkstore.tables.safe_text import escape_unprintable
 
 if TYPE_CHECKING:

@@ -11,11 +11,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bkstore.report.charts import Chart, bookies_chart, ledgers_chart, logs_chart
 from bkstore.report.findings.headline import make_headline
 from bkstore.report.findings.key_figures import Facts, gather_facts
-from bkstore.report.html.rendering import render_template, mark_safe, content_security_policy, read_template_file
+from bkstore.report.html.rendering import (
+    content_security_policy,
+    mark_safe,
+    read_template_file,
+    render_template,
+)
 from bkstore.report.html.value_formats import counted
 from bkstore.report.page_tables import PageTable, make_page_table
 from bkstore.report.sections import PARTS, SECTIONS, Section
-from bkstore.report.sentences import absence_reason, advice_text, comparison_note, nothing_found_text, rule_text
+from bkstore.report.sentences import (
+    absence_reason,
+    advice_text,
+    comparison_note,
+    nothing_found_text,
+    rule_text,
+)
 from bkstore.report.tiles.first_screen import make_tiles
 
 if TYPE_CHECKING:

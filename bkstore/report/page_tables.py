@@ -10,21 +10,21 @@ import numpy.typing as npt
 
 from bkstore.report.findings.key_figures import (
     HEALTH_CLASSES,
-    health_classes,
-    count_ledgers,
-    number_column,
     category_ranks,
+    count_ledgers,
+    health_classes,
+    number_column,
 )
 from bkstore.report.html.value_formats import (
     ABSENT,
     CATEGORY_WORDS,
-    format_count,
     counted,
+    format_count,
+    format_share,
+    format_size,
     ledger_name,
     ranges_text,
     scope_name,
-    format_share,
-    format_size,
 )
 from bkstore.report.sections import Section, ShownColumn
 
@@ -73,7 +73,8 @@ _BLANK_CELL = TableCell("blank", ABSENT)
 
 
 def make_page_table(section: Section, table: pa.Table, all_rows_note: str) -> PageTable:
-    """Return the listing of a table; `all_rows_note` is the caption's text on where all rows are."""
+    """Return the listing of a table; `all_rows_note` is the caption's text on where all rows
+    are."""
     shown = first_rows(section, table)
     heads = tuple(_head(section, column) for column in section.columns)
     rows = tuple(tuple(_cell(column, row) for column in section.columns) for row in shown)
@@ -157,7 +158,9 @@ _CELL_OF_VALUE: dict[str, Callable[[Any], TableCell]] = {
 
 
 def _chip_cell(name: str) -> TableCell:
-    return TableCell("chip", CATEGORY_WORDS.get(name, name), tone=name if name in CATEGORY_WORDS else "")
+    return TableCell(
+        "chip", CATEGORY_WORDS.get(name, name), tone=name if name in CATEGORY_WORDS else ""
+    )
 
 
 def _ledger_cell(row: Mapping[str, Any]) -> TableCell:

@@ -17,8 +17,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bkstore.arguments import integer
 from bkstore.errors import MissingDependency
-from bkstore.offline.analyses.catalog import Analysis, Inputs, Options, KernelJob
-from bkstore.offline.analyses.engine_steps import check_inputs, finish_table, tables_of_query, top_rows
+from bkstore.offline.analyses.catalog import Analysis, Inputs, KernelJob, Options
+from bkstore.offline.analyses.engine_steps import (
+    check_inputs,
+    finish_table,
+    tables_of_query,
+    top_rows,
+)
 from bkstore.offline.analyses.kernels.holes import Holes
 from bkstore.offline.analyses.sorted_files import SortedFileScan
 from bkstore.offline.analyses.sql import READ_GROUPS
@@ -28,13 +33,13 @@ from bkstore.offline.reading.read_tasks import plan_unsorted_tasks, split_repeat
 from bkstore.spark.errors import convert_spark_errors
 from bkstore.spark.read_tasks import (
     TaskFunction,
-    run_tasks_lazily,
     check_files,
     collect_results,
-    spark_ddl,
     needs_workers,
     read_by_workers,
     rows_per_task,
+    run_tasks_lazily,
+    spark_ddl,
 )
 from bkstore.tables import ENTRIES, GROUPS, HOLES, Schema
 from bkstore.tables.dump import DUMP_TABLES
@@ -96,8 +101,8 @@ class _Plan(NamedTuple):
 
 @dataclass(frozen=True)
 class _SessionViews:
-    """The views of some inputs, in a session of their own. `view_names` has the names of existing views:
-    Spark's own lookup would also find the user's catalog tables."""
+    """The views of some inputs, in a session of their own. `view_names` has the names of existing
+    views: Spark's own lookup would also find the user's catalog tables."""
 
     inputs: Inputs
     spark: SparkSession
@@ -235,7 +240,9 @@ class SparkEngine:
         job = plan.job
         if job.condenser is not None:
             tasks = plan_unsorted_tasks(plan.unsorted_files, plan.rows)
-            return run_tasks_lazily(spark, tasks, plan.rows, job.condenser.run_task, spark_ddl(GROUPS))
+            return run_tasks_lazily(
+                spark, tasks, plan.rows, job.condenser.run_task, spark_ddl(GROUPS)
+            )
         assert isinstance(job.sorted_reader, SortedFileScan)
         check_files(spark, inputs.dump, [job.sorted_reader.table])
         rows = _files_frame(spark, inputs.dump, ENTRIES, plan.unsorted_files)
@@ -317,7 +324,9 @@ def _files_frame(
 ) -> DataFrame:
     """Return files of a table as a DataFrame, read by Java if it can, else by Python workers."""
     if dump.is_remote or needs_workers(files):
-        return read_by_workers(spark, files, rows_per_task(spark, sum(file.rows for file in files)), schema)
+        return read_by_workers(
+            spark, files, rows_per_task(spark, sum(file.rows for file in files)), schema
+        )
     return spark.read.schema(spark_ddl(schema)).parquet(*(file.path for file in files))
 
 

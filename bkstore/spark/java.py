@@ -57,7 +57,9 @@ def find_java_home(scratch: Path, purpose: str = "Spark") -> Path:
         version = java_version(home / "bin" / "java")
         if version is not None and version >= MIN_JAVA_VERSION:
             return _make_shim(scratch / "java-home", home, version)
-        _log.warning("Java %s in %s is not used: %s needs %s", version, home, purpose, MIN_JAVA_VERSION)
+        _log.warning(
+            "Java %s in %s is not used: %s needs %s", version, home, purpose, MIN_JAVA_VERSION
+        )
     bundled = _bundled_home()
     if bundled is None:
         raise MissingDependency(

@@ -15,13 +15,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bkstore.arguments import optional, integer
+from bkstore.arguments import integer, optional
 from bkstore.errors import CorruptionError, MissingDependency
 from bkstore.ids import MAX_ENTRY_ID, MAX_LOG_ID
 from bkstore.index.api import EntryIndex
 from bkstore.offline import load as local
 from bkstore.offline.index_building.row_writers import TableFile
-from bkstore.offline.load import LoadJob, LoadResult, IndexLayout
+from bkstore.offline.load import IndexLayout, LoadJob, LoadResult
 from bkstore.offline.load.compared_ranges import plan_comparison
 from bkstore.offline.load.declared_order import group_by_directory, plan_load_tasks
 from bkstore.offline.load.dump_rows import ENTRY_COLUMNS, LoadSource
@@ -32,8 +32,8 @@ from bkstore.spark.load_tasks import (
     COMPARED_DDL,
     PIECE_DDL,
     CompareRanges,
-    SortedFileRows,
     ShuffledRows,
+    SortedFileRows,
     WritePieces,
 )
 from bkstore.spark.read_tasks import needs_workers, read_by_workers, rows_per_task, task_table
@@ -99,7 +99,9 @@ class SparkLoadEngine:
     def write(self, job: LoadJob) -> tuple[list[TableFile], int]:
         """Sort and write the rows; return the pieces, and the number of duplicate rows dropped."""
         files = group_by_directory(job.source)
-        unsorted_files = [file for declared_files in files for file in declared_files.unsorted_files]
+        unsorted_files = [
+            file for declared_files in files for file in declared_files.unsorted_files
+        ]
         frames = []
         with convert_spark_errors("the bulk load"):
             if any(declared_files.sorted_files for declared_files in files):
@@ -116,7 +118,9 @@ class SparkLoadEngine:
         source, rows = job.source, self._task_rows(job.source)
         tasks = task_table(self._spark.newSession(), plan_load_tasks(source, rows), rows)
         reader = SortedFileRows(replace(source, files=(), ledgers=()))
-        return tasks.mapInArrow(self.piece_writer(job.layout, str(job.work / "ready"), reader), PIECE_DDL)
+        return tasks.mapInArrow(
+            self.piece_writer(job.layout, str(job.work / "ready"), reader), PIECE_DDL
+        )
 
     def _task_rows(self, source: LoadSource) -> int:
         if self._partitions is None:
@@ -132,9 +136,13 @@ class SparkLoadEngine:
         )  # one file, one task
         ranges = rows.repartitionByRange(self._range_count(source), *range_columns)
         ordered = ranges.sortWithinPartitions(*sort_columns).select(*_KEY, "location")
-        return ordered.mapInArrow(self.piece_writer(job.layout, str(job.work / "spark"), ShuffledRows()), PIECE_DDL)
+        return ordered.mapInArrow(
+            self.piece_writer(job.layout, str(job.work / "spark"), ShuffledRows()), PIECE_DDL
+        )
 
-    def piece_writer(self, layout: str, folder: str, rows: ShuffledRows | SortedFileRows) -> WritePieces:
+    def piece_writer(
+        self, layout: str, folder: str, rows: ShuffledRows | SortedFileRows
+    ) -> WritePieces:
         """Return the function that each task runs."""
         return WritePieces(layout, folder, rows)
 
@@ -194,7 +202,9 @@ class SparkLoadEngine:
         """Compare the index with the dump; return the number of rows, raise for a difference. Tasks
         read sorted files and the index side by side; unsorted files are joined with it."""
         with convert_spark_errors("comparing the index with the dump"):
-            if any(declared_files.unsorted_files for declared_files in group_by_directory(job.source)):
+            if any(
+                declared_files.unsorted_files for declared_files in group_by_directory(job.source)
+            ):
                 return self._compare_by_join(job, data)
             return self._compare_sorted_files(job, index, data)
 

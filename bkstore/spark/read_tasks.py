@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from bkstore.offline.reading.dump_file import DumpFile
 from bkstore.offline.reading.file_locations import is_remote
 from bkstore.offline.reading.open_dump import Dump, check_file
-from bkstore.offline.reading.read_tasks import ReadTask, plan_unsorted_tasks, pack_tasks
+from bkstore.offline.reading.read_tasks import ReadTask, pack_tasks, plan_unsorted_tasks
 from bkstore.offline.reading.row_stream import read_rows
 from bkstore.spark.errors import convert_spark_errors
 from bkstore.tables import Schema
@@ -86,7 +86,9 @@ def task_table(spark: SparkSession, tasks: Iterable[_SizedTask], rows: int) -> D
 
 
 def _pickle_lists(tasks: Iterable[_SizedTask], rows: int) -> list[bytes]:
-    return [pickle.dumps(task_list) for task_list in pack_tasks(tasks, rows, lambda task: task.rows)]
+    return [
+        pickle.dumps(task_list) for task_list in pack_tasks(tasks, rows, lambda task: task.rows)
+    ]
 
 
 def unpickle_tasks(batches: Iterator[pa.RecordBatch]) -> Iterator[Any]:
@@ -101,7 +103,11 @@ def _unpickle(pickled: bytes) -> list[Any]:
 
 
 def run_tasks_lazily(
-    spark: SparkSession, tasks: Iterable[_SizedTask], rows: int, task_function: TaskFunction, schema: str
+    spark: SparkSession,
+    tasks: Iterable[_SizedTask],
+    rows: int,
+    task_function: TaskFunction,
+    schema: str,
 ) -> DataFrame:
     """Return the result rows of the tasks as a DataFrame; nothing runs yet."""
     return task_table(spark, tasks, rows).mapInArrow(_TaskRunner(task_function), schema)
@@ -133,12 +139,14 @@ def _read_batches(data: bytes) -> Iterator[RecordBatch]:
 
 
 def needs_workers(files: Iterable[DumpFile]) -> bool:
-    """Return whether Spark cannot read the files, so that `read_by_workers` has to: one is on a file system
-    that Java does not support, or Spark would read its path as a pattern."""
+    """Return whether Spark cannot read the files, so that `read_by_workers` has to: one is on a
+    file system that Java does not support, or Spark would read its path as a pattern."""
     return any(is_remote(file.path) or _PATTERN_CHARACTERS.search(file.path) for file in files)
 
 
-def read_by_workers(spark: SparkSession, files: Sequence[DumpFile], rows: int, schema: Schema) -> DataFrame:
+def read_by_workers(
+    spark: SparkSession, files: Sequence[DumpFile], rows: int, schema: Schema
+) -> DataFrame:
     """Return all rows of files, read by Python workers."""
     tasks = plan_unsorted_tasks(files, rows)
     return run_tasks_lazily(spark, tasks, rows, _StoredRows(tuple(schema.names)), spark_ddl(schema))

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from bkstore.arguments import check_compat, bytes_like, integer
+from bkstore.arguments import bytes_like, check_compat, integer
 from bkstore.errors import InvalidArgument
 from bkstore.ids import Int64Array
 

@@ -32,7 +32,11 @@ from bkstore.storage.journal.ledger_journals import LedgerJournals, Positions
 from bkstore.storage.journal.replay import Replay
 from bkstore.storage.journal.writer import JournalWriter
 from bkstore.storage.ledger_storage import LedgerStorage
-from bkstore.storage.ledgers.ledger_adds import add_batches, split_after_first_records, add_in_batches
+from bkstore.storage.ledgers.ledger_adds import (
+    add_batches,
+    add_in_batches,
+    split_after_first_records,
+)
 from bkstore.storage.options import JournalOptions, StorageKind, StorageOptions, check_storage
 
 DIRTY_FILENAME = "DIRTY"
@@ -124,8 +128,8 @@ class Bookie(EntrySource, Closeable):
 
         `path` is a root with the directories in it, or a `bk_server.conf`; an empty or missing root
         becomes a new bookie with `ledgers` and `journal`. Or give the directories, in configured
-        order. Without `choose_storage`, the existing index determines it. The cookie of a bookie in a
-        cluster has an `instance_id`: a new bookie's gets it, an existing one's must match it.
+        order. Without `choose_storage`, the existing index determines it. The cookie of a bookie in
+        a cluster has an `instance_id`: a new bookie's gets it, an existing one's must match it.
 
         Raises `DirectoryInUse`, `UnsupportedLayout` (another storage's index, another cookie), and
         `CorruptionError` if a real bookie would not start either: the file named by lastMark is
@@ -200,7 +204,8 @@ class Bookie(EntrySource, Closeable):
         return list(self._journals.writers)
 
     def _mark_dirty(self) -> bool:
-        """Write the marker `DIRTY_FILENAME` to each ledger directory; return whether one existed."""
+        """Write the marker `DIRTY_FILENAME` to each ledger directory; return whether one
+        existed."""
         existed = [os.path.lexists(current / DIRTY_FILENAME) for current in self.directories.ledger]
         for current in self.directories.ledger:
             with convert_write_errors(current / DIRTY_FILENAME):

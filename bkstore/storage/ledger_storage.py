@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from threading import Lock
 from typing import Self
 
-from bkstore.arguments import iterable, instance, number, optional, paths as as_paths, boolean
+from bkstore.arguments import boolean, instance, iterable, number, optional, paths as as_paths
 from bkstore.errors import (
     InvalidArgument,
     NoSuchEntry,
@@ -22,7 +22,7 @@ from bkstore.files.disk_changes import OS_FILES, Files, StrPath, check_files
 from bkstore.formats.entry import RecordBatch
 from bkstore.ids import MAX_ENTRY_ID, LedgerId, check_entry_id, check_integer
 from bkstore.index.api import Closeable, Finding, LedgerLike
-from bkstore.storage.batch_limits import check_limits, check_fencing_key, count_fitting, max_records
+from bkstore.storage.batch_limits import check_fencing_key, check_limits, count_fitting, max_records
 from bkstore.storage.directories.writer_lock import WriterLock
 from bkstore.storage.ledgers.garbage_collection import GarbageCollector
 from bkstore.storage.ledgers.garbage_pass import (

@@ -7,7 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from bkstore.arguments import function, check_compat, check_fields, choice, optional, boolean, integer
+from bkstore.arguments import (
+    boolean,
+    check_compat,
+    check_fields,
+    choice,
+    function,
+    integer,
+    optional,
+)
 from bkstore.errors import InvalidArgument
 from bkstore.formats.entrylog import HEADER_SIZE
 from bkstore.formats.idxfile import (

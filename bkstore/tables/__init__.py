@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bkstore.lazy_exports import lazy_names, exported_names
+from bkstore.lazy_exports import exported_names, lazy_names
 
 if TYPE_CHECKING:
     from bkstore.tables.analyses import (
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
         VIOLATIONS,
     )
     from bkstore.tables.commands import (
-        LOOKUP_OBJECTS,
         AVAILABILITY,
         BOOKIE_FILES,
         CHECK_COVERAGE,
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
         LOG_ENTRIES,
         LOG_METADATA,
         LOG_RECORDS,
+        LOOKUP_OBJECTS,
         LOOKUPS,
         LOSSES,
         METADATA_LEDGERS,
@@ -83,7 +83,6 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "LOOKUP_OBJECTS",
     "AVAILABILITY",
     "BOOKIE_BYTES",
     "BOOKIE_FILES",
@@ -115,6 +114,7 @@ __all__ = [
     "LOG_OCCUPANCY",
     "LOG_RECORDS",
     "LOOKUPS",
+    "LOOKUP_OBJECTS",
     "LOSSES",
     "METADATA_LEDGERS",
     "METADATA_SEGMENTS",

@@ -82,7 +82,9 @@ LOG_OCCUPANCY = make_schema(
 """One row per entry log. Live records are those of ledgers in the bookie's index or, with metadata,
 in the metadata; the threshold of `pinned` is the one that was asked for."""
 
-LEDGER_BYTES = make_schema("bytes_by_ledger", "scope_id ledger_id qualified_name bookies replicas bytes")
+LEDGER_BYTES = make_schema(
+    "bytes_by_ledger", "scope_id ledger_id qualified_name bookies replicas bytes"
+)
 """One row per ledger; `bytes` are those of its records in the bookies' entry logs."""
 
 SCOPE_BYTES = make_schema("bytes_by_scope", "scope_id ledgers replicas bytes")

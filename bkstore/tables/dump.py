@@ -8,7 +8,9 @@ from types import MappingProxyType
 from bkstore.tables.columns import make_schema
 from bkstore.tables.table import Schema
 
-ENTRIES = make_schema("entries", "bookie dir_index scope_id ledger_id entry_id log_id position length?")
+ENTRIES = make_schema(
+    "entries", "bookie dir_index scope_id ledger_id entry_id log_id position length?"
+)
 """One row per index entry. `length` is the record's size, null if not asked for or unknown."""
 
 GROUPS = make_schema(

@@ -98,7 +98,9 @@ class ConstantColumn(Sequence[Any]):
         return self.size
 
     def __getitem__(self, index: Any) -> Any:
-        return [self.value] * len(range(self.size)[index]) if isinstance(index, slice) else self.value
+        return (
+            [self.value] * len(range(self.size)[index]) if isinstance(index, slice) else self.value
+        )
 
     def __iter__(self) -> Iterator[Any]:
         return repeat(self.value, self.size)

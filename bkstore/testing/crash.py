@@ -48,8 +48,8 @@ from bkstore.files.disk_changes import Files, StrPath
 from bkstore.testing.crash_image import (
     CrashImage,
     FileKey,
-    UnsyncedState,
     UnsyncedBytes,
+    UnsyncedState,
     copy_database,
     key_of,
     log_lengths,
@@ -118,7 +118,9 @@ class CrashFiles(Files):
         self._wal_syncs: dict[FileKey, tuple[Options, int]] = {}
         """By writable database: options with statistics, and the log syncs counted so far."""
         self._scratch_dirs: list[str] = []
-        self._cleanup = weakref.finalize(self, _clean_up, self._state.nameless_fds, self._scratch_dirs)
+        self._cleanup = weakref.finalize(
+            self, _clean_up, self._state.nameless_fds, self._scratch_dirs
+        )
         forks.register(self)
 
     def _forked(self) -> None:

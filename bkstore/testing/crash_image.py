@@ -138,7 +138,9 @@ class UnsyncedNames:
         self._pending_in: dict[FileKey, list[int]] = {}
         self._change_numbers = count()
 
-    def add(self, names: dict[NameKey, FileKey | None], before: dict[NameKey, FileKey | None]) -> None:
+    def add(
+        self, names: dict[NameKey, FileKey | None], before: dict[NameKey, FileKey | None]
+    ) -> None:
         """Record one change; `before` has the files of those names that existed."""
         change_number = next(self._change_numbers)
         touched = {*names, *names.values(), *before.values()} - {None}
@@ -149,8 +151,8 @@ class UnsyncedNames:
             self._pending_in.setdefault(folder, []).append(change_number)
 
     def make_durable(self, folder: FileKey, last_change: float = float("inf")) -> None:
-        """Make the changes in a directory durable, up to the number `last_change`. A rename from another
-        directory makes the earlier changes there durable, too."""
+        """Make the changes in a directory durable, up to the number `last_change`. A rename from
+        another directory makes the earlier changes there durable, too."""
         pending = self._pending_in.pop(folder, [])
         later = [number for number in pending if number > last_change]
         last_settled_in: dict[FileKey, int] = {}
@@ -174,7 +176,9 @@ class UnsyncedNames:
         keys.update(key for change in self._pending.values() for key in change.names.values())
         return keys
 
-    def choose_surviving(self, rng: random.Random | None) -> dict[FileKey, dict[str, FileKey | None]]:
+    def choose_surviving(
+        self, rng: random.Random | None
+    ) -> dict[FileKey, dict[str, FileKey | None]]:
         """Return `durable` with a random choice of the pending changes (none without `rng`)."""
         surviving = {folder: dict(names) for folder, names in self.durable.items()}
         if rng is None:

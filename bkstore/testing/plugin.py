@@ -119,7 +119,9 @@ def bkstore_faults(request: pytest.FixtureRequest) -> FaultPlan:
 
 @pytest.fixture
 def bkstore_storage(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, bkstore_kind: StorageKind
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    bkstore_kind: StorageKind,
 ) -> Iterator[StorageFactory]:
     """Yield a factory: ``bkstore_storage("db", write_cache=1 << 20)`` is a `LedgerStorage`. See
     `StorageFactory` for `reopen` and `path_of`."""
@@ -130,7 +132,9 @@ def bkstore_storage(
 
 @pytest.fixture
 def bkstore_bookie(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, bkstore_kind: StorageKind
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    bkstore_kind: StorageKind,
 ) -> Iterator[BookieFactory]:
     """Yield a factory: ``bkstore_bookie("db", journals=2)`` is a `Bookie`. See `BookieFactory` for
     `reopen`, `crash` and `path_of`."""
@@ -154,7 +158,9 @@ def bkstore_server(bkstore_bookie: BookieFactory) -> Iterator[ServerFactory]:
 
 @pytest.fixture
 def bkstore_cluster(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, bkstore_kind: StorageKind
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    bkstore_kind: StorageKind,
 ) -> Iterator[ClusterFactory]:
     """Yield a factory: ``bkstore_cluster(5, ["sorted", "db"])`` is a `Cluster` of five bookies. See
     `ClusterFactory` for `reopen` and `path_of`."""

@@ -47,7 +47,9 @@ class SocketCluster(Cluster):
     protocol: ClassVar[Literal["v2", "v3"]] = "v3"
     extended: ClassVar[bool] = True
 
-    def _new_bookie(self, bookie_id: str, path: Path, open_at: Callable[[Path], Bookie]) -> LocalBookie:
+    def _new_bookie(
+        self, bookie_id: str, path: Path, open_at: Callable[[Path], Bookie]
+    ) -> LocalBookie:
         def connect(address: tuple[str, int]) -> WireClient:
             return WireClient(address, self.protocol, self.extended, bookie_id=bookie_id)
 
@@ -152,5 +154,7 @@ class _SocketClient(ForwardingClient, LocalClient):
         self, ledgers: Iterable[LedgerLike] | None = None, errors: LedgerErrors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
         return iter(
-            self.server.ask(self.client_name, lambda wire: list(wire.availability_many(ledgers, errors)))
+            self.server.ask(
+                self.client_name, lambda wire: list(wire.availability_many(ledgers, errors))
+            )
         )

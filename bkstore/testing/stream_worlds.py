@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from bkstore.arguments import check_fields, number, pair, integer
+from bkstore.arguments import check_fields, integer, number, pair
 from bkstore.streams.image.stream_image import StreamImage
 
 
@@ -20,9 +20,10 @@ from bkstore.streams.image.stream_image import StreamImage
 class WorldShape:
     """Parameters of a world.
 
-    `streams_per_object` streams are in an object, `slice_records` records in a slice (minimum, maximum).
-    Shares of the slices: `stream_object_share` become stream objects, `lost_share` leave a hole. After a node's turn
-    each of its streams moves with the probability `move_probability`. Offsets and ids begin at `base`.
+    `streams_per_object` streams are in an object, `slice_records` records in a slice (minimum,
+    maximum). Shares of the slices: `stream_object_share` become stream objects, `lost_share` leave
+    a hole. After a node's turn each of its streams moves with the probability `move_probability`.
+    Offsets and ids begin at `base`.
     """
 
     nodes: int = 4

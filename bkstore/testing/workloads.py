@@ -19,14 +19,14 @@ from typing import Literal, NamedTuple, TypeVar, get_args
 import numpy as np
 
 from bkstore.arguments import (
-    sequence_of,
     check_batch,
     check_fields,
     choice,
     instance,
+    integer,
     number,
     pair,
-    integer,
+    sequence_of,
 )
 from bkstore.errors import InvalidArgument
 from bkstore.formats.entry import NO_ENTRY, Coder, Entry, master_key
@@ -155,7 +155,9 @@ class Workload:
 
 def _ids_of(shape: LedgerShape) -> Iterator[tuple[int, int, int]]:
     scope, ledger = shape.ledger
-    return ((scope, ledger, entry) for entry in range(shape.entry_count) if shape.is_stored_here(entry))
+    return (
+        (scope, ledger, entry) for entry in range(shape.entry_count) if shape.is_stored_here(entry)
+    )
 
 
 def _columns_of(rows: list[tuple[int, int, int]]) -> Arrivals:

@@ -34,7 +34,9 @@ def frame(*parts: bytes | memoryview, limit: int | None = None) -> bytes:
     size = sum(map(len, parts))
     max_bytes = 2**31 - 1 + LENGTH_BYTES if limit is None else limit
     if size + LENGTH_BYTES > max_bytes:
-        raise InvalidArgument(f"frame of {size + LENGTH_BYTES} bytes is above the limit of {max_bytes}")
+        raise InvalidArgument(
+            f"frame of {size + LENGTH_BYTES} bytes is above the limit of {max_bytes}"
+        )
     return b"".join((_LENGTH.pack(size), *parts))
 
 
@@ -103,18 +105,24 @@ class FrameSplitter:
         del self._buffer[: self._start + size]
         self._start = 0
 
-    def take_frames(self, max_count: int, target_bytes: int) -> tuple[bytes, Int64Array, Int64Array]:
+    def take_frames(
+        self, max_count: int, target_bytes: int
+    ) -> tuple[bytes, Int64Array, Int64Array]:
         """Take many messages; return a copy of their frames, and message offsets and sizes in it.
 
-        Takes at most `max_count` messages, up to the one that passes `target_bytes` bytes; offsets and sizes
-        are int64[n]. Returns none if the next message is incomplete, or at a bad length, which
-        `frames` then reports. About 10 us, and 10 ns a message if all have one size, else 150.
+        Takes at most `max_count` messages, up to the one that passes `target_bytes` bytes; offsets
+        and sizes are int64[n]. Returns none if the next message is incomplete, or at a bad length,
+        which `frames` then reports. About 10 us, and 10 ns a message if all have one size, else
+        150.
         """
         with memoryview(self._buffer)[self._start :] as view:
             frames = find_frames(np.frombuffer(view, np.uint8))
-            # count the messages before a bad length, then those within `max_count` and `target_bytes`
+            # count the messages before a bad length, then those within `max_count` and
+            # `target_bytes`
             is_too_long = frames.sizes > self._limit - LENGTH_BYTES
-            count = min(int(is_too_long.argmax()) if is_too_long.any() else is_too_long.size, max_count)
+            count = min(
+                int(is_too_long.argmax()) if is_too_long.any() else is_too_long.size, max_count
+            )
             offsets, sizes = frames.offsets[:count], frames.sizes[:count]
             count = int(np.cumsum(sizes + LENGTH_BYTES).searchsorted(target_bytes)) + 1
             offsets, sizes = offsets[:count], sizes[:count]

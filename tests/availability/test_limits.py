@@ -10,9 +10,9 @@ from bkstore import schedule
 from bkstore.availability import Availability, codec
 from bkstore.availability.sequence_groups import (
     Groups,
+    count_sequences,
     list_entry_ids,
     take_first_sequences,
-    count_sequences,
 )
 from bkstore.errors import CorruptionError, InvalidArgument
 from tests.availability.reference import INT32_MAX, TOP, greedy, packed

@@ -10,8 +10,8 @@ from bkstore.availability import Availability
 from bkstore.availability.many_sets import (
     from_ids_of_many,
     from_mask_of_many,
-    split_by_owner,
     sets_from_arrays,
+    split_by_owner,
 )
 from bkstore.ids import Int64Array
 

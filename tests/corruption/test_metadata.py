@@ -39,7 +39,9 @@ MADE = LedgerMetadata(
 )
 HEAD = 30  # bytes of the header line
 FORMS = {version: encode(MADE, version) for version in (1, 2, 3)}
-FILE = encode_file(ClusterMetadata((MADE,), frozenset({"b1"}), None, {MADE.ledger: UnderreplicatedMark(1.0)}))
+FILE = encode_file(
+    ClusterMetadata((MADE,), frozenset({"b1"}), None, {MADE.ledger: UnderreplicatedMark(1.0)})
+)
 
 versions = pytest.mark.parametrize("version", FORMS)
 

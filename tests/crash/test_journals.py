@@ -59,7 +59,9 @@ def _lost(top: Path, way: str, seed: int, ignored: str | None = None) -> bool:
     synced = _live(current, files, way, rnd)
     left = files.crash(current, top / f"{way}-{seed}-left", rnd if seed % 3 else None)
     found = [
-        data for _, path in list_journal_files(left) for _, data in scan_journal(path, skip_invalid=True)
+        data
+        for _, path in list_journal_files(left)
+        for _, data in scan_journal(path, skip_invalid=True)
     ]
     return synced != found[: len(synced)]
 

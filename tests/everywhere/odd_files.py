@@ -273,7 +273,11 @@ def _command(*words: object) -> Reader:
 
 def _read_dump(path: Path) -> Readers:
     from bkstore.offline.dump import TABLES
-    from bkstore.offline.load.dump_rows import open_load_source as open_load, read_ledgers, read_entry_rows
+    from bkstore.offline.load.dump_rows import (
+        open_load_source as open_load,
+        read_entry_rows,
+        read_ledgers,
+    )
     from bkstore.offline.reading.open_dump import open_dump
 
     def tables(findings: list[Finding]) -> Any:

@@ -19,7 +19,7 @@ import pytest
 
 import bkstore
 from bkstore import Availability, BookieDir, InvalidArgument, LedgerId, LedgerStorage, open_index
-from bkstore.arguments import choice, number, integer
+from bkstore.arguments import choice, integer, number
 from bkstore.bloom import BloomFilter, FilterSet
 from bkstore.cluster import Cluster
 from bkstore.cluster.audit import AuditOptions

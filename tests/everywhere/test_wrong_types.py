@@ -29,9 +29,9 @@ from bkstore.formats.entry import (
     encode,
     encode_explicit_lac,
     explicit_lac_or_none,
-    read_batch_ids,
     is_v2,
     master_key,
+    read_batch_ids,
     record_header,
 )
 from bkstore.index import LedgerState

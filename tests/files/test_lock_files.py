@@ -11,7 +11,7 @@ import pytest
 
 from bkstore.errors import DirectoryInUse
 from bkstore.files import lock_files
-from bkstore.files.lock_files import acquire_lock, is_locked, release_lock, open_lock_file
+from bkstore.files.lock_files import acquire_lock, is_locked, open_lock_file, release_lock
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 
 import bkstore
 from bkstore.errors import CorruptionError
-from bkstore.files.opening import open_regular, open_for_reading, next_data_offset, read_file
+from bkstore.files.opening import next_data_offset, open_for_reading, open_regular, read_file
 
 BKSTORE = Path(bkstore.__file__).parent
 

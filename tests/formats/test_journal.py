@@ -18,10 +18,10 @@ from bkstore.formats.journal import JournalHeader, LogMark
 from bkstore.storage.journal import (
     NO_MARK,
     delete_journals_before,
-    list_journal_files,
-    journal_name,
     journal_index_of,
+    journal_name,
     last_mark_name,
+    list_journal_files,
     read_last_mark,
     write_last_mark,
 )

@@ -20,8 +20,8 @@ from bkstore.cluster.audit import (
     AuditOptions,
     Auditor,
     AuditReport,
-    DirectoryBookie,
     AvailabilitySource,
+    DirectoryBookie,
 )
 from bkstore.errors import BookieUnavailable
 from bkstore.formats.metadata.serialized import decode

@@ -23,7 +23,7 @@ from bkstore.index.partitioned import PartitionedIndex
 from bkstore.index.rocks import RocksIndex
 from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.keys import entry_key
-from bkstore.index.rocks.options import database_options, location_options, count_opening_threads
+from bkstore.index.rocks.options import count_opening_threads, database_options, location_options
 from tests.corruption.rocks.databases import QUESTIONS
 
 # -- states of the index itself

@@ -13,7 +13,13 @@ from bkstore.cluster.store.directory_values import encode_value
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.metadata import store_paths as paths
 from bkstore.formats.metadata.json_file import decode_file
-from bkstore.formats.metadata.serialized import UnderreplicatedMark, decode, decode_mark, encode, encode_mark
+from bkstore.formats.metadata.serialized import (
+    UnderreplicatedMark,
+    decode,
+    decode_mark,
+    encode,
+    encode_mark,
+)
 from bkstore.ids import MAX_ENTRY_ID, LedgerId
 from bkstore.ledger_metadata import LedgerMetadata, Segment
 from tests.docs.format_pages import shown_bytes, shown_text

@@ -48,7 +48,11 @@ class PlainReplay:
     def is_torn(self, record: JournalRecord, path: Path, offset: int) -> bool:
         """Return whether only a part of the record was written, with a finding then."""
         blank = find_blank_sectors(offset, record)
-        why = find_torn_reason(record, self.storage) if blank and has_unwritten_sector(path, blank) else None
+        why = (
+            find_torn_reason(record, self.storage)
+            if blank and has_unwritten_sector(path, blank)
+            else None
+        )
         if why is not None:
             detail = f"record is torn, it ends in zeros ({why}): skipped"
             self.runs.add(Finding("damage", detail, str(path), offset, record.ledger))

@@ -115,7 +115,9 @@ def test_silence_is_no_answer_and_soon_over() -> None:
     """A bookie that accepts connections and says nothing is given up after its time, however many
     ledgers it has; the next batches do not wait for it."""
     with _bookie(_silent) as (name, script):
-        report = _audit(name, ledgers=3 * MAX_CONCURRENT_REQUESTS, batch=MAX_CONCURRENT_REQUESTS, timeout=QUICK)
+        report = _audit(
+            name, ledgers=3 * MAX_CONCURRENT_REQUESTS, batch=MAX_CONCURRENT_REQUESTS, timeout=QUICK
+        )
 
     assert {"bookie_unavailable": 3 * MAX_CONCURRENT_REQUESTS} == _categories(report)
     assert MAX_CONCURRENT_REQUESTS == script.asked.count("GET_LIST_OF_ENTRIES_OF_LEDGER")

@@ -182,7 +182,9 @@ def test_a_bookie_that_comes_back(
         running["b2"] = registered(uri, tmp_path, "b2")
 
     with store, AuditedBookies(store) as bookies:
-        auditor = Auditor(store, bookies, options=AuditOptions(rechecks=2, recheck_delay=9.0), wait=back)
+        auditor = Auditor(
+            store, bookies, options=AuditOptions(rechecks=2, recheck_delay=9.0), wait=back
+        )
         report = auditor.run()
     running["b2"].close()
 

@@ -74,7 +74,9 @@ def bookie(tmp_path: Path, used: list[float]) -> Iterator[tuple[RegisteredBookie
         )
         registration.server = server
         limits = DiskOptions(full=0.95, writable_again=0.9, interval=3600)
-        with RegisteredBookie(store, server, disk_options=limits, get_used_share=lambda _: used[0]) as made:
+        with RegisteredBookie(
+            store, server, disk_options=limits, get_used_share=lambda _: used[0]
+        ) as made:
             yield made, registration
 
 
@@ -140,14 +142,18 @@ def _watched(
 def test_what_makes_a_bookie_read_only() -> None:
     """A disk of its is full; or one of its journals failed; or its storage takes no writes."""
     assert None is _watched(0.9, 0.9).find_read_only_reason(False)
-    assert ".: its disk is full: 99.0% used" == _watched(0.2, 0.99, 0.9).find_read_only_reason(False)
-    assert "all disks of ledger directories are full: 91.0% used" == _watched(0.91, 0.95).find_read_only_reason(
+    assert ".: its disk is full: 99.0% used" == _watched(0.2, 0.99, 0.9).find_read_only_reason(
         False
     )
+    assert "all disks of ledger directories are full: 91.0% used" == _watched(
+        0.91, 0.95
+    ).find_read_only_reason(False)
     assert None is _watched(0.8, 0.7).find_read_only_reason(True)
     assert None is not _watched(0.81, 0.7).find_read_only_reason(True)
     assert None is _watched(0.1, failed=(False, False)).find_read_only_reason(False)
-    assert "writing a journal failed" == _watched(0.1, failed=(False, True, False)).find_read_only_reason(False)
+    assert "writing a journal failed" == _watched(
+        0.1, failed=(False, True, False)
+    ).find_read_only_reason(False)
     assert "no" == _watched(0.1, refuses="no").find_read_only_reason(True)
 
 

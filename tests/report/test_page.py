@@ -229,7 +229,9 @@ def test_controls_are_shown(tmp_path: Path) -> None:
     evil = "b$\\frac$\x1b[2J\x00\u202e\ud800\n&"
     seen = "b$\\frac$\\x1b[2J\\x00\\u202e\\ud800\\n&"
     content = {
-        name: made(schema, {c.name: escape_surrogates(evil) for c in schema.columns if c.kind == "string"})
+        name: made(
+            schema, {c.name: escape_surrogates(evil) for c in schema.columns if c.kind == "string"}
+        )
         for name, schema in SCHEMAS.items()
     }
     bookie = {name: escape_surrogates(evil) for name in ("id", "path", "reason", "layout")}

@@ -9,7 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from bkstore.report.html.rendering import render_template, content_security_policy, read_template_file
+from bkstore.report.html.rendering import (
+    content_security_policy,
+    read_template_file,
+    render_template,
+)
 from tests.paths import ROOT
 from tests.report.page_reader import written
 

@@ -45,7 +45,12 @@ def rocks_piece(first: Pair = (0, 0), stop: Pair | None = None, place: Pair = (0
 
 def read(scopes: Iterable[Interval], ledgers: Iterable[Interval], piece: DumpPiece) -> list[Range]:
     """Return the ranges that are read, those that touch joined; no ledger may be read twice."""
-    cut = Bounds().with_id_filter("scope_id", scopes).with_id_filter("ledger_id", ledgers).narrow_piece(piece)
+    cut = (
+        Bounds()
+        .with_id_filter("scope_id", scopes)
+        .with_id_filter("ledger_id", ledgers)
+        .narrow_piece(piece)
+    )
     joined: list[Range] = []
     for one in cut:
         stop = None if one.stop_ledger is None else tuple(one.stop_ledger)

@@ -19,7 +19,7 @@ from bkstore.index.rocks import RocksIndex
 from bkstore.offline.dump import dump
 from bkstore.offline.load.declared_order import plan_load_tasks
 from bkstore.offline.load.dump_rows import open_load_source
-from bkstore.spark.load_tasks import SortedFileRows, ShuffledRows, WritePieces
+from bkstore.spark.load_tasks import ShuffledRows, SortedFileRows, WritePieces
 
 pytestmark = pytest.mark.spark
 pytest.importorskip("pyspark")

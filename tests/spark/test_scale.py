@@ -77,7 +77,9 @@ def test_workers_read_what_fsspec_knows(tmp_path: Path) -> None:
     """Python workers of Spark find the file system by its scheme, of which Java knows nothing."""
     pytest.importorskip("fsspec")
     (tmp_path / "sitecustomize.py").write_text(SHELF)  # as each worker has its own imports
-    planted = write_cluster(ClusterShape(bookies=9, entries=5000, ledgers=300), tmp_path / "cluster")
+    planted = write_cluster(
+        ClusterShape(bookies=9, entries=5000, ledgers=300), tmp_path / "cluster"
+    )
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", ""), os.getcwd()])
     top = tmp_path / "cluster"
     done = subprocess.run(

@@ -189,7 +189,10 @@ def test_spark_reads_patterns(spark: Any, tmp_path: Path) -> None:
     reading = spark.read.format("bookie")
     rows = reading.load(f"{tmp_path}/b*").select("bookie", "entry_id").collect()
     mixed = reading.load([f"{tmp_path}/b[12]", f"zero={tmp_path}/*0", f"{tmp_path}/[b0]"])
-    with pytest.raises(InvalidArgument, match=r"/none\*: nothing"), convert_spark_errors("the query"):
+    with (
+        pytest.raises(InvalidArgument, match=r"/none\*: nothing"),
+        convert_spark_errors("the query"),
+    ):
         spark.read.format("bookie").option("table", "findings").load(f"{tmp_path}/none*").count()
 
     assert [("b0", 0), ("b1", 1), ("b2", 2)] == sorted(map(tuple, rows))

@@ -17,7 +17,7 @@ from bkstore.streams import (
     StreamImage,
     StreamLookup,
 )
-from bkstore.streams.image.streams_and_nodes import Stream, OwnershipRange
+from bkstore.streams.image.streams_and_nodes import OwnershipRange, Stream
 from tests.streams.small_world import S, world
 
 # -- images that cannot be

@@ -149,7 +149,9 @@ def test_compaction_of_slices_that_others_own(data: st.DataObject) -> None:
 @pytest.mark.parametrize("late", [False, True])
 def test_large_world(strategy: Any, late: bool) -> None:
     """Ten nodes, a fifth of the slices alone, streams that move: sixty look-ups by limit 4."""
-    image = stream_image(WorldShape(nodes=10, streams=30, stream_object_share=0.2, lost_share=0), 120, seed=9)
+    image = stream_image(
+        WorldShape(nodes=10, streams=30, stream_object_share=0.2, lost_share=0), 120, seed=9
+    )
     oracle = Oracle(image.to_json())
     latency = (lambda one: 0.0002 * (one % 4 == 0)) if late else 0.0
     reader = ImageReader(image, latency=latency)

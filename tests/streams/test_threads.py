@@ -195,7 +195,12 @@ def test_failing_loads(strategy: Any) -> None:
 
 def test_failures_are_not_handed_on() -> None:
     """Whoever asks after a failure gets a load of their own, not the failure of the last one."""
-    image = stream_image(WorldShape(nodes=1, streams=1, streams_per_object=(1, 1), stream_object_share=0, lost_share=0), 1)
+    image = stream_image(
+        WorldShape(
+            nodes=1, streams=1, streams_per_object=(1, 1), stream_object_share=0, lost_share=0
+        ),
+        1,
+    )
     fails = [True, False] * 200
     reader = ImageReader(image, failures=lambda _: fails.pop(0))
     with StreamLookup(image, reader, "partial") as lookup:

@@ -355,7 +355,8 @@ def test_the_write_cache_has_the_room_that_is_said(tmp_path: Path) -> None:
     total = 20 * 60
     for percent in (2, 10, 50):
         tail = {
-            row["ahead"]: row for row in cache._measure_tail(LabRun(tmp_path, 0.001, 1), percent / 100)
+            row["ahead"]: row
+            for row in cache._measure_tail(LabRun(tmp_path, 0.001, 1), percent / 100)
         }
         for lag in (10, 100):
             expected = _from_write_cache(total * percent // 100, lag, total)

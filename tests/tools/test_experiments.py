@@ -104,7 +104,9 @@ def test_every_panel_has_rows(name: str, result: Result) -> None:
 
     for panel in experiment.panels:
         assert panel.rows(result(name)["rows"]), panel.title
-        for column in filter(None, (panel.x, panel.y, panel.series_column, panel.tick_column, *panel.where)):
+        for column in filter(
+            None, (panel.x, panel.y, panel.series_column, panel.tick_column, *panel.where)
+        ):
             assert experiment.column(column)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from bkstore.streams import STRATEGIES
 from tools.lab import LabRun
-from tools.lookups import EXPERIMENT, FILTER_RATES, CACHED_OBJECTS, LOAD_MS
+from tools.lookups import CACHED_OBJECTS, EXPERIMENT, FILTER_RATES, LOAD_MS
 
 Rows = list[dict[str, Any]]
 
@@ -72,4 +72,7 @@ def test_the_headline(rows: Rows) -> None:
     loads = [warm[name]["loads"] for name in ("bloom", "index", "sparse-index", "load-all")]
 
     assert sorted(loads) == loads
-    assert f"{loads[3] / loads[0]:.0f} times fewer loads than load-all" in EXPERIMENT.summarize(rows)[0]
+    assert (
+        f"{loads[3] / loads[0]:.0f} times fewer loads than load-all"
+        in EXPERIMENT.summarize(rows)[0]
+    )

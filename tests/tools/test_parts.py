@@ -72,7 +72,10 @@ def test_every_prefix_has_tests() -> None:
 
 def test_the_longest_prefix_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file may be taken out of its folder's part; a test that no part has is an error."""
-    pair = (parts.SuitePart("a", ("tests/a/",)), parts.SuitePart("b", ("tests/a/test_b.py", "tests/c/")))
+    pair = (
+        parts.SuitePart("a", ("tests/a/",)),
+        parts.SuitePart("b", ("tests/a/test_b.py", "tests/c/")),
+    )
     monkeypatch.setattr(parts, "PARTS", pair)
 
     assert [1, 2, 2] == [part_of(f"tests/{name}::t") for name in ("a/t.py", "a/test_b.py", "c/d")]

@@ -12,7 +12,7 @@ from bkstore.errors import InvalidArgument
 from tests.paths import ROOT
 from tools.bench.cli import EXPERIMENT as BENCH
 from tools.bench.rows import ROWS
-from tools.lab import Row, LabRun
+from tools.lab import LabRun, Row
 from tools.lab.document import Document, add_to_folder, build_document, read_folder
 from tools.performance.__main__ import PAGES, main
 from tools.performance.curves import PICTURES, RATIO_PANELS, draw_curves

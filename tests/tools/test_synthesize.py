@@ -57,7 +57,9 @@ def _stored(cluster: SyntheticCluster) -> dict[str, set[tuple[int, int]]]:
 
 
 @pytest.mark.parametrize("at_once", [64, 1 << 20])
-def test_rows_are_what_ensembles_say_less_what_is_lost(drawn: SyntheticCluster, at_once: int) -> None:
+def test_rows_are_what_ensembles_say_less_what_is_lost(
+    drawn: SyntheticCluster, at_once: int
+) -> None:
     """A bookie has its share of each segment, what was left behind, not what was lost."""
     scopes, numbers = drawn.ids()
     ledgers = {ids: n for n, ids in enumerate(zip(scopes.tolist(), numbers.tolist()))}

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from tools.bench.measure import run_row
 from tools.bench.rows import ROWS
-from tools.lab import ResultColumn, Experiment, Panel, Row, LabRun, main as run_command
+from tools.lab import Experiment, LabRun, Panel, ResultColumn, Row, main as run_command
 from tools.lab.experiment import Rows
 from tools.lab.table import as_text, format_missed
 

@@ -14,7 +14,16 @@ from typing import Any, Literal
 from tools.lab.experiment import Context, Row as Values
 from tools.lab.sides import MIN_SAMPLE_SECONDS, Samples, TimedSide, run_samples
 
-__all__ = ["Case", "Context", "Fact", "FactCase", "BenchmarkRow", "TimedSide", "measure_case", "run_row"]
+__all__ = [
+    "BenchmarkRow",
+    "Case",
+    "Context",
+    "Fact",
+    "FactCase",
+    "TimedSide",
+    "measure_case",
+    "run_row",
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,14 @@ columns and panels, a function that measures and one that summarizes the rows in
 `experiment` first; `docs/lab.md` has a complete one.
 
 `command` is the command line. `document` builds, saves, reads and collects JSON documents,
-`document_validation` validates them, `machine` describes the machine in them, and `comparison` lists
-the differences between two. `table`, `picture` (with `log_axes`) and `page` present a document.
-Experiments measure with `samples` (latencies, CPU seconds, bytes) and `sides` (implementations
-timed against each other). `bitmaps` builds pyroaring's bitmaps. `workloads` has the rows to write
-and the reads to replay, `stores` the indexes and other stores to compare.
+`document_validation` validates them, `machine` describes the machine in them, and `comparison`
+lists the differences between two. `table`, `picture` (with `log_axes`) and `page` present a
+document. Experiments measure with `samples` (latencies, CPU seconds, bytes) and `sides`
+(implementations timed against each other). `bitmaps` builds pyroaring's bitmaps. `workloads` has
+the rows to write and the reads to replay, `stores` the indexes and other stores to compare.
 """
 
 from tools.lab.command import main
-from tools.lab.experiment import ResultColumn, Experiment, Panel, Row, LabRun
+from tools.lab.experiment import Experiment, LabRun, Panel, ResultColumn, Row
 
-__all__ = ["ResultColumn", "Experiment", "Panel", "Row", "LabRun", "main"]
+__all__ = ["Experiment", "LabRun", "Panel", "ResultColumn", "Row", "main"]

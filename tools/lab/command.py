@@ -24,7 +24,7 @@ from tools.lab.document import (
 from tools.lab.experiment import Experiment, LabRun
 from tools.lab.page import build_page
 from tools.lab.picture import draw_picture
-from tools.lab.table import to_markdown, print_document
+from tools.lab.table import print_document, to_markdown
 
 _DATA_OPTIONS = {
     "dump": ("DIR", "a dump's entries as data"),
@@ -116,7 +116,9 @@ def _run_experiment(
 
 def _render_picture(experiment: Experiment, document: Document, suffix: str) -> bytes:
     if suffix == ".html":
-        return build_page(document, draw_picture(experiment, document, "svg"), experiment.table_title)
+        return build_page(
+            document, draw_picture(experiment, document, "svg"), experiment.table_title
+        )
     return draw_picture(experiment, document, "png" if suffix == ".png" else "svg")
 
 

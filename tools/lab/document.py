@@ -14,7 +14,7 @@ from typing import Any
 from bkstore.errors import InvalidArgument
 from bkstore.files.user_outputs import write_output
 from tools.lab.document_validation import find_fault, find_misfit
-from tools.lab.experiment import Experiment, Row, LabRun
+from tools.lab.experiment import Experiment, LabRun, Row
 from tools.lab.machine import describe_environment
 
 FORMAT = "bkstore-lab/1"
@@ -23,7 +23,11 @@ Document = dict[str, Any]
 
 
 def build_document(
-    experiment: Experiment, run: LabRun, rows: Iterable[Row], arguments: Sequence[str], seconds: float
+    experiment: Experiment,
+    run: LabRun,
+    rows: Iterable[Row],
+    arguments: Sequence[str],
+    seconds: float,
 ) -> Document:
     """Return the document of a run, given its command-line arguments and duration. Raises
     `ValueError` if two rows have the same values in the given columns."""
@@ -128,8 +132,8 @@ def read_folder(experiment: Experiment, folder: Path) -> Iterator[tuple[Path, Do
 def add_to_folder(experiment: Experiment, document: Document, folder: Path) -> Path:
     """Add a result to an existing folder, in place of the older rows that it measured again.
 
-    Returns the path of the new file. Older rows of the same `group_columns` and scale are removed from their
-    files as a whole, and files without rows are deleted.
+    Returns the path of the new file. Older rows of the same `group_columns` and scale are removed
+    from their files as a whole, and files without rows are deleted.
     """
     new_units = {_unit_key(experiment, row) for row in document["rows"]}
     for path, old_document in list(read_folder(experiment, folder)):

@@ -25,8 +25,8 @@ Kind = Literal["given", "count", "measured", "told", "kept"]
 
 @dataclass(frozen=True, slots=True)
 class ResultColumn:
-    """A column of the result. The `given` columns together identify a row. `label` and `group_columns` are
-    shown at the axes of pictures and in the headers of tables."""
+    """A column of the result. The `given` columns together identify a row. `label` and
+    `group_columns` are shown at the axes of pictures and in the headers of tables."""
 
     name: str
     label: str
@@ -41,11 +41,13 @@ class ResultColumn:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A part of the picture: column `y` over column `x`, a series for each value of column `series_column`.
+    """A part of the picture: column `y` over column `x`, a series for each value of column
+    `series_column`.
 
     Numbers in `x` are drawn as lines, text as bars. `where` selects rows by column values; a tuple
-    lists the values allowed. `tick_column` is a column whose values are ticks above the bars. `log` names
-    the logarithmic axes, which omit values that are not above 0. `label` is the x axis's title.
+    lists the values allowed. `tick_column` is a column whose values are ticks above the bars. `log`
+    names the logarithmic axes, which omit values that are not above 0. `label` is the x axis's
+    title.
     """
 
     title: str
@@ -73,8 +75,8 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The inputs for generating data: an empty directory, a scale, a seed. `import_optional` adds the
-    libraries that are not installed to `missing_libraries`."""
+    """The inputs for generating data: an empty directory, a scale, a seed. `import_optional` adds
+    the libraries that are not installed to `missing_libraries`."""
 
     directory: Path
     scale: float = 1.0
@@ -86,7 +88,8 @@ class Context:
         return max(round(count * self.scale), minimum)
 
     def import_optional(self, name: str) -> Any | None:
-        """Import a library to compare with; if absent, return None and add it to `missing_libraries`."""
+        """Import a library to compare with; if absent, return None and add it to
+        `missing_libraries`."""
         try:
             return importlib.import_module(name)
         except ImportError:
@@ -119,13 +122,15 @@ class LabRun(Context):
 class Experiment:
     """A question, and how it is answered.
 
-    `measure` yields rows. `summarize` returns the findings as sentences that depend on the rows alone,
-    so that they can be recomputed from saved rows. `method` and `data` describe both to the reader.
+    `measure` yields rows. `summarize` returns the findings as sentences that depend on the rows
+    alone, so that they can be recomputed from saved rows. `method` and `data` describe both to the
+    reader.
 
-    `data_sources` names the user's own data that it can measure; options for other data are refused.
-    `add_options` adds command-line options. `table_title` returns the title of the table that a row
-    belongs to. `group_columns` names the given columns that identify rows measured together: measured
-    again, they replace the older ones in a folder of results; without `group_columns` all rows do.
+    `data_sources` names the user's own data that it can measure; options for other data are
+    refused. `add_options` adds command-line options. `table_title` returns the title of the table
+    that a row belongs to. `group_columns` names the given columns that identify rows measured
+    together: measured again, they replace the older ones in a folder of results; without
+    `group_columns` all rows do.
     """
 
     name: str

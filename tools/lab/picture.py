@@ -123,8 +123,8 @@ def _draw_panels(
 ) -> dict[str, Any]:
     """Draw the panels; return the keys, by series name, of the legend that they share.
 
-    The panels with the same `series_column` as the first one share a legend above all panels. Other panels
-    have legends of their own, between title and axes.
+    The panels with the same `series_column` as the first one share a legend above all panels. Other
+    panels have legends of their own, between title and axes.
     """
     shared_keys: dict[str, Any] = {}
     styles = _assign_styles(panels, rows)

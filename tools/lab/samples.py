@@ -49,13 +49,16 @@ def measure_latencies(
     asks: Mapping[str, Callable[[Q], object]], queries: Sequence[Q], rounds: int
 ) -> dict[str, Latency]:
     """Return the latency of a query by each function, measured in turns, in rotating order."""
-    return measure_latencies_of({name: QuerySet(ask, queries) for name, ask in asks.items()}, rounds)
+    return measure_latencies_of(
+        {name: QuerySet(ask, queries) for name, ask in asks.items()}, rounds
+    )
 
 
 def measure_latencies_of(query_sets: Mapping[str, QuerySet], rounds: int) -> dict[str, Latency]:
     """Return the same for functions that have queries of their own."""
     nanoseconds = {
-        name: np.empty((rounds, len(asking.queries)), np.int64) for name, asking in query_sets.items()
+        name: np.empty((rounds, len(asking.queries)), np.int64)
+        for name, asking in query_sets.items()
     }
     for round_number in range(rounds):
         for name in rotate(list(query_sets), round_number):

@@ -51,7 +51,8 @@ def format_missed(value: float, limit: float) -> str:
 def split_tables(
     columns: Columns, rows: Rows, table_title: TableTitle
 ) -> Sequence[tuple[str, Columns, Rows]]:
-    """Return title, non-empty columns and rows of each table; `table_title` returns a row's title."""
+    """Return title, non-empty columns and rows of each table; `table_title` returns a row's
+    title."""
     titles = dict.fromkeys(table_title(row) for row in rows)
     tables = []
     for title in titles:

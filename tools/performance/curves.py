@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tools.lab import ResultColumn, Experiment, Panel, Row
+from tools.lab import Experiment, Panel, ResultColumn, Row
 from tools.lab.picture import draw_picture
 from tools.performance.figures import Figures
 
@@ -49,7 +49,11 @@ def _step_rows(figures: Figures) -> Iterator[Row]:
 PICTURES = {
     "performance-ratios": Picture(
         "performance-ratios",
-        (ResultColumn("entries", "entries"), ResultColumn("ratio", "ratio"), ResultColumn("line", "line")),
+        (
+            ResultColumn("entries", "entries"),
+            ResultColumn("ratio", "ratio"),
+            ResultColumn("line", "line"),
+        ),
         tuple(
             Panel(f"{title} ({target})", "entries", "ratio", "line", {"row": row}, log="xy")
             for row, (title, _, target) in RATIO_PANELS.items()

@@ -73,7 +73,12 @@ def _unmet_table(figures: Figures, _: Sequence[str]) -> str:
         if row["holds"] is not None and figure_name(row) not in promised
     ]
     lines = [
-        (judgement.promise.path, name, judgement.promise.format_value(value), judgement.promise.limit_text)
+        (
+            judgement.promise.path,
+            name,
+            judgement.promise.format_value(value),
+            judgement.promise.limit_text,
+        )
         for judgement in promises
         for name, value in judgement.missed.items()
     ]

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tools.lab import ResultColumn, Experiment, Panel, Row, LabRun
+from tools.lab import Experiment, LabRun, Panel, ResultColumn, Row
 from tools.lab.experiment import Rows
 from tools.pipeline.measure import run_in_process
 from tools.pipeline.other_programs import DUCKDB_QUESTIONS

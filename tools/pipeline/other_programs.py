@@ -28,7 +28,7 @@ def _write_batch_steps(directory: Path) -> Iterator[tuple[str, Work]]:
     from rocksdict import Rdict, WriteBatch
 
     from bkstore.ids import LedgerId
-    from bkstore.index.rocks.keys import entry_keys, encode_locations
+    from bkstore.index.rocks.keys import encode_locations, entry_keys
     from bkstore.index.rocks.options import location_options
 
     def load() -> int:

@@ -105,7 +105,9 @@ class Library:
             return PublicName(name, f"{module}.{name}", f"{module}.{name}", None)
         member = self.modules[module].members.get(name)
         if member is None:
-            return PublicName(name, module, f"{module}.{name}", None, self._find_assignment(module, name))
+            return PublicName(
+                name, module, f"{module}.{name}", None, self._find_assignment(module, name)
+            )
         try:
             item = member.final_target if isinstance(member, griffe.Alias) else member
         except griffe.AliasResolutionError as error:

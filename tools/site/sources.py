@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tools.site.docstrings import link_code
 from tools.site.public import Library
-from tools.site.reference import Page, page_path, build_pages
+from tools.site.reference import Page, build_pages, page_path
 
 CONFIG = "mkdocs.yml"
 _TOP_PAGES = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
@@ -117,7 +117,9 @@ def write_sources(root: Path, package: str, into: Path) -> Path:
     for entry in api_pages:
         target = docs / entry.path
         target.parent.mkdir(parents=True, exist_ok=True)
-        text = re.sub(r"\(repository:([^)]*)\)", lambda m: f"({links.repository_url(m[1])})", entry.text)
+        text = re.sub(
+            r"\(repository:([^)]*)\)", lambda m: f"({links.repository_url(m[1])})", entry.text
+        )
         target.write_text(_DEAD_LINK_PATTERN.sub(r"\1", text), encoding="utf-8")
     before, line, after = (root / CONFIG).read_text(encoding="utf-8").partition(_REFERENCE_LINE)
     if not line:

@@ -4,6 +4,6 @@
 
 Writes `OUT/dump` (as `bkstore dump` would), `OUT/metadata.json` and `OUT/planted.json`: numbers
 that analyses must find. `shape` has the parameters, `cluster` draws ledgers, ensembles and faults
-as arrays, `expected_results` counts what analyses must find, `bookie_entries` generates the rows of one
-bookie, and `writing` writes the files.
+as arrays, `expected_results` counts what analyses must find, `bookie_entries` generates the rows of
+one bookie, and `writing` writes the files.
 """

@@ -14,7 +14,7 @@ import numpy as np
 
 from bkstore.ids import Int64Array, LedgerId, make_locations
 from bkstore.index.api import Finding, IndexBatch, LedgerState
-from tools.synthesize.cluster import SyntheticCluster, StoredRanges
+from tools.synthesize.cluster import StoredRanges, SyntheticCluster
 
 RECORD_BYTES = 256
 """The bytes of a record in its log, including four for its size."""

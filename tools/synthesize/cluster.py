@@ -147,7 +147,10 @@ def _draw_kinds(shape: ClusterShape, rng: np.random.Generator) -> Int64Array:
 def _draw_sizes(shape: ClusterShape, rng: np.random.Generator) -> Int64Array:
     """Return log-normal ledger sizes that add up to the entries that the bookies store."""
     weight = rng.lognormal(0, 1, shape.ledgers + shape.orphans)
-    spare = shape.bookies * shape.entries // shape.write_quorum - shape.ledgers * shape.min_ledger_entries
+    spare = (
+        shape.bookies * shape.entries // shape.write_quorum
+        - shape.ledgers * shape.min_ledger_entries
+    )
     sizes: Int64Array = (shape.min_ledger_entries + weight / weight.sum() * spare).astype(np.int64)
     return sizes
 
@@ -199,10 +202,14 @@ def _ensemble_places(
 ) -> StoredRanges:
     size = ensembles.shape[1]
     ledgers, begin, end = (np.repeat(column, size) for column in (ledger, first, last))
-    return StoredRanges(ensembles.ravel(), ledgers, begin, end, np.tile(np.arange(size), ledger.size))
+    return StoredRanges(
+        ensembles.ravel(), ledgers, begin, end, np.tile(np.arange(size), ledger.size)
+    )
 
 
-def _draw_losses(shape: ClusterShape, drawn: _DrawnLedgers, rng: np.random.Generator) -> LostEntries:
+def _draw_losses(
+    shape: ClusterShape, drawn: _DrawnLedgers, rng: np.random.Generator
+) -> LostEntries:
     """Draw the losses in first segments: some bookies lose the same entries of a ledger."""
     spare_replicas = shape.write_quorum - shape.ack_quorum
     losing_bookies = {BELOW_WRITE: 1, BELOW_ACK: spare_replicas + 1, NO_REPLICA: shape.write_quorum}

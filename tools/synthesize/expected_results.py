@@ -34,7 +34,9 @@ def count_planted(cluster: SyntheticCluster) -> dict[str, Any]:
     rows["no_replica"] += int(cluster.segments[homeless].sum()) * shape.ensemble_size
     missing["no_replica"] += int(cluster.sizes[homeless].sum()) * shape.write_quorum
     orphans = kinds[cluster.stored_ranges.ledger] == ORPHAN
-    bookie_ledgers = np.unique(cluster.stored_ranges.bookie * kinds.size + cluster.stored_ranges.ledger).size
+    bookie_ledgers = np.unique(
+        cluster.stored_ranges.bookie * kinds.size + cluster.stored_ranges.ledger
+    ).size
     leftovers = int((kinds == LEFTOVERS).sum())
     return {
         "violations": {name: count for name, count in rows.items() if count},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bkstore.arguments import check_fields, number, integer
+from bkstore.arguments import check_fields, integer, number
 from bkstore.errors import InvalidArgument
 
 MIN_SEGMENT_STRIPES = 4
@@ -67,7 +67,8 @@ class ClusterShape:
 
     @property
     def min_ledger_entries(self) -> int:
-        """The minimal number of entries of a ledger: two segments of `MIN_SEGMENT_STRIPES` stripes."""
+        """The minimal number of entries of a ledger: two segments of `MIN_SEGMENT_STRIPES`
+        stripes."""
         return 2 * MIN_SEGMENT_STRIPES * self.ensemble_size
 
 

@@ -118,7 +118,9 @@ def _write_bookie(task: _BookieTask) -> list[WrittenFile]:
         path = task.folder / f"{file_name(name)}.{table.schema.name}"
         with ParquetTableWriter(path, table.schema, _Unsynced()) as file:
             file.write(table)
-        files.append(WrittenFile(table.schema.name, path.name, file.rows, file.bytes, file.ledger_range))
+        files.append(
+            WrittenFile(table.schema.name, path.name, file.rows, file.bytes, file.ledger_range)
+        )
     return files
 
 

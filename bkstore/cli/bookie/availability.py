@@ -8,7 +8,11 @@ import re
 from bkstore import schedule
 from bkstore.availability import Availability, Encoding
 from bkstore.cli.screen.cells import MAX_RANGES, ranges_cell
-from bkstore.cli.terminal.ledger_options import add_ledger_argument, ledger_from_args, report_unknown
+from bkstore.cli.terminal.ledger_options import (
+    add_ledger_argument,
+    ledger_from_args,
+    report_unknown,
+)
 from bkstore.cli.terminal.output_options import add_output, output_format_from_args, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.shared_options import add_directory, open_bookie, parse_range
@@ -87,7 +91,8 @@ def availability_table(
     for_screen: bool = False,
 ) -> Table:
     """Return the one-row `availability` table; `expected` are the entries that should be present.
-    Above `MAX_RANGES` ranges the column is null, or has the first only if `for_screen` on a screen."""
+    Above `MAX_RANGES` ranges the column is null, or has the first only if `for_screen` on a
+    screen."""
     missing = None if expected is None else stored.missing(expected)
     row = (
         *ledger.signed,

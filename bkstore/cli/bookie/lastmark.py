@@ -52,9 +52,7 @@ def _rows(ledger_dirs: list[Path], journal_dir_count: int) -> Iterator[MarkRow]:
 
 
 def _greatest_mark(ledger_dirs: list[Path], journal_number: int, file_name: str) -> MarkRow:
-    marks = [
-        (read_mark(current / file_name), str(current / file_name)) for current in ledger_dirs
-    ]
+    marks = [(read_mark(current / file_name), str(current / file_name)) for current in ledger_dirs]
     present_marks = [(mark, path) for mark, path in marks if mark is not None]
     mark, path = max(present_marks, key=lambda pair: pair[0]) if present_marks else (NO_MARK, None)
     return journal_number, path, mark.journal_id, journal_name(mark.journal_id), mark.position

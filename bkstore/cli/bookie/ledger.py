@@ -5,10 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from bkstore.cli.terminal.ledger_options import add_ledger_argument, ledger_from_args, report_unknown
+from bkstore.cli.terminal.ledger_options import (
+    add_ledger_argument,
+    ledger_from_args,
+    report_unknown,
+)
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
-from bkstore.cli.terminal.shared_options import add_directory, open_bookie, check_unchanged_at_end
+from bkstore.cli.terminal.shared_options import add_directory, check_unchanged_at_end, open_bookie
 from bkstore.ids import LedgerId, log_ids_of, positions_of
 from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import LOCATIONS, Table

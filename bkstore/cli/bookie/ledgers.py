@@ -10,9 +10,9 @@ from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.secrets import add_show_keys, hide_keys
 from bkstore.cli.terminal.shared_options import (
     add_directory,
+    check_unchanged_at_end,
     open_bookie,
     report_findings,
-    check_unchanged_at_end,
 )
 from bkstore.formats.entry import explicit_lac_or_none
 from bkstore.index.api import Finding

@@ -11,7 +11,7 @@ from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.shared_options import add_directory, open_bookie
 from bkstore.files.opening import list_files
-from bkstore.files.os_errors import is_absent, convert_read_errors
+from bkstore.files.os_errors import convert_read_errors, is_absent
 from bkstore.storage.directories.layout import DATABASE_NAMES, BookieFolders
 from bkstore.storage.directories.unknown_files import METADATA_CACHE, find_unknown_files
 from bkstore.tables import BOOKIE_FILES, Table

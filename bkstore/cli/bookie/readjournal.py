@@ -13,9 +13,9 @@ from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.secrets import add_show_keys, hide_keys
 from bkstore.cli.terminal.shared_options import (
     add_directory,
+    check_unchanged_at_end,
     open_bookie,
     report_findings,
-    check_unchanged_at_end,
 )
 from bkstore.counts import format_count
 from bkstore.errors import CorruptionError, InvalidArgument

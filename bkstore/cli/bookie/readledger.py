@@ -8,15 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from bkstore.cli.terminal.ledger_options import add_ledger_argument, ledger_from_args, print_unknown_ledger
+from bkstore.cli.terminal.ledger_options import (
+    add_ledger_argument,
+    ledger_from_args,
+    print_unknown_ledger,
+)
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.secrets import add_password, password_from_args
 from bkstore.cli.terminal.shared_options import (
     add_directory,
+    check_unchanged_at_end,
     open_bookie,
     report_findings,
-    check_unchanged_at_end,
 )
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.entry import Coder, RecordBatch, record_header

@@ -9,11 +9,15 @@ from pathlib import Path
 import numpy as np
 
 from bkstore.cli.bookie.log_arguments import add_log_arguments, open_logs
-from bkstore.cli.terminal.ledger_options import add_ledger_options, ledger_from_args, index_has_ledger
+from bkstore.cli.terminal.ledger_options import (
+    add_ledger_options,
+    index_has_ledger,
+    ledger_from_args,
+)
 from bkstore.cli.terminal.messages import print_stderr
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
-from bkstore.cli.terminal.shared_options import report_findings, check_unchanged_at_end
+from bkstore.cli.terminal.shared_options import check_unchanged_at_end, report_findings
 from bkstore.errors import InvalidArgument
 from bkstore.formats.entry import record_header
 from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES
@@ -55,7 +59,9 @@ def run(args: argparse.Namespace) -> int:
         tables = _tables(logs, args, ledger, findings, met_ledgers)
         write_output(args, LOG_RECORDS, check_unchanged_at_end(tables, bookie))
         ledger_known = (
-            ledger is None or bool(met_ledgers) or (bookie is not None and index_has_ledger(bookie, ledger))
+            ledger is None
+            or bool(met_ledgers)
+            or (bookie is not None and index_has_ledger(bookie, ledger))
         )
     code = report_findings(findings)
     if ledger is None or met_ledgers:

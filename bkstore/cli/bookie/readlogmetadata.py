@@ -11,7 +11,7 @@ from typing import Any
 from bkstore.cli.bookie.log_arguments import add_log_arguments, open_logs
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
-from bkstore.cli.terminal.shared_options import report_findings, check_unchanged_at_end
+from bkstore.cli.terminal.shared_options import check_unchanged_at_end, report_findings
 from bkstore.errors import BkstoreError, DirectoryInUse
 from bkstore.formats.entrylog import LogMetadata, log_name
 from bkstore.index.api import Finding

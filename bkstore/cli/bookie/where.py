@@ -8,16 +8,20 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bkstore.cli.terminal.ledger_options import add_ledger_argument, ledger_from_args, index_has_ledger
+from bkstore.cli.terminal.ledger_options import (
+    add_ledger_argument,
+    index_has_ledger,
+    ledger_from_args,
+)
 from bkstore.cli.terminal.messages import print_stderr
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.shared_options import (
     add_directory,
+    check_unchanged_at_end,
     open_bookie,
     parse_range,
     report_findings,
-    check_unchanged_at_end,
 )
 from bkstore.index.api import Finding
 from bkstore.tables import LOG_ENTRIES, Table

@@ -40,7 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"ledger metadata: {METADATA_HELP}",
     )
     parser.add_argument(
-        "--other", metavar="DUMP2", type=parse_dump_location, help="a later dump to compare with DUMP"
+        "--other",
+        metavar="DUMP2",
+        type=parse_dump_location,
+        help="a later dump to compare with DUMP",
     )
     parser.add_argument(
         "--engine",

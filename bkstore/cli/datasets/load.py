@@ -60,7 +60,9 @@ def run(args: argparse.Namespace) -> int:
         raise InvalidArgument(f"--directories {args.directories}: must be 1 or more")
     result = _load_with_spark(args) if _wants_spark(args) else _load_locally(args)
     comparison = "each row and state compared" if result.compared else "not compared"
-    duplicates = f", {format_count(result.duplicates, 'duplicate')} skipped" if result.duplicates else ""
+    duplicates = (
+        f", {format_count(result.duplicates, 'duplicate')} skipped" if result.duplicates else ""
+    )
     print_stderr(
         f"{args.out}: {format_count(result.rows, 'entry', 'entries')} of "
         f"{format_count(result.ledgers, 'ledger')} of bookie "

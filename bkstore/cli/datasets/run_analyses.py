@@ -176,8 +176,7 @@ def _limit_rows(
     finding of `NEEDS_ALL_ROWS` need all."""
     top_inputs = inputs if _has_summary(args) else replace(inputs, options=options)
     return [
-        (analysis, inputs if analysis.name in NEEDS_ALL_ROWS else top_inputs)
-        for analysis in chosen
+        (analysis, inputs if analysis.name in NEEDS_ALL_ROWS else top_inputs) for analysis in chosen
     ]
 
 
@@ -258,7 +257,10 @@ def _print_results(
     for name, table in tables.items():
         if len(tables) > 1:
             print_stderr(f"{name}: {format_count(table.num_rows, 'row')}")
-        batches, shown = _split_table(ANALYSES[name], table), RequestedColumns(args.columns, args.wide)
+        batches, shown = (
+            _split_table(ANALYSES[name], table),
+            RequestedColumns(args.columns, args.wide),
+        )
         write_tables(ANALYSES[name].schema, batches, args.format or "table", requested=shown)
 
 

@@ -27,6 +27,11 @@ def run(args: argparse.Namespace) -> int:
     check_output(args)
     with rewrite_progress() as show_progress:
         result = convert(
-            args.source, args.target, args.to, show_progress, link=args.link, opening=opening_from_args(args)
+            args.source,
+            args.target,
+            args.to,
+            show_progress,
+            link=args.link,
+            opening=opening_from_args(args),
         )
     return write_result(args, result)

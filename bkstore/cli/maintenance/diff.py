@@ -20,9 +20,9 @@ from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.shared_options import (
     add_opening_options,
+    check_unchanged_at_end,
     open_bookie,
     report_findings,
-    check_unchanged_at_end,
 )
 from bkstore.counts import format_count
 from bkstore.errors import InvalidArgument

@@ -45,5 +45,7 @@ def run(args: argparse.Namespace) -> int:
         )
     if result.left_out:
         ledgers = format_count(result.left_out, "ledger")
-        print_stderr(f"not rebuilt: {ledgers} in the logs that are unknown to the bookie (--all-ledgers)")
+        print_stderr(
+            f"not rebuilt: {ledgers} in the logs that are unknown to the bookie (--all-ledgers)"
+        )
     return write_result(args, result)

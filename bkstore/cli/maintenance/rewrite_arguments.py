@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING, Any
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.progress import work_progress
-from bkstore.cli.terminal.shared_options import add_opening_options, refuse_output_in, report_findings
+from bkstore.cli.terminal.shared_options import (
+    add_opening_options,
+    refuse_output_in,
+    report_findings,
+)
 from bkstore.files.user_outputs import refuse_inputs
 from bkstore.tables import REWRITES, Schema, Table
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from bkstore.cli.maintenance.rewrite_arguments import add_rewrite_arguments, check_output, opening_from_args, rewrite_progress
+from bkstore.cli.maintenance.rewrite_arguments import (
+    add_rewrite_arguments,
+    check_output,
+    opening_from_args,
+    rewrite_progress,
+)
 from bkstore.cli.terminal.messages import print_stderr
 from bkstore.cli.terminal.output_options import write_output
 from bkstore.cli.terminal.parser import Parser
@@ -66,9 +71,7 @@ def _row(loss: Loss) -> tuple[Any, ...]:
 
 def _summary(result: SalvageResult) -> str:
     rewrite = result.rewrite
-    saved = (
-        f"{format_count(rewrite.entries, 'entry', 'entries')} of {format_count(rewrite.ledgers, 'ledger')}"
-    )
+    saved = f"{format_count(rewrite.entries, 'entry', 'entries')} of {format_count(rewrite.ledgers, 'ledger')}"
     logs = f"{format_count(rewrite.logs, 'entry log')}, {result.rewritten_logs} rewritten"
     lost = (
         f"lost: {format_count(result.lost_entries, 'entry', 'entries')} that the old index had, "

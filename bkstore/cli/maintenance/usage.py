@@ -145,8 +145,12 @@ def _tables(
                 left_out.append(directory)
                 continue
             if usage.live_ledgers.unknown_count:
-                unknown_ledgers = format_count(usage.live_ledgers.unknown_count, "ledger is", "ledgers are")
-                print_stderr(f"{directory}: of {args.live_ledgers}, {unknown_ledgers} not in its index")
+                unknown_ledgers = format_count(
+                    usage.live_ledgers.unknown_count, "ledger is", "ledgers are"
+                )
+                print_stderr(
+                    f"{directory}: of {args.live_ledgers}, {unknown_ledgers} not in its index"
+                )
             yield from _answer(args).tables(bookie, usage, args)
             findings += usage.findings
             bookie.check_unchanged()

@@ -77,7 +77,9 @@ def payload_cell(value: bytes | None) -> str:
 
 def _more(value: bytes, data: bytes) -> str:
     return (
-        "" if len(data) == len(value) else f"... ({format_count(len(value), 'byte')}; see --format json)"
+        ""
+        if len(data) == len(value)
+        else f"... ({format_count(len(value), 'byte')}; see --format json)"
     )
 
 
@@ -109,7 +111,8 @@ def ledger_cells(scopes: Iterable[Any], ledgers: Iterable[Any], separator: str) 
         return ["-" if ledger is None else str(ledger) for _, ledger in scoped_ids]
     short: dict[str, tuple[int, int]] = {}
     cells = [
-        "-" if scoped_id[1] is None else short_ledger_id(*scoped_id, separator) for scoped_id in scoped_ids
+        "-" if scoped_id[1] is None else short_ledger_id(*scoped_id, separator)
+        for scoped_id in scoped_ids
     ]
     for scoped_id, text in zip(scoped_ids, cells):
         if short.setdefault(text, scoped_id) != scoped_id:
@@ -130,8 +133,9 @@ def _format_row(row: list[int]) -> str:
 def ranges_cell(
     entries: Availability, for_screen: bool, max_ranges: int, first_count: int
 ) -> list[list[int]] | None:
-    """Return the ranges of entries as a cell: in a table that is `for_screen`, more than `max_ranges` are
-    reduced to the first `first_count`; in other outputs, more than `MAX_RANGES` give None."""
+    """Return the ranges of entries as a cell: in a table that is `for_screen`, more than
+    `max_ranges` are reduced to the first `first_count`; in other outputs, more than `MAX_RANGES`
+    give None."""
     if entries.range_count <= (max_ranges if for_screen else MAX_RANGES):
         ranges: list[list[int]] = entries.ranges().tolist()
         return ranges
@@ -178,8 +182,8 @@ def pad_cells(cells: list[str], cell_width: int, right: bool) -> list[str]:
 
 
 def truncate(text: str, max_width: int, mark: str = "…", *, keep_end: bool = False) -> str:
-    """Return the text cut to at most `cell_width` cells, with `mark` in place of what was cut off: the
-    end, or with `keep_end` the beginning, as ends distinguish paths.
+    """Return the text cut to at most `cell_width` cells, with `mark` in place of what was cut off:
+    the end, or with `keep_end` the beginning, as ends distinguish paths.
 
     >>> truncate("bookie-1/current/0.log", 8), truncate("bookie-1/current/0.log", 8, keep_end=True)
     ('bookie-…', '…t/0.log')
@@ -207,7 +211,8 @@ def _prefix_of_width(text: str, room: int) -> str:
 
 
 def wrap_text(text: str, max_width: int) -> list[str]:
-    """Return the text wrapped to lines of `cell_width` cells; only words wider than that are split."""
+    """Return the text wrapped to lines of `cell_width` cells; only words wider than that are
+    split."""
     lines = [""]
     for word in re.findall(r" *[^ ]+", text):
         if lines[-1] and width(lines[-1] + word) > max_width:

@@ -91,10 +91,16 @@ class ColumnChoice:
     @property
     def names(self) -> list[str]:
         """The columns to show for the rows so far, or for an empty table if there were none."""
-        return [name for name in self.screen.columns if name not in self.idle_columns | {*self.constant_values}]
+        return [
+            name
+            for name in self.screen.columns
+            if name not in self.idle_columns | {*self.constant_values}
+        ]
 
 
-def _requested_columns(default: ScreenColumns, schema: Schema, requested: RequestedColumns) -> ScreenColumns:
+def _requested_columns(
+    default: ScreenColumns, schema: Schema, requested: RequestedColumns
+) -> ScreenColumns:
     if requested.is_default:
         return default
     columns = tuple(schema.names if requested.columns is None else requested.columns)
@@ -154,7 +160,10 @@ def columns_that_fit(widths: Mapping[str, int], screen: ScreenColumns, max_width
     removable = [name for name in screen.drop if name in names]
     removable += [name for name in reversed(names[1:]) if name not in removable]
     for name in removable:
-        if line_width(_min_width(name_left, widths[name_left], screen) for name_left in names) <= max_width:
+        if (
+            line_width(_min_width(name_left, widths[name_left], screen) for name_left in names)
+            <= max_width
+        ):
             break
         names.remove(name)
     return names
@@ -166,8 +175,11 @@ def _min_width(name: str, width: int, screen: ScreenColumns) -> int:
     )
 
 
-def narrow_to_fit(widths: Mapping[str, int], screen: ScreenColumns, max_width: int) -> dict[str, int]:
-    """Return the widths after narrowing the columns that may be cut, last first, to fit `max_width`.
+def narrow_to_fit(
+    widths: Mapping[str, int], screen: ScreenColumns, max_width: int
+) -> dict[str, int]:
+    """Return the widths after narrowing the columns that may be cut, last first, to fit
+    `max_width`.
 
     >>> screen = ScreenColumns(("a", "b", "c"), cut=("b", "c"))
     >>> narrow_to_fit({"a": 10, "b": 60, "c": 60}, screen, 100)

@@ -11,15 +11,23 @@ import shutil
 from collections.abc import Callable, Mapping
 from typing import IO, Any
 
-from bkstore.cli.screen.cells import format_cell, truncate, wrap_text, ledger_cells, pad_cells, payload_cell, max_width
+from bkstore.cli.screen.cells import (
+    format_cell,
+    ledger_cells,
+    max_width,
+    pad_cells,
+    payload_cell,
+    truncate,
+    wrap_text,
+)
 from bkstore.cli.screen.column_choice import (
     COLUMN_GAP,
     ColumnChoice,
     RequestedColumns,
     columns_that_fit,
+    line_width,
     narrow_to_fit,
     plain_values,
-    line_width,
 )
 from bkstore.counts import format_count
 from bkstore.ids import LedgerId
@@ -53,13 +61,18 @@ class ScreenStream:
     """A text stream; `is_terminal` is whether it is a terminal (width from COLUMNS or the system).
 
     Headers are bold and rules dim there, except with NO_COLOR (https://no-color.org) or if TERM is
-    dumb. The encoding supports `rule`, `cut_mark` (for cut text) and `id_separator` (for the middle of an id).
+    dumb. The encoding supports `rule`, `cut_mark` (for cut text) and `id_separator` (for the middle
+    of an id).
     """
 
     def __init__(self, stream: IO[str]) -> None:
         self.stream = stream
         self.is_terminal = stream.isatty()
-        self.width = shutil.get_terminal_size((DEFAULT_WIDTH, 24)).columns if self.is_terminal else DEFAULT_WIDTH
+        self.width = (
+            shutil.get_terminal_size((DEFAULT_WIDTH, 24)).columns
+            if self.is_terminal
+            else DEFAULT_WIDTH
+        )
         plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
         self._styled = self.is_terminal and not plain
         self.rule, self.cut_mark, self.id_separator = "─", "…", "…"
@@ -78,13 +91,15 @@ class ScreenStream:
 class Screen:
     """Writes the batches of a table as columns below one header, or as records.
 
-    By default (`RequestedColumns`), the schema's default columns are shown, as many as fit the terminal, or
-    100 characters elsewhere. On a terminal texts are cut to fit, elsewhere only bytes. The first
-    batch decides; a wider cell in a later one widens its column for good. If a later batch needs a
-    column that was left out, a new header follows an empty line.
+    By default (`RequestedColumns`), the schema's default columns are shown, as many as fit the
+    terminal, or 100 characters elsewhere. On a terminal texts are cut to fit, elsewhere only bytes.
+    The first batch decides; a wider cell in a later one widens its column for good. If a later
+    batch needs a column that was left out, a new header follows an empty line.
     """
 
-    def __init__(self, stream: IO[str], schema: Schema, requested: RequestedColumns = _DEFAULT_COLUMNS) -> None:
+    def __init__(
+        self, stream: IO[str], schema: Schema, requested: RequestedColumns = _DEFAULT_COLUMNS
+    ) -> None:
         self._out = ScreenStream(stream)
         self._schema = schema
         self._shown = requested
@@ -150,7 +165,9 @@ class Screen:
             for name in names
         }
         if self._choice.constant_values:
-            caption = COLUMN_GAP.join(f"{name}: {text}" for name, text in self._choice.constant_values.items())
+            caption = COLUMN_GAP.join(
+                f"{name}: {text}" for name, text in self._choice.constant_values.items()
+            )
             self._out.line(self._cut_on_terminal(caption, room), "dim")
         self._write_header()
 
@@ -181,7 +198,9 @@ class Screen:
                 others = line_width(room for each, room in self._widths.items() if each != name)
                 room = max(self._out.width - others - len(COLUMN_GAP), self._widths[name])
                 end = name == "file"
-                texts[name] = [truncate(each, room, self._out.cut_mark, keep_end=end) for each in texts[name]]
+                texts[name] = [
+                    truncate(each, room, self._out.cut_mark, keep_end=end) for each in texts[name]
+                ]
             self._widths[name] = max(self._widths[name], max_width(texts[name]))
         columns = [
             pad_cells(texts[name], room, name in self._right_aligned)
@@ -218,12 +237,16 @@ class Screen:
             return str(LedgerId.from_signed(row["scope_id"], value))
         if name in self._columns.cut and isinstance(value, bytes):
             size = f"{format_count(len(value), 'byte')}: "
-            return size + truncate(value[:DEFAULT_WIDTH].hex(), room - len(size), self._out.cut_mark)
+            return size + truncate(
+                value[:DEFAULT_WIDTH].hex(), room - len(size), self._out.cut_mark
+            )
         return payload_cell(value) if name == "payload" else format_cell(value)
 
 
 def _folded_rows(texts: dict[str, list[str]], name: str, room: int) -> dict[str, list[str]]:
-    fold_width = room - line_width(max_width([other, *texts[other]]) for other in texts if other != name)
+    fold_width = room - line_width(
+        max_width([other, *texts[other]]) for other in texts if other != name
+    )
     lines = [wrap_text(text, max(fold_width - len(COLUMN_GAP), 1)) for text in texts[name]]
     return {
         other: [

@@ -4,9 +4,9 @@ Messages go to standard error in whole lines with control characters escaped, an
 is closed, broken or full, the exit code still says how the command ended. Results go to standard
 output, and a failed write raises `WriteFailed`.
 
-`signals_as_exceptions` lets signals end a command with its cleanup. A handler can run anywhere in the main
-thread; if it raises inside a weakref callback or a `__del__`, Python only reports and drops the
-exception, and the signal is sent once more, a moment later.
+`signals_as_exceptions` lets signals end a command with its cleanup. A handler can run anywhere in
+the main thread; if it raises inside a weakref callback or a `__del__`, Python only reports and
+drops the exception, and the signal is sent once more, a moment later.
 """
 
 from __future__ import annotations

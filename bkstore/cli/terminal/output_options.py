@@ -118,4 +118,6 @@ def write_output(
 ) -> None:
     """Write tables in the format and to the destination that the arguments ask for."""
     shown = RequestedColumns(args.columns, args.wide)
-    write_tables(schema, tables, output_format_from_args(args), args.output, private=private, requested=shown)
+    write_tables(
+        schema, tables, output_format_from_args(args), args.output, private=private, requested=shown
+    )

@@ -30,7 +30,9 @@ def refuse_outputs_in_inputs(_parser: object, args: argparse.Namespace) -> None:
     Inputs need not be readable. `BookieDir.refuse_output` later checks a conf's directories.
     """
     values = vars(args)
-    outputs = [values[name] for name in sorted(OUTPUT_ARGUMENTS) if isinstance(values.get(name), Path)]
+    outputs = [
+        values[name] for name in sorted(OUTPUT_ARGUMENTS) if isinstance(values.get(name), Path)
+    ]
     if not outputs:
         return
     from bkstore.files.user_outputs import refuse_inputs

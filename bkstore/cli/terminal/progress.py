@@ -46,6 +46,12 @@ def work_progress(what: str) -> Iterator[Callable[[str, int, int, int], None] | 
         task = bar.add_task("", total=None, count=0)
 
         def show(label: str, done: int, total: int, count: int) -> None:
-            bar.update(task, description=escape_unprintable(label), completed=done, total=total, count=count)
+            bar.update(
+                task,
+                description=escape_unprintable(label),
+                completed=done,
+                total=total,
+                count=count,
+            )
 
         yield show

@@ -164,4 +164,6 @@ def hide_keys(table: Table) -> Table:
     """Return the table with the master keys replaced by nulls."""
     from bkstore.tables.table import ConstantColumn
 
-    return type(table)(table.schema, {**table.columns, "master_key": ConstantColumn(None, len(table))})
+    return type(table)(
+        table.schema, {**table.columns, "master_key": ConstantColumn(None, len(table))}
+    )

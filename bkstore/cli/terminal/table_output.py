@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from bkstore.cli.screen.column_choice import RequestedColumns
 from bkstore.cli.screen.tables import Screen
-from bkstore.cli.terminal.messages import print_text, redirect_to_null, print_stderr
+from bkstore.cli.terminal.messages import print_stderr, print_text, redirect_to_null
 from bkstore.errors import InvalidArgument, WriteFailed
 from bkstore.files.user_outputs import OutputFile, open_output
 from bkstore.formats.syntax.json_text import format_json
@@ -43,9 +43,10 @@ def write_tables(
     """Write the tables, all of `schema`, to `target` or stdout in the format `form`.
 
     Writes the columns that `requested` names, in that order, or all; the format "table" leaves out
-    those that do not fit the terminal unless `requested` asks for them. A file gets its name only when
-    it is complete, and an existing one is kept if writing fails (`bkstore.files.user_outputs`),
-    which raises `WriteFailed`; a `private` file is readable by its owner alone.
+    those that do not fit the terminal unless `requested` asks for them. A file gets its name only
+    when it is complete, and an existing one is kept if writing fails
+    (`bkstore.files.user_outputs`), which raises `WriteFailed`; a `private` file is readable by its
+    owner alone.
     """
     if requested.columns is not None and form != "table":
         schema, tables = _select_columns(schema, tables, requested.columns)

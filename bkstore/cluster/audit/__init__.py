@@ -1,10 +1,11 @@
 """The checker of BP-34: does every bookie hold the entries that the metadata assign to it?
 
 Read `auditor` (`Auditor`, which runs an audit) first. `report` has its result, `options` its
-settings, and `throttle` limits its rate. `batch_check` checks a batch of ledgers between two reads of
-the store (`ledger_snapshots`), and returns a `batch_outcome`. `availability_queries` asks bookies which
-entries they have; `offline_bookies` answers for bookies that are not running; `bookkeeper_compat`
-is the check as upstream implements it; `resume_file` lets an interrupted run continue.
+settings, and `throttle` limits its rate. `batch_check` checks a batch of ledgers between two reads
+of the store (`ledger_snapshots`), and returns a `batch_outcome`. `availability_queries` asks
+bookies which entries they have; `offline_bookies` answers for bookies that are not running;
+`bookkeeper_compat` is the check as upstream implements it; `resume_file` lets an interrupted run
+continue.
 """
 
 from bkstore.cluster.audit.auditor import Auditor
@@ -17,8 +18,8 @@ __all__ = [
     "AuditOptions",
     "AuditReport",
     "Auditor",
-    "DirectoryBookie",
     "AvailabilitySource",
+    "DirectoryBookie",
     "GroupsBookie",
     "Violation",
     "violations_table",

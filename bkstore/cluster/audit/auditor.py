@@ -222,7 +222,9 @@ class Auditor:
         elif self.options.grace_period is None:
             rules.append("overdue marks, as no grace period was given")
         if report.undated:
-            rules.append(format_count(report.undated, "mark without a time", "marks without a time"))
+            rules.append(
+                format_count(report.undated, "mark without a time", "marks without a time")
+            )
         if self.store.registered_bookies() is None:
             rules.append("registered bookies, as the store does not list them")
         if self.store.unavailable_bookies() is None:
@@ -286,7 +288,9 @@ class _RefusesOutput(Protocol):
 class _Outcomes:
     """Adds outcomes to the report: first those of the resume file, then new ones."""
 
-    def __init__(self, report: AuditReport, resume_file: ResumeFile | None, *, compat: bool) -> None:
+    def __init__(
+        self, report: AuditReport, resume_file: ResumeFile | None, *, compat: bool
+    ) -> None:
         self.report = report
         self.to_recheck: list[LedgerId] = []
         self.last_judged: LedgerId | None = None

@@ -25,7 +25,7 @@ from bkstore.errors import (
     SystemRefused,
 )
 from bkstore.ids import LedgerId
-from bkstore.index.bulk_listing import LedgerErrors, BulkLister
+from bkstore.index.bulk_listing import BulkLister, LedgerErrors
 
 LEDGERS_PER_TASK = 64
 """Number of ledgers that one task asks a bookie for."""
@@ -67,13 +67,13 @@ class AvailabilityResponse:
     def find_missing(self, query: AvailabilityQuery) -> Iterator[tuple[DueRow, Availability]]:
         """Yield (row, missing entries) for the rows of which the bookie lacks entries."""
         unknown = self.unanswered.keys() | self.unlisted.keys()
-        rows = (
-            [row for row in query.rows if row[0] not in unknown] if unknown else query.rows
-        )
+        rows = [row for row in query.rows if row[0] not in unknown] if unknown else query.rows
         if not rows:
             return
         due = DueEntries(*np.array(rows, np.int64).T)
-        for row_index, missing in missing_entries(due, HeldEntries.from_availabilities(self.availabilities)):
+        for row_index, missing in missing_entries(
+            due, HeldEntries.from_availabilities(self.availabilities)
+        ):
             yield rows[row_index], missing
 
 
@@ -123,7 +123,9 @@ def _query_bookie(
     """Ask one bookie for some ledgers, given by number; errors become part of the answers."""
     availability_of: Callable[[LedgerId], Availability] = bookie.availability
     if _lists_many(bookie):
-        availability_of = _BatchedAnswers(bookie, [ledgers[number] for number in ledger_numbers]).availability_of
+        availability_of = _BatchedAnswers(
+            bookie, [ledgers[number] for number in ledger_numbers]
+        ).availability_of
     answers = AvailabilityResponse()
     max_failures = (
         len(ledger_numbers) if _lists_many(bookie) else _MAX_FAILURES

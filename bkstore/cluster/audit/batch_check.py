@@ -2,7 +2,8 @@
 
 The mark and the metadata are read, the placement of each segment is judged, and each bookie is
 asked which entries it has of each ledger. Ledgers with a problem are read again: the verdict is
-void if a mark has appeared or the metadata changed (`snapshots`). Source: BP-34, "High Level Logic".
+void if a mark has appeared or the metadata changed (`snapshots`). Source: BP-34, "High Level
+Logic".
 """
 
 from __future__ import annotations
@@ -16,10 +17,15 @@ from functools import lru_cache
 from time import perf_counter
 
 from bkstore.availability import Availability
-from bkstore.cluster.audit.availability_queries import AvailabilityResponse, DueRow, AvailabilityQuery, query_bookies
+from bkstore.cluster.audit.availability_queries import (
+    AvailabilityQuery,
+    AvailabilityResponse,
+    DueRow,
+    query_bookies,
+)
 from bkstore.cluster.audit.batch_outcome import BatchOutcome
 from bkstore.cluster.audit.bookkeeper_compat import missing_upstream
-from bkstore.cluster.audit.ledger_snapshots import BookieLists, LedgerSnapshots, CheckedLedger
+from bkstore.cluster.audit.ledger_snapshots import BookieLists, CheckedLedger, LedgerSnapshots
 from bkstore.cluster.audit.options import AuditOptions, AvailabilitySource
 from bkstore.cluster.audit.report import Absence
 from bkstore.cluster.placement.policies import Adherence, PlacementPolicy
@@ -118,7 +124,11 @@ class BatchChecker:
             self._record_answers(subjects, bookie, queries[bookie], bookie_answers)
 
     def _record_answers(
-        self, subjects: list[CheckedLedger], bookie: str, query: AvailabilityQuery, answers: AvailabilityResponse
+        self,
+        subjects: list[CheckedLedger],
+        bookie: str,
+        query: AvailabilityQuery,
+        answers: AvailabilityResponse,
     ) -> None:
         missing_by_row = (
             _compat_missing(query, answers) if self._is_compat else answers.find_missing(query)
@@ -167,7 +177,9 @@ class BatchChecker:
                 self._add_verdict(subject, lists, outcome)
         return changed
 
-    def _add_verdict(self, subject: CheckedLedger, lists: BookieLists, outcome: BatchOutcome) -> None:
+    def _add_verdict(
+        self, subject: CheckedLedger, lists: BookieLists, outcome: BatchOutcome
+    ) -> None:
         unreachable = list(self._unavailability_violations(subject, lists, outcome))
         violations = [*subject.placement_violations, *_durability_violations(subject), *unreachable]
         if violations:
@@ -257,7 +269,9 @@ def _segment_of(subject: CheckedLedger, row: DueRow) -> SegmentRange:
     return subject.segments[index]
 
 
-def _compat_missing(query: AvailabilityQuery, answers: AvailabilityResponse) -> Iterator[tuple[DueRow, Availability]]:
+def _compat_missing(
+    query: AvailabilityQuery, answers: AvailabilityResponse
+) -> Iterator[tuple[DueRow, Availability]]:
     """Yield (row, entries that upstream's check reports as missing)."""
     held = dict(answers.availabilities)
     for row in query.rows:

@@ -6,14 +6,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bkstore.availability import Availability
-from bkstore.cluster.audit.report import ABSENCE_FIELDS, COUNTER_FIELDS, NUMBER_FIELDS, Absence, AuditCounts
+from bkstore.cluster.audit.report import (
+    ABSENCE_FIELDS,
+    COUNTER_FIELDS,
+    NUMBER_FIELDS,
+    Absence,
+    AuditCounts,
+)
 from bkstore.durability import CATEGORIES, Violation
 from bkstore.ids import LedgerId, check_entry_id
 
 
 @dataclass
 class BatchOutcome(AuditCounts):
-    """The verdicts on a batch; `to_recheck` are ledgers without a verdict yet, to be checked again."""
+    """The verdicts on a batch; `to_recheck` are ledgers without a verdict yet, to be checked
+    again."""
 
     violations: dict[LedgerId, list[Violation]] = field(default_factory=dict)
     to_recheck: list[LedgerId] = field(default_factory=list)

@@ -30,7 +30,8 @@ class CheckedLedger:
     """A closed ledger that is being checked: its metadata as first read, and its problems so far.
 
     `unanswered` are bookies that did not answer (those in `absent` are not in the audit's mapping),
-    `unlisted` those that respond, but cannot list entries. `has_due_entries`: any bookie should hold entries.
+    `unlisted` those that respond, but cannot list entries. `has_due_entries`: any bookie should
+    hold entries.
     """
 
     versioned: Versioned
@@ -51,7 +52,9 @@ class CheckedLedger:
     @property
     def has_problem(self) -> bool:
         """Whether there is a problem, so that the ledger is read again before a verdict."""
-        return bool(self.placement_violations or self.missing_replicas or self.unanswered or self.unlisted)
+        return bool(
+            self.placement_violations or self.missing_replicas or self.unanswered or self.unlisted
+        )
 
 
 class BookieLists:

@@ -15,7 +15,7 @@ from bkstore.availability.sequence_groups import Groups
 from bkstore.errors import BookieUnavailable
 from bkstore.ids import Int64Array, LedgerId, ledger_runs
 from bkstore.index.api import LedgerLike
-from bkstore.index.bulk_listing import LedgerErrors, normalize_ledger_ids, list_one_by_one
+from bkstore.index.bulk_listing import LedgerErrors, list_one_by_one, normalize_ledger_ids
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
 
@@ -79,5 +79,7 @@ class GroupsBookie:
         # Groups of several directories overlap: merge them one by one.
         entries = Availability()
         for row in range(start, stop):
-            entries |= Availability.from_canonical(canonicalize(self._groups.take(np.arange(row, row + 1))))
+            entries |= Availability.from_canonical(
+                canonicalize(self._groups.take(np.arange(row, row + 1)))
+            )
         return entries

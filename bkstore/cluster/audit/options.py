@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
-from bkstore.arguments import check_compat, check_fields, number, optional, integer
+from bkstore.arguments import check_compat, check_fields, integer, number, optional
 from bkstore.availability import Availability
 from bkstore.errors import InvalidArgument
 from bkstore.index.api import LedgerLike
@@ -36,12 +36,12 @@ class AuditOptions:
 
     `grace_period`: seconds after which an underreplicated mark is overdue (upstream
     `underreplicatedLedgerRecoveryGracePeriod`); None = the age of marks is not checked. `rechecks`:
-    how often ledgers with an unreachable bookie are rechecked, each time after `recheck_delay` seconds
-    (at most a day). `redo_limit`: how often a check is repeated because the ledger's metadata
-    changed meanwhile. `concurrency`: threads that query bookies (1 = the calling thread does it);
-    `batch`: ledgers checked together. `rate`: maximum ledgers a second, in each round; None = no
-    limit. ``compat="bookkeeper"``: the checks as upstream implements them, false alarms included
-    (`docs/parity.md`); it cannot have a rate.
+    how often ledgers with an unreachable bookie are rechecked, each time after `recheck_delay`
+    seconds (at most a day). `redo_limit`: how often a check is repeated because the ledger's
+    metadata changed meanwhile. `concurrency`: threads that query bookies (1 = the calling thread
+    does it); `batch`: ledgers checked together. `rate`: maximum ledgers a second, in each round;
+    None = no limit. ``compat="bookkeeper"``: the checks as upstream implements them, false alarms
+    included (`docs/parity.md`); it cannot have a rate.
     """
 
     grace_period: float | None = None

@@ -95,7 +95,8 @@ ABSENCE_FIELDS = ("absent", "unlisted")
 
 @dataclass
 class AuditReport(AuditCounts):
-    """The result of one run. `ledgers` is how many were listed, `rechecks` how many rechecks ran."""
+    """The result of one run. `ledgers` is how many were listed, `rechecks` how many rechecks
+    ran."""
 
     started_at: float = 0.0
     ended_at: float | None = None

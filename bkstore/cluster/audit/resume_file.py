@@ -41,9 +41,9 @@ _CREATE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXE
 class ResumeFile(Closeable):
     """The steps of one run, each written when it is done; the file is locked until `close`.
 
-    `parameters` describes the run (its parameters, not its time). Raises `InvalidArgument` if the file is
-    of another run, is a link, or is neither empty nor an audit's; `CorruptionError` if it is an
-    audit's but damaged, or no regular file; `DirectoryInUse` if another audit has it open;
+    `parameters` describes the run (its parameters, not its time). Raises `InvalidArgument` if the
+    file is of another run, is a link, or is neither empty nor an audit's; `CorruptionError` if it
+    is an audit's but damaged, or no regular file; `DirectoryInUse` if another audit has it open;
     `WriteFailed`. A file that is refused is not changed.
     """
 

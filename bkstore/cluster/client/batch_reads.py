@@ -7,7 +7,7 @@ result may be shorter than requested, but never wrong or empty. Source:
 
 from __future__ import annotations
 
-from bkstore.cluster.client.bookie_answers import BookieAnswer, describe_answers, combine_errors
+from bkstore.cluster.client.bookie_answers import BookieAnswer, combine_errors, describe_answers
 from bkstore.cluster.client.bookie_client import BookieClient
 from bkstore.cluster.client.open_ledger import LedgerAccess
 from bkstore.errors import (
@@ -132,14 +132,17 @@ class BatchReader:
         return entries
 
     def _batch_error(self, start: int, answers: list[BookieAnswer[list[Entry]]]) -> BkstoreError:
-        """Return the error to raise if no bookie returned entries. Sets `bookie_refusal` if one has no
-        batch reads, with `compat` also if it is down, as upstream's client cannot distinguish."""
+        """Return the error to raise if no bookie returned entries. Sets `bookie_refusal` if one has
+        no batch reads, with `compat` also if it is down, as upstream's client cannot
+        distinguish."""
         request = f"batch from entry {start} of ledger {self.access.ledger}"
         error_types: tuple[type[BkstoreError], ...] = (IllegalOperation,)
         if self.access.context.options.compat is not None:
             error_types = (IllegalOperation, BookieUnavailable)
         if any(isinstance(answer.error, error_types) for answer in answers):
-            self.bookie_refusal = f"a bookie does not support batch reads ({describe_answers(answers)})"
+            self.bookie_refusal = (
+                f"a bookie does not support batch reads ({describe_answers(answers)})"
+            )
             return IllegalOperation(f"{request}: {describe_answers(answers)}")
         return combine_errors(request, answers)
 

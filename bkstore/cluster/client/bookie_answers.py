@@ -55,8 +55,8 @@ class AddressRefresher(Protocol):
 def call_bookie(
     bookies: Mapping[str, BookieClient], bookie_id: str, request: Callable[[BookieClient], _T]
 ) -> BookieAnswer[_T]:
-    """Call `request` with the client of the bookie `bookie_id`; return its result or its error. It is
-    called once more if the bookie cannot be reached and has a new address by now."""
+    """Call `request` with the client of the bookie `bookie_id`; return its result or its error. It
+    is called once more if the bookie cannot be reached and has a new address by now."""
     answer, client = _call(bookies, bookie_id, request)
     if isinstance(answer.error, BookieUnavailable) and isinstance(bookies, AddressRefresher):
         bookies.mark_unreachable(bookie_id)

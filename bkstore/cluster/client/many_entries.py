@@ -24,13 +24,18 @@ class ManyEntries(NamedTuple):
 
 
 def read_entries_from(
-    access: LedgerAccess, bookie: str, entry_ids: Sequence[int], max_bytes: int, *, fence: bool = False
+    access: LedgerAccess,
+    bookie: str,
+    entry_ids: Sequence[int],
+    max_bytes: int,
+    *,
+    fence: bool = False,
 ) -> ManyEntries:
     """Read entries from one bookie, by concurrent single reads.
 
-    Stops when another record as large as the largest so far would exceed `max_bytes` bytes. Each call
-    requests as many entries as should fit: 16 first, 256 at most. Raises nothing: if the bookie
-    stops responding, every entry not received by then gets that error.
+    Stops when another record as large as the largest so far would exceed `max_bytes` bytes. Each
+    call requests as many entries as should fit: 16 first, 256 at most. Raises nothing: if the
+    bookie stops responding, every entry not received by then gets that error.
     """
     answers = ManyEntries({}, {})
     answer = access.call_bookie(

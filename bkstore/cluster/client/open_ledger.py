@@ -11,8 +11,13 @@ from threading import Lock
 from typing import Literal, TypeVar
 
 from bkstore import forks
-from bkstore.arguments import check_compat, check_fields, boolean, integer
-from bkstore.cluster.client.bookie_answers import BookieAnswer, AddressRefresher, call_bookie, combine_errors
+from bkstore.arguments import boolean, check_compat, check_fields, integer
+from bkstore.cluster.client.bookie_answers import (
+    AddressRefresher,
+    BookieAnswer,
+    call_bookie,
+    combine_errors,
+)
 from bkstore.cluster.client.bookie_client import BookieClient
 from bkstore.cluster.client.workers import Workers
 from bkstore.cluster.placement.policies import DefaultPlacement, PlacementPolicy
@@ -67,8 +72,8 @@ _FIELD_CHECKS = {
 class ClientContext:
     """Shared by all ledgers of one client: metadata store, bookies by id, policy, settings.
 
-    With `workers` several bookies are asked at the same time. `list_writable`, if given, returns the
-    bookies that may take ledgers of a scope, in place of the store's registrations.
+    With `workers` several bookies are asked at the same time. `list_writable`, if given, returns
+    the bookies that may take ledgers of a scope, in place of the store's registrations.
     """
 
     store: MetadataStore
@@ -161,8 +166,8 @@ class LedgerAccess:
         return self.map(lambda question: self.call_bookie(*question), requests)
 
     def map(self, function: Callable[[_A], _T], items: Iterable[_A]) -> Iterator[_T]:
-        """Yield the result of `request` for each item, in order. With workers all calls start at once,
-        otherwise one after another as the results are consumed."""
+        """Yield the result of `request` for each item, in order. With workers all calls start at
+        once, otherwise one after another as the results are consumed."""
         if self.context.workers is None:
             return map(function, items)
         return self.context.workers.map(function, items)
@@ -229,8 +234,8 @@ class LedgerAccess:
         return self.call_with_replicas(entry_id, read_from_first)
 
     def read_length(self, entry_id: int, known_entries: Sequence[Entry] = ()) -> int:
-        """Return the payload bytes up to and including an entry; 0 for entry -1. Taken from `known_entries`
-        entries if the entry itself or the next one is among them, else read."""
+        """Return the payload bytes up to and including an entry; 0 for entry -1. Taken from
+        `known_entries` entries if the entry itself or the next one is among them, else read."""
         if entry_id < 0:
             return 0
         for seen_entry in known_entries:

@@ -117,14 +117,17 @@ class RangeReader:
         entries = unread[: sum(len(share.entries) for share in shares)]
         if len(entries) == 1:  # `_yield_chunk` reads it as a single entry
             return _Chunk(entries, [], iter(()))
-        return _Chunk(entries, shares, self._access.map(partial(self._read_share, unresponsive), shares))
+        return _Chunk(
+            entries, shares, self._access.map(partial(self._read_share, unresponsive), shares)
+        )
 
     def _striped_shares(self, entries: range, ensemble: Sequence[str]) -> list[_Share]:
         """Return one share for each write set: every E-th entry has the same bookies."""
         ensemble_size = len(ensemble)
         return [
             _Share(
-                entries[index::ensemble_size], tuple(self._access.write_set_of(first_entry, ensemble))
+                entries[index::ensemble_size],
+                tuple(self._access.write_set_of(first_entry, ensemble)),
             )
             for index, first_entry in enumerate(entries[:ensemble_size])
         ]

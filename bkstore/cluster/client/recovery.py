@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 from bkstore.cluster.client.appends.quorum_add import (
     QuorumAdd,
+    add_segment,
     add_to_all,
     choose_replacement,
-    add_segment,
 )
 from bkstore.cluster.client.bookie_answers import BookieAnswer, describe_answers
 from bkstore.cluster.client.bookie_client import BookieClient
@@ -79,9 +79,9 @@ class _WindowRead(NamedTuple):
 
 
 class _Recovery:
-    """One recovery. `initial_metadata` is the metadata at its start: entries are read from its last ensemble.
-    Ensemble changes stay in `new_metadata` until the ledger is closed: another recovery may be running,
-    and must see the writer's ensemble in the metadata store."""
+    """One recovery. `initial_metadata` is the metadata at its start: entries are read from its last
+    ensemble. Ensemble changes stay in `new_metadata` until the ledger is closed: another recovery
+    may be running, and must see the writer's ensemble in the metadata store."""
 
     def __init__(self, access: LedgerAccess, begun: LedgerMetadata) -> None:
         self.access = access
@@ -112,7 +112,10 @@ class _Recovery:
         answers = list(self.access.call_bookies((bookie, self._fence_at) for bookie in ensemble))
         self._add_silent(answers)
         has_answered = [answer.value is not None or answer.is_not_found for answer in answers]
-        write_quorum, ack_quorum = self.initial_metadata.write_quorum_size, self.initial_metadata.ack_quorum_size
+        write_quorum, ack_quorum = (
+            self.initial_metadata.write_quorum_size,
+            self.initial_metadata.ack_quorum_size,
+        )
         if not is_covered(has_answered, write_quorum, ack_quorum):
             raise NotEnoughBookies(
                 f"ledger {self.access.ledger}: too few bookies could be fenced: {describe_answers(answers)}"
@@ -150,7 +153,10 @@ class _Recovery:
                 continue
             answers = window_read.answers[entry_id]
             lacking_count = sum(answer.is_not_found for answer in answers)
-            if lacking_count > self.initial_metadata.write_quorum_size - self.initial_metadata.ack_quorum_size:
+            if (
+                lacking_count
+                > self.initial_metadata.write_quorum_size - self.initial_metadata.ack_quorum_size
+            ):
                 return entries, True
             if entries or entry_id in window_read.skipped:  # in the next window it comes first
                 return entries, False
@@ -165,7 +171,9 @@ class _Recovery:
         ensemble = self.initial_metadata.segments[-1].ensemble
         window_read = _WindowRead({}, {entry: [] for entry in window}, set())
         replica_order = {
-            entry: sorted(self.access.write_set_of(entry, ensemble), key=self.unresponsive.__contains__)
+            entry: sorted(
+                self.access.write_set_of(entry, ensemble), key=self.unresponsive.__contains__
+            )
             for entry in window
         }
         for replica_index in range(self.initial_metadata.write_quorum_size):
@@ -182,7 +190,9 @@ class _Recovery:
         return window_read
 
     def _read_share(self, bookie_and_entries: tuple[str, list[int]]) -> ManyEntries:
-        return read_entries_from(self.access, *bookie_and_entries, _MAX_BYTES_PER_BOOKIE, fence=True)
+        return read_entries_from(
+            self.access, *bookie_and_entries, _MAX_BYTES_PER_BOOKIE, fence=True
+        )
 
     def _rewrite(self, entries: Sequence[Entry]) -> None:
         """Write entries to their whole write sets: the writer may have reached one bookie only.
@@ -218,7 +228,9 @@ class _Recovery:
                 finished + _BACKOFF_FACTOR * (finished - started),
             )
 
-    def _rewrite_entry(self, entry_id: int, record: bytes, unresponsive: dict[str, BookieAnswer[int]]) -> None:
+    def _rewrite_entry(
+        self, entry_id: int, record: bytes, unresponsive: dict[str, BookieAnswer[int]]
+    ) -> None:
         def change(failed: Sequence[int], refused: Collection[str]) -> tuple[str, ...] | None:
             current_ensemble = self.new_metadata.segments[-1].ensemble
             new_ensemble = choose_replacement(
@@ -229,7 +241,15 @@ class _Recovery:
             return new_ensemble
 
         ensemble = self.new_metadata.segments[-1].ensemble
-        add = QuorumAdd(self.access, entry_id, record, ensemble, change, recovery=True, unresponsive=unresponsive)
+        add = QuorumAdd(
+            self.access,
+            entry_id,
+            record,
+            ensemble,
+            change,
+            recovery=True,
+            unresponsive=unresponsive,
+        )
         add.run()
 
     def _close(self, last: int, length: int) -> LedgerMetadata:
@@ -238,7 +258,10 @@ class _Recovery:
         def close_metadata(metadata: LedgerMetadata) -> LedgerMetadata | None:
             if metadata.closed:  # by another recovery, or by the writer
                 return None
-            if metadata.segments[last_segment_index:] != self.initial_metadata.segments[last_segment_index:]:
+            if (
+                metadata.segments[last_segment_index:]
+                != self.initial_metadata.segments[last_segment_index:]
+            ):
                 raise IllegalOperation(
                     f"ledger {metadata.ledger}: its ensembles changed during recovery"
                 )

@@ -23,10 +23,10 @@ from bkstore.index.api import Closeable
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.ledgers.compaction_throttle import CompactionThrottle
 from bkstore.storage.ledgers.garbage_pass import (
+    CompactionKind,
     CompactionOptions,
     GarbagePass,
     GarbageReport,
-    CompactionKind,
     MarkSuspects,
 )
 
@@ -237,7 +237,9 @@ class BackgroundCollector(Closeable):
             suspended = [kind for kind in kinds if self._suspended[kind]]
         else:
             suspended = [kind for kind in kinds if kind not in forced_kinds]
-        kind = self._schedule.choose_due(self._clock(), force=forced_kinds is not None, suspended=suspended)
+        kind = self._schedule.choose_due(
+            self._clock(), force=forced_kinds is not None, suspended=suspended
+        )
         try:
             report = self.bookie.storage.run_garbage_pass(
                 GarbagePass(

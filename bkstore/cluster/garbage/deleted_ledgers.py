@@ -42,7 +42,9 @@ class DeletedLedgerFinder:
         self._pause = pause
         self._clock = clock
 
-    def __call__(self, bookie_ledgers: list[LedgerId], suspect: MarkSuspects) -> Iterator[list[LedgerId]]:
+    def __call__(
+        self, bookie_ledgers: list[LedgerId], suspect: MarkSuspects
+    ) -> Iterator[list[LedgerId]]:
         """Yield batches of the ledgers of `bookie_ledgers` that are deleted.
 
         Calls `suspect` with each batch of candidates before it is read. Raises the store's errors,

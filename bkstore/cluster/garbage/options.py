@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from bkstore.arguments import check_fields, number, optional, boolean, integer
+from bkstore.arguments import boolean, check_fields, integer, number, optional
 from bkstore.errors import InvalidArgument
 from bkstore.storage.ledgers.garbage_pass import MAJOR_THRESHOLD, MINOR_THRESHOLD, CompactionKind
 

@@ -146,7 +146,9 @@ class LocalBookie:
             bookie.checkpoint()
         return existed
 
-    def corrupt(self, ledger: LedgerLike, entry: int, part: RecordPart = "payload") -> tuple[Path, int]:
+    def corrupt(
+        self, ledger: LedgerLike, entry: int, part: RecordPart = "payload"
+    ) -> tuple[Path, int]:
         """Change a byte of a stored record; return (entry log, offset). See `corrupt_record`."""
         with self._while_open() as bookie:
             return corrupt_record(bookie, LedgerId.of(ledger), entry, part)

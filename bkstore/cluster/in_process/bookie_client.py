@@ -22,7 +22,7 @@ from bkstore.errors import (
 from bkstore.formats.entry import RecordBatch
 from bkstore.ids import LedgerId, as_entry_ids
 from bkstore.index.api import LedgerLike
-from bkstore.index.bulk_listing import LedgerErrors, normalize_ledger_ids, list_one_by_one
+from bkstore.index.bulk_listing import LedgerErrors, list_one_by_one, normalize_ledger_ids
 from bkstore.storage.bookie import Bookie
 
 
@@ -51,12 +51,15 @@ class LocalClient:
     ) -> int:
         """As `BookieClient.add_entry`."""
         return self.server.call(
-            self.client_name, lambda b: b.add_entry(record, master_key, recovery=recovery, sync=sync)
+            self.client_name,
+            lambda b: b.add_entry(record, master_key, recovery=recovery, sync=sync),
         )
 
     def add_batch(self, batch: RecordBatch, master_key: bytes, *, recovery: bool = False) -> None:
         """As `BatchAdder.add_batch`: one sync for all."""
-        self.server.call(self.client_name, lambda b: b.add_batch(batch, master_key, recovery=recovery))
+        self.server.call(
+            self.client_name, lambda b: b.add_batch(batch, master_key, recovery=recovery)
+        )
 
     def read_entry(
         self,
@@ -176,7 +179,8 @@ def _fencing_key(fence: bool, master_key: bytes | None) -> bytes | None:
 
 
 class LocalClients(Mapping[str, LocalClient]):
-    """One client's `LocalClient`s by bookie id, also of later bookies; `client_class` is their class."""
+    """One client's `LocalClient`s by bookie id, also of later bookies; `client_class` is their
+    class."""
 
     def __init__(
         self,

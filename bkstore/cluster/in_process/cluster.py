@@ -13,7 +13,16 @@ from itertools import count
 from pathlib import Path
 from typing import Self
 
-from bkstore.arguments import sequence_of, function, instance, number, path as as_path, text, boolean, integer
+from bkstore.arguments import (
+    boolean,
+    function,
+    instance,
+    integer,
+    number,
+    path as as_path,
+    sequence_of,
+    text,
+)
 from bkstore.cluster.client.client import Client
 from bkstore.cluster.client.open_ledger import ClientOptions
 from bkstore.cluster.in_process.bookie import ALL_CLIENTS, LocalBookie
@@ -195,7 +204,9 @@ class Cluster(Client, Closeable):
 
     # Overridden by clusters whose bookies are reached in another way.
 
-    def _new_bookie(self, bookie_id: str, path: Path, open_at: Callable[[Path], Bookie]) -> LocalBookie:
+    def _new_bookie(
+        self, bookie_id: str, path: Path, open_at: Callable[[Path], Bookie]
+    ) -> LocalBookie:
         return LocalBookie(bookie_id, path, open_at, timeout=self._timeout, sleep=self._sleep)
 
     def _clients_as(self, name: str) -> Mapping[str, LocalClient]:

@@ -44,7 +44,9 @@ def to_entry_ids(entries: EntriesLike) -> Int64Array:
     return np.unique(as_entry_ids([entries] if single else entries))  # type: ignore[arg-type]
 
 
-def delete_index_rows(indexes: Sequence[Path], ledger: LedgerId, entry_ids: Int64Array) -> Int64Array:
+def delete_index_rows(
+    indexes: Sequence[Path], ledger: LedgerId, entry_ids: Int64Array
+) -> Int64Array:
     """Delete entries from a bookie's index, durably; return those that were in it.
 
     `indexes` are the ``current/`` directories with the index; the bookie must be closed. Entry logs
@@ -96,7 +98,9 @@ def _delete_rows(path: Path, ledger: LedgerId, entry_ids: Int64Array) -> Int64Ar
     return entry_ids[np.array([value is not None for value in values], np.bool_)]
 
 
-def corrupt_record(bookie: Bookie, ledger: LedgerId, entry_id: int, part: RecordPart) -> tuple[Path, int]:
+def corrupt_record(
+    bookie: Bookie, ledger: LedgerId, entry_id: int, part: RecordPart
+) -> tuple[Path, int]:
     """Change one byte of a stored record in its entry log; return (log, offset).
 
     "payload" changes the last byte: the bookie serves it, and the digest does not match. "header"

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Protocol, runtime_checkable
 
-from bkstore.arguments import instance, boolean, integer
+from bkstore.arguments import boolean, instance, integer
 from bkstore.errors import InvalidArgument, NotEnoughBookies
 
 DEFAULT_RACK = "/default-rack"
@@ -210,7 +210,8 @@ class RegionPlacement(RackPlacement):
 
     `locations` maps bookies to locations, ``/region/rack``. Fewer regions than `min_regions` (or W)
     fail (`reppMinimumRegionsForDurability`); with fewer than `desired_regions` (default: all in
-    `locations`), or two bookies of a write set on one rack, an ensemble meets the policy only softly.
+    `locations`), or two bookies of a write set on one rack, an ensemble meets the policy only
+    softly.
 
     >>> policy = RegionPlacement({"b1": "/eu/r1", "b2": "/eu/r2", "b3": "/us/r1"})
     >>> [policy.judge(pair, 2, 2)[0].name for pair in (["b1", "b2"], ["b1", "b3"])]

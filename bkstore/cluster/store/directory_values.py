@@ -113,7 +113,9 @@ class DirectoryValues:
         with convert_read_errors(path):
             lines = read_file(path, _MAX_MARKER_BYTES).split(b"\n")
         if len(lines) != 4 or lines[0] != MARKER_NAME.encode("ascii") or not lines[1].isdigit():
-            raise CorruptionError(path, 0, f"marker does not state {MARKER_NAME}, version and layout")
+            raise CorruptionError(
+                path, 0, f"marker does not state {MARKER_NAME}, version and layout"
+            )
         if lines[1] != b"%d" % FORMAT_VERSION or lines[2].decode("latin-1") not in LAYOUTS:
             raise UnsupportedLayout(
                 f"{path}: version or layout is not supported: {lines[1:3]!r:.80}"

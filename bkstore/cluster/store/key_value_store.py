@@ -19,7 +19,13 @@ from bkstore.cluster.store.memory_values import MemoryValues
 from bkstore.errors import BadVersion, CorruptionError, InvalidArgument, LedgerExists, NoSuchLedger
 from bkstore.files.disk_changes import OS_FILES, Files, StrPath
 from bkstore.files.user_outputs import refuse_inputs
-from bkstore.formats.metadata.serialized import UnderreplicatedMark, decode, decode_mark, encode, encode_mark
+from bkstore.formats.metadata.serialized import (
+    UnderreplicatedMark,
+    decode,
+    decode_mark,
+    encode,
+    encode_mark,
+)
 from bkstore.formats.metadata.store_paths import (
     mark_path,
     parse_mark_path,
@@ -66,8 +72,9 @@ def uuid_ledger_id() -> LedgerId:
 class KeyValueStore:
     """A `MetadataStore` over versioned values.
 
-    `known_lists` are the lists that the store has besides ledgers; another is None until it is first set.
-    Watchers are called for changes through this object, after the change, in the same thread.
+    `known_lists` are the lists that the store has besides ledgers; another is None until it is
+    first set. Watchers are called for changes through this object, after the change, in the same
+    thread.
     """
 
     def __init__(
@@ -184,7 +191,9 @@ class KeyValueStore:
         """As `MetadataStore.writable_bookies`."""
         if "registered" not in self._tells:
             return None
-        return self._list_bookies(AVAILABLE_PREFIX) - self._list_bookies(f"{AVAILABLE_PREFIX}{READ_ONLY_FOLDER}/")
+        return self._list_bookies(AVAILABLE_PREFIX) - self._list_bookies(
+            f"{AVAILABLE_PREFIX}{READ_ONLY_FOLDER}/"
+        )
 
     def unavailable_bookies(self) -> frozenset[str] | None:
         """As `MetadataStore.unavailable_bookies`."""
@@ -292,12 +301,16 @@ class KeyValueStore:
     def _locate_error(
         self, error: CorruptionError, value: Value | None, key: str
     ) -> CorruptionError:
-        return error.relocate(self._values.location_of(key), 0 if value is None else value.data_offset)
+        return error.relocate(
+            self._values.location_of(key), 0 if value is None else value.data_offset
+        )
 
     def _parse_number(self, value: Value, key: str) -> int:
         digits = value.data.rpartition(b" ")[2].removesuffix(b"\n")
         if not digits.isdigit() or len(digits) > 20:
-            raise CorruptionError(self._values.location_of(key), value.data_offset, "value is not a number")
+            raise CorruptionError(
+                self._values.location_of(key), value.data_offset, "value is not a number"
+            )
         return int(digits)
 
     def _list_bookies(self, folder: str) -> frozenset[str]:

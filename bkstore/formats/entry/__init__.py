@@ -8,8 +8,8 @@ from bkstore.formats.entry.batches.coding import DecodedBatch, Payloads
 from bkstore.formats.entry.batches.ids import (
     BatchIds,
     BatchLedgers,
-    read_batch_ids,
     order_by_ledger,
+    read_batch_ids,
     rows_of_ledgers,
 )
 from bkstore.formats.entry.batches.record_batch import RecordBatch
@@ -49,11 +49,11 @@ __all__ = [
     "encode",
     "encode_explicit_lac",
     "explicit_lac_or_none",
-    "matching_checksum",
-    "read_batch_ids",
     "is_v2",
     "master_key",
+    "matching_checksum",
     "order_by_ledger",
+    "read_batch_ids",
     "record_header",
     "record_ids",
     "rows_of_ledgers",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
-from bkstore.arguments import bytes_like as as_data, iterable, instance
+from bkstore.arguments import bytes_like as as_data, instance, iterable
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.entry.batches.coding import (
     DecodedBatch,

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-from bkstore.arguments import password as check_password, describe_value
+from bkstore.arguments import describe_value, password as check_password
 from bkstore.errors import InvalidArgument
 
 DigestType = Literal["CRC32", "HMAC", "MAC", "CRC32C", "DUMMY"]

@@ -13,8 +13,8 @@ from bkstore.errors import InvalidArgument
 from bkstore.formats.syntax.java_values import (
     parse_boolean,
     parse_double,
-    parse_single,
     parse_integer,
+    parse_single,
 )
 from bkstore.formats.syntax.properties_text import split_list
 from bkstore.formats.syntax.variables import Lookup, Value, VariableResolver

@@ -42,7 +42,9 @@ def integers_at_every_offset(data: Bytes, dtype: str) -> npt.NDArray[Any]:
 
 def read_int64s(data: Bytes, offsets: Int64Array, field_offset: int = 0) -> Int64Array:
     """Return the i64 at each offset + skip, which must end inside `data`. About 5 ns each."""
-    integers: Int64Array = integers_at_every_offset(data, ">i8")[offsets + field_offset].astype(np.int64)
+    integers: Int64Array = integers_at_every_offset(data, ">i8")[offsets + field_offset].astype(
+        np.int64
+    )
     return integers
 
 

@@ -39,7 +39,8 @@ def classes_of(file: descriptor_pb2.FileDescriptorProto, *names: str) -> list[ty
 
 
 def check_complete(message: Any, offset: int, subject: str) -> None:
-    """Raise `CorruptionError`, its reason starting with `subject`, if required fields are missing."""
+    """Raise `CorruptionError`, its reason starting with `subject`, if required fields are
+    missing."""
     if not message.IsInitialized():
         missing = ", ".join(message.FindInitializationErrors())
         raise CorruptionError(None, offset, f"{subject} lacks {missing}")

@@ -125,7 +125,9 @@ def read_locations(fd: int, path: str, entry_ids: Int64Array, slot_count: int) -
     # In ascending order, so that each chunk is read once; those past the end stay 0.
     result = np.zeros(entry_ids.size, np.int64)
     sort_order = (
-        np.argsort(entry_ids, kind="stable") if _is_unsorted(entry_ids) else np.arange(entry_ids.size)
+        np.argsort(entry_ids, kind="stable")
+        if _is_unsorted(entry_ids)
+        else np.arange(entry_ids.size)
     )
     sorted_ids = entry_ids[sort_order]
     sorted_ids = sorted_ids[: np.searchsorted(sorted_ids, slot_count)]

@@ -12,7 +12,7 @@ from typing import Literal, TypeVar
 import numpy as np
 
 from bkstore import forks
-from bkstore.arguments import check_batch, check_compat, paths, boolean, integer
+from bkstore.arguments import boolean, check_batch, check_compat, integer, paths
 from bkstore.availability import Availability
 from bkstore.availability.many_sets import from_mask_of_many, split_by_owner
 from bkstore.availability.sequence_groups import list_entry_ids
@@ -23,7 +23,7 @@ from bkstore.errors import (
 )
 from bkstore.files.disk_changes import OS_FILES, Files, check_files
 from bkstore.files.opening import check_regular, open_regular
-from bkstore.files.os_errors import convert_read_errors, read_error, convert_write_errors
+from bkstore.files.os_errors import convert_read_errors, convert_write_errors, read_error
 from bkstore.formats import idxfile
 from bkstore.formats.idxfile import HEADER_SIZE, SLOT_SIZE, IdxHeader, index_path
 from bkstore.ids import (
@@ -152,7 +152,9 @@ class HierarchicalReader(EntryIndex):
         ledger_id = LedgerId.of(ledger)
         self._check_open()
         with self._lock:
-            if self._tree is not None and (ledger_id in self._tree.files or not self._tree.folder_errors):
+            if self._tree is not None and (
+                ledger_id in self._tree.files or not self._tree.folder_errors
+            ):
                 return self._tree.files.get(ledger_id)
             if ledger_id in self._changes.new_paths:
                 return self._changes.final_path_of(ledger_id)
@@ -250,7 +252,9 @@ class HierarchicalReader(EntryIndex):
                 continue
             next_index = 0
             for index, availability in zip(chunk.read_indexes, sets):
-                yield from list_one_by_one(self.availability, chunk.ledger_ids[next_index:index], errors)
+                yield from list_one_by_one(
+                    self.availability, chunk.ledger_ids[next_index:index], errors
+                )
                 yield chunk.ledger_ids[index], availability
                 next_index = index + 1
             yield from list_one_by_one(self.availability, chunk.ledger_ids[next_index:], errors)
@@ -263,7 +267,12 @@ class HierarchicalReader(EntryIndex):
     def _plain_files(self, ledger_ids: Iterable[LedgerId]) -> Iterator[tuple[LedgerId, str | None]]:
         """Yield (ledger id, path) for `read_small_files`; None if the file must be read alone."""
         tree = self._tree
-        if tree and tree.has_file_types and not tree.irregular_ledgers and not self._changes.new_paths:
+        if (
+            tree
+            and tree.has_file_types
+            and not tree.irregular_ledgers
+            and not self._changes.new_paths
+        ):
             return zip(ledger_ids, map(tree.files.get, ledger_ids))
         return ((ledger_id, self._plain_file(ledger_id)) for ledger_id in ledger_ids)
 

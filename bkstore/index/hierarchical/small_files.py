@@ -15,7 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from bkstore.availability.sequence_groups import BoolArray
-from bkstore.formats.idxfile import HEADER_SIZE, MIN_EXPLICIT_LAC_BYTES, SLOT_SIZE, VERSION_0, VERSION_1
+from bkstore.formats.idxfile import (
+    HEADER_SIZE,
+    MIN_EXPLICIT_LAC_BYTES,
+    SLOT_SIZE,
+    VERSION_0,
+    VERSION_1,
+)
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import IndexBatch
 
@@ -37,9 +43,9 @@ _FIRST_WORDS = [
 class SmallFiles(NamedTuple):
     """Ledgers in the given order, and the slots of those whose files could be read here.
 
-    `read_indexes` has the indexes in `ledger_ids` of the ledgers whose files are valid; the others must be
-    read one by one. Slot 0 of the i-th valid file is ``words[base[i]]``; words are as in the
-    file, and zero between the slots of two files. They are valid until the next step.
+    `read_indexes` has the indexes in `ledger_ids` of the ledgers whose files are valid; the others
+    must be read one by one. Slot 0 of the i-th valid file is ``words[base[i]]``; words are as in
+    the file, and zero between the slots of two files. They are valid until the next step.
     """
 
     ledger_ids: list[LedgerId]
@@ -70,11 +76,15 @@ class SmallFiles(NamedTuple):
                     scopes[file_of_word - first_read],
                     ledger_numbers[file_of_word - first_read],
                 )
-                rows = IndexBatch(zeros, *id_columns, present - self.first_words[file_of_word], locations)
+                rows = IndexBatch(
+                    zeros, *id_columns, present - self.first_words[file_of_word], locations
+                )
                 yield int(read[first_read]), int(read[last_read]) + 1, rows
 
 
-def read_small_files(files: Iterable[tuple[LedgerId, str | None]], page_size: int) -> Iterator[SmallFiles]:
+def read_small_files(
+    files: Iterable[tuple[LedgerId, str | None]], page_size: int
+) -> Iterator[SmallFiles]:
     """Yield the slots of the ledgers' files, many files at a time. A ledger without a path, or with
     a body that is not a multiple of `page_size` bytes, is not read. Memory: 1 MiB."""
     buffer = np.empty((_BYTES_PER_CHUNK + MAX_FILE_BYTES) // SLOT_SIZE + 1, np.int64)
@@ -96,7 +106,10 @@ def read_small_files(files: Iterable[tuple[LedgerId, str | None]], page_size: in
                     os.close(fd)
         except OSError:  # the call for a single ledger reports it
             pass
-        if HEADER_SIZE <= read_bytes <= MAX_FILE_BYTES and not (read_bytes - HEADER_SIZE) % page_size:
+        if (
+            HEADER_SIZE <= read_bytes <= MAX_FILE_BYTES
+            and not (read_bytes - HEADER_SIZE) % page_size
+        ):
             file_offsets.append(buffered_bytes)
             read_indexes.append(len(ledger_ids))
             buffered_bytes += read_bytes
@@ -157,7 +170,9 @@ def _good_headers(words: Int64Array, file_starts: Int64Array) -> BoolArray:
     lac_length = _int32(
         words, file_starts * SLOT_SIZE + 16 + np.where(is_good & has_lac_field, key_length, 0)
     )
-    lac_fits = (lac_length >= MIN_EXPLICIT_LAC_BYTES) & (lac_length <= HEADER_SIZE - 20 - key_length)
+    lac_fits = (lac_length >= MIN_EXPLICIT_LAC_BYTES) & (
+        lac_length <= HEADER_SIZE - 20 - key_length
+    )
     is_good &= ~has_lac_field | (lac_length == 0) | lac_fits
     return is_good
 

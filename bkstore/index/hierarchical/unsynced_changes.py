@@ -106,9 +106,9 @@ class UnsyncedChanges:
         self._unsynced_folders.add(os.path.dirname(path))
 
     def flush(self, on_renamed: Callable[[LedgerId, str], None]) -> None:
-        """Make every change durable; `on_renamed` is called with each new file's final path. Bytes are
-        synced before names, so a name never refers to bytes that a crash could lose. After an error
-        the next flush does the rest; after `SyncFailed` every flush raises it."""
+        """Make every change durable; `on_renamed` is called with each new file's final path. Bytes
+        are synced before names, so a name never refers to bytes that a crash could lose. After an
+        error the next flush does the rest; after `SyncFailed` every flush raises it."""
         self.check_writable()
         try:
             for path in sorted(self._unsynced_files):

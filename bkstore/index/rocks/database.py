@@ -32,7 +32,7 @@ from rocksdict import (
 from bkstore import forks
 from bkstore.errors import BkstoreError, CorruptionError, SyncFailed, SystemRefused, WriteFailed
 from bkstore.files.disk_changes import OS_FILES, Files
-from bkstore.files.os_errors import parse_rocksdb_error, convert_sync_errors, convert_write_errors
+from bkstore.files.os_errors import convert_sync_errors, convert_write_errors, parse_rocksdb_error
 from bkstore.index.rocks import after_fork, manifest_file, scratch_links
 from bkstore.index.rocks.errors import translate_errors
 from bkstore.index.rocks.options import count_opening_threads, reading_options
@@ -207,18 +207,24 @@ class Database:
         return words[:, :-1]
 
     def _key_iterator(self, start: bytes, stop: bytes) -> Iterable[bytes]:
-        return cast(Iterable[bytes], self._handle.keys(from_key=start, read_opt=_read_options(stop)))
+        return cast(
+            Iterable[bytes], self._handle.keys(from_key=start, read_opt=_read_options(stop))
+        )
 
-    def key_blocks(self, start: bytes, stop: bytes, width: int, first_rows: int, max_rows: int) -> Iterator[Words]:
-        """Yield the result of `keys` in arrays of `read_all` rows, then of twice as many, up to `max_rows`;
-        raises the `CorruptionError` for damage at the end, after the rows before it."""
+    def key_blocks(
+        self, start: bytes, stop: bytes, width: int, first_rows: int, max_rows: int
+    ) -> Iterator[Words]:
+        """Yield the result of `keys` in arrays of `read_all` rows, then of twice as many, up to
+        `max_rows`; raises the `CorruptionError` for damage at the end, after the rows before it."""
         with self._translated():
             end_check, last_key = self._handle.iter(_read_options(stop)), None
             keys, has_more = iter(self._key_iterator(start, stop)), True
         while has_more:
             with self._translated():
                 _ = self._handle  # not closed meanwhile, nor by a fork
-                chunks = [self._join_keys(keys, width) for _ in range(0, first_rows, _KEYS_PER_CHUNK)]
+                chunks = [
+                    self._join_keys(keys, width) for _ in range(0, first_rows, _KEYS_PER_CHUNK)
+                ]
                 words = np.frombuffer(b"".join(chunks), ">i8").reshape(-1, width // 8)
             has_more, first_rows = len(words) >= first_rows, min(2 * first_rows, max_rows)
             if len(words):
@@ -252,7 +258,9 @@ class Database:
             last_key = _key_at(iterator) if iterator.valid() else None
         return None if words[:, -1].any() else (words[:, 0], last_key)
 
-    def items(self, start: bytes, stop: bytes, width: int, batch: int) -> Iterator[tuple[Words, Words]]:
+    def items(
+        self, start: bytes, stop: bytes, width: int, batch: int
+    ) -> Iterator[tuple[Words, Words]]:
         """Yield (keys, values) of [lo, hi) in arrays of at most `batch` rows: all rows before the
         damage, then raises `CorruptionError`."""
         row_type = np.dtype([("k", f"S{width + 8}"), ("v", f"S{_VALUE_BYTES + 8}")])

@@ -25,16 +25,16 @@ from bkstore.index.api import (
 )
 from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.keys import (
+    encode_locations,
     entry_key,
     entry_keys,
     ledger_key,
     ledger_range,
-    encode_locations,
 )
 from bkstore.index.rocks.reader import RocksReader
 from bkstore.index.rocks.rows import (
-    row_keys,
     group_by_ledger,
+    row_keys,
     write_sst_file,
 )
 from bkstore.index.scope_marker import write_marker

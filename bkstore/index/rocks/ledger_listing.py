@@ -27,9 +27,9 @@ LedgerAvailabilities = list[tuple[LedgerId, Availability]]
 
 
 def list_ledgers(database: Database, ledger_ids: list[LedgerId]) -> Iterator[LedgerAvailabilities]:
-    """Yield lists of (ledger, availability) of `ledger_ids`: sorted, distinct, of one key width. Raises
-    `CorruptionError` at damage, after everything before it. Memory: a block of rows, and the groups
-    of a ledger that is longer than a block."""
+    """Yield lists of (ledger, availability) of `ledger_ids`: sorted, distinct, of one key width.
+    Raises `CorruptionError` at damage, after everything before it. Memory: a block of rows, and the
+    groups of a ledger that is longer than a block."""
     progress = _ListingProgress(ledger_ids)
     while progress.done < len(ledger_ids):
         start, stop = ledger_range(ledger_ids[progress.done])[0], ledger_range(ledger_ids[-1])[1]
@@ -89,7 +89,9 @@ class _ListingProgress:
         run_lengths = np.diff(run_starts, append=len(keys))
         return run_indexes, np.repeat(np.array(run_indexes, np.int64), run_lengths)
 
-    def _take_complete(self, entries: Int64Array, owner: Int64Array, next_index: int) -> LedgerAvailabilities:
+    def _take_complete(
+        self, entries: Int64Array, owner: Int64Array, next_index: int
+    ) -> LedgerAvailabilities:
         """Return the ledgers before `next_index`; keep the rows of that one, which may go on."""
         # Rows kept from the last block come before the new ones.
         if self._partial_ids.size:

@@ -22,7 +22,7 @@ from typing import BinaryIO
 import google_crc32c
 
 from bkstore.errors import CorruptionError
-from bkstore.files.opening import open_for_reading, next_data_offset
+from bkstore.files.opening import next_data_offset, open_for_reading
 
 BLOCK_BYTES = 32768
 HEADER_BYTES = 7

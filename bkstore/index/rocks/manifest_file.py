@@ -29,9 +29,9 @@ _NAME = re.compile(r"(\d+)\.(sst|log)")
 
 @dataclass
 class Manifest:
-    """The sum of a manifest's edits: `live_tables` and `all_tables` have the numbers of table files that are or
-    ever were in use; logs from `log_number` on are still needed. `is_understood` is False if an
-    unknown edit stopped the parsing: then nothing is reported as missing."""
+    """The sum of a manifest's edits: `live_tables` and `all_tables` have the numbers of table files
+    that are or ever were in use; logs from `log_number` on are still needed. `is_understood` is
+    False if an unknown edit stopped the parsing: then nothing is reported as missing."""
 
     path: Path
     live_tables: set[int] = field(default_factory=set)

@@ -13,7 +13,7 @@ from struct import Struct
 import numpy as np
 
 from bkstore import forks
-from bkstore.arguments import check_batch, path, boolean
+from bkstore.arguments import boolean, check_batch, path
 from bkstore.availability import Availability
 from bkstore.errors import (
     BkstoreError,
@@ -59,16 +59,16 @@ from bkstore.index.rocks.options import database_options
 from bkstore.index.rocks.rows import (
     DatabaseSizes,
     check_end_rows,
-    read_database_sizes,
     decode_entry_ids,
-    find_ledger_row,
-    list_ledgers_with_rows,
-    read_ledger_rows,
-    decode_locations,
     decode_location,
+    decode_locations,
+    find_ledger_row,
     find_row_oddities,
-    scan_rows,
+    list_ledgers_with_rows,
+    read_database_sizes,
+    read_ledger_rows,
     read_storage_flags,
+    scan_rows,
 )
 from bkstore.index.scope_marker import MARKER_NAME, check_marker
 
@@ -420,7 +420,9 @@ class RocksReader(EntryIndex):
 
     def sizes(self) -> list[DatabaseSizes]:
         """Return the sizes of each database; reads no row."""
-        databases = (self._find_database(kind, is_scoped) for is_scoped in (False, True) for kind in _KINDS)
+        databases = (
+            self._find_database(kind, is_scoped) for is_scoped in (False, True) for kind in _KINDS
+        )
         return [read_database_sizes(database) for database in databases if database]
 
     def ledgers_with_entries(self) -> list[LedgerId]:

@@ -22,7 +22,7 @@ from bkstore.formats.ledgerdata import FLAGS_KEY, LedgerData
 from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId
 from bkstore.index.api import Finding, IndexBatch, check_put, sorted_distinct
 from bkstore.index.rocks.database import Database, Words
-from bkstore.index.rocks.keys import entry_keys, ledger_key, encode_locations as row_values
+from bkstore.index.rocks.keys import encode_locations as row_values, entry_keys, ledger_key
 from bkstore.index.rocks.options import location_options
 
 _unpack_int64 = Struct(">q").unpack
@@ -121,7 +121,9 @@ def find_row_oddities(database: Database, is_scoped: bool) -> Iterator[Finding]:
     """Yield a finding for each row that does not parse or is not as a bookie writes it."""
     path = str(database.path)
     for key, value in database.read_all():
-        if not is_scoped and key and key[0] & 0x80:  # a negative ledger id: the flags row has one too
+        if (
+            not is_scoped and key and key[0] & 0x80
+        ):  # a negative ledger id: the flags row has one too
             if key != FLAGS_KEY:
                 yield Finding("oddity", f"row {key.hex()} of a negative ledger id", path)
             continue
@@ -237,7 +239,9 @@ def _next_readable(
     if there is none. Appends a finding for each ledger that cannot be read."""
     try:
         later_ledgers = [
-            row[0] for row in read_ledger_rows(rows, is_scoped) if ledger_key(row[0]) > last_key[:-8]
+            row[0]
+            for row in read_ledger_rows(rows, is_scoped)
+            if ledger_key(row[0]) > last_key[:-8]
         ]
     except CorruptionError as error:
         findings.append(Finding.of(error))
@@ -279,8 +283,11 @@ def _to_index_batch(
 # -- writing tables
 
 
-def group_by_ledger(rows: IndexBatch, is_scoped: bool) -> dict[LedgerId, tuple[Int64Array, Int64Array]]:
-    """Return checked (entries, locations) by ledger: of scope 0, or if `is_scoped` of other scopes."""
+def group_by_ledger(
+    rows: IndexBatch, is_scoped: bool
+) -> dict[LedgerId, tuple[Int64Array, Int64Array]]:
+    """Return checked (entries, locations) by ledger: of scope 0, or if `is_scoped` of other
+    scopes."""
     merged: dict[LedgerId, tuple[Int64Array, Int64Array]] = {}
     for ledger_id, entries, locations in rows.by_ledger():
         if bool(ledger_id.scope) != is_scoped:
@@ -292,7 +299,9 @@ def group_by_ledger(rows: IndexBatch, is_scoped: bool) -> dict[LedgerId, tuple[I
     return merged
 
 
-def write_sst_file(file: Path, rows_by_ledger: dict[LedgerId, tuple[Int64Array, Int64Array]]) -> int:
+def write_sst_file(
+    file: Path, rows_by_ledger: dict[LedgerId, tuple[Int64Array, Int64Array]]
+) -> int:
     """Write one sorted table file and return its number of rows; the last of equal entries wins."""
     writer = SstFileWriter(location_options())
     writer.open(str(file))

@@ -19,7 +19,13 @@ from pathlib import Path
 
 from bkstore.errors import CorruptionError, DirectoryInUse, UnsupportedLayout
 from bkstore.files.disk_changes import OS_FILES
-from bkstore.files.opening import check_regular, open_regular, open_for_reading, next_data_offset, read_file
+from bkstore.files.opening import (
+    check_regular,
+    next_data_offset,
+    open_for_reading,
+    open_regular,
+    read_file,
+)
 from bkstore.files.os_errors import convert_read_errors, convert_write_errors
 from bkstore.files.scratch import scratch_directory
 from bkstore.index.rocks import after_fork
@@ -184,9 +190,9 @@ def link_copy(path: Path, open_files: ExitStack | None = None) -> Iterator[Path]
     """Yield a scratch directory with links to the database at `path`; remove it afterwards.
 
     Logs come first, then the manifest and CURRENT, then the tables: so rows that a writer flushes
-    meanwhile are in a log already linked or in a table linked later. With `open_files` (where the system
-    permits), files stay open until it is closed, so that a writer cannot remove them. Cost: one
-    link for each file, and a copy of the manifest. Raises `CorruptionError` for a file that is
+    meanwhile are in a log already linked or in a table linked later. With `open_files` (where the
+    system permits), files stay open until it is closed, so that a writer cannot remove them. Cost:
+    one link for each file, and a copy of the manifest. Raises `CorruptionError` for a file that is
     not regular, or longer than possible.
     """
     with scratch_directory("rocksdb") as scratch_top:

@@ -110,9 +110,13 @@ _HONORED_KEYS = [
         "garbage.compaction_max_outstanding_requests",
     ),
     ConfKey("useTransactionalCompaction", "boolean", False, "garbage.use_transactional_compaction"),
-    ConfKey("useTargetEntryLogSizeForGc", "boolean", False, "garbage.use_target_entry_log_size_for_gc"),
+    ConfKey(
+        "useTargetEntryLogSizeForGc", "boolean", False, "garbage.use_target_entry_log_size_for_gc"
+    ),
     ConfKey("gcMetadataOpRateLimit", "int", 1000, "garbage.gc_metadata_op_rate_limit"),
-    ConfKey("isForceGCAllowWhenNoSpace", "boolean", False, "garbage.is_force_gc_allow_when_no_space"),
+    ConfKey(
+        "isForceGCAllowWhenNoSpace", "boolean", False, "garbage.is_force_gc_allow_when_no_space"
+    ),
     ConfKey("forceAllowCompaction", "boolean", False, "garbage.force_allow_compaction"),
     ConfKey(
         "entryLocationCompactionInterval",

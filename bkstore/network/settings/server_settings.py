@@ -17,9 +17,9 @@ from bkstore.network.settings.interfaces import find_interface_address
 from bkstore.network.settings.keys import HONORED_KEYS, list_ignored_keys
 from bkstore.network.settings.security import (
     TlsFiles,
-    requires_sasl,
     check_security,
     read_tls_files,
+    requires_sasl,
 )
 from bkstore.storage.directories.server_conf import read_server_conf
 from bkstore.storage.options import JournalOptions, StorageKind, StorageOptions
@@ -28,7 +28,11 @@ from bkstore.wire.server import ServerOptions
 _SORTED = "org.apache.bookkeeper.bookie.SortedLedgerStorage"
 _INTERLEAVED = "org.apache.bookkeeper.bookie.InterleavedLedgerStorage"
 _DB = "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage"
-_STORAGE_OF_CLASS: dict[str, StorageKind] = {_SORTED: "sorted", _INTERLEAVED: "interleaved", _DB: "db"}
+_STORAGE_OF_CLASS: dict[str, StorageKind] = {
+    _SORTED: "sorted",
+    _INTERLEAVED: "interleaved",
+    _DB: "db",
+}
 
 _SCHEME_OF_FACTORY = {
     f"org.apache.bookkeeper.meta.{name}LedgerManagerFactory": name.lower()
@@ -60,7 +64,8 @@ class ServerSettings:
     `metadata` is a service URI, `host` where to listen, `advertise` the host for clients, `http`
     where the admin listens (host, port). `sasl` is whether clients must authenticate, as users of
     `jaas_section` whose names match `sasl_allowed_ids`. `stop_when_full` and `read_only` are
-    ``readOnlyModeEnabled=false`` and `forceReadOnlyBookie`. `list_ignored_keys` has keys without effect.
+    ``readOnlyModeEnabled=false`` and `forceReadOnlyBookie`. `list_ignored_keys` has keys without
+    effect.
     """
 
     storage: StorageKind | None = None
@@ -264,7 +269,9 @@ def _read_options(
     """Return `defaults` with the values of a group's keys; errors name the key."""
     values: dict[str, Any] = {}
     joint_keys = [
-        key for key in _JOINT_KEYS if key in conf and HONORED_KEYS[key].option.startswith(f"{group}.")
+        key
+        for key in _JOINT_KEYS
+        if key in conf and HONORED_KEYS[key].option.startswith(f"{group}.")
     ]
     for key in HONORED_KEYS.values():
         option_path, _, storage_suffix = key.option.partition(" ")

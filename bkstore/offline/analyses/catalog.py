@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from bkstore.arguments import check_fields, instance, number, optional, integer
+from bkstore.arguments import check_fields, instance, integer, number, optional
 from bkstore.errors import InvalidArgument
 from bkstore.offline.analyses import sql
 from bkstore.offline.analyses.kernels.fragmentation import Fragmentation
@@ -93,8 +93,9 @@ class Inputs:
 class KernelInput:
     """The sorted input rows of a kernel.
 
-    `sql_text` is the SQL query, or None for the columns that `KernelJob.direct` reads (or the output of
-    `KernelJob.before`). Rows with equal `keys` stay together, sorted by `order`. Ids sort unsigned.
+    `sql_text` is the SQL query, or None for the columns that `KernelJob.direct` reads (or the
+    output of `KernelJob.before`). Rows with equal `keys` stay together, sorted by `order`. Ids sort
+    unsigned.
     """
 
     sql_text: str | None
@@ -117,7 +118,8 @@ class KernelJob:
 
 @dataclass(frozen=True)
 class Analysis:
-    """One analysis. `definition` is its SQL text, or a function from the inputs to that or a `KernelJob`.
+    """One analysis. `definition` is its SQL text, or a function from the inputs to that or a
+    `KernelJob`.
 
     Rows are sorted by `order`, ids unsigned; with `Options.top` by `rank`, largest first.
     """
@@ -176,7 +178,9 @@ _BOOKIE_LEDGER = ("bookie", "scope_id", "ledger_id")
 def _sequences_job(_: Inputs) -> KernelJob:
     columns = ("scope_id", "ledger_id", "entry_id")
     feed = KernelInput(None, _BOOKIE_LEDGER, ("first_sequence_start",))
-    direct, before = (SortedFileScan("entries", columns, made) for made in (CondensedSequences, Condense))
+    direct, before = (
+        SortedFileScan("entries", columns, made) for made in (CondensedSequences, Condense)
+    )
     return KernelJob(feed, Sequences(), direct, before)
 
 

@@ -13,12 +13,17 @@ from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bkstore.arguments import optional, integer
+from bkstore.arguments import integer, optional
 from bkstore.errors import BkstoreError, MissingDependency, SystemRefused
 from bkstore.files.os_errors import parse_rocksdb_error, read_error
 from bkstore.files.scratch import scratch_directory
-from bkstore.offline.analyses.catalog import Analysis, KernelInput, Inputs, KernelJob
-from bkstore.offline.analyses.engine_steps import check_inputs, finish_table, order_terms, tables_of_query
+from bkstore.offline.analyses.catalog import Analysis, Inputs, KernelInput, KernelJob
+from bkstore.offline.analyses.engine_steps import (
+    check_inputs,
+    finish_table,
+    order_terms,
+    tables_of_query,
+)
 from bkstore.offline.analyses.sorted_files import SortedFileScan, SortedPlan
 from bkstore.offline.reading.dump_file import DumpFile
 from bkstore.offline.reading.file_locations import remote_dataset
@@ -93,12 +98,19 @@ class LocalEngine:
         # All other rows: DuckDB sorts them, and the kernel reads its batches.
         if planned is None or planned.unsorted_files:
             rows = _ErrorKeepingBatches(self._condensed_rows(job, planned))
-            with rows.raising_own_error(), self._connect(inputs, job.input.sql_text or "") as connection:
-                source = job.input.sql_text or _unsorted_source(connection, job, planned, inputs, rows)
+            with (
+                rows.raising_own_error(),
+                self._connect(inputs, job.input.sql_text or "") as connection,
+            ):
+                source = job.input.sql_text or _unsorted_source(
+                    connection, job, planned, inputs, rows
+                )
                 batches += job.kernel(_read_batches(connection, _sort_query(source, job.input)))
         return pa.Table.from_batches(batches, analysis.schema.to_arrow())
 
-    def _condensed_rows(self, job: KernelJob, planned: SortedPlan | None) -> Iterator[pa.RecordBatch]:
+    def _condensed_rows(
+        self, job: KernelJob, planned: SortedPlan | None
+    ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of unsorted files condensed to groups, if the job has a first kernel."""
         if job.condenser is not None and planned is not None:
             for task in plan_unsorted_tasks(planned.unsorted_files, _UNLIMITED_ROWS):
@@ -156,7 +168,11 @@ class _ErrorKeepingBatches:
 
 
 def _unsorted_source(
-    connection: Any, job: KernelJob, planned: SortedPlan | None, inputs: Inputs, rows: _ErrorKeepingBatches
+    connection: Any,
+    job: KernelJob,
+    planned: SortedPlan | None,
+    inputs: Inputs,
+    rows: _ErrorKeepingBatches,
 ) -> str:
     """Register the rows of unsorted files, or the condensed `rows`; return the SQL to read them."""
     import pyarrow as pa

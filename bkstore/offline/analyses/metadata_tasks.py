@@ -19,7 +19,7 @@ import numpy as np
 from bkstore.availability.sequence_groups import Groups
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.offline.analyses.kernels.groups_by_owner import GroupsByOwner, fold_many
-from bkstore.offline.analyses.kernels.index_columns import read_groups, int64
+from bkstore.offline.analyses.kernels.index_columns import int64, read_groups
 from bkstore.offline.analyses.kernels.ledger_judge import (
     METADATA_ROW,
     UNREAD_ROW,
@@ -76,8 +76,8 @@ class SortedGroupScan:
     ) -> SortedPlan | None:
         """Return tasks of about `rows` groups, or None if a file is not sorted.
 
-        Files may share ledgers. Reads the footers of `ledger_range` files, and those of group files that
-        no task reads. Holds the metadata a second time, compressed.
+        Files may share ledgers. Reads the footers of `ledger_range` files, and those of group files
+        that no task reads. Holds the metadata a second time, compressed.
         """
         files = [file for file in dump.files["groups"] if file.rows]
         if metadata is None or any(file.ledger_range is None for file in files):
@@ -209,7 +209,9 @@ class _FileRange(NamedTuple):
     lo: int
     hi: int
 
-    def read(self, lo: int, hi: int, after_ledger: LedgerId | None, last_ledger: LedgerId) -> FileRead | None:
+    def read(
+        self, lo: int, hi: int, after_ledger: LedgerId | None, last_ledger: LedgerId
+    ) -> FileRead | None:
         """Return the read for ledgers number `lo` to before `hi`, or None if the file has none."""
         if max(lo, self.lo) >= min(hi, self.hi):
             return None
@@ -313,4 +315,6 @@ def _split_blocks(
 
 def _slice_owners(rows: GroupsByOwner, lo: int, hi: int) -> GroupsByOwner:
     first, stop = np.searchsorted(rows.owner, [lo, hi]).tolist()
-    return GroupsByOwner(rows.owner[first:stop], Groups(*(column[first:stop] for column in rows.groups)))
+    return GroupsByOwner(
+        rows.owner[first:stop], Groups(*(column[first:stop] for column in rows.groups))
+    )

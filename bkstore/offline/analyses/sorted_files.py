@@ -25,10 +25,10 @@ from bkstore.offline.reading.open_dump import Dump
 from bkstore.offline.reading.read_tasks import (
     FileRead,
     ReadTask,
-    split_disjoint,
     group_by_bookie,
-    plan_unsorted_tasks,
     plan_sorted_tasks,
+    plan_unsorted_tasks,
+    split_disjoint,
 )
 from bkstore.offline.reading.row_stream import BATCH_ROWS, read_rows
 from bkstore.tables.dump import DUMP_TABLES, LEDGERS
@@ -43,7 +43,8 @@ _BATCH_ROWS = BATCH_ROWS
 
 
 class SortedPlan(NamedTuple):
-    """`tasks` over sorted files, and the `unsorted_files`: files whose rows have to be sorted first."""
+    """`tasks` over sorted files, and the `unsorted_files`: files whose rows have to be sorted
+    first."""
 
     tasks: list[Any]
     unsorted_files: list[DumpFile]
@@ -157,7 +158,9 @@ def _plan_dumps(table: str, dumps: Sequence[Dump], rows: int) -> list[ReadTask] 
     """Return tasks over the bookies that every dump has read, without the ledgers that one of them
     could not read; None if a file is not sorted.
     """
-    files = [{name: group_by_bookie(dump.files[name]) for name in (table, "ledgers")} for dump in dumps]
+    files = [
+        {name: group_by_bookie(dump.files[name]) for name in (table, "ledgers")} for dump in dumps
+    ]
     tasks: list[ReadTask] = []
     for bookie in sorted(set.intersection(*(set(dump.bookies) for dump in dumps))):
         split_files = [split_disjoint(dump[table].get(bookie, [])) for dump in files]
@@ -165,7 +168,9 @@ def _plan_dumps(table: str, dumps: Sequence[Dump], rows: int) -> list[ReadTask] 
             return None
         ledger_files = [file for dump in files for file in dump["ledgers"].get(bookie, [])]
         unread_ids = {ledger_id for file in ledger_files for ledger_id in unread_ledgers(file)}
-        tasks += plan_sorted_tasks([sorted_file for sorted_file, _ in split_files], rows, unread_ids)
+        tasks += plan_sorted_tasks(
+            [sorted_file for sorted_file, _ in split_files], rows, unread_ids
+        )
     return tasks
 
 

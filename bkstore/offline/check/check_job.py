@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bkstore.arguments import optional, integer
+from bkstore.arguments import integer, optional
 from bkstore.errors import BkstoreError, DirectoryInUse, InvalidArgument, SystemRefused
 from bkstore.files.scratch import scratch_directory
 from bkstore.formats.entry import Coder
@@ -136,7 +136,10 @@ class Check:
             self._known_ledgers = self._index.ledgers()
             self._lowest_locations = dict.fromkeys(self._known_ledgers, 0)
             if not is_partial:
-                yield from (CheckFinding.from_finding("index", finding) for finding in self.bookie.findings())
+                yield from (
+                    CheckFinding.from_finding("index", finding)
+                    for finding in self.bookie.findings()
+                )
         except DirectoryInUse:
             raise
         except BkstoreError as error:

@@ -72,7 +72,8 @@ class EntryRuns:
     def findings(
         self, kind: CheckKind, severity: Severity, detail: str, file: str | None
     ) -> Iterator[CheckFinding]:
-        """Yield a finding for each run; after `MAX_LEDGER_RUNS` of a ledger, one for its other runs."""
+        """Yield a finding for each run; after `MAX_LEDGER_RUNS` of a ledger, one for its other
+        runs."""
         rows = self.rows()
         ledger_starts = np.flatnonzero((rows[1:, :2] != rows[:-1, :2]).any(axis=1)) + 1
         runs_by_ledger = np.split(rows, ledger_starts) if len(rows) else []

@@ -24,8 +24,8 @@ from bkstore.offline.check.findings import CheckFinding
 from bkstore.storage.directories.layout import BookieFolders
 from bkstore.storage.journal.last_mark import (
     NO_MARK,
-    list_journal_files,
     last_mark_name,
+    list_journal_files,
     read_mark,
 )
 from bkstore.storage.journal.scan import scan_journal
@@ -93,7 +93,8 @@ class JournalFacts:
     def replayed_ranges(self) -> Mapping[LedgerId, Int64Array]:
         """Return the ranges of entries that a replay adds, int64[n, 2] by ledger."""
         availabilities = {
-            ledger_id: ledger_facts.unflushed.all() for ledger_id, ledger_facts in self.ledgers.items()
+            ledger_id: ledger_facts.unflushed.all()
+            for ledger_id, ledger_facts in self.ledgers.items()
         }
         return {
             ledger_id: entries.ranges()
@@ -191,7 +192,11 @@ def check_against_journals(index: EntryIndex, facts: JournalFacts) -> Iterator[C
 def _compare_state(
     ledger: LedgerId, state: LedgerState, ledger_facts: _JournaledLedger, lacs: list[bytes]
 ) -> Iterator[CheckFinding]:
-    if ledger_facts.master_key and state.master_key.strip(b"\0") and ledger_facts.master_key != state.master_key:
+    if (
+        ledger_facts.master_key
+        and state.master_key.strip(b"\0")
+        and ledger_facts.master_key != state.master_key
+    ):
         detail = f"the master key of ledger {ledger} is not the one in the journal"
         yield CheckFinding("state", "damage", detail, ledger=ledger)
     if ledger_facts.fenced and not state.fenced:

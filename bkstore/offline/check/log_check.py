@@ -67,9 +67,10 @@ class LogTask:
 class IndexView:
     """What a log is compared with: rows in a scratch file, and the index for look-ups.
 
-    `lowest_locations` maps the ledgers in the index to their lowest locations (0 without entries), and is None
-    if the index cannot be read. Records of ledgers other than `only_ledger` are only counted. `live_ledgers` are
-    ledgers in the metadata. `replayed` has what a replay of journals adds: int64[n, 2] by ledger.
+    `lowest_locations` maps the ledgers in the index to their lowest locations (0 without entries),
+    and is None if the index cannot be read. Records of ledgers other than `only_ledger` are only
+    counted. `live_ledgers` are ledgers in the metadata. `replayed` has what a replay of journals
+    adds: int64[n, 2] by ledger.
     """
 
     rows_path: Path
@@ -133,7 +134,9 @@ class _LogCheck:
         coverage.header_bytes, coverage.record_bytes = account.header_bytes, account.record_bytes
         coverage.map_bytes, coverage.padding_bytes = account.map_bytes, account.padding_bytes
         coverage.records, coverage.unaccounted = account.record_count, list(account.skipped_ranges)
-        accounted_end = account.known_bytes + sum(end - start for start, end in account.skipped_ranges)
+        accounted_end = account.known_bytes + sum(
+            end - start for start, end in account.skipped_ranges
+        )
         if accounted_end < coverage.bytes:  # the scan ended early
             coverage.unaccounted.append((accounted_end, coverage.bytes))
         findings = [CheckFinding.from_finding("log", finding) for finding in scan_findings]
@@ -259,7 +262,9 @@ class _LogCheck:
         """Return a finding for each unknown ledger; above the limit, one for all further ones."""
         self.coverage.garbage = sum(counts[0] for counts in self._garbage.values())
         self.coverage.garbage_bytes = sum(counts[1] for counts in self._garbage.values())
-        live = sorted(ledger_id for ledger_id in self._garbage if ledger_id in self._view.live_ledgers)
+        live = sorted(
+            ledger_id for ledger_id in self._garbage if ledger_id in self._view.live_ledgers
+        )
         others = sorted(
             ledger_id for ledger_id in self._garbage if ledger_id not in self._view.live_ledgers
         )

@@ -61,17 +61,21 @@ def size_findings(
     for offset, why in account.map_errors:
         findings.append(CheckFinding("ledgers-map", "oddity", why, log.path, offset))
     if not is_damaged and account.map_offset is not None and not account.map_errors:
-        findings += _compare_sizes("ledgers-map", log, account.map_offset, account.map_ledger_bytes, sizes.bytes_by_ledger)
+        findings += _compare_sizes(
+            "ledgers-map", log, account.map_offset, account.map_ledger_bytes, sizes.bytes_by_ledger
+        )
     if not is_damaged and cached_metadata is not None:
         sizes_found = {
-            ledger_id: size for ledger_id, size in sizes.bytes_by_ledger.items() if ledger_id in cached_metadata.ledgers
+            ledger_id: size
+            for ledger_id, size in sizes.bytes_by_ledger.items()
+            if ledger_id in cached_metadata.ledgers
         }
-        findings += _compare_sizes("metadata-cache", log, None, cached_metadata.ledgers, sizes_found)
+        findings += _compare_sizes(
+            "metadata-cache", log, None, cached_metadata.ledgers, sizes_found
+        )
         total_size = sum(sizes.bytes_by_ledger.values())
         if cached_metadata.total_size != total_size:
-            detail = (
-                f"the cache counts {cached_metadata.total_size} bytes of records, there are {total_size}"
-            )
+            detail = f"the cache counts {cached_metadata.total_size} bytes of records, there are {total_size}"
             findings.append(CheckFinding("metadata-cache", "oddity", detail, log.path))
     return findings
 

@@ -46,7 +46,13 @@ class LogCheckContext:
         """Return the view for a process whose function `open_index` opens the index."""
         digests = None if self.secret is None else RecordDigests(Coder(*self.secret))
         return IndexView(
-            self.rows_path, open_index, self.lowest_locations, digests, self.only_ledger, self.live_ledgers, self.replayed
+            self.rows_path,
+            open_index,
+            self.lowest_locations,
+            digests,
+            self.only_ledger,
+            self.live_ledgers,
+            self.replayed,
         )
 
     def open_bookie(self) -> BookieDir:
@@ -55,11 +61,15 @@ class LogCheckContext:
 
 
 def check_logs(
-    tasks: Sequence[LogTask], context: LogCheckContext, open_index: Callable[[], EntryIndex], jobs: int
+    tasks: Sequence[LogTask],
+    context: LogCheckContext,
+    open_index: Callable[[], EntryIndex],
+    jobs: int,
 ) -> Iterator[LogResult]:
     """Yield each log's findings and coverage, in the order of the tasks.
 
-    With `jobs` above 1, processes check the logs and open the index; else this one, by `open_index`.
+    With `jobs` above 1, processes check the logs and open the index; else this one, by
+    `open_index`.
     """
     if min(jobs, len(tasks)) > 1:
         yield from _check_in_processes(tasks, context, min(jobs, len(tasks)))

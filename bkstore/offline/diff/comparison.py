@@ -50,7 +50,8 @@ def diff(
     Compares ledgers, their entries (by set operations on sequence groups) and their states, but not
     the location or content of records. If one side cannot read the entries or the state of a
     ledger, these are not compared, and the error is appended to `findings`. Limbo is compared if
-    both sides store it. With `only_ledger`, just that ledger is compared. `on_ledger` is called for each.
+    both sides store it. With `only_ledger`, just that ledger is compared. `on_ledger` is called for
+    each.
 
     Memory: one ledger of each side, and what the sides need. Cost: listing both. Raises as they do.
 
@@ -78,7 +79,9 @@ def diff(
             on_ledger(held.ledger, differs)
 
 
-def _merge_sides(a: Iterator[ComparedLedger], b: Iterator[ComparedLedger]) -> Iterator[tuple[ComparedLedger | None, ComparedLedger | None]]:
+def _merge_sides(
+    a: Iterator[ComparedLedger], b: Iterator[ComparedLedger]
+) -> Iterator[tuple[ComparedLedger | None, ComparedLedger | None]]:
     """Yield each ledger as both sides have it; None for the side that does not know it."""
     left, right = next(a, None), next(b, None)
     while left is not None or right is not None:
@@ -94,7 +97,10 @@ def _merge_sides(a: Iterator[ComparedLedger], b: Iterator[ComparedLedger]) -> It
 
 
 def _compare_ledger(
-    left: ComparedLedger | None, right: ComparedLedger | None, side_names: tuple[str, str], findings: list[Finding]
+    left: ComparedLedger | None,
+    right: ComparedLedger | None,
+    side_names: tuple[str, str],
+    findings: list[Finding],
 ) -> Iterator[Difference]:
     for side, held in zip(side_names, (left, right)):
         if held is not None:

@@ -98,7 +98,9 @@ class DumpSide:
         if row["fenced"] is None:
             state = BkstoreError("the dump could not read it")
         else:
-            state = ComparedState(row["master_key"], row["fenced"], row["limbo"], row["explicit_lac"])
+            state = ComparedState(
+                row["master_key"], row["fenced"], row["limbo"], row["explicit_lac"]
+            )
         return ComparedLedger(ledger_id, entries, state)
 
     def _merge_files(self, table: str, columns: tuple[str, ...], rows: Any) -> Iterator[_Row]:

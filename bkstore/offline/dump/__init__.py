@@ -1,7 +1,7 @@
 """Dump bookie directories to Parquet: many bookies, one dataset, pieces written in parallel.
 
-Read `dump_job` first: it has `dump`. `plan` cuts a bookie into pieces, each small enough for one task;
-`workers` runs the tasks and `dump_piece` writes one piece with `parquet`, from `index_rows`,
+Read `dump_job` first: it has `dump`. `plan` cuts a bookie into pieces, each small enough for one
+task; `workers` runs the tasks and `dump_piece` writes one piece with `parquet`, from `index_rows`,
 `group_rows`, `log_rows` and `record_lengths`. An interrupted dump resumes in `partial_dump`.
 """
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bkstore.arguments import optional, boolean, integer
+from bkstore.arguments import boolean, integer, optional
 from bkstore.errors import BkstoreError, InvalidArgument
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.user_outputs import refuse_inputs
 from bkstore.index.api import Finding
-from bkstore.offline.dump.dump_piece import WrittenFile, PieceResult
+from bkstore.offline.dump.dump_piece import PieceResult, WrittenFile
 from bkstore.offline.dump.parquet import ParquetTableWriter
 from bkstore.offline.dump.partial_dump import PartialDump, dump_file_path
 from bkstore.offline.dump.plan import (
@@ -78,7 +78,8 @@ class BookieDump:
 
 @dataclass
 class DumpResult:
-    """What a dump wrote, by bookie in the caller's order; `reused_pieces` counts an earlier run's pieces."""
+    """What a dump wrote, by bookie in the caller's order; `reused_pieces` counts an earlier run's
+    pieces."""
 
     bookies: list[BookieDump] = field(default_factory=list)
     pieces: int = 0
@@ -301,7 +302,9 @@ class _DumpRun:
         if self._progress is not None:
             total = sum(piece.weight for plan in self.plans for piece in plan.pieces)
             done_weight = self._done_weight + sum(self._running_weight.values())
-            progress = DumpProgress(task.piece.bookie_id, done_weight, total, sum(self._rows.values()))
+            progress = DumpProgress(
+                task.piece.bookie_id, done_weight, total, sum(self._rows.values())
+            )
             self._progress(progress)
 
     def _check_unchanged(self, plan: BookiePlan) -> None:

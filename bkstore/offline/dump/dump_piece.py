@@ -85,7 +85,9 @@ def write_piece(
             rows = stack.enter_context(PieceIndex(piece)) if index is None else index
             _IndexPiece(piece, rows, targets, result.findings).write(report)
     for name, file in targets.items():
-        result.files.append(WrittenFile(name, file.path.name, file.rows, file.bytes, file.ledger_range))
+        result.files.append(
+            WrittenFile(name, file.path.name, file.rows, file.bytes, file.ledger_range)
+        )
     return result
 
 

@@ -26,7 +26,10 @@ class GroupCollector:
     """
 
     def __init__(
-        self, bookie_id: str, write: Callable[[Table], None], summaries: dict[LedgerId, LedgerSummary]
+        self,
+        bookie_id: str,
+        write: Callable[[Table], None],
+        summaries: dict[LedgerId, LedgerSummary],
     ) -> None:
         self.last_ledger: LedgerId | None = None
         """The ledger of the last row."""

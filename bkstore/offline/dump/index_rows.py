@@ -49,7 +49,8 @@ class PieceIndex:
         return [
             ledger_id
             for ledger_id in self.index.ledgers()
-            if piece.has_ledger(ledger_id) and ledger_id.ledger % piece.directory_count == piece.dir_index
+            if piece.has_ledger(ledger_id)
+            and ledger_id.ledger % piece.directory_count == piece.dir_index
         ]
 
     def rows(self, findings: list[Finding], batch: int = DEFAULT_BATCH) -> Iterator[IndexBatch]:
@@ -106,11 +107,19 @@ class _RangeIndex(RocksIndex):
     """A RocksDB index that can scan a range of ledgers."""
 
     def scan_range(
-        self, first_ledger: LedgerId, stop_ledger: LedgerId | None, batch: int, findings: list[Finding]
+        self,
+        first_ledger: LedgerId,
+        stop_ledger: LedgerId | None,
+        batch: int,
+        findings: list[Finding],
     ) -> Iterator[IndexBatch]:
-        """Yield the rows of ledgers from `first_ledger` to before `stop_ledger` (None: to the end)."""
+        """Yield the rows of ledgers from `first_ledger` to before `stop_ledger` (None: to the
+        end)."""
         for wide in (False, True):  # databases of scope 0, then those of all other scopes
-            database, rows = self._find_database("locations", wide), self._find_database("ledgers", wide)
+            database, rows = (
+                self._find_database("locations", wide),
+                self._find_database("ledgers", wide),
+            )
             if database is None or rows is None:
                 continue
             lo = ledger_key(first_ledger) if bool(first_ledger.scope) == wide else b""

@@ -19,7 +19,7 @@ from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.opening import check_regular, read_file
 from bkstore.files.os_errors import convert_write_errors
 from bkstore.formats.syntax.json_text import format_json, parse_json
-from bkstore.offline.dump.dump_piece import WrittenFile, PieceResult
+from bkstore.offline.dump.dump_piece import PieceResult, WrittenFile
 from bkstore.offline.dump.plan import DumpPiece, file_name
 from bkstore.offline.reading.ledger_ranges import LedgerRange
 from bkstore.offline.reading.manifest import MANIFEST, finding_from_json, finding_to_json
@@ -97,7 +97,13 @@ class PartialDump(StagingDirectory):
             content = {
                 "key": fingerprint,
                 "files": [
-                    {"table": f.table, "name": f.name, "rows": f.rows, "bytes": f.bytes, **f.manifest_order}
+                    {
+                        "table": f.table,
+                        "name": f.name,
+                        "rows": f.rows,
+                        "bytes": f.bytes,
+                        **f.manifest_order,
+                    }
                     for f in result.files
                 ],
                 "findings": list(map(finding_to_json, result.findings)),

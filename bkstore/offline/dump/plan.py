@@ -65,9 +65,10 @@ class DumpSource(NamedTuple):
 class DumpPiece:
     """One task: a range of ledgers (`kind` "index") or some entry logs (`kind` "logs").
 
-    `first_ledger` is the lowest ledger, `stop_ledger` the end of the range (None: no end), `files` its index
-    files. `index_dirs` are the directories of the index: all for index files, for RocksDB number
-    `dir_index` of `directory_count`. `logs` are those to read, or that locations may point into.
+    `first_ledger` is the lowest ledger, `stop_ledger` the end of the range (None: no end), `files`
+    its index files. `index_dirs` are the directories of the index: all for index files, for RocksDB
+    number `dir_index` of `directory_count`. `logs` are those to read, or that locations may point
+    into.
     """
 
     bookie_id: str
@@ -92,7 +93,9 @@ class DumpPiece:
 
     def has_ledger(self, ledger: LedgerId) -> bool:
         """Return whether the ledger is in the range."""
-        return self.first_ledger <= ledger and (self.stop_ledger is None or ledger < self.stop_ledger)
+        return self.first_ledger <= ledger and (
+            self.stop_ledger is None or ledger < self.stop_ledger
+        )
 
     def __str__(self) -> str:
         if self.kind == "logs":
@@ -142,7 +145,9 @@ def plan_bookie(bookie: BookieDir, with_lengths: bool, piece_rows: int = PIECE_R
     return plan
 
 
-def _index_file_pieces(bookie: BookieDir, with_lengths: bool, piece_rows: int) -> Iterator[DumpPiece]:
+def _index_file_pieces(
+    bookie: BookieDir, with_lengths: bool, piece_rows: int
+) -> Iterator[DumpPiece]:
     index = bookie.index
     assert isinstance(index, HierarchicalIndex)
     ledgers = index.ledgers()
@@ -238,7 +243,9 @@ def _log_pieces(bookie: BookieDir) -> Iterator[DumpPiece]:
         for start in range(0, len(logs), _LOGS_PER_PIECE):
             piece_logs = tuple(logs[start : start + _LOGS_PER_PIECE])
             weight = _LEDGER_WEIGHT * len(piece_logs)
-            yield DumpPiece(bookie.bookie_id, "logs", number, weight, bookie.live, False, piece_logs)
+            yield DumpPiece(
+                bookie.bookie_id, "logs", number, weight, bookie.live, False, piece_logs
+            )
             number += 1
     if not number:
         yield DumpPiece(bookie.bookie_id, "logs", 0, 0, bookie.live, False, ())

@@ -123,10 +123,13 @@ class RecordLengths:
             file = self._open_file(path)
             log_size = os.fstat(file.fd).st_size
             starts = positions_of(rows.location)
-            is_inside = (starts >= HEADER_SIZE + SIZE_FIELD_BYTES) & (starts + V1_HEADER <= log_size)
+            is_inside = (starts >= HEADER_SIZE + SIZE_FIELD_BYTES) & (
+                starts + V1_HEADER <= log_size
+            )
             if not is_inside.all():
                 codes[~is_inside] = self._code_of(
-                    path, f"location points past the end of the log ({format_count(log_size, 'byte')})"
+                    path,
+                    f"location points past the end of the log ({format_count(log_size, 'byte')})",
                 )
             inside_rows = np.flatnonzero(is_inside)
             for chunk, data, offsets in _read_records(file.fd, starts, inside_rows):
@@ -155,7 +158,9 @@ class RecordLengths:
 
 def _read_sizes(data: Any, offsets: Int64Array, rows: IndexBatch, left: Int64Array) -> Int64Array:
     """Return the sizes of the records at `offsets`, 0 for another entry or beyond `left` bytes."""
-    sizes: Int64Array = integers_at_every_offset(data, ">i4")[offsets - SIZE_FIELD_BYTES].astype(np.int64)
+    sizes: Int64Array = integers_at_every_offset(data, ">i4")[offsets - SIZE_FIELD_BYTES].astype(
+        np.int64
+    )
     scopes, ledgers, entries = record_ids(data, offsets)
     is_same = (scopes == rows.scope_id) & (ledgers == rows.ledger_id) & (entries == rows.entry_id)
     min_sizes = np.where(rows.scope_id == 0, V1_HEADER, V2_HEADER)

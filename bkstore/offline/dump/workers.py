@@ -47,7 +47,8 @@ def run_tasks(
     is_wanted: Callable[[PieceTask], bool],
     files: Files = OS_FILES,
 ) -> Generator[tuple[PieceTask, PieceOutcome]]:
-    """Yield each task with its outcome, as they end; a task that is no longer `is_wanted` is skipped.
+    """Yield each task with its outcome, as they end; a task that is no longer `is_wanted` is
+    skipped.
 
     `jobs` > 1 runs that many processes, heaviest tasks first; 1 runs in this process, through
     `files`. Raises `SystemRefused` if the machine lacks descriptors or memory.
@@ -66,7 +67,9 @@ def _piece_writer(folder: Path) -> Iterator[TaskRunner[PieceTask, PieceOutcome]]
     yield partial(_run_task, folder=folder, files=OS_FILES)
 
 
-def _run_task(task: PieceTask, report: Callable[[int], None], folder: Path, files: Files) -> PieceOutcome:
+def _run_task(
+    task: PieceTask, report: Callable[[int], None], folder: Path, files: Files
+) -> PieceOutcome:
     piece = task.piece
     try:
         result = write_piece(piece, folder, report, files)

@@ -45,7 +45,8 @@ def build_index(
     states: Mapping[LedgerId, LedgerState],
     files: Files = OS_FILES,
 ) -> None:
-    """Build the index in these directories from the files `table_files` and the states; durable on return.
+    """Build the index in these directories from the files `table_files` and the states; durable on
+    return.
 
     Raises `WriteFailed`, and `BkstoreError` if a file is missing or its size has changed.
     """

@@ -10,7 +10,9 @@ from bkstore.ids import LedgerId
 from bkstore.index.api import EntryIndex, LedgerState
 
 
-def check_storable(states: Mapping[LedgerId, LedgerState], layout: str, advice: str = "load") -> None:
+def check_storable(
+    states: Mapping[LedgerId, LedgerState], layout: str, advice: str = "load"
+) -> None:
     """Raise `UnsupportedLayout`, with the advice `advice`, if the layout cannot store a state."""
     limbo = [ledger_id for ledger_id, state in states.items() if state.limbo]
     if layout == "idx" and limbo:

@@ -58,7 +58,9 @@ def _align_batches(
             path, None, f"{_describe(expected_rows, 0)} is in {origin}, but not here"
         )
     if found_rows is not None:
-        raise CorruptionError(path, None, f"{_describe(found_rows, 0)} is here, but not in {origin}")
+        raise CorruptionError(
+            path, None, f"{_describe(found_rows, 0)} is here, but not in {origin}"
+        )
 
 
 def _slice_rows(rows: IndexBatch, start: int, stop: int | None = None) -> IndexBatch:

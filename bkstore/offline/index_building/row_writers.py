@@ -31,7 +31,8 @@ _LEDGERS_PER_FLUSH = 4096
 
 
 class TableFile(NamedTuple):
-    """A finished RocksDB table file, `has_scope` if its keys have a scope, or a tree of index files.
+    """A finished RocksDB table file, `has_scope` if its keys have a scope, or a tree of index
+    files.
 
     `directory` is the number of the ledger directory it is for.
     """

@@ -33,7 +33,8 @@ class ComparedRange(NamedTuple):
     """A share of a file, and the ledgers of the same range in the ledger directory `dir_index`.
 
     The first share of a file begins where the file before ended, the last of all ends with the
-    directory. `ledger_range` have an index file. Without `read`, the dump has no rows of the directory.
+    directory. `ledger_range` have an index file. Without `read`, the dump has no rows of the
+    directory.
     """
 
     dir_index: int
@@ -54,8 +55,14 @@ def plan_comparison(
     `ledger_range` are the ledgers of the index, in order, if it consists of index files; else none.
     """
     for home, files in enumerate(group_by_directory(source)):
-        ends = {file.path: file.ledger_range.last for file in files.sorted_files if file.ledger_range is not None}
-        reads = [task.reads_per_dump[0][0] for task in plan_sorted_tasks([files.sorted_files], rows)]
+        ends = {
+            file.path: file.ledger_range.last
+            for file in files.sorted_files
+            if file.ledger_range is not None
+        }
+        reads = [
+            task.reads_per_dump[0][0] for task in plan_sorted_tasks([files.sorted_files], rows)
+        ]
         after, start = None, 0
         for path, shares in groupby(reads, key=lambda read: read.path):
             last = None if path == reads[-1].path else ends[path]
@@ -76,7 +83,9 @@ def _next_ledger(ledger: LedgerId) -> LedgerId:
     return LedgerId(ledger.scope + 1, 0)
 
 
-def compare_range(source: LoadSource, layout: str, data: Path, compared_range: ComparedRange) -> int:
+def compare_range(
+    source: LoadSource, layout: str, data: Path, compared_range: ComparedRange
+) -> int:
     """Return the number of rows in a range, equal in the index below `data` and in the dump.
 
     Raises `CorruptionError` at the first row that differs or cannot be read. Memory: two batches.
@@ -88,7 +97,11 @@ def compare_range(source: LoadSource, layout: str, data: Path, compared_range: C
         if file_part == NO_PART:
             return 0  # the file has fewer shares than it was cut into
         after, last = file_part.after_ledger, file_part.last_ledger
-    ids = (n for n in compared_range.ledgers if (after is None or n > after) and (last is None or n <= last))
+    ids = (
+        n
+        for n in compared_range.ledgers
+        if (after is None or n > after) and (last is None or n <= last)
+    )
     current = current_dirs(data, source.directories)[compared_range.dir_index]
     piece = DumpPiece(
         source.bookie,
@@ -106,7 +119,9 @@ def compare_range(source: LoadSource, layout: str, data: Path, compared_range: C
     )
     task = ReadTask((() if compared_range.read is None else (compared_range.read,),))
     with PieceIndex(piece) as index:
-        return compare_rows(read_task_rows(source, compared_range.dir_index, task), _sound_rows(index), data)
+        return compare_rows(
+            read_task_rows(source, compared_range.dir_index, task), _sound_rows(index), data
+        )
 
 
 def _sound_rows(index: PieceIndex) -> Iterator[IndexBatch]:

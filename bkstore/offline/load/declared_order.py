@@ -15,7 +15,7 @@ from bkstore.errors import CorruptionError
 from bkstore.index.api import IndexBatch
 from bkstore.offline.load.dump_rows import LoadSource, read_file_part
 from bkstore.offline.reading.dump_file import DumpFile
-from bkstore.offline.reading.read_tasks import ReadTask, split_disjoint, plan_sorted_tasks
+from bkstore.offline.reading.read_tasks import ReadTask, plan_sorted_tasks, split_disjoint
 
 
 class DirectoryFiles(NamedTuple):
@@ -40,10 +40,13 @@ class LoadTask(NamedTuple):
 def group_by_directory(source: LoadSource) -> list[DirectoryFiles]:
     """Return the files of each ledger directory, by number; opens no file.
 
-    A file without a declared order may have any row: then all files are `unsorted_files` of one item.
+    A file without a declared order may have any row: then all files are `unsorted_files` of one
+    item.
     """
     nonempty = [file for file in source.files if file.rows]
-    if nonempty and not (source.has_one_bookie and all(file.ledger_range is not None for file in nonempty)):
+    if nonempty and not (
+        source.has_one_bookie and all(file.ledger_range is not None for file in nonempty)
+    ):
         return [DirectoryFiles([], nonempty)]
     files_by_directory: list[list[DumpFile]] = [[] for _ in range(source.directories)]
     for file in nonempty:

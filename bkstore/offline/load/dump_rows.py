@@ -56,9 +56,9 @@ _BATCH_ROWS = 1 << 18
 class LoadSource:
     """One bookie of a dump: its files in order, and facts from their footers.
 
-    `files` are those of `entries`, with other bookies' rows too unless `has_one_bookie`. `directories` is the
-    number n of ledger directories: ledger L is in number ``L mod n``. It is 1 for index files,
-    whatever `dir_index` is. `findings` report what the dump itself lacks.
+    `files` are those of `entries`, with other bookies' rows too unless `has_one_bookie`.
+    `directories` is the number n of ledger directories: ledger L is in number ``L mod n``. It is 1
+    for index files, whatever `dir_index` is. `findings` report what the dump itself lacks.
     """
 
     dump: str
@@ -229,7 +229,9 @@ def read_ledgers(source: LoadSource) -> Iterator[dict[str, Any]]:
                 yield row
 
 
-def read_entry_rows(source: LoadSource, files: Sequence[DumpFile] | None = None) -> Iterator[IndexBatch]:
+def read_entry_rows(
+    source: LoadSource, files: Sequence[DumpFile] | None = None
+) -> Iterator[IndexBatch]:
     """Yield the bookie's rows of `entries` in the order of the files, in bounded memory.
 
     Raises `CorruptionError` for null or out-of-range values, and rows that contradict the manifest.

@@ -1,7 +1,7 @@
 """Load a dump into a new index: `entries` and `ledgers` of one bookie, RocksDB or index files.
 
-An `LoadEngine` writes the rows as pieces (`offline.index_building`), which are assembled, compared with
-the dump and published. `LocalLoadEngine` runs in one process; Spark's is `bkstore.spark.load`.
+An `LoadEngine` writes the rows as pieces (`offline.index_building`), which are assembled, compared
+with the dump and published. `LocalLoadEngine` runs in one process; Spark's is `bkstore.spark.load`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
-from bkstore.arguments import optional, boolean, integer
+from bkstore.arguments import boolean, integer, optional
 from bkstore.errors import CorruptionError, UnsupportedLayout
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.user_outputs import refuse_inputs

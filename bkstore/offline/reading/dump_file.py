@@ -34,8 +34,8 @@ class RowGroup(NamedTuple):
 class DumpFile:
     """A Parquet file of a dump, as the manifest describes it; its footer has not been read.
 
-    `has_one_bookie`: all rows are of `bookie`, as in every dump; readers verify it. `ledger_range`: the range of
-    ledgers of a sorted file, None if it is not declared sorted.
+    `has_one_bookie`: all rows are of `bookie`, as in every dump; readers verify it. `ledger_range`:
+    the range of ledgers of a sorted file, None if it is not declared sorted.
     """
 
     path: str
@@ -46,13 +46,17 @@ class DumpFile:
     ledger_range: LedgerRange | None = None
 
 
-def parse_file_object(path: str | os.PathLike[str], file_object: Mapping[str, Any], table: str) -> DumpFile:
+def parse_file_object(
+    path: str | os.PathLike[str], file_object: Mapping[str, Any], table: str
+) -> DumpFile:
     """Return a file from its manifest object; raises `CorruptionError` for an invalid range."""
     try:
         ledgers = LedgerRange.from_json(file_object, table)
     except InvalidArgument as error:
         raise CorruptionError(path, None, f"the manifest is invalid: {error}") from None
-    return DumpFile(os.fspath(path), table, file_object["bookie"], file_object["rows"], True, ledgers)
+    return DumpFile(
+        os.fspath(path), table, file_object["bookie"], file_object["rows"], True, ledgers
+    )
 
 
 def check_footer(
@@ -155,18 +159,27 @@ def check_row_groups(
             reason = (
                 f"row group {after} begins with ledger {first}, row group {before} ends with {last}"
             )
-            raise CorruptionError(location, None, f"the manifest says that it is sorted, but {reason}")
+            raise CorruptionError(
+                location, None, f"the manifest says that it is sorted, but {reason}"
+            )
     for _, first, last in known_ends:
-        if ledger_range is not None and not ledger_range.first <= first <= last <= ledger_range.last:
+        if (
+            ledger_range is not None
+            and not ledger_range.first <= first <= last <= ledger_range.last
+        ):
             ledger = first if first < ledger_range.first else last
             raise outside_range_error(location, ledger, ledger_range)
 
 
-def outside_range_error(location: str, ledger: tuple[int, int], ledger_range: LedgerRange) -> CorruptionError:
+def outside_range_error(
+    location: str, ledger: tuple[int, int], ledger_range: LedgerRange
+) -> CorruptionError:
     """Return the error for a file with a ledger outside the range in its manifest."""
     scope, number = ledger  # not a LedgerId, as it may be invalid: in scope 0 above 2^63-1
     name = f"{scope:016x}{number:016x}" if scope else str(number)
-    expectation = f"the manifest says that its ledgers are {ledger_range.first} to {ledger_range.last}"
+    expectation = (
+        f"the manifest says that its ledgers are {ledger_range.first} to {ledger_range.last}"
+    )
     return CorruptionError(location, None, f"has ledger {name}, {expectation}")
 
 

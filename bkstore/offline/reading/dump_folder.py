@@ -37,7 +37,8 @@ class DumpFolder:
         return bool(self._file_type(f"{self._path.rstrip('/')}/{name}") != "NotFound")
 
     def locate_file(self, relative_path: Any, manifest: str) -> str:
-        """Return the path or URI of a file from its path in the dump, `relative_path`, as `manifest` has it.
+        """Return the path or URI of a file from its path in the dump, `relative_path`, as
+        `manifest` has it.
 
         Raises `CorruptionError` for a path that leaves the dump: absolute, upward, or through a
         local symbolic link.
@@ -100,7 +101,8 @@ class DumpFolder:
 
 
 def not_a_dump_error(path: str | os.PathLike[str], missing_name: str) -> InvalidArgument:
-    """Return the error for a path that is not a dump: missing, a file, or a folder without `missing_name`.
+    """Return the error for a path that is not a dump: missing, a file, or a folder without
+    `missing_name`.
 
     >>> str(not_a_dump_error("nowhere", "manifest.json"))
     'nowhere: no such directory'

@@ -54,7 +54,10 @@ class LedgerRange(NamedTuple):
         if file_object.get("sorted_by") != list(SORTED_BY[table]):
             return None  # another order, which is of no use here
         ledger_range = cls(
-            *(_parse_qualified_name(file_object.get(name)) for name in ("first_ledger", "last_ledger"))
+            *(
+                _parse_qualified_name(file_object.get(name))
+                for name in ("first_ledger", "last_ledger")
+            )
         )
         if ledger_range.last < ledger_range.first:
             raise InvalidArgument(

@@ -97,5 +97,10 @@ def finding_from_json(json_object: Mapping[str, Any]) -> Finding:
         ledger = LedgerId.from_signed(json_object["scope_id"], json_object["ledger_id"])
     entry_range = (json_object["first_entry"], json_object["last_entry"], json_object["entries"])
     return Finding(
-        json_object["severity"], json_object["detail"], json_object["file"], json_object["offset"], ledger, *entry_range
+        json_object["severity"],
+        json_object["detail"],
+        json_object["file"],
+        json_object["offset"],
+        ledger,
+        *entry_range,
     )

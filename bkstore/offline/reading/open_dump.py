@@ -41,8 +41,9 @@ _FOOTER_THREADS = 16
 class Dump:
     """A dump as its manifest describes it. `path` is an absolute path, or a URI.
 
-    `bookies` were read; those in `unread_bookies` were not, for the given reason. `damage_count` counts findings
-    of damage. Files are compared with the manifest when they are read, and by `check`.
+    `bookies` were read; those in `unread_bookies` were not, for the given reason. `damage_count`
+    counts findings of damage. Files are compared with the manifest when they are read, and by
+    `check`.
     """
 
     path: str
@@ -144,7 +145,9 @@ def open_dump(location: str | os.PathLike[str] | DumpFolder) -> Dump:
 def _parse_files(folder: DumpFolder, manifest: Mapping[str, Any], table: str) -> Iterator[DumpFile]:
     for file_object in manifest["tables"][table]["files"]:
         path = folder.locate_file(file_object["path"], MANIFEST)
-        yield parse_file_object(path, {**file_object, "rows": _parse_row_count(file_object["rows"])}, table)
+        yield parse_file_object(
+            path, {**file_object, "rows": _parse_row_count(file_object["rows"])}, table
+        )
 
 
 def _parse_row_count(rows: Any) -> int:

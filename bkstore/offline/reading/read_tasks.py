@@ -24,9 +24,9 @@ _END = LedgerId(2**64 - 1, 2**64 - 1)
 
 class FileRead(NamedTuple):
     """A share of a file, (number, of how many), and the ledgers to read from it: those above
-    `after_ledger`, up to and including `last_ledger` (None: unbounded). `rows` is the row count of the whole
-    file, None if not known. `bookie` is None if the file may have several. `ledger_range` is the range
-    in the manifest.
+    `after_ledger`, up to and including `last_ledger` (None: unbounded). `rows` is the row count of
+    the whole file, None if not known. `bookie` is None if the file may have several. `ledger_range`
+    is the range in the manifest.
     """
 
     path: str
@@ -72,7 +72,9 @@ def split_disjoint(files: Iterable[DumpFile]) -> tuple[list[DumpFile], list[Dump
     """
     non_empty = [file for file in files if file.rows]
     sorted_files = [
-        (file.ledger_range, file) for file in non_empty if file.ledger_range is not None and file.has_one_bookie
+        (file.ledger_range, file)
+        for file in non_empty
+        if file.ledger_range is not None and file.has_one_bookie
     ]
     if len(sorted_files) < len(non_empty):
         return [], non_empty
@@ -103,7 +105,9 @@ def group_by_bookie(files: Iterable[DumpFile]) -> dict[str, list[DumpFile]]:
 def split_repeating(files: Sequence[DumpFile]) -> tuple[list[DumpFile], list[DumpFile]]:
     """Return (files `split_disjoint` or without rows, files that may repeat rows). O(n log n)."""
     repeating = [
-        file for bookie_files in group_by_bookie(files).values() for file in split_disjoint(bookie_files)[1]
+        file
+        for bookie_files in group_by_bookie(files).values()
+        for file in split_disjoint(bookie_files)[1]
     ]
     paths = {file.path for file in repeating}
     return [file for file in files if file.path not in paths], repeating
@@ -114,8 +118,8 @@ def plan_sorted_tasks(
 ) -> list[ReadTask]:
     """Return tasks of about `rows` rows over sorted files of one bookie, in order.
 
-    Each side's files must be `split_disjoint`. All rows of a ledger, of all sides, are in one task. Several
-    sides are cut only where files end; a single side is also cut inside files.
+    Each side's files must be `split_disjoint`. All rows of a ledger, of all sides, are in one task.
+    Several sides are cut only where files end; a single side is also cut inside files.
     """
     files_per_side = [sorted(side, key=lambda file: file.ledger_range or ()) for side in sides]
     if len(files_per_side) == 1 and not excluded_ledgers:
@@ -146,7 +150,9 @@ def _shares(file: DumpFile, rows: int) -> Iterator[FileRead]:
         yield plan_read(file)._replace(share=(share, share_count))
 
 
-def plan_read(file: DumpFile, after_ledger: LedgerId | None = None, last_ledger: LedgerId | None = None) -> FileRead:
+def plan_read(
+    file: DumpFile, after_ledger: LedgerId | None = None, last_ledger: LedgerId | None = None
+) -> FileRead:
     """Return a read of a whole file, or of the ledgers above `after_ledger` up to `last_ledger`."""
     bookie = file.bookie if file.has_one_bookie else None
     read = FileRead(file.path, file.table, bookie, file.rows, file.ledger_range is not None)
@@ -183,7 +189,8 @@ def _reads_in_range(
     after_ledger: LedgerId | None,
     last_ledger: LedgerId | None,
 ) -> list[FileRead]:
-    """Return a side's reads for the ledgers above `after_ledger` up to `last_ledger`, from files in order."""
+    """Return a side's reads for the ledgers above `after_ledger` up to `last_ledger`, from files in
+    order."""
     reads = []
     for file in files[0 if after_ledger is None else bisect_right(last_ledgers, after_ledger) :]:
         first, last = _ledger_range(file)
@@ -198,7 +205,9 @@ def _reads_in_range(
 def plan_unsorted_tasks(files: Iterable[DumpFile], rows: int) -> list[ReadTask]:
     """Return tasks of about `rows` rows over files in any order, cut at row groups."""
     return [
-        ReadTask(((read._replace(is_sorted=False),),)) for file in files for read in _shares(file, rows)
+        ReadTask(((read._replace(is_sorted=False),),))
+        for file in files
+        for read in _shares(file, rows)
     ]
 
 

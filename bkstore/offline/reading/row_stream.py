@@ -9,7 +9,12 @@ import numpy as np
 
 from bkstore.errors import CorruptionError
 from bkstore.ids import Int64Array
-from bkstore.offline.reading.dump_file import check_footer, has_only_bookie, outside_range_error, row_groups
+from bkstore.offline.reading.dump_file import (
+    check_footer,
+    has_only_bookie,
+    outside_range_error,
+    row_groups,
+)
 from bkstore.offline.reading.file_locations import opened_parquet
 from bkstore.offline.reading.file_parts import FilePart, locate_part
 from bkstore.offline.reading.freed_memory import keep_freed_memory
@@ -59,7 +64,10 @@ def read_rows(
             *(("bookie",) if bookie_to_check is not None and "bookie" not in columns else ()),
         ]
         batches = file.iter_batches(
-            batch_rows, range(part.first_group, part.stop_group), columns=read_columns, use_threads=threads
+            batch_rows,
+            range(part.first_group, part.stop_group),
+            columns=read_columns,
+            use_threads=threads,
         )
         for rows in batches:
             if bookie_to_check is not None:
@@ -71,7 +79,11 @@ def read_rows(
                 continue
             keys = [_int64(read, rows, name) for name in sorted_by]
             _verify_order(read, watch, keys)
-            if part.continues and part.last_ledger and ledger_pair_at(keys[0], keys[1], 0) > part.last_ledger:
+            if (
+                part.continues
+                and part.last_ledger
+                and ledger_pair_at(keys[0], keys[1], 0) > part.last_ledger
+            ):
                 return
             selected_rows = _select_rows(part, keys[0], keys[1])
             if selected_rows.start < selected_rows.stop:
@@ -128,7 +140,9 @@ def _verify_range(read: FileRead, rows: pa.RecordBatch) -> None:
     is_outside = (scopes < low) | ((scopes == low) & (ledgers < first))
     is_outside |= (scopes > high) | ((scopes == high) & (ledgers > last))
     if is_outside.any():
-        raise outside_range_error(read.path, ledger_pair_at(scope, ledger, int(np.argmax(is_outside))), read.ledger_range)
+        raise outside_range_error(
+            read.path, ledger_pair_at(scope, ledger, int(np.argmax(is_outside))), read.ledger_range
+        )
 
 
 def _select_rows(part: FilePart, scope: Int64Array, ledger: Int64Array) -> slice:

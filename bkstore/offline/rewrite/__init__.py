@@ -1,10 +1,11 @@
 """Rewrite a bookie's directory to a new one: converted, with a rebuilt index, or salvaged.
 
 `convert` takes the rows from the index, `rebuild` from the entry logs, `salvage` from damaged logs
-and what is left of the index. They share the steps in `rewrite_job`: read it first. `target_directories` maps
-the source's files to the target, `log_names` assigns entry log ids, and `file_copies` copies
-files. `index_writer` writes and compares the index, `source_ledgers` finds ledgers and their states,
-`salvaged_log` rewrites a damaged log, `digest_mismatches` drops records whose digest does not match.
+and what is left of the index. They share the steps in `rewrite_job`: read it first.
+`target_directories` maps the source's files to the target, `log_names` assigns entry log ids, and
+`file_copies` copies files. `index_writer` writes and compares the index, `source_ledgers` finds
+ledgers and their states, `salvaged_log` rewrites a damaged log, `digest_mismatches` drops records
+whose digest does not match.
 """
 
 from bkstore.offline.rewrite.convert import convert

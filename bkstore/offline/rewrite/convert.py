@@ -49,10 +49,10 @@ def convert(
     (`left_out`), with a finding. The layout may be the source's own, for a fresh index.
 
     Raises `CorruptionError` if the index is damaged (`rebuild_index` builds one from the logs),
-    `UnsupportedLayout` for ledgers in limbo if `layout` is "idx", `InvalidArgument` if an index file
-    would have too many pages or the target is not possible, `DirectoryInUse` if the source
-    changes, and `WriteFailed` if the system refuses. Nothing exists at `target` then.
-    Memory: some 300 bytes a ledger and about 250 MiB. Cost: about 2 us a row, and the copy.
+    `UnsupportedLayout` for ledgers in limbo if `layout` is "idx", `InvalidArgument` if an index
+    file would have too many pages or the target is not possible, `DirectoryInUse` if the source
+    changes, and `WriteFailed` if the system refuses. Nothing exists at `target` then. Memory: some
+    300 bytes a ledger and about 250 MiB. Cost: about 2 us a row, and the copy.
 
     >>> import tempfile
     >>> from bkstore import LedgerStorage, open_index

@@ -30,11 +30,13 @@ def drop_digest_mismatches(
     coder: Coder,
     is_known: Callable[[LedgerId], bool],
 ) -> list[Finding]:
-    """Remove the records with a wrong digest from `records`; return findings on ledgers kept anyway.
+    """Remove the records with a wrong digest from `records`; return findings on ledgers kept
+    anyway.
 
-    Removed records in the index are added to `missing_rows`, their bytes to `lost_ranges`. `is_known` returns
-    whether the bookie knows a ledger, which may have another digest type. Memory: a window of the
-    log, and a byte a record. Cost: a second reading of the log, 100 ns a record and its digest.
+    Removed records in the index are added to `missing_rows`, their bytes to `lost_ranges`.
+    `is_known` returns whether the bookie knows a ledger, which may have another digest type.
+    Memory: a window of the log, and a byte a record. Cost: a second reading of the log, 100 ns a
+    record and its digest.
     """
     is_unfit = _find_digest_mismatches(data, records, coder)
     findings = []
@@ -97,10 +99,16 @@ def _drop_records(
     ids = (records.scope_id[named], records.ledger_id[named], records.entry_id[named])
     new_missing = (dir_indexes, *ids, locations)
     records.missing_rows = IndexBatch(
-        *(np.concatenate(columns) for columns in zip(records.missing_rows, new_missing, strict=True))
+        *(
+            np.concatenate(columns)
+            for columns in zip(records.missing_rows, new_missing, strict=True)
+        )
     )
     # The bytes of the dropped records, with their length prefixes, are lost.
-    starts, sizes = records.position[is_unfit] - SIZE_FIELD_BYTES, records.size[is_unfit] + SIZE_FIELD_BYTES
+    starts, sizes = (
+        records.position[is_unfit] - SIZE_FIELD_BYTES,
+        records.size[is_unfit] + SIZE_FIELD_BYTES,
+    )
     records.lost_ranges += [
         LostBytes(offset, size, reason) for offset, size in zip(starts.tolist(), sizes.tolist())
     ]

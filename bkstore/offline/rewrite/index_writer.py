@@ -25,7 +25,11 @@ from bkstore.index.scope_marker import write_marker
 from bkstore.offline.index_building.assembly import build_index
 from bkstore.offline.index_building.ledger_states import compare_states, put_states
 from bkstore.offline.index_building.row_comparison import compare_rows
-from bkstore.offline.index_building.row_writers import TreeWriter, open_row_writer, rows_of_directory
+from bkstore.offline.index_building.row_writers import (
+    TreeWriter,
+    open_row_writer,
+    rows_of_directory,
+)
 from bkstore.storage.directories.layout import Layout
 
 _LEDGERS_PER_FLUSH = 4096

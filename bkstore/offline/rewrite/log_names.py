@@ -57,7 +57,9 @@ class LogNames:
     `distinct_logs` has the logs to carry, each once; `renamed` counts those with new ids.
     """
 
-    def __init__(self, logs: Sequence[LogFile], is_partitioned: bool, layout: Layout, directory_count: int) -> None:
+    def __init__(
+        self, logs: Sequence[LogFile], is_partitioned: bool, layout: Layout, directory_count: int
+    ) -> None:
         self.distinct_logs = list(logs)
         self.renamed = 0
         self._directory_count = directory_count
@@ -139,7 +141,10 @@ def _is_same_log(log: LogFile, other: LogFile) -> bool:
     with convert_read_errors(other.path):
         if os.path.samefile(log.path, other.path):
             return True
-        with open_for_reading(Path(log.path)) as file, open_for_reading(Path(other.path)) as other_file:
+        with (
+            open_for_reading(Path(log.path)) as file,
+            open_for_reading(Path(other.path)) as other_file,
+        ):
             while (chunk := file.read(_CHUNK_BYTES)) == other_file.read(_CHUNK_BYTES):
                 if not chunk:
                     return True

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from bkstore.arguments import optional, boolean
+from bkstore.arguments import boolean, optional
 from bkstore.counts import format_count
 from bkstore.errors import BkstoreError, SystemRefused
 from bkstore.files.disk_changes import OS_FILES, Files
@@ -94,7 +94,9 @@ def rebuild_index(
 def _run_rebuild(job: Rewrite, all_ledgers: bool | None) -> RewriteResult:
     known = read_source_ledgers(job.bookie, job.result.findings)
     logs = job.bookie.entry_logs
-    selection = LedgerSelection(job, known, not known.has_listing if all_ledgers is None else all_ledgers)
+    selection = LedgerSelection(
+        job, known, not known.has_listing if all_ledgers is None else all_ledgers
+    )
     log_names = LogNames(logs, selection.is_partitioned, job.layout, job.result.directories)
     rows = RowsByKey(job.work_dir, "rows", job.files)
     # The logs are read in log order, so that the last row of an entry is the one to keep.
@@ -117,8 +119,9 @@ def _run_rebuild(job: Rewrite, all_ledgers: bool | None) -> RewriteResult:
 class LedgerSelection:
     """Decides which ledgers' records are taken, and notes the ledgers by its decisions.
 
-    `selected` ledgers go into the target, `unknown` ones are left out, and those in `misplaced` have
-    records in a directory where db storage does not look. `max_entry_id` is the highest entry id allowed.
+    `selected` ledgers go into the target, `unknown` ones are left out, and those in `misplaced`
+    have records in a directory where db storage does not look. `max_entry_id` is the highest entry
+    id allowed.
     """
 
     def __init__(self, job: Rewrite, known: SourceLedgers, all_ledgers: bool) -> None:
@@ -143,11 +146,15 @@ class LedgerSelection:
         return True
 
 
-def read_log_rows(selection: LedgerSelection, log: LogFile, findings: list[Finding]) -> Iterator[IndexBatch]:
+def read_log_rows(
+    selection: LedgerSelection, log: LogFile, findings: list[Finding]
+) -> Iterator[IndexBatch]:
     """Yield index rows for a log's records that are taken, in order; damage adds findings."""
     try:
         for batch in scan_log(log.path, findings, lambda id_: selection.select(id_, log.dir_index)):
-            yield _to_index_rows(_drop_excess_entry_ids(batch, log, selection.max_entry_id, findings), log)
+            yield _to_index_rows(
+                _drop_excess_entry_ids(batch, log, selection.max_entry_id, findings), log
+            )
     except BkstoreError as error:
         findings.append(Finding.of(error))
 
@@ -196,7 +203,9 @@ def report_ledgers(result: RewriteResult, selection: LedgerSelection) -> None:
         result.findings.append(Finding("oddity", detail, source))
     keyless = [ledger_id for ledger_id in lost if not known.state(ledger_id).master_key]
     if lost:
-        ledgers = f"{format_count(len(lost), 'ledger has', 'ledgers have')} no state in the old index"
+        ledgers = (
+            f"{format_count(len(lost), 'ledger has', 'ledgers have')} no state in the old index"
+        )
         detail = (
             f"{ledgers}: from the journals, or else fenced; {len(keyless)} without a master key"
         )

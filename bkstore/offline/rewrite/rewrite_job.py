@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from bkstore.arguments import path as as_path, boolean
+from bkstore.arguments import boolean, path as as_path
 from bkstore.errors import BkstoreError, CorruptionError, InvalidArgument
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.opening import check_regular
@@ -28,7 +28,11 @@ from bkstore.offline.index_building.ledger_states import check_storable
 from bkstore.offline.rewrite.file_copies import copy_file, link_file, write_new_file
 from bkstore.offline.rewrite.index_writer import compare_index, write_index
 from bkstore.offline.rewrite.log_names import LogNames
-from bkstore.offline.rewrite.target_directories import TargetDirectories, list_other_files, encode_target_conf
+from bkstore.offline.rewrite.target_directories import (
+    TargetDirectories,
+    encode_target_conf,
+    list_other_files,
+)
 from bkstore.offline.staging_directory import StagingDirectory, check_target
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.directories.layout import Layout, check_layout
@@ -265,7 +269,9 @@ class Rewrite:
                 raise InvalidArgument(
                     f"entry log {log_id} is in directories {dir_index} and {other_dir}"
                 )
-            with convert_write_errors(target.parent):  # a directory without a log of its own does not exist yet
+            with convert_write_errors(
+                target.parent
+            ):  # a directory without a log of its own does not exist yet
                 self.files.makedirs(target.parent)
             if not link_file(source, target, self.files):
                 copy_file(source, target, self.files)
@@ -327,7 +333,9 @@ class Rewrite:
         """Open the staged target for reading."""
         if not self.bookie.folders.configured:
             return BookieDir(self.staged_dir, layout=self.layout)
-        return BookieDir(self.staged_dir / self.bookie.path.name, layout=self.layout, root=self.staged_dir)
+        return BookieDir(
+            self.staged_dir / self.bookie.path.name, layout=self.layout, root=self.staged_dir
+        )
 
     def finish(self) -> RewriteResult:
         """Rename the staged target; raise `DirectoryInUse` if the source has changed meanwhile."""

@@ -37,8 +37,8 @@ from bkstore.offline.rewrite.rewrite_job import (
 from bkstore.offline.rewrite.salvaged_log import (
     LogRecords,
     add_indexed_records,
-    salvaged_positions,
     read_records,
+    salvaged_positions,
     write_salvaged_log,
 )
 from bkstore.offline.rewrite.source_ledgers import read_source_ledgers
@@ -71,10 +71,11 @@ class Loss:
 
 @dataclass
 class SalvageResult:
-    """What a salvage made, and what it lost: `rewritten_logs` logs were rewritten, the others copied.
+    """What a salvage made, and what it lost: `rewritten_logs` logs were rewritten, the others
+    copied.
 
-    `found_by_index` counts records that only the old index found. `made.findings` has the scans' findings,
-    where a run of similar ones is one finding; `losses` is complete.
+    `found_by_index` counts records that only the old index found. `made.findings` has the scans'
+    findings, where a run of similar ones is one finding; `losses` is complete.
     """
 
     rewrite: RewriteResult
@@ -163,7 +164,9 @@ class _Salvage:
         self.result = SalvageResult(job.result, [])
         self.logs = job.bookie.entry_logs
         known = read_source_ledgers(job.bookie, job.result.findings)
-        self.selection = LedgerSelection(job, known, all_ledgers=not (known_only and known.has_listing))
+        self.selection = LedgerSelection(
+            job, known, all_ledgers=not (known_only and known.has_listing)
+        )
         count = job.result.directories
         self.names = LogNames(self.logs, self.selection.is_partitioned, job.layout, count)
         self.old = RowsByLog(job.work_dir / "old", job.files)
@@ -236,7 +239,9 @@ class _Salvage:
         add_indexed_records(data, records, self.selection.max_entry_id)
         if self.coder is not None:
             may_differ = self._may_have_other_digest_type
-            self.job.result.findings += drop_digest_mismatches(log, data, records, self.coder, may_differ)
+            self.job.result.findings += drop_digest_mismatches(
+                log, data, records, self.coder, may_differ
+            )
         for offset, size, reason in records.lost_ranges:
             self.result.losses.append(Loss("bytes", log.path, offset, reason, size))
 

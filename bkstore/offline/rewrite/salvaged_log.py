@@ -53,10 +53,11 @@ class LostBytes(NamedTuple):
 class LogRecords:
     """The records of a log by position, int64[n] each, as `LogBatch` has them.
 
-    `confirmed` marks the records that the old index names; `missing_rows` has the index rows for which
-    there is no record. `found_by_index` counts records that only the index found. `damaged` is true if a
-    copy of the log would contain damage; `lost_ranges` lists the damaged ranges between the records. If
-    the log is `unreadable`, there are no records, and all of its bytes are lost.
+    `confirmed` marks the records that the old index names; `missing_rows` has the index rows for
+    which there is no record. `found_by_index` counts records that only the index found. `damaged`
+    is true if a copy of the log would contain damage; `lost_ranges` lists the damaged ranges
+    between the records. If the log is `unreadable`, there are no records, and all of its bytes are
+    lost.
     """
 
     scope_id: Int64Array
@@ -71,7 +72,9 @@ class LogRecords:
     damaged: bool = False
     unreadable: bool = False
 
-    def to_index_rows(self, dir_index: int, log_id: int, record_positions: Int64Array) -> IndexBatch:
+    def to_index_rows(
+        self, dir_index: int, log_id: int, record_positions: Int64Array
+    ) -> IndexBatch:
         """Return the records as index rows, with the positions `record_positions`."""
         dir_indexes = np.full(record_positions.size, dir_index, np.int64)
         locations = (np.int64(log_id) << np.int64(32)) | record_positions
@@ -83,8 +86,8 @@ def read_records(
 ) -> LogRecords:
     """Scan a log, and compare its records with `index_rows`, the index rows that point into it.
 
-    `add_indexed_records` completes the result. Entries above `max_entry_id`, which the index cannot hold,
-    are left out. Damage is added to `findings`. Memory: some 100 bytes a record.
+    `add_indexed_records` completes the result. Entries above `max_entry_id`, which the index cannot
+    hold, are left out. Damage is added to `findings`. Memory: some 100 bytes a record.
     """
     log_findings: list[Finding] = []
     columns: list[tuple[Int64Array, ...]] = []

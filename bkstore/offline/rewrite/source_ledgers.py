@@ -74,9 +74,11 @@ class SourceLedgers:
         )
 
     def states(self, ledger_ids: Iterable[LedgerId]) -> dict[LedgerId, LedgerState]:
-        """Return the states of the ledgers `ledger_ids` and of those in the index, in order of id."""
+        """Return the states of the ledgers `ledger_ids` and of those in the index, in order of
+        id."""
         return {
-            ledger: self.state(ledger) for ledger in sorted({*ledger_ids, *self.indexed, *self.unreadable})
+            ledger: self.state(ledger)
+            for ledger in sorted({*ledger_ids, *self.indexed, *self.unreadable})
         }
 
 
@@ -110,7 +112,9 @@ def read_source_ledgers(bookie: BookieDir, findings: list[Finding]) -> SourceLed
 # -- the `ledgers` databases where the index as a whole cannot be opened
 
 
-def _read_ledger_databases(bookie: BookieDir, known: SourceLedgers, findings: list[Finding]) -> bool:
+def _read_ledger_databases(
+    bookie: BookieDir, known: SourceLedgers, findings: list[Finding]
+) -> bool:
     """Add the states in the `ledgers` databases to `known`; return whether all could be read."""
     if bookie.layout != "rocksdb":
         return False

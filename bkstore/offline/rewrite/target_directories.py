@@ -19,7 +19,7 @@ from bkstore.files.opening import check_regular
 from bkstore.files.os_errors import convert_read_errors
 from bkstore.formats import cookie as cookie_format
 from bkstore.index.api import Finding
-from bkstore.index.hierarchical.file_tree import has_index_files, is_level_name, find_stray_files
+from bkstore.index.hierarchical.file_tree import find_stray_files, has_index_files, is_level_name
 from bkstore.index.scope_marker import MARKER_NAME
 from bkstore.storage.directories.layout import DATABASE_NAMES, Layout
 from bkstore.storage.directories.server_conf import flatten_server_conf
@@ -35,8 +35,9 @@ that they were to replace still exist."""
 class TargetDirectories:
     """The ``current/`` directories of a target, relative to it, in the source's order.
 
-    `target_paths` maps those of the source to the target's. `index_moved`: the databases are put into the
-    ledger directories, as db storage requires equal numbers of index and ledger directories.
+    `target_paths` maps those of the source to the target's. `index_moved`: the databases are put
+    into the ledger directories, as db storage requires equal numbers of index and ledger
+    directories.
     """
 
     ledger: tuple[Path, ...]
@@ -80,7 +81,8 @@ def _path_in_target(bookie: BookieDir, current: Path) -> Path:
 
 
 class OtherFile(NamedTuple):
-    """A file to carry: its path, its path relative to the target, and `new_content` if it is changed."""
+    """A file to carry: its path, its path relative to the target, and `new_content` if it is
+    changed."""
 
     source: Path
     target: Path

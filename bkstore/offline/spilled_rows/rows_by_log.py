@@ -42,7 +42,8 @@ class _Piece:
 
 @dataclass
 class RowsByLog:
-    """Takes index rows in any order; `rows_of_log` returns those of one log, `LogRows` reads them lazily.
+    """Takes index rows in any order; `rows_of_log` returns those of one log, `LogRows` reads them
+    lazily.
 
     `path` is the scratch file; `dir_index` is the directory of the log (-1: in none). Disk: 32
     bytes a row. Memory: one piece, and 32 bytes for each stretch and piece.

@@ -46,8 +46,8 @@ def cache_needs(
 ) -> list[CacheNeed]:
     """Return the cache needs of the index, and of read-ahead for `readers` concurrent readers.
 
-    `parts` is the result of `Usage.index`; `mean_record_bytes` the mean size of a record including its
-    4-byte length, None if not known; `directories` the number of ledger directories.
+    `parts` is the result of `Usage.index`; `mean_record_bytes` the mean size of a record including
+    its 4-byte length, None if not known; `directories` the number of ledger directories.
     """
     if all(part.sizes is None for part in parts):
         return _page_cache_needs(parts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from bkstore.arguments import number, integer
+from bkstore.arguments import integer, number
 from bkstore.errors import BkstoreError
 from bkstore.formats.idxfile import DEFAULT_PAGE_SIZE, check_page_size
 from bkstore.ids import LedgerId
@@ -212,7 +212,9 @@ class Usage:
         }
         return list(index_parts(self._bookie, entry_counts, page_size))
 
-    def cache_needs(self, readers: int = 1, read_ahead: int = DEFAULT_READ_AHEAD) -> list[CacheNeed]:
+    def cache_needs(
+        self, readers: int = 1, read_ahead: int = DEFAULT_READ_AHEAD
+    ) -> list[CacheNeed]:
         """Return the cache sizes for `readers` concurrent readers, by record sizes of `logs`."""
         _count("readers", readers)
         _count("read_ahead", read_ahead)

@@ -30,9 +30,9 @@ class LogUsage:
     """One entry log: its live and dead bytes, and what garbage collection would do with it.
 
     `source` is "map" (its ledgers map) or "scan" (its records), None if neither can be read.
-    `ledgers` has the bytes of each ledger, `live_ledgers` those of live ledgers. `fate` is "damaged" if
-    damage makes garbage collection leave the log alone. `given_back` is the number of bytes freed:
-    the whole file if the log is removed, all but the live bytes if it is compacted.
+    `ledgers` has the bytes of each ledger, `live_ledgers` those of live ledgers. `fate` is
+    "damaged" if damage makes garbage collection leave the log alone. `given_back` is the number of
+    bytes freed: the whole file if the log is removed, all but the live bytes if it is compacted.
     """
 
     log: LogFile

@@ -110,7 +110,10 @@ def _index_file_parts(
 
 
 def _database_part(
-    number: int, sizes: DatabaseSizes, index: EntryIndex, entry_counts: Mapping[LedgerId, int | None]
+    number: int,
+    sizes: DatabaseSizes,
+    index: EntryIndex,
+    entry_counts: Mapping[LedgerId, int | None],
 ) -> IndexPart:
     """Return the part for one RocksDB database; its rows are counted from `entry_counts`."""
     path = sizes.path

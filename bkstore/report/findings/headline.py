@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bkstore.report.findings.key_figures import Facts, number_column
-from bkstore.report.html.value_formats import join_clauses, counted, format_share, size_text
+from bkstore.report.html.value_formats import counted, format_share, join_clauses, size_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,7 +42,11 @@ def make_headline(facts: Facts, tables: Mapping[str, pa.Table]) -> Headline:
         level, word, findings = "unknown", "Not judged", []
     else:
         level, word, findings = "good", "Sound", _sound_clauses(facts)
-    sentences = (join_clauses(findings), join_clauses(not_judged_clauses[:1]), join_clauses(disk_clauses))
+    sentences = (
+        join_clauses(findings),
+        join_clauses(not_judged_clauses[:1]),
+        join_clauses(disk_clauses),
+    )
     return Headline(level, word, tuple(sentence for sentence in sentences if sentence))
 
 

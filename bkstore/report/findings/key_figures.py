@@ -18,7 +18,9 @@ HEALTH_CLASSES = (*DURABILITY_CLASSES, "in_part", "not_judged", "sound")
 in the dump, but some of the ledger's bookies are not in it."""
 
 _OTHER_CATEGORIES = ("placement", "overdue", "bookie_unavailable", "placement_soft")
-_CATEGORY_RANKS = {name: rank for rank, name in enumerate((*DURABILITY_CLASSES, *_OTHER_CATEGORIES))}
+_CATEGORY_RANKS = {
+    name: rank for rank, name in enumerate((*DURABILITY_CLASSES, *_OTHER_CATEGORIES))
+}
 
 Tables = Mapping[str, "pa.Table"]
 
@@ -134,7 +136,9 @@ def health_classes(health: pa.Table) -> npt.NDArray[np.int64]:
     classes[with_reason] = HEALTH_CLASSES.index("in_part")
     nothing_due = with_reason & (number_column(health, "replicas_due") == 0)
     classes[uncounted | nothing_due] = HEALTH_CLASSES.index("not_judged")
-    classes[number_column(health, "replicas_missing") > 0] = HEALTH_CLASSES.index("below_write_quorum")
+    classes[number_column(health, "replicas_missing") > 0] = HEALTH_CLASSES.index(
+        "below_write_quorum"
+    )
     for rank, name in enumerate(DURABILITY_CLASSES):
         in_category = pc.fill_null(pc.equal(health.column("category"), name), False)
         classes[in_category.to_numpy()] = rank
@@ -215,7 +219,9 @@ def _disk(tables: Tables) -> Disk | None:
 def _health(tables: Tables) -> Health | None:
     if "ledger_health" not in tables:
         return None
-    counts = np.bincount(health_classes(tables["ledger_health"]), minlength=len(HEALTH_CLASSES)).tolist()
+    counts = np.bincount(
+        health_classes(tables["ledger_health"]), minlength=len(HEALTH_CLASSES)
+    ).tolist()
     return Health(
         sum(counts),
         {name: ledger_count for name, ledger_count in zip(HEALTH_CLASSES, counts) if ledger_count},

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bkstore.report.findings.key_figures import HEALTH_CLASSES, health_classes, number_column
-from bkstore.report.html.value_formats import join_clauses, format_count, counted
+from bkstore.report.html.value_formats import counted, format_count, join_clauses
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,7 +38,9 @@ def explain_ledger_counts(tables: Tables) -> list[str]:
     if not unknown and not absent.any():
         pronoun = "it" if health.num_rows == 1 else "each of them"
         return [f"The metadata list {listed_ledgers}; bookies have {pronoun}."]
-    clause_list = [f"the metadata list {listed_ledgers}, the bookies have {format_count(len(bookie_ids))}"]
+    clause_list = [
+        f"the metadata list {listed_ledgers}, the bookies have {format_count(len(bookie_ids))}"
+    ]
     if unknown:
         words = counted(unknown, "is on bookies only (an orphan)", "are on bookies only (orphans)")
         clause_list.append(words)
@@ -72,7 +74,9 @@ def unindexed_ledgers_note(tables: Tables) -> list[str]:
     clause_list = []
     if logs:
         verb = "has" if logs == 1 else "have"
-        clause_list.append(f"{format_count(logs)} {verb} records in entry logs and no entry in an index")
+        clause_list.append(
+            f"{format_count(logs)} {verb} records in entry logs and no entry in an index"
+        )
     if empty:
         clause_list.append(f"{format_count(empty)} {'has' if empty == 1 else 'have'} no entries")
     if not clause_list:

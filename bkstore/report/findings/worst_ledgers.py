@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bkstore.ids import Int64Array, unsigned_order
-from bkstore.report.findings.key_figures import HEALTH_CLASSES, DURABILITY_CLASSES, health_classes, number_column, category_ranks
-from bkstore.report.html.value_formats import format_count, counted, ledger_name, ranges_text
+from bkstore.report.findings.key_figures import (
+    DURABILITY_CLASSES,
+    HEALTH_CLASSES,
+    category_ranks,
+    health_classes,
+    number_column,
+)
+from bkstore.report.html.value_formats import counted, format_count, ledger_name, ranges_text
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,7 +1,8 @@
 """Reads the page's templates, style sheet and script, and fills them with escaped text.
 
-Every value is escaped, including unprintable characters (`bkstore.tables.safe_text.escape_unprintable`), unless
-it is markup that this package made itself: a bookie id or a detail can never become markup.
+Every value is escaped, including unprintable characters
+(`bkstore.tables.safe_text.escape_unprintable`), unless it is markup that this package made itself:
+a bookie id or a detail can never become markup.
 """
 
 from __future__ import annotations

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bkstore.report.findings.key_figures import Disk, Facts, number_column
-from bkstore.report.html.bars import Bar, LegendLine, BarPart, make_bar, make_legend
+from bkstore.report.html.bars import Bar, BarPart, LegendLine, make_bar, make_legend
 from bkstore.report.html.value_formats import (
     Size,
     counted,
-    ledger_name,
-    scope_name,
     format_share,
     format_size,
+    ledger_name,
+    scope_name,
     size_text,
 )
 
@@ -95,9 +95,7 @@ def _rank_bookies(tables: Tables) -> Ranking:
     lines = []
     for row in rows:
         disk = Disk(row["log_file_bytes"], row["live_bytes"], row["garbage_bytes"])
-        label = (
-            f"{row['bookie']}: {size_text(disk.files)}, {format_share(disk.garbage, disk.files)} garbage"
-        )
+        label = f"{row['bookie']}: {size_text(disk.files)}, {format_share(disk.garbage, disk.files)} garbage"
         size_bar = make_bar(_parts(disk), biggest, label)
         lines.append(RankingLine(row["bookie"], format_size(disk.files), size_bar, False))
     other_sizes = sizes[order[_MAX_BOOKIES:]]

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bkstore.report.findings.headline import why_not_judged
 from bkstore.report.findings.key_figures import HEALTH_CLASSES, Facts
-from bkstore.report.findings.ledger_counts import unindexed_ledgers_note, explain_ledger_counts
-from bkstore.report.html.bars import Bar, LegendLine, BarPart, make_bar, make_legend
-from bkstore.report.html.value_formats import CATEGORY_WORDS, format_count, counted, format_size
+from bkstore.report.findings.ledger_counts import explain_ledger_counts, unindexed_ledgers_note
+from bkstore.report.html.bars import Bar, BarPart, LegendLine, make_bar, make_legend
+from bkstore.report.html.value_formats import CATEGORY_WORDS, counted, format_count, format_size
 from bkstore.report.tiles.disk import DiskTile, disk_tile
 from bkstore.report.tiles.risk import RiskTile, risk_tile
 

@@ -9,9 +9,20 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bkstore.report.findings.headline import why_not_judged
-from bkstore.report.findings.key_figures import HEALTH_CLASSES, DURABILITY_CLASSES, Facts, health_classes
+from bkstore.report.findings.key_figures import (
+    DURABILITY_CLASSES,
+    HEALTH_CLASSES,
+    Facts,
+    health_classes,
+)
 from bkstore.report.findings.worst_ledgers import Risk, worst_holes, worst_ledgers
-from bkstore.report.html.value_formats import CATEGORY_WORDS, format_count, counted, join_names, shorten
+from bkstore.report.html.value_formats import (
+    CATEGORY_WORDS,
+    counted,
+    format_count,
+    join_names,
+    shorten,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -111,7 +122,8 @@ def _reasons(tables: Tables) -> str:
     reasons = table.column("not_judged").take(np.flatnonzero(unjudged))
     reason_counts = Counter(reason for reason in reasons.to_pylist() if reason)
     words = [
-        f"{shorten(reason, 40)}: {format_count(number)}" for reason, number in reason_counts.most_common(3)
+        f"{shorten(reason, 40)}: {format_count(number)}"
+        for reason, number in reason_counts.most_common(3)
     ]
     return f" ({', '.join(words)})" if words else ""
 

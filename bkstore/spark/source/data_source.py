@@ -164,4 +164,6 @@ class BookieReader(DataSourceReader):
         """Yield the partition's rows."""
         assert isinstance(partition, _Partition)
         options = self.options
-        return read_partition(partition.table_partition, options.table, self.bounds, options.skip_damage)
+        return read_partition(
+            partition.table_partition, options.table, self.bounds, options.skip_damage
+        )

@@ -83,7 +83,10 @@ class Bounds:
         ranges = list(self._ranges())
         if len(ranges) > _MAX_RANGES:
             ranges = [(ranges[0][0], ranges[-1][1])]
-        overlaps = [_overlap((piece.first_ledger, piece.stop_ledger), ledger_range) for ledger_range in ranges]
+        overlaps = [
+            _overlap((piece.first_ledger, piece.stop_ledger), ledger_range)
+            for ledger_range in ranges
+        ]
         return [
             replace(piece, first=ledger_range[0], stop=ledger_range[1])
             for ledger_range in overlaps

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from glob import glob
 from typing import cast
 
-from bkstore.arguments import sequence_of, check_fields, instance, boolean, integer
+from bkstore.arguments import boolean, check_fields, instance, integer, sequence_of
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.syntax.json_text import parse_json
 from bkstore.offline.dump import TABLES, DumpSource

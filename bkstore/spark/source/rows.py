@@ -85,7 +85,9 @@ def _check_damage(findings: list[Finding], table: Schema, skip_damage: bool) -> 
             raise CorruptionError(finding.file, finding.offset, finding.detail + hint)
 
 
-def _piece_rows(piece: DumpPiece, table: Schema, findings: list[Finding]) -> Iterator[pa.RecordBatch]:
+def _piece_rows(
+    piece: DumpPiece, table: Schema, findings: list[Finding]
+) -> Iterator[pa.RecordBatch]:
     """Yield the table's rows of a piece; add what is wrong with it to `findings`."""
     if table == ENTRIES:
         yield from _entry_rows(piece, findings)
@@ -110,7 +112,9 @@ def _entry_rows(piece: DumpPiece, findings: list[Finding]) -> Iterator[pa.Record
     with PieceIndex(piece) as index:
         for index_rows in index.rows(findings, _BATCH_ROWS):
             yield _entry_batch(
-                piece.bookie_id, index_rows, None if lengths is None else lengths.read_lengths(index_rows)
+                piece.bookie_id,
+                index_rows,
+                None if lengths is None else lengths.read_lengths(index_rows),
             )
     if lengths is not None:
         findings += lengths.findings()

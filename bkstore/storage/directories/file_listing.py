@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bkstore.errors import CorruptionError
 from bkstore.files.opening import check_regular
-from bkstore.files.os_errors import is_absent, is_medium_error, convert_read_errors
+from bkstore.files.os_errors import convert_read_errors, is_absent, is_medium_error
 from bkstore.index.api import Finding
 
 _LOG_NAME = re.compile(r"([0-9a-f]{1,8})\.log")

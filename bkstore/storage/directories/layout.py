@@ -44,7 +44,8 @@ class BookieFolders:
 
     `order_source` is the source of the order of the ledger directories; "names" means that there is
     none but their names. `configured` has the path in the `bk_server.conf` for each: if the
-    directory is elsewhere, the conf is a copy. `find_holdings` has what each examined directory holds.
+    directory is elsewhere, the conf is a copy. `find_holdings` has what each examined directory
+    holds.
     """
 
     ledger: list[Path] = field(default_factory=list)
@@ -287,7 +288,9 @@ def order_by_residue(dir_names: Sequence[str], ledgers: Sequence[Iterable[int]])
     ]
 
 
-def check_order(dir_names: Sequence[str], ledgers: Sequence[Iterable[int]], order_source: str) -> None:
+def check_order(
+    dir_names: Sequence[str], ledgers: Sequence[Iterable[int]], order_source: str
+) -> None:
     """Raise `UnsupportedLayout` if all ledgers of a directory belong elsewhere by a stated order,
     in which every look-up would find nothing. A stray ledger is only a finding."""
     size = len(dir_names)
@@ -312,7 +315,9 @@ def pick_layout(folders: BookieFolders, requested: Layout | None) -> Layout:
     if requested is not None:
         if examples and requested not in examples:
             other = next(iter(examples))
-            raise UnsupportedLayout(f"{examples[other]}: the index here is {other}, not {requested}")
+            raise UnsupportedLayout(
+                f"{examples[other]}: the index here is {other}, not {requested}"
+            )
         return requested
     if len(examples) == 2:
         raise UnsupportedLayout(

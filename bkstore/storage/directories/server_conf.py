@@ -115,7 +115,9 @@ class _Loader:
 
     def _resolve_variables(self, path: Path, name: str) -> str:
         """Return the name of an included file, with variables replaced by keys read so far."""
-        values: dict[str, Value] = {key: single_or_list(items) for key, items in self.loaded.items()}
+        values: dict[str, Value] = {
+            key: single_or_list(items) for key, items in self.loaded.items()
+        }
         try:
             resolved = VariableResolver(values, _LOOKUPS).replace(name)
         except InvalidArgument as error:

@@ -1,5 +1,5 @@
-"""LogByteUsage: what every byte of an entry log is used for, as found by a scan: how much of the file
-is damaged, and that the rest was read. Format: `docs/formats/entrylog.md`."""
+"""LogByteUsage: what every byte of an entry log is used for, as found by a scan: how much of the
+file is damaged, and that the rest was read. Format: `docs/formats/entrylog.md`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from bkstore.storage.entry_log.resynchronization import ENTRY, FILLER, MAP, Fram
 class LogByteUsage:
     """Bytes of an entry log by their use; `skipped_ranges` has the (start, end) of damaged ranges.
 
-    `header_bytes` counts the 1024 bytes, and the filler after them in a log of the direct-IO logger.
-    Records and batches of the ledgers map count with the 4 bytes of their size. `padding_bytes` is 0xF0
-    up to a multiple of 4096, and zeros at the end. `map_offset` is the offset of the map's first batch,
-    `map_ledger_bytes` its bytes per ledger, `map_errors` its errors as (offset, reason).
+    `header_bytes` counts the 1024 bytes, and the filler after them in a log of the direct-IO
+    logger. Records and batches of the ledgers map count with the 4 bytes of their size.
+    `padding_bytes` is 0xF0 up to a multiple of 4096, and zeros at the end. `map_offset` is the
+    offset of the map's first batch, `map_ledger_bytes` its bytes per ledger, `map_errors` its
+    errors as (offset, reason).
     """
 
     header_bytes: int = 0
@@ -62,4 +63,6 @@ class LogByteUsage:
             self.map_errors.append((batch_offset, error.reason))
             return
         for ledger_id, ledger_bytes in pairs:
-            self.map_ledger_bytes[ledger_id] = self.map_ledger_bytes.get(ledger_id, 0) + ledger_bytes
+            self.map_ledger_bytes[ledger_id] = (
+                self.map_ledger_bytes.get(ledger_id, 0) + ledger_bytes
+            )

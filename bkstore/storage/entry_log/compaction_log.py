@@ -7,8 +7,9 @@ Steps of `TransactionalEntryLogCompactor`, each durable before the next:
 3. the index is pointed at the new log;
 4. ``.compacted`` is removed, then the old log.
 
-`drop_unfinished_outputs` and `finish_compactions` clean up after a crash. (Upstream's recovery names the
-final log by its id in decimal, so that no location finds logs from id 10 on; here it is in hex.)
+`drop_unfinished_outputs` and `finish_compactions` clean up after a crash. (Upstream's recovery
+names the final log by its id in decimal, so that no location finds logs from id 10 on; here it is
+in hex.)
 """
 
 from __future__ import annotations

@@ -78,10 +78,14 @@ class LogContents:
     findings: tuple[Finding, ...] = ()
 
     @classmethod
-    def of(cls, groups_by_ledger: dict[LedgerId, Int64Array], findings: Iterable[Finding] = ()) -> LogContents:
+    def of(
+        cls, groups_by_ledger: dict[LedgerId, Int64Array], findings: Iterable[Finding] = ()
+    ) -> LogContents:
         """Return the contents with these sequence groups by ledger."""
         rows = list(groups_by_ledger.values())
-        ledgers = np.array([ledger_id.signed for ledger_id in groups_by_ledger], np.int64).reshape(-1, 2)
+        ledgers = np.array([ledger_id.signed for ledger_id in groups_by_ledger], np.int64).reshape(
+            -1, 2
+        )
         bounds = np.cumsum([0, *map(len, rows)])
         groups = np.concatenate(rows) if rows else np.empty((0, 4), np.int64)
         return cls(ledgers, bounds, groups, tuple(findings))

@@ -54,7 +54,7 @@ class OpenFile:
     """A file open for reading, as `fd`; closed with its last reference, in the cache or a
     reader."""
 
-    __slots__ = ("fd", "read_size", "path")
+    __slots__ = ("fd", "path", "read_size")
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -127,7 +127,11 @@ class LogReader(Closeable):
         log_id, position = location >> 32, location & 0xFFFFFFFF
         handle = self._open_files.get(log_id) or self._open_log(log_id)
         try:
-            data = os.pread(handle.fd, handle.read_size, position - SIZE_FIELD_BYTES if position > SIZE_FIELD_BYTES else 0)
+            data = os.pread(
+                handle.fd,
+                handle.read_size,
+                position - SIZE_FIELD_BYTES if position > SIZE_FIELD_BYTES else 0,
+            )
         except OSError as error:
             raise read_error(error, handle.path) from error
         if len(data) >= _MIN_FRAME_SIZE:  # fast path: a complete record of version 1
@@ -178,7 +182,8 @@ class LogReader(Closeable):
         locations: Int64Array,
         max_bytes: int | None = None,
     ) -> RecordBatch:
-        """Return the records of `entry_ids` in their order; one read per window of adjacent records.
+        """Return the records of `entry_ids` in their order; one read per window of adjacent
+        records.
 
         Ends early once the records have more than `max_bytes` (4 + size each; the first is always
         returned), or at damage, which is then in `stopped`. Damage at the first entry is raised.
@@ -186,7 +191,9 @@ class LogReader(Closeable):
         parts: list[RecordBatch] = []
         bytes_left = max_bytes
         window_size = (
-            WINDOW_BYTES if bytes_left is None else min(max(bytes_left, _READ_SIZE) + _MAX_GAP, WINDOW_BYTES)
+            WINDOW_BYTES
+            if bytes_left is None
+            else min(max(bytes_left, _READ_SIZE) + _MAX_GAP, WINDOW_BYTES)
         )
         # Most batches are adjacent records: one read returns all, and nothing has to be joined.
         if _in_one_read(locations, window_size):
@@ -266,7 +273,10 @@ class LogReader(Closeable):
     ) -> RecordBatch:
         """Return the records that one read returns, at least one; raise damage at the first."""
         location = int(locations[0])
-        handle, file_offset = self._open_log(location >> 32), (location & 0xFFFFFFFF) - SIZE_FIELD_BYTES
+        handle, file_offset = (
+            self._open_log(location >> 32),
+            (location & 0xFFFFFFFF) - SIZE_FIELD_BYTES,
+        )
         read_size = _READ_SIZE
         if len(locations) > 1:  # the last record is probably as long as the one before it
             last_distance = int(locations[-1] - locations[-2])
@@ -304,7 +314,9 @@ class LogReader(Closeable):
         is_complete = (sizes >= V1_HEADER) & (offsets + sizes <= len(data))
         count = int(is_complete.size if is_complete.all() else np.argmin(is_complete))
         if count == 0:
-            record = self._check_record(handle, data, file_offset + SIZE_FIELD_BYTES, ledger, int(entry_ids[0]))
+            record = self._check_record(
+                handle, data, file_offset + SIZE_FIELD_BYTES, ledger, int(entry_ids[0])
+            )
             return RecordBatch.of([record], entry_ids[:1])
         # Compare ids last, as the headers are known to be complete now.
         offsets, sizes, entry_ids = offsets[:count], sizes[:count], entry_ids[:count]
@@ -370,7 +382,9 @@ def _sizes_if_all_match(
 
 def _sizes(raw: np.ndarray[tuple[int], np.dtype[np.uint8]], offsets: Int64Array) -> Int64Array:
     """Return the sizes stored before the records at `offsets`."""
-    sizes: Int64Array = integers_at_every_offset(raw, ">i4")[offsets - SIZE_FIELD_BYTES].astype(np.int64)
+    sizes: Int64Array = integers_at_every_offset(raw, ">i4")[offsets - SIZE_FIELD_BYTES].astype(
+        np.int64
+    )
     return sizes
 
 

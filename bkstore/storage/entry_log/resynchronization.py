@@ -16,11 +16,18 @@ import numpy as np
 import numpy.typing as npt
 
 from bkstore.errors import DirectoryInUse
-from bkstore.files.opening import open_regular, next_data_offset, read_fully
+from bkstore.files.opening import next_data_offset, open_regular, read_fully
 from bkstore.files.os_errors import convert_read_errors
 from bkstore.formats.entry import V1_HEADER, V2_HEADER, matching_checksum, record_header, record_ids
 from bkstore.formats.entrylog import DIRECT_HEADER_SIZE, HEADER_SIZE
-from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES, Bytes, find_frames, run_end, read_int64s, integers_at_every_offset
+from bkstore.formats.syntax.framing import (
+    SIZE_FIELD_BYTES,
+    Bytes,
+    find_frames,
+    integers_at_every_offset,
+    read_int64s,
+    run_end,
+)
 from bkstore.ids import Int64Array
 from bkstore.index.api import Closeable
 
@@ -68,7 +75,9 @@ class LogBytes(Closeable):
 
     def read_array(self, offset: int, count: int | None = None) -> Bytes:
         """Return `count` bytes from `offset` on (None: a window) as an array; fewer at the end."""
-        return np.frombuffer(self.read_bytes(offset, WINDOW_BYTES if count is None else count), np.uint8)
+        return np.frombuffer(
+            self.read_bytes(offset, WINDOW_BYTES if count is None else count), np.uint8
+        )
 
     def run_end(self, offset: int, value: int) -> int:
         """Return the end of a run of bytes `value` that starts at `offset`; at most `size`."""
@@ -90,9 +99,9 @@ class LogBytes(Closeable):
 
 @dataclass(frozen=True)
 class FrameRun:
-    """Adjacent frames in `data`, which is at file offset `data_offset`; `offsets` are those of the records
-    in it, int64[n], `end` the file offset after the last frame. `kinds` has what each frame holds;
-    ids are valid for entries only."""
+    """Adjacent frames in `data`, which is at file offset `data_offset`; `offsets` are those of the
+    records in it, int64[n], `end` the file offset after the last frame. `kinds` has what each frame
+    holds; ids are valid for entries only."""
 
     data: Bytes
     data_offset: int
@@ -110,8 +119,13 @@ class FrameRun:
         return int(self.offsets.size)
 
     def start_of(self, frame_index: int) -> int:
-        """Return the file offset of a frame's size; `end` if `frame_index` is one after the last."""
-        return self.data_offset + int(self.offsets[frame_index]) - SIZE_FIELD_BYTES if frame_index < self.count else self.end
+        """Return the file offset of a frame's size; `end` if `frame_index` is one after the
+        last."""
+        return (
+            self.data_offset + int(self.offsets[frame_index]) - SIZE_FIELD_BYTES
+            if frame_index < self.count
+            else self.end
+        )
 
     def first(self, count: int) -> FrameRun:
         """Return the first `count` frames."""
@@ -164,8 +178,8 @@ def _classify_frames(
 
 
 def read_frames(log: LogBytes, offset: int) -> FrameRun:
-    """Return the frames from `offset` on, up to an implausible one; there must be one at `offset`, as
-    `classify_at` returns it. Reads a window, or one frame that is longer."""
+    """Return the frames from `offset` on, up to an implausible one; there must be one at `offset`,
+    as `classify_at` returns it. Reads a window, or one frame that is longer."""
     size = int.from_bytes(log.read_bytes(offset, SIZE_FIELD_BYTES), "big")
     data = log.read_array(offset, max(WINDOW_BYTES, SIZE_FIELD_BYTES + size))
     frames = find_frames(data, 0, V1_HEADER)
@@ -176,7 +190,8 @@ def read_frames(log: LogBytes, offset: int) -> FrameRun:
 
 
 def classify_at(log: LogBytes, offset: int) -> Region:
-    """Classify the bytes at offset `offset`. One small read; padding and zeros are read to the end."""
+    """Classify the bytes at offset `offset`. One small read; padding and zeros are read to the
+    end."""
     bytes_left = log.size - offset
     if bytes_left <= 0:
         return Region("end", offset)
@@ -194,7 +209,9 @@ def classify_at(log: LogBytes, offset: int) -> Region:
             return Region("zeros", end)
         return Region("garbage", end, f"{end - offset} zero bytes")
     return Region(
-        "garbage", offset, "no size" if bytes_left > SIZE_FIELD_BYTES else f"{bytes_left} bytes, less than a size"
+        "garbage",
+        offset,
+        "no size" if bytes_left > SIZE_FIELD_BYTES else f"{bytes_left} bytes, less than a size",
     )
 
 
@@ -202,7 +219,9 @@ def _check_frame(log: LogBytes, offset: int, head_bytes: bytes, size: int) -> Re
     """Return the frame of `size` bytes at `offset`, or garbage if it is implausible."""
     bytes_left = log.size - offset - SIZE_FIELD_BYTES
     if size > bytes_left:
-        return Region("garbage", offset, f"record of {size} bytes, {bytes_left} are left in the log")
+        return Region(
+            "garbage", offset, f"record of {size} bytes, {bytes_left} are left in the log"
+        )
     if size < V1_HEADER:
         return Region("garbage", offset, f"record of {size} bytes, too short for an entry")
     data = np.frombuffer(head_bytes, np.uint8)
@@ -233,10 +252,11 @@ def find_doubtful_frame(log: LogBytes, run: FrameRun) -> int:
 def find_next_record(log: LogBytes, bad_offset: int, start: int) -> int:
     """Return the offset of the next record, given that none is at `offset`; the file size if none.
 
-    The search starts after `start_of`, the offset of the first doubtful frame before `offset` (`offset` if
-    there is none); a result below `offset` confirms that this frame is wrong. An offset is accepted
-    if its record has a valid digest; else if a chain of records leads from it past `offset` and two
-    records further, or in order to the end, and no better offset precedes that chain.
+    The search starts after `start_of`, the offset of the first doubtful frame before `offset`
+    (`offset` if there is none); a result below `offset` confirms that this frame is wrong. An
+    offset is accepted if its record has a valid digest; else if a chain of records leads from it
+    past `offset` and two records further, or in order to the end, and no better offset precedes
+    that chain.
     """
     # The size at `offset` may be right and only its record damaged: then a record follows it.
     size = int.from_bytes(log.read_bytes(bad_offset, SIZE_FIELD_BYTES), "big", signed=True)
@@ -297,7 +317,10 @@ def _find_candidates(data: Bytes, bytes_left: int) -> Int64Array:
     offsets = np.flatnonzero(
         (sizes >= V1_HEADER) & (sizes <= bytes_left - SIZE_FIELD_BYTES - np.arange(count))
     )
-    first_words, second_words = read_int64s(data, offsets, SIZE_FIELD_BYTES), read_int64s(data, offsets, SIZE_FIELD_BYTES + 8)
+    first_words, second_words = (
+        read_int64s(data, offsets, SIZE_FIELD_BYTES),
+        read_int64s(data, offsets, SIZE_FIELD_BYTES + 8),
+    )
     is_version_1 = (first_words >= 0) & (second_words >= 0)
     lac = read_int64s(data, offsets, SIZE_FIELD_BYTES + 16)
     is_version_1 &= (lac >= -1) & (read_int64s(data, offsets, SIZE_FIELD_BYTES + 24) >= 0)

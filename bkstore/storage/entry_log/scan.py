@@ -35,13 +35,13 @@ from bkstore.storage.entry_log.resynchronization import (
     ENTRY,
     FILLER,
     MAP,
+    FrameRun,
     LogBytes,
     Region,
-    FrameRun,
     classify_at,
+    find_doubtful_frame,
     find_next_record,
     read_frames,
-    find_doubtful_frame,
 )
 
 StrPath = str | os.PathLike[str]
@@ -54,8 +54,8 @@ _HEADER_FIELDS_SIZE = 20
 @dataclass(frozen=True)
 class LogBatch:
     """Records of a log in their order, as int64 columns of equal length over one buffer, which is
-    at file offset `data_offset`. Ids are in two's complement. `position` is the record's file offset, as
-    in a location (4 after that of its size), `size` its size in bytes."""
+    at file offset `data_offset`. Ids are in two's complement. `position` is the record's file
+    offset, as in a location (4 after that of its size), `size` its size in bytes."""
 
     scope_id: Int64Array
     ledger_id: Int64Array
@@ -75,7 +75,9 @@ class LogBatch:
 
     def records(self) -> RecordBatch:
         """Return the records as a batch over the same buffer."""
-        return RecordBatch(self.entry_id, self.buffer.data, self.position - self.buffer_offset, self.size)
+        return RecordBatch(
+            self.entry_id, self.buffer.data, self.position - self.buffer_offset, self.size
+        )
 
     def lac_and_length(self) -> tuple[Int64Array, Int64Array]:
         """Return the LAC and ledger length fields of the records, int64[n] each."""
@@ -321,18 +323,20 @@ def _read_ledgers_map(log: LogBytes, log_id: int, header: LogHeader) -> LogMetad
                 None, batch_offset, f"ledgers map batch of {format_count(size, 'byte')}"
             )
         try:
-            metadata.add_all(decode_map_batch(log.read_bytes(batch_offset + SIZE_FIELD_BYTES, size)))
+            metadata.add_all(
+                decode_map_batch(log.read_bytes(batch_offset + SIZE_FIELD_BYTES, size))
+            )
         except CorruptionError as error:
             raise CorruptionError(None, batch_offset, error.reason) from None
         batch_offset += SIZE_FIELD_BYTES + size
     ledger_count = len(metadata.ledgers)
     if ledger_count != header.ledger_count or ledger_count == 0:
-        reason = (
-            f"ledgers map has {format_count(ledger_count, 'ledger')}, the header says {header.ledger_count}"
-        )
+        reason = f"ledgers map has {format_count(ledger_count, 'ledger')}, the header says {header.ledger_count}"
         raise CorruptionError(None, max(header.map_offset, HEADER_SIZE), reason)
     room = header.map_offset - HEADER_SIZE
     if metadata.total_size > room:
-        reason = f"ledgers map counts {format_count(metadata.total_size, 'byte')}, {room} precede it"
+        reason = (
+            f"ledgers map counts {format_count(metadata.total_size, 'byte')}, {room} precede it"
+        )
         raise CorruptionError(None, header.map_offset, reason)
     return metadata

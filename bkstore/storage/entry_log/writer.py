@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from threading import RLock
 
-from bkstore.arguments import function, optional, boolean, integer
+from bkstore.arguments import boolean, function, integer, optional
 from bkstore.errors import (
     BkstoreError,
     CorruptionError,
@@ -250,7 +250,9 @@ class EntryLogger(Closeable):
         for current in self._currents:
             with convert_write_errors(current):
                 # Not durable: if it is lost, the ids are taken from the log names.
-                self.files.write_file(current / LAST_ID_NAME, f"{log_id:x}\n".encode(), durable=False)
+                self.files.write_file(
+                    current / LAST_ID_NAME, f"{log_id:x}\n".encode(), durable=False
+                )
         self._last_id = log_id
         return log_id
 
@@ -373,7 +375,9 @@ def find_last_log_id(currents: Sequence[Path]) -> int:
         highest_id = max([highest_id, *_list_logs(current)])
         id_text = ""
         with convert_read_errors(current / LAST_ID_NAME), suppress(FileNotFoundError):
-            id_text = read_file(current / LAST_ID_NAME, _MAX_LAST_ID_BYTES).decode("utf-8", "replace")
+            id_text = read_file(current / LAST_ID_NAME, _MAX_LAST_ID_BYTES).decode(
+                "utf-8", "replace"
+            )
         with suppress(ValueError):
             highest_id = max(highest_id, int(id_text.strip(), 16))
     return highest_id

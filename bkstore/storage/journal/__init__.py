@@ -13,9 +13,9 @@ from bkstore.formats.journal import LogMark
 from bkstore.storage.journal.last_mark import (
     NO_MARK,
     delete_journals_before,
-    list_journal_files,
     journal_name,
     last_mark_name,
+    list_journal_files,
     read_last_mark,
     write_last_mark,
 )
@@ -30,10 +30,10 @@ __all__ = [
     "LogMark",
     "ScannedRecord",
     "delete_journals_before",
-    "list_journal_files",
-    "journal_name",
     "journal_index_of",
+    "journal_name",
     "last_mark_name",
+    "list_journal_files",
     "read_last_mark",
     "scan_journal",
     "write_last_mark",

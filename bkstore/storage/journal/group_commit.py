@@ -115,7 +115,9 @@ class GroupCommit:
             )
             self._expected_followers = len(self._waiting)
             covered = [found for found in self._waiting if _covers(self.durable, found.position)]
-            remaining = [found for found in self._waiting if not _covers(self.durable, found.position)]
+            remaining = [
+                found for found in self._waiting if not _covers(self.durable, found.position)
+            ]
             self._has_leader = bool(remaining)
             self._waiting = remaining[1:]
             for follower in remaining[:1]:

@@ -1,7 +1,7 @@
 """LedgerJournals: the journals of one bookie, and the ledgers whose master keys they have.
 
-All records of a ledger go to one journal (`journal_index_of`). Its master key is appended before the
-first of them, since a replay skips records of unknown ledgers.
+All records of a ledger go to one journal (`journal_index_of`). Its master key is appended before
+the first of them, since a replay skips records of unknown ledgers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ class LedgerJournals:
         """Return the journal of a ledger."""
         return self.writers[journal_index_of(ledger_id, len(self.writers))]
 
-    def append(self, ledger_id: LedgerId, record: bytes, key: bytes) -> tuple[JournalWriter, LogMark]:
+    def append(
+        self, ledger_id: LedgerId, record: bytes, key: bytes
+    ) -> tuple[JournalWriter, LogMark]:
         """Append one record, after its ledger's key; return the journal and the end position."""
         if ledger_id not in self._ledgers_with_key:
             self.append_key(ledger_id, key)
@@ -115,8 +117,8 @@ class LedgerJournals:
 
     @contextmanager
     def syncing(self, positions: Positions, sync: bool) -> Iterator[None]:
-        """Sync what the ``with`` block appends and adds to `positions`, if `sync`, even if it raises.
-        After a journal failed, sync nothing: the error's `stored` is 0, as nothing is
+        """Sync what the ``with`` block appends and adds to `positions`, if `sync`, even if it
+        raises. After a journal failed, sync nothing: the error's `stored` is 0, as nothing is
         acknowledged."""
         try:
             yield

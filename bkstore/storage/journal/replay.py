@@ -35,8 +35,12 @@ from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import Finding
 from bkstore.index.damage_runs import DamageRuns
-from bkstore.storage.journal.blank_sectors import find_blank_sectors, has_unwritten_sector, find_suspicious_rows
-from bkstore.storage.journal.last_mark import list_journal_files, journal_name, read_last_mark
+from bkstore.storage.journal.blank_sectors import (
+    find_blank_sectors,
+    find_suspicious_rows,
+    has_unwritten_sector,
+)
+from bkstore.storage.journal.last_mark import journal_name, list_journal_files, read_last_mark
 from bkstore.storage.journal.scan import scan_journal
 from bkstore.storage.ledger_storage import LedgerStorage
 
@@ -48,9 +52,9 @@ _TORN_KEY_ZEROS = 4  # a key ending so is torn; 2^-32 of the intact ones do
 class Replay:
     """Replays journals into a ledger storage.
 
-    `findings` lists what was odd, adjacent findings merged: torn ends, unknown records. `record_count`
-    counts replayed records; `skipped_count` counts those of unknown (deleted) ledgers among them.
-    Adjacent entries of a chunk of the file are added in batches: the cost of
+    `findings` lists what was odd, adjacent findings merged: torn ends, unknown records.
+    `record_count` counts replayed records; `skipped_count` counts those of unknown (deleted)
+    ledgers among them. Adjacent entries of a chunk of the file are added in batches: the cost of
     `LedgerStorage.add_batch` plus 0.1 us each; 10 us each for those of unknown ledgers. With the
     option `compat`, torn records are replayed, as upstream does.
     """
@@ -64,7 +68,9 @@ class Replay:
         self.record_count = 0
         self.skipped_count = 0
 
-    def run(self, journal_dir: Path, ledger_dirs: Sequence[Path], mark_index: int | None) -> LogMark:
+    def run(
+        self, journal_dir: Path, ledger_dirs: Sequence[Path], mark_index: int | None
+    ) -> LogMark:
         """Replay one journal directory from its mark on; return the position reached. Raises
         `CorruptionError` if the file named by the mark is missing, or for an invalid length, an
         invalid record, or a master key that differs from the storage's."""
@@ -82,7 +88,9 @@ class Replay:
         for journal_id, path in files:
             start = mark.position if journal_id == mark.journal_id else 0
             reached = LogMark(journal_id, self._replay_file(path, start))
-        _log.info("%s: replayed %d records up to %s", journal_dir, self.record_count, tuple(reached))
+        _log.info(
+            "%s: replayed %d records up to %s", journal_dir, self.record_count, tuple(reached)
+        )
         return reached
 
     def _replay_file(self, path: Path, start: int) -> int:
@@ -148,7 +156,9 @@ class Replay:
         the last row, so that adding it raises the error."""
         ids = read_batch_ids(batch)
         ledgers = BatchLedgers.of(ids.scopes, ids.ledgers)
-        is_known = np.array([self._storage.ledger_exists(ledger_id) for ledger_id in ledgers.ledger_ids])
+        is_known = np.array(
+            [self._storage.ledger_exists(ledger_id) for ledger_id in ledgers.ledger_ids]
+        )
         is_left = (
             np.repeat(is_known, len(batch))
             if ledgers.numbers is None

@@ -242,7 +242,9 @@ class JournalScan:
             return None
         if padding_size > size - position - 8:
             left_bytes = format_count(size - position - 8, "is", "are")
-            detail = f"padding of {format_count(padding_size, 'byte')} is cut off: {left_bytes} left"
+            detail = (
+                f"padding of {format_count(padding_size, 'byte')} is cut off: {left_bytes} left"
+            )
             self._stop_with_finding(size, "oddity", detail, position)
             return None
         return position + 8 + padding_size

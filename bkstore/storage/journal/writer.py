@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bkstore import forks
-from bkstore.arguments import optional, integer
+from bkstore.arguments import integer, optional
 from bkstore.errors import IllegalOperation, InvalidArgument, WriteFailed
 from bkstore.files.disk_changes import OS_FILES, Files, check_files
 from bkstore.files.os_errors import convert_sync_errors, convert_write_errors
@@ -32,7 +32,7 @@ from bkstore.formats.journal import (
 from bkstore.ids import LedgerId
 from bkstore.index.api import Closeable
 from bkstore.storage.journal.group_commit import GroupCommit
-from bkstore.storage.journal.last_mark import list_journal_files, journal_name
+from bkstore.storage.journal.last_mark import journal_name, list_journal_files
 from bkstore.storage.options import JournalOptions
 
 
@@ -246,7 +246,9 @@ class JournalWriter(Closeable):
 
     def _pad_and_write(self) -> LogMark:
         if self.version >= PADDED_VERSION:
-            self._buffer_records(padding_record(self._written_bytes + len(self._buffer), self._alignment))
+            self._buffer_records(
+                padding_record(self._written_bytes + len(self._buffer), self._alignment)
+            )
         self._write_buffered()
         return self._position()
 

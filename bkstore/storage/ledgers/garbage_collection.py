@@ -229,7 +229,8 @@ class GarbageCollector:
         report.findings += damage
         if is_given_up:
             return False
-        # From here on, the next start would finish the switch. `remove_recovery_marker` removes the marker for it.
+        # From here on, the next start would finish the switch. `remove_recovery_marker` removes the
+        # marker for it.
         report.moved_bytes += copied_bytes
         self._relocate(moves, report)
         output.remove_recovery_marker()

@@ -90,9 +90,9 @@ class GarbageReport:
 class GarbagePassCounts:
     """Counts and times of the compacting passes since the storage was opened.
 
-    `counts` and `last_times` (end time, in seconds since 1970; at first the time of opening) have the
-    keys "major" and "minor"; a major pass sets both times. `running_kind` is the kind of the pass that
-    runs now, or None. Threads: any may read.
+    `counts` and `last_times` (end time, in seconds since 1970; at first the time of opening) have
+    the keys "major" and "minor"; a major pass sets both times. `running_kind` is the kind of the
+    pass that runs now, or None. Threads: any may read.
     """
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:

@@ -13,7 +13,7 @@ from struct import Struct
 
 import numpy as np
 
-from bkstore.arguments import bytes_like, iterable, instance
+from bkstore.arguments import bytes_like, instance, iterable
 from bkstore.errors import (
     BkstoreError,
     CorruptionError,
@@ -209,7 +209,9 @@ class LedgerAdds(KnownLedgers):
             if count:
                 yield self._path(ledgers.ledger_ids[0]), 0, count
             return
-        path_of = np.array([id_.ledger % len(self.write_paths) for id_ in ledgers.ledger_ids], np.int64)
+        path_of = np.array(
+            [id_.ledger % len(self.write_paths) for id_ in ledgers.ledger_ids], np.int64
+        )
         path_of_record = path_of[ledgers.numbers[:count]]
         starts = [0, *(np.flatnonzero(np.diff(path_of_record)) + 1).tolist()] if count else []
         for start, stop in zip(starts, [*starts[1:], count]):
@@ -223,7 +225,9 @@ class LedgerAdds(KnownLedgers):
                 path.check_writable()
                 # `fitting_stop` ends what fits before a flush is due. Its ledgers are checked
                 # first: one that takes no adds ends the batch at its first record.
-                fitting_stop = min(start + path.count_fitting(batch_add.batch.between(start, stop)), stop)
+                fitting_stop = min(
+                    start + path.count_fitting(batch_add.batch.between(start, stop)), stop
+                )
                 ledgers = batch_add.ledgers.between(start, fitting_stop)
                 for ledger_index, ledger_id in enumerate(ledgers.ledger_ids):
                     try:
@@ -294,7 +298,9 @@ def add_batches(
     return np.concatenate(entry_ids)
 
 
-def split_after_first_records(batch: RecordBatch, ledger_ids: Collection[LedgerId]) -> list[RecordBatch]:
+def split_after_first_records(
+    batch: RecordBatch, ledger_ids: Collection[LedgerId]
+) -> list[RecordBatch]:
     """Return a batch, split after the first record of each of these ledgers."""
     if not ledger_ids:
         return [batch]

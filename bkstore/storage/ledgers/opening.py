@@ -136,7 +136,9 @@ def _open_db_paths(
     for log_dir, rocks_dir in zip(ledger_currents, index_currents):
         database = undo.enter_context(RocksIndex(rocks_dir, writable=True, files=files))
         paths.append(
-            DbWritePath(database, _open_logger([log_dir], options, files, undo), options, cache_bytes)
+            DbWritePath(
+                database, _open_logger([log_dir], options, files, undo), options, cache_bytes
+            )
         )
     if len(paths) > 1:
         _check_dir_order(ledger_currents, paths)

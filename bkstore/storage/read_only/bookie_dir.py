@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from bkstore.arguments import check_batch, check_compat, optional, path as as_path, text, boolean
+from bkstore.arguments import boolean, check_batch, check_compat, optional, path as as_path, text
 from bkstore.errors import (
     BkstoreError,
     DirectoryInUse,
@@ -34,9 +34,9 @@ from bkstore.index.api import DEFAULT_BATCH, Closeable, EntryIndex, Finding, Ind
 from bkstore.index.rocks.scratch_links import check_not_in_use
 from bkstore.storage.directories.file_listing import (
     LogFile,
+    find_irregular_files,
     list_entry_logs,
     list_journals,
-    find_irregular_files,
     stat_files,
 )
 from bkstore.storage.directories.layout import (
@@ -75,7 +75,8 @@ class BookieDir(Closeable):
 
     With ``needs_index=False``, logs and journals can be read even if the index cannot be opened: it
     is opened on first use, which then raises the error. Only several directories of db storage open
-    it at once, to check their order; `index_error` then has the error, and the order is not relied on.
+    it at once, to check their order; `index_error` then has the error, and the order is not relied
+    on.
 
     Threads: reading is as safe as `index`. Fork: with index files it keeps working in the child;
     with RocksDB it is closed there: open it again. Close it, or use it as a context manager.
@@ -224,7 +225,9 @@ class BookieDir(Closeable):
         path = path.parent if path.is_file() or path.name == "current" else path
         # In `bookie-1/ledgers` the parent's name is better: the folder's name is only a role.
         is_role_name = re.fullmatch(r"(ledgers?|index|bk|data|bookkeeper)\d*", path.name)
-        return escape_surrogates(path.parent.name if is_role_name and path.parent.name else path.name)
+        return escape_surrogates(
+            path.parent.name if is_role_name and path.parent.name else path.name
+        )
 
     @cached_property
     def entry_logs(self) -> list[LogFile]:

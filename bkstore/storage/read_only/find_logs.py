@@ -48,9 +48,9 @@ class FoundLog:
 class LogFinder:
     """Finds the logs that hold entries of a ledger, among `logs`, which must not change once read.
 
-    `directory_count` is the number of directories over which ledgers are distributed, ledger L being in
-    ``L mod directories`` as in db storage; 1 if any log may have it. Caches filters, and up to
-    `contents_bytes` of the contents of scanned logs, least recently used first out (the last
+    `directory_count` is the number of directories over which ledgers are distributed, ledger L
+    being in ``L mod directories`` as in db storage; 1 if any log may have it. Caches filters, and
+    up to `contents_bytes` of the contents of scanned logs, least recently used first out (the last
     scanned are always cached). Threads: safe; one call at a time.
     """
 

@@ -93,7 +93,9 @@ def _check_reach(reach: _Reach, log: LogFile | None, log_id: int) -> Finding | N
     """Return a finding if a log is missing or ends before a location, else None."""
     entry_text = f"entry {reach.entry} of ledger {reach.ledger}"
     ledgers = format_count(len(reach.ledgers), "ledger")
-    lost_text = format_count(reach.behind, f"location of {ledgers} is", f"locations of {ledgers} are")
+    lost_text = format_count(
+        reach.behind, f"location of {ledgers} is", f"locations of {ledgers} are"
+    )
     if log is None:
         detail = f"no such entry log, but {lost_text} in it, the last one {entry_text} at"
         return Finding("damage", f"{detail} {reach.position}", f"{log_id:x}.log")

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bkstore.arguments import instance, number, optional, integer
+from bkstore.arguments import instance, integer, number, optional
 from bkstore.errors import InvalidArgument
 from bkstore.streams.image.folding import Fold
 from bkstore.streams.image.object_ranges import ObjectRanges

@@ -9,11 +9,11 @@ import numpy as np
 
 from bkstore.errors import InvalidArgument
 from bkstore.ids import Int64Array
-from bkstore.streams.image.checks import check_disjoint, check_ascending, slice_columns
+from bkstore.streams.image.checks import check_ascending, check_disjoint, slice_columns
 from bkstore.streams.image.json_form import (
+    object_from_json,
     read_number,
     read_numbers,
-    object_from_json,
     read_rows,
     stream_object_from_json,
 )
@@ -21,9 +21,9 @@ from bkstore.streams.image.object_ranges import ObjectRanges
 from bkstore.streams.image.streams_and_nodes import (
     ImageParts,
     Node,
+    OwnershipRange,
     Stream,
     StreamObject,
-    OwnershipRange,
 )
 
 _AddedRanges = list[tuple[int, ObjectRanges]]

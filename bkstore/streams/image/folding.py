@@ -21,8 +21,9 @@ BoolArray = npt.NDArray[np.bool_]
 class Fold:
     """The slices of neighbors joined to pieces: `streams`, `starts`, `ends`, sorted in that order.
 
-    Unreadable slices before a stream's start are dropped. `is_only_piece` is true for the only piece of a
-    stream. `usable_count` is the number of objects, counted from the first, that may become one.
+    Unreadable slices before a stream's start are dropped. `is_only_piece` is true for the only
+    piece of a stream. `usable_count` is the number of objects, counted from the first, that may
+    become one.
     """
 
     def __init__(self, image: StreamImage, node_id: int, objects: list[ObjectRanges]) -> None:

@@ -12,9 +12,9 @@ from bkstore.streams.image.object_ranges import ObjectRanges
 from bkstore.streams.image.streams_and_nodes import (
     ImageParts,
     Node,
+    OwnershipRange,
     Stream,
     StreamObject,
-    OwnershipRange,
 )
 
 _MAX_NUMBER = 2**63 - 1
@@ -61,7 +61,9 @@ def _stream(row: Any) -> Stream:
     ranges = []
     for index, range_row in enumerate(read_rows(row, "ranges")):
         with _at_place(f"ranges[{index}]"):
-            ranges.append(OwnershipRange(*(read_number(range_row, key) for key in OwnershipRange._fields)))
+            ranges.append(
+                OwnershipRange(*(read_number(range_row, key) for key in OwnershipRange._fields))
+            )
     return Stream(
         read_number(row, "stream_id"),
         read_number(row, "start_offset"),

@@ -95,7 +95,9 @@ class Node:
     order_and_object_ids: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
-        for (before, one), (after, other) in zip(self.order_and_object_ids, self.order_and_object_ids[1:]):
+        for (before, one), (after, other) in zip(
+            self.order_and_object_ids, self.order_and_object_ids[1:]
+        ):
             if before == after:
                 raise InvalidArgument(
                     f"node {self.node_id}: objects {one} and {other} share order id {before}"

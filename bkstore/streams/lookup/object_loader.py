@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import NamedTuple
 
 from bkstore import forks
-from bkstore.arguments import number, optional, integer
+from bkstore.arguments import integer, number, optional
 from bkstore.errors import LoadFailed
 from bkstore.index.api import Closeable
 from bkstore.streams.image.object_ranges import ObjectRanges
@@ -29,9 +29,9 @@ class ObjectLoader(Closeable):
     """Loads objects through `reader`; requests for an object that is being loaded share the load.
 
     `on_load(object_id, ranges, image)` is called once per load, before any caller gets the object.
-    Failed loads leave nothing. `max_cached` is the number of loaded objects to cache. `timeout` is the
-    maximum wait for a wave in seconds, or None; a late load continues, and the next request waits
-    for it. Threads: safe. Fork: closed in the child, which has none of the `workers` threads.
+    Failed loads leave nothing. `max_cached` is the number of loaded objects to cache. `timeout` is
+    the maximum wait for a wave in seconds, or None; a late load continues, and the next request
+    waits for it. Threads: safe. Fork: closed in the child, which has none of the `workers` threads.
     """
 
     def __init__(

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Container
 from typing import Protocol
 
-from bkstore.arguments import instance, number, describe_value
+from bkstore.arguments import describe_value, instance, number
 from bkstore.errors import CorruptionError, InvalidArgument, LoadFailed
 from bkstore.streams.image.object_ranges import ObjectRanges
 from bkstore.streams.image.stream_image import StreamImage

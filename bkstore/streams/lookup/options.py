@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from bkstore.arguments import check_fields, choice, number, optional, boolean, integer
+from bkstore.arguments import boolean, check_fields, choice, integer, number, optional
 from bkstore.streams.lookup.sparse_index import ENTRY_BYTES
 
 Strategy = Literal["load-all", "sparse-index", "partial", "preload", "index", "bloom"]

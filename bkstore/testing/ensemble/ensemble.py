@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Self
 
 from bkstore import forks
-from bkstore.arguments import choice, number, optional, boolean, integer
+from bkstore.arguments import boolean, choice, integer, number, optional
 from bkstore.cluster.store.zookeeper.store import ZooKeeperStore
 from bkstore.errors import IllegalOperation, InvalidArgument, MetadataUnavailable
 from bkstore.files.disk_changes import StrPath
@@ -23,15 +23,15 @@ from bkstore.storage.options import StorageKind, check_storage
 from bkstore.testing.ensemble.bookie_process import BookieProcess, is_free
 from bkstore.testing.ensemble.process_group import ProcessGroup, last_lines
 from bkstore.testing.ensemble.state_file import (
-    UNFINISHED_NAME_PATTERN,
     BOOKIE_ID_PATTERN,
     LOCK_NAME,
     STATE_NAME,
+    UNFINISHED_NAME_PATTERN,
     BookieState,
     EnsembleState,
     StateFile,
-    remove_unfinished,
     process_namespace,
+    remove_unfinished,
 )
 from bkstore.testing.zookeeper_server import ZooKeeperServer
 
@@ -212,7 +212,11 @@ class Ensemble(Closeable):
         self._check_open()
         with self._lock:
             id_ = _next_bookie_id(self._bookies) if bookie is None else bookie
-            if not isinstance(id_, str) or not BOOKIE_ID_PATTERN.fullmatch(id_) or id_ in self._bookies:
+            if (
+                not isinstance(id_, str)
+                or not BOOKIE_ID_PATTERN.fullmatch(id_)
+                or id_ in self._bookies
+            ):
                 raise InvalidArgument(f"{id_!r:.60} is not valid as a new bookie's id")
             kind = storage or self._kinds[len(self._bookies) % len(self._kinds)]
             state = BookieState(id_, check_storage("storage", kind))
@@ -278,7 +282,9 @@ class Ensemble(Closeable):
 
     def _format(self) -> None:
         if not self._formatted:
-            with suppress(IllegalOperation):  # formatted by a start that was killed before `save_state`
+            with suppress(
+                IllegalOperation
+            ):  # formatted by a start that was killed before `save_state`
                 ZooKeeperStore.format(self.uri, timeout=self._timeout).close()
             self._formatted = True
             self.save_state()

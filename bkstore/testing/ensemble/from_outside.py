@@ -22,8 +22,8 @@ from bkstore.testing.ensemble.state_file import (
     STATE_NAME,
     EnsembleState,
     StateFile,
-    remove_unfinished,
     process_namespace,
+    remove_unfinished,
 )
 
 LOG_NAME = "ensemble.log"
@@ -54,7 +54,8 @@ def stop(path: StrPath, timeout: float) -> bool:
     """Send SIGTERM to `bkstore ensemble up` and wait; return False if the ensemble is not running.
 
     Raises `IllegalOperation` if another program runs it, if it is in another PID namespace or
-    machine, and if it does not end in time; `DirectoryInUse` if it is starting; else as `read_status`.
+    machine, and if it does not end in time; `DirectoryInUse` if it is starting; else as
+    `read_status`.
     """
     seen = read_status(path)
     if not seen.running:

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from bkstore.availability import Availability
-from bkstore.cluster.client.bookie_client import BookieClient, LacResponse, BatchAdder
+from bkstore.cluster.client.bookie_client import BatchAdder, BookieClient, LacResponse
 from bkstore.errors import (
     BkstoreError,
     BookieUnavailable,

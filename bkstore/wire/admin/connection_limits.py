@@ -101,7 +101,11 @@ class StreamSlots:
     def _abort_slowest(self) -> bool:
         """Cut off the client slowest to take its last chunks if it is too slow; return whether."""
         oldest = asyncio.get_running_loop().time() - self._max_seconds
-        slow = [stream for stream in self._active if stream.is_writing and stream.chunk_times[0] < oldest]
+        slow = [
+            stream
+            for stream in self._active
+            if stream.is_writing and stream.chunk_times[0] < oldest
+        ]
         if not slow:
             return False
         slowest = min(slow, key=lambda stream: stream.chunk_times[0])
@@ -114,7 +118,9 @@ class StreamSlots:
 class LimitedConnection(asyncio.Protocol):
     """Passes one request on to an HTTP protocol; refuses those above the limits."""
 
-    def __init__(self, http_protocol: asyncio.Protocol, connections: OpenConnections, limits: Limits) -> None:
+    def __init__(
+        self, http_protocol: asyncio.Protocol, connections: OpenConnections, limits: Limits
+    ) -> None:
         self._http = http_protocol
         self._connections = connections
         self._limits = limits

@@ -25,7 +25,22 @@ LATENCY_BUCKETS_MILLIS = (5, 10, 20, 50, 100, 200, 500, 1000, 3000)
 RESPONSE_BYTES_BUCKETS = (128, 512, 1 << 10, 2 << 10, 4 << 10, 16 << 10, 128 << 10, 1 << 20)
 """BP-62's buckets of response sizes: 128, 512, 1k, 2k, 4k, 16k, 128k, 1 MB."""
 
-LATENCY_BUCKETS_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
+LATENCY_BUCKETS_SECONDS = (
+    0.0001,
+    0.00025,
+    0.0005,
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1,
+    5,
+)
 
 
 class OperationCounters:
@@ -63,7 +78,11 @@ class OperationCounters:
             raise InvalidArgument(f"the registry already has these metrics: {error}") from None
         text = "Time from a whole request to its answer"
         self._request_seconds = metric(
-            histogram, "bkstore_server_seconds", text, *request_labels[:2], buckets=LATENCY_BUCKETS_SECONDS
+            histogram,
+            "bkstore_server_seconds",
+            text,
+            *request_labels[:2],
+            buckets=LATENCY_BUCKETS_SECONDS,
         )
         text = "Requests of the HTTP admin by path and status"
         self._admin_requests = metric(counter, "bkstore_admin_requests", text, "path", "status")
@@ -73,7 +92,9 @@ class OperationCounters:
         self._checkpoint_failures = metric(counter, "bkstore_checkpoint_failures", text)
         name = f"bookkeeper_server_{BATCH_READ}"
         text = "Milliseconds of batch reads (BP-62)"
-        self._batch_read_millis = metric(histogram, f"{name}_REQUEST", text, buckets=LATENCY_BUCKETS_MILLIS)
+        self._batch_read_millis = metric(
+            histogram, f"{name}_REQUEST", text, buckets=LATENCY_BUCKETS_MILLIS
+        )
         text = "Bytes of answers to batch reads (BP-62)"
         self._batch_read_sizes = metric(
             histogram, f"{name}_RESPONSE_SIZE", text, buckets=RESPONSE_BYTES_BUCKETS

@@ -1,4 +1,5 @@
-"""Endpoints `bookie/list_disk_file`, `show_log_marks`, `show_disk_space`: the bookie's files and disks.
+"""Endpoints `bookie/list_disk_file`, `show_log_marks`, `show_disk_space`: the bookie's files and
+disks.
 
 BookKeeper: `ListDiskFilesService`, `GetLastLogMarkService`, `BookieInfoService`.
 """
@@ -13,7 +14,7 @@ from bkstore.files.os_errors import convert_read_errors
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.directories.file_listing import list_entry_logs
 from bkstore.storage.journal.last_mark import journal_name, read_last_mark
-from bkstore.wire.admin.messages import HttpResponse, HttpRequest, json_response, stream_json_object
+from bkstore.wire.admin.messages import HttpRequest, HttpResponse, json_response, stream_json_object
 
 SUFFIX_BY_KIND = {"journal": ".txn", "entrylog": ".log", "index": ".idx"}
 

@@ -1,4 +1,5 @@
-"""Endpoints `parse_ledger_id/read`, `parse_ledger_id/delete`, `parse_ledger_id/availability`: entries that the bookie has.
+"""Endpoints `parse_ledger_id/read`, `parse_ledger_id/delete`, `parse_ledger_id/availability`:
+entries that the bookie has.
 
 BookKeeper's `ReadLedgerEntryService` and `DeleteLedgerService` are clients of the whole cluster;
 here one bookie answers. `show_availability` is BP-34's listing, which BookKeeper's admin lacks.
@@ -20,7 +21,13 @@ from bkstore.ids import MAX_ENTRY_ID, LedgerId
 from bkstore.storage.bookie import Bookie
 from bkstore.wire.admin import query_parameters
 from bkstore.wire.admin.ledger_endpoints import SOURCE_HEADER
-from bkstore.wire.admin.messages import HttpResponse, HttpError, HttpRequest, json_response, stream_json_object
+from bkstore.wire.admin.messages import (
+    HttpError,
+    HttpRequest,
+    HttpResponse,
+    json_response,
+    stream_json_object,
+)
 
 PAGE_ENTRIES = 1000
 """The number of entries of a page."""

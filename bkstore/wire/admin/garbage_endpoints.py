@@ -18,7 +18,7 @@ from bkstore.cluster.garbage.collector import BackgroundCollector
 from bkstore.errors import BkstoreError
 from bkstore.storage.ledgers.garbage_pass import CompactionKind
 from bkstore.wire.admin import query_parameters
-from bkstore.wire.admin.messages import HttpResponse, HttpError, HttpRequest, json_response
+from bkstore.wire.admin.messages import HttpError, HttpRequest, HttpResponse, json_response
 
 LOG = logging.getLogger("bkstore.wire.admin")
 
@@ -130,7 +130,9 @@ class GarbageEndpoints:
         """Resume compactions that were suspended over HTTP."""
         return self._switch_kinds(request, "resume", self._collector.resume)
 
-    def _switch_kinds(self, request: HttpRequest, verb: str, switch: Callable[[CompactionKind], None]) -> HttpResponse:
+    def _switch_kinds(
+        self, request: HttpRequest, verb: str, switch: Callable[[CompactionKind], None]
+    ) -> HttpResponse:
         """Call `switch` for the kinds that the body enables; answer in BookKeeper's words."""
         options = query_parameters.parse_json_body(request)
         if options is None:
@@ -166,7 +168,9 @@ class GarbageEndpoints:
         unknown = [path for path in paths if path not in databases]
         if unknown or not paths:
             reason = f"{unknown[0]} is none" if unknown else "there is none"
-            raise HttpError(400, f"{reason} of the bookie's entry location databases {[*databases]}")
+            raise HttpError(
+                400, f"{reason} of the bookie's entry location databases {[*databases]}"
+            )
         for path in paths:
             compact = partial(self._collector.compact_locations, databases[path])
             self._background.start(_COMPACTION_PREFIX + path, compact)

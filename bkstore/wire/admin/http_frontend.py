@@ -21,8 +21,13 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from bkstore.wire.admin.connection_limits import OpenConnections, LimitedConnection, Limits, StreamSlots
-from bkstore.wire.admin.messages import HttpResponse, HttpError, HttpRequest, one_line
+from bkstore.wire.admin.connection_limits import (
+    LimitedConnection,
+    Limits,
+    OpenConnections,
+    StreamSlots,
+)
+from bkstore.wire.admin.messages import HttpError, HttpRequest, HttpResponse, one_line
 from bkstore.wire.admin.router import Router, WaitReason
 
 LOG = logging.getLogger("bkstore.wire.admin")
@@ -96,8 +101,13 @@ class HttpFrontend:
         except HttpError as refused:
             return _response(HttpResponse.error_text(refused.status, str(refused)))
         reason = self._router.wait_reason(parsed)
-        if reason is not WaitReason.NOTHING and self._waiting_counts[reason] >= self._limits.waiting:
-            return _response(HttpResponse.error_text(503, f"too many requests are waiting for {reason.value}"))
+        if (
+            reason is not WaitReason.NOTHING
+            and self._waiting_counts[reason] >= self._limits.waiting
+        ):
+            return _response(
+                HttpResponse.error_text(503, f"too many requests are waiting for {reason.value}")
+            )
         self._waiting_counts[reason] += 1
         try:
             token = request.headers.get("Authorization")

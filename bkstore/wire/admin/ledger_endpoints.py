@@ -1,4 +1,5 @@
-"""Endpoints `parse_ledger_id/list` and `parse_ledger_id/metadata`: from a metadata store, or else from the bookie.
+"""Endpoints `parse_ledger_id/list` and `parse_ledger_id/metadata`: from a metadata store, or else
+from the bookie.
 
 BookKeeper: `ListLedgerService`, `GetLedgerMetaService`. The header `X-Bkstore-Source` has the
 source of the answer. Metadata has the members of BookKeeper's answers in their order, which Jackson
@@ -20,7 +21,7 @@ from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.storage.bookie import Bookie
 from bkstore.wire.admin import query_parameters
-from bkstore.wire.admin.messages import HttpResponse, HttpRequest, json_response, stream_json_object
+from bkstore.wire.admin.messages import HttpRequest, HttpResponse, json_response, stream_json_object
 
 PAGE_LEDGERS = 100
 """The number of ledgers of a page of metadata."""

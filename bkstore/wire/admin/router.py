@@ -34,7 +34,14 @@ from bkstore.wire.admin.disk_endpoints import DiskEndpoints
 from bkstore.wire.admin.entry_endpoints import EntryEndpoints
 from bkstore.wire.admin.garbage_endpoints import BackgroundJobs, GarbageEndpoints
 from bkstore.wire.admin.ledger_endpoints import LedgerEndpoints
-from bkstore.wire.admin.messages import TEXT_TYPE, HttpResponse, HttpError, HttpRequest, coalesce_chunks, one_line
+from bkstore.wire.admin.messages import (
+    TEXT_TYPE,
+    HttpError,
+    HttpRequest,
+    HttpResponse,
+    coalesce_chunks,
+    one_line,
+)
 from bkstore.wire.admin.operator_endpoints.autorecovery import AutorecoveryEndpoints
 from bkstore.wire.admin.operator_endpoints.bookies import BookieEndpoints
 from bkstore.wire.admin.operator_endpoints.decommissions import Decommissions
@@ -141,7 +148,9 @@ class Router:
             return HttpResponse.error_text(500, f"{file_prefix}{error.strerror or error}")
         except Exception as error:
             LOG.exception("%s %s", request.method, one_line(request.path))
-            return HttpResponse.error_text(500, f"this is a defect of bkstore: {type(error).__name__}")
+            return HttpResponse.error_text(
+                500, f"this is a defect of bkstore: {type(error).__name__}"
+            )
 
     def _find_endpoint(self, request: HttpRequest, authorization: str | None) -> Endpoint:
         """Return the endpoint of a request. Raises `HttpError` if it is not allowed or unknown."""
@@ -211,11 +220,15 @@ def _ledger_routes(
     read_parameters = ledger_parameters | {"start_entry_id", "end_entry_id", "page", "digest_type"}
     source = WaitReason.DISK if metadata is None else WaitReason.METADATA
     routes = {
-        "list": _Route({"GET": ledgers.list_ledgers}, frozenset(list_parameters), wait_reason=source),
+        "list": _Route(
+            {"GET": ledgers.list_ledgers}, frozenset(list_parameters), wait_reason=source
+        ),
         "metadata": _Route({"GET": ledgers.show_metadata}, ledger_parameters, wait_reason=source),
         "read": _Route({"GET": entries.read_entries}, read_parameters, wait_reason=source),
         "delete": _Route({"DELETE": entries.delete_ledger}, ledger_parameters, wait_reason=source),
-        "availability": _Route({"GET": entries.show_availability}, ledger_parameters | {"encoding"}),
+        "availability": _Route(
+            {"GET": entries.show_availability}, ledger_parameters | {"encoding"}
+        ),
     }
     return {f"/api/v1/ledger/{name}": route for name, route in routes.items()}
 
@@ -224,7 +237,10 @@ def _bookie_routes(
     collector: BackgroundCollector, background_jobs: BackgroundJobs, disk: DiskEndpoints
 ) -> dict[str, _Route]:
     garbage = GarbageEndpoints(collector, background_jobs)
-    compaction = {"GET": garbage.show_location_compactions, "PUT": garbage.trigger_location_compaction}
+    compaction = {
+        "GET": garbage.show_location_compactions,
+        "PUT": garbage.trigger_location_compaction,
+    }
     suspension = {"GET": garbage.show_suspended, "PUT": garbage.suspend}
     routes = {
         "list_disk_file": _Route({"GET": disk.list_disk_file}, frozenset({"file_type"})),
@@ -257,7 +273,12 @@ def _cluster_routes(
 ) -> dict[str, _Route]:
     bookies = BookieEndpoints(metadata, controls)
     repair = AutorecoveryEndpoints(metadata, decommissions)
-    mark_parameters = {SCOPE_PARAMETER, "missingreplica", "excludingmissingreplica", "printmissingreplica"}
+    mark_parameters = {
+        SCOPE_PARAMETER,
+        "missingreplica",
+        "excludingmissingreplica",
+        "printmissingreplica",
+    }
 
     def route(parameters: Iterable[str] = (), **methods: Endpoint) -> _Route:
         return _Route(methods, frozenset(parameters), wait_reason=WaitReason.METADATA)
@@ -271,10 +292,14 @@ def _cluster_routes(
             for name, repair_route in {
                 "status": route(("enabled",), GET=repair.show_status, PUT=repair.set_status),
                 "bookie": route(PUT=repair.refuse_recovery),
-                "list_under_replicated_ledger": route(mark_parameters, GET=repair.list_underreplicated),
+                "list_under_replicated_ledger": route(
+                    mark_parameters, GET=repair.list_underreplicated
+                ),
                 "who_is_auditor": route(GET=repair.show_auditor),
                 "trigger_audit": route(PUT=repair.trigger_audit),
-                "lost_bookie_recovery_delay": route(GET=repair.show_recovery_delay, PUT=repair.set_recovery_delay),
+                "lost_bookie_recovery_delay": route(
+                    GET=repair.show_recovery_delay, PUT=repair.set_recovery_delay
+                ),
                 "decommission": route(PUT=repair.decommission),
             }.items()
         },

@@ -13,7 +13,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from bkstore import forks
-from bkstore.arguments import check_compat, host_name, instance, optional, integer
+from bkstore.arguments import check_compat, host_name, instance, integer, optional
 from bkstore.cluster.garbage.collector import BackgroundCollector
 from bkstore.cluster.store.api import MetadataStore, check_store
 from bkstore.errors import IllegalOperation, MissingDependency
@@ -189,11 +189,17 @@ class AdminServer(Closeable):
 
     async def _serve(self, listening: socket.socket, ready: Future[None]) -> None:
         """Serve until `close`; set the result of `ready` once requests are accepted."""
-        from bkstore.wire.admin.http_frontend import HttpFrontend, make_host_predicate, is_loopback_host  # aiohttp
+        from bkstore.wire.admin.http_frontend import (  # aiohttp
+            HttpFrontend,
+            is_loopback_host,
+            make_host_predicate,
+        )
 
         self._loop = asyncio.get_running_loop()
         is_remote = not _is_loopback(listening)
-        is_own = make_host_predicate(self._host, self._host_names) if is_remote else is_loopback_host
+        is_own = (
+            make_host_predicate(self._host, self._host_names) if is_remote else is_loopback_host
+        )
         front = self._front = HttpFrontend(self._router, self._limits, is_own)
         listener = Listener([listening], front.make_protocol)
         listener.start()

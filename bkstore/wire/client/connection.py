@@ -23,7 +23,7 @@ from bkstore.errors import BkstoreError, BookieUnavailable, CorruptionError
 from bkstore.wire.client.interrupt_repair import release_owned, repair, repair_on_interrupt
 from bkstore.wire.client.pending_requests import Dialect, PendingRequest
 from bkstore.wire.client.socket_stream import MAX_WAIT_SECONDS, SocketStream
-from bkstore.wire.frames import MAX_FRAME_BYTES, LENGTH_BYTES, FrameSplitter
+from bkstore.wire.frames import LENGTH_BYTES, MAX_FRAME_BYTES, FrameSplitter
 from bkstore.wire.status_codes import Status
 
 _T = TypeVar("_T")
@@ -51,8 +51,9 @@ class PipelinedConnection:
     the bookie has been silent for three timeouts, as if a router or firewall had dropped it.
     `unsolicited_keys` has keys of answers that may come without a request, once each.
 
-    Once it has `has_failed` (lost, given up, an invalid answer, an interrupted call) no more requests
-    are taken, and all in flight end with that error, done by the bookie or not. Threads: safe.
+    Once it has `has_failed` (lost, given up, an invalid answer, an interrupted call) no more
+    requests are taken, and all in flight end with that error, done by the bookie or not. Threads:
+    safe.
     """
 
     def __init__(
@@ -422,7 +423,9 @@ def _wait_for_change(change_queue: SimpleQueue[None], seconds: float) -> None:
         return
 
 
-def _take_requests(source: Iterator[PendingRequest[_T]], count: int, byte_count: int) -> list[PendingRequest[_T]]:
+def _take_requests(
+    source: Iterator[PendingRequest[_T]], count: int, byte_count: int
+) -> list[PendingRequest[_T]]:
     """Return at most `count` next requests, up to the one that reaches `byte_count` bytes."""
     requests: list[PendingRequest[_T]] = []
     for request in islice(source, count):

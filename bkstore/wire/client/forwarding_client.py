@@ -29,7 +29,8 @@ def _forward(
 
 
 class ForwardingClient(ABC):
-    """The calls of `BookieClient`, `BatchAdder` and `BulkReader`, each forwarded by `_call_client`."""
+    """The calls of `BookieClient`, `BatchAdder` and `BulkReader`, each forwarded by
+    `_call_client`."""
 
     @abstractmethod
     def _call_client(self, ledger: LedgerLike, call: Callable[[WireClient], _T]) -> _T:
@@ -48,7 +49,9 @@ class ForwardingClient(ABC):
         """As `WireClient.add_batch`, for records of one ledger."""
         if len(batch):
             ledger = record_header(batch[0]).ledger
-            self._call_client(ledger, lambda wire: wire.add_batch(batch, master_key, recovery=recovery))
+            self._call_client(
+                ledger, lambda wire: wire.add_batch(batch, master_key, recovery=recovery)
+            )
 
     read_entry = _forward(WireClient.read_entry)
     read_many = _forward(WireClient.read_many)

@@ -25,12 +25,23 @@ LAST_ENTRY = -1
 class PendingRequest(Generic[_T]):
     """One request: its frame, the key of its answer, and the function that reads the answer.
 
-    `decode_result` returns the result from an answer's content, or raises `CorruptionError` if invalid.
-    `subject` describes the request in errors (a kind, a ledger, an entry). `extra_seconds` is the seconds
-    that a bookie may take beyond the timeout. Once `is_done` it has an `error`, or status and content.
+    `decode_result` returns the result from an answer's content, or raises `CorruptionError` if
+    invalid. `subject` describes the request in errors (a kind, a ledger, an entry). `extra_seconds`
+    is the seconds that a bookie may take beyond the timeout. Once `is_done` it has an `error`, or
+    status and content.
     """
 
-    __slots__ = ("subject", "answer", "is_done", "error", "frame", "key", "extra_seconds", "decode_result", "sent_at")
+    __slots__ = (
+        "answer",
+        "decode_result",
+        "error",
+        "extra_seconds",
+        "frame",
+        "is_done",
+        "key",
+        "sent_at",
+        "subject",
+    )
 
     def __init__(
         self,
@@ -109,7 +120,9 @@ def verify_record_ids(record: bytes, ledger_id: LedgerId, entry_id: int) -> byte
     return record
 
 
-def verify_batch(batch: RecordBatch, ledger_id: LedgerId, start: int, max_count: int) -> RecordBatch:
+def verify_batch(
+    batch: RecordBatch, ledger_id: LedgerId, start: int, max_count: int
+) -> RecordBatch:
     """Return an answer's records with their entry ids. Raises `CorruptionError` if it is invalid.
 
     A valid one has one to `max_count` records (0: no limit), all of this ledger, with consecutive

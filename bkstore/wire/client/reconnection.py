@@ -17,7 +17,7 @@ from bkstore.errors import BookieUnavailable, CorruptionError, UnauthorizedAcces
 from bkstore.wire.client.connection import PipelinedConnection
 from bkstore.wire.client.interrupt_repair import release_owned, repair_on_interrupt
 from bkstore.wire.client.pending_requests import Dialect
-from bkstore.wire.client.socket_stream import SocketStream, format_address, connect
+from bkstore.wire.client.socket_stream import SocketStream, connect, format_address
 from bkstore.wire.sasl import SaslUser
 from bkstore.wire.sasl.digest_md5 import DigestClient
 from bkstore.wire.sasl.plugins import AUTH_DISABLED, SASL
@@ -51,7 +51,9 @@ class ReconnectingLink(Generic[_D]):
     """A dialect, and the connection that uses it. Threads: safe; one connects, the others wait for
     it. A forked child starts without a connection."""
 
-    def __init__(self, dialect: _D, settings: ConnectionSettings, describe_client: Callable[[], str]) -> None:
+    def __init__(
+        self, dialect: _D, settings: ConnectionSettings, describe_client: Callable[[], str]
+    ) -> None:
         self.dialect = dialect
         self._settings = settings
         self._describe_client = describe_client
@@ -129,12 +131,15 @@ class ReconnectingLink(Generic[_D]):
             parent_connection.abandon()
 
 
-def _authenticate(connection: PipelinedConnection, dialect: Dialect, user: SaslUser, bookie_name: str) -> None:
+def _authenticate(
+    connection: PipelinedConnection, dialect: Dialect, user: SaslUser, bookie_name: str
+) -> None:
     """Authenticate as a user; return at once if the bookie does not use authentication.
 
-    The last message is empty, and its answer is not waited for. Errors have `bookie_name`, the bookie's.
-    Raises `UnauthorizedAccess` if the bookie refuses or does not prove that it knows the password;
-    `BookieUnavailable` without an answer, as for a wrong password; `CorruptionError` for a bad one.
+    The last message is empty, and its answer is not waited for. Errors have `bookie_name`, the
+    bookie's. Raises `UnauthorizedAccess` if the bookie refuses or does not prove that it knows the
+    password; `BookieUnavailable` without an answer, as for a wrong password; `CorruptionError` for
+    a bad one.
     """
     mechanism = DigestClient(user)
     token = b""
@@ -148,7 +153,9 @@ def _authenticate(connection: PipelinedConnection, dialect: Dialect, user: SaslU
         if response.plugin == AUTH_DISABLED:
             return
         if response.plugin != SASL:
-            raise CorruptionError(bookie_name, None, "the answer to AUTH is from a plugin other than sasl")
+            raise CorruptionError(
+                bookie_name, None, "the answer to AUTH is from a plugin other than sasl"
+            )
         try:
             token = mechanism.respond(response.payload)
         except CorruptionError as error:

@@ -137,7 +137,9 @@ class SocketStream:
         self._socket.close()
 
 
-def connect(address: tuple[str, int], timeout: float, tls: ssl.SSLContext | None = None) -> SocketStream:
+def connect(
+    address: tuple[str, int], timeout: float, tls: ssl.SSLContext | None = None
+) -> SocketStream:
     """Return a new connection; with `tls` it is encrypted and the certificate is verified.
 
     Raises `BookieUnavailable` with the system's reason, `SystemRefused` if this machine has no

@@ -20,12 +20,12 @@ from bkstore.wire import v2, v3
 from bkstore.wire.client.pending_requests import (
     LAST_ENTRY,
     AuthToken,
-    PendingRequest,
     DecodedResponse,
+    PendingRequest,
     verify_batch,
     verify_record_ids,
 )
-from bkstore.wire.frames import MAX_FRAME_BYTES, LENGTH_BYTES, frame
+from bkstore.wire.frames import LENGTH_BYTES, MAX_FRAME_BYTES, frame
 from bkstore.wire.sasl.plugins import SASL
 from bkstore.wire.status_codes import Status
 
@@ -69,13 +69,19 @@ class V2Dialect:
         prefix, _ = message.parts()  # the same for all records
         return [_add_request(prefix, record, *pair) for record, pair in zip(records, ids)]
 
-    def read(self, ledger_id: LedgerId, entry_id: int, master_key: bytes | None) -> PendingRequest[bytes]:
+    def read(
+        self, ledger_id: LedgerId, entry_id: int, master_key: bytes | None
+    ) -> PendingRequest[bytes]:
         """Return a request to read one record; it fences the ledger if `master_key` is given."""
         ledger_number = signed64(ledger_id.ledger)
         if master_key is None and LAST_ENTRY <= entry_id <= MAX_ENTRY_ID and not ledger_id.scope:
-            framed = _READ_FRAME.pack(_READ_FRAME.size - LENGTH_BYTES, _READ_HEADER, ledger_number, entry_id)
+            framed = _READ_FRAME.pack(
+                _READ_FRAME.size - LENGTH_BYTES, _READ_HEADER, ledger_number, entry_id
+            )
         else:
-            message = v2.ReadRequest(ledger_id, entry_id, 0 if master_key is None else _FENCE, master_key)
+            message = v2.ReadRequest(
+                ledger_id, entry_id, 0 if master_key is None else _FENCE, master_key
+            )
             framed = frame(*message.parts())
         return PendingRequest(
             (v2.Opcode.READ_ENTRY, ledger_number, entry_id),
@@ -85,12 +91,20 @@ class V2Dialect:
         )
 
     def read_batch(
-        self, ledger_id: LedgerId, start: int, max_count: int, max_size: int, master_key: bytes | None
+        self,
+        ledger_id: LedgerId,
+        start: int,
+        max_count: int,
+        max_size: int,
+        master_key: bytes | None,
     ) -> PendingRequest[RecordBatch]:
-        """Return a request to read consecutive entries; it fences the ledger if `master_key` is given."""
+        """Return a request to read consecutive entries; it fences the ledger if `master_key` is
+        given."""
         flags = 0 if master_key is None else _FENCE
         request_id = next(self._request_ids)
-        message = v2.BatchReadRequest(ledger_id, start, request_id, max_count, max_size, flags, master_key)
+        message = v2.BatchReadRequest(
+            ledger_id, start, request_id, max_count, max_size, flags, master_key
+        )
         return PendingRequest(
             (v2.Opcode.BATCH_READ_ENTRY, signed64(ledger_id.ledger), start, request_id),
             frame(*message.parts()),
@@ -118,12 +132,16 @@ class V2Dialect:
                 return DecodedResponse(key, Status.from_v2(status_code, 4), None)
             if packet_header == _READ_HEADER:
                 key = (v2.Opcode.READ_ENTRY, ledger, entry)
-                return DecodedResponse(key, Status.from_v2(status_code, 4), message[_ANSWER_HEAD.size :])
+                return DecodedResponse(
+                    key, Status.from_v2(status_code, 4), message[_ANSWER_HEAD.size :]
+                )
             if packet_header == _BATCH_HEADER and len(message) >= _BATCH_HEAD.size:
                 return _decode_batch(message)
         if message.startswith(_START_TLS_ANSWER):
             response_header = v3.decode_response(message).header
-            return DecodedResponse((response_header.operation, response_header.txnId), Status.EIO, None)
+            return DecodedResponse(
+                (response_header.operation, response_header.txnId), Status.EIO, None
+            )
         response = v2.decode_response(message)
         if isinstance(response, v2.AddResponse):
             key = (v2.Opcode.ADD_ENTRY, response.ledger, response.entry)
@@ -137,7 +155,9 @@ class V2Dialect:
         raise CorruptionError(None, 0, f"an answer without a request: {type(response).__name__}")
 
 
-def _add_request(prefix: bytes, record: bytes, ledger_id: LedgerId, entry_id: int) -> PendingRequest[int]:
+def _add_request(
+    prefix: bytes, record: bytes, ledger_id: LedgerId, entry_id: int
+) -> PendingRequest[int]:
     key = (v2.Opcode.ADD_ENTRY, ledger_id.ledger, entry_id)
     framed = frame(prefix, record, limit=MAX_FRAME_BYTES)
     return PendingRequest(key, framed, lambda _: entry_id, ("add", ledger_id, entry_id))

@@ -18,8 +18,8 @@ from bkstore.wire import v3
 from bkstore.wire.client.pending_requests import (
     LAST_ENTRY,
     AuthToken,
-    PendingRequest,
     DecodedResponse,
+    PendingRequest,
     verify_batch,
     verify_record_ids,
 )
@@ -92,7 +92,9 @@ class V3Dialect:
             return decode_result(answer)
 
         framed = frame(v3.encode(message), limit=MAX_FRAME_BYTES)
-        return PendingRequest((int(operation), transaction_id), framed, read_checked, subject, extra_seconds)
+        return PendingRequest(
+            (int(operation), transaction_id), framed, read_checked, subject, extra_seconds
+        )
 
     def auth(self, payload: bytes) -> PendingRequest[AuthToken]:
         """Return a request for one step of an authentication."""
@@ -140,7 +142,9 @@ class V3Dialect:
             Operation.ADD_ENTRY, ledger_id, body, read, about, high_priority=high_priority
         )
 
-    def read(self, ledger_id: LedgerId, entry_id: int, master_key: bytes | None) -> PendingRequest[bytes]:
+    def read(
+        self, ledger_id: LedgerId, entry_id: int, master_key: bytes | None
+    ) -> PendingRequest[bytes]:
         """Return a request to read one record; it fences the ledger if `master_key` is given."""
         fields = {"entryId": entry_id, **_fencing_fields(master_key)}
 
@@ -150,13 +154,24 @@ class V3Dialect:
 
         about = ("read", ledger_id, entry_id)
         return self._request(
-            Operation.READ_ENTRY, ledger_id, fields, read, about, high_priority=master_key is not None
+            Operation.READ_ENTRY,
+            ledger_id,
+            fields,
+            read,
+            about,
+            high_priority=master_key is not None,
         )
 
     def read_batch(
-        self, ledger_id: LedgerId, start: int, max_count: int, max_size: int, master_key: bytes | None
+        self,
+        ledger_id: LedgerId,
+        start: int,
+        max_count: int,
+        max_size: int,
+        master_key: bytes | None,
     ) -> PendingRequest[RecordBatch]:
-        """Return a request to read consecutive entries; it fences the ledger if `master_key` is given."""
+        """Return a request to read consecutive entries; it fences the ledger if `master_key` is
+        given."""
         if not self._extended:
             raise IllegalOperation("v3 reads batches only if it is extended")
         limits = {"startEntryId": start, "maxCount": max_count, "maxSize": max_size}
@@ -188,7 +203,9 @@ class V3Dialect:
 
         return self._request(Operation.READ_LAC, ledger_id, {}, read, ("LAC", ledger_id))
 
-    def write_lac(self, ledger_id: LedgerId, body: bytes, master_key: bytes) -> PendingRequest[None]:
+    def write_lac(
+        self, ledger_id: LedgerId, body: bytes, master_key: bytes
+    ) -> PendingRequest[None]:
         """Return a request to store an explicit LAC."""
         fields = {"lac": decode_explicit_lac(body)[1], "masterKey": master_key, "body": body}
         about = ("write of the explicit LAC", ledger_id)
@@ -197,7 +214,8 @@ class V3Dialect:
     def wait_for_lac(
         self, ledger_id: LedgerId, previous_lac: int, seconds: float
     ) -> PendingRequest[LacUpdate]:
-        """Return a request that is answered when the LAC exceeds `previous_lac`, or after `seconds`."""
+        """Return a request that is answered when the LAC exceeds `previous_lac`, or after
+        `seconds`."""
         fields = {
             "entryId": LAST_ENTRY,
             "flag": _PIGGYBACK,

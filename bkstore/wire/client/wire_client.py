@@ -12,7 +12,7 @@ from typing import Literal, TypeVar
 import numpy.typing as npt
 
 from bkstore import forks
-from bkstore.arguments import choice, bytes_like, instance, number, optional, text, boolean, integer
+from bkstore.arguments import boolean, bytes_like, choice, instance, integer, number, optional, text
 from bkstore.availability import Availability
 from bkstore.cluster.client.bookie_client import LacResponse
 from bkstore.errors import BkstoreError, IllegalOperation, InvalidArgument
@@ -20,9 +20,9 @@ from bkstore.formats.entry import RecordBatch, read_batch_ids, record_header
 from bkstore.ids import LedgerId, as_entry_ids, check_integer
 from bkstore.index.api import Closeable, LedgerLike
 from bkstore.index.bulk_listing import LedgerErrors, normalize_ledger_ids
-from bkstore.storage.batch_limits import check_limits, check_fencing_key
+from bkstore.storage.batch_limits import check_fencing_key, check_limits
 from bkstore.wire.client.pending_requests import LAST_ENTRY, PendingRequest
-from bkstore.wire.client.reconnection import ReconnectingLink, ConnectionSettings
+from bkstore.wire.client.reconnection import ConnectionSettings, ReconnectingLink
 from bkstore.wire.client.socket_stream import parse_address
 from bkstore.wire.client.v2_dialect import V2Dialect
 from bkstore.wire.client.v3_dialect import DiskSpace, LacUpdate, V3Dialect
@@ -53,11 +53,12 @@ class WireClient(Closeable):
     flight on a connection. `tls` is a client's context for START_TLS, `sasl` the user to
     authenticate as (DIGEST-MD5), if the bookie does that. `bookie_id` is by default the address.
 
-    Every call raises the error of the bookie's status (`bkstore.wire.status_codes`), with the address;
-    `BookieUnavailable` without an answer, and then the bookie may still have done the request;
-    `CorruptionError` for an invalid answer. No request is retried, but the next call after a lost
-    connection connects again. Threads: safe, on one connection; `close` ends the calls of others
-    with `BookieUnavailable`. Fork: the child connects on its own, the parent's connection goes on.
+    Every call raises the error of the bookie's status (`bkstore.wire.status_codes`), with the
+    address; `BookieUnavailable` without an answer, and then the bookie may still have done the
+    request; `CorruptionError` for an invalid answer. No request is retried, but the next call after
+    a lost connection connects again. Threads: safe, on one connection; `close` ends the calls of
+    others with `BookieUnavailable`. Fork: the child connects on its own, the parent's connection
+    goes on.
 
     >>> client = WireClient("127.0.0.1:3181", extended=False)
     >>> client.bookie_id, client.batch_reads
@@ -178,7 +179,9 @@ class WireClient(Closeable):
         for start in range(0, len(batch), chunk_size):
             records = batch.between(start, start + chunk_size)
             chunk_ids = ids[start : start + chunk_size]
-            yield from self._main_link.dialect.adds(records.records(), chunk_ids, master_key, recovery)
+            yield from self._main_link.dialect.adds(
+                records.records(), chunk_ids, master_key, recovery
+            )
 
     def read_entry(
         self,

@@ -49,8 +49,8 @@ def new_nonce() -> bytes:
 class DigestServer:
     """The server's side of one handshake.
 
-    `respond` takes each message of the client. Once the handshake is `is_complete`, `username` is the
-    client's. It never completes after `respond` has raised an error.
+    `respond` takes each message of the client. Once the handshake is `is_complete`, `username` is
+    the client's. It never completes after `respond` has raised an error.
 
     >>> server = DigestServer(SaslUsers({"bookkeeper": "secret"}), nonce=b"abc")
     >>> server.respond(b"")

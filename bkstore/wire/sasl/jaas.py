@@ -60,7 +60,8 @@ def read_jaas(file: StrPath) -> dict[str, list[LoginModule]]:
     """Return the login modules of a JAAS file by section.
 
     Raises `InvalidArgument` with the line number of a syntax error, without the line;
-    `CorruptionError` unless it is a regular file of at most 1 MiB; the error of `convert_read_errors`.
+    `CorruptionError` unless it is a regular file of at most 1 MiB; the error of
+    `convert_read_errors`.
     """
     path = as_path("JAAS file", file)
     with convert_read_errors(path):
@@ -128,7 +129,8 @@ class _TokenReader:
         return value
 
     def word(self, description: str) -> str:
-        """Take and return a word or quoted text. Raises `InvalidArgument` if `description` is missing."""
+        """Take and return a word or quoted text. Raises `InvalidArgument` if `description` is
+        missing."""
         if self._next.kind not in ("word", "text"):
             raise self._expected(description)
         return self._take()

@@ -19,7 +19,7 @@ from bkstore.wire.sasl.digest_md5 import DigestServer
 from bkstore.wire.sasl.plugins import SASL
 from bkstore.wire.server.options import ServerOptions
 from bkstore.wire.server.requests import v2_requests, v3_requests
-from bkstore.wire.server.requests.operations import Operation, ImmediateOperation
+from bkstore.wire.server.requests.operations import ImmediateOperation, Operation
 from bkstore.wire.status_codes import Status
 
 _log = logging.getLogger(__name__)
@@ -68,12 +68,16 @@ class Authentication:
         auth_request = request.authRequest
         if operation is not v3.Operation.AUTH or auth_request.authPluginName != SASL:
             echo = v3.new_echo_response(request, Status.EUA)
-            return ImmediateOperation(operation.name, 3, lambda _: frame(v3.encode(echo)), status=Status.EUA)
+            return ImmediateOperation(
+                operation.name, 3, lambda _: frame(v3.encode(echo)), status=Status.EUA
+            )
         token = self._next_token(auth_request.payload)
         if token is None:
             return None
         body = {"authPluginName": SASL, "payload": token}
-        return ImmediateOperation("AUTH", 3, lambda status: frame(v3.encode(v3.new_echo_response(request, status, body))))
+        return ImmediateOperation(
+            "AUTH", 3, lambda status: frame(v3.encode(v3.new_echo_response(request, status, body)))
+        )
 
     def _next_token(self, message: bytes) -> bytes | None:
         """Return the mechanism's next token, or None if the client's message is refused."""
@@ -120,14 +124,15 @@ class UnauthenticatedConnections:
             self._held_bytes -= connection.held_bytes
 
     def count_bytes(self, connection: UnauthenticatedConnection, change: int) -> None:
-        """Count a change to a connection's bytes, before its `held_bytes` is updated; schedule the abort
-        of the largest connection if all together hold too much."""
+        """Count a change to a connection's bytes, before its `held_bytes` is updated; schedule the
+        abort of the largest connection if all together hold too much."""
         if connection not in self._connected_at:
             return
         self._held_bytes += change
         if change > 0 and self._held_bytes > self._max_held_bytes:
             largest = max(
-                self._connected_at, key=lambda other: other.held_bytes + change * (other is connection)
+                self._connected_at,
+                key=lambda other: other.held_bytes + change * (other is connection),
             )
             _log.warning(
                 "%d bytes held before authentication: disconnected a client", self._held_bytes

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from bkstore import forks
-from bkstore.arguments import host_name, instance, number, optional, boolean, integer
+from bkstore.arguments import boolean, host_name, instance, integer, number, optional
 from bkstore.errors import IllegalOperation
 from bkstore.storage.bookie import Bookie
 from bkstore.wire.listening import Listener, bind_all
@@ -133,7 +133,9 @@ class BookieServer:
     def max_connections(self) -> int:
         """The most clients served at once: as in `options`, or fewer if the limit of open files
         requires it, which is logged at the start."""
-        return self.options.max_connections if self._shared is None else self._shared.max_connections
+        return (
+            self.options.max_connections if self._shared is None else self._shared.max_connections
+        )
 
     @property
     def connection_count(self) -> int:

@@ -14,7 +14,13 @@ from bkstore.wire.frames import LENGTH_BYTES, FrameSplitter
 from bkstore.wire.protocol_detection import RequestDecoder
 from bkstore.wire.server.authentication import Authentication
 from bkstore.wire.server.requests import v2_requests, v3_requests
-from bkstore.wire.server.requests.operations import EncodedResponse, Operation, ReadOperation, ImmediateOperation, StartTlsOperation
+from bkstore.wire.server.requests.operations import (
+    EncodedResponse,
+    ImmediateOperation,
+    Operation,
+    ReadOperation,
+    StartTlsOperation,
+)
 from bkstore.wire.server.shared_state import SharedState
 from bkstore.wire.server.tls_socket import TlsSocket
 from bkstore.wire.status_codes import Status
@@ -258,7 +264,9 @@ class ServedConnection(asyncio.Protocol):
         if not self._paused_buffers:
             if self._writes and not self._is_writing_group:
                 self._is_writing_group = True
-                self._shared.submit_writes(self._take_group(self._writes), self._on_stored, self._on_written)
+                self._shared.submit_writes(
+                    self._take_group(self._writes), self._on_stored, self._on_written
+                )
             if self._reads and not self._is_reading_group and not self._shared.over_memory_limit:
                 self._is_reading_group = True
                 self._shared.submit_reads(self._take_group(self._reads), self._on_read)
@@ -307,7 +315,9 @@ class ServedConnection(asyncio.Protocol):
         self._send(answers)
         self._advance()
 
-    def _on_read(self, answers: Sequence[EncodedResponse | ReadOperation], unread: Sequence[Operation]) -> None:
+    def _on_read(
+        self, answers: Sequence[EncodedResponse | ReadOperation], unread: Sequence[Operation]
+    ) -> None:
         """Send answers, park the long polls among them, and put unread operations back."""
         self._is_reading_group = False
         if self._lost:
@@ -361,11 +371,16 @@ class ServedConnection(asyncio.Protocol):
         BookKeeper's client sends it in the clear right after START_TLS. It carries no secret, so
         injecting it gains nothing. Raises `CorruptionError` for any other request.
         """
-        is_unauthenticated = self._authentication is not None and not self._authentication.has_sent_challenge
+        is_unauthenticated = (
+            self._authentication is not None and not self._authentication.has_sent_challenge
+        )
         if self._kept_auth_steps or not is_unauthenticated or self._decoder.version == 2:
             raise CorruptionError(None, None, "request after START_TLS")
         operation = self._operation_of(request)
-        if not isinstance(operation, ImmediateOperation) or (operation.name, operation.status) != _AUTH_STEP:
+        if (
+            not isinstance(operation, ImmediateOperation)
+            or (operation.name, operation.status) != _AUTH_STEP
+        ):
             raise CorruptionError(None, None, "request after START_TLS")
         operation.received_at, operation.frame_bytes = self._last_progress, frame_bytes
         self._kept_auth_steps.append(operation)

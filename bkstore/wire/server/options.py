@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bkstore.arguments import check_fields, number, integer
-from bkstore.wire.frames import MAX_FRAME_BYTES, LENGTH_BYTES
+from bkstore.arguments import check_fields, integer, number
+from bkstore.wire.frames import LENGTH_BYTES, MAX_FRAME_BYTES
 
 _MIB = 1 << 20
 

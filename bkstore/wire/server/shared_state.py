@@ -16,9 +16,14 @@ from bkstore.wire.listening import cap_connections
 from bkstore.wire.sasl import SaslUsers
 from bkstore.wire.server.authentication import UnauthenticatedConnections
 from bkstore.wire.server.long_polls import LongPolls
-from bkstore.wire.server.observer import Observer, BulkObserver
+from bkstore.wire.server.observer import BulkObserver, Observer
 from bkstore.wire.server.options import ServerOptions
-from bkstore.wire.server.requests.operations import AddManyOperation, EncodedResponse, Operation, ReadOperation
+from bkstore.wire.server.requests.operations import (
+    AddManyOperation,
+    EncodedResponse,
+    Operation,
+    ReadOperation,
+)
 from bkstore.wire.server.rules import BookieRules
 from bkstore.wire.server.thread_pools import GroupSync, JobPool, LoopQueue
 from bkstore.wire.status_codes import Status
@@ -60,7 +65,8 @@ class WriteJob(NamedTuple):
     deliver: _Deliver
 
     def is_joinable(self) -> bool:
-        """Return whether all are `AddManyOperation`, which may be joined with those of other connections."""
+        """Return whether all are `AddManyOperation`, which may be joined with those of other
+        connections."""
         return set(map(type, self.operations)) == {AddManyOperation}
 
 
@@ -128,7 +134,9 @@ class SharedState:
                     answers, unread = self.rules.read(operations)
                 except Exception:  # noqa: BLE001 - logged, and answered
                     answers, unread = _refuse_failed(operations), []
-            size = sum(len(answer.frame) for answer in answers if isinstance(answer, EncodedResponse))
+            size = sum(
+                len(answer.frame) for answer in answers if isinstance(answer, EncodedResponse)
+            )
             self._add_undelivered(size)
             self._loop_calls.put(self._deliver_reads, done, answers, unread, size)
 
@@ -252,7 +260,9 @@ class SharedState:
             await asyncio.to_thread(shut_down)
 
 
-def _answers_by_job(answers: Sequence[EncodedResponse], jobs: Sequence[WriteJob]) -> Iterator[list[EncodedResponse]]:
+def _answers_by_job(
+    answers: Sequence[EncodedResponse], jobs: Sequence[WriteJob]
+) -> Iterator[list[EncodedResponse]]:
     """Yield the answers of each job; `answers` has those of all jobs, in order."""
     stop = 0
     for job in jobs:

@@ -27,8 +27,8 @@ _Deliver = Callable[[Sequence[EncodedResponse]], None]
 class JobPool(Generic[_Job]):
     """Threads that do jobs in the order of submission.
 
-    `run_jobs` gets one job at a time, or all consecutive waiting jobs for which `is_joinable` returns True.
-    An exception that it raises is logged, and the threads go on with the next jobs.
+    `run_jobs` gets one job at a time, or all consecutive waiting jobs for which `is_joinable`
+    returns True. An exception that it raises is logged, and the threads go on with the next jobs.
     """
 
     def __init__(
@@ -41,7 +41,9 @@ class JobPool(Generic[_Job]):
         self._work = run_jobs
         self._may_join = is_joinable or (lambda _job: False)
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        self._threads = [Thread(target=self._run, name=name, daemon=True) for _ in range(thread_count)]
+        self._threads = [
+            Thread(target=self._run, name=name, daemon=True) for _ in range(thread_count)
+        ]
         for thread in self._threads:
             thread.start()
 
@@ -165,7 +167,9 @@ class GroupSync:
                 deliver(answers if status is Status.EOK else _refuse_unsynced(answers, status))
 
 
-def _refuse_unsynced(answers: Sequence[EncodedResponse], status: Status) -> Sequence[EncodedResponse]:
+def _refuse_unsynced(
+    answers: Sequence[EncodedResponse], status: Status
+) -> Sequence[EncodedResponse]:
     """Return the answers with each EOK replaced by a refusal with the failed sync's status."""
     return [
         answer.operation.refuse(status) if answer.status is Status.EOK else answer

@@ -8,10 +8,10 @@ are joined by `wire.frames.frame`. v2 has no scopes: a ledger in one raises `Ill
 from bkstore.wire.v2.batches import (
     AddRequests,
     ReadRequests,
-    encode_add_responses,
-    group_requests,
     decode_leading_group,
+    encode_add_responses,
     encode_read_responses,
+    group_requests,
 )
 from bkstore.wire.v2.header import CURRENT_VERSION, Flags, Opcode, PacketHeader
 from bkstore.wire.v2.requests import (
@@ -48,10 +48,10 @@ __all__ = [
     "ReadResponse",
     "Request",
     "Response",
-    "encode_add_responses",
+    "decode_leading_group",
     "decode_request",
     "decode_response",
-    "group_requests",
-    "decode_leading_group",
+    "encode_add_responses",
     "encode_read_responses",
+    "group_requests",
 ]

@@ -1,8 +1,9 @@
 """Many v2 requests at once, as arrays: adds under one master key, reads of consecutive entries.
 
 A client with a window of requests sends frames that differ only in their ids and records.
-`decode_leading_group` decodes those of one size at the front, which is fast; `group_requests` finds all
-groups. `encode_add_responses` and `encode_read_responses` encode their answers. Layouts: `requests`, `responses`.
+`decode_leading_group` decodes those of one size at the front, which is fast; `group_requests` finds
+all groups. `encode_add_responses` and `encode_read_responses` encode their answers. Layouts:
+`requests`, `responses`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bkstore.formats.entry import V1_HEADER, RecordBatch
-from bkstore.formats.syntax.framing import Bytes, bytes_at, read_int64s, integers_at_every_offset
+from bkstore.formats.syntax.framing import Bytes, bytes_at, integers_at_every_offset, read_int64s
 from bkstore.ids import Int64Array
 from bkstore.wire.status_codes import Status
 from bkstore.wire.v2.header import CURRENT_VERSION, MASTER_KEY_LENGTH, Flags, Opcode, PacketHeader
@@ -59,8 +60,8 @@ def decode_leading_group(
 ) -> tuple[int, AddRequests | ReadRequests] | tuple[int, None]:
     """Return the byte count and the requests of similar frames at the front of `data`.
 
-    They are at most `max_count` frames of one size, up to the one that passes `target_bytes` bytes, and one
-    group as in `group_requests`; (0, None) if too few. About 30 us, and 10 ns a request.
+    They are at most `max_count` frames of one size, up to the one that passes `target_bytes` bytes,
+    and one group as in `group_requests`; (0, None) if too few. About 30 us, and 10 ns a request.
     """
     frame_size = _PREFIX_SIZE + int.from_bytes(data[:_PREFIX_SIZE], "big")
     header = int.from_bytes(data[_PREFIX_SIZE : _PREFIX_SIZE + _HEADER_SIZE], "big")
@@ -216,7 +217,10 @@ def _decode_group(
     """Return the requests of a group of messages with the same packet header."""
     version, opcode, flags = header >> 24, header >> 16 & 0xFF, header & 0xFFFF
     if opcode == Opcode.READ_ENTRY:
-        ids = (read_int64s(data, offsets, _HEADER_SIZE), read_int64s(data, offsets, _HEADER_SIZE + 8))
+        ids = (
+            read_int64s(data, offsets, _HEADER_SIZE),
+            read_int64s(data, offsets, _HEADER_SIZE + 8),
+        )
         return ReadRequests(*ids, version)
     key_offset = int(offsets[0]) + _HEADER_SIZE
     record_offsets = offsets + _RECORD_OFFSET
@@ -227,7 +231,9 @@ def _decode_group(
     return AddRequests(master_key, batch, read_int64s(data, record_offsets), flags, version)
 
 
-def encode_add_responses(version: int, status: Status, ledger_ids: Int64Array, entry_ids: Int64Array) -> bytes:
+def encode_add_responses(
+    version: int, status: Status, ledger_ids: Int64Array, entry_ids: Int64Array
+) -> bytes:
     """Return the frames of the answers to adds, all with one status. About 10 ns each.
 
     >>> encode_add_responses(2, Status.EOK, np.array([7]), np.array([3])).hex(" ", 4)

@@ -23,9 +23,9 @@ from bkstore.wire.v2.header import (
     Flags,
     Opcode,
     PacketHeader,
-    encode_auth,
     decode_auth,
     decode_header,
+    encode_auth,
     ledger_number,
     pack_fields,
     unpack_fields,
@@ -172,7 +172,9 @@ def _encode_key(header: PacketHeader, key: bytes | None) -> bytes:
 
 def _check_key_length(key: bytes) -> bytes:
     if len(key) != MASTER_KEY_LENGTH:
-        raise InvalidArgument(f"master key of {len(key)} bytes, v2 messages have {MASTER_KEY_LENGTH}")
+        raise InvalidArgument(
+            f"master key of {len(key)} bytes, v2 messages have {MASTER_KEY_LENGTH}"
+        )
     return key
 
 

@@ -22,9 +22,9 @@ from bkstore.wire.v2.header import (
     CURRENT_VERSION,
     Opcode,
     PacketHeader,
-    encode_auth,
     decode_auth,
     decode_header,
+    encode_auth,
     ledger_number,
     pack_fields,
     unpack_fields,
@@ -47,7 +47,9 @@ class AddResponse(NamedTuple):
     def parts(self) -> tuple[bytes, ...]:
         """Return the message in one part."""
         header = PacketHeader(self.version, Opcode.ADD_ENTRY).to_bytes()
-        return (header + pack_fields(_FIELDS, self.status.v2, ledger_number(self.ledger), self.entry),)
+        return (
+            header + pack_fields(_FIELDS, self.status.v2, ledger_number(self.ledger), self.entry),
+        )
 
 
 class ReadResponse(NamedTuple):
@@ -114,7 +116,9 @@ def decode_response(data: bytes | memoryview) -> Response:
     if opcode == Opcode.AUTH:
         return AuthResponse(*decode_auth(data, _HEADER), version)
     if opcode == Opcode.BATCH_READ_ENTRY:
-        status_code, ledger, entry, request_id = unpack_fields(_BATCH, data, _HEADER, "fields of a batch")
+        status_code, ledger, entry, request_id = unpack_fields(
+            _BATCH, data, _HEADER, "fields of a batch"
+        )
         status = Status.from_v2(status_code, _HEADER)
         records = _decode_records(data, _HEADER + _BATCH.size)
         return BatchReadResponse(status, ledger, entry, request_id, records, version)

@@ -200,7 +200,9 @@ def test_defaults_are_the_librarys(tmp_path: Path) -> None:
 
     assert (MAJOR_THRESHOLD, MINOR_THRESHOLD) == (args.threshold, args.pinned)
     assert DEFAULT_READ_AHEAD == args.read_ahead
-    assert [*TABLES_BY_KIND] == [make_parser().parse_args(["usage", "d", "--by", by]).by for by in TABLES_BY_KIND]
+    assert [*TABLES_BY_KIND] == [
+        make_parser().parse_args(["usage", "d", "--by", by]).by for by in TABLES_BY_KIND
+    ]
 
 
 def test_columns_are_those_of_the_answer(tmp_path: Path, capsys: Capsys) -> None:

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from bkstore import LedgerId
-from bkstore.cli.screen.cells import truncate, wrap_text, ledger_cells, payload_cell, short_ledger_id, width
+from bkstore.cli.screen.cells import (
+    ledger_cells,
+    payload_cell,
+    short_ledger_id,
+    truncate,
+    width,
+    wrap_text,
+)
 
 WIDE = LedgerId.parse("c0ffee00-feed-4bad-9e55-0123456789ab")
 

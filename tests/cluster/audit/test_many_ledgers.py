@@ -8,7 +8,7 @@ import pytest
 
 from bkstore import BookieDir
 from bkstore.cluster import Cluster, MemoryStore
-from bkstore.cluster.audit import AuditOptions, Auditor, DirectoryBookie, AvailabilitySource
+from bkstore.cluster.audit import AuditOptions, Auditor, AvailabilitySource, DirectoryBookie
 from bkstore.cluster.audit.report import AuditReport
 from bkstore.errors import BkstoreError, BookieUnavailable, NoSuchLedger
 from bkstore.formats.idxfile import index_path

@@ -16,7 +16,14 @@ from bkstore.availability import Availability
 from bkstore.availability.sequence_groups import Groups
 from bkstore.cluster import MemoryStore
 from bkstore.cluster.audit import AuditOptions, Auditor, AuditReport, DirectoryBookie, GroupsBookie
-from bkstore.durability import DURABILITY_CATEGORIES, DueEntries, HeldEntries, has_due_entries, missing_entries, find_worst_shortage
+from bkstore.durability import (
+    DURABILITY_CATEGORIES,
+    DueEntries,
+    HeldEntries,
+    find_worst_shortage,
+    has_due_entries,
+    missing_entries,
+)
 from bkstore.formats.entry import Entry, encode
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata
@@ -61,7 +68,9 @@ def _check(world: World, bookies: Any, options: AuditOptions = ONCE) -> AuditRep
     report = Auditor(_store(world), bookies, options=options).run()
     closed = [each for each in world.ledgers if each.state == "CLOSED"]
     expected = world.rows()
-    counts = {name: len({row[1] for row in expected if row[0] == name}) for name in DURABILITY_CATEGORIES}
+    counts = {
+        name: len({row[1] for row in expected if row[0] == name}) for name in DURABILITY_CATEGORIES
+    }
 
     assert expected == _rows(report)
     assert counts == {name: report.counts[name] for name in DURABILITY_CATEGORIES}

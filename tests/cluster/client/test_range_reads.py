@@ -280,7 +280,9 @@ def test_a_bookie_that_answers_elsewhere(bkstore_cluster: ClusterFactory) -> Non
     access = replace(reader._access.context, bookies=moving)
     reader._access.context = access
     entries = [
-        entry for entry in range(200) if name in reader._access.write_set_of(entry, ensemble(ledger))
+        entry
+        for entry in range(200)
+        if name in reader._access.write_set_of(entry, ensemble(ledger))
     ]
     answers = read_entries_from(reader._access, name, entries, 1 << 20)
 

@@ -8,7 +8,7 @@ import pytest
 
 from bkstore import BookieDir
 from bkstore.cluster import Client, Cluster, DirectoryStore, MemoryStore
-from bkstore.cluster.client.bookie_client import BookieClient, BatchAdder
+from bkstore.cluster.client.bookie_client import BatchAdder, BookieClient
 from bkstore.cluster.placement.policies import RackPlacement
 from bkstore.errors import (
     BookieUnavailable,

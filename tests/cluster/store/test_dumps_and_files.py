@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bkstore.cluster import DumpStore, open_metadata, snapshot, make_memory_store
+from bkstore.cluster import DumpStore, make_memory_store, open_metadata, snapshot
 from bkstore.errors import (
     BkstoreError,
     CorruptionError,

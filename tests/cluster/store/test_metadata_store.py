@@ -285,7 +285,9 @@ def test_marks(make: MakeStore) -> None:
         make().mark_underreplicated(name, UnderreplicatedMark(1_700_000_000.123, ("b1", "b2")))
     make().mark_underreplicated(IDS[0], UnderreplicatedMark())
     make().clear_mark(IDS[1])
-    expected = dict.fromkeys(IDS, UnderreplicatedMark(1_700_000_000.123, ("b1", "b2"))) | {IDS[0]: UnderreplicatedMark()}
+    expected = dict.fromkeys(IDS, UnderreplicatedMark(1_700_000_000.123, ("b1", "b2"))) | {
+        IDS[0]: UnderreplicatedMark()
+    }
     del expected[IDS[1]]
 
     assert expected == make().underreplicated()

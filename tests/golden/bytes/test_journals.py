@@ -14,8 +14,8 @@ from bkstore.storage.journal import (
     JournalScan,
     JournalWriter,
     LogMark,
-    list_journal_files,
     journal_index_of,
+    list_journal_files,
     read_last_mark,
     scan_journal,
 )

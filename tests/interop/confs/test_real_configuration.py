@@ -13,7 +13,7 @@ import pytest
 from bkstore.errors import BkstoreError
 from bkstore.formats.syntax.configuration import Configuration
 from bkstore.network.settings import keys
-from bkstore.network.settings.server_settings import read_storage_class, read_metadata_uri
+from bkstore.network.settings.server_settings import read_metadata_uri, read_storage_class
 from bkstore.storage.directories.conf_file import directory_names
 from bkstore.storage.directories.server_conf import read_server_conf
 from tests.interop.driver import RealBookKeeper

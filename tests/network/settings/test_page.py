@@ -41,7 +41,10 @@ def _set_by(key: ConfKey) -> str:
 
 def test_honored_keys() -> None:
     """Each key that is honored, in the order of the declaration."""
-    expected = [(key.name, key.value_type, _shown(key.default), _set_by(key)) for key in HONORED_KEYS.values()]
+    expected = [
+        (key.name, key.value_type, _shown(key.default), _set_by(key))
+        for key in HONORED_KEYS.values()
+    ]
     assert expected == _tables()["Keys that `bkstore serve` honors"]
 
 

@@ -21,7 +21,7 @@ from bkstore.offline.analyses import ANALYSES, Inputs, LocalEngine, metadata_tas
 from bkstore.offline.analyses.catalog import KernelJob
 from bkstore.offline.analyses.kernels.groups_by_owner import GroupsByOwner, fold_many
 from bkstore.offline.analyses.kernels.ledger_verdicts import worst_shortages
-from bkstore.offline.analyses.metadata_tasks import SortedGroupScan, JudgeTask
+from bkstore.offline.analyses.metadata_tasks import JudgeTask, SortedGroupScan
 from tests.models.analyses import Expected, rows_of
 from tests.models.sequence_groups import groups_of
 from tests.worlds.loads import edit_manifest

@@ -261,7 +261,9 @@ def test_condensing_takes_rows_in_any_order() -> None:
     batch = pa.RecordBatch.from_arrays(columns, ["scope_id", "ledger_id", "entry_id"])
     parts = pa.Table.from_batches(Condense("b")(_pieces(pa.Table.from_batches([batch]), 37)))
     order = [(name, "ascending") for name in GROUPS.names[:4]]
-    found = list(ANALYSES["sequences"].sql_or_job(None).kernel(iter(parts.sort_by(order).to_batches())))  # type: ignore[arg-type, union-attr]
+    found = list(
+        ANALYSES["sequences"].sql_or_job(None).kernel(iter(parts.sort_by(order).to_batches()))
+    )  # type: ignore[arg-type, union-attr]
 
     assert [bytes_of(groups_of(has)) for _, has in sorted(held.items())] == [
         each.as_py() for batch in found for each in batch.column("availability")

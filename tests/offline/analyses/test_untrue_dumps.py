@@ -35,7 +35,9 @@ def answered(name: str, dump: Path, world: DumpWorld | None = None, rows: int = 
     assert planned is not None
     assert not planned.unsorted_files
     return sum(
-        each.num_rows for task in planned.tasks for each in made.sorted_reader.run_task(task, threads=False)
+        each.num_rows
+        for task in planned.tasks
+        for each in made.sorted_reader.run_task(task, threads=False)
     )
 
 

@@ -55,8 +55,9 @@ def test_many_runs_end_in_one() -> None:
         found[-1].last_entry,
         found[-1].entries,
     )
-    assert f"11 entries within {2 * MAX_LEDGER_RUNS - 2}-{2 * MAX_LEDGER_RUNS + 18} of ledger 7" in str(
-        found[-1]
+    assert (
+        f"11 entries within {2 * MAX_LEDGER_RUNS - 2}-{2 * MAX_LEDGER_RUNS + 18} of ledger 7"
+        in str(found[-1])
     )
 
 

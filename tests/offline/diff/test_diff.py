@@ -14,7 +14,7 @@ from bkstore import Availability, BookieDir, LedgerId
 from bkstore.errors import BkstoreError, CorruptionError
 from bkstore.formats.entry import encode_explicit_lac
 from bkstore.index.api import EntryIndex, Finding, LedgerState
-from bkstore.offline.diff import Difference, DirectorySide, ComparedLedger, ComparedState, diff
+from bkstore.offline.diff import ComparedLedger, ComparedState, Difference, DirectorySide, diff
 from tests.worlds.dumps import KEY, LAYOUTS, WIDE, fill
 
 Told = tuple[str, LedgerId, str | None, list[int] | None]
@@ -175,7 +175,9 @@ def test_stripes_are_not_taken_apart() -> None:
     whole = Availability.from_entries(range(0, 2**60, 3))
     part = Availability.from_entries(range(0, 2**59, 3))
     (found,) = diff(
-        _Listed("a", [ComparedLedger(name, whole, state)]), _Listed("b", [ComparedLedger(name, part, state)]), []
+        _Listed("a", [ComparedLedger(name, whole, state)]),
+        _Listed("b", [ComparedLedger(name, part, state)]),
+        [],
     )
 
     assert found.entries is not None
@@ -193,7 +195,8 @@ def test_against_plain_sets(a: dict[LedgerId, set[int]], b: dict[LedgerId, set[i
     def side(name: str, held: dict[LedgerId, set[int]]) -> _Listed:
         state = ComparedState(b"", False, False, None)
         rows = [
-            ComparedLedger(k, Availability.from_entries(sorted(v)), state) for k, v in sorted(held.items())
+            ComparedLedger(k, Availability.from_entries(sorted(v)), state)
+            for k, v in sorted(held.items())
         ]
         return _Listed(name, rows)
 
@@ -255,7 +258,9 @@ def test_memory_is_that_of_a_ledger() -> None:
             for number in range(10**9):
                 asked.append(number)
                 here = Availability.from_entries(np.arange(number % 3))
-                yield ComparedLedger(LedgerId.of(number), here, ComparedState(self.name.encode(), False, None, None))
+                yield ComparedLedger(
+                    LedgerId.of(number), here, ComparedState(self.name.encode(), False, None, None)
+                )
 
     found = diff(Endless("a", []), Endless("b", []), [])
 

@@ -10,7 +10,7 @@ import pytest
 from bkstore import BookieDir, InvalidArgument, LedgerId
 from bkstore.errors import CorruptionError
 from bkstore.index.api import Finding, LedgerState
-from bkstore.offline.diff import DirectorySide, DumpSide, ComparedLedger, diff, dump_side, is_dump
+from bkstore.offline.diff import ComparedLedger, DirectorySide, DumpSide, diff, dump_side, is_dump
 from bkstore.offline.dump import dump
 from tests.worlds.dumps import CONTENT, KEY, LAYOUTS, three_bookies
 

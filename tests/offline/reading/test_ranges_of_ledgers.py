@@ -12,7 +12,7 @@ import pytest
 
 from bkstore.errors import CorruptionError
 from bkstore.ids import LedgerId
-from bkstore.offline.reading import DumpFile, LedgerRange, FileRead, read_rows
+from bkstore.offline.reading import DumpFile, FileRead, LedgerRange, read_rows
 from bkstore.offline.reading.dump_file import (
     RowGroup,
     check_row_groups,
@@ -20,7 +20,7 @@ from bkstore.offline.reading.dump_file import (
     row_groups,
 )
 from bkstore.offline.reading.ledger_ranges import SORTED_BY, OrderCheck
-from bkstore.offline.reading.read_tasks import split_disjoint, plan_read, plan_sorted_tasks
+from bkstore.offline.reading.read_tasks import plan_read, plan_sorted_tasks, split_disjoint
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -83,7 +83,9 @@ def test_shares_that_begin_inside_a_row_group(group: int, statistics: bool, tmp_
     file = _written(tmp_path / "f", group, statistics)
     for rows, batch in product((1, 2, 3, 5, 8, 100), (1, 2, 7)):
         found = [
-            _rows(read, batch) for task in plan_sorted_tasks([[file]], rows) for read in task.reads_per_dump[0]
+            _rows(read, batch)
+            for task in plan_sorted_tasks([[file]], rows)
+            for read in task.reads_per_dump[0]
         ]
         held = [{name for name, _ in part} for part in found]
 

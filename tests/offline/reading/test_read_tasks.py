@@ -16,12 +16,24 @@ import pytest
 from bkstore import CorruptionError, InvalidArgument
 from bkstore.errors import MissingDependency, UnsupportedLayout
 from bkstore.ids import LedgerId
-from bkstore.offline.reading import DumpFile, LedgerRange, FileRead, ReadTask, file_locations, read_rows
+from bkstore.offline.reading import (
+    DumpFile,
+    FileRead,
+    LedgerRange,
+    ReadTask,
+    file_locations,
+    read_rows,
+)
 from bkstore.offline.reading.dump_file import row_groups
 from bkstore.offline.reading.file_parts import FilePart, locate_part
 from bkstore.offline.reading.ledger_ranges import SORTED_BY
 from bkstore.offline.reading.merged_streams import merge_sorted_streams
-from bkstore.offline.reading.read_tasks import split_disjoint, plan_unsorted_tasks, plan_read, plan_sorted_tasks
+from bkstore.offline.reading.read_tasks import (
+    plan_read,
+    plan_sorted_tasks,
+    plan_unsorted_tasks,
+    split_disjoint,
+)
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -336,7 +348,9 @@ def test_other_ledgers_than_the_manifest_says(
     )
     whole = LedgerRange(LedgerId(3, 0), LedgerId(4, 2**63))
 
-    assert 40 == sum(len(read(task)) for task in plan_sorted_tasks([[replace(file, ledgers=whole)]], 9))
+    assert 40 == sum(
+        len(read(task)) for task in plan_sorted_tasks([[replace(file, ledgers=whole)]], 9)
+    )
     said = replace(file, ledgers=LedgerRange(*(LedgerId(3, n) for n in wrong)))
     for tasks in (plan_sorted_tasks([[said]], 10), plan_unsorted_tasks([said], 10)):
         failed = [task for task in tasks if _is_refused(task, r"f: has ledger 0{15}3.* are 0{15}3")]

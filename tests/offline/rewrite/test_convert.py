@@ -304,7 +304,9 @@ def test_links(made: Callable[[str], Made], tmp_path: Path) -> None:
 def test_no_links_to_a_running_bookie(made: Callable[[str], Made], tmp_path: Path) -> None:
     """Links are refused with `live`: the bookie would go on writing into the target's log."""
     with pytest.raises(InvalidArgument, match="link"):
-        convert(made("sorted").root, tmp_path / "one", "idx", link=True, opening=OpenOptions(live=True))
+        convert(
+            made("sorted").root, tmp_path / "one", "idx", link=True, opening=OpenOptions(live=True)
+        )
     assert not (tmp_path / "one").exists()
     assert convert(
         made("sorted").root, tmp_path / "one", "idx", opening=OpenOptions(live=True)

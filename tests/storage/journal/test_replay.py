@@ -67,7 +67,11 @@ def test_every_kind_of_record_is_done_again(tmp_path: Path) -> None:
     with place.storage as storage:
         place.run()
 
-        assert (5, 0, []) == (place.replay.record_count, place.replay.skipped_count, place.replay.findings)
+        assert (5, 0, []) == (
+            place.replay.record_count,
+            place.replay.skipped_count,
+            place.replay.findings,
+        )
         assert records == [storage.read_entry(7, entry) for entry in range(3)]
         assert KEY == storage.state(7).master_key
         assert storage.state(7).fenced

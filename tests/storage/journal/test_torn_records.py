@@ -226,7 +226,9 @@ def test_no_ids_is_told(tmp_path: Path) -> None:
     assert ("damage", str(path), offset) == (found.severity, found.file, found.offset)
     assert "record is torn, its ids end in zeros (version 2 record of scope 0" in found.detail
     assert [found] == _findings_of_batches(path)
-    with pytest.raises(CorruptionError, match=f"offset {offset + SIZE_FIELD_BYTES + 1}: version 2 record"):
+    with pytest.raises(
+        CorruptionError, match=f"offset {offset + SIZE_FIELD_BYTES + 1}: version 2 record"
+    ):
         list(scan_journal(path).records())
     with pytest.raises(CorruptionError, match="version 2 record of scope 0"):
         _open(tmp_path, compat="bookkeeper")
@@ -243,7 +245,9 @@ def test_a_sector_that_was_written(tmp_path: Path) -> None:
     """What cannot be read though its next sector was written is damage: the bookie does not
     start."""
     record = _of_kind("fence", LedgerId(5, 7))
-    torn_inside(tmp_path, record, SIZE_FIELD_BYTES + 4, bytes(SECTOR - 1) + b"x" + bytes(3 * SECTOR))
+    torn_inside(
+        tmp_path, record, SIZE_FIELD_BYTES + 4, bytes(SECTOR - 1) + b"x" + bytes(3 * SECTOR)
+    )
     with pytest.raises(CorruptionError, match="version 2 record of scope 0"):
         _open(tmp_path)
 
@@ -253,5 +257,7 @@ def test_ids_that_were_written(tmp_path: Path) -> None:
     them."""
     record = encode_special("fence", LedgerId(5, 7))[:1] + bytes(28) + b"x" * 700
     offset = torn_inside(tmp_path, record, SIZE_FIELD_BYTES + 200)
-    with pytest.raises(CorruptionError, match=f"offset {offset + SIZE_FIELD_BYTES + 1}: version 2 record"):
+    with pytest.raises(
+        CorruptionError, match=f"offset {offset + SIZE_FIELD_BYTES + 1}: version 2 record"
+    ):
         _open(tmp_path)

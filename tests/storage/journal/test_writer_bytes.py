@@ -139,7 +139,9 @@ def test_bytes_are_those_of_the_format(
                     assert LogMark(file + 1, position) == place == writer.position
         oracle.flush(roll=False)
 
-        assert list(range(1, len(oracle.files) + 1)) == [n for n, _ in list_journal_files(Path(name))]
+        assert list(range(1, len(oracle.files) + 1)) == [
+            n for n, _ in list_journal_files(Path(name))
+        ]
         assert oracle.on_disk() == [path.read_bytes() for _, path in list_journal_files(Path(name))]
         assert written == records_in(Path(name))
 

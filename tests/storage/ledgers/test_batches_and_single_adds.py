@@ -280,7 +280,9 @@ def test_batches_are_single_adds(kind: Kind) -> None:
 @pytest.mark.parametrize("per_ledger", [False, True], ids=["shared", "per-ledger"])
 @pytest.mark.parametrize("storage", ["sorted", "interleaved", "db"])
 @pytest.mark.parametrize("by", [-1, 0, 1])
-def test_limits_to_the_byte(storage: StorageKind, by: int, per_ledger: bool, tmp_path: Path) -> None:
+def test_limits_to_the_byte(
+    storage: StorageKind, by: int, per_ledger: bool, tmp_path: Path
+) -> None:
     """Logs roll and caches are flushed at the same record where it ends just at a limit.
 
     A byte before it and behind it too, and whatever the batch begins with.

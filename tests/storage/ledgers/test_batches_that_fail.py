@@ -288,7 +288,9 @@ def _bookie(storage: StorageKind, top: Path, files: Any = OS_FILES, journals: in
 @pytest.mark.parametrize("storage", ["sorted", "interleaved", "db"])
 @pytest.mark.parametrize("what", ["write", "sync"])
 @in_parts
-def test_bookie_whose_disk_fails(storage: StorageKind, what: str, part: int, tmp_path: Path) -> None:
+def test_bookie_whose_disk_fails(
+    storage: StorageKind, what: str, part: int, tmp_path: Path
+) -> None:
     """What was acknowledged before, and what `stored` says, is there after a power loss."""
     _judge_failing_disk(storage, what, part, tmp_path, "add_batch")
 
@@ -304,7 +306,9 @@ def test_records_in_several_batches(
     _judge_failing_disk("sorted", what, part, tmp_path, "add_entries")
 
 
-def _judge_failing_disk(storage: StorageKind, what: str, part: int, tmp_path: Path, way: str) -> None:
+def _judge_failing_disk(
+    storage: StorageKind, what: str, part: int, tmp_path: Path, way: str
+) -> None:
     failed = 0
     for number in range(1 + part, 40, 4):
         top, disk = tmp_path / str(number), CrashFiles()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bkstore.files.disk_changes import OS_FILES
-from bkstore.storage.entry_log.compaction_log import list_compacted_logs, drop_unfinished_outputs
+from bkstore.storage.entry_log.compaction_log import drop_unfinished_outputs, list_compacted_logs
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.testing.suites.storage.base import KEY, read_content, record
 

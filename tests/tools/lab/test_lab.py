@@ -19,7 +19,7 @@ from bkstore.ids import LedgerId
 from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.options import location_options
 from tests.tools.lab.toys import TOY, measure_toys
-from tools.lab import ResultColumn, Row, LabRun, log_axes, main, table
+from tools.lab import LabRun, ResultColumn, Row, log_axes, main, table
 from tools.lab.comparison import list_differences
 from tools.lab.document import FORMAT, build_document, read_document, save_document
 from tools.lab.page import build_page
@@ -50,7 +50,9 @@ def document(tmp_path: Path) -> Document:
 def test_where_files_are_is_not_said(tmp_path: Path) -> None:
     """A command with a path of this machine is kept with the path's last part."""
     words = ["--world", str(tmp_path / "some world"), "--into", "docs/figures"]
-    kept_as = build_document(TOY, LabRun(tmp_path), measure_toys(LabRun(tmp_path)), words, 1.0)["command"]
+    kept_as = build_document(TOY, LabRun(tmp_path), measure_toys(LabRun(tmp_path)), words, 1.0)[
+        "command"
+    ]
 
     assert "python -m tools.toy --world 'some world' --into docs/figures" == kept_as
 
@@ -372,7 +374,8 @@ def test_loads_put_what_they_say(shape: str) -> None:
 
 
 def test_a_dump_is_a_load(tmp_path: Path) -> None:
-    """The table `entry_ids` of a dump comes in the order of its logs, with the places it recorded."""
+    """The table `entry_ids` of a dump comes in the order of its logs, with the places it
+    recorded."""
     pytest.importorskip("pyarrow")
     from bkstore import LedgerStorage
     from bkstore.offline.dump import dump
@@ -421,7 +424,9 @@ def test_zipf_prefers_few() -> None:
     for order in ("zipf", "uniform"):
         counts = np.sort(np.bincount(make_trace(order, entries, 5000, 1).entry_ids, minlength=1000))
         shares[order] = counts[-100:].sum() / 5000
-    hot = np.argsort(np.bincount(make_trace("zipf", entries, 5000, 1).entry_ids, minlength=1000))[-50:]
+    hot = np.argsort(np.bincount(make_trace("zipf", entries, 5000, 1).entry_ids, minlength=1000))[
+        -50:
+    ]
 
     assert 300 < hot.mean() < 700, "the most wanted rows lie anywhere"
     assert shares["uniform"] < 0.25 < 0.5 < shares["zipf"]

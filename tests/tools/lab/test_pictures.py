@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tools.lab import ResultColumn, Experiment, Panel, Row
+from tools.lab import Experiment, Panel, ResultColumn, Row
 from tools.lab.picture import draw_picture
 from tools.lab.table import as_text
 

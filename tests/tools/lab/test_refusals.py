@@ -18,7 +18,7 @@ from tests.tools.lab.toys import TOY, measure_toys
 from tools.bench.cli import EXPERIMENT as BENCH, main as bench
 from tools.cache import EXPERIMENT as CACHE
 from tools.keys import EXPERIMENT as KEYS
-from tools.lab import Experiment, Row, LabRun, main
+from tools.lab import Experiment, LabRun, Row, main
 from tools.lab.document import Document, build_document, save_document
 from tools.lab.picture import draw_picture
 from tools.lab.workloads.index_loads import read_index_load

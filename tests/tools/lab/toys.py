@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tools.lab import ResultColumn, Experiment, Panel, Row, LabRun
+from tools.lab import Experiment, LabRun, Panel, ResultColumn, Row
 
 __all__ = ["TOY", "measure_toys"]
 

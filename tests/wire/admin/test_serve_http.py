@@ -220,7 +220,9 @@ def test_hosts_may_be_given() -> None:
     }
     chosen = {}
     for text in places:
-        settings = admin_settings_from_args(Namespace(http=text, http_token_file=None, http_name=None))
+        settings = admin_settings_from_args(
+            Namespace(http=text, http_token_file=None, http_name=None)
+        )
         assert settings is not None
         chosen[text] = (settings.host, settings.port)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bkstore.cluster.client.bookie_client import BookieClient, BatchAdder
+from bkstore.cluster.client.bookie_client import BatchAdder, BookieClient
 from bkstore.errors import (
     BookieUnavailable,
     CorruptionError,

@@ -39,7 +39,9 @@ def _poll(transaction: int, time_out: int) -> bytes:
 def _waiting(server: BookieServer) -> int:
     """Return how many requests of its clients a server has taken and not answered."""
     assert server._shared is not None
-    return sum(cast(ServedConnection, each)._waiting_count for each in list(server._shared.connections))
+    return sum(
+        cast(ServedConnection, each)._waiting_count for each in list(server._shared.connections)
+    )
 
 
 def _is_let_go(peer: Peer) -> bool:
@@ -105,7 +107,8 @@ def test_windows_that_come_together(
 
 
 def test_what_long_polls_cost(bkstore_server: ServerFactory) -> None:
-    """`held_bytes` has the memory that waiting requests take, not the bytes of their frames alone."""
+    """`held_bytes` has the memory that waiting requests take, not the bytes of their frames
+    alone."""
     server = bkstore_server(server={"options": ServerOptions(max_waiting=5000)})
     server.bookie.add_entry(record(7, 0), KEY)
     with Peer(server.address) as peer:

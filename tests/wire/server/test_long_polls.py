@@ -112,7 +112,9 @@ def fence_by(kind: str, server: BookieServer, ledger: int) -> None:
 
 @pytest.mark.parametrize("kind", ["v2", "v3", "bookie"])
 @pytest.mark.parametrize("storage", STORAGES)
-def test_a_fence_ends_the_wait(bkstore_server: ServerFactory, storage: StorageKind, kind: str) -> None:
+def test_a_fence_ends_the_wait(
+    bkstore_server: ServerFactory, storage: StorageKind, kind: str
+) -> None:
     """A long poll is answered when its ledger is fenced, with the LAC as it is, and no entry."""
     server = bkstore_server(storage)
     for ledger in (7, 8):

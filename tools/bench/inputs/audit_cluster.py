@@ -108,7 +108,9 @@ class _Encoded:
         self.cluster, self.name = cluster, name
 
     def availability(self, ledger: int | LedgerId) -> Availability:
-        return Availability.from_bytes(self.cluster.encoded_availability(self.name, LedgerId.of(ledger).ledger))
+        return Availability.from_bytes(
+            self.cluster.encoded_availability(self.name, LedgerId.of(ledger).ledger)
+        )
 
 
 def _make_metadata(ledger: int, entries: int) -> LedgerMetadata:
@@ -164,7 +166,9 @@ class DurabilityCheck:
         }
 
 
-def find_missing_by_entry(store: MetadataStore, bookies: Mapping[str, AvailabilitySource]) -> Missing:
+def find_missing_by_entry(
+    store: MetadataStore, bookies: Mapping[str, AvailabilitySource]
+) -> Missing:
     """Return the same, ledger by ledger, from sets of entries and each entry's write set."""
     missing: Missing = set()
     for segment in _segments(store, bookies):
@@ -251,7 +255,10 @@ class SingleCallBookie:
 
 def _ledger_entries(cluster: AuditCluster, bookie: str) -> Iterable[tuple[int, Int64Array]]:
     for ledger in range(cluster.ledgers):
-        yield ledger, Availability.from_bytes(cluster.encoded_availability(bookie, ledger)).entries()
+        yield (
+            ledger,
+            Availability.from_bytes(cluster.encoded_availability(bookie, ledger)).entries(),
+        )
 
 
 def main(arguments: list[str]) -> dict[str, Any]:

@@ -1,10 +1,10 @@
 """One offline task over a bookie's directory in a process of its own, which prints its cost.
 
 `python -m tools.bench.inputs.offline_task_process make STORAGE DIRECTORY ENTRIES` writes a bookie's
-directory of a hundred entry logs. `python -m tools.bench.inputs.offline_task_process TASK DIRECTORY` runs
-one of `TASKS` on it and prints a JSON object: the count that it returns, CPU seconds of all its
-processes, wall seconds, and the peak resident size of the largest process. `read`, a plain read
-of all logs in order, is the baseline of the others.
+directory of a hundred entry logs. `python -m tools.bench.inputs.offline_task_process TASK
+DIRECTORY` runs one of `TASKS` on it and prints a JSON object: the count that it returns, CPU
+seconds of all its processes, wall seconds, and the peak resident size of the largest process.
+`read`, a plain read of all logs in order, is the baseline of the others.
 """
 
 from __future__ import annotations

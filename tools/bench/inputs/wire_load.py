@@ -55,11 +55,15 @@ class LoadResult:
         return float(values[min(int(rank), values.size - 1)])
 
 
-def add_windows(ledger: int, first_entry: int, window_size: int, window_count: int, payload_bytes: int) -> list[Window]:
+def add_windows(
+    ledger: int, first_entry: int, window_size: int, window_count: int, payload_bytes: int
+) -> list[Window]:
     """Return `window_count` windows of `window_size` adds each, of consecutive entries."""
     count = window_size * window_count
     entries = range(first_entry, first_entry + count)
-    records = Coder("CRC32C").encode_batch(ledger, entries, [bytes(payload_bytes)] * count).records()
+    records = (
+        Coder("CRC32C").encode_batch(ledger, entries, [bytes(payload_bytes)] * count).records()
+    )
     frames = [frame(*v2.AddRequest(MASTER_KEY, record).parts()) for record in records]
     return [
         Window(b"".join(frames[start : start + window_size]), window_size, _RESPONSE_BYTES)
@@ -67,7 +71,9 @@ def add_windows(ledger: int, first_entry: int, window_size: int, window_count: i
     ]
 
 
-def read_windows(ledger: int, first_entry: int, window_size: int, window_count: int, payload_bytes: int) -> list[Window]:
+def read_windows(
+    ledger: int, first_entry: int, window_size: int, window_count: int, payload_bytes: int
+) -> list[Window]:
     """Return windows of reads of the same entries."""
     size = len(Coder("CRC32C").encode_batch(ledger, [first_entry], [bytes(payload_bytes)])[0])
     return [
@@ -141,7 +147,9 @@ def run_load(address: tuple[str, int], work: Sequence[list[Window]]) -> LoadResu
         seconds = time.perf_counter() - started
     for client in clients:
         client.socket.close()
-    return LoadResult(requests, seconds, [latency for client in clients for latency in client.latencies])
+    return LoadResult(
+        requests, seconds, [latency for client in clients for latency in client.latencies]
+    )
 
 
 @dataclass(frozen=True, slots=True)

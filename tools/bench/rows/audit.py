@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from bkstore import BookieDir
-from bkstore.cluster.audit import DirectoryBookie, AvailabilitySource
+from bkstore.cluster.audit import AvailabilitySource, DirectoryBookie
 from bkstore.cluster.store.api import MetadataStore
 from tools.bench.inputs.audit_cluster import (
     BOOKIES,
     LAYOUTS,
     MIXED_LAYOUTS,
+    AuditCluster,
     DecodedBookie,
     DecodedStore,
-    AuditCluster,
     DurabilityCheck,
     Layout,
     Missing,
@@ -30,7 +30,7 @@ from tools.bench.inputs.audit_cluster import (
     write_directories,
 )
 from tools.bench.inputs.entry_ids import new_directory
-from tools.bench.measure import Case, Context, Fact, FactCase, BenchmarkRow, TimedSide
+from tools.bench.measure import BenchmarkRow, Case, Context, Fact, FactCase, TimedSide
 
 LEDGERS, ENTRIES = 20_000, 500
 _LONG_SIZE = (100_000, 500)
@@ -49,7 +49,11 @@ FindMissing = Callable[[], Missing]
 
 
 def _make_case(
-    name: str, cluster: AuditCluster, ours: FindMissing, baselines: dict[str, FindMissing], limit: float | None
+    name: str,
+    cluster: AuditCluster,
+    ours: FindMissing,
+    baselines: dict[str, FindMissing],
+    limit: float | None,
 ) -> Case:
     def facts() -> list[Fact]:
         same = ours() == cluster.lost
@@ -67,11 +71,14 @@ def _make_case(
 
 
 def _cases(
-    cluster: AuditCluster, open_directories: Callable[[Mapping[str, Layout]], dict[str, DirectoryBookie]]
+    cluster: AuditCluster,
+    open_directories: Callable[[Mapping[str, Layout]], dict[str, DirectoryBookie]],
 ) -> Iterator[Case]:
     """Yield the durability check alone, then audits with more and more of the real work."""
 
-    def audit_case(name: str, store: MetadataStore, bookies: Mapping[str, AvailabilitySource]) -> Case:
+    def audit_case(
+        name: str, store: MetadataStore, bookies: Mapping[str, AvailabilitySource]
+    ) -> Case:
         return _make_case(
             name, cluster, lambda: run_audit(store, bookies), inline_baseline(store, bookies), None
         )
@@ -96,7 +103,9 @@ def _cases(
         yield _batch_call_case(f"audit, directories, {layout}", cluster, bookies)
 
 
-def _batch_call_case(name: str, cluster: AuditCluster, bookies: Mapping[str, AvailabilitySource]) -> Case:
+def _batch_call_case(
+    name: str, cluster: AuditCluster, bookies: Mapping[str, AvailabilitySource]
+) -> Case:
     one_by_one = {bookie_id: SingleCallBookie(bookie) for bookie_id, bookie in bookies.items()}
     return Case(
         name,

@@ -14,7 +14,7 @@ from bkstore.availability import Availability
 from bkstore.ids import Int64Array
 from bkstore.index.hierarchical import HierarchicalIndex
 from tools.bench.inputs.entry_ids import idx_index, stored_ids
-from tools.bench.measure import Case, Context, Fact, FactCase, BenchmarkRow, TimedSide
+from tools.bench.measure import BenchmarkRow, Case, Context, Fact, FactCase, TimedSide
 from tools.lab.bitmaps import build_bitmap, serialize_bitmap
 
 
@@ -132,7 +132,9 @@ def _cases_of_loss(
     expected_set, stored_set = set(expected_ids.tolist()), set(present_ids.tolist())
     ours = TimedSide("Availability.missing, entries", lambda: stored.missing(expected).entries())
     differences = (
-        TimedSide("np.setdiff1d", lambda: np.setdiff1d(expected_ids, present_ids, assume_unique=True)),
+        TimedSide(
+            "np.setdiff1d", lambda: np.setdiff1d(expected_ids, present_ids, assume_unique=True)
+        ),
         TimedSide("Python sets", lambda: expected_set - stored_set),
     )
     mask = TimedSide("boolean mask", lambda: _mask_difference(expected_ids, present_ids))

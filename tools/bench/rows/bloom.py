@@ -11,7 +11,7 @@ import numpy as np
 
 from bkstore.bloom import BloomFilter
 from bkstore.ids import Int64Array
-from tools.bench.measure import Case, Context, Fact, BenchmarkRow, TimedSide
+from tools.bench.measure import BenchmarkRow, Case, Context, Fact, TimedSide
 
 _FPP = 0.01
 

@@ -13,7 +13,7 @@ from typing import Any
 from bkstore.offline.dump import dump
 from tools.bench.inputs.dump_indexes import LOOKUP_INDEXES, LookupIndex, dump_by_row, make_index
 from tools.bench.inputs.entry_ids import new_directory
-from tools.bench.measure import Case, Context, Fact, FactCase, BenchmarkRow, TimedSide
+from tools.bench.measure import BenchmarkRow, Case, Context, Fact, FactCase, TimedSide
 
 ENTRIES = 2_000_000
 SIZES = (1_000_000, 10_000_000, 50_000_000)

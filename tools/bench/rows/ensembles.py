@@ -13,7 +13,7 @@ from bkstore.cluster.client.client import Client as ClusterClient
 from bkstore.network import Client
 from tools.bench.inputs.bookie_process import BenchmarkBookie, bookie_process
 from tools.bench.inputs.entry_ids import new_directory
-from tools.bench.measure import Context, Fact, FactCase, BenchmarkRow
+from tools.bench.measure import BenchmarkRow, Context, Fact, FactCase
 
 BOOKIES, _APPEND_COUNT, _READ_COUNT = 3, 20_000, 6000
 PAYLOAD = bytes(100)
@@ -85,7 +85,9 @@ def _append_batch(ledger: LedgerHandle, count: int) -> Work:
     return lambda: ledger.append_many([PAYLOAD] * count)
 
 
-def _append_facts(client: ClusterClient, processes: list[BenchmarkBookie], count: int) -> list[Fact]:
+def _append_facts(
+    client: ClusterClient, processes: list[BenchmarkBookie], count: int
+) -> list[Fact]:
     single_count = max(count // 40, 20)
     ledger = client.create_ledger(3, 2, 2)
     batch_cost = _measure_cost(processes, _append_batch(ledger, count), count)
@@ -115,7 +117,10 @@ def _figures_of_appends(context: Context) -> Iterator[FactCase]:
 
 
 def _read_facts(
-    client: ClusterClient, processes: list[BenchmarkBookie], quorums: tuple[int, int, int], count: int
+    client: ClusterClient,
+    processes: list[BenchmarkBookie],
+    quorums: tuple[int, int, int],
+    count: int,
 ) -> list[Fact]:
     ledger = client.create_ledger(*quorums)
     ledger.append_many([PAYLOAD] * count)

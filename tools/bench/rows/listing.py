@@ -16,7 +16,7 @@ from bkstore.index.api import EntryIndex
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
 from tools.bench.inputs.entry_ids import new_directory
-from tools.bench.measure import Case, Context, Fact, BenchmarkRow, TimedSide
+from tools.bench.measure import BenchmarkRow, Case, Context, Fact, TimedSide
 
 FILES = 100_000
 _ROCKS_LEDGERS, _ROCKS_ENTRIES = 5_000, 333

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bkstore import BookieDir
 from bkstore.cluster import ZooKeeperStore
-from bkstore.cluster.audit import AuditOptions, Auditor, DirectoryBookie, AvailabilitySource
+from bkstore.cluster.audit import AuditOptions, Auditor, AvailabilitySource, DirectoryBookie
 from bkstore.errors import MissingDependency
 from bkstore.formats.metadata.service_info import ServiceInfo
 from bkstore.network import AuditedBookies
@@ -28,13 +28,15 @@ from tools.bench.inputs.audit_cluster import (
 )
 from tools.bench.inputs.bookie_process import BenchmarkBookie, bookie_process
 from tools.bench.inputs.entry_ids import new_directory
-from tools.bench.measure import Case, Context, Fact, FactCase, BenchmarkRow, TimedSide
+from tools.bench.measure import BenchmarkRow, Case, Context, Fact, FactCase, TimedSide
 
 LEDGERS, ENTRIES = 20_000, 500
 _STORAGES: Mapping[Layout, StorageKind] = {"idx": "sorted", "rocksdb": "db"}
 
 
-def _fill_zookeeper(server: ZooKeeperServer, cluster: AuditCluster, stack: ExitStack) -> ZooKeeperStore:
+def _fill_zookeeper(
+    server: ZooKeeperServer, cluster: AuditCluster, stack: ExitStack
+) -> ZooKeeperStore:
     store = stack.enter_context(ZooKeeperStore.format(server.uri(), timeout=120))
     metadata = (cluster.store.read(ledger_id).metadata for ledger_id in cluster.store.ledgers())
     with ThreadPoolExecutor(16) as pool:

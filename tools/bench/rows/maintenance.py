@@ -15,7 +15,7 @@ from typing import Any
 from bkstore.storage.options import StorageKind
 from tools.bench.inputs.entry_ids import new_directory
 from tools.bench.inputs.offline_task_process import LOGS, TASKS
-from tools.bench.measure import Context, Fact, FactCase, BenchmarkRow
+from tools.bench.measure import BenchmarkRow, Context, Fact, FactCase
 
 ENTRIES = 10_000_000
 ROUNDS = 5
@@ -34,7 +34,9 @@ def _run_process(*arguments: object) -> str:
     return process.stdout
 
 
-def _run_tasks(context: Context, storage: StorageKind, entries: int) -> dict[str, list[dict[str, Any]]]:
+def _run_tasks(
+    context: Context, storage: StorageKind, entries: int
+) -> dict[str, list[dict[str, Any]]]:
     """Run the tasks in turns for several rounds; return the costs of each task's runs."""
     directory = new_directory(context) / "bookie"
     _run_process("make", storage, directory, entries)

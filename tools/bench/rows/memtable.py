@@ -11,7 +11,7 @@ from sortedcontainers import SortedDict
 from bkstore.ids import MAX_ENTRY_ID, Int64Array
 from bkstore.index.memtable import MemtableIndex
 from tools.bench.inputs.entry_ids import locations_of
-from tools.bench.measure import Case, Context, BenchmarkRow, TimedSide
+from tools.bench.measure import BenchmarkRow, Case, Context, TimedSide
 
 LATE_SHARE = 0.05
 """The share of entries that arrive late because other add requests overtake them."""
@@ -84,7 +84,11 @@ def _cases_of_puts(context: Context, count: int, ledgers: int) -> Iterator[Case]
         count,
         shape,
         TimedSide("put, entries()", lambda: _list_entries(_put_into_memtable(rows), ledgers)),
-        (TimedSide("SortedDict.setdefault, irange", lambda: _list_dict(_put_into_dict(rows), ledgers)),),
+        (
+            TimedSide(
+                "SortedDict.setdefault, irange", lambda: _list_dict(_put_into_dict(rows), ledgers)
+            ),
+        ),
     )
 
 
@@ -155,8 +159,12 @@ def _batch_case(batches: list[Batch], count: int, ledgers: int, per_batch: int) 
         f"{count} entries over {ledgers} ledgers, batches of {per_batch}, {LATE_SHARE:.0%} late",
         TimedSide("put_many, entries()", lambda: _put_batches_into_memtable(batches, ledgers)),
         (
-            TimedSide("SortedDict.setdefault, irange", lambda: _put_batches_into_dict(batches, ledgers)),
-            TimedSide("SortedDict.update, irange", lambda: _update_dict_by_batches(batches, ledgers)),
+            TimedSide(
+                "SortedDict.setdefault, irange", lambda: _put_batches_into_dict(batches, ledgers)
+            ),
+            TimedSide(
+                "SortedDict.update, irange", lambda: _update_dict_by_batches(batches, ledgers)
+            ),
         ),
         40 if per_batch == 1000 else None,
     )

@@ -10,7 +10,7 @@ import numpy as np
 from bkstore.formats.entry import Coder, Entry, RecordBatch
 from bkstore.ids import LedgerId
 from tools.bench.inputs.entry_ids import SCOPE_0, SCOPED
-from tools.bench.measure import Case, Context, BenchmarkRow, TimedSide
+from tools.bench.measure import BenchmarkRow, Case, Context, TimedSide
 
 ENTRIES, PAYLOAD = 100_000, 60
 _MIN_SPEEDUP = 5.0
@@ -68,7 +68,9 @@ def _encode_and_verify_cases(
     )
     title, data = f"{coder.digest.name}, {shape}", f"{len(payloads)} entries of one ledger"
     encode = TimedSide("encode_batch", lambda: coder.encode_batch(ledger_id, ids, payloads))
-    encode_singly = TimedSide("encode, one by one", lambda: _encode_singly(coder, ledger_id, payloads))
+    encode_singly = TimedSide(
+        "encode, one by one", lambda: _encode_singly(coder, ledger_id, payloads)
+    )
     yield Case(f"encode, {title}", len(payloads), data, encode, (encode_singly,), limit)
     decode = TimedSide("decode_batch", lambda: coder.decode_batch(batch, ledger_id))
     decode_singly = TimedSide("decode, one by one", lambda: _decode_singly(coder, batch, ledger_id))

@@ -21,7 +21,7 @@ from tools.bench.inputs.wire_load import (
     read_windows,
     run_load,
 )
-from tools.bench.measure import Context, Fact, FactCase, BenchmarkRow
+from tools.bench.measure import BenchmarkRow, Context, Fact, FactCase
 
 _CONNECTIONS, WINDOW, _WINDOW_COUNT, PAYLOAD = 64, 50, 40, 100
 ROUNDS = 5
@@ -52,7 +52,9 @@ def _latency_milliseconds(share: float, load: LoadResult, _cpu: float) -> float:
     return load.percentile(share) * 1e3
 
 
-def _bookie_facts(name: str, bookie: MeasuredProcess, runs: Sequence[tuple[LoadResult, float]]) -> Iterator[Fact]:
+def _bookie_facts(
+    name: str, bookie: MeasuredProcess, runs: Sequence[tuple[LoadResult, float]]
+) -> Iterator[Fact]:
     def fact(label: str, metric: Callable[[LoadResult, float], float], digits: int) -> Fact:
         value = float(np.median([metric(load, cpu) for load, cpu in runs]))
         return Fact(f"{name}: {label}", round(value, digits))

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from tools.bench.measure import Context, Fact, FactCase, BenchmarkRow
+from tools.bench.measure import BenchmarkRow, Context, Fact, FactCase
 
 _START_COUNT = 21
 _MIN_STARTS = 7

@@ -9,9 +9,16 @@ from contextlib import ExitStack, contextmanager
 from bkstore.streams import ImageReader, StreamImage, StreamLookup
 from bkstore.streams.lookup.options import Strategy
 from bkstore.testing.stream_worlds import WorldShape, random_queries, stream_image
-from tools.bench.measure import Case, Context, Fact, BenchmarkRow, TimedSide
+from tools.bench.measure import BenchmarkRow, Case, Context, Fact, TimedSide
 
-_SHAPE = WorldShape(nodes=1, streams=300, streams_per_object=(5, 15), stream_object_share=0, lost_share=0, move_probability=0)
+_SHAPE = WorldShape(
+    nodes=1,
+    streams=300,
+    streams_per_object=(5, 15),
+    stream_object_share=0,
+    lost_share=0,
+    move_probability=0,
+)
 _OBJECTS = 500
 QUERY_COUNT = 390
 

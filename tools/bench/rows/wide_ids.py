@@ -20,7 +20,7 @@ from bkstore.index.api import IndexBatch, LedgerLike
 from bkstore.index.hierarchical import file_slots
 from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.index import PUTS_PER_BATCH, RocksIndex
-from bkstore.index.rocks.keys import entry_keys, encode_locations
+from bkstore.index.rocks.keys import encode_locations, entry_keys
 from bkstore.index.rocks.options import location_options
 from tools.bench.inputs.entry_ids import (
     SCOPE_0,
@@ -30,7 +30,7 @@ from tools.bench.inputs.entry_ids import (
     new_directory,
     rocks_index,
 )
-from tools.bench.measure import Case, Context, Fact, BenchmarkRow, TimedSide
+from tools.bench.measure import BenchmarkRow, Case, Context, Fact, TimedSide
 from tools.bench.rows.rocks import create_index, remove_index
 
 LEDGER = SCOPE_0.ledger
@@ -54,7 +54,9 @@ def _put_many_64(database: Database, ledger: int, ids: Int64Array, locations: In
     ids, locations = as_entry_ids(ids), as_locations(locations)
     for start in range(0, ids.size, PUTS_PER_BATCH):
         rows = slice(start, start + PUTS_PER_BATCH)
-        database.put_list(_keys_64(ledger, ids[rows]), encode_locations(locations[rows]), PUTS_PER_BATCH)
+        database.put_list(
+            _keys_64(ledger, ids[rows]), encode_locations(locations[rows]), PUTS_PER_BATCH
+        )
 
 
 def _availability_64(database: Database, ledger: int) -> Availability:

@@ -15,7 +15,7 @@ from bkstore.wire.client import WireClient
 from tools.bench.inputs.bookie_process import BenchmarkBookie, bookie_process
 from tools.bench.inputs.entry_ids import new_directory
 from tools.bench.inputs.records import MASTER_KEY, records_of
-from tools.bench.measure import Case, Context, Fact, BenchmarkRow, TimedSide
+from tools.bench.measure import BenchmarkRow, Case, Context, Fact, TimedSide
 
 LEDGER = 7
 _PAYLOADS = (100, 1024)
@@ -93,7 +93,11 @@ def _read_cases(context: Context) -> Iterator[Case]:
 
 
 def _cases_of_payload(
-    bookie: BenchmarkBookie, client: WireClient, v3: WireClient, entry_count: int, payload_bytes: int
+    bookie: BenchmarkBookie,
+    client: WireClient,
+    v3: WireClient,
+    entry_count: int,
+    payload_bytes: int,
 ) -> Iterator[Case]:
     shape = f"{entry_count} consecutive entries, payload {payload_bytes} bytes, db storage"
     single = TimedSide("read_entry, one by one", _read_singly(client, entry_count))

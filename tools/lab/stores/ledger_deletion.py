@@ -16,7 +16,7 @@ import numpy as np
 
 from bkstore.ids import LedgerId
 from bkstore.index.rocks.database import Database
-from bkstore.index.rocks.keys import entry_keys, ledger_range, encode_locations
+from bkstore.index.rocks.keys import encode_locations, entry_keys, ledger_range
 from bkstore.index.rocks.options import location_options
 from bkstore.testing.generators import locations
 

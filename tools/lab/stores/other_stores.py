@@ -130,7 +130,9 @@ OtherStore = Lmdb | LevelDb
 def other_store_openers(context: Context) -> dict[str, Callable[[Path], OtherStore]]:
     """Return the opener of each installed store by name; `context.absent` gets the others."""
     classes: dict[str, Callable[[Any, Path], OtherStore]] = {"lmdb": Lmdb, "plyvel": LevelDb}
-    peers = {name: (store_class, context.import_optional(name)) for name, store_class in classes.items()}
+    peers = {
+        name: (store_class, context.import_optional(name)) for name, store_class in classes.items()
+    }
     return {
         name: partial(store_class, module)
         for name, (store_class, module) in peers.items()

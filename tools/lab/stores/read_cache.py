@@ -24,12 +24,23 @@ class ReadCosts(NamedTuple):
 class ReadCache:
     """A least-recently-used cache of up to `capacity_bytes` bytes of records, which reads ahead.
 
-    A miss reads `read_ahead_entries` entries, or as many as fit into `read_ahead_bytes` bytes. With a `read_ahead_entries` of 1 it calls
-    `read_entry`, as a reader without read-ahead does.
+    A miss reads `read_ahead_entries` entries, or as many as fit into `read_ahead_bytes` bytes. With
+    a `read_ahead_entries` of 1 it calls `read_entry`, as a reader without read-ahead does.
     """
 
-    def __init__(self, storage: LedgerStorage, capacity_bytes: int, read_ahead_entries: int, read_ahead_bytes: int = 0) -> None:
-        self.storage, self.capacity_bytes, self.read_ahead_entries, self.read_ahead_bytes = storage, capacity_bytes, read_ahead_entries, read_ahead_bytes
+    def __init__(
+        self,
+        storage: LedgerStorage,
+        capacity_bytes: int,
+        read_ahead_entries: int,
+        read_ahead_bytes: int = 0,
+    ) -> None:
+        self.storage, self.capacity_bytes, self.read_ahead_entries, self.read_ahead_bytes = (
+            storage,
+            capacity_bytes,
+            read_ahead_entries,
+            read_ahead_bytes,
+        )
         self.records: OrderedDict[tuple[LedgerId, int], bytes] = OrderedDict()
         self.cached_bytes = self.hits = self.fetches = self.fetched_bytes = self.returned_bytes = 0
 
@@ -51,7 +62,9 @@ class ReadCache:
             records = [self.storage.read_entry(ledger_id, entry)]
             self._store(ledger_id, entry, records[0])
         else:
-            batch = self.storage.read_entries(ledger_id, entry, self.read_ahead_entries, self.read_ahead_bytes)
+            batch = self.storage.read_entries(
+                ledger_id, entry, self.read_ahead_entries, self.read_ahead_bytes
+            )
             records = batch.records()
             for entry_id, record in zip(batch.entries.tolist(), records):
                 self._store(ledger_id, entry_id, record)

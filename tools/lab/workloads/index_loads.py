@@ -73,7 +73,8 @@ SHAPES: dict[str, Callable[[int, int], Workload]] = {
 def make_index_load(
     shape: str, entries: int, seed: int, rows_per_flush: int = _ROWS_PER_FLUSH
 ) -> IndexLoad:
-    """Return about `entry_ids` rows in a shape of `SHAPES`; raise `KeyError` for an unknown shape."""
+    """Return about `entry_ids` rows in a shape of `SHAPES`; raise `KeyError` for an unknown
+    shape."""
     workload = SHAPES[shape](entries, seed)
     return IndexLoad(_sort_flushes(workload.ids(rows_per_flush), seed), workload.expected)
 

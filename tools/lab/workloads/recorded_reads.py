@@ -106,7 +106,10 @@ def span_entries(reads: Trace, max_entries: int) -> dict[LedgerId, Int64Array]:
     """Return for each ledger all entry ids from the lowest to the highest that is read. Raises
     `InvalidArgument` if these are more than `max_entries` in total."""
     spans = [
-        (int(reads.entry_ids[reads.ledger_numbers == i].min()), int(reads.entry_ids[reads.ledger_numbers == i].max()))
+        (
+            int(reads.entry_ids[reads.ledger_numbers == i].min()),
+            int(reads.entry_ids[reads.ledger_numbers == i].max()),
+        )
         for i in range(len(reads.ledgers))
     ]
     total = sum(last - first + 1 for first, last in spans)

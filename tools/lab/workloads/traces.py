@@ -11,7 +11,8 @@ from bkstore.ids import Int64Array, LedgerId
 
 
 class Trace(NamedTuple):
-    """Reads: `ledger_numbers` has the position of each read's ledger in `ledgers`, `entry_ids` its entry id."""
+    """Reads: `ledger_numbers` has the position of each read's ledger in `ledgers`, `entry_ids` its
+    entry id."""
 
     ledgers: list[LedgerId]
     ledger_numbers: Int64Array

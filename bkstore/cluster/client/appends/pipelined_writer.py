@@ -19,8 +19,8 @@ import numpy as np
 
 from bkstore import forks
 from bkstore.cluster.client.appends.pending_append import PendingAppend
-from bkstore.cluster.client.appends.quorum_add import select_records, raise_if_fatal, make_sender
-from bkstore.cluster.client.appends.send_queues import SendQueue, AppendBatch
+from bkstore.cluster.client.appends.quorum_add import make_sender, raise_if_fatal, select_records
+from bkstore.cluster.client.appends.send_queues import AppendBatch, SendQueue
 from bkstore.cluster.client.appends.writer import LedgerWriter
 from bkstore.cluster.client.bookie_answers import BookieAnswer, describe_answers
 from bkstore.cluster.client.open_ledger import LedgerAccess
@@ -119,7 +119,9 @@ class PipelinedWriter(LedgerWriter):
 
     def _lost_entry_error(self, entry_id: int) -> BkstoreError:
         error_types = (NotEnoughBookies, LedgerFenced, UnauthorizedAccess)
-        error_type = type(self.failure) if isinstance(self.failure, error_types) else IllegalOperation
+        error_type = (
+            type(self.failure) if isinstance(self.failure, error_types) else IllegalOperation
+        )
         subject = f"entry {entry_id} of ledger {self.access.ledger}"
         return error_type(f"{subject}: this writer failed with {self.failure!r}")
 
@@ -200,7 +202,8 @@ class PipelinedWriter(LedgerWriter):
                 if not taken:
                     return
                 answer = self.access.call_bookie(
-                    send_queue.bookie, make_sender(self.access, self._records_for(send_queue.index, taken))
+                    send_queue.bookie,
+                    make_sender(self.access, self._records_for(send_queue.index, taken)),
                 )
                 with self._lock:
                     self._process_answer(send_queue, taken, answer)
@@ -214,7 +217,9 @@ class PipelinedWriter(LedgerWriter):
         batch = RecordBatch.concatenate([stretch.batch for stretch in batches])
         return select_records(batch, index, metadata.ensemble_size, metadata.write_quorum_size)
 
-    def _process_answer(self, send_queue: SendQueue, sent: Sequence[AppendBatch], answer: BookieAnswer[None]) -> None:
+    def _process_answer(
+        self, send_queue: SendQueue, sent: Sequence[AppendBatch], answer: BookieAnswer[None]
+    ) -> None:
         """Record a bookie's answer, confirm entries, and send the batched ones."""
         self._answers[send_queue.bookie] = answer
         if answer.error is not None:
@@ -299,7 +304,8 @@ class PipelinedWriter(LedgerWriter):
     def _quorums_reachable(self) -> bool:
         ack_quorum = self.access.metadata.ack_quorum_size
         return all(
-            stretch.has_quorum(stretch.acks | stretch.waiting, ack_quorum) for stretch in self._unconfirmed
+            stretch.has_quorum(stretch.acks | stretch.waiting, ack_quorum)
+            for stretch in self._unconfirmed
         )
 
     def _replace_possible(self, failed: Sequence[int]) -> None:

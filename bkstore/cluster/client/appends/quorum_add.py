@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from bkstore.cluster.client.bookie_answers import BookieAnswer, describe_answers
-from bkstore.cluster.client.bookie_client import BookieClient, BatchAdder
+from bkstore.cluster.client.bookie_client import BatchAdder, BookieClient
 from bkstore.cluster.client.open_ledger import ClientContext, LedgerAccess
 from bkstore.errors import (
     BookieUnavailable,
@@ -41,8 +41,8 @@ class QuorumAdd:
     """The add of one entry to its W bookies.
 
     `replace` gets the indexes of failed bookies, chooses the new ensemble and records it in the
-    metadata. Bookies in `unresponsive`, which `run` adds to, did not respond to an earlier entry: they
-    count as failed, and are asked only if fewer than A others store this one.
+    metadata. Bookies in `unresponsive`, which `run` adds to, did not respond to an earlier entry:
+    they count as failed, and are asked only if fewer than A others store this one.
     """
 
     access: LedgerAccess
@@ -131,7 +131,9 @@ def add_to_all(
 ) -> bool:
     """Send entries to their write sets, one call a bookie; return whether all are durable there."""
     quorum = access.metadata.write_quorum_size
-    batches = (select_records(batch, index, len(ensemble), quorum) for index in range(len(ensemble)))
+    batches = (
+        select_records(batch, index, len(ensemble), quorum) for index in range(len(ensemble))
+    )
     requests = (
         (bookie, make_sender(access, bookie_batch, recovery=recovery))
         for bookie, bookie_batch in zip(ensemble, batches)
@@ -156,7 +158,9 @@ def make_sender(
     return send
 
 
-def select_records(batch: RecordBatch, index: int, ensemble_size: int, write_quorum: int) -> RecordBatch:
+def select_records(
+    batch: RecordBatch, index: int, ensemble_size: int, write_quorum: int
+) -> RecordBatch:
     """Return the records whose write set includes this ensemble index; see `schedule.write_set`."""
     if write_quorum == ensemble_size:
         return batch.framed()
@@ -179,11 +183,16 @@ def choose_replacement(
     failed_indexes: Sequence[int],
     excluded: Collection[str],
 ) -> tuple[str, ...] | None:
-    """Return the ensemble with other writable bookies at `failed_indexes`, None if there are too few."""
+    """Return the ensemble with other writable bookies at `failed_indexes`, None if there are too
+    few."""
     available = context.writable_bookies(metadata.ledger.scope) - set(excluded)
     try:
         return context.placement.replace(
-            ensemble, failed_indexes, metadata.write_quorum_size, metadata.ack_quorum_size, available
+            ensemble,
+            failed_indexes,
+            metadata.write_quorum_size,
+            metadata.ack_quorum_size,
+            available,
         )
     except NotEnoughBookies:
         return None

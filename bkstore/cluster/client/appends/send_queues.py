@@ -13,10 +13,12 @@ _MAX_SEND_ENTRIES = 1024
 
 
 class AppendBatch:
-    """Consecutive entries that are sent together; `bookie_indexes` are positions in the ensemble, those in
-    `acks` of bookies that stored it, in `waiting` of those that have not answered yet."""
+    """Consecutive entries that are sent together; `bookie_indexes` are positions in the ensemble,
+    those in `acks` of bookies that stored it, in `waiting` of those that have not answered yet."""
 
-    def __init__(self, batch: RecordBatch, ledger_length: int, ensemble_size: int, write_quorum: int) -> None:
+    def __init__(
+        self, batch: RecordBatch, ledger_length: int, ensemble_size: int, write_quorum: int
+    ) -> None:
         self.batch = batch
         self.first, self.last = int(batch.entries[0]), int(batch.entries[-1])
         self.count, self.size_bytes = len(batch), int(batch.sizes.sum())
@@ -24,7 +26,9 @@ class AppendBatch:
         """Payload bytes of the ledger up to its last entry."""
         # Write sets repeat after E entries, so those of the first E entries are enough.
         distinct_entries = range(self.first, min(self.last + 1, self.first + ensemble_size))
-        self.write_sets = [frozenset(write_set(entry, ensemble_size, write_quorum)) for entry in distinct_entries]
+        self.write_sets = [
+            frozenset(write_set(entry, ensemble_size, write_quorum)) for entry in distinct_entries
+        ]
         self.bookie_indexes = frozenset().union(*self.write_sets)
         self.acks: set[int] = set()
         self.waiting: set[int] = set()

@@ -19,9 +19,9 @@ from bkstore.arguments import bytes_like as as_data
 from bkstore.cluster.client.appends.pending_append import PendingAppend
 from bkstore.cluster.client.appends.quorum_add import (
     QuorumAdd,
+    add_segment,
     add_to_all,
     choose_replacement,
-    add_segment,
 )
 from bkstore.cluster.client.bookie_answers import describe_answers
 from bkstore.cluster.client.open_ledger import LedgerAccess, check_record_size
@@ -37,10 +37,11 @@ _ENTRIES_PER_SYNC = 256
 class LedgerWriter:
     """The only writer of an open ledger.
 
-    `last_pushed` is the highest entry that was sent, `last_confirmed` the highest up to which all are stored,
-    and `length` the payload bytes up to that one. If an append fails, it is unknown which bookies
-    have the entry: `failure` is set to the error, and the writer accepts no more appends. Threads:
-    calls run one at a time. Fork: the writer is closed in the child, the ledger is not.
+    `last_pushed` is the highest entry that was sent, `last_confirmed` the highest up to which all
+    are stored, and `length` the payload bytes up to that one. If an append fails, it is unknown
+    which bookies have the entry: `failure` is set to the error, and the writer accepts no more
+    appends. Threads: calls run one at a time. Fork: the writer is closed in the child, the ledger
+    is not.
     """
 
     def __init__(self, access: LedgerAccess) -> None:
@@ -133,7 +134,9 @@ class LedgerWriter:
 
     def _record(self, entry_id: int, length: int, data: bytes) -> bytes:
         access = self.access
-        record = access.coder.encode(Entry(access.ledger, entry_id, self.last_confirmed, length, data))
+        record = access.coder.encode(
+            Entry(access.ledger, entry_id, self.last_confirmed, length, data)
+        )
         check_record_size(len(record), access.context.options.max_frame)
         return record
 
@@ -155,7 +158,9 @@ class LedgerWriter:
         ensemble = self._mine(self.access.metadata).segments[-1].ensemble
         QuorumAdd(self.access, entry_id, record, ensemble, self._replace, sync=sync).run()
 
-    def _replace(self, failed_indexes: Sequence[int], excluded: Collection[str]) -> tuple[str, ...] | None:
+    def _replace(
+        self, failed_indexes: Sequence[int], excluded: Collection[str]
+    ) -> tuple[str, ...] | None:
         """Change the ensemble from the first unconfirmed entry on and return it, None for lack of
         bookies. Raises `NotEnoughBookies` if entries were added without sync, and `LedgerFenced` or
         `IllegalOperation` if another client took the ledger."""
@@ -166,7 +171,11 @@ class LedgerWriter:
             )
         current_segment = self.access.metadata.segments[-1]
         new_ensemble = choose_replacement(
-            self.access.context, self.access.metadata, current_segment.ensemble, failed_indexes, excluded
+            self.access.context,
+            self.access.metadata,
+            current_segment.ensemble,
+            failed_indexes,
+            excluded,
         )
         if new_ensemble is None:
             return None

@@ -1,8 +1,8 @@
 """A connection to ZooKeeper that retries requests until they have an answer.
 
 A request in flight when the connection broke may have been executed. It is sent again, and
-`RetriedRequest.repeated` is set: the caller must distinguish its own first success from another client's.
-`MetadataUnavailable`, raised without an answer in time, leaves that open.
+`RetriedRequest.repeated` is set: the caller must distinguish its own first success from another
+client's. `MetadataUnavailable`, raised without an answer in time, leaves that open.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class ZooKeeperConnection:
         return None if client_id is None else int(client_id[0])
 
     def on_connected(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `method` after each connect, on kazoo's thread, so it must not send requests; returns
-        a function that ends this."""
+        """Call `method` after each connect, on kazoo's thread, so it must not send requests;
+        returns a function that ends this."""
 
         def listen(state: Any) -> None:
             if state == KazooState.CONNECTED:
@@ -93,7 +93,9 @@ class ZooKeeperConnection:
         remaining = iter(paths)
         while chunk_paths := list(islice(remaining, _MAX_IN_FLIGHT)):
             self.check_open()
-            pending_answers = [getattr(self.client, f"{method}_async")(path) for path in chunk_paths]
+            pending_answers = [
+                getattr(self.client, f"{method}_async")(path) for path in chunk_paths
+            ]
             for path, pending in zip(chunk_paths, pending_answers):
                 yield path, self._answer(path, method, pending)
 

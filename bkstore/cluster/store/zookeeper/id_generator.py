@@ -68,7 +68,9 @@ class IdGenerator:
         connection = self._nodes.connection
         while True:
             try:
-                path = connection.request(f"{folder}/ID-", "create", b"", ephemeral=True, sequence=True)
+                path = connection.request(
+                    f"{folder}/ID-", "create", b"", ephemeral=True, sequence=True
+                )
             except NoNodeError:
                 self._nodes.make_folder(folder)
                 continue

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from bkstore.cluster.store.api import Value
-from bkstore.cluster.store.zookeeper.connection import ZooKeeperConnection, RetriedRequest
+from bkstore.cluster.store.zookeeper.connection import RetriedRequest, ZooKeeperConnection
 from bkstore.cluster.store.zookeeper.kazoo_client import (
     BadVersionError,
     KazooException,
@@ -230,7 +230,9 @@ class Nodes:
             return
         lines = (data or b"").split(b"\n")
         if lines[:1] != [_MARKER.encode()] or len(lines) != 4:
-            raise CorruptionError(self.scopes_root, 0, f"not a folder of scopes: {(data or b'')[:40]!r}")
+            raise CorruptionError(
+                self.scopes_root, 0, f"not a folder of scopes: {(data or b'')[:40]!r}"
+            )
         if of_any_cluster:
             return
         if data != self._marker():

@@ -14,7 +14,7 @@ from functools import partial
 from types import TracebackType
 from typing import NamedTuple
 
-from bkstore.arguments import number, boolean
+from bkstore.arguments import boolean, number
 from bkstore.cluster.store.api import Value, Versioned
 from bkstore.cluster.store.key_value_store import KeyValueStore
 from bkstore.cluster.store.zookeeper.connection import ZooKeeperConnection
@@ -22,7 +22,7 @@ from bkstore.cluster.store.zookeeper.events import EventThread
 from bkstore.cluster.store.zookeeper.id_generator import IdGenerator
 from bkstore.cluster.store.zookeeper.kazoo_client import NoNodeError
 from bkstore.cluster.store.zookeeper.ledger_tree import LedgerTree, is_scope_folder
-from bkstore.cluster.store.zookeeper.new_cluster import create_layout, clear_cluster, create_cluster
+from bkstore.cluster.store.zookeeper.new_cluster import clear_cluster, create_cluster, create_layout
 from bkstore.cluster.store.zookeeper.nodes import Nodes
 from bkstore.cluster.store.zookeeper.registration import Registration
 from bkstore.cluster.store.zookeeper.service_uri import ServiceUri, parse_service_uri
@@ -230,7 +230,9 @@ class ZooKeeperStore(KeyValueStore):
         ledger_ids: list[LedgerId | None] = []
         if scope in (None, 0):
             self._connection.request(self._nodes.root, "sync")
-            ledger_ids += map(self._tree.parse_path, self._nodes.list_leaves("", self._tree.is_folder))
+            ledger_ids += map(
+                self._tree.parse_path, self._nodes.list_leaves("", self._tree.is_folder)
+            )
         if scope != 0:
             ledger_ids += map(
                 self._parse_key, self._nodes.list_scope_leaves(partial(is_scope_folder, scope))
@@ -342,8 +344,8 @@ class ZooKeeperStore(KeyValueStore):
         return None
 
     def watch_bookies(self, callback: BookiesWatcher) -> Callable[[], None]:
-        """Call `callback` with (writable, read only), now and at each change, in a thread of the store;
-        returns a function that ends it."""
+        """Call `callback` with (writable, read only), now and at each change, in a thread of the
+        store; returns a function that ends it."""
         return BookieWatch(self._nodes, self._events, callback).end
 
     def instance_id(self) -> str | None:

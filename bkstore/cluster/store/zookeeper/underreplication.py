@@ -83,7 +83,9 @@ class Underreplication:
             marked_at = self._now() if timed else None
             try:
                 if current is None:
-                    self._nodes.put(key, encode_mark(UnderreplicatedMark(marked_at, tuple(new_bookies))), None)
+                    self._nodes.put(
+                        key, encode_mark(UnderreplicatedMark(marked_at, tuple(new_bookies))), None
+                    )
                     return True
                 mark = self._decode_mark_at(key, current.data)
                 added_bookies = [
@@ -93,7 +95,9 @@ class Underreplication:
                     return False
                 all_bookies = (*mark.missing_bookies, *added_bookies)
                 marked_at = marked_at if timed else mark.marked_at
-                self._nodes.put(key, encode_mark(UnderreplicatedMark(marked_at, all_bookies)), current.version)
+                self._nodes.put(
+                    key, encode_mark(UnderreplicatedMark(marked_at, all_bookies)), current.version
+                )
             except BadVersion:
                 continue
             return True
@@ -121,7 +125,8 @@ class Underreplication:
         return None
 
     def lock(self, ledger: int | LedgerId) -> LedgerLock | None:
-        """Lock a ledger, marked or not; None if it is locked. `mark_replicated` then leaves its mark."""
+        """Lock a ledger, marked or not; None if it is locked. `mark_replicated` then leaves its
+        mark."""
         ledger_id = LedgerId.of(ledger)
         return (
             LedgerLock(ledger_id, None, self._nodes.connection.session)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bkstore.arguments import bytes_like, iterable, describe_value
+from bkstore.arguments import bytes_like, describe_value, iterable
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.entry.batches.digests import Bytes2D, digests_of
 from bkstore.formats.entry.batches.record_batch import RecordBatch
@@ -96,7 +96,9 @@ def _lac_of_each(lac: int | Int64Array, entries: Int64Array) -> Int64Array:
     """Return the LAC of each entry: as given, or the highest of `lac` and the ids before it."""
     lacs = np.asarray(lac)
     if lacs.shape not in ((), entries.shape) or lacs.dtype.kind != "i":
-        raise InvalidArgument(f"LACs are an int or int64[{entries.size}], not {describe_value(lac)}")
+        raise InvalidArgument(
+            f"LACs are an int or int64[{entries.size}], not {describe_value(lac)}"
+        )
     if lacs.size and not NO_ENTRY <= lacs.min() <= lacs.max() <= MAX_ENTRY_ID:
         raise InvalidArgument(f"LAC {lacs.min()}..{lacs.max()} is outside -1..{MAX_ENTRY_ID}")
     if lacs.ndim:
@@ -165,7 +167,9 @@ def _headers(
     return table.view(np.uint8).reshape(entries.size, table.dtype.itemsize)
 
 
-def verified_rows(digest: Digest, batch: RecordBatch, headers: Bytes2D, rows: Int64Array) -> Int64Array:
+def verified_rows(
+    digest: Digest, batch: RecordBatch, headers: Bytes2D, rows: Int64Array
+) -> Int64Array:
     """Return those of the records `rows`, all of one version, whose digest matches."""
     header_size = headers.shape[1]
     payload_start = header_size + digest.size

@@ -33,7 +33,9 @@ def digests_of(digest: Digest, headers: Bytes2D, payloads: Sequence[bytes]) -> B
         rows = headers.tobytes()
         size = headers.shape[1]
         starts = range(0, count * size, size)
-        digests = [digest.compute(rows[i : i + size], payload) for i, payload in zip(starts, payloads)]
+        digests = [
+            digest.compute(rows[i : i + size], payload) for i, payload in zip(starts, payloads)
+        ]
         return np.frombuffer(b"".join(digests), np.uint8).reshape(count, digest.size)
     extend = _crc_function(digest.name)
     header_sums = _header_sums(digest.name, headers)

@@ -31,7 +31,9 @@ def read_batch_ids(batch: RecordBatch) -> BatchIds:
     is_short = batch.sizes < V1_HEADER
     offsets = batch.offsets[: int(is_short.argmax()) if is_short.any() else len(batch)]
     data = np.frombuffer(batch.buffer, np.uint8)
-    ledgers, entries, lacs = (read_int64s(data, offsets, field_offset) for field_offset in (0, 8, 16))
+    ledgers, entries, lacs = (
+        read_int64s(data, offsets, field_offset) for field_offset in (0, 8, 16)
+    )
     scopes = np.zeros(offsets.size, np.int64)
     v2_rows, count = np.flatnonzero(ledgers < 0), offsets.size  # of version 2: the top bit is set
     if v2_rows.size:
@@ -68,8 +70,8 @@ def rows_of_ledgers(scopes: Int64Array, ledgers: Int64Array) -> list[tuple[Ledge
 
 
 class BatchLedgers:
-    """The ledgers of a batch's records, in the order in which they first appear. `ledger_ids` are the
-    ledgers; record i is of ``names[numbers[i]]``, or, if `numbers` is None, of the only ledger.
+    """The ledgers of a batch's records, in the order in which they first appear. `ledger_ids` are
+    the ledgers; record i is of ``names[numbers[i]]``, or, if `numbers` is None, of the only ledger.
 
     >>> ledgers = BatchLedgers.of(np.array([0, 0, 0]), np.array([8, 7, 8]))
     >>> [name.ledger for name in ledgers.ledger_ids], [rows.tolist() for rows in ledgers.rows_by_ledger(3)]

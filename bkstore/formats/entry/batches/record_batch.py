@@ -124,11 +124,15 @@ class RecordBatch(Sequence[memoryview]):
     def _is_chain(self) -> bool:
         ends = self.offsets + self.sizes
         has_gap = (ends[:-1] + SIZE_FIELD_BYTES != self.offsets[1:]).any()
-        return not has_gap and int(self.offsets[0]) >= SIZE_FIELD_BYTES and self._has_size_prefixes()
+        return (
+            not has_gap and int(self.offsets[0]) >= SIZE_FIELD_BYTES and self._has_size_prefixes()
+        )
 
     def _has_size_prefixes(self) -> bool:
         """Return whether each record has its size as prefix; all offsets must leave room for it."""
-        stored_sizes = integers_at_every_offset(np.frombuffer(self.buffer, np.uint8), ">i4")[self.offsets - SIZE_FIELD_BYTES]
+        stored_sizes = integers_at_every_offset(np.frombuffer(self.buffer, np.uint8), ">i4")[
+            self.offsets - SIZE_FIELD_BYTES
+        ]
         return bool((stored_sizes == self.sizes).all())
 
     def _with_consecutive_frames(self) -> RecordBatch:
@@ -141,7 +145,11 @@ class RecordBatch(Sequence[memoryview]):
         if len(chain_starts) * _MIN_MEAN_CHAIN <= len(self) or (self.sizes != record_size).any():
             return self._join_chains(chain_starts)
         buffer_bytes = np.frombuffer(self.buffer, np.uint8)
-        return bytes_at(buffer_bytes, self.offsets - SIZE_FIELD_BYTES, SIZE_FIELD_BYTES + record_size).reshape(-1).data
+        return (
+            bytes_at(buffer_bytes, self.offsets - SIZE_FIELD_BYTES, SIZE_FIELD_BYTES + record_size)
+            .reshape(-1)
+            .data
+        )
 
     def _write_frames(self) -> bytes | memoryview:
         """Return the records, of which some lack a prefix in the buffer, as consecutive frames."""
@@ -149,8 +157,12 @@ class RecordBatch(Sequence[memoryview]):
         if (self.sizes != size).any():
             return _frame_records(self.records(), self.sizes)
         frames = np.empty((len(self), SIZE_FIELD_BYTES + size), np.uint8)
-        frames[:, :SIZE_FIELD_BYTES] = np.frombuffer(size.to_bytes(SIZE_FIELD_BYTES, "big"), np.uint8)
-        frames[:, SIZE_FIELD_BYTES:] = bytes_at(np.frombuffer(self.buffer, np.uint8), self.offsets, size)
+        frames[:, :SIZE_FIELD_BYTES] = np.frombuffer(
+            size.to_bytes(SIZE_FIELD_BYTES, "big"), np.uint8
+        )
+        frames[:, SIZE_FIELD_BYTES:] = bytes_at(
+            np.frombuffer(self.buffer, np.uint8), self.offsets, size
+        )
         return frames.reshape(-1).data
 
     def _is_framed(self) -> bool:
@@ -163,7 +175,10 @@ class RecordBatch(Sequence[memoryview]):
 
     def _join_chains(self, chain_starts: Int64Array) -> bytes:
         view, last_rows = memoryview(self.buffer), np.append(chain_starts[1:] - 1, len(self) - 1)
-        starts, stops = self.offsets[chain_starts] - SIZE_FIELD_BYTES, (self.offsets + self.sizes)[last_rows]
+        starts, stops = (
+            self.offsets[chain_starts] - SIZE_FIELD_BYTES,
+            (self.offsets + self.sizes)[last_rows],
+        )
         return b"".join([view[start:stop] for start, stop in zip(starts.tolist(), stops.tolist())])
 
     @classmethod
@@ -189,7 +204,9 @@ class RecordBatch(Sequence[memoryview]):
         if not len(self):
             return not len(self.buffer)
         stop = int(self.offsets[-1]) + int(self.sizes[-1])
-        return self._chained and int(self.offsets[0]) == SIZE_FIELD_BYTES and stop == len(self.buffer)
+        return (
+            self._chained and int(self.offsets[0]) == SIZE_FIELD_BYTES and stop == len(self.buffer)
+        )
 
 
 def _frame_records(records: Sequence[bytes], sizes: Int64Array) -> bytes:

@@ -142,7 +142,10 @@ class _LedgerRuns:
             merged.log_changes += before.log_changes + changed
             merged.stretches += before.stretches
             merged.stretches -= not (changed or self._position[lo] <= before.last_position)
-        merged.last_log, merged.last_position = int(self._place[hi - 1]), int(self._position[hi - 1])
+        merged.last_log, merged.last_position = (
+            int(self._place[hi - 1]),
+            int(self._position[hi - 1]),
+        )
         return merged
 
     def last(self, before: _Ledger | None) -> _Ledger:

@@ -105,7 +105,9 @@ def combine_groups(a: GroupsByOwner, b: GroupsByOwner, operation: SetOperation) 
     for part, offsets, owners in _lay_out(merged):
         axis_side = from_b[begin : begin + part.first.size]
         begin += part.first.size
-        result = combine_uncanonical(part.take(axis_side == 0), part.take(axis_side == 1), operation)
+        result = combine_uncanonical(
+            part.take(axis_side == 0), part.take(axis_side == 1), operation
+        )
         parts.append(_shift_back(result, offsets, owners))
     return _concatenate(parts)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from bkstore.ids import Int64Array
 from bkstore.offline.analyses.kernels.groups_by_owner import GroupsByOwner
-from bkstore.offline.analyses.kernels.index_columns import dictionary_codes, read_groups, int64
+from bkstore.offline.analyses.kernels.index_columns import dictionary_codes, int64, read_groups
 from bkstore.offline.reading.ledger_ranges import run_starts
 from bkstore.tables import GROUPS
 
@@ -108,4 +108,6 @@ def cut_ledger_blocks(
             bookie_codes, bookies = np.zeros(rows.num_rows, np.int64), [bookie]
         starts = run_starts(bookie_codes, int64(rows, "scope_id"), int64(rows, "ledger_id"))
         owner = np.repeat(np.arange(starts.size), np.diff(np.append(starts, rows.num_rows)))
-        yield LedgerBlock(rows, starts, GroupsByOwner(owner, read_groups(rows)), bookie_codes, bookies)
+        yield LedgerBlock(
+            rows, starts, GroupsByOwner(owner, read_groups(rows)), bookie_codes, bookies
+        )

@@ -14,7 +14,7 @@ import numpy as np
 
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.offline.analyses.kernels.groups_by_owner import GroupsByOwner, fold_many
-from bkstore.offline.analyses.kernels.index_columns import dictionary_codes, read_groups, int64
+from bkstore.offline.analyses.kernels.index_columns import dictionary_codes, int64, read_groups
 from bkstore.offline.analyses.kernels.ledger_blocks import cut_blocks
 from bkstore.offline.analyses.kernels.ledger_facts import LedgerFacts
 from bkstore.offline.analyses.kernels.ledger_verdicts import LedgerVerdict, judge_ledgers
@@ -61,7 +61,8 @@ class Judge:
     def judge(
         self, verdicts: Mapping[int, LedgerVerdict], groups_by_bookie: Mapping[str, GroupsByOwner]
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the output rows about `verdicts`; `groups_by_bookie` has each bookie's canonical groups."""
+        """Yield the output rows about `verdicts`; `groups_by_bookie` has each bookie's canonical
+        groups."""
         schema, rows_of = OUTPUTS[self.output]
         needs_worst = self.output in ("violations", "ledger_health")
         judge_ledgers(verdicts, groups_by_bookie, self.bookies, find_worst=needs_worst)

@@ -25,7 +25,12 @@ from bkstore.durability import (
     missing_groups,
 )
 from bkstore.ids import Int64Array, LedgerId
-from bkstore.offline.analyses.kernels.groups_by_owner import GroupsByOwner, combine_groups, count_entries, fold_many
+from bkstore.offline.analyses.kernels.groups_by_owner import (
+    GroupsByOwner,
+    combine_groups,
+    count_entries,
+    fold_many,
+)
 from bkstore.offline.analyses.kernels.ledger_facts import LedgerFacts
 from bkstore.offline.reading.ledger_ranges import run_starts
 from bkstore.schedule import expected_many
@@ -35,7 +40,8 @@ from bkstore.schedule import expected_many
 class LedgerVerdict:
     """A ledger: its facts, and the verdict, which `judge_ledgers` fills in.
 
-    `due`, `missing` count replicas. `unread_bookies` bookies could not read it, `undumped_bookies` are not dumped.
+    `due`, `missing` count replicas. `unread_bookies` bookies could not read it, `undumped_bookies`
+    are not dumped.
     """
 
     ledger: LedgerId
@@ -51,7 +57,8 @@ class LedgerVerdict:
 
 
 class _DueRow(NamedTuple):
-    """An ensemble position in a segment where entries are due; begins with the columns of `DueEntries`."""
+    """An ensemble position in a segment where entries are due; begins with the columns of
+    `DueEntries`."""
 
     ledger: int
     first: int
@@ -82,8 +89,9 @@ def judge_ledgers(
 ) -> None:
     """Fill in the verdict of each subject; `find_worst` only if requested.
 
-    `verdicts` are by ledger number, as are the owners of each bookie's canonical groups in `groups_by_bookie`;
-    groups of other numbers are skipped. `bookies` are those that the dump has read.
+    `verdicts` are by ledger number, as are the owners of each bookie's canonical groups in
+    `groups_by_bookie`; groups of other numbers are skipped. `bookies` are those that the dump has
+    read.
     """
     rows = _number_pairs(verdicts, groups_by_bookie, _due_rows(verdicts, bookies))
     for number in np.unique(rows.ledger[rows.held.owner[run_starts(rows.held.owner)]]).tolist():
@@ -108,7 +116,9 @@ def judge_ledgers(
             subject.surplus.append((bookie, _surplus_entries(rows, pair)))
 
 
-def _due_rows(verdicts: Mapping[int, LedgerVerdict], bookies: frozenset[str]) -> dict[str, list[_DueRow]]:
+def _due_rows(
+    verdicts: Mapping[int, LedgerVerdict], bookies: frozenset[str]
+) -> dict[str, list[_DueRow]]:
     """Return the rows due at each bookie; record bookies that are not in the dump as absent."""
     rows_by_bookie: dict[str, list[_DueRow]] = defaultdict(list)
     for number, subject in verdicts.items():
@@ -117,7 +127,9 @@ def _due_rows(verdicts: Mapping[int, LedgerVerdict], bookies: frozenset[str]) ->
             continue
         ensemble_size, write_quorum = facts.ensemble_size, facts.write_quorum
         for segment in facts.segment_ranges():
-            for bookie, first, last, position in due_replicas([segment], ensemble_size, write_quorum):
+            for bookie, first, last, position in due_replicas(
+                [segment], ensemble_size, write_quorum
+            ):
                 if bookie not in bookies:
                     subject.undumped_bookies.add(bookie)
                 elif bookie not in subject.unread_bookies:
@@ -233,12 +245,14 @@ def _surplus_entries(rows: _Rows, pair: int) -> Availability:
     return held_entries - Availability.from_canonical(canonicalize(expected_many(*due[1:])))
 
 
-def worst_shortages(ledger: Int64Array, ensemble_position: Int64Array, missing: GroupsByOwner) -> dict[int, Shortage]:
+def worst_shortages(
+    ledger: Int64Array, ensemble_position: Int64Array, missing: GroupsByOwner
+) -> dict[int, Shortage]:
     """Return how many replicas the worst entry of each ledger lacks, as `durability.shortage` does.
 
-    `missing.owner` is the number of a due row; `ledger_number` and `ensemble_position` have each row's ledger and
-    position in its ensemble. Segments of a ledger do not overlap, so the missing entries at one
-    position do not either. O(groups x E x W) array work, for any number of ledgers.
+    `missing.owner` is the number of a due row; `ledger_number` and `ensemble_position` have each
+    row's ledger and position in its ensemble. Segments of a ledger do not overlap, so the missing
+    entries at one position do not either. O(groups x E x W) array work, for any number of ledgers.
     """
     layers: list[GroupsByOwner] = []  # layer k: the entries of each ledger that k + 1 bookies lack
     owner_ledgers, owner_places = ledger[missing.owner], ensemble_position[missing.owner]
@@ -247,7 +261,10 @@ def worst_shortages(ledger: Int64Array, ensemble_position: Int64Array, missing: 
         rows = rows[np.lexsort((missing.groups.first[rows], owner_ledgers[rows]))]
         carry = GroupsByOwner(owner_ledgers[rows], missing.groups.take(rows))
         for number, layer in enumerate(layers):
-            layers[number], carry = combine_groups(layer, carry, "or"), combine_groups(layer, carry, "and")
+            layers[number], carry = (
+                combine_groups(layer, carry, "or"),
+                combine_groups(layer, carry, "and"),
+            )
         if carry.owner.size:
             layers.append(carry)
     # A deeper layer overwrites the shallower ones: the worst entry is in the last.

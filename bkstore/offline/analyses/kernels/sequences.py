@@ -16,8 +16,8 @@ from bkstore.availability.sequence_groups import Groups
 from bkstore.ids import Int64Array
 from bkstore.offline.analyses.kernels.groups_by_owner import (
     GroupsByOwner,
-    count_common,
     condense_by_owner,
+    count_common,
     count_entries,
     fold_many,
 )
@@ -120,7 +120,10 @@ class Compare:
             groups_before, groups_after = (
                 fold_many(block.groups.take(side == number)) for number in (0, 1)
             )
-            before, after = count_entries(groups_before, ledger_count), count_entries(groups_after, ledger_count)
+            before, after = (
+                count_entries(groups_before, ledger_count),
+                count_entries(groups_after, ledger_count),
+            )
             in_both = count_common(groups_before, groups_after, ledger_count)
             columns: dict[str, Any] = {
                 **block.id_columns(),

@@ -22,7 +22,9 @@ def _violation_rows(verdict: LedgerVerdict) -> Iterator[Row]:
     if verdict.worst_shortage is None:
         return
     facts = verdict.facts
-    lacks = sorted(verdict.missing_replicas, key=lambda violation: (violation.first_entry, violation.bookie))
+    lacks = sorted(
+        verdict.missing_replicas, key=lambda violation: (violation.first_entry, violation.bookie)
+    )
     for violation in durability_violations(
         verdict.ledger, lacks, verdict.worst_shortage, facts.write_quorum, facts.ack_quorum
     ):

@@ -63,8 +63,8 @@ class WritePath(Closeable):
 
     @abstractmethod
     def add_batch(self, batch: RecordBatch, ledgers: BatchLedgers) -> Iterator[int]:
-        """Add the records of a framed batch, at most `count_fitting`; yield the count of each part added.
-        The caller holds `lock` and has checked everything."""
+        """Add the records of a framed batch, at most `count_fitting`; yield the count of each part
+        added. The caller holds `lock` and has checked everything."""
 
     @abstractmethod
     def get_cached(self, ledger_id: LedgerId, entry_id: int) -> bytes | None:
@@ -167,7 +167,9 @@ class WritePath(Closeable):
         """Return a record's entry log location, None if it is in no log."""
         return self.index.get(ledger_id, entry_id)
 
-    def list_locations(self, ledger_id: LedgerId, first: int, last: int) -> tuple[Int64Array, Int64Array]:
+    def list_locations(
+        self, ledger_id: LedgerId, first: int, last: int
+    ) -> tuple[Int64Array, Int64Array]:
         """Return (entries, locations) of those of first..last that are in entry logs."""
         return self.index.items(ledger_id, first, last)
 
@@ -180,7 +182,9 @@ class WritePath(Closeable):
         """Return the log locations of these entries, 0 for those in no log."""
         return self.index.get_many(ledger_id, entry_ids)
 
-    def put_locations(self, ledger_id: LedgerId, entry_ids: Int64Array, locations: Int64Array) -> None:
+    def put_locations(
+        self, ledger_id: LedgerId, entry_ids: Int64Array, locations: Int64Array
+    ) -> None:
         """Set the locations of records; durable at the next flush."""
         self.index.put_many(ledger_id, entry_ids, locations)
 
@@ -200,12 +204,17 @@ class WritePath(Closeable):
             self._changed_ledgers.add(ledger_id)
 
     def relocate(
-        self, ledger_id: LedgerId, entry_ids: Int64Array, old_locations: Int64Array, new_locations: Int64Array
+        self,
+        ledger_id: LedgerId,
+        entry_ids: Int64Array,
+        old_locations: Int64Array,
+        new_locations: Int64Array,
     ) -> int:
-        """Change index rows that still have location `old_locations` to `new_locations`; return how many did.
+        """Change index rows that still have location `old_locations` to `new_locations`; return how
+        many did.
 
-        Entries deleted or added again since the copy stay as they are. Within `tracking_changes`, in which
-        the caller read `old_locations`, rows of unchanged ledgers are not read again.
+        Entries deleted or added again since the copy stay as they are. Within `tracking_changes`,
+        in which the caller read `old_locations`, rows of unchanged ledgers are not read again.
         """
         with self.lock:
             if self.states.find(ledger_id) is None:

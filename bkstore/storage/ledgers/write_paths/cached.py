@@ -105,13 +105,17 @@ class CachedWritePath(WritePath):
             return batch
         batch = self.snapshot.get_run(ledger_id, start, count)
         first_newer = (
-            self.active_cache.find_first(ledger_id, start, start + len(batch) - 1) if len(batch) else None
+            self.active_cache.find_first(ledger_id, start, start + len(batch) - 1)
+            if len(batch)
+            else None
         )
         return batch if first_newer is None else batch.first(first_newer - start)
 
     def find_first_cached(self, ledger_id: LedgerId, first: int, last: int) -> int | None:
         """Inherited."""
-        lowest_ids = [cache.find_first(ledger_id, first, last) for cache in (self.active_cache, self.snapshot)]
+        lowest_ids = [
+            cache.find_first(ledger_id, first, last) for cache in (self.active_cache, self.snapshot)
+        ]
         return min((entry for entry in lowest_ids if entry is not None), default=None)
 
     def drop_unflushed(self, ledger_id: LedgerId) -> None:
@@ -156,7 +160,10 @@ class CachedWritePath(WritePath):
         which then comes first; return whether there is anything to flush."""
         with self.lock:
             if not self.snapshot.count and self.active_cache.count:
-                self.snapshot, self.active_cache = self.active_cache, WriteCache(self.duplicates, self._limit)
+                self.snapshot, self.active_cache = (
+                    self.active_cache,
+                    WriteCache(self.duplicates, self._limit),
+                )
             return bool(self.snapshot.count)
 
     def drain(self) -> bool:

@@ -62,7 +62,9 @@ class DbWritePath(CachedWritePath):
             while self._delayed_deletions:
                 ledger_id = self._delayed_deletions.pop()
                 new_state = (
-                    None if self.states.is_deleted(ledger_id) else self.states.read_stored(ledger_id)
+                    None
+                    if self.states.is_deleted(ledger_id)
+                    else self.states.read_stored(ledger_id)
                 )
                 self.index.delete(ledger_id)
                 self.note_changed(ledger_id)

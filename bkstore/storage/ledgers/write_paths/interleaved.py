@@ -77,7 +77,9 @@ class InterleavedWritePath(WritePath):
             stop = start + locations.size
             logged_ledgers = ledgers.between(start, stop)
             entries = batch.entries[start:stop]
-            for ledger_id, rows in zip(logged_ledgers.ledger_ids, logged_ledgers.rows_by_ledger(locations.size)):
+            for ledger_id, rows in zip(
+                logged_ledgers.ledger_ids, logged_ledgers.rows_by_ledger(locations.size)
+            ):
                 self.pending.put_many(ledger_id, entries[rows], locations[rows])
                 self.note_changed(ledger_id)
             yield locations.size
@@ -85,7 +87,9 @@ class InterleavedWritePath(WritePath):
             if self.pending.count >= self.options.pending_locations:
                 self.write_index()
 
-    def put_locations(self, ledger_id: LedgerId, entry_ids: Int64Array, locations: Int64Array) -> None:
+    def put_locations(
+        self, ledger_id: LedgerId, entry_ids: Int64Array, locations: Int64Array
+    ) -> None:
         """Keep locations in memory until the next flush."""
         self.pending.put_many(ledger_id, entry_ids, locations)
 
@@ -126,7 +130,9 @@ class InterleavedWritePath(WritePath):
         unflushed = pending.get(ledger_id, entry_id) if pending.count else None
         return unflushed or self._slots.get(ledger_id, entry_id)
 
-    def list_locations(self, ledger_id: LedgerId, first: int, last: int) -> tuple[Int64Array, Int64Array]:
+    def list_locations(
+        self, ledger_id: LedgerId, first: int, last: int
+    ) -> tuple[Int64Array, Int64Array]:
         """Return locations in memory merged with those of the index; the former win."""
         unflushed = self.pending.items(ledger_id, first, last)
         flushed = self.index.items(ledger_id, first, last)

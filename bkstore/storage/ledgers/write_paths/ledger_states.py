@@ -112,7 +112,9 @@ class LedgerStates:
     def flush(self, ledger_ids: Iterable[LedgerId] | None = None) -> None:
         """Write changed states (of `ledger_ids` only, if given) to the index, without a sync. An
         explicit LAC that the index has no field for stays in memory, as in `FileInfo`."""
-        for ledger_id in sorted(self._dirty if ledger_ids is None else self._dirty.intersection(ledger_ids)):
+        for ledger_id in sorted(
+            self._dirty if ledger_ids is None else self._dirty.intersection(ledger_ids)
+        ):
             state = self._states[ledger_id]
             if state.explicit_lac is not None and not self._index.can_store_explicit_lac(ledger_id):
                 state = state._replace(explicit_lac=None)

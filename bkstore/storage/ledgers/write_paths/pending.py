@@ -65,7 +65,15 @@ class LedgerValues(Generic[_T]):
     """The values of one ledger; a single value takes precedence over a run's. Readers need no lock:
     a run is appended to `runs` before its first id is to `run_starts`."""
 
-    __slots__ = ("run_starts", "highest", "is_ordered", "lowest", "replaced_count", "runs", "values")
+    __slots__ = (
+        "highest",
+        "is_ordered",
+        "lowest",
+        "replaced_count",
+        "run_starts",
+        "runs",
+        "values",
+    )
 
     def __init__(self, first: int) -> None:
         self.values: dict[int, _T] = {}
@@ -149,7 +157,9 @@ class LedgerValues(Generic[_T]):
         lowest_single = (
             next(filter(self.values.__contains__, candidates), None) if self.values else None
         )
-        for run, id_slice in self.find_runs(first, last if lowest_single is None else lowest_single):
+        for run, id_slice in self.find_runs(
+            first, last if lowest_single is None else lowest_single
+        ):
             return int(run.entry_ids[id_slice][0])
         return lowest_single
 
@@ -181,14 +191,18 @@ class PendingValues(EntrySource, Generic[_T]):
 
     def _table(self, ledger_id: LedgerId, first: int) -> LedgerValues[_T]:
         """Return the ledger's table; create it with lowest id `first` if there is none."""
-        return self._tables.get(ledger_id) or self._tables.setdefault(ledger_id, LedgerValues(first))
+        return self._tables.get(ledger_id) or self._tables.setdefault(
+            ledger_id, LedgerValues(first)
+        )
 
     def put(self, ledger_id: LedgerId, entry_id: int, value: _T) -> bool:
         """Store one value; return whether the entry is new."""
         table = self._tables.get(ledger_id) or self._table(ledger_id, entry_id)
         if entry_id > table.highest:
             table.highest = entry_id
-        elif entry_id in table.values or (table.run_starts and table.get_from_runs(entry_id) is not None):
+        elif entry_id in table.values or (
+            table.run_starts and table.get_from_runs(entry_id) is not None
+        ):
             if self.duplicates == "last":
                 table.replace(entry_id, value)
             return False
@@ -284,7 +298,9 @@ class PendingLocations(PendingValues[int]):
             for entry, location in zip(entry_ids.tolist(), locations.tolist()):
                 self.put(ledger_id, entry, location)
 
-    def items(self, ledger_id: LedgerId, first: int, last: int | None) -> tuple[Int64Array, Int64Array]:
+    def items(
+        self, ledger_id: LedgerId, first: int, last: int | None
+    ) -> tuple[Int64Array, Int64Array]:
         """Return (entries, locations) of first..last, sorted by entry. Cost: as `entry_ids`."""
         table = self._tables.get(ledger_id)
         if table is None:
@@ -300,7 +316,9 @@ class PendingLocations(PendingValues[int]):
         """Return the locations of these entries, 0 for absent ones."""
         if not entry_ids.size or ledger_id not in self._tables:
             return np.zeros(entry_ids.size, np.int64)
-        return locations_of(entry_ids, *self.items(ledger_id, int(entry_ids.min()), int(entry_ids.max())))
+        return locations_of(
+            entry_ids, *self.items(ledger_id, int(entry_ids.min()), int(entry_ids.max()))
+        )
 
     def by_ledger(self) -> Iterator[tuple[LedgerId, Int64Array, Int64Array]]:
         """Yield (ledger, sorted entry ids, their locations), ledgers in unsigned order."""

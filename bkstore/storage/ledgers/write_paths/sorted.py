@@ -33,13 +33,17 @@ class SortedWritePath(CachedWritePath):
     @property
     def unflushed(self) -> EntrySource:
         """The entries of the skip lists, and those whose locations are in memory."""
-        return LayeredSource(LayeredSource(self.active_cache, self.snapshot), self.interleaved.unflushed)
+        return LayeredSource(
+            LayeredSource(self.active_cache, self.snapshot), self.interleaved.unflushed
+        )
 
     def get_location(self, ledger_id: LedgerId, entry_id: int) -> int | None:
         """Inherited."""
         return self.interleaved.get_location(ledger_id, entry_id)
 
-    def list_locations(self, ledger_id: LedgerId, first: int, last: int) -> tuple[Int64Array, Int64Array]:
+    def list_locations(
+        self, ledger_id: LedgerId, first: int, last: int
+    ) -> tuple[Int64Array, Int64Array]:
         """Inherited."""
         return self.interleaved.list_locations(ledger_id, first, last)
 
@@ -47,14 +51,18 @@ class SortedWritePath(CachedWritePath):
         """Inherited."""
         return self.interleaved.get_locations(ledger_id, entry_ids)
 
-    def put_locations(self, ledger_id: LedgerId, entry_ids: Int64Array, locations: Int64Array) -> None:
+    def put_locations(
+        self, ledger_id: LedgerId, entry_ids: Int64Array, locations: Int64Array
+    ) -> None:
         """Inherited."""
         self.interleaved.put_locations(ledger_id, entry_ids, locations)
 
     @property
     def source(self) -> EntrySource:
         """All entries; in compat mode without the one that a real listing misses."""
-        return LayeredSource(LayeredSource(self.active_cache, self.snapshot), self.interleaved.source)
+        return LayeredSource(
+            LayeredSource(self.active_cache, self.snapshot), self.interleaved.source
+        )
 
     def read(self, ledger_id: LedgerId, entry_id: int) -> bytes | None:
         """Return one record; in compat mode one in a log precedes one in a skip list."""

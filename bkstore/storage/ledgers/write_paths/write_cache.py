@@ -16,7 +16,12 @@ from bkstore.formats.entry import RecordBatch
 from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES
 from bkstore.ids import LedgerId, count_consecutive, is_ascending
 from bkstore.index.api import sorted_distinct
-from bkstore.storage.ledgers.write_paths.pending import MIN_RUN_ENTRIES, PendingValues, EntryRun, LedgerValues
+from bkstore.storage.ledgers.write_paths.pending import (
+    MIN_RUN_ENTRIES,
+    EntryRun,
+    LedgerValues,
+    PendingValues,
+)
 
 ENTRY_OVERHEAD = 150
 """Bytes counted for an entry besides its record (measured): objects and a dict slot. An entry of a
@@ -166,7 +171,9 @@ def _single_run(table: LedgerValues[bytes], start: int, count: int) -> RecordBat
     return RecordBatch.of(records, np.arange(start, start + len(records)))
 
 
-def _slice_run(run: EntryRun[bytes], id_slice: slice, table: LedgerValues[bytes], start: int) -> RecordBatch:
+def _slice_run(
+    run: EntryRun[bytes], id_slice: slice, table: LedgerValues[bytes], start: int
+) -> RecordBatch:
     """Return consecutive records of a run, up to a gap or a replaced record; the arrays are copies,
     as the caller may change them."""
     assert isinstance(run, _RecordRun)

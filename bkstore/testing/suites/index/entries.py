@@ -333,7 +333,9 @@ class EntryRules(SuiteBase):
                     with pytest.raises(InvalidArgument):
                         index.items(ledger, 0, invalid)
 
-    @pytest.mark.parametrize("kind", [np.int64, np.uint8, IndexableInteger], ids=lambda kind: kind.__name__)
+    @pytest.mark.parametrize(
+        "kind", [np.int64, np.uint8, IndexableInteger], ids=lambda kind: kind.__name__
+    )
     def test_integers_of_other_kinds(self, index: EntryIndex, kind: Any) -> None:
         """numpy integers, and other types with ``__index__``, are valid ids."""
         index.put(kind(7), kind(3), kind(9))

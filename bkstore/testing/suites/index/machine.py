@@ -216,7 +216,9 @@ class IndexMachine(DirectoryMachine):
         """Ask for the availability of several ledgers, or of all."""
         ledger_ids = None if names is None else [LedgerId(*name) for name in names]
         listing = self.index.availability_many(ledger_ids)
-        expected = sorted({(n[0], n[1]) for n in (self.index.ledgers() if names is None else names)})
+        expected = sorted(
+            {(n[0], n[1]) for n in (self.index.ledgers() if names is None else names)}
+        )
 
         assert [(name, _find_runs(sorted(self.rows.get(name, {})))) for name in expected] == [
             (tuple(name), availability.ranges().tolist()) for name, availability in listing

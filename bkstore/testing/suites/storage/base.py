@@ -84,7 +84,11 @@ class StorageHome:
         return self.open(**options)
 
     def stage(
-        self, storage: LedgerStorage, stage: str, new_records: Sequence[bytes], master_key: bytes = KEY
+        self,
+        storage: LedgerStorage,
+        stage: str,
+        new_records: Sequence[bytes],
+        master_key: bytes = KEY,
     ) -> LedgerStorage:
         """Add records, bring them into a stage of `STAGES`; return the storage to read from."""
         if stage == "mixed":

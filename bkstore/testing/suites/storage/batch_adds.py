@@ -52,7 +52,9 @@ class StorageBatchAddRules(StorageSuiteBase):
     """Rules for `add_batch`, and for `add_entries` of many records."""
 
     @pytest.mark.parametrize("stage", STAGES)
-    def test_batch_of_many_ledgers(self, storage: LedgerStorage, home: StorageHome, stage: str) -> None:
+    def test_batch_of_many_ledgers(
+        self, storage: LedgerStorage, home: StorageHome, stage: str
+    ) -> None:
         """A batch may interleave ledgers; each record is stored under its own, at every stage."""
         even = {ledger: records(ledger, range(0, 80, 2)) for ledger in LEDGER_IDS}
         odd = {ledger: records(ledger, range(1, 80, 2)) for ledger in LEDGER_IDS}
@@ -64,7 +66,9 @@ class StorageBatchAddRules(StorageSuiteBase):
             storage.flush()
         storage = home.reopen() if stage == "reopened" else storage
 
-        assert {ledger: even[ledger] | odd[ledger] for ledger in LEDGER_IDS} == read_content(storage)
+        assert {ledger: even[ledger] | odd[ledger] for ledger in LEDGER_IDS} == read_content(
+            storage
+        )
         for ledger in LEDGER_IDS:
             assert list(range(80)) == storage.entries(ledger).tolist()
             assert 80 == len(storage.read_entries(ledger, 0))
@@ -130,7 +134,9 @@ class StorageBatchAddRules(StorageSuiteBase):
         assert expected == read_content(home.reopen())
 
     @pytest.mark.parametrize("count", _RECORD_COUNTS)
-    def test_copies_after_a_flush(self, storage: LedgerStorage, home: StorageHome, count: int) -> None:
+    def test_copies_after_a_flush(
+        self, storage: LedgerStorage, home: StorageHome, count: int
+    ) -> None:
         """A batch added after a flush replaces the copies on disk, also after a reopen."""
         new_copies = {}
         for ledger in LEDGER_IDS:
@@ -175,12 +181,20 @@ class StorageBatchAddRules(StorageSuiteBase):
         for ledger_id in LEDGER_IDS:
             storage.set_master_key(ledger_id, KEY)
         storage.fence(LEDGER_IDS[1])
-        pairs = [*added[LEDGER_IDS[0]].items(), *added[LEDGER_IDS[1]].items(), *added[LEDGER_IDS[2]].items()]
+        pairs = [
+            *added[LEDGER_IDS[0]].items(),
+            *added[LEDGER_IDS[1]].items(),
+            *added[LEDGER_IDS[2]].items(),
+        ]
         batch = RecordBatch.of([data for _, data in pairs], [entry for entry, _ in pairs])
         stored = self._count_stored(storage, batch, LedgerFenced)
 
         assert 20 == stored
-        assert {LEDGER_IDS[0]: added[LEDGER_IDS[0]], LEDGER_IDS[1]: {}, LEDGER_IDS[2]: {}} == read_content(storage)
+        assert {
+            LEDGER_IDS[0]: added[LEDGER_IDS[0]],
+            LEDGER_IDS[1]: {},
+            LEDGER_IDS[2]: {},
+        } == read_content(storage)
 
         unstored = batch.between(stored, len(batch))
         assert unstored.entries.tolist() == storage.add_batch(unstored, recovery=True).tolist()
@@ -278,7 +292,9 @@ class StorageBatchAddRules(StorageSuiteBase):
         assert added == read_content(home.reopen())
 
     @pytest.mark.parametrize("count", _RECORD_COUNTS)
-    def test_caller_owns_returned_arrays(self, storage: LedgerStorage, home: StorageHome, count: int) -> None:
+    def test_caller_owns_returned_arrays(
+        self, storage: LedgerStorage, home: StorageHome, count: int
+    ) -> None:
         """Stored records stay as they are when the caller changes returned arrays."""
         added = {ledger_id: records(ledger_id, range(count)) for ledger_id in LEDGER_IDS}
         storage.add_batch(_interleave(added), master_key=KEY)

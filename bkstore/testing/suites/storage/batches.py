@@ -61,7 +61,9 @@ class StorageBatchRules(StorageSuiteBase):
                 assert count == len(storage.read_entries(ledger, 0, 0, frame + 1))
 
     @pytest.mark.parametrize("stage", STAGES)
-    def test_a_gap_ends_a_batch(self, storage: LedgerStorage, home: StorageHome, stage: str) -> None:
+    def test_a_gap_ends_a_batch(
+        self, storage: LedgerStorage, home: StorageHome, stage: str
+    ) -> None:
         """A batch ends before the first missing entry and cannot begin at one."""
         for ledger in LEDGERS:
             rows = records(ledger, [0, 1, 2, 4, 5, 1022, 1023, 1024, 1025, 1027])
@@ -116,7 +118,9 @@ class StorageBatchRules(StorageSuiteBase):
 
     def test_option_limits_every_batch(self, home: StorageHome) -> None:
         """No batch is larger than `max_batch_size`, whatever size is requested."""
-        storage = home.open(max_batch_size=FRAME_BYTES + 3 * (PREFIX_BYTES + len(record(7, 0, b"12"))))
+        storage = home.open(
+            max_batch_size=FRAME_BYTES + 3 * (PREFIX_BYTES + len(record(7, 0, b"12")))
+        )
         rows = [record(7, entry, b"12") for entry in range(9)]
         storage.add_entries(rows, master_key=KEY)
 

@@ -116,9 +116,7 @@ class StorageEntryRules(StorageSuiteBase):
         assert added == read_content(storage)
 
     @pytest.mark.parametrize("stage", STAGES)
-    def test_missing_entries(
-        self, storage: LedgerStorage, home: StorageHome, stage: str
-    ) -> None:
+    def test_missing_entries(self, storage: LedgerStorage, home: StorageHome, stage: str) -> None:
         """A missing entry of a known ledger does not exist; reading it raises `NoSuchEntry`."""
         for ledger in LEDGERS:
             storage = home.stage(storage, stage, list(records(ledger, ENTRY_IDS).values()))

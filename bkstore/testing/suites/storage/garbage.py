@@ -11,8 +11,8 @@ from bkstore.testing.suites.storage.base import (
     LEDGERS,
     StorageHome,
     StorageSuiteBase,
-    read_content,
     log_bytes,
+    read_content,
     record,
     records,
 )
@@ -25,7 +25,9 @@ Content = dict[LedgerId, dict[int, bytes]]
 class StorageGarbageRules(StorageSuiteBase):
     """Rules for garbage collection and compaction."""
 
-    def _fill_logs(self, home: StorageHome, every: int = 1) -> tuple[LedgerStorage, Content, Content]:
+    def _fill_logs(
+        self, home: StorageHome, every: int = 1
+    ) -> tuple[LedgerStorage, Content, Content]:
         """Return a storage with many logs, its live records, and those of ledgers to delete.
 
         For each live ledger two are to be deleted, interleaved with it; `every` is the step between
@@ -139,7 +141,9 @@ class StorageGarbageRules(StorageSuiteBase):
             assert live == read_content(storage)
 
     @pytest.mark.parametrize("transactional", [False, True])
-    def test_the_newest_copy_survives_compaction(self, home: StorageHome, transactional: bool) -> None:
+    def test_the_newest_copy_survives_compaction(
+        self, home: StorageHome, transactional: bool
+    ) -> None:
         """After an entry is added again, compaction does not bring back the old copy."""
         storage, live, doomed = self._fill_logs(home, every=3)
         for ledger_id, rows in live.items():

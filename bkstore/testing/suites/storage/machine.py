@@ -23,7 +23,12 @@ from bkstore.ids import LedgerId
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.testing.suites.index.machine import DirectoryMachine
-from bkstore.testing.suites.storage.model import IdPair, StorageModel, count_batch_records, master_key_of
+from bkstore.testing.suites.storage.model import (
+    IdPair,
+    StorageModel,
+    count_batch_records,
+    master_key_of,
+)
 
 ID_PAIRS: list[IdPair] = [(0, 0), (0, 7), (0, 2**63 - 1), (1, 7), (2**64 - 1, 2**63)]
 """(scope, ledger) in unsigned order; few, so that rules often hit the same ledger."""
@@ -111,7 +116,9 @@ class _StorageRules(DirectoryMachine):
     ) -> None:
         """Delete ledgers that are not in `keep`, and compact logs below the threshold."""
         live = None if keep is None else [LedgerId(*name) for name in keep]
-        report = self.instance.collect_garbage(live, threshold=threshold, transactional=transactional)
+        report = self.instance.collect_garbage(
+            live, threshold=threshold, transactional=transactional
+        )
         deleted = [] if keep is None else self.model.keep_only(keep)
         self.model.flush()
 
@@ -153,7 +160,9 @@ class _StorageRules(DirectoryMachine):
         if not readable:
             self.read_missing_batch(name, start, max_count, max_size)
             return
-        count = count_batch_records([len(copies[0]) for copies in readable], max_count, max_size or 5 << 20)
+        count = count_batch_records(
+            [len(copies[0]) for copies in readable], max_count, max_size or 5 << 20
+        )
         batch = self.instance.read_entries(LedgerId(*name), start, max_count, max_size)
 
         assert list(range(start, start + count)) == batch.entries.tolist()
@@ -218,7 +227,9 @@ class _StorageRules(DirectoryMachine):
 
             last = max(ledger.entries(), default=None)
             assert last == self.instance.last_entry(LedgerId(*name))
-            assert (ledger.key, ledger.fenced, False, ledger.encoded_explicit_lac) == tuple(state), name
+            assert (ledger.key, ledger.fenced, False, ledger.encoded_explicit_lac) == tuple(
+                state
+            ), name
             lac = self.instance.last_add_confirmed(LedgerId(*name))
             assert ledger.lowest_lac <= lac <= ledger.highest_lac, (name, lac)
 
@@ -238,7 +249,9 @@ class StorageMachine(_StorageRules):
         self.model.open(name)
         if len(records) == 1:
             return [self.store().add_entry(records[0], recovery=recovery)]
-        entry_ids = self.store().add_entries(records, master_key=master_key_of(name), recovery=recovery)
+        entry_ids = self.store().add_entries(
+            records, master_key=master_key_of(name), recovery=recovery
+        )
         return list(map(int, entry_ids))
 
     @rule(name=_names)

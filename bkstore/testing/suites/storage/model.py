@@ -63,7 +63,8 @@ class LedgerModel:
     """One ledger: its state and, by entry id, the records that a read may return.
 
     `flushed` has those of the last flush, `unflushed` those added since, in order; `journalled` has
-    those added since the last checkpoint of a bookie. The LAC is within `lowest_lac`..`highest_lac`.
+    those added since the last checkpoint of a bookie. The LAC is within
+    `lowest_lac`..`highest_lac`.
     """
 
     key: bytes
@@ -101,14 +102,17 @@ class LedgerModel:
 class StorageModel:
     """Ledgers by (scope, ledger), and their durable state.
 
-    With `duplicates` "first" the first copy since the last flush counts, with "last" the last
-    one. `never_flushes_alone` is False for a storage that flushes by itself. `journaled` is True for a bookie,
-    whose journal has no record of a deletion: it checkpoints when a deleted ledger is created
-    again, after the first record or state of the new one.
+    With `duplicates` "first" the first copy since the last flush counts, with "last" the last one.
+    `never_flushes_alone` is False for a storage that flushes by itself. `journaled` is True for a
+    bookie, whose journal has no record of a deletion: it checkpoints when a deleted ledger is
+    created again, after the first record or state of the new one.
     """
 
     def __init__(
-        self, duplicates: Literal["first", "last"], never_flushes_alone: bool = True, journaled: bool = False
+        self,
+        duplicates: Literal["first", "last"],
+        never_flushes_alone: bool = True,
+        journaled: bool = False,
     ) -> None:
         self.duplicates = duplicates
         self.never_flushes_alone = never_flushes_alone
@@ -122,7 +126,8 @@ class StorageModel:
         self._serial = 0
 
     def record(self, id_pair: IdPair, entry: int, size: int) -> bytes:
-        """Return a new record; unless `never_flushes_alone`, its length depends on `size` and `entry` only."""
+        """Return a new record; unless `never_flushes_alone`, its length depends on `size` and
+        `entry` only."""
         self._serial += 1
         extra = self._serial % 7 if self.never_flushes_alone else entry % 7
         payload = self._serial.to_bytes(8, "big") + bytes([self._serial % 256]) * (size + extra)
@@ -148,7 +153,9 @@ class StorageModel:
     def set_explicit_lac(self, id_pair: IdPair, lac: int) -> bytes:
         """Set an explicit LAC; return its encoded form."""
         ledger = self.open(id_pair)
-        ledger.encoded_explicit_lac = encode_explicit_lac(LedgerId(*id_pair), lac, "CRC32C", "model")
+        ledger.encoded_explicit_lac = encode_explicit_lac(
+            LedgerId(*id_pair), lac, "CRC32C", "model"
+        )
         ledger.explicit_lac = lac
         ledger.raise_lac_bounds(lac)
         return ledger.encoded_explicit_lac

@@ -14,7 +14,7 @@ from bkstore.cluster.store.api import MetadataStore
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.metadata.service_info import check_bookie_id
 from bkstore.wire.admin import query_parameters
-from bkstore.wire.admin.messages import HttpResponse, HttpError, HttpRequest, json_response
+from bkstore.wire.admin.messages import HttpError, HttpRequest, HttpResponse, json_response
 from bkstore.wire.admin.operator_endpoints.cluster_store import ClusterStore, require_cluster_store
 from bkstore.wire.admin.operator_endpoints.decommissions import Decommissions
 
@@ -30,7 +30,9 @@ class AutorecoveryEndpoints:
 
     def show_status(self, request: HttpRequest) -> HttpResponse:
         """Answer whether replication is enabled."""
-        return json_response({"enabled": require_cluster_store(self._metadata).underreplication.enabled})
+        return json_response(
+            {"enabled": require_cluster_store(self._metadata).underreplication.enabled}
+        )
 
     def set_status(self, request: HttpRequest) -> HttpResponse:
         """Enable or disable replication; answer with the new state."""

@@ -10,8 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 from bkstore.cluster.store.api import MetadataStore
 from bkstore.errors import BkstoreError, CorruptionError
-from bkstore.wire.admin.messages import HttpResponse, HttpError, HttpRequest, json_response
-from bkstore.wire.admin.operator_endpoints.cluster_store import ServiceInfoStore, require_cluster_store
+from bkstore.wire.admin.messages import HttpError, HttpRequest, HttpResponse, json_response
+from bkstore.wire.admin.operator_endpoints.cluster_store import (
+    ServiceInfoStore,
+    require_cluster_store,
+)
 from bkstore.wire.admin.operator_endpoints.host_callbacks import Controls
 from bkstore.wire.sasl import SaslUser
 
@@ -104,7 +107,9 @@ def _disk_space(
     address = _address(store, bookie_id)
     if address is None:
         return None
-    with WireClient(address, "v3", timeout=_TIMEOUT_SECONDS, sasl=user, bookie_id=bookie_id) as client:
+    with WireClient(
+        address, "v3", timeout=_TIMEOUT_SECONDS, sasl=user, bookie_id=bookie_id
+    ) as client:
         try:
             space = client.disk_space()
         except BkstoreError as error:

@@ -1,4 +1,5 @@
-"""Endpoints `bookie/is_ready`, `show_state`, `state/readonly`, `run_sanity_test`: the bookie's condition.
+"""Endpoints `bookie/is_ready`, `show_state`, `state/readonly`, `run_sanity_test`: the bookie's
+condition.
 
 BookKeeper: `BookieIsReadyService`, `BookieStateService`, `BookieStateReadOnlyService`,
 `BookieSanityService`.
@@ -12,7 +13,13 @@ from threading import Lock
 from bkstore.errors import BkstoreError, IllegalOperation, ReadOnlyError
 from bkstore.storage.bookie import Bookie
 from bkstore.wire.admin import query_parameters
-from bkstore.wire.admin.messages import HttpResponse, HttpError, HttpRequest, json_response, one_line
+from bkstore.wire.admin.messages import (
+    HttpError,
+    HttpRequest,
+    HttpResponse,
+    json_response,
+    one_line,
+)
 from bkstore.wire.admin.operator_endpoints.host_callbacks import Controls
 
 LOG = logging.getLogger("bkstore.wire.admin")
@@ -107,6 +114,8 @@ class HealthEndpoints:
             LOG.warning("the sanity test failed: %s", error)
         finally:
             self._sanity_lock.release()
-        headers = {} if reason is None else {REASON_HEADER: reason.encode("ascii", "replace").decode()}
+        headers = (
+            {} if reason is None else {REASON_HEADER: reason.encode("ascii", "replace").decode()}
+        )
         body = {"passed": reason is None, "readOnly": False}
         return HttpResponse(200, json_response(body).body, headers=headers)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from bkstore.storage.bookie import Bookie
-from bkstore.wire.admin.messages import HttpResponse, HttpRequest, json_response
+from bkstore.wire.admin.messages import HttpRequest, HttpResponse, json_response
 from bkstore.wire.admin.operator_endpoints.host_callbacks import Controls
 
 _STORAGE_CLASSES = {

@@ -1,7 +1,7 @@
 """Operations: requests to a bookie independent of their protocol, and the answers to them.
 
-An operation has the encoder of its own answer: `encode_response` takes the status and the results, and
-returns a whole frame. `of_v2` and `of_v3` make operations of the requests of a protocol;
+An operation has the encoder of its own answer: `encode_response` takes the status and the results,
+and returns a whole frame. `of_v2` and `of_v3` make operations of the requests of a protocol;
 `bkstore.wire.server.rules` answers them.
 """
 
@@ -32,9 +32,10 @@ class EncodedResponse(NamedTuple):
 class Operation:
     """A received request, or many that are alike.
 
-    `name` is that of `v3.Operation`, `protocol` is 2 or 3. `received_at` is the loop time of receipt,
-    `frame_bytes` the bytes of the frames, `request_count` the number of requests. Operations with `is_write` change
-    something, in the order of their connection. With `sync`, an EOK waits for a journal sync.
+    `name` is that of `v3.Operation`, `protocol` is 2 or 3. `received_at` is the loop time of
+    receipt, `frame_bytes` the bytes of the frames, `request_count` the number of requests.
+    Operations with `is_write` change something, in the order of their connection. With `sync`, an
+    EOK waits for a journal sync.
     """
 
     name: str
@@ -124,7 +125,8 @@ class AddOperation(Operation):
 class AddManyOperation(Operation):
     """Store the records of a batch: adds in scope 0 that differ only in ids and records.
 
-    ``reply(status, ledgers, entries)`` returns all frames. `batch` is a view, `ledger_ids` int64[n].
+    ``reply(status, ledgers, entries)`` returns all frames. `batch` is a view, `ledger_ids`
+    int64[n].
     """
 
     master_key: bytes = b""
@@ -190,7 +192,8 @@ class ReadOperation(_ReadOfLedger):
 
     `entry_id` -1 is the last entry. `previous_lac` makes it a long poll: with `timeout_millis`
     (milliseconds) it waits until the LAC exceeds that; with `piggyback` it reads the entry after
-    it. `lac_update_millis` is when the LAC advanced, in Unix milliseconds. `expired`: it waits no longer.
+    it. `lac_update_millis` is when the LAC advanced, in Unix milliseconds. `expired`: it waits no
+    longer.
     """
 
     piggyback: bool = False

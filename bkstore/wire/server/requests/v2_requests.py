@@ -11,13 +11,13 @@ from bkstore.wire import v2
 from bkstore.wire.frames import frame
 from bkstore.wire.sasl.plugins import AUTH_DISABLED
 from bkstore.wire.server.requests.operations import (
-    AddOperation,
     AddManyOperation,
+    AddOperation,
     BatchReadOperation,
-    Operation,
-    ReadOperation,
-    ReadManyOperation,
     ImmediateOperation,
+    Operation,
+    ReadManyOperation,
+    ReadOperation,
 )
 from bkstore.wire.status_codes import Status
 
@@ -26,7 +26,8 @@ _HIGH_PRIORITY = int(v2.Flags.HIGH_PRIORITY)  # plain ints, because IntFlag oper
 
 
 def make_operation(message: v2.Request) -> Operation:
-    """Return the operation of a request; it is `ImmediateOperation` if the server refuses it by itself."""
+    """Return the operation of a request; it is `ImmediateOperation` if the server refuses it by
+    itself."""
     if isinstance(message, v2.AuthRequest):
         return ImmediateOperation("AUTH", 2, _auth_reply)
     if isinstance(message, v2.AddRequest):
@@ -35,10 +36,16 @@ def make_operation(message: v2.Request) -> Operation:
         operation = _read(message)
     else:
         operation = _batch(message)
-    return operation if message.version <= v2.CURRENT_VERSION else operation.as_refusal(Status.EBADVERSION)
+    return (
+        operation
+        if message.version <= v2.CURRENT_VERSION
+        else operation.as_refusal(Status.EBADVERSION)
+    )
 
 
-def make_operation_of_many(requests: v2.AddRequests | v2.ReadRequests) -> AddManyOperation | ReadManyOperation:
+def make_operation_of_many(
+    requests: v2.AddRequests | v2.ReadRequests,
+) -> AddManyOperation | ReadManyOperation:
     """Return one operation for many requests that differ only in ids and records."""
     version = requests.version
     if isinstance(requests, v2.ReadRequests):

@@ -16,11 +16,11 @@ from bkstore.wire.server.requests.operations import (
     BatchReadOperation,
     BookieInfoOperation,
     ForceOperation,
+    ImmediateOperation,
     ListEntriesOperation,
     Operation,
-    ReadOperation,
     ReadLacOperation,
-    ImmediateOperation,
+    ReadOperation,
     StartTlsOperation,
     WriteLacOperation,
 )
@@ -35,8 +35,8 @@ _HIGH_PRIORITY = 100
 
 
 def make_operation(message: Any, *, tls: bool = False) -> Operation:
-    """Return the operation of a request: `ImmediateOperation` if the server answers it by itself, as it refuses
-    START_TLS without `tls`."""
+    """Return the operation of a request: `ImmediateOperation` if the server answers it by itself,
+    as it refuses START_TLS without `tls`."""
     operation_number = message.header.operation
     name, make = _NAME_AND_MAKER[operation_number]
     extended = isinstance(message, EXTENDED.Request)
@@ -181,7 +181,9 @@ def _write_lac(message: Any) -> Operation:
     request = v3.body_of(message)
     key, body = request.masterKey, request.body
     reply = partial(_ledger_reply, message)
-    return WriteLacOperation("WRITE_LAC", 3, reply, **_ledger_ids(request), master_key=key, body=body)
+    return WriteLacOperation(
+        "WRITE_LAC", 3, reply, **_ledger_ids(request), master_key=key, body=body
+    )
 
 
 def _ledger_reply(message: Any, status: Status) -> bytes:
@@ -189,7 +191,9 @@ def _ledger_reply(message: Any, status: Status) -> bytes:
 
 
 def _read_lac(message: Any) -> Operation:
-    return ReadLacOperation("READ_LAC", 3, partial(_lac_reply, message), **_ledger_ids(v3.body_of(message)))
+    return ReadLacOperation(
+        "READ_LAC", 3, partial(_lac_reply, message), **_ledger_ids(v3.body_of(message))
+    )
 
 
 def _lac_reply(
@@ -208,7 +212,9 @@ def _force(message: Any) -> Operation:
 
 def _list(message: Any) -> Operation:
     name = "GET_LIST_OF_ENTRIES_OF_LEDGER"
-    return ListEntriesOperation(name, 3, partial(_list_reply, message), **_ledger_ids(v3.body_of(message)))
+    return ListEntriesOperation(
+        name, 3, partial(_list_reply, message), **_ledger_ids(v3.body_of(message))
+    )
 
 
 def _list_reply(message: Any, status: Status, availability: bytes | None = None) -> bytes:
@@ -231,7 +237,9 @@ def _info_reply(
 
 def _auth(message: Any) -> Operation:
     body = {"authPluginName": AUTH_DISABLED, "payload": b""}
-    return ImmediateOperation("AUTH", 3, lambda status: frame(v3.encode(v3.new_echo_response(message, status, body))))
+    return ImmediateOperation(
+        "AUTH", 3, lambda status: frame(v3.encode(v3.new_echo_response(message, status, body)))
+    )
 
 
 def _start_tls(message: Any) -> Operation:

@@ -25,14 +25,14 @@ from bkstore.ids import LedgerId
 from bkstore.storage.batch_limits import count_fitting
 from bkstore.storage.bookie import Bookie
 from bkstore.wire.server.requests.operations import (
-    EncodedResponse,
     BatchReadOperation,
     BookieInfoOperation,
+    EncodedResponse,
     ListEntriesOperation,
     Operation,
-    ReadOperation,
     ReadLacOperation,
     ReadManyOperation,
+    ReadOperation,
 )
 from bkstore.wire.status_codes import Status, status_for_error
 
@@ -46,7 +46,9 @@ class ReadRules:
     def __init__(self, bookie: Bookie) -> None:
         self.bookie = bookie
 
-    def read(self, operations: Sequence[Operation]) -> tuple[list[EncodedResponse | ReadOperation], list[Operation]]:
+    def read(
+        self, operations: Sequence[Operation]
+    ) -> tuple[list[EncodedResponse | ReadOperation], list[Operation]]:
         """Answer at least one operation, in order, until about 1 MiB is read.
 
         Return the answers and the unread operations. A long poll that has to wait stands among the
@@ -61,7 +63,9 @@ class ReadRules:
             if isinstance(first, ReadManyOperation):
                 answer = self._read_many(first)
                 batch = [answer]
-                pending[start] = first.select_range(answer.operation.request_count, first.request_count)
+                pending[start] = first.select_range(
+                    answer.operation.request_count, first.request_count
+                )
                 start += not pending[start].request_count
             elif count > 1:
                 batch = self._read_run(
@@ -71,7 +75,9 @@ class ReadRules:
             else:
                 batch = [self._read_one(first)]
                 start += 1
-            size += sum(len(answer.frame) for answer in batch if isinstance(answer, EncodedResponse))
+            size += sum(
+                len(answer.frame) for answer in batch if isinstance(answer, EncodedResponse)
+            )
             answers += batch
         return answers, pending[start:]
 
@@ -94,7 +100,9 @@ class ReadRules:
         """Return answers to the first of these consecutive reads: those that one batch has."""
         first = reads[0]
         try:
-            batch = self.bookie.read_entries(first.ledger_id, first.entry_id, len(reads), _MAX_READ_BYTES)
+            batch = self.bookie.read_entries(
+                first.ledger_id, first.entry_id, len(reads), _MAX_READ_BYTES
+            )
         except (BkstoreError, OSError):
             return [self._read(first)]
         status, lac = self._lac_for_answer(first)
@@ -105,7 +113,9 @@ class ReadRules:
         """Return the answer to the first of these consecutive reads: those that one batch has."""
         ledger_number, entry = int(reads.ledger_ids[0]), int(reads.entry_ids[0])
         try:
-            batch = self.bookie.read_entries(ledger_number, entry, reads.request_count, _MAX_READ_BYTES)
+            batch = self.bookie.read_entries(
+                ledger_number, entry, reads.request_count, _MAX_READ_BYTES
+            )
         except (BkstoreError, OSError):
             return self._read_first(reads.select_range(0, 1))
         reads_done = reads.select_range(0, len(batch))
@@ -133,7 +143,9 @@ class ReadRules:
         status, lac = self._lac_for_answer(operation)
         return operation.answer(status, record, lac, None, operation.lac_update_millis)
 
-    def _lac_for_answer(self, operation: ReadOperation | BatchReadOperation) -> tuple[Status, int | None]:
+    def _lac_for_answer(
+        self, operation: ReadOperation | BatchReadOperation
+    ) -> tuple[Status, int | None]:
         """Return the LAC to put into an answer, None if that has none; and its error status."""
         if not operation.needs_lac:
             return Status.EOK, None
@@ -142,14 +154,20 @@ class ReadRules:
         except (BkstoreError, OSError) as error:
             return status_for_bookie_error(error), None
 
-    def _long_poll(self, operation: ReadOperation, previous_lac: int) -> EncodedResponse | ReadOperation:
+    def _long_poll(
+        self, operation: ReadOperation, previous_lac: int
+    ) -> EncodedResponse | ReadOperation:
         """Return the answer to a long poll, or the poll itself if it has to wait."""
         if operation.piggyback and operation.entry_id != _LAST_ENTRY:
             return operation.answer(Status.EBADREQ)
         try:
             ledger_id = operation.ledger_id
             lac = self.bookie.last_add_confirmed(ledger_id)
-            if lac <= previous_lac and operation.timeout_millis is not None and not operation.expired:
+            if (
+                lac <= previous_lac
+                and operation.timeout_millis is not None
+                and not operation.expired
+            ):
                 operation.was_fenced = self.bookie.is_fenced(ledger_id)
                 return operation
             if not operation.piggyback:
@@ -161,7 +179,9 @@ class ReadRules:
             return operation.answer(Status.EOK, None, lac)
         except (BkstoreError, OSError) as error:
             return operation.answer(status_for_bookie_error(error))
-        return operation.answer(Status.EOK, record, lac, previous_lac + 1, operation.lac_update_millis)
+        return operation.answer(
+            Status.EOK, record, lac, previous_lac + 1, operation.lac_update_millis
+        )
 
     def _read_batch(self, operation: BatchReadOperation) -> EncodedResponse:
         try:

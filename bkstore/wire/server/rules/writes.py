@@ -21,10 +21,10 @@ from bkstore.formats.entry import RecordBatch, record_header
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.ledgers.ledger_adds import make_batch
 from bkstore.wire.server.requests.operations import (
-    AddOperation,
     AddManyOperation,
-    EncodedResponse,
+    AddOperation,
     BatchReadOperation,
+    EncodedResponse,
     ForceOperation,
     Operation,
     ReadOperation,
@@ -108,7 +108,9 @@ class BookieRules(ReadRules):
             return self._refusal_status(error, add.record, add.master_key)
         return Status.EOK
 
-    def _add_batch(self, batch: RecordBatch, first: AddOperation | AddManyOperation) -> list[Status]:
+    def _add_batch(
+        self, batch: RecordBatch, first: AddOperation | AddManyOperation
+    ) -> list[Status]:
         """Store records; return the status of each. The storage stops at the first that it refuses:
         later ones are tried again, except those that the same refusal covers."""
         statuses: list[Status] = [Status.EOK] * len(batch)

@@ -29,7 +29,11 @@ def _stretches(draw: Any) -> list[int]:
     """Return ids: dense or sparse, ascending, descending or mixed, some twice."""
     step = draw(st.sampled_from([1, 1, 1, 2, 3, 1000]))
     first = draw(st.integers(0, 80) | st.just(HIGHEST - 60 * step))
-    count = draw(st.integers(1, 12) | st.integers(MIN_RUN_ENTRIES - 1, MIN_RUN_ENTRIES + 1) | st.integers(1, 60))
+    count = draw(
+        st.integers(1, 12)
+        | st.integers(MIN_RUN_ENTRIES - 1, MIN_RUN_ENTRIES + 1)
+        | st.integers(1, 60)
+    )
     ids = [first + step * at for at in range(count)]
     order = draw(st.sampled_from(["ascending"] * 4 + ["descending", "mixed", "twice", "gaps"]))
     if order == "descending":

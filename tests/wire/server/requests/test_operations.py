@@ -8,7 +8,13 @@ import pytest
 
 from bkstore.wire import v2, v3
 from bkstore.wire.server.requests import v2_requests, v3_requests
-from bkstore.wire.server.requests.operations import AddOperation, BatchReadOperation, Operation, ReadOperation, WriteLacOperation
+from bkstore.wire.server.requests.operations import (
+    AddOperation,
+    BatchReadOperation,
+    Operation,
+    ReadOperation,
+    WriteLacOperation,
+)
 from tests.wire.server.peer import KEY, record
 
 

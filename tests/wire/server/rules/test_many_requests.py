@@ -16,7 +16,12 @@ from bkstore.storage.options import JournalOptions, StorageKind, StorageOptions
 from bkstore.testing.servers import ServerFactory
 from bkstore.wire import v2
 from bkstore.wire.frames import frame
-from bkstore.wire.server.requests.operations import AddManyOperation, EncodedResponse, Operation, ReadManyOperation
+from bkstore.wire.server.requests.operations import (
+    AddManyOperation,
+    EncodedResponse,
+    Operation,
+    ReadManyOperation,
+)
 from bkstore.wire.server.requests.v2_requests import make_operation, make_operation_of_many
 from bkstore.wire.server.rules import BookieRules
 from bkstore.wire.server.shared_state import WriteJob
@@ -219,7 +224,9 @@ def test_reads_end_at_a_mebibyte(tmp_path: Path) -> None:
         turns = []
         while left:
             done, left = rules.read(left)
-            turns.append(sum(a.operation.request_count for a in done if isinstance(a, EncodedResponse)))
+            turns.append(
+                sum(a.operation.request_count for a in done if isinstance(a, EncodedResponse))
+            )
 
     assert 13 == sum(turns)
     assert [6, 6, 1] == turns  # three records of 300,000 bytes are within the 1 MiB of a batch

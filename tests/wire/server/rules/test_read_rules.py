@@ -16,12 +16,12 @@ from bkstore.storage.bookie import Bookie
 from bkstore.storage.options import JournalOptions
 from bkstore.wire.server.long_polls import LongPolls
 from bkstore.wire.server.requests.operations import (
-    EncodedResponse,
     BatchReadOperation,
     BookieInfoOperation,
+    EncodedResponse,
     ListEntriesOperation,
-    ReadOperation,
     ReadLacOperation,
+    ReadOperation,
     WriteLacOperation,
 )
 from bkstore.wire.server.rules import BookieRules
@@ -128,7 +128,9 @@ def test_runs_of_reads_are_single_reads(told: Told) -> None:
         {"entry": 3},
     ]
     alone = [told.read(**fields)[:3] for fields in asked]
-    together = [each[:3] for each in told.ask(*(told.make(ReadOperation, **each) for each in asked))]
+    together = [
+        each[:3] for each in told.ask(*(told.make(ReadOperation, **each) for each in asked))
+    ]
 
     assert alone == together
     assert _record(LedgerId(5, 7), 3) == together[3][1]
@@ -177,7 +179,10 @@ def test_reads_of_the_lac(told: Told) -> None:
     """The explicit LAC and the last entry, what there is of them: without an entry EIO, as
     upstream, without either ENOENTRY; a ledger that no id can be is EBADREQ."""
     lac = encode_explicit_lac(9, 4, "CRC32C", "password")
-    found = {ledger: told.ask(told.make(ReadLacOperation, ledger=ledger))[0] for ledger in (7, 8, 9, 77, -5)}
+    found = {
+        ledger: told.ask(told.make(ReadLacOperation, ledger=ledger))[0]
+        for ledger in (7, 8, 9, 77, -5)
+    }
 
     assert {
         7: ("EOK", None, _of(7, LAST)),

@@ -18,7 +18,7 @@ from bkstore.storage.bookie import Bookie
 from bkstore.storage.journal import list_journal_files
 from tools.bench.inputs.entry_ids import SCOPE_0, new_directory
 from tools.bench.inputs.records import MASTER_KEY
-from tools.bench.measure import Case, Context, Fact, FactCase, BenchmarkRow, TimedSide
+from tools.bench.measure import BenchmarkRow, Case, Context, Fact, FactCase, TimedSide
 
 _THREAD_COUNT = 8
 _ADD_COUNT = 2000

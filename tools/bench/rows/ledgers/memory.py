@@ -16,7 +16,7 @@ from bkstore.storage.options import StorageKind, StorageOptions
 from tools.bench.inputs.entry_ids import new_directory
 from tools.bench.inputs.load_process import PAYLOAD_BYTES
 from tools.bench.inputs.records import STORAGES
-from tools.bench.measure import Context, Fact, FactCase, BenchmarkRow
+from tools.bench.measure import BenchmarkRow, Context, Fact, FactCase
 
 SIZES, LEDGERS = (10_000_000, 50_000_000), 10
 _MIB = 1 << 20
@@ -64,9 +64,7 @@ def _facts(context: Context, storage: StorageKind, entries: int) -> list[Fact]:
 def _memory_figures(context: Context) -> Iterator[Iterator[FactCase]]:
     def figures(storage: StorageKind, size: int) -> FactCase:
         entries = context.scaled(size)
-        shape = (
-            f"{entries} entries of {PAYLOAD_BYTES} bytes in {LEDGERS} ledgers, a thousand each in turn"
-        )
+        shape = f"{entries} entries of {PAYLOAD_BYTES} bytes in {LEDGERS} ledgers, a thousand each in turn"
         name = f"{storage}, {size // 1_000_000}M"
         return FactCase(name, entries, shape, lambda: _facts(context, storage, entries))
 

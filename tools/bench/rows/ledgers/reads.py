@@ -13,7 +13,7 @@ from bkstore.index.rocks import RocksIndex
 from bkstore.storage.ledger_storage import LedgerStorage
 from tools.bench.inputs.entry_ids import SCOPE_0
 from tools.bench.inputs.records import STORAGES, records_of, storage_with
-from tools.bench.measure import Case, Context, BenchmarkRow, TimedSide
+from tools.bench.measure import BenchmarkRow, Case, Context, TimedSide
 
 LEDGER = SCOPE_0.ledger
 _ENTRY_COUNT, BATCH_ENTRIES = 20_000, 1000
@@ -97,7 +97,9 @@ def _record_reader(fd_of_log: dict[int, int], read_bytes: int) -> Callable[[int]
     return read_record
 
 
-def _index_file_reader(fd_of_ledger: dict[int, int], read_record: Callable[[int], bytes]) -> ReadEntry:
+def _index_file_reader(
+    fd_of_ledger: dict[int, int], read_record: Callable[[int], bytes]
+) -> ReadEntry:
     pread = os.pread
 
     def read(ledger: int, entry: int) -> bytes:

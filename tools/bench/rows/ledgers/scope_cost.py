@@ -12,7 +12,7 @@ from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.options import StorageKind
 from tools.bench.inputs.entry_ids import SCOPE_0, SCOPED, new_directory
 from tools.bench.inputs.records import STORAGES, empty_storage, records_of, remove_storage
-from tools.bench.measure import Case, Context, Fact, FactCase, BenchmarkRow, TimedSide
+from tools.bench.measure import BenchmarkRow, Case, Context, Fact, FactCase, TimedSide
 
 _ENTRY_COUNT, READ_COUNT, PAYLOAD = 20_000, 1000, 100
 
@@ -61,14 +61,18 @@ def _add_case(context: Context, storage: StorageKind, records: dict[LedgerId, li
             ledger_storage.flush()
 
         label = f"add_entries, flush, {_scope_label(ledger_id)}"
-        return TimedSide(label, run, lambda: empty_storage(context, storage, ledger_id), remove_storage)
+        return TimedSide(
+            label, run, lambda: empty_storage(context, storage, ledger_id), remove_storage
+        )
 
     count = len(records[SCOPE_0])
     shape = f"{count} entries of {PAYLOAD} bytes"
     return Case(f"add, {storage}", count, shape, side(SCOPE_0), (side(SCOPED),))
 
 
-def _read_case(storage: StorageKind, storages: dict[LedgerId, LedgerStorage], entry_ids: range) -> Case:
+def _read_case(
+    storage: StorageKind, storages: dict[LedgerId, LedgerStorage], entry_ids: range
+) -> Case:
     def side(ledger_id: LedgerId) -> TimedSide:
         read = storages[ledger_id].read_entry
         run: Callable[[], object] = lambda: [read(ledger_id, entry_id) for entry_id in entry_ids]  # noqa: E731
@@ -92,7 +96,9 @@ def _byte_facts(context: Context, records: dict[LedgerId, list[bytes]]) -> list[
             log_bytes[ledger_id] = logger.path(logger.log_ids[0]).stat().st_size
             index = ledger_storage.write_paths[0].index
             assert isinstance(index, RocksIndex)
-            key_bytes[ledger_id] = len(index._open["locations", bool(ledger_id.scope)].read_end_rows()[0][0])
+            key_bytes[ledger_id] = len(
+                index._open["locations", bool(ledger_id.scope)].read_end_rows()[0][0]
+            )
         with JournalWriter(new_directory(context)) as journal:
             position_before = journal.position.position
             journal_bytes[ledger_id] = (

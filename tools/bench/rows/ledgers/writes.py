@@ -20,8 +20,14 @@ from bkstore.storage.entry_log.scan import scan_log
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.options import StorageKind
 from tools.bench.inputs.entry_ids import SCOPE_0, new_directory
-from tools.bench.inputs.records import MASTER_KEY, STORAGES, empty_storage, records_of, remove_storage
-from tools.bench.measure import Case, Context, Fact, BenchmarkRow, TimedSide
+from tools.bench.inputs.records import (
+    MASTER_KEY,
+    STORAGES,
+    empty_storage,
+    records_of,
+    remove_storage,
+)
+from tools.bench.measure import BenchmarkRow, Case, Context, Fact, TimedSide
 
 SIZES = ((100, 50_000), (1024, 10_000))
 """(bytes of payload, entries)."""
@@ -74,7 +80,9 @@ def _cost_case(
     return Case(name, len(records), shape, timed, (baseline,), limit, "cost", clock.facts)
 
 
-def _write_side(context: Context, records: list[bytes], sync_interval: int | None = None) -> TimedSide:
+def _write_side(
+    context: Context, records: list[bytes], sync_interval: int | None = None
+) -> TimedSide:
     """Return the baseline that writes the same bytes to a file, with one write per entry."""
 
     def run(fd: int) -> None:
@@ -210,7 +218,9 @@ def _replay_case(context: Context, records: list[bytes], payload_bytes: int) -> 
     return replace(case, baselines=(by_hand, add))
 
 
-def _make_half_garbage(context: Context, storage: StorageKind, records: list[bytes]) -> LedgerStorage:
+def _make_half_garbage(
+    context: Context, storage: StorageKind, records: list[bytes]
+) -> LedgerStorage:
     """Return a storage with one closed log: the records, and as many of a deleted ledger."""
     ledger_storage = empty_storage(context, storage)
     ledger_storage.set_master_key(_DELETED_LEDGER, MASTER_KEY)
