@@ -125,7 +125,7 @@ def dump(
     >>> with tempfile.TemporaryDirectory() as top:
     ...     with HierarchicalIndex(f"{top}/b", writable=True) as index:
     ...         index.put_many(7, [0, 1, 3], [1028, 1100, 1200])
-    ...     dump([f"{top}/b"], f"{top}/out").rows["entries"]
+    ...     dump([f"{top}/b"], f"{top}/out").row_count["entries"]
     3
     """
     require_pyarrow("dump")
@@ -357,7 +357,7 @@ class _DumpRun:
         name = f"{file_name(outcome.bookie_id)}-findings"
         with ParquetTableWriter(partial.work / name, BOOKIE_FINDINGS, files) as file:
             file.write(Table.from_rows(BOOKIE_FINDINGS, rows))
-        finished_file = WrittenFile("findings", name, file.rows, file.bytes)
+        finished_file = WrittenFile("findings", name, file.row_count, file.byte_count)
         path = dump_file_path("findings", outcome.bookie_id, 0)
         partial.add_file(finished_file, path)
         outcome.rows["findings"] = len(rows)

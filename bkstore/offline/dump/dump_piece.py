@@ -86,7 +86,7 @@ def write_piece(
             _IndexPiece(piece, rows, targets, result.findings).write(report)
     for name, file in targets.items():
         result.files.append(
-            WrittenFile(name, file.path.name, file.rows, file.bytes, file.ledger_range)
+            WrittenFile(name, file.path.name, file.row_count, file.byte_count, file.ledger_range)
         )
     return result
 
@@ -118,7 +118,7 @@ class _IndexPiece:
         for rows in self._read_rows(condenser):
             self.targets["entries"].write_arrow(self._entries_table(rows))
             condenser.add(rows)
-            report(self.targets["entries"].rows)
+            report(self.targets["entries"].row_count)
         condenser.finish()
         self._recheck_unread()
         self._write_ledgers()

@@ -49,10 +49,10 @@ class ParquetTableWriter:
 
         self.path = path
         self.schema = schema
-        self.rows = 0
-        self.bytes = 0
+        self.row_count = 0
+        self.byte_count = 0
         self._files = files
-        self.order = OrderCheck() if schema.name in SORTED_BY else None
+        self.order_check = OrderCheck() if schema.name in SORTED_BY else None
         self._pending: list[Any] = []
         self._pending_rows = 0
         self._row_group = TABLE_ROW_GROUP_ROWS.get(schema.name, ROW_GROUP_ROWS)
@@ -82,20 +82,20 @@ class ParquetTableWriter:
         self._check_order(table)
         self._pending.append(table)
         self._pending_rows += len(table)
-        self.rows += len(table)
+        self.row_count += len(table)
         if self._pending_rows >= ROW_GROUP_ROWS:
             self._write_groups(self._pending_rows // self._row_group * self._row_group)
 
     def _check_order(self, table: pa.Table) -> None:
-        if self.order is not None and len(table):
+        if self.order_check is not None and len(table):
             sort_columns = SORTED_BY[self.schema.name]
-            if self.order.add([table.column(name).to_numpy() for name in sort_columns]) is not None:
-                self.order = None
+            if self.order_check.add([table.column(name).to_numpy() for name in sort_columns]) is not None:
+                self.order_check = None
 
     @property
     def ledger_range(self) -> LedgerRange | None:
         """The first and the last ledger, if all rows came in the table's order."""
-        return None if self.order is None else self.order.ledger_range()
+        return None if self.order_check is None else self.order_check.ledger_range()
 
     def _write_groups(self, row_count: int) -> None:
         import pyarrow as pa
@@ -113,19 +113,19 @@ class ParquetTableWriter:
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        exc_type: type[BaseException] | None,
         error: BaseException | None,
-        trace: TracebackType | None,
+        traceback: TracebackType | None,
     ) -> None:
         is_complete = False
         try:
-            if kind is None:
+            if exc_type is None:
                 self._write_groups(self._pending_rows)
                 with convert_write_errors(self.path):
                     self._file.close()
                 with convert_sync_errors(self.path):
                     self._files.fsync(self._sink.fd)
-                self.bytes = self._sink.tell()
+                self.byte_count = self._sink.tell()
                 is_complete = True
         finally:
             self._pending = []
