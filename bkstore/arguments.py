@@ -267,8 +267,10 @@ def check_fields(options: object, checks: Mapping[str, Check]) -> None:
 def describe_value(value: object) -> str:
     """Return the text for an invalid argument in a message: numbers, text, paths, else the type.
 
-    >>> describe_value(1.5), describe_value("x" * 100)[-6:], describe_value(b"payload"), describe_value([b"payload"])
-    ('1.5', 'xxx...', 'bytes', 'list')
+    >>> [describe_value(value) for value in (1.5, b"payload", [b"payload"])]
+    ['1.5', 'bytes', 'list']
+    >>> describe_value("x" * 100)[-6:]
+    'xxx...'
     """
     if value is not None and not isinstance(value, (bool, int, float, str, PurePath)):
         return type(value).__name__

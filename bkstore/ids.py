@@ -146,7 +146,8 @@ class LedgerId(_Halves):
         """
         if not isinstance(text, str):
             raise InvalidArgument(
-                f"a ledger id's text must be a string, not {describe_value(text)}; LedgerId.of takes ints"
+                f"a ledger id's text must be a string, not {describe_value(text)}; LedgerId.of "
+                "takes ints"
             )
         text = text.strip()
         if _UUID.fullmatch(text) or _QUALIFIED.fullmatch(text):

@@ -114,7 +114,7 @@ def measure(run: LabRun) -> Iterator[Row]:
             file_rows = {}
             for name, life in lives.items():
                 life.advance(step, ledgers_per_step, run.seed)
-                file_rows[name] = life.left()
+                file_rows[name] = life.measure_remains()
             for name, latencies in _measure_queries(run, lives).items():
                 yield {"strategy": name, "step": step, **file_rows[name], **latencies}
 

@@ -190,7 +190,7 @@ def _measure_reads(
         point_askings[name] = QuerySet(store.get, [side.keys[row] for row in row_numbers])
         list_askings[name] = QuerySet(partial(_list_keys, store, width), ranges)
         if side.order.prefix:
-            last_askings[name] = QuerySet(store.last_below, [upper for _, upper in ranges])
+            last_askings[name] = QuerySet(store.seek_for_prev, [upper for _, upper in ranges])
     latencies = [
         measure_latencies_of(askings, run.rounds)
         for askings in (point_askings, list_askings, last_askings)

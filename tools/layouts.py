@@ -207,7 +207,8 @@ def _describe_dump(by_key: dict[tuple[str, str], Row]) -> list[str]:
     if files is None or rocks is None:
         return []
     return [
-        f"The dump's {files['entries']:,} entries in {format_count(files['ledgers'], 'ledger')} take "
+        f"The dump's {files['entries']:,} entries in {format_count(files['ledgers'], 'ledger')} "
+        "take "
         f"{as_text(files['bytes_per_entry'])} bytes each in index files, "
         f"{as_text(rocks['bytes_per_entry'])} in RocksDB, which takes "
         f"{rocks['point_p50'] / files['point_p50']:.1f} times as long for a single read and "

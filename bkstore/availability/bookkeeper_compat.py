@@ -99,7 +99,8 @@ class BookkeeperAvailability(Availability):
         total = self._total()
         if total < 0:
             raise InvalidArgument(
-                f"the stored groups add up to {format_count(total, 'entry', 'entries')}: not a length"
+                f"the stored groups add up to {format_count(total, 'entry', 'entries')}: not a "
+                "length"
             )
         return total
 
@@ -120,7 +121,8 @@ class BookkeeperAvailability(Availability):
 
     def __repr__(self) -> str:
         groups = format_count(self._stored.first.size, "stored group")
-        return f"<Availability as built: {format_count(self._total(), 'entry', 'entries')} in {groups}>"
+        entries = format_count(self._total(), "entry", "entries")
+        return f"<Availability as built: {entries} in {groups}>"
 
     def __contains__(self, entry: object) -> bool:
         if not isinstance(entry, (int, np.integer)) or not -(2**63) <= entry < 2**63:

@@ -144,7 +144,7 @@ class _UnlikeStretches(NamedTuple):
 
     def _combine_within(self, stretch: int, lo: int, hi: int) -> Groups:
         """Return the canonical result on ids lo..hi-1 of one stretch."""
-        restricted = self._replace(lo=self.starts.copy(), hi=self.ends.copy())
+        restricted = self._replace(starts=self.starts.copy(), ends=self.ends.copy())
         restricted.starts[stretch], restricted.ends[stretch] = lo, hi
         return canonicalize(merge_groups(list(restricted._combine_in_chunks(np.array([stretch])))))
 

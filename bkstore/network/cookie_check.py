@@ -32,7 +32,8 @@ def validate_cookies(
     if dirs.cookie is None:
         if cluster_cookie is not None:
             raise UnsupportedLayout(
-                f"{first_dir}: no cookie here, but the cluster has one of bookie {bookie_id!r}: is a "
+                f"{first_dir}: no cookie here, but the cluster has one of bookie {bookie_id!r}: "
+                "is a "
                 "disk not mounted, or is the id another bookie's?"
             )
         if dirs.has_data():

@@ -176,7 +176,8 @@ def _stamp_lock_file(fd: int, staging_path: Path, kind: str) -> None:
 
 def _not_ours_error(staging_path: Path, kind: str) -> InvalidArgument:
     return InvalidArgument(
-        f"{staging_path}: exists, but is not the folder of an interrupted {kind}; it is left unchanged"
+        f"{staging_path}: exists, but is not the folder of an interrupted {kind}; it is left "
+        "unchanged"
     )
 
 

@@ -128,8 +128,8 @@ class _Worker:
         with _raise_system_refused():
             self.pipe, worker_end = Pipe()
         program = (
-            f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import work; "
-            f"work({worker_end.fileno()})"
+            f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import run_worker; "
+            f"run_worker({worker_end.fileno()})"
         )
         try:
             with _raise_system_refused():

@@ -323,7 +323,7 @@ class LedgerStorage(LedgerAdds, Closeable):
         `find_deleted` is called after the stored ledgers are listed; each group that it yields is
         deleted before the next is requested. An error that it raises ends the pass."""
         self._check_open()
-        _check_pass("asked", options)
+        _check_pass("options", options)
         report = GarbageReport()
         kind = None if options.compaction is None else options.compaction.kind
         with self._collection_lock, self.garbage_passes.counting(kind):

@@ -141,7 +141,7 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "ANSWERS": "bkstore.tables.commands",
+        "LOOKUP_OBJECTS": "bkstore.tables.commands",
         "AVAILABILITY": "bkstore.tables.commands",
         "BOOKIE_BYTES": "bkstore.tables.analyses",
         "BOOKIE_FILES": "bkstore.tables.commands",
@@ -179,7 +179,7 @@ __getattr__ = lazy_names(
         "METADATA_SEGMENTS": "bkstore.tables.commands",
         "ORPHANS": "bkstore.tables.analyses",
         "REWRITES": "bkstore.tables.commands",
-        "Repeated": "bkstore.tables.table",
+        "ConstantColumn": "bkstore.tables.table",
         "SCOPE_BYTES": "bkstore.tables.analyses",
         "SEQUENCES": "bkstore.tables.analyses",
         "SURPLUS": "bkstore.tables.analyses",

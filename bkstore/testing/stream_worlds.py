@@ -42,11 +42,11 @@ class WorldShape:
 _CHECKS = {
     "nodes": integer(1),
     "streams": integer(1),
-    "per_object": pair(integer(1)),
+    "streams_per_object": pair(integer(1)),
     "slice_records": pair(integer(1)),
-    "alone": number(0, 1),
-    "lost": number(0, 1),
-    "moved": number(0, 1),
+    "stream_object_share": number(0, 1),
+    "lost_share": number(0, 1),
+    "move_probability": number(0, 1),
     "base": integer(),
 }
 
@@ -54,7 +54,7 @@ _CHECKS = {
 class StreamWriter:
     """Writes to the streams of a world, as events in the format of the golden timelines.
 
-    >>> writer = StreamWriter(WorldShape(streams=2, nodes=1, moved=0), seed=1)
+    >>> writer = StreamWriter(WorldShape(streams=2, nodes=1, move_probability=0), seed=1)
     >>> sorted({event["op"] for event in writer.events(30)})
     ['add_object', 'add_stream_object']
     """

@@ -42,7 +42,7 @@ _CHUNK = 64  # entries made at once; a change would change the payloads
 
 
 class LedgerShape(NamedTuple):
-    """A ledger with the entries 0..written-1, and one bookie's position in its ensemble. The bookie
+    """A ledger with the entries 0..entry_count-1, and one bookie's position in its ensemble. The bookie
     is the `bookie_index`-th of `ensemble_size`; `write_quorum` of them get each entry."""
 
     ledger: LedgerId
@@ -288,7 +288,7 @@ def interleaved(
 
 _SHAPE_CHECKS = {
     "ledger": instance(LedgerId),
-    "written": integer(),
+    "entry_count": integer(),
     "bookie_index": integer(),
     "ensemble_size": integer(1),
     "write_quorum": integer(1),

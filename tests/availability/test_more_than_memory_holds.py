@@ -211,7 +211,7 @@ def near(rows: list[Row], fraction: float) -> set[int]:
 def test_hostile_sets_are_exact_or_refused(one: list[Row], two: list[Row], fraction: float) -> None:
     """An operation on huge sets says of each id what the operands' rows say, or is refused."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sequence_groups, "MOST_SEQUENCES", 1 << 12)
+        patch.setattr(sequence_groups, "MAX_SEQUENCES", 1 << 12)
         patch.setattr(set_operations, "_MIN_WINDOW", 8)
         a, b = Availability.from_groups(one), Availability.from_groups(two)
         probes = sorted(near(one, fraction) | near(two, fraction))

@@ -179,7 +179,7 @@ def test_small_and_large_filters_get_the_same_bits(
     for key in keys.tolist():
         model.add(key)
     made.add_many(keys)
-    monkeypatch.setattr(bits_module, "MOST_FLAGS", 0)
+    monkeypatch.setattr(bits_module, "MAX_FLAG_BYTES", 0)
     direct.add_many(keys)
 
     assert model.to_bytes() == made.to_bytes()

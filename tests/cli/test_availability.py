@@ -107,7 +107,7 @@ def test_unlike_stripe_without_end(
     bookie: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What would have to be written range by range, above the bound, is one line, exit code 2."""
-    monkeypatch.setattr(sequence_groups, "MOST_SEQUENCES", 1000)
+    monkeypatch.setattr(sequence_groups, "MAX_SEQUENCES", 1000)
     words = ("--missing-from", "0:30000", "--stripe", "5:2:0")
     code = main(["availability", bookie, "--ledger-id", "2", *words])
     out, err = capsys.readouterr()

@@ -197,7 +197,7 @@ def test_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: int) -
     other.write_bytes(damaged)
     expected: list[Finding] = []
     answer = scanned(other, expected)
-    monkeypatch.setattr("bkstore.storage.entry_log.resynchronization.WINDOW", window)
+    monkeypatch.setattr("bkstore.storage.entry_log.resynchronization.WINDOW_BYTES", window)
     findings: list[Finding] = []
 
     assert log.records == scanned(path, None)

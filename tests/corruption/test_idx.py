@@ -298,7 +298,7 @@ def test_any_bytes_as_ledger_row(data: bytes) -> None:
     row, error = _tried(lambda: ledgerdata.decode(data))
 
     if row is not None:
-        assert replace(row, unknown=()) == ledgerdata.decode(ledgerdata.encode(row))
+        assert replace(row, unknown_fields=()) == ledgerdata.decode(ledgerdata.encode(row))
     assert error is None or "LedgerData" in error.reason
 
 

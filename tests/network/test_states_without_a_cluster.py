@@ -222,7 +222,7 @@ def test_directories_of_a_bookie_of_a_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: bool
 ) -> None:
     """Its index lies where its conf says, in a directory of its own too."""
-    monkeypatch.setattr(registered_bookie, "check_in", lambda *_: "instance")
+    monkeypatch.setattr(registered_bookie, "validate_cookies", lambda *_: "instance")
     for name in ("j", "l", *["i"][:apart]):
         (tmp_path / name / "current").mkdir(parents=True)
     lines = [f"journalDirectories={tmp_path / 'j'}", f"ledgerDirectories={tmp_path / 'l'}"]

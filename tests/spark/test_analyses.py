@@ -419,7 +419,7 @@ def test_tasks_send_their_top_rows_only(
             rows.append(batch.num_rows)
             yield batch
 
-    monkeypatch.setattr(analysis, "collected", counted)
+    monkeypatch.setattr(analysis, "collect_results", counted)
     given = asked[2]
     every = engine.run(ANALYSES[name], given).num_rows
 

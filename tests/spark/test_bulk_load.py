@@ -225,7 +225,7 @@ def test_task_that_is_retried(
         seen.extend(run.glob("work/*/attempt-*"))
         real(to, currents, *rest)
 
-    monkeypatch.setattr(SparkLoadEngine, "task", lambda *a: FailsOnce(task(*a), "torn"))
+    monkeypatch.setattr(SparkLoadEngine, "piece_writer", lambda *a: FailsOnce(task(*a), "torn"))
     monkeypatch.setattr(finish, build)
     load(spark, dumped, tmp_path / "out", to, partitions=2)
 
@@ -244,7 +244,7 @@ def test_task_that_fails_for_good(
     from bkstore.spark.load import SparkLoadEngine
 
     task = SparkLoadEngine.piece_writer
-    monkeypatch.setattr(SparkLoadEngine, "task", lambda *a: FailsAlways(task(*a)))
+    monkeypatch.setattr(SparkLoadEngine, "piece_writer", lambda *a: FailsAlways(task(*a)))
     with pytest.raises(BkstoreError, match="cannot be written: No space left on device") as e:
         load(spark, jumble[0], tmp_path / "out", partitions=2)
 
@@ -301,7 +301,7 @@ def test_sorted_files_are_compared_where_they_are_read(
 
     monkeypatch.setattr(SparkLoadEngine, "_compare_by_join", None)
     assert load(spark, dumped, tmp_path / "right", to, partitions=3).compared
-    monkeypatch.setattr(module, "build", wrong)
+    monkeypatch.setattr(module, "build_index", wrong)
     with pytest.raises(CorruptionError, match=r"location 0x1 is here, ledger .* in the dump") as e:
         load(spark, dumped, tmp_path / "out", to, partitions=3)
 
@@ -325,7 +325,7 @@ def test_bulk_load_compares(
             entry = next(iter(jumble[1][name][0]))
             index.put(name, entry, 1)
 
-    monkeypatch.setattr(module, "build", wrong)
+    monkeypatch.setattr(module, "build_index", wrong)
     with pytest.raises(CorruptionError, match=r"differs from the dump: .*'found': 1"):
         load(spark, jumble[0], tmp_path / "out", "idx", partitions=2)
 

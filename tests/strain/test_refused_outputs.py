@@ -182,7 +182,7 @@ def test_a_map_that_the_medium_fails_under(bookie: Made, monkeypatch: pytest.Mon
             raise CorruptionError(path, None, "cannot be read: Input/output error")
         return peek(self, start, size)
 
-    monkeypatch.setattr(LogBytes, "peek", fail_once)
+    monkeypatch.setattr(LogBytes, "read_bytes", fail_once)
     findings: list[Finding] = []
     metadata, how = read_log_metadata(path, 0, findings)
 

@@ -27,10 +27,11 @@ def build_page(document: Document, svg: bytes, table_title: TableTitle = lambda 
     """Return the HTML page; it has no script and loads nothing from other files."""
     picture = svg.decode()
     picture = picture[picture.index("<svg") :]
+    policy = escape(content_security_policy(""))
     parts = [
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{escape(content_security_policy(""))}">',
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>{escape(document['experiment'])}: {escape(document['question'])}</title>",
         f"<style>{read_template_file('style.css')}{_STYLE}</style></head><body><main>",

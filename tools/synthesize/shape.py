@@ -56,7 +56,8 @@ class ClusterShape:
             raise InvalidArgument(f"{self.marked} ledgers with faults, of {self.ledgers}")
         if self.bookies * self.entries < self.ledgers * self.min_ledger_entries * self.write_quorum:
             raise InvalidArgument(
-                f"ledgers of {self.min_ledger_entries} entries at least: too few entries for {self.ledgers}"
+                f"ledgers of {self.min_ledger_entries} entries at least: too few entries for "
+                f"{self.ledgers}"
             )
 
     @property

@@ -119,7 +119,9 @@ def _write_bookie(task: _BookieTask) -> list[WrittenFile]:
         with ParquetTableWriter(path, table.schema, _Unsynced()) as file:
             file.write(table)
         files.append(
-            WrittenFile(table.schema.name, path.name, file.row_count, file.byte_count, file.ledger_range)
+            WrittenFile(
+                table.schema.name, path.name, file.row_count, file.byte_count, file.ledger_range
+            )
         )
     return files
 

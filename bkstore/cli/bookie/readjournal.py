@@ -93,7 +93,8 @@ def _chosen_files(
     """Return the chosen files, all without JOURNAL; `InvalidArgument` if none or several match."""
     if dir_index is not None and not 0 <= dir_index < len(journal_dirs):
         raise InvalidArgument(
-            f"--journal-dir {dir_index}: {format_count(len(journal_dirs), 'is', 'are')} here, from 0 on"
+            f"--journal-dir {dir_index}: {format_count(len(journal_dirs), 'is', 'are')} here, "
+            "from 0 on"
         )
     dir_indexes = range(len(journal_dirs)) if dir_index is None else [dir_index]
     files = [

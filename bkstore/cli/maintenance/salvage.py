@@ -71,7 +71,8 @@ def _row(loss: Loss) -> tuple[Any, ...]:
 
 def _summary(result: SalvageResult) -> str:
     rewrite = result.rewrite
-    saved = f"{format_count(rewrite.entries, 'entry', 'entries')} of {format_count(rewrite.ledgers, 'ledger')}"
+    ledgers = format_count(rewrite.ledgers, "ledger")
+    saved = f"{format_count(rewrite.entries, 'entry', 'entries')} of {ledgers}"
     logs = f"{format_count(rewrite.logs, 'entry log')}, {result.rewritten_logs} rewritten"
     lost = (
         f"lost: {format_count(result.lost_entries, 'entry', 'entries')} that the old index had, "

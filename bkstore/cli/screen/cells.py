@@ -33,8 +33,8 @@ class TruncatedRows(list[list[int]]):
 def format_cell(value: Any) -> str:
     """Return a value as text for people: one line, shortened if it is very long.
 
-    >>> format_cell(None), format_cell(True), format_cell(b"\\x07"), format_cell(2 / 3), format_cell([[0, 4], [6, 6]])
-    ('-', 'yes', '07', '0.666667', '0-4 6')
+    >>> [format_cell(value) for value in (None, True, b"\\x07", 2 / 3, [[0, 4], [6, 6]])]
+    ['-', 'yes', '07', '0.666667', '0-4 6']
     """
     if isinstance(value, str):
         return _shortened(escape_unprintable(value))

@@ -61,8 +61,8 @@ class AuditOptions:
 
 _FIELD_CHECKS = {
     "grace_period": optional(number(above=True)),
-    "looks": integer(0),
-    "look_delay": number(0, _MAX_DELAY_SECONDS),
+    "rechecks": integer(0),
+    "recheck_delay": number(0, _MAX_DELAY_SECONDS),
     "redo_limit": integer(0),
     "concurrency": integer(1, 1 << 16),  # number of threads
     "batch": integer(1),

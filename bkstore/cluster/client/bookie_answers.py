@@ -83,7 +83,8 @@ def _call(
 def describe_answers(answers: Sequence[BookieAnswer[_T]]) -> str:
     """Describe each bookie's answer, in one line.
 
-    >>> describe_answers([BookieAnswer("b1", b"", None), BookieAnswer("b2", None, NoSuchEntry("not here"))])
+    >>> error = NoSuchEntry("not here")
+    >>> describe_answers([BookieAnswer("b1", b"", None), BookieAnswer("b2", None, error)])
     'b1: OK; b2: NoSuchEntry: not here'
     """
     descriptions = []

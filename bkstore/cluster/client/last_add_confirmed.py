@@ -37,7 +37,8 @@ def read_lac(access: LedgerAccess) -> LacRead:
     has_answered = [answer.value is not None or answer.is_not_found for answer in answers]
     if not is_covered(has_answered, metadata.write_quorum_size, metadata.ack_quorum_size):
         raise NotEnoughBookies(
-            f"ledger {access.ledger}: too few bookies returned their LAC: {describe_answers(answers)}"
+            f"ledger {access.ledger}: too few bookies returned their LAC: "
+            f"{describe_answers(answers)}"
         )
     return _highest_lac(segment_start - 1, answers)
 

@@ -118,7 +118,8 @@ class _Recovery:
         )
         if not is_covered(has_answered, write_quorum, ack_quorum):
             raise NotEnoughBookies(
-                f"ledger {self.access.ledger}: too few bookies could be fenced: {describe_answers(answers)}"
+                f"ledger {self.access.ledger}: too few bookies could be fenced: "
+                f"{describe_answers(answers)}"
             )
         self.last_entries = [entry for answer in answers for entry in answer.value or []]
         return max([segment_start - 1, *(entry.lac for entry in self.last_entries)])

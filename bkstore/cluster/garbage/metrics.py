@@ -37,7 +37,7 @@ _GAUGE_FIELDS = {
 }
 _RUNTIME_FIELDS = {
     "THREAD_RUNTIME": ("passes", "Milliseconds of passes of garbage collection"),
-    "GC_LEDGER_RUNTIME": ("judgements", "Milliseconds of finding and deleting deleted ledgers"),
+    "GC_LEDGER_RUNTIME": ("deletion_scans", "Milliseconds of finding and deleting deleted ledgers"),
 }
 
 

@@ -28,8 +28,10 @@ def parse_metadata_location(location: str | os.PathLike[str]) -> str | Path:
     """Return a service URI unchanged, anything else as a path, without a ``file:`` prefix; raises
     as `parse_service_uri` for another string with ``://``.
 
-    >>> parse_metadata_location("zk://localhost:2181/ledgers"), parse_metadata_location("file:/a").as_posix()
-    ('zk://localhost:2181/ledgers', '/a')
+    >>> parse_metadata_location("zk://localhost:2181/ledgers")
+    'zk://localhost:2181/ledgers'
+    >>> parse_metadata_location("file:/a").as_posix()
+    '/a'
     """
     if not isinstance(location, str):
         return Path(location)

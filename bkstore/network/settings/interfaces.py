@@ -27,6 +27,7 @@ def find_interface_address(interface_name: str) -> str:
         except OSError as error:
             existing = ", ".join(interface for _, interface in socket.if_nameindex())
             raise InvalidArgument(
-                f"interface {interface_name!r} has no IPv4 address ({error.strerror}); there are: {existing}"
+                f"interface {interface_name!r} has no IPv4 address ({error.strerror}); there are: "
+                f"{existing}"
             ) from None
     return socket.inet_ntoa(response[20:24])

@@ -121,7 +121,7 @@ class ServerSettings:
                 garbage=_read_options(conf, "garbage", GarbageOptions()),
                 stop_when_full=not _read_key(conf, "readOnlyModeEnabled"),
                 read_only=_read_key(conf, "forceReadOnlyBookie"),
-                not_honored=tuple(list_ignored_keys(conf)),
+                ignored_keys=tuple(list_ignored_keys(conf)),
                 conf=conf,
             )
         except BkstoreError as error:

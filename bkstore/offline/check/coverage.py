@@ -96,7 +96,8 @@ class Coverage:
         lost, size = self.total("unaccounted_bytes"), self.total("bytes")
         lines = [
             f"checked {self.rows_checked:,} of {rows}, "
-            f"{format_count(self.states, 'state', grouped=True)} of {format_count(self.ledgers, 'ledger')}",
+            f"{format_count(self.states, 'state', grouped=True)} of "
+            f"{format_count(self.ledgers, 'ledger')}",
             f"{records} in {logs}" + (f": {', '.join(record_counts)}" if record_counts else ""),
             f"{size - lost:,} of {format_count(size, 'byte', grouped=True)} of logs accounted for",
         ]

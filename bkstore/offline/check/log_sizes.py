@@ -75,7 +75,8 @@ def size_findings(
         )
         total_size = sum(sizes.bytes_by_ledger.values())
         if cached_metadata.total_size != total_size:
-            detail = f"the cache counts {cached_metadata.total_size} bytes of records, there are {total_size}"
+            cached_size = cached_metadata.total_size
+            detail = f"the cache counts {cached_size} bytes of records, there are {total_size}"
             findings.append(CheckFinding("metadata-cache", "oddity", detail, log.path))
     return findings
 

@@ -22,7 +22,7 @@ class ComparedState(NamedTuple):
 
     def __repr__(self) -> str:
         return (
-            f"Kept(master_key=<{len(self.master_key)} bytes>, fenced={self.fenced}, "
+            f"ComparedState(master_key=<{len(self.master_key)} bytes>, fenced={self.fenced}, "
             f"limbo={self.limbo}, explicit_lac={self.explicit_lac!r})"
         )
 

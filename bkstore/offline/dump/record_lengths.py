@@ -69,7 +69,8 @@ class RecordLengths:
         counted_findings = [
             Finding(
                 "damage",
-                f"{format_count(count, 'entry', 'entries')} of more ledgers, from {ledger} on: {reason}",
+                f"{format_count(count, 'entry', 'entries')} of more ledgers, from {ledger} on: "
+                f"{reason}",
                 path,
             )
             for code, (count, ledger) in self._counted_ledgers.items()

@@ -68,7 +68,7 @@ def plan_comparison(
             last = None if path == reads[-1].path else ends[path]
             stop = len(ledgers) if last is None else bisect_right(ledgers, last)
             for read in shares:
-                range_read = read._replace(above=after, upto=last)
+                range_read = read._replace(after_ledger=after, last_ledger=last)
                 yield ComparedRange(home, range_read, tuple(ledgers[start:stop]))
             after, start = last, stop
         if not reads:

@@ -264,7 +264,8 @@ def _check_rows(source: LoadSource, path: str, batch: pa.RecordBatch) -> IndexBa
     if source.layout == "rocksdb":
         home_dirs = ledger.view(np.uint64) % np.uint64(source.directories)
         reason = (
-            f"with {format_count(source.directories, 'directory', 'directories')} a ledger belongs to "
+            f"with {format_count(source.directories, 'directory', 'directories')} a ledger "
+            "belongs to "
             "the one at its id modulo that (--directories sets their number)"
         )
         _refuse(path, reason, home_dirs != dir_index.view(np.uint64), columns)

@@ -39,7 +39,7 @@ class _DirectoryRows:
     @classmethod
     def of(cls, files: list[DumpFile]) -> _DirectoryRows:
         """Return the facts that sorted files declare."""
-        return cls(sum(file.rows for file in files), files=files, declared=True)
+        return cls(sum(file.rows for file in files), files=files, is_declared=True)
 
 
 @dataclass

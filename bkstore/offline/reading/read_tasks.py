@@ -156,7 +156,9 @@ def plan_read(
     """Return a read of a whole file, or of the ledgers above `after_ledger` up to `last_ledger`."""
     bookie = file.bookie if file.has_one_bookie else None
     read = FileRead(file.path, file.table, bookie, file.rows, file.ledger_range is not None)
-    return read._replace(above=after_ledger, upto=last_ledger, ledgers=file.ledger_range)
+    return read._replace(
+        after_ledger=after_ledger, last_ledger=last_ledger, ledger_range=file.ledger_range
+    )
 
 
 def _ledger_range(file: DumpFile) -> tuple[LedgerId, LedgerId]:

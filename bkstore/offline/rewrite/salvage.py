@@ -134,8 +134,10 @@ def salvage(
     ...     data[1024 + 80 : 1024 + 84] = b"oops"  # the size of entry 1
     ...     _ = log.write_bytes(data)
     ...     done = salvage(f"{top}/b", f"{top}/c")
-    ...     done.rewrite.entries, [(loss.kind, loss.first_entry, loss.bytes) for loss in done.losses]
-    (2, [('bytes', None, 80), ('entries', 1, None)])
+    >>> done.rewrite.entries
+    2
+    >>> [(loss.kind, loss.first_entry, loss.bytes) for loss in done.losses]
+    [('bytes', None, 80), ('entries', 1, None)]
     """
     boolean("known_only", known_only)
     coder = None if digest_type is None else Coder(digest_type, password)

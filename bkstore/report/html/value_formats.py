@@ -89,8 +89,8 @@ def format_size(number: int) -> Size:
 def format_share(part: float, whole: float) -> str:
     """Return a percentage; 0 % and 100 % only if they are exact.
 
-    >>> format_share(1, 3), format_share(1, 1000), format_share(999, 1000), format_share(0, 5), format_share(5, 5)
-    ('33 %', '<1 %', '>99 %', '0 %', '100 %')
+    >>> [format_share(part, 1000) for part in (333, 1, 999, 0, 1000)]
+    ['33 %', '<1 %', '>99 %', '0 %', '100 %']
     """
     if part <= 0 or whole <= 0:
         return "0 %"

@@ -95,7 +95,8 @@ def _rank_bookies(tables: Tables) -> Ranking:
     lines = []
     for row in rows:
         disk = Disk(row["log_file_bytes"], row["live_bytes"], row["garbage_bytes"])
-        label = f"{row['bookie']}: {size_text(disk.files)}, {format_share(disk.garbage, disk.files)} garbage"
+        garbage = format_share(disk.garbage, disk.files)
+        label = f"{row['bookie']}: {size_text(disk.files)}, {garbage} garbage"
         size_bar = make_bar(_parts(disk), biggest, label)
         lines.append(RankingLine(row["bookie"], format_size(disk.files), size_bar, False))
     other_sizes = sizes[order[_MAX_BOOKIES:]]

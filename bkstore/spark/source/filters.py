@@ -88,7 +88,7 @@ class Bounds:
             for ledger_range in ranges
         ]
         return [
-            replace(piece, first=ledger_range[0], stop=ledger_range[1])
+            replace(piece, first_ledger=ledger_range[0], stop_ledger=ledger_range[1])
             for ledger_range in overlaps
             if ledger_range is not None and not _is_elsewhere(ledger_range, piece)
         ]

@@ -277,7 +277,8 @@ def order_by_residue(dir_names: Sequence[str], ledgers: Sequence[Iterable[int]])
         if len(residues) > 1 or clash is not None:
             other = f" as {dir_names[clash]} does" if clash is not None else ""
             raise UnsupportedLayout(
-                f"{dir_names[index]} holds ledgers of positions {sorted(residues)} of {size}{other}: "
+                f"{dir_names[index]} holds ledgers of positions {sorted(residues)} of "
+                f"{size}{other}: "
                 "directories are missing, or their order is unknown; give a bk_server.conf"
             )
         dir_of_position[residues.pop()] = index
@@ -298,7 +299,8 @@ def check_order(
         residues = {ledger % size for ledger in ledger_ids}
         if residues and index not in residues:
             raise UnsupportedLayout(
-                f"{dir_names[index]} is directory {index} of {size} by the {order_source}, but holds only "
+                f"{dir_names[index]} is directory {index} of {size} by the {order_source}, but "
+                "holds only "
                 f"ledgers of {sorted(residues)}: directories are missing or in another order"
             )
 

@@ -331,7 +331,8 @@ def _read_ledgers_map(log: LogBytes, log_id: int, header: LogHeader) -> LogMetad
         batch_offset += SIZE_FIELD_BYTES + size
     ledger_count = len(metadata.ledgers)
     if ledger_count != header.ledger_count or ledger_count == 0:
-        reason = f"ledgers map has {format_count(ledger_count, 'ledger')}, the header says {header.ledger_count}"
+        mapped = format_count(ledger_count, "ledger")
+        reason = f"ledgers map has {mapped}, the header says {header.ledger_count}"
         raise CorruptionError(None, max(header.map_offset, HEADER_SIZE), reason)
     room = header.map_offset - HEADER_SIZE
     if metadata.total_size > room:

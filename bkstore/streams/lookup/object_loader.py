@@ -45,7 +45,7 @@ class ObjectLoader(Closeable):
     ) -> None:
         self._reader = reader
         self._on_load = on_load
-        self._max_cached = integer()("keep", max_cached)
+        self._max_cached = integer()("max_cached", max_cached)
         self._timeout = optional(number(above=True))("timeout", timeout)
         workers = integer(1)("workers", workers)
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="bkstore-load")
@@ -106,7 +106,7 @@ class ObjectLoader(Closeable):
                 wave.failures[object_id] = error
             else:
                 wave.loaded[object_id] = future.result()
-        return wave._replace(joined=joined)
+        return wave._replace(joined_count=joined)
 
     def _start_load(self, object_id: int, image: StreamImage) -> tuple[Future[ObjectRanges], bool]:
         """Return the future of an object's load, and whether it was already running."""

@@ -240,7 +240,7 @@ def _feed_in_pieces(
 
     for module in (ledger_judge, ledger_blocks):
         whole = module.whole_blocks
-        monkeypatch.setattr(module, "whole_blocks", lambda b, k, w=whole: w(b, k, block))
+        monkeypatch.setattr(module, "cut_blocks", lambda b, k, w=whole: w(b, k, block))
     monkeypatch.setattr(local_module, "_read_batches", in_pieces)
     monkeypatch.setattr(sorted_files, "_BATCH_ROWS", size)
     expected = Expected(world)
@@ -304,7 +304,7 @@ def test_condensed_rows_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyP
             most = max(most, sum(each() is not None for each in made))
             yield batch
 
-    monkeypatch.setattr(sorted_files.SortedFileScan, "answers", watched)
+    monkeypatch.setattr(sorted_files.SortedFileScan, "run_task", watched)
 
     assert 50 == analyses.run("sequences", dump, engine=ENGINE).num_rows
     assert 100 == len(made)

@@ -141,7 +141,7 @@ def test_arguments(tmp_path: Path) -> None:
 def test_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three times as many rows and records take no more memory: 200,000 rows more would be 6 MB
     as they are spilled, and more in every other form."""
-    monkeypatch.setattr(rows_by_log, "PIECE", 1 << 14)
+    monkeypatch.setattr(rows_by_log, "PIECE_ROWS", 1 << 14)
     monkeypatch.setattr(rows_by_log, "STRETCH_BITS", 20)
     peaks = []
     for ledgers in (1, 3):

@@ -190,7 +190,7 @@ def test_unindexed(idx: Path) -> None:
 
 def test_unindexed_between_windows(idx: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What stands at the end of one window of a log is no tail of the log, if rows point behind."""
-    monkeypatch.setattr(resynchronization, "WINDOW", 1)  # a record at a time
+    monkeypatch.setattr(resynchronization, "WINDOW_BYTES", 1)  # a record at a time
     monkeypatch.setattr(log_check, "_LOOK_UP_BATCH", 1)
     with BookieDir(idx) as bookie:
         path = bookie.index.path(5)  # type: ignore[attr-defined]

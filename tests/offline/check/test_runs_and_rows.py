@@ -85,7 +85,7 @@ def test_rows_come_back_by_location(
     tmp_path: Path, piece: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the pieces, each log's rows come back once, in ascending positions."""
-    monkeypatch.setattr(rows_by_log, "PIECE", piece)
+    monkeypatch.setattr(rows_by_log, "PIECE_ROWS", piece)
     random = np.random.default_rng(3)
     spill = RowsByLog(tmp_path / "rows")
     wanted: dict[tuple[int, int], list[int]] = {}

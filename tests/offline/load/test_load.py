@@ -170,7 +170,7 @@ def test_dump_of_the_result_is_the_dump(three: Path, tmp_path: Path) -> None:
 
 def test_many_table_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that fill several table files are all there; a file has as many as it may."""
-    monkeypatch.setattr("bkstore.offline.index_building.row_writers.TABLE_ROWS", 1000)
+    monkeypatch.setattr("bkstore.offline.index_building.row_writers.MAX_TABLE_ROWS", 1000)
     writer = TableWriter(tmp_path, 1000)
     entries = np.arange(2500)
     writer.add(0, IndexBatch.of_ledger(LedgerId.of(3), entries, entries + 1))

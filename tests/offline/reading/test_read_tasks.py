@@ -266,7 +266,7 @@ def test_rows_of_another_bookie(tmp_path: Path) -> None:
         pq.write_table(table.set_column(0, "bookie", mixed), file.path, write_statistics=statistics)
         with pytest.raises(CorruptionError, match="of bookie c, the manifest says that all are of"):
             read(task)
-        (task,) = plan_unsorted_tasks([replace(file, pure=False)], 100)
+        (task,) = plan_unsorted_tasks([replace(file, has_one_bookie=False)], 100)
 
         assert 9 == len(read(task))
 
@@ -349,9 +349,9 @@ def test_other_ledgers_than_the_manifest_says(
     whole = LedgerRange(LedgerId(3, 0), LedgerId(4, 2**63))
 
     assert 40 == sum(
-        len(read(task)) for task in plan_sorted_tasks([[replace(file, ledgers=whole)]], 9)
+        len(read(task)) for task in plan_sorted_tasks([[replace(file, ledger_range=whole)]], 9)
     )
-    said = replace(file, ledgers=LedgerRange(*(LedgerId(3, n) for n in wrong)))
+    said = replace(file, ledger_range=LedgerRange(*(LedgerId(3, n) for n in wrong)))
     for tasks in (plan_sorted_tasks([[said]], 10), plan_unsorted_tasks([said], 10)):
         failed = [task for task in tasks if _is_refused(task, r"f: has ledger 0{15}3.* are 0{15}3")]
 

@@ -114,7 +114,7 @@ def test_as_record_by_record(
     tmp_path: Path, piece: int, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Entries, states, findings, counts, the end and the error are those of single records."""
-    monkeypatch.setattr(scan, "CHUNK", piece)
+    monkeypatch.setattr(scan, "CHUNK_BYTES", piece)
     ends = set()
     for seed in range(15):
         rnd = random.Random(f"{seed} {piece} {options}")
@@ -247,7 +247,7 @@ def _doubtful(path: Path) -> tuple[list[int], list[int]]:
 @pytest.mark.parametrize("piece", [700, 3000, 1 << 20])
 def test_suspicion_by_arrays(tmp_path: Path, piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """No entry with an unwritten sector is passed by; in one piece, none is named besides."""
-    monkeypatch.setattr(scan, "CHUNK", piece)
+    monkeypatch.setattr(scan, "CHUNK_BYTES", piece)
     path, named = tmp_path / "1.txn", 0
     for seed in range(60):
         path.write_bytes(_journal(random.Random(f"{seed} {piece}"), 0.1, 0.02))
@@ -268,7 +268,7 @@ def test_whole_entries_cost_no_call_of_their_own(
     """Zeros in entries whose CRC fits: nothing is asked of file or storage for them."""
     asked: list[object] = []
     look: Callable[..., bool] = lambda *told: bool(asked.append(told))  # noqa: E731
-    monkeypatch.setattr(replay, "is_unwritten", look)
+    monkeypatch.setattr(replay, "has_unwritten_sector", look)
     path = tmp_path / "1.txn"
     zeros = [encode(Entry(7, at, -1, 5, bytes(900)), "CRC32C", "") for at in range(50)]
     offsets = np.array(_written(path, *zeros))

@@ -83,7 +83,7 @@ def test_pieces_of_any_size(
     tmp_path: Path, piece: int, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where a piece ends makes no difference, in sound and in damaged files."""
-    monkeypatch.setattr(scan, "CHUNK", piece)
+    monkeypatch.setattr(scan, "CHUNK_BYTES", piece)
     path = tmp_path / "1.txn"
     for seed in range(3 if piece == 16 else 6):
         rnd = random.Random(f"{piece} {version} {seed}")
@@ -118,7 +118,7 @@ def test_what_follows_each_other_is_one_batch(tmp_path: Path) -> None:
 
 def test_a_file_that_becomes_shorter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that is cut while it is read is in use: no end of its data is made up."""
-    monkeypatch.setattr(scan, "CHUNK", 1000)
+    monkeypatch.setattr(scan, "CHUNK_BYTES", 1000)
     path = tmp_path / "1.txn"
     path.write_bytes(encode_header(6) + encode_record(bytes(900)) * 3)
     found = scan_journal(path).batches()

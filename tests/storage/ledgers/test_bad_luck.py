@@ -253,7 +253,7 @@ def test_batch_beside_a_compaction(tmp_path: Path, monkeypatch: pytest.MonkeyPat
                 opened.collect_garbage(threshold=0.9)
             return locations
 
-        monkeypatch.setattr(path, "run_locations", looked_up)
+        monkeypatch.setattr(path, "get_location_run", looked_up)
         batch = opened.read_entries(7, 0)
 
         assert batch.stopped is None

@@ -225,13 +225,13 @@ def test_too_many_ranges_are_left_out(
 ) -> None:
     """Ranges above a stated number are null; the groups say the same."""
     fill(bookie, 7, range(0, 20, 2))
-    monkeypatch.setattr(entry_endpoints, "MOST_RANGES", 9)
+    monkeypatch.setattr(entry_endpoints, "MAX_RANGES", 9)
     shown = ask(admin, AVAILABILITY, ledger_id=7).json
 
     assert (10, [[0, 18, 1, 2]], None) == tuple(
         shown[name] for name in ("entries", "groups", "ranges")
     )
-    monkeypatch.setattr(entry_endpoints, "MOST_RANGES", 10)
+    monkeypatch.setattr(entry_endpoints, "MAX_RANGES", 10)
     assert 10 == len(ask(admin, AVAILABILITY, ledger_id=7).json["ranges"])
 
 

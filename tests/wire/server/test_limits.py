@@ -156,7 +156,12 @@ def test_clients_of_tls_that_take_no_answers(bkstore_server: ServerFactory) -> N
             deaf.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
             secured(deaf).send(frame(*v2.ReadRequest(7, 0).parts()) * count)
         held: list[int] = []
-        until(lambda: held.append(server.held_bytes) or server.connection_count == 1)  # type: ignore[func-returns-value]
+
+        def record_held_bytes() -> bool:
+            held.append(server.held_bytes)
+            return server.connection_count == 1
+
+        until(record_held_bytes)
 
         assert 2 << 20 < max(held) < 40 << 20
         assert Status.ENOENTRY is idle.ask(v2.ReadRequest(7, 1))[0].status

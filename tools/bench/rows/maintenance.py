@@ -83,7 +83,8 @@ ROWS = (
     BenchmarkRow(
         "care",
         "check, usage, diff and rebuild-index of one directory",
-        "`python -m tools.bench.inputs.offline_task_process` in processes of their own, five rounds in "
+        "`python -m tools.bench.inputs.offline_task_process` in processes of their own, five "
+        "rounds in "
         "turns: medians of CPU (all processes) and wall seconds, start of Python not counted, the "
         "highest resident size of the largest process. `read` reads all logs, in order, one MiB "
         "at a time; files are in the page cache for all of them. `diff` is of a directory with "

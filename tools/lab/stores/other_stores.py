@@ -28,7 +28,7 @@ class Store(Protocol):
     def keys(self, lo: bytes, hi: bytes, width: int) -> Sized:
         """Return the keys from `lo` to below `hi` as an array of `width` bytes each."""
 
-    def last_below(self, key: bytes) -> bytes | None:
+    def seek_for_prev(self, key: bytes) -> bytes | None:
         """Return the greatest key at or below `key`."""
 
     def compact(self) -> None:
@@ -68,7 +68,7 @@ class Lmdb:
             rows = takewhile(hi.__gt__, cursor.iternext(values=False))
             return np.fromiter(rows, f"S{width}")
 
-    def last_below(self, key: bytes) -> bytes | None:
+    def seek_for_prev(self, key: bytes) -> bytes | None:
         """Return the greatest key at or below `key`."""
         with self._env.begin() as transaction, transaction.cursor() as cursor:
             if not cursor.set_range(key):
@@ -110,7 +110,7 @@ class LevelDb:
         rows = self._db.iterator(start=lo, stop=hi, include_value=False)
         return np.fromiter(rows, f"S{width}")
 
-    def last_below(self, key: bytes) -> bytes | None:
+    def seek_for_prev(self, key: bytes) -> bytes | None:
         """Return the greatest key at or below `key`."""
         rows = self._db.iterator(stop=key, include_stop=True, reverse=True, include_value=False)
         return next(rows, None)

@@ -212,7 +212,8 @@ class LedgerWriter:
                 )
                 if any(answer.error is not None for answer in answers):
                     raise NotEnoughBookies(
-                        f"ledger {self.access.ledger}: not every bookie synced: {describe_answers(answers)}"
+                        f"ledger {self.access.ledger}: not every bookie synced: "
+                        f"{describe_answers(answers)}"
                     )
             self._unsynced = False
             self._confirm()

@@ -214,7 +214,8 @@ class Nodes:
         """Return the key's path; raises if the data are too large, or as `check_scopes_root`."""
         if len(data) > MAX_VALUE_BYTES:
             raise InvalidArgument(
-                f"{self.location_of(key)}: {len(data)} bytes, ZooKeeper accepts at most {MAX_VALUE_BYTES}"
+                f"{self.location_of(key)}: {len(data)} bytes, ZooKeeper accepts at most "
+                f"{MAX_VALUE_BYTES}"
             )
         path = self.location_of(key)
         if path.startswith(self.scopes_root) and not self._beside_is_checked:

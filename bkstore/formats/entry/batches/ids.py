@@ -74,8 +74,10 @@ class BatchLedgers:
     the ledgers; record i is of ``names[numbers[i]]``, or, if `numbers` is None, of the only ledger.
 
     >>> ledgers = BatchLedgers.of(np.array([0, 0, 0]), np.array([8, 7, 8]))
-    >>> [name.ledger for name in ledgers.ledger_ids], [rows.tolist() for rows in ledgers.rows_by_ledger(3)]
-    ([8, 7], [[0, 2], [1]])
+    >>> [ledger_id.ledger for ledger_id in ledgers.ledger_ids]
+    [8, 7]
+    >>> [rows.tolist() for rows in ledgers.rows_by_ledger(3)]
+    [[0, 2], [1]]
     """
 
     def __init__(self, ledger_ids: list[LedgerId], numbers: Int64Array | None = None) -> None:

@@ -89,7 +89,8 @@ def combine_groups(a: GroupsByOwner, b: GroupsByOwner, operation: SetOperation) 
 
     O(groups) on fitting stripes.
 
-    >>> one, two = (condense_by_owner(np.array([0, 0, 1]), np.array(ids)) for ids in ([4, 5, 7], [5, 6, 7]))
+    >>> owners = np.array([0, 0, 1])
+    >>> one, two = (condense_by_owner(owners, np.array(ids)) for ids in ([4, 5, 7], [5, 6, 7]))
     >>> combine_groups(one, two, "and").owner.tolist()
     [0, 1]
     """

@@ -292,7 +292,7 @@ class StorageMachine(_StorageRules):
         self.open()
         self.read_all()
 
-    @precondition(lambda self: self.exact)
+    @precondition(lambda self: self.never_flushes_alone)
     @rule()
     def reopen_without_flush(self) -> None:
         """Close without a flush and open again: only what was flushed is kept."""
@@ -438,6 +438,6 @@ def _make_machine(
     members = {
         "open_at": staticmethod(open_at),
         "duplicates": duplicates,
-        "exact": not flushes_alone,
+        "never_flushes_alone": not flushes_alone,
     }
     return type(f"{machine.__name__}OfKind", (machine,), members)

@@ -46,8 +46,10 @@ def lac_of(entry: int) -> int:
 def count_batch_records(sizes: Sequence[int], max_count: int, max_size: int) -> int:
     """Return how many records of these sizes fit into one batch (BP-62), counted by a loop.
 
-    >>> count_batch_records([100, 100, 100], 0, 36 + 104 + 104), count_batch_records([100, 100], 0, 1)
-    (2, 1)
+    >>> count_batch_records([100, 100, 100], 0, 36 + 104 + 104)
+    2
+    >>> count_batch_records([100, 100], 0, 1)
+    1
     """
     count, frame_bytes = 0, _FRAME_BYTES
     for size in sizes:
@@ -93,8 +95,8 @@ class LedgerModel:
         """Return a copy with its own dicts and lists."""
         return replace(
             self,
-            kept=dict(self.flushed),
-            fresh={entry: list(added) for entry, added in self.unflushed.items()},
+            flushed=dict(self.flushed),
+            unflushed={entry: list(added) for entry, added in self.unflushed.items()},
             journalled={entry: list(added) for entry, added in self.journalled.items()},
         )
 

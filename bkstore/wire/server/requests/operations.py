@@ -146,8 +146,9 @@ class AddManyOperation(Operation):
             return self
         batch = self.batch.between(start, stop)
         overhead = (self.frame_bytes - int(self.batch.sizes.sum())) // self.request_count
-        size = overhead * len(batch) + int(batch.sizes.sum())
-        return replace(self, batch=batch, ledgers=self.ledger_ids[start:stop], size=size)
+        frame_bytes = overhead * len(batch) + int(batch.sizes.sum())
+        ledger_ids = self.ledger_ids[start:stop]
+        return replace(self, batch=batch, ledger_ids=ledger_ids, frame_bytes=frame_bytes)
 
     def refuse(self, status: Status) -> EncodedResponse:
         """Return the answer to all of the adds."""
@@ -177,9 +178,9 @@ class ReadManyOperation(Operation):
         """Return the reads in [start, stop) as an operation, each with its share of the size."""
         if (start, stop) == (0, self.request_count):
             return self
-        size = self.frame_bytes // self.request_count * (stop - start)
-        rows = slice(start, stop)
-        return replace(self, ledgers=self.ledger_ids[rows], entries=self.entry_ids[rows], size=size)
+        frame_bytes = self.frame_bytes // self.request_count * (stop - start)
+        ledger_ids, entry_ids = self.ledger_ids[start:stop], self.entry_ids[start:stop]
+        return replace(self, ledger_ids=ledger_ids, entry_ids=entry_ids, frame_bytes=frame_bytes)
 
     def refuse(self, status: Status) -> EncodedResponse:
         """Return the answer that refuses all of the reads."""

@@ -98,7 +98,7 @@ def _batch(message: v2.BatchReadRequest) -> Operation:
 def _read_fields(message: v2.ReadRequest | v2.BatchReadRequest) -> dict[str, Any]:
     return {
         "ledger_number": message.ledger,
-        "entry": message.entry,
+        "entry_id": message.entry,
         "fence": bool(message.flags & _FENCE),
         "master_key": message.master_key,
     }

@@ -131,7 +131,7 @@ def _read_fields(request: Any) -> dict[str, Any]:
     return _ledger_ids(request) | {
         "fence": fence,
         "master_key": request.masterKey if request.HasField("masterKey") else None,
-        "tells_lac": not fence,
+        "needs_lac": not fence,
     }
 
 

@@ -281,7 +281,7 @@ def test_a_look_under_way_at_the_end(
         gate.wait(20)
         return ask(*arguments, **options)
 
-    monkeypatch.setattr(one._connection, "ask", held)
+    monkeypatch.setattr(one._connection, "request", held)
     seen: list[object] = []
     if change == "a bookie":
         end = one.watch_bookies(lambda *lists: seen.append(lists))

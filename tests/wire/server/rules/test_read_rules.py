@@ -98,11 +98,11 @@ def told(rules: BookieRules) -> Told:
 
 def test_single_reads(told: Told) -> None:
     """An entry with the LAC if that is asked for; -1 is the last; what is not here has a status."""
-    assert ("EOK", _of(7, 3), None, None, None) == told.read(entry=3)
-    assert ("EOK", _of(7, LAST), LAST - 1, None, None) == told.read(entry=-1, tells_lac=True)
+    assert ("EOK", _of(7, 3), None, None, None) == told.read(entry_id=3)
+    assert ("EOK", _of(7, LAST), LAST - 1, None, None) == told.read(entry_id=-1, needs_lac=True)
     assert ["ENOENTRY", "ENOLEDGER", "EBADREQ"] == [
         told.read(**fields)[0]
-        for fields in ({"entry": 6}, {"ledger": 77, "entry": 0}, {"ledger": -5, "entry": 0})
+        for fields in ({"entry_id": 6}, {"ledger": 77, "entry_id": 0}, {"ledger": -5, "entry_id": 0})
     ]
 
 
@@ -110,22 +110,22 @@ def test_runs_of_reads_are_single_reads(told: Told) -> None:
     """Reads that come together, of entries in a row or not, of two scopes, with LAC and without,
     to the end of the ledger and behind it: each has the answer that it has alone."""
     asked = [
-        *({"entry": entry} for entry in range(3)),
-        {"entry": 3, "scope": 5},
-        {"entry": 4},
-        {"entry": 5, "tells_lac": True},
-        {"entry": 6},
-        {"entry": 0, "scope": 5, "tells_lac": True},
-        {"entry": 1, "scope": 5},
-        {"entry": 0, "ledger": 8},
-        {"entry": 2},
-        {"entry": 1},
-        {"entry": -1},
-        {"entry": 0},
-        {"entry": 0},
-        {"entry": 1, "ledger": 77},
-        {"entry": 2, "previous_lac": 2, "time_out": 5},
-        {"entry": 3},
+        *({"entry_id": entry} for entry in range(3)),
+        {"entry_id": 3, "scope": 5},
+        {"entry_id": 4},
+        {"entry_id": 5, "needs_lac": True},
+        {"entry_id": 6},
+        {"entry_id": 0, "scope": 5, "needs_lac": True},
+        {"entry_id": 1, "scope": 5},
+        {"entry_id": 0, "ledger": 8},
+        {"entry_id": 2},
+        {"entry_id": 1},
+        {"entry_id": -1},
+        {"entry_id": 0},
+        {"entry_id": 0},
+        {"entry_id": 1, "ledger": 77},
+        {"entry_id": 2, "previous_lac": 2, "time_out": 5},
+        {"entry_id": 3},
     ]
     alone = [told.read(**fields)[:3] for fields in asked]
     together = [
@@ -147,7 +147,7 @@ def test_runs_of_reads_are_single_reads(told: Told) -> None:
         (4, {}, ("EOK", None, 4)),
         (3, {}, ("EOK", _of(7, 4), 4, 4, None)),
         (-1, {"time_out": 9, "updated": 8}, ("EOK", _of(7, 0), 4, 0, 8)),
-        (3, {"time_out": 9, "entry": 2}, ("EBADREQ",)),
+        (3, {"time_out": 9, "entry_id": 2}, ("EBADREQ",)),
         (3, {"ledger": 77}, ("ENOLEDGER",)),
     ],
 )
@@ -162,9 +162,9 @@ def test_long_polls_with_the_entry_behind(
 @pytest.mark.parametrize(
     ("previous", "fields", "expected"),
     [
-        (4, {"time_out": 9, "entry": 2}, ()),
-        (3, {"time_out": 9, "entry": 2}, ("EOK", _of(7, 2))),
-        (4, {"entry": 2}, ("EOK", _of(7, 2))),
+        (4, {"time_out": 9, "entry_id": 2}, ()),
+        (3, {"time_out": 9, "entry_id": 2}, ("EOK", _of(7, 2))),
+        (4, {"entry_id": 2}, ("EOK", _of(7, 2))),
         (4, {"time_out": 0, "expired": True}, ("EOK", _of(7, LAST))),
     ],
 )
@@ -196,9 +196,9 @@ def test_reads_of_the_lac(told: Told) -> None:
 def test_fencing_reads(told: Told) -> None:
     """A read that fences needs the key; it fences also where the entry is not here."""
     for fields in ({"master_key": None}, {"master_key": b"x" * 20}):
-        assert "EUA" == told.read(entry=0, fence=True, **fields)[0]
+        assert "EUA" == told.read(entry_id=0, fence=True, **fields)[0]
         assert not told.rules.bookie.storage.is_fenced(7)
-    assert "ENOENTRY" == told.read(entry=9, fence=True, master_key=KEY)[0]
+    assert "ENOENTRY" == told.read(entry_id=9, fence=True, master_key=KEY)[0]
     assert told.rules.bookie.storage.is_fenced(7)
     run = told.ask(
         told.make(ReadOperation, scope=5, entry=0),
@@ -214,22 +214,22 @@ def test_fencing_reads(told: Told) -> None:
 @pytest.mark.parametrize(
     ("fields", "entries"),
     [
-        ({"entry": 2}, [2]),
-        ({"entry": 2, "max_size": 5000}, [2, 3, 4, 5]),
-        ({"entry": 2, "max_count": 3, "max_size": 5000}, [2, 3, 4]),
-        ({"entry": 2, "max_count": -1, "max_size": 5000}, [2, 3, 4, 5]),
-        ({"entry": 2, "max_count": 3, "max_size": -1}, [2]),
-        ({"entry": -1, "max_count": 1, "max_size": 5000}, [5]),
-        ({"entry": -1, "max_count": 3, "max_size": 5000}, [5, 0, 1]),
-        ({"entry": -1, "max_count": 3, "max_size": 36 + 2 * (4 + 43)}, [5, 0]),
-        ({"entry": -1, "max_count": 3, "max_size": 36 + 2 * (4 + 43) - 1}, [5]),
-        ({"entry": 2, "max_count": 3, "max_size": 36 + 2 * (4 + 43)}, [2, 3]),
+        ({"entry_id": 2}, [2]),
+        ({"entry_id": 2, "max_size": 5000}, [2, 3, 4, 5]),
+        ({"entry_id": 2, "max_count": 3, "max_size": 5000}, [2, 3, 4]),
+        ({"entry_id": 2, "max_count": -1, "max_size": 5000}, [2, 3, 4, 5]),
+        ({"entry_id": 2, "max_count": 3, "max_size": -1}, [2]),
+        ({"entry_id": -1, "max_count": 1, "max_size": 5000}, [5]),
+        ({"entry_id": -1, "max_count": 3, "max_size": 5000}, [5, 0, 1]),
+        ({"entry_id": -1, "max_count": 3, "max_size": 36 + 2 * (4 + 43)}, [5, 0]),
+        ({"entry_id": -1, "max_count": 3, "max_size": 36 + 2 * (4 + 43) - 1}, [5]),
+        ({"entry_id": 2, "max_count": 3, "max_size": 36 + 2 * (4 + 43)}, [2, 3]),
     ],
 )
 def test_batch_reads(told: Told, fields: dict[str, Any], entries: list[int]) -> None:
     """Entries from the first on, up to both limits: a frame is 36 bytes, and 4 more than each
     record; from the last one on come 0, 1 and so on."""
-    (found,) = told.ask(told.make(BatchReadOperation, tells_lac=True, **fields))
+    (found,) = told.ask(told.make(BatchReadOperation, needs_lac=True, **fields))
 
     assert ("EOK", [_of(7, entry) for entry in entries], LAST - 1) == (
         found[0],

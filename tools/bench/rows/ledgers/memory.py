@@ -64,7 +64,8 @@ def _facts(context: Context, storage: StorageKind, entries: int) -> list[Fact]:
 def _memory_figures(context: Context) -> Iterator[Iterator[FactCase]]:
     def figures(storage: StorageKind, size: int) -> FactCase:
         entries = context.scaled(size)
-        shape = f"{entries} entries of {PAYLOAD_BYTES} bytes in {LEDGERS} ledgers, a thousand each in turn"
+        ledgers = f"{LEDGERS} ledgers, a thousand each in turn"
+        shape = f"{entries} entries of {PAYLOAD_BYTES} bytes in {ledgers}"
         name = f"{storage}, {size // 1_000_000}M"
         return FactCase(name, entries, shape, lambda: _facts(context, storage, entries))
 
