@@ -20,7 +20,7 @@ _BEGIN, _END = "<!-- rooms: made by tools.rooms -->\n\n", "\n\n<!-- end of rooms
 
 ROOMS = (
     "version",
-    "lazy_faces",
+    "lazy_exports",
     "former_names",
     "counts",
     "errors",
@@ -102,7 +102,7 @@ ROOMS = (
     "cli.terminal",
     "cli.bookie",
     "cli.datasets",
-    "cli.care",
+    "cli.maintenance",
     "cli.server_conf",
     "cli",
     "__main__",

@@ -16,7 +16,12 @@ from bkstore.cli.serve_admin import (
     mark_stopping,
     open_admin,
 )
-from bkstore.cli.serve_loop import (
+from bkstore.cli.server_conf.checkpoint_and_garbage_options import (
+    add_checkpoint_and_garbage_options,
+    garbage_options_from_args,
+)
+from bkstore.cli.server_conf.serve_arguments import complete_arguments, print_not_honored
+from bkstore.cli.server_process import (
     FORCED_READ_ONLY_REASON,
     StandaloneBookie,
     StateChanges,
@@ -25,11 +30,6 @@ from bkstore.cli.serve_loop import (
     print_garbage_problem,
     wait_for_end,
 )
-from bkstore.cli.server_conf.checkpoint_and_garbage_options import (
-    add_checkpoint_and_garbage_options,
-    garbage_options_from_args,
-)
-from bkstore.cli.server_conf.serve_arguments import complete_arguments, print_not_honored
 from bkstore.cli.terminal.messages import print_stderr
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.secrets import add_sasl_users, sasl_users_from_args

@@ -1,6 +1,6 @@
 """One self-contained HTML page from the tables of a dump's analyses.
 
-`render_page` assembles the page: read it first. `tiles` are its first screen, `sections` describe
+`page` assembles the page: read it first. `tiles` are its first screen, `sections` describe
 each table, `sentences` chooses the sentences that apply, `page_tables` and `charts` show the data;
 `findings` summarize the tables. Templates, the style sheet and the script are files in the folder
 ``template``, which `html` fills. `docs/report.md` explains the page.

@@ -23,7 +23,9 @@ from bkstore.spark.read_tasks import unpickle_tasks
 if TYPE_CHECKING:
     import pyarrow as pa
 
-PIECE_DDL = "directory int, has_scope boolean, path string, rows bigint, bytes bigint, duplicates bigint"
+PIECE_DDL = (
+    "directory int, has_scope boolean, path string, rows bigint, bytes bigint, duplicates bigint"
+)
 """A finished piece; the first piece of a task has the `duplicates` of the whole task."""
 
 

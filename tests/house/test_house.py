@@ -46,7 +46,7 @@ def test_circles_are_seen() -> None:
 
 def test_lazy_imports_are_seen() -> None:
     """The graph has imports inside functions and those for types only."""
-    assert "storage.ledgers.write_paths.db" in import_graph()["storage.ledgers.assembly"]
+    assert "storage.ledgers.write_paths.db" in import_graph()["storage.ledgers.opening"]
     assert "index.rocks.index" in import_graph()["index.rocks"]
 
 

@@ -87,7 +87,7 @@ def test_a_server_loads_what_it_serves(tmp_path: Path) -> None:
 def test_import_loads_no_numpy() -> None:
     """`import bkstore` loads none of the packages that it needs, and four modules of its own."""
     loaded = _loaded_after("import bkstore")
-    own = {"counts", "errors", "former_names", "lazy_faces", "version"}
+    own = {"counts", "errors", "former_names", "lazy_exports", "version"}
     files = {path.relative_to(ROOT).with_suffix("") for path in ROOT.glob("bkstore/**/*.py")}
     there = {".".join(path.parts) for path in files}
 
@@ -282,7 +282,7 @@ def test_the_plugin_loads_nothing(tmp_path: Path) -> None:
         "counts",
         "errors",
         "former_names",
-        "lazy_faces",
+        "lazy_exports",
         "version",
         "testing",
         "testing.plugin",

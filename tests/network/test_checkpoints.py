@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bkstore.cli.serve_loop import checkpoint_until_stopped, print_state_change
+from bkstore.cli.server_process import checkpoint_until_stopped, print_state_change
 from bkstore.errors import ReadOnlyError
 from bkstore.formats.entry import Entry, encode, master_key
 from bkstore.network.checkpoints import CheckpointRunner

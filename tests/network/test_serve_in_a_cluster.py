@@ -21,7 +21,7 @@ import pytest
 from bkstore import BookieDir
 from bkstore.cli import serve
 from bkstore.cli.main import main
-from bkstore.cli.serve_loop import StateChanges
+from bkstore.cli.server_process import StateChanges
 from bkstore.cluster import ZooKeeperStore
 from bkstore.cluster.client.handle import LedgerHandle
 from bkstore.cluster.garbage import BackgroundCollector

@@ -11,7 +11,7 @@ __all__ = [
     "ledger",
     "ledgers",
     "listfiles",
-    "log_choice",
+    "log_arguments",
     "readjournal",
     "readledger",
     "readlog",

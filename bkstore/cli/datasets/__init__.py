@@ -8,7 +8,7 @@ __all__ = [
     "analyze",
     "analyze_summary",
     "dump",
-    "dump_place",
+    "dump_location",
     "load",
     "run_analyses",
 ]

@@ -10,8 +10,8 @@ __all__ = [
     "convert",
     "diff",
     "rebuild_index",
-    "rewriting",
+    "rewrite_arguments",
     "salvage",
     "usage",
-    "usage_rows",
+    "usage_tables",
 ]

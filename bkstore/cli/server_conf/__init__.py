@@ -4,4 +4,4 @@
 checkpoints and garbage.
 """
 
-__all__ = ["choices", "upkeep"]
+__all__ = ["checkpoint_and_garbage_options", "serve_arguments"]

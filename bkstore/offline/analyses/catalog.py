@@ -16,7 +16,7 @@ from bkstore.errors import InvalidArgument
 from bkstore.offline.analyses import sql
 from bkstore.offline.analyses.kernels.fragmentation import Fragmentation
 from bkstore.offline.analyses.kernels.holes import Holes
-from bkstore.offline.analyses.kernels.ledger_judge import Judge
+from bkstore.offline.analyses.kernels.metadata_comparison import Judge
 from bkstore.offline.analyses.kernels.sequences import (
     Compare,
     Condense,

@@ -20,7 +20,7 @@ from bkstore.availability.sequence_groups import Groups
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.offline.analyses.kernels.groups_by_owner import GroupsByOwner, fold_many
 from bkstore.offline.analyses.kernels.index_columns import int64, read_groups
-from bkstore.offline.analyses.kernels.ledger_judge import (
+from bkstore.offline.analyses.kernels.metadata_comparison import (
     METADATA_ROW,
     UNREAD_ROW,
     Judge,

@@ -5,4 +5,4 @@
 draw.
 """
 
-__all__ = ["bars", "rendering", "wording"]
+__all__ = ["bars", "rendering", "value_formats"]

@@ -10,14 +10,14 @@ bookie's cache of log metadata. The format is in `bkstore.formats.entrylog`.
 """
 
 __all__ = [
+    "byte_usage",
     "compaction_log",
     "contents",
-    "log_account",
     "metadata_cache",
     "open_log",
     "reader",
     "record_runs",
-    "resync",
+    "resynchronization",
     "scan",
     "torn_end",
     "writer",

@@ -9,11 +9,11 @@ the three storages. `LedgerStorage` itself is in `bkstore.storage.ledger_storage
 """
 
 __all__ = [
-    "adds",
-    "assembly",
     "compaction_throttle",
     "garbage_collection",
     "garbage_pass",
     "known_ledgers",
     "last_add_confirmed",
+    "ledger_adds",
+    "opening",
 ]

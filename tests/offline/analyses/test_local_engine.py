@@ -26,7 +26,7 @@ from bkstore.offline.analyses import (
     sorted_files,
 )
 from bkstore.offline.analyses.catalog import KernelJob
-from bkstore.offline.analyses.kernels import groups_by_owner, ledger_blocks, ledger_judge
+from bkstore.offline.analyses.kernels import groups_by_owner, batch_blocks, metadata_comparison
 from bkstore.offline.analyses.kernels.groups_by_owner import GroupsByOwner
 from bkstore.offline.analyses.kernels.sequences import Condense
 from bkstore.tables import GROUPS, VIOLATIONS
@@ -238,7 +238,7 @@ def _feed_in_pieces(
         batches = list(read(con, text))
         yield from _pieces(pa.Table.from_batches(batches), size) if batches else ()
 
-    for module in (ledger_judge, ledger_blocks):
+    for module in (metadata_comparison, batch_blocks):
         whole = module.whole_blocks
         monkeypatch.setattr(module, "cut_blocks", lambda b, k, w=whole: w(b, k, block))
     monkeypatch.setattr(local_module, "_read_batches", in_pieces)
@@ -382,7 +382,7 @@ def test_surplus_of_long_ledgers_is_counted_not_listed(tmp_path: Path) -> None:
     batch = pa.RecordBatch.from_arrays(columns, names)
     answers = {
         output: [
-            r for b in ledger_judge.Judge(output, bookies)(iter([batch])) for r in b.to_pylist()
+            r for b in metadata_comparison.Judge(output, bookies)(iter([batch])) for r in b.to_pylist()
         ]  # type: ignore[arg-type]
         for output in ("violations", "surplus", "ledger_health")
     }

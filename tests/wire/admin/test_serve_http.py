@@ -15,7 +15,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from bkstore.cli.main import main
-from bkstore.cli.serve_loop import StateChanges
+from bkstore.cli.server_process import StateChanges
 from bkstore.errors import InvalidArgument, ReadOnlyError
 from bkstore.formats.entry import Coder, Entry
 from bkstore.network.settings import ServerSettings

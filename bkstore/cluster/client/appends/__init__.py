@@ -5,4 +5,4 @@ one process, `pipelined_writer` the one over a network, whose entries are queued
 `send_queues`; `pending_append` has the result of an append that returns before it is confirmed.
 """
 
-__all__ = ["lanes", "later", "pipelined_writer", "quorum_add", "writer"]
+__all__ = ["pending_append", "pipelined_writer", "quorum_add", "send_queues", "writer"]

@@ -11,10 +11,10 @@ locks for auditors and workers; `new_cluster` creates clusters. Page: `docs/zook
 __all__ = [
     "connection",
     "events",
-    "formatting",
     "id_generator",
     "kazoo_client",
     "ledger_tree",
+    "new_cluster",
     "nodes",
     "registration",
     "service_uri",

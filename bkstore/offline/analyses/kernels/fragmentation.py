@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bkstore.ids import Int64Array
+from bkstore.offline.analyses.kernels.batch_blocks import qualified_names
 from bkstore.offline.analyses.kernels.index_columns import dictionary_codes, entry_ids, int64
-from bkstore.offline.analyses.kernels.ledger_blocks import qualified_names
 from bkstore.offline.reading.ledger_ranges import run_starts
 from bkstore.tables import FRAGMENTATION, Table
 

@@ -12,13 +12,13 @@ import numpy as np
 
 from bkstore.availability.sequence_groups import Groups
 from bkstore.ids import Int64Array
+from bkstore.offline.analyses.kernels.batch_blocks import cut_ledger_blocks
 from bkstore.offline.analyses.kernels.groups_by_owner import (
     GroupsByOwner,
     count_common,
     count_entries,
     fold_many,
 )
-from bkstore.offline.analyses.kernels.ledger_blocks import cut_ledger_blocks
 from bkstore.offline.reading.ledger_ranges import run_starts
 from bkstore.tables import HOLES, Table
 

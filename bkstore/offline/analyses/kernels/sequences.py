@@ -14,6 +14,7 @@ import numpy as np
 from bkstore.availability import codec
 from bkstore.availability.sequence_groups import Groups
 from bkstore.ids import Int64Array
+from bkstore.offline.analyses.kernels.batch_blocks import cut_ledger_blocks
 from bkstore.offline.analyses.kernels.groups_by_owner import (
     GroupsByOwner,
     condense_by_owner,
@@ -22,7 +23,6 @@ from bkstore.offline.analyses.kernels.groups_by_owner import (
     fold_many,
 )
 from bkstore.offline.analyses.kernels.index_columns import dictionary_codes, entry_ids, int64
-from bkstore.offline.analyses.kernels.ledger_blocks import cut_ledger_blocks
 from bkstore.offline.reading.ledger_ranges import run_starts
 from bkstore.tables import COMPARISON, GROUPS, SEQUENCES, Table
 

@@ -10,9 +10,9 @@ bookies.
 __all__ = [
     "autorecovery",
     "bookies",
-    "cluster",
-    "condition",
-    "controls",
+    "cluster_store",
     "decommissions",
+    "health",
+    "host_callbacks",
     "settings",
 ]

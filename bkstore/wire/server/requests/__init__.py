@@ -4,4 +4,4 @@
 of one protocol into operations, and answers into frames.
 """
 
-__all__ = ["of_v2", "of_v3", "operations"]
+__all__ = ["operations", "v2_requests", "v3_requests"]

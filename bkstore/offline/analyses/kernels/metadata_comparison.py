@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bkstore.ids import Int64Array, LedgerId
+from bkstore.offline.analyses.kernels.batch_blocks import cut_blocks
 from bkstore.offline.analyses.kernels.groups_by_owner import GroupsByOwner, fold_many
 from bkstore.offline.analyses.kernels.index_columns import dictionary_codes, int64, read_groups
-from bkstore.offline.analyses.kernels.ledger_blocks import cut_blocks
 from bkstore.offline.analyses.kernels.ledger_facts import LedgerFacts
 from bkstore.offline.analyses.kernels.ledger_verdicts import LedgerVerdict, judge_ledgers
 from bkstore.offline.analyses.kernels.verdict_rows import OUTPUTS, Output
