@@ -166,7 +166,7 @@ READS = {
     "fromfile",
     "memmap",
 }
-PARQUET = {"pq.ParquetTableWriter", "pq.read_metadata", "pq.read_table"}
+PARQUET = {"pq.ParquetFile", "pq.read_metadata", "pq.read_table"}
 
 
 def _opens(tree: ast.AST, checks: bool) -> Iterator[str]:

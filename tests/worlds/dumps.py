@@ -71,7 +71,7 @@ def rows(dump: Path, table: str) -> list[tuple[Any, ...]]:
     listed = json.loads((dump / "manifest.json").read_bytes())["tables"][table]["files"]
     found: list[tuple[Any, ...]] = []
     for file in listed:
-        columns = pq.ParquetTableWriter(dump / file["path"]).read().to_pydict()
+        columns = pq.ParquetFile(dump / file["path"]).read().to_pydict()
         found += zip(*columns.values())
     return found
 

@@ -61,7 +61,7 @@ def parse_file_object(
 
 def check_footer(
     location: str,
-    file: pq.ParquetTableWriter,
+    file: pq.ParquetFile,
     schema: Schema,
     columns: Sequence[str] | None,
     rows: int | None,

@@ -108,7 +108,7 @@ def _first_line(error: Exception) -> str:
 
 
 @contextmanager
-def opened_parquet(location: str) -> Iterator[pq.ParquetTableWriter]:
+def opened_parquet(location: str) -> Iterator[pq.ParquetFile]:
     """Yield an open Parquet file; raises `CorruptionError` for content that pyarrow cannot read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -117,12 +117,12 @@ def opened_parquet(location: str) -> Iterator[pq.ParquetTableWriter]:
         try:
             if is_remote(location):
                 system, path = remote_file_system(location)
-                with system.open_input_file(path) as source, pq.ParquetTableWriter(source) as file:
+                with system.open_input_file(path) as source, pq.ParquetFile(source) as file:
                     yield file
             else:
                 path = local_path(location)
                 check_regular(path)
-                with pq.ParquetTableWriter(path) as file:
+                with pq.ParquetFile(path) as file:
                     yield file
         except FileNotFoundError as error:  # damage, because the manifest lists the file
             raise CorruptionError(location, None, f"cannot be read: {error.strerror}") from None

@@ -90,7 +90,7 @@ def read_rows(
                 yield rows.slice(selected_rows.start, selected_rows.stop - selected_rows.start)
 
 
-def check_bookie(location: str, file: pq.ParquetTableWriter, bookie: str) -> None:
+def check_bookie(location: str, file: pq.ParquetFile, bookie: str) -> None:
     """Raise `CorruptionError` unless all rows are of this bookie, by statistics or the column."""
     if not has_only_bookie(file.metadata, bookie):
         for rows in file.iter_batches(BATCH_ROWS, columns=["bookie"], use_threads=False):

@@ -99,7 +99,7 @@ def _piece_rows(
         findings += written.findings
         for file in written.files:
             if file.table == table.name:
-                with pq.ParquetTableWriter(folder / file.name) as parquet_file:
+                with pq.ParquetFile(folder / file.name) as parquet_file:
                     yield from parquet_file.iter_batches(_BATCH_ROWS, use_threads=False)
 
 

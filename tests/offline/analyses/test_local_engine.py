@@ -382,7 +382,9 @@ def test_surplus_of_long_ledgers_is_counted_not_listed(tmp_path: Path) -> None:
     batch = pa.RecordBatch.from_arrays(columns, names)
     answers = {
         output: [
-            r for b in metadata_comparison.Judge(output, bookies)(iter([batch])) for r in b.to_pylist()
+            r
+            for b in metadata_comparison.Judge(output, bookies)(iter([batch]))
+            for r in b.to_pylist()
         ]  # type: ignore[arg-type]
         for output in ("violations", "surplus", "ledger_health")
     }

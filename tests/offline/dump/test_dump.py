@@ -129,7 +129,7 @@ def test_files_are_sorted_and_delta_encoded(bookie: Path, tmp_path: Path) -> Non
         dump([opened], tmp_path / "out")
     for schema in (ENTRIES, GROUPS, LEDGERS):
         for file in (tmp_path / "out" / schema.name).glob("*.parquet"):
-            meta = pq.ParquetTableWriter(file).metadata
+            meta = pq.ParquetFile(file).metadata
             rows = pq.read_table(file).to_pylist()
             keys = [LedgerId.from_signed(row["scope_id"], row["ledger_id"]) for row in rows]
 
@@ -321,7 +321,7 @@ def test_row_groups_of_groups_are_small(tmp_path: Path) -> None:
     with ParquetTableWriter(tmp_path / "g.parquet", GROUPS) as file:
         columns = [["b"] * ids.size, ids * 0, ids, ids * 0, ids * 0, ids * 0 + 1, ids * 0]
         file.write(Table(GROUPS, dict(zip(GROUPS.names, columns))))
-    footer = pq.ParquetTableWriter(tmp_path / "g.parquet").metadata
+    footer = pq.ParquetFile(tmp_path / "g.parquet").metadata
     rows = [footer.row_group(at).num_rows for at in range(footer.num_row_groups)]
 
     assert [1 << 15, 1 << 15, 70_000 - (1 << 16)] == rows
