@@ -37,6 +37,8 @@ class Part(NamedTuple):
     prefixes: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     """Environment variables of which one is set where the part can be run whole."""
+    options: tuple[str, ...] = ()
+    """Options of pytest, which prevail over those of the caller."""
 
 
 def _below(*names: str) -> tuple[str, ...]:
@@ -88,6 +90,7 @@ PARTS = (
             f"BookKeeper's own tests, bookies with {storage} storage",
             (f"{_OWN_TESTS}::TestWholeList::test_{storage}",),
             ("BOOKKEEPER_PEER",),
+            ("--dist", "worksteal"),  # tests of one file that wait most of their time
         )
         for storage in ("sorted", "interleaved", "db")
     ),
@@ -193,8 +196,9 @@ def _run_tests(number: int, options: Sequence[str], run: Run) -> Outcome:
         report = Path(folder, "report.xml")
         command = [sys.executable, "-m", "pytest", "--part", str(number), f"--junitxml={report}"]
         command.append(f"--timeout={_TEST_TIMEOUT}")
+        command += [*options, *PARTS[number - 1].options]
         environment = {**os.environ, "HYPOTHESIS_PROFILE": "long"}
-        done = run([*command, *options], cwd=ROOT, env=environment, check=False)
+        done = run(command, cwd=ROOT, env=environment, check=False)
         if done.returncode or not report.is_file():
             return Outcome(False, 0, {})
         return Outcome(True, *_read_report(report))
