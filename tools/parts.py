@@ -37,6 +37,8 @@ class SuitePart(NamedTuple):
     prefixes: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     """Environment variables of which one must be set to run all tests of the part."""
+    options: tuple[str, ...] = ()
+    """Options of pytest, which override those of the caller."""
 
 
 def _tests_below(*paths: str) -> tuple[str, ...]:
@@ -90,6 +92,7 @@ PARTS = (
             f"BookKeeper's own tests, bookies with {storage} storage",
             (f"{_OWN_TESTS}::TestWholeList::test_{storage}",),
             ("BOOKKEEPER_PEER",),
+            ("--dist", "worksteal"),  # tests of one file that wait most of their time
         )
         for storage in ("sorted", "interleaved", "db")
     ),
@@ -186,8 +189,9 @@ def _run_tests(number: int, options: Sequence[str], run_command: RunCommand) -> 
         report = Path(folder, "report.xml")
         command = [sys.executable, "-m", "pytest", "--part", str(number), f"--junitxml={report}"]
         command.append(f"--timeout={_TEST_TIMEOUT}")
+        command += [*options, *PARTS[number - 1].options]
         environment = {**os.environ, "HYPOTHESIS_PROFILE": "long"}
-        process = run_command([*command, *options], cwd=ROOT, env=environment, check=False)
+        process = run_command(command, cwd=ROOT, env=environment, check=False)
         if process.returncode or not report.is_file():
             return PartOutcome(False, 0, {})
         return PartOutcome(True, *_read_report(report))

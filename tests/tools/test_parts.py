@@ -165,6 +165,16 @@ def _entry() -> dict[str, Any]:
     return {"passed": when, "commit": "abcdef0", "seconds": 1, "tests": 2, "skipped": {}}
 
 
+def test_options_of_a_part_prevail(record: Path) -> None:
+    """BookKeeper's own tests, in one file, are spread over all workers."""
+    (number,) = [n for n, part in enumerate(PARTS, 1) if "with sorted storage" in part.title]
+    runs = _Runs()
+
+    main(["--part", str(number), "--", "-n", "3", "--dist", "loadfile"], runs)
+
+    assert ["--dist", "loadfile", "--dist", "worksteal"] == runs.commands[0][-4:]
+
+
 def test_a_part_that_passes_is_recorded(record: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One run of pytest with the long profile and the options; its time, commit and skips."""
     runs = _Runs()
