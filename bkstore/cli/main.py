@@ -73,23 +73,25 @@ COMMANDS = {
         "datasets.analyze", "analyses of a dump: losses, garbage, growth, as tables and a report"
     ),
     "check": Command(
-        "care.check",
+        "maintenance.check",
         "consistency of index, entry logs, journals and states",
     ),
     "usage": Command(
-        "care.usage", "what fills the disk: live bytes, garbage, pinned logs, the index, caches"
+        "maintenance.usage",
+        "what fills the disk: live bytes, garbage, pinned logs, the index, caches",
     ),
     "diff": Command(
-        "care.diff", "differences between two bookies: ledgers, entries as ranges, states"
+        "maintenance.diff", "differences between two bookies: ledgers, entries as ranges, states"
     ),
     "convert": Command(
-        "care.convert", "a bookie's directory with its index as RocksDB, or as index files"
+        "maintenance.convert", "a bookie's directory with its index as RocksDB, or as index files"
     ),
     "rebuild-index": Command(
-        "care.rebuild_index", "a bookie's directory with an index rebuilt from its entry logs"
+        "maintenance.rebuild_index",
+        "a bookie's directory with an index rebuilt from its entry logs",
     ),
     "salvage": Command(
-        "care.salvage",
+        "maintenance.salvage",
         "all readable records of damaged entry logs, as a new bookie's directory",
     ),
     "serve": Command("serve", "serve a bookie's directory on a port, for clients of BookKeeper"),

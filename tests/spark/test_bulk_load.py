@@ -217,8 +217,8 @@ def test_task_that_is_retried(
     from bkstore.spark.load import SparkLoadEngine
 
     seen: list[Path] = []
-    task, finish = SparkLoadEngine.piece_writer, "bkstore.offline.load.load_job.build"
-    real = sys.modules["bkstore.offline.load.load_job"].build
+    task, finish = SparkLoadEngine.piece_writer, "bkstore.offline.load.load_job.build_index"
+    real = sys.modules["bkstore.offline.load.load_job"].build_index
 
     def build(to: str, currents: list[Path], *rest: Any) -> None:
         run = next(path for path in currents[0].parents if (path / "work").is_dir())

@@ -29,8 +29,8 @@ START = """
 import os, signal, sys
 from pathlib import Path
 from bkstore.spark import load, register, start_session
-from bkstore.spark.load import SparkEngine
-from bkstore.offline.load.dump_rows import open_dump
+from bkstore.spark.load import SparkLoadEngine
+from bkstore.offline.load.dump_rows import open_load_source
 import bkstore.offline.load.load_job
 build_module = sys.modules["bkstore.offline.load.load_job"]
 master, bookies, dumped, out = sys.argv[1], sys.argv[2].split("|"), sys.argv[3], sys.argv[4]
@@ -76,8 +76,8 @@ print(result.rows, result.compared)
 
 KILLED = {
     "writing": """
-task = SparkEngine.task
-SparkEngine.task = lambda self, *rest: Kills(task(self, *rest), out + ".once")
+task = SparkLoadEngine.piece_writer
+SparkLoadEngine.piece_writer = lambda self, *rest: Kills(task(self, *rest), out + ".once")
 """,
     "comparing": """
 module = sys.modules["bkstore.spark.load"]
@@ -204,7 +204,7 @@ def test_killed_executor(
         assert expected == read_world(index)
 
 
-@pytest.mark.parametrize("point", ["build", "_compare_index"])
+@pytest.mark.parametrize("point", ["build_index", "_compare_index"])
 def test_killed_driver(jumble: tuple[Path, World, int], tmp_path: Path, point: str) -> None:
     """A kill of the driver leaves nothing under the name; the next load is as any."""
     kill = f"build_module.{point} = lambda *a: os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -222,15 +222,15 @@ import os, resource, sys
 os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # what is compiled would be cut off, and stay so
 sys.dont_write_bytecode = True
 from bkstore.cli.main import main
-from bkstore.spark.load import SparkEngine
+from bkstore.spark.load import SparkLoadEngine
 class Limited:
     def __init__(self, inner):
         self.inner = inner
     def __call__(self, batches):
         resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
         yield from self.inner(batches)
-task = SparkEngine.task
-SparkEngine.task = lambda *words: Limited(task(*words))
+task = SparkLoadEngine.piece_writer
+SparkLoadEngine.piece_writer = lambda *words: Limited(task(*words))
 sys.exit(main(["load", sys.argv[1], sys.argv[2], "--to=rocksdb", "--engine=spark",
     "--master=local[2]"]))
 """

@@ -62,14 +62,14 @@ fsspec.register_implementation("shelf", Shelf)
 """
 JOB = """
 import sys
-from bkstore.offline.analyses import find, open_inputs
+from bkstore.offline.analyses import find_analysis, open_inputs
 from bkstore.spark import start_session
 from bkstore.spark.analysis import SparkEngine
 
 inputs = open_inputs(sys.argv[1], sys.argv[2])
 engine = SparkEngine(start_session())
 for name in ("violations", "orphans", "sequences"):
-    print(name, engine.run(find(name), inputs).num_rows)
+    print(name, engine.run(find_analysis(name), inputs).num_rows)
 """
 
 

@@ -305,8 +305,8 @@ def test_file_that_may_not_grow(
 
 KILLED = """
 import os, signal
-from bkstore.offline.load import run as module
-from bkstore.offline.load import LocalEngine
+from bkstore.offline.load import load_job as module
+from bkstore.offline.load import LocalLoadEngine
 from bkstore.offline import staging_directory
 from bkstore.offline.index_building import assembly
 from bkstore.files.disk_changes import Files
@@ -316,9 +316,9 @@ def kill(*args, **keywords):
 
 point = {point!r}
 if point == "writing":
-    module.row_writer = kill
+    module.open_row_writer = kill
 elif point == "building":
-    module.build = kill
+    module.build_index = kill
 elif point == "states":
     assembly.put_states = kill
 elif point == "comparing":
@@ -327,7 +327,7 @@ elif point == "renaming":
     staging_directory.StagingDirectory.publish = kill
 elif point == "renamed":
     staging_directory.StagingDirectory._leave = kill
-module.load({dump!r}, {out!r}, {to!r}, engine=LocalEngine(500))
+module.load({dump!r}, {out!r}, {to!r}, engine=LocalLoadEngine(500))
 """
 
 

@@ -36,7 +36,7 @@ KILLED = """
 import os, signal
 from bkstore.offline import staging_directory
 from bkstore.offline.index_building import assembly, row_writers
-from bkstore.offline.rewrite import convert, frame, index_writer, rebuild_index, salvage
+from bkstore.offline.rewrite import convert, index_writer, rebuild_index, rewrite_job, salvage
 
 def kill(*args, **keywords):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -47,7 +47,7 @@ if point == "index":
 elif point == "states":
     index_writer.put_states = assembly.put_states = kill
 elif point == "logs":
-    frame.copy_file = kill
+    rewrite_job.copy_file = kill
 elif point == "comparing":
     index_writer.compare_rows = kill
 elif point == "renaming":
@@ -172,7 +172,7 @@ def test_a_folder_that_is_none_of_ours(made: Callable[[str], Made], tmp_path: Pa
     """``DST.partial`` that no rewrite of this kind began is refused as it is."""
     (tmp_path / "out.partial").mkdir()
     (tmp_path / "out.partial" / "mine").write_text("mine")
-    with pytest.raises(InvalidArgument, match="not the folder of a convert"):
+    with pytest.raises(InvalidArgument, match="not the folder of an interrupted convert; it is left unchanged"):
         convert(made("sorted").root, tmp_path / "out", "rocksdb")
 
     assert {"out.partial/mine"} == tree_bytes(tmp_path).keys()
