@@ -38,12 +38,12 @@ class Availability:
     ledger of any length is one group (88 bytes encoded). Safe to share between threads.
 
     Constructors: `from_entries`, `from_ranges`, `from_groups`, `from_bytes`. Conversions: `ranges`,
-    `entries`, `check_groups`, `to_bytes`. Queries: ``len``, ``in``, `contains_many`, ``& | -``,
+    `entries`, `groups`, `to_bytes`. Queries: ``len``, ``in``, `contains_many`, ``& | -``,
     `missing`, `first_entry`, `last_entry`, `range_count`; iteration is lazy. 88 bytes can encode
     2^61 sequences: calls that would list too many raise `InvalidArgument`.
 
     >>> here = Availability.from_entries([1, 2, 4, 5, 7, 8, 10, 11])
-    >>> here.check_groups.tolist()  # BP-34's first example: first, last, size, period
+    >>> here.groups.tolist()  # BP-34's first example: first, last, size, period
     [[1, 10, 2, 3]]
     >>> here.missing(Availability.from_ranges([(0, 11)])).entries().tolist()
     [0, 3, 6, 9]
@@ -126,9 +126,9 @@ class Availability:
     def from_groups(
         cls, groups: npt.ArrayLike | Iterable[Sequence[int]], compat: Compat | None = None
     ) -> Availability:
-        """Return the set of (first, last, size, period) rows, as `check_groups` returns them.
+        """Return the set of (first, last, size, period) rows, as `groups` returns them.
 
-        With compat, rows as the `check_groups` of such an answer. Raises `InvalidArgument` for rows
+        With compat, rows as the `groups` of such an answer. Raises `InvalidArgument` for rows
         that are not four integers or do not fit the encoding (a row of one sequence may have any
         size), `CorruptionError` for rows that overlap or contradict themselves. O(groups).
         """

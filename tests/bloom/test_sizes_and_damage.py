@@ -37,7 +37,7 @@ from tests.bloom.filter_model import like, many_ids, random_ids
         ((0, 0.9), "without bits"),
         ((2**63 - 1, 0.01), "the limit is"),
         ((14_340_000_000, 0.01), "the limit is"),
-        ((1, 5e-324), "1074 hashes, 255"),
+        ((1, 5e-324), "1074 hashes, the limit is 255"),
     ],
 )
 def test_sizes_that_are_refused(arguments: Any, reason: str) -> None:

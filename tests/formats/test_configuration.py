@@ -155,7 +155,7 @@ def test_whole_numbers(text: str, bits: int, number: int | None) -> None:
     if number is not None:
         assert number == conf.integer("key", None, bits)
         return
-    with pytest.raises(InvalidArgument, match=r"key: .* is no "):
+    with pytest.raises(InvalidArgument, match=r"key: .* is not an? "):
         conf.integer("key", None, bits)
 
 
@@ -190,7 +190,7 @@ def test_numbers(text: str, number: float | None) -> None:
     conf = Configuration({"key": [text]})
     if number is None:
         for read in (conf.double, conf.single):
-            with pytest.raises(InvalidArgument, match=r"key: .* is no "):
+            with pytest.raises(InvalidArgument, match=r"key: .* is not an? "):
                 read("key", None)
         return
     assert number == conf.double("key", None)

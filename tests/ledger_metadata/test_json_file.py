@@ -151,5 +151,5 @@ def test_documents_of_another_form(text: str, reason: str) -> None:
 
 def test_ledger_twice_in_a_file() -> None:
     """A ledger that is there twice is refused: one of the two would go unjudged."""
-    with pytest.raises(CorruptionError, match="ledger 7 twice"):
+    with pytest.raises(CorruptionError, match="ledger 7 appears twice"):
         decode_file(json.dumps({"ledgers": MINIMAL["ledgers"] * 2}).encode())

@@ -244,7 +244,7 @@ def test_trim_and_move() -> None:
         assert [2] == [one.object_id for one in lookup.get_objects(S, 10, -1, 9).objects]
         assert [] == lookup.get_objects(S, 20, -1, 9).objects
 
-    with pytest.raises(InvalidArgument, match="begins at 10 already"):
+    with pytest.raises(InvalidArgument, match="already begins at 10"):
         image.apply({**trimmed, "start_offset": 9})
     with pytest.raises(InvalidArgument, match="its last range begins at 20"):
         image.apply({"op": "move", "stream_id": S, "closed_at": 19, "node_id": 1})

@@ -21,11 +21,11 @@ shapes = st.builds(
     WorldShape,
     nodes=st.integers(1, 4),
     streams=st.integers(1, 9),
-    per_object=st.tuples(st.just(1), st.integers(1, 5)),
+    streams_per_object=st.tuples(st.just(1), st.integers(1, 5)),
     slice_records=st.just((1, 9)),
-    alone=st.sampled_from([0, 0.2, 0.5]),
-    lost=st.sampled_from([0, 0.05, 0.3]),
-    moved=st.sampled_from([0, 0.02, 0.2]),
+    stream_object_share=st.sampled_from([0, 0.2, 0.5]),
+    lost_share=st.sampled_from([0, 0.05, 0.3]),
+    move_probability=st.sampled_from([0, 0.02, 0.2]),
     base=st.sampled_from([0, 2**62]),
 )
 lookups = st.builds(

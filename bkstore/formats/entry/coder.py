@@ -110,8 +110,8 @@ class Coder:
 
         >>> coder = Coder("CRC32C", "pw")
         >>> batch = coder.encode_batch(7, range(3), [b"a", b"bc", b"def"])
-        >>> decode_records = coder.decode_batch(batch, 7)
-        >>> decode_records.failed, decode_records.payload(2), decode_records.lacs.tolist()
+        >>> decoded = coder.decode_batch(batch, 7)
+        >>> decoded.failed, decoded.payload(2), decoded.lacs.tolist()
         ({}, b'def', [-1, 0, 1])
         """
         ledger_id = None if ledger is None else LedgerId.of(ledger)

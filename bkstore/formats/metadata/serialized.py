@@ -210,7 +210,7 @@ def decode_mark(data: bytes) -> UnderreplicatedMark:
     r"""Return an underreplicated mark; `CorruptionError` if the bytes are invalid.
 
     >>> decode_mark(b'replica: "b1"\nctime: 1700000000500\n')
-    Mark(marked_at=1700000000.5, missing_bookies=('b1',))
+    UnderreplicatedMark(marked_at=1700000000.5, missing_bookies=('b1',))
     """
     message = UnderreplicatedLedgerFormat()
     proto_text.parse_into(data, 0, message, "underreplicated mark")
