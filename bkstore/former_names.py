@@ -1,14 +1,20 @@
-"""Former names of documented modules, which redirect to the present ones.
+"""Former names of documented modules, parameters and members, which lead to the present ones.
 
-Each looks up its attributes when they are used, so that nothing is loaded before.
+They are kept for one release, and go with 1.0. Modules look up their attributes when they are used,
+so that nothing is loaded before.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import wraps
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any, TypeVar
+
+_C = TypeVar("_C", bound=type)
 
 FORMER = {
     "bkstore.formats.metadatafile": "bkstore.formats.metadata.json_file",
@@ -17,6 +23,8 @@ FORMER = {
     "bkstore.storage.log_scan": "bkstore.storage.entry_log.scan",
     "bkstore.storage.summaries": "bkstore.storage.read_only.ledgers_table",
     "bkstore.testing.storage_machine": "bkstore.testing.suites.storage.machine",
+    "bkstore.wire.admin.guard": "bkstore.wire.admin.connection_limits",
+    "bkstore.wire.detection": "bkstore.wire.protocol_detection",
 }
 
 
@@ -33,6 +41,47 @@ class _FormerModule(ModuleType):
 
 
 def keep_former_names() -> None:
-    """Make the former names importable; loads nothing."""
+    """Make the former module names importable; loads nothing."""
     for name, home in FORMER.items():
         sys.modules.setdefault(name, _FormerModule(name, home))
+
+
+def former_exports(package: str, **present_names: str) -> Callable[[str], object]:
+    """Return the ``__getattr__`` of a package, whose public names were called otherwise before.
+
+    >>> former_exports("bkstore.ids", Id="LedgerId")("Id").__name__
+    'LedgerId'
+    """
+
+    def look_up(name: str) -> object:
+        if name not in present_names:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(sys.modules[package], present_names[name])
+
+    return look_up
+
+
+def with_former_members(**present_names: str) -> Callable[[_C], _C]:
+    """Let a class take former keywords at its creation, and have former members.
+
+    >>> @with_former_members(at="offset")
+    ... class Position:
+    ...     def __init__(self, offset: int) -> None:
+    ...         self.offset = offset
+    >>> Position(at=3).at
+    3
+    """
+
+    def add_members(cls: _C) -> _C:
+        create = cls.__init__  # type: ignore[misc]
+
+        @wraps(create)
+        def create_with_former(self: object, *args: Any, **kwargs: Any) -> None:
+            create(self, *args, **{present_names.get(key, key): kwargs[key] for key in kwargs})
+
+        cls.__init__ = create_with_former  # type: ignore[misc]
+        for former, present in present_names.items():
+            setattr(cls, former, property(lambda self, name=present: getattr(self, name)))
+        return cls
+
+    return add_members

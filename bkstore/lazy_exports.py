@@ -12,8 +12,8 @@ def lazy_names(
 ) -> Callable[[str], object]:
     """Return the ``__getattr__`` of a package, which loads public names from their modules.
 
-    `modules` maps each name to its module's full name; `submodules` are submodules loaded when used
-    as attributes. Other names raise `AttributeError`. Costs one look-up per use: values are not
+    `modules` maps each name to its module's full name, a former name to ``module:present_name``;
+    `submodules` are submodules loaded when used as attributes. Other names raise `AttributeError`. Costs one look-up per use: values are not
     cached, so that tests can patch the module.
 
     >>> lazy_names("bkstore", {"LedgerId": "bkstore.ids"})("LedgerId").__module__
@@ -25,7 +25,8 @@ def lazy_names(
             return import_module(f"{package}.{name}")
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(modules[name]), name)
+        module, _, present_name = modules[name].partition(":")
+        return getattr(import_module(module), present_name or name)
 
     return look_up
 

@@ -82,5 +82,6 @@ __getattr__ = lazy_names(
         "RackPlacement": "bkstore.cluster.placement.policies",
         "RegionPlacement": "bkstore.cluster.placement.policies",
         "ZooKeeperStore": "bkstore.cluster.store.zookeeper.store",
+        "store_of": "bkstore.cluster.store.dump_store:make_memory_store",
     },
 )

@@ -15,6 +15,7 @@ from bkstore.cluster.garbage.options import GarbageOptions
 from bkstore.cluster.store.zookeeper.store import ZooKeeperStore
 from bkstore.errors import BkstoreError, InvalidArgument, MetadataUnavailable
 from bkstore.files.disk_changes import StrPath
+from bkstore.former_names import with_former_members
 from bkstore.index.api import Closeable
 from bkstore.network.advertised import build_service_info, check_advertised_host
 from bkstore.network.cookie_check import validate_cookies
@@ -32,6 +33,7 @@ _check_limits = optional(instance(DiskOptions))
 _check_collector = optional(instance(BackgroundCollector))
 
 
+@with_former_members(changed="on_read_only_change")
 class RegisteredBookie(Closeable):
     """A server's registration, from the constructor's call until `close`.
 

@@ -180,6 +180,8 @@ __getattr__ = lazy_names(
         "ORPHANS": "bkstore.tables.analyses",
         "REWRITES": "bkstore.tables.commands",
         "ConstantColumn": "bkstore.tables.table",
+        "Repeated": "bkstore.tables.table:ConstantColumn",
+        "ANSWERS": "bkstore.tables.commands:LOOKUP_OBJECTS",
         "SCOPE_BYTES": "bkstore.tables.analyses",
         "SEQUENCES": "bkstore.tables.analyses",
         "SURPLUS": "bkstore.tables.analyses",

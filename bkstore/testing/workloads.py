@@ -42,8 +42,8 @@ _CHUNK = 64  # entries made at once; a change would change the payloads
 
 
 class LedgerShape(NamedTuple):
-    """A ledger with the entries 0..entry_count-1, and one bookie's position in its ensemble. The bookie
-    is the `bookie_index`-th of `ensemble_size`; `write_quorum` of them get each entry."""
+    """A ledger with entries from 0 on, and one bookie's position in its ensemble. The bookie is the
+    `bookie_index`-th of `ensemble_size`; `write_quorum` of them get each entry."""
 
     ledger: LedgerId
     entry_count: int

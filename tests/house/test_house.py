@@ -192,6 +192,8 @@ def test_no_place_names() -> None:
         ("bkstore.index.rocks", "RocksIndex"),
         ("bkstore.index.hierarchical", "HierarchicalIndex"),
         ("bkstore.offline.dump", "dump"),
+        ("bkstore.wire.detection", "RequestDecoder"),
+        ("bkstore.wire.admin.guard", "Limits"),
     ],
 )
 def test_paths_that_pages_showed_stay(module: str, name: str) -> None:
@@ -201,6 +203,60 @@ def test_paths_that_pages_showed_stay(module: str, name: str) -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
 
     assert ("True\n", "") == (done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("package", "former", "present"),
+    [
+        ("bkstore.cluster", "store_of", "make_memory_store"),
+        ("bkstore.offline.analyses", "find", "find_analysis"),
+        ("bkstore.offline.load", "Engine", "LoadEngine"),
+        ("bkstore.offline.load", "LocalEngine", "LocalLoadEngine"),
+        ("bkstore.offline.load", "To", "IndexLayout"),
+        ("bkstore.offline.reading", "Read", "FileRead"),
+        ("bkstore.offline.reading", "Task", "ReadTask"),
+        ("bkstore.offline.rewrite", "Opening", "OpenOptions"),
+        ("bkstore.tables", "ANSWERS", "LOOKUP_OBJECTS"),
+        ("bkstore.tables", "Repeated", "ConstantColumn"),
+    ],
+)
+def test_former_exports_stay(package: str, former: str, present: str) -> None:
+    """A former name is the present object, and not in ``__all__``; others are AttributeError."""
+    import importlib
+
+    face = importlib.import_module(package)
+
+    name = "bkstore.cluster.store.dump_store" if former == "store_of" else package
+    home = importlib.import_module(name)
+    assert getattr(face, former) is getattr(home, present)
+    assert former not in face.__all__
+    with pytest.raises(AttributeError, match="nothing_such"):
+        face.nothing_such  # noqa: B018
+
+
+def test_former_members_stay() -> None:
+    """Former keywords and members of documented classes lead to the present ones."""
+    from bkstore.cluster.audit import AuditOptions, AuditReport
+    from bkstore.cluster.store.zookeeper.underreplication import Underreplication
+    from bkstore.network import RegisteredBookie
+    from bkstore.offline.rewrite import SalvageResult
+
+    options = AuditOptions(looks=1, look_delay=3.5)  # type: ignore[call-arg]
+
+    assert (1, 3.5, 1, 3.5) == (
+        options.rechecks,
+        options.recheck_delay,
+        options.looks,  # type: ignore[attr-defined]
+        options.look_delay,  # type: ignore[attr-defined]
+    )
+    assert options == AuditOptions(rechecks=1, recheck_delay=3.5)
+    assert 4 == AuditReport(rechecks=4).looks  # type: ignore[attr-defined]
+    for cls, former in ((Underreplication, "done"), (SalvageResult, "made")):
+        assert isinstance(getattr(cls, former), property)
+    with pytest.raises(TypeError, match="unheard_of"):
+        AuditOptions(unheard_of=1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="store"):
+        RegisteredBookie(changed=print)  # type: ignore[call-arg]
 
 
 def test_former_names_load_nothing() -> None:

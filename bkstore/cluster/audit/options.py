@@ -8,6 +8,7 @@ from typing import Literal, Protocol, runtime_checkable
 from bkstore.arguments import check_compat, check_fields, integer, number, optional
 from bkstore.availability import Availability
 from bkstore.errors import InvalidArgument
+from bkstore.former_names import with_former_members
 from bkstore.index.api import LedgerLike
 
 
@@ -30,6 +31,7 @@ _MAX_DELAY_SECONDS, _MIN_RATE = 86400.0, 1e-5
 """Limits of `recheck_delay` and `rate`: the system cannot sleep for arbitrarily long."""
 
 
+@with_former_members(looks="rechecks", look_delay="recheck_delay")
 @dataclass(frozen=True, slots=True)
 class AuditOptions:
     """Settings of an audit; invalid ones raise `InvalidArgument`.

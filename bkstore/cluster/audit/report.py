@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple, get_args
 
 from bkstore.counts import format_count
 from bkstore.durability import CATEGORIES, Category, Violation, violations_table
+from bkstore.former_names import with_former_members
 from bkstore.ids import LedgerId
 from bkstore.metrics import AUDIT_GAUGES, AUDIT_TIMERS
 from bkstore.tables import Table
@@ -93,6 +94,7 @@ ABSENCE_FIELDS = ("absent", "unlisted")
 """Fields of `AuditCounts` by type: plain counts, counts by key, and absences by bookie."""
 
 
+@with_former_members(looks="rechecks")
 @dataclass
 class AuditReport(AuditCounts):
     """The result of one run. `ledgers` is how many were listed, `rechecks` how many rechecks

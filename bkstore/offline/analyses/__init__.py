@@ -13,6 +13,7 @@ import os
 from typing import TYPE_CHECKING
 
 from bkstore.cluster.store.api import MetadataStore
+from bkstore.former_names import former_exports
 from bkstore.offline.analyses.catalog import ANALYSES, Analysis, Inputs, Options, find_analysis
 from bkstore.offline.analyses.engine_steps import Engine, open_inputs
 from bkstore.offline.analyses.local_engine import LocalEngine
@@ -37,6 +38,8 @@ __all__ = [
     "read_metadata",
     "run",
 ]
+
+__getattr__ = former_exports(__name__, find="find_analysis")
 
 
 def run(

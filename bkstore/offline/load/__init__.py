@@ -6,6 +6,7 @@ per key, and `dumped_states` merges the states of each ledger. `offline.index_bu
 index, which is compared with the dump; `compared_ranges` lets executors compare it range by range.
 """
 
+from bkstore.former_names import former_exports
 from bkstore.offline.load.load_job import (
     IndexLayout,
     LoadEngine,
@@ -25,3 +26,7 @@ __all__ = [
     "LocalLoadEngine",
     "load",
 ]
+
+__getattr__ = former_exports(
+    __name__, Engine="LoadEngine", LocalEngine="LocalLoadEngine", To="IndexLayout"
+)

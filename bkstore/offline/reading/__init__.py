@@ -8,9 +8,12 @@ describe it, `file_locations` its location: a path, or a URI of another file sys
 is a dump's folder. `freed_memory` lets batches reuse freed memory.
 """
 
+from bkstore.former_names import former_exports
 from bkstore.offline.reading.dump_file import DumpFile, RowGroup
 from bkstore.offline.reading.ledger_ranges import LedgerRange
 from bkstore.offline.reading.read_tasks import FileRead, ReadTask
 from bkstore.offline.reading.row_stream import read_rows
 
 __all__ = ["DumpFile", "FileRead", "LedgerRange", "ReadTask", "RowGroup", "read_rows"]
+
+__getattr__ = former_exports(__name__, Read="FileRead", Task="ReadTask")

@@ -8,6 +8,7 @@ ledgers and their states, `salvaged_log` rewrites a damaged log, `digest_mismatc
 whose digest does not match.
 """
 
+from bkstore.former_names import former_exports
 from bkstore.offline.rewrite.convert import convert
 from bkstore.offline.rewrite.rebuild import rebuild_index
 from bkstore.offline.rewrite.rewrite_job import OpenOptions, RewriteProgress, RewriteResult
@@ -23,3 +24,5 @@ __all__ = [
     "rebuild_index",
     "salvage",
 ]
+
+__getattr__ = former_exports(__name__, Opening="OpenOptions")

@@ -21,6 +21,7 @@ from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.os_errors import convert_write_errors
 from bkstore.formats.entry import Coder, rows_of_ledgers
 from bkstore.formats.entrylog import log_name
+from bkstore.former_names import with_former_members
 from bkstore.ids import Int64Array, LedgerId, log_ids_of
 from bkstore.index.api import EntryIndex, Finding, IndexBatch
 from bkstore.index.damage_runs import add_unreported
@@ -69,6 +70,7 @@ class Loss:
     entries: int | None = None
 
 
+@with_former_members(made="rewrite")
 @dataclass
 class SalvageResult:
     """What a salvage made, and what it lost: `rewritten_logs` logs were rewritten, the others

@@ -31,6 +31,7 @@ from bkstore.formats.metadata.underreplication import (
     encode_holder,
     lock_path,
 )
+from bkstore.former_names import with_former_members
 from bkstore.ids import LedgerId
 
 CheckTime = Literal["checkallledgersctime", "placementpolicycheckctime", "replicascheckctime"]
@@ -59,6 +60,7 @@ class Vote(NamedTuple):
     bookie: str
 
 
+@with_former_members(done="mark_replicated")
 class Underreplication:
     """The folder ``underreplication`` of a cluster. `now` returns unix seconds. The first change
     raises `UnsupportedLayout` if the folder has another layout."""
