@@ -43,7 +43,7 @@ _UNITS_NOTE = "Sizes are binary: 1 KiB is 1,024 bytes."
 class ShownTable(NamedTuple):
     """A table of the page with its texts; `remark` limits which rows it can have.
 
-    Either `make_page_table` has rows, or `none` says why there are none.
+    Either `listing` has rows, or `none` says why there are none.
     """
 
     name: str

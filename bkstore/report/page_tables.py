@@ -60,7 +60,7 @@ class TableCell(NamedTuple):
 
 
 class PageTable(NamedTuple):
-    """A table for `table.html.j2`."""
+    """A table for `pieces.html.j2`."""
 
     name: str
     caption: str

@@ -1,6 +1,6 @@
 """The parts below the first screen: the texts of each table, and the columns it shows.
 
-`page_tables` makes tables from them, `fitting` chooses sentences and fills `{known}` and `{judge}`.
+`page_tables` makes tables from them, `sentences` fills `{known}` and `{judge}` and chooses texts.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ class CrashFiles(Files):
     ...     some = files.crash(f"{top}/bookie", f"{top}/some", rng=random.Random(1))
     ...     with HierarchicalIndex(left) as reopened:
     ...         reopened.entries(7).tolist(), sorted(files.sync_sites)[-1]
-    ([0], 'bkstore.index.hierarchical.unsynced_changes:Changes.flush:sync_file.fsync')
+    ([0], 'bkstore.index.hierarchical.unsynced_changes:UnsyncedChanges.flush:sync_file.fsync')
     """
 
     def __init__(self) -> None:

@@ -107,7 +107,7 @@ def bkstore_faults(request: pytest.FixtureRequest) -> FaultPlan:
 
     plan = FaultPlan()
     for name, factory in request.node.stash.get(_DIRECT_FACTORIES, {}).items():
-        if factory.has_made:
+        if factory.has_opened:
             pytest.fail(
                 f"bkstore_faults is requested after {name} created something, which it cannot "
                 "intercept: make bkstore_faults an argument of the test",

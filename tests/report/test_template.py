@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -70,8 +69,7 @@ def test_a_changed_file_changes_the_page(tmp_path: Path, monkeypatch: pytest.Mon
     edited = read_template_file("script.js") + "// edited\n"
     read = read_template_file
     monkeypatch.setattr(
-        sys.modules["bkstore.report.page"],  # the name leads to the function of that name
-        "template_file",
+        "bkstore.report.page.read_template_file",
         lambda name: edited if name == "script.js" else read(name),
     )
     page = written(tmp_path, {})

@@ -1,4 +1,4 @@
-"""Stacked one-line bars, drawn by `bars.html.j2`."""
+"""Stacked one-line bars, drawn by `pieces.html.j2`."""
 
 from __future__ import annotations
 

@@ -119,9 +119,9 @@ def scope_name(scope_id: int) -> str:
 
 
 def ranges_text(ranges: Sequence[Sequence[int]], max_ranges: int = 4) -> str:
-    """Return at most `max_length` inclusive ranges as text, and the number of the others.
+    """Return at most `max_ranges` inclusive ranges as text, and the number of the others.
 
-    >>> ranges_text([[4, 5], [9, 9]]), ranges_text([[1, 1], [3, 3], [5, 8]], max_length=1)
+    >>> ranges_text([[4, 5], [9, 9]]), ranges_text([[1, 1], [3, 3], [5, 8]], max_ranges=1)
     ('4-5, 9', '1 and 2 more ranges')
     """
     shown = ", ".join(
@@ -142,9 +142,9 @@ def join_clauses(parts: Sequence[str]) -> str:
 
 
 def join_names(names: Sequence[str], max_names: int = 5) -> str:
-    """Return at most `max_length` names as a list in a sentence, and the number of the others.
+    """Return at most `max_names` names as a list in a sentence, and the number of the others.
 
-    >>> join_names(["b1", "b2"]), join_names(["b1", "b2", "b3"], max_length=2)
+    >>> join_names(["b1", "b2"]), join_names(["b1", "b2", "b3"], max_names=2)
     ('b1, b2', 'b1, b2 and 1 more')
     """
     more_count = len(names) - max_names

@@ -44,7 +44,7 @@ class HealthTile(NamedTuple):
 
 
 class Tiles(NamedTuple):
-    """The four tiles, for `make_tiles.html.j2`."""
+    """The four tiles, for `tiles.html.j2`."""
 
     amounts: AmountsTile
     health: HealthTile
@@ -99,9 +99,8 @@ def _health_tile(facts: Facts, tables: Tables) -> HealthTile:
     notes = [_other_findings(facts)]
     if health is None or health.ledgers == 0:
         if facts.metadata is None:
-            notes.insert(
-                0, "With ledger metadata (analyze --metadata)this page shows what is missing."
-            )
+            hint = "With ledger metadata (analyze --metadata) this page shows what is missing."
+            notes.insert(0, hint)
         return HealthTile(why_not_judged(facts), None, (), tuple(notes))
     parts = [
         BarPart(f"c-{name}", CATEGORY_WORDS[name], ledger_count, format_count(ledger_count))

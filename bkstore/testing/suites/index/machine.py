@@ -165,7 +165,7 @@ class IndexMachine(DirectoryMachine):
         """Flush."""
         self.index.flush()
 
-    @precondition(lambda self: self.opened is not None and self.opened.durable)
+    @precondition(lambda self: self.instance is not None and self.instance.durable)
     @rule()
     def reopen_for_writing(self) -> None:
         """Close, compare a read-only index with the model, and open for writing again."""
