@@ -22,7 +22,7 @@ VERSION = 3
 """The version in a header. BookKeeper answers EBADVERSION to others."""
 
 
-class Operation(enum.IntEnum):
+class OperationType(enum.IntEnum):
     """The operation of a message. The ranges were never built; batch reads are bkstore's own."""
 
     READ_ENTRY = 1
@@ -40,16 +40,16 @@ class Operation(enum.IntEnum):
 
 
 _FIELD_PREFIXES = {
-    Operation.READ_ENTRY: "read",
-    Operation.ADD_ENTRY: "add",
-    Operation.AUTH: "auth",
-    Operation.WRITE_LAC: "writeLac",
-    Operation.READ_LAC: "readLac",
-    Operation.GET_BOOKIE_INFO: "getBookieInfo",
-    Operation.START_TLS: "startTLS",
-    Operation.FORCE_LEDGER: "forceLedger",
-    Operation.GET_LIST_OF_ENTRIES_OF_LEDGER: "getListOfEntriesOfLedger",
-    Operation.BATCH_READ_ENTRY: "batchRead",
+    OperationType.READ_ENTRY: "read",
+    OperationType.ADD_ENTRY: "add",
+    OperationType.AUTH: "auth",
+    OperationType.WRITE_LAC: "writeLac",
+    OperationType.READ_LAC: "readLac",
+    OperationType.GET_BOOKIE_INFO: "getBookieInfo",
+    OperationType.START_TLS: "startTLS",
+    OperationType.FORCE_LEDGER: "forceLedger",
+    OperationType.GET_LIST_OF_ENTRIES_OF_LEDGER: "getListOfEntriesOfLedger",
+    OperationType.BATCH_READ_ENTRY: "batchRead",
 }
 
 _SCHEMAS = {False: PLAIN, True: EXTENDED}
@@ -58,7 +58,7 @@ Body = Mapping[str, Any]
 
 
 def new_request(
-    operation: Operation,
+    operation: OperationType,
     txn_id: int,
     body: Body | None = None,
     *,
@@ -71,7 +71,7 @@ def new_request(
     leaves that message out. Raises `IllegalOperation` for a scope or a batch read without
     `extended`, or operations without a message; `InvalidArgument` for unknown or invalid fields.
 
-    >>> encode(new_request(Operation.READ_LAC, 7, {"ledgerId": 4660})).hex()
+    >>> encode(new_request(OperationType.READ_LAC, 7, {"ledgerId": 4660})).hex()
     '0a06080310071807c2060308b424'
     """
     message = _SCHEMAS[extended].Request()
@@ -140,7 +140,7 @@ def _decode(message: Any, data: bytes | memoryview, kind: str) -> Any:
 
 def _body_field(message: Any) -> str:
     """Return the name of the field with the body, by the operation in the header."""
-    operation = Operation(message.header.operation)
+    operation = OperationType(message.header.operation)
     kind = "Request" if message.DESCRIPTOR.name == "Request" else "Response"
     name = f"{_FIELD_PREFIXES.get(operation, '')}{kind}"
     if name not in message.DESCRIPTOR.fields_by_name:

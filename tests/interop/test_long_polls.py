@@ -16,7 +16,7 @@ from bkstore.wire.status_codes import Status
 from tests.interop.bookies import Cluster, Place
 from tests.wire.server.peer import KEY, Peer, add
 
-READ = v3.Operation.READ_ENTRY
+READ = v3.OperationType.READ_ENTRY
 SETTLED = 0.2
 """Seconds in which a real bookie has a long poll waiting, in a thread of its own."""
 

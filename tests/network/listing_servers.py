@@ -50,7 +50,7 @@ class Listing:
             self._note("FENCE" if asked.flags else "READ_ENTRY")
             found = v2.ReadResponse(Status.ENOENTRY, asked.ledger, asked.entry, b"")
             return b"".join(found.parts()) if self.reads else None
-        self._note(v3.Operation(request.header.operation).name)
+        self._note(v3.OperationType(request.header.operation).name)
         return self.lists(request)
 
     def _note(self, operation: str) -> None:

@@ -20,16 +20,16 @@ KEY = bytes(range(20))
 RECORD = bytes(range(32)) + b"hello"
 
 
-def _v3(operation: v3.Operation, **fields: Any) -> bytes:
+def _v3(operation: v3.OperationType, **fields: Any) -> bytes:
     return v3.encode(v3.new_request(operation, 7, fields, extended=True))
 
 
-def _answer(operation: v3.Operation, **fields: Any) -> bytes:
+def _answer(operation: v3.OperationType, **fields: Any) -> bytes:
     request = v3.new_request(operation, 7, extended=True)
     return v3.encode(v3.new_response(request, Status.EOK, fields))
 
 
-O = v3.Operation  # noqa: E741
+O = v3.OperationType  # noqa: E741
 HONEST = [
     b"".join(v2.AddRequest(KEY, RECORD).parts()),
     b"".join(v2.ReadRequest(4660, 3, v2.Flags.DO_FENCING, KEY).parts()),

@@ -27,11 +27,11 @@ V2 = {
     "auth-challenge": v2.AuthRequest(b"sasl", CHALLENGE),
     "batch-response": v2.BatchReadResponse(Status.EOK, 4660, 0, 77, (RECORD,)),
 }
-READ = v3.new_request(v3.Operation.READ_ENTRY, 5, {"ledgerId": 4660, "entryId": 0})
+READ = v3.new_request(v3.OperationType.READ_ENTRY, 5, {"ledgerId": 4660, "entryId": 0})
 V3 = {
     "v3-read-request": READ,
     "v3-read-response": v3.new_response(READ, Status.ENOENTRY, {"ledgerId": 4660, "entryId": 0}),
-    "v3-scope": v3.new_request(v3.Operation.READ_LAC, 6, {"ledgerId": SCOPED}, extended=True),
+    "v3-scope": v3.new_request(v3.OperationType.READ_LAC, 6, {"ledgerId": SCOPED}, extended=True),
 }
 
 

@@ -148,7 +148,7 @@ def test_responses_and_their_bytes(file: str) -> None:
 
 def _again(message: Any, request: Any) -> Any:
     """Return a v3 message made of the header and the fields of another."""
-    operation = v3.Operation(message.header.operation)
+    operation = v3.OperationType(message.header.operation)
     body = None
     for field, value in message.ListFields():
         if field.number >= 100 and field.name != "requestContext":

@@ -11,7 +11,7 @@ from bkstore.errors import CorruptionError, IllegalOperation, InvalidArgument
 from bkstore.wire import v3
 from bkstore.wire.schema import EXTENDED, PLAIN
 from bkstore.wire.status_codes import Status
-from bkstore.wire.v3 import Operation
+from bkstore.wire.v3 import OperationType
 
 SCOPED = LedgerId(2**63 + 5, 2**64 - 7)
 
@@ -24,7 +24,9 @@ def test_operations_are_the_schemas() -> None:
     """The operations have the names and numbers of the schema."""
     declared = PLAIN.Request().header.DESCRIPTOR.fields_by_name["operation"].enum_type.values
 
-    assert {value.name: value.number for value in declared} == {o.name: o.value for o in Operation}
+    assert {value.name: value.number for value in declared} == {
+        o.name: o.value for o in OperationType
+    }
 
 
 def test_what_the_switch_adds() -> None:
@@ -46,7 +48,7 @@ def test_what_the_switch_adds() -> None:
 
 def test_a_scope_over_the_wire() -> None:
     """A scope comes back where both sides are extended; a plain one keeps it, unknown."""
-    request = v3.new_request(Operation.READ_LAC, 1, {"ledgerId": SCOPED}, extended=True)
+    request = v3.new_request(OperationType.READ_LAC, 1, {"ledgerId": SCOPED}, extended=True)
     data = v3.encode(request)
 
     assert SCOPED == v3.ledger_id_of(v3.body_of(v3.decode_request(data, extended=True)))
@@ -56,7 +58,7 @@ def test_a_scope_over_the_wire() -> None:
     assert -7 == v3.body_of(plain).ledgerId
     assert data == v3.encode(plain)
     with pytest.raises(IllegalOperation, match="v3 has scopes only if it is extended"):
-        v3.new_request(Operation.READ_LAC, 1, {"ledgerId": SCOPED})
+        v3.new_request(OperationType.READ_LAC, 1, {"ledgerId": SCOPED})
     with pytest.raises(InvalidArgument, match="the range of scope 0"):
         v3.ledger_id_of(v3.body_of(plain))
 
@@ -65,15 +67,15 @@ def test_scope_0_has_the_plain_bytes() -> None:
     """An extended side says of scope 0 what a plain one says, byte for byte."""
     fields = {"ledgerId": LedgerId(ledger=7), "entryId": 3}
 
-    assert v3.encode(v3.new_request(Operation.READ_ENTRY, 1, fields)) == v3.encode(
-        v3.new_request(Operation.READ_ENTRY, 1, fields, extended=True)
+    assert v3.encode(v3.new_request(OperationType.READ_ENTRY, 1, fields)) == v3.encode(
+        v3.new_request(OperationType.READ_ENTRY, 1, fields, extended=True)
     )
 
 
 def test_batch_reads_behind_the_switch() -> None:
     """Batch reads go over the wire between extended sides; a plain one has no message for them."""
     fields = {"ledgerId": SCOPED, "startEntryId": 3, "maxCount": 500, "maxSize": 5 << 20}
-    request = v3.new_request(Operation.BATCH_READ_ENTRY, 9, fields, extended=True)
+    request = v3.new_request(OperationType.BATCH_READ_ENTRY, 9, fields, extended=True)
     answer = {"ledgerId": SCOPED, "startEntryId": 3, "body": [b"one", b"", b"three"]}
     response = v3.new_response(request, Status.EOK, answer)
     came = v3.decode_response(v3.encode(response), extended=True)
@@ -87,12 +89,12 @@ def test_batch_reads_behind_the_switch() -> None:
     with pytest.raises(IllegalOperation, match="this v3 schema has no BATCH_READ_ENTRY"):
         v3.body_of(plain)
     with pytest.raises(IllegalOperation, match="this v3 schema has no BATCH_READ_ENTRY"):
-        v3.new_request(Operation.BATCH_READ_ENTRY, 9, fields)
+        v3.new_request(OperationType.BATCH_READ_ENTRY, 9, fields)
 
 
 def test_a_body_that_is_not_there() -> None:
     """A request without its message reads as defaults, and stays without it."""
-    request = v3.new_request(Operation.READ_ENTRY, 1)
+    request = v3.new_request(OperationType.READ_ENTRY, 1)
 
     assert (0, 0) == (v3.body_of(request).ledgerId, v3.body_of(request).entryId)
     assert "0a06080310011801" == v3.encode(request).hex()
@@ -113,13 +115,13 @@ def test_a_body_that_is_not_there() -> None:
 def test_what_a_message_cannot_hold(fields: dict[str, Any]) -> None:
     """Fields that are not the message's, or values outside them, are bad arguments."""
     with pytest.raises(InvalidArgument, match="of ReadRequest"):
-        v3.new_request(Operation.READ_ENTRY, 1, fields)
+        v3.new_request(OperationType.READ_ENTRY, 1, fields)
 
 
 def test_incomplete_messages() -> None:
     """A message without a required field is neither written nor read."""
     with pytest.raises(InvalidArgument, match="incomplete message"):
-        v3.encode(v3.new_request(Operation.READ_ENTRY, 1, {"ledgerId": 1}))
+        v3.encode(v3.new_request(OperationType.READ_ENTRY, 1, {"ledgerId": 1}))
     with pytest.raises(CorruptionError, match=r"v3 request lacks readRequest\.entryId"):
         v3.decode_request(bytes.fromhex("0a06080310011801" + "a206020801"))
     with pytest.raises(CorruptionError, match="v3 response lacks status"):
@@ -130,6 +132,6 @@ def test_incomplete_messages() -> None:
 
 def test_text_that_is_no_utf_8() -> None:
     """A plugin name of any bytes is read, as Java reads it."""
-    request = v3.new_request(Operation.AUTH, 1, {"authPluginName": b"\xff", "payload": b""})
+    request = v3.new_request(OperationType.AUTH, 1, {"authPluginName": b"\xff", "payload": b""})
 
     assert b"\xff" == v3.body_of(v3.decode_request(v3.encode(request))).authPluginName

@@ -21,11 +21,11 @@ from bkstore.wire.client.socket_stream import SocketStream, connect, format_addr
 from bkstore.wire.sasl import SaslUser
 from bkstore.wire.sasl.digest_md5 import DigestClient
 from bkstore.wire.sasl.plugins import AUTH_DISABLED, SASL
-from bkstore.wire.v3 import Operation
+from bkstore.wire.v3 import OperationType
 
 _D = TypeVar("_D", bound=Dialect)
 
-_START_TLS_REFUSALS = [(Operation.START_TLS, 0)]
+_START_TLS_REFUSALS = [(OperationType.START_TLS, 0)]
 """If the client has not authenticated when the TLS handshake ends, a BookKeeper bookie with SASL
 answers within TLS that START_TLS failed, and goes on
 (`BookieRequestProcessor.processStartTLSRequestV3`)."""

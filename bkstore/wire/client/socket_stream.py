@@ -184,7 +184,7 @@ def format_address(address: tuple[str, int]) -> str:
 
 def _start_tls(sock: socket.socket, name: str, deadline: float) -> None:
     """Send START_TLS in the clear and check the answer, after which the handshake begins."""
-    request = v3.new_request(v3.Operation.START_TLS, 0, {})
+    request = v3.new_request(v3.OperationType.START_TLS, 0, {})
     sock.sendall(frame(v3.encode(request)))
     (size,) = struct.unpack(">i", _receive_exactly(sock, LENGTH_BYTES, deadline))
     if not 0 <= size <= _MAX_START_TLS_ANSWER:
@@ -194,7 +194,7 @@ def _start_tls(sock: socket.socket, name: str, deadline: float) -> None:
         v3.status_in(response).raise_if_error(f"{name}: START_TLS")
     except CorruptionError as error:
         raise error.relocate(name, LENGTH_BYTES) from None
-    if (response.header.operation, response.header.txnId) != (v3.Operation.START_TLS, 0):
+    if (response.header.operation, response.header.txnId) != (v3.OperationType.START_TLS, 0):
         raise CorruptionError(name, LENGTH_BYTES, "the answer to START_TLS is of another type")
 
 

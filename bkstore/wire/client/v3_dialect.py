@@ -26,7 +26,7 @@ from bkstore.wire.client.pending_requests import (
 from bkstore.wire.frames import MAX_FRAME_BYTES, frame
 from bkstore.wire.sasl.plugins import SASL
 from bkstore.wire.status_codes import Status
-from bkstore.wire.v3 import Operation
+from bkstore.wire.v3 import OperationType
 
 _T = TypeVar("_T")
 
@@ -68,7 +68,7 @@ class V3Dialect:
 
     def _request(
         self,
-        operation: Operation,
+        operation: OperationType,
         ledger_id: LedgerId | None,
         fields: Mapping[str, Any],
         decode_result: Callable[[Any], _T],
@@ -103,7 +103,7 @@ class V3Dialect:
             return AuthToken(answer.authPluginName, answer.payload)
 
         body = {"authPluginName": SASL, "payload": payload}
-        return self._request(Operation.AUTH, None, body, read, ("authentication",))
+        return self._request(OperationType.AUTH, None, body, read, ("authentication",))
 
     def adds(
         self,
@@ -139,7 +139,7 @@ class V3Dialect:
 
         about = ("add", ledger_id, entry_id)
         return self._request(
-            Operation.ADD_ENTRY, ledger_id, body, read, about, high_priority=high_priority
+            OperationType.ADD_ENTRY, ledger_id, body, read, about, high_priority=high_priority
         )
 
     def read(
@@ -154,7 +154,7 @@ class V3Dialect:
 
         about = ("read", ledger_id, entry_id)
         return self._request(
-            Operation.READ_ENTRY,
+            OperationType.READ_ENTRY,
             ledger_id,
             fields,
             read,
@@ -184,7 +184,7 @@ class V3Dialect:
 
         about = ("batch read", ledger_id, start)
         return self._request(
-            Operation.BATCH_READ_ENTRY,
+            OperationType.BATCH_READ_ENTRY,
             ledger_id,
             {**limits, **_fencing_fields(master_key)},
             read,
@@ -201,7 +201,7 @@ class V3Dialect:
                 verify_record_ids(record, ledger_id, LAST_ENTRY)
             return LacResponse(answer.lacBody or None, record)
 
-        return self._request(Operation.READ_LAC, ledger_id, {}, read, ("LAC", ledger_id))
+        return self._request(OperationType.READ_LAC, ledger_id, {}, read, ("LAC", ledger_id))
 
     def write_lac(
         self, ledger_id: LedgerId, body: bytes, master_key: bytes
@@ -209,7 +209,7 @@ class V3Dialect:
         """Return a request to store an explicit LAC."""
         fields = {"lac": decode_explicit_lac(body)[1], "masterKey": master_key, "body": body}
         about = ("write of the explicit LAC", ledger_id)
-        return self._request(Operation.WRITE_LAC, ledger_id, fields, _ignore_answer, about)
+        return self._request(OperationType.WRITE_LAC, ledger_id, fields, _ignore_answer, about)
 
     def wait_for_lac(
         self, ledger_id: LedgerId, previous_lac: int, seconds: float
@@ -231,7 +231,7 @@ class V3Dialect:
             return LacUpdate(lac, record)
 
         return self._request(
-            Operation.READ_ENTRY,
+            OperationType.READ_ENTRY,
             ledger_id,
             fields,
             read,
@@ -242,7 +242,7 @@ class V3Dialect:
     def force(self, ledger_id: LedgerId) -> PendingRequest[None]:
         """Return a request to make adds without sync durable."""
         return self._request(
-            Operation.FORCE_LEDGER, ledger_id, {}, _ignore_answer, ("force", ledger_id)
+            OperationType.FORCE_LEDGER, ledger_id, {}, _ignore_answer, ("force", ledger_id)
         )
 
     def availability(self, ledger_id: LedgerId) -> PendingRequest[Availability]:
@@ -252,7 +252,7 @@ class V3Dialect:
             return Availability.from_bytes(answer.availabilityOfEntriesOfLedger)
 
         return self._request(
-            Operation.GET_LIST_OF_ENTRIES_OF_LEDGER,
+            OperationType.GET_LIST_OF_ENTRIES_OF_LEDGER,
             ledger_id,
             {},
             read,
@@ -266,7 +266,7 @@ class V3Dialect:
             return DiskSpace(answer.totalDiskCapacity, answer.freeDiskSpace)
 
         fields = {"requested": _BOTH_DISK_FIGURES}
-        return self._request(Operation.GET_BOOKIE_INFO, None, fields, read, ("bookie info",))
+        return self._request(OperationType.GET_BOOKIE_INFO, None, fields, read, ("bookie info",))
 
     def decode(self, message: bytes) -> DecodedResponse:
         """Return the decoded message, with the status of its body if that of the response is EOK.
@@ -281,7 +281,7 @@ class V3Dialect:
             body = v3.body_of(response)
         except IllegalOperation as error:
             raise CorruptionError(None, None, str(error)) from None
-        if operation == Operation.READ_LAC and status is Status.ENOENTRY and body.lacBody:
+        if operation == OperationType.READ_LAC and status is Status.ENOENTRY and body.lacBody:
             return DecodedResponse(key, Status.EOK, body)
         if status is Status.EOK and body.DESCRIPTOR.fields_by_name.get("status") is not None:
             if not body.HasField("status"):

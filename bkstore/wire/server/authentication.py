@@ -62,11 +62,11 @@ class Authentication:
         return ImmediateOperation("AUTH", 2, lambda _status: frame(*response.parts()))
 
     def _from_v3(self, request: Any, tls: bool) -> Operation | None:
-        operation = v3.Operation(request.header.operation)
-        if operation is v3.Operation.START_TLS and request.HasField("startTLSRequest"):
+        operation = v3.OperationType(request.header.operation)
+        if operation is v3.OperationType.START_TLS and request.HasField("startTLSRequest"):
             return v3_requests.make_operation(request, tls=tls)
         auth_request = request.authRequest
-        if operation is not v3.Operation.AUTH or auth_request.authPluginName != SASL:
+        if operation is not v3.OperationType.AUTH or auth_request.authPluginName != SASL:
             echo = v3.new_echo_response(request, Status.EUA)
             return ImmediateOperation(
                 operation.name, 3, lambda _: frame(v3.encode(echo)), status=Status.EUA

@@ -24,7 +24,7 @@ class Observer(Protocol):
     ) -> None:
         """Record one request.
 
-        `operation` is a name of `v3.Operation` ("ADD_ENTRY", "BATCH_READ_ENTRY"), for v2 too;
+        `operation` is a name of `v3.OperationType` ("ADD_ENTRY", "BATCH_READ_ENTRY"), for v2 too;
         `protocol` is 2 or 3; `seconds` is from receipt to answer, with the time in queues;
         `response_size` is the bytes of a batch read's frame with its length field, else None.
         """

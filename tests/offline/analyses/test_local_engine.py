@@ -26,7 +26,7 @@ from bkstore.offline.analyses import (
     sorted_files,
 )
 from bkstore.offline.analyses.catalog import KernelJob
-from bkstore.offline.analyses.kernels import groups_by_owner, batch_blocks, metadata_comparison
+from bkstore.offline.analyses.kernels import batch_blocks, groups_by_owner, metadata_comparison
 from bkstore.offline.analyses.kernels.groups_by_owner import GroupsByOwner
 from bkstore.offline.analyses.kernels.sequences import Condense
 from bkstore.tables import GROUPS, VIOLATIONS

@@ -172,7 +172,9 @@ def test_a_folder_that_is_none_of_ours(made: Callable[[str], Made], tmp_path: Pa
     """``DST.partial`` that no rewrite of this kind began is refused as it is."""
     (tmp_path / "out.partial").mkdir()
     (tmp_path / "out.partial" / "mine").write_text("mine")
-    with pytest.raises(InvalidArgument, match="not the folder of an interrupted convert; it is left unchanged"):
+    with pytest.raises(
+        InvalidArgument, match="not the folder of an interrupted convert; it is left unchanged"
+    ):
         convert(made("sorted").root, tmp_path / "out", "rocksdb")
 
     assert {"out.partial/mine"} == tree_bytes(tmp_path).keys()

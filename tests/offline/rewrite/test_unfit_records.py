@@ -86,7 +86,9 @@ def test_a_payload(tmp_path: Path) -> None:
     assert {7: [0, 1, 3, 4, 5], 8: list(range(6))} == _entries(tmp_path / "one")
     (finding,) = result.rewrite.findings
     assert (str(log), 8) == (finding.file, finding.ledger and finding.ledger.ledger)
-    assert "no digest of 6 records matches CRC32C and the password: taken unverified" in finding.detail
+    assert (
+        "no digest of 6 records matches CRC32C and the password: taken unverified" in finding.detail
+    )
     assert before == tree_bytes(tmp_path / "b")
     with BookieDir(tmp_path / "one") as made:
         assert [] == [each for each in Check(made, "CRC32C", ledger=7) if each.severity != "note"]

@@ -46,13 +46,13 @@ def answer(request: Any, status: Status = Status.EOK, size: int = 5) -> bytes:
     body = v3.body_of(request)
     operation = request.header.operation
     fields: dict[str, Any] = {}
-    if operation != v3.Operation.GET_BOOKIE_INFO:
+    if operation != v3.OperationType.GET_BOOKIE_INFO:
         fields["ledgerId"] = body.ledgerId
-    if operation in (v3.Operation.ADD_ENTRY, v3.Operation.READ_ENTRY):
+    if operation in (v3.OperationType.ADD_ENTRY, v3.OperationType.READ_ENTRY):
         fields["entryId"] = body.entryId
-    if operation == v3.Operation.READ_ENTRY and fine:
+    if operation == v3.OperationType.READ_ENTRY and fine:
         fields["body"] = record(body.entryId, size)
-    if operation == v3.Operation.BATCH_READ_ENTRY:
+    if operation == v3.OperationType.BATCH_READ_ENTRY:
         fields["startEntryId"] = body.startEntryId
         fields["body"] = records_from(body.startEntryId, min(3, body.maxCount or 3))
     return v3.encode(v3.new_response(request, status, fields))

@@ -125,7 +125,7 @@ def _other_transaction(request: Any) -> bytes:
 
 
 def _other_operation(request: Any) -> bytes:
-    request.header.operation = v3.Operation.ADD_ENTRY
+    request.header.operation = v3.OperationType.ADD_ENTRY
     return _v3(request, ledgerId=LEDGER, entryId=3)
 
 
@@ -244,7 +244,7 @@ def test_lists_and_bodies_that_cannot_be() -> None:
     """Lists of entries, LAC answers and records in them are checked as well."""
 
     def make(request: Any) -> bytes:
-        if request.header.operation == v3.Operation.READ_LAC:
+        if request.header.operation == v3.OperationType.READ_LAC:
             return _v3(request, ledgerId=LEDGER, lastEntryBody=record(3, ledger=9))
         return _v3(request, ledgerId=LEDGER, availabilityOfEntriesOfLedger=b"\0\0\0\x07" * 20)
 

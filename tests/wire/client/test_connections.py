@@ -210,11 +210,11 @@ def test_v2_has_a_second_connection_for_what_it_cannot_say() -> None:
         client.read_entry(LEDGER, 1)
 
     operations = {
-        v3.Operation.ADD_ENTRY,
-        v3.Operation.FORCE_LEDGER,
-        v3.Operation.WRITE_LAC,
-        v3.Operation.READ_LAC,
-        v3.Operation.GET_BOOKIE_INFO,
+        v3.OperationType.ADD_ENTRY,
+        v3.OperationType.FORCE_LEDGER,
+        v3.OperationType.WRITE_LAC,
+        v3.OperationType.READ_LAC,
+        v3.OperationType.GET_BOOKIE_INFO,
     }
     assert {1: {v2.ReadRequest, v2.AddRequest, v2.BatchReadRequest}, 2: operations} == versions
 
@@ -266,7 +266,7 @@ def _tls(pem: Path, status: Status = Status.EOK) -> Any:
         message = peer.request()
         assert message is not None
         request = v3.decode_request(message)
-        assert request.header.operation == v3.Operation.START_TLS
+        assert request.header.operation == v3.OperationType.START_TLS
 
         peer.answer(v3.encode(v3.new_response(request, status, {} if status.v3 == 0 else None)))
         if status is not Status.EOK:

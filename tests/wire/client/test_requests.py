@@ -80,7 +80,7 @@ def test_extended_v3_says_scopes() -> None:
             name = v3.ledger_id_of(body)
             fields: dict[str, Any] = {"ledgerId": LedgerId(0, 7) if lying else name}
             fields |= {"entryId": 3, "body": other} if body.HasField("entryId") else {}
-            if request.header.operation == v3.Operation.ADD_ENTRY:
+            if request.header.operation == v3.OperationType.ADD_ENTRY:
                 del fields["body"]
             peer.answer(v3.encode(v3.new_response(request, Status.EOK, fields)))
 

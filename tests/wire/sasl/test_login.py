@@ -165,7 +165,7 @@ def test_the_last_answer_does_not_matter(protocol: Protocol, last: bytes | None)
 def test_a_second_answer_to_start_tls(protocol: Protocol) -> None:
     """A real bookie says in TLS that START_TLS failed where nobody had authenticated before it: it
     is skipped once, and the connection goes on."""
-    asked = v3.new_request(v3.Operation.START_TLS, 0, {})
+    asked = v3.new_request(v3.OperationType.START_TLS, 0, {})
     refusal = frame(v3.encode(v3.new_response(asked, Status.EIO)))
 
     def serve(peer: Peer) -> None:

@@ -88,7 +88,11 @@ class Peer:
         return [v2.decode_response(self.frame()[4:]) for _ in requests]
 
     def ask_v3(
-        self, operation: v3.Operation, body: dict[str, Any] | None = None, *, extended: bool = False
+        self,
+        operation: v3.OperationType,
+        body: dict[str, Any] | None = None,
+        *,
+        extended: bool = False,
     ) -> Any:
         """Send a request of v3; return its answer."""
         request = v3.new_request(operation, 7, body, extended=extended)
@@ -101,7 +105,7 @@ class Peer:
 
 def secured(peer: Peer, *, shown: bool = False) -> Peer:
     """Go on in TLS, as a client that trusts the authority does."""
-    answer = peer.ask_v3(v3.Operation.START_TLS, {})
+    answer = peer.ask_v3(v3.OperationType.START_TLS, {})
 
     assert v3.status_in(answer) is Status.EOK
     assert answer.HasField("startTLSResponse")

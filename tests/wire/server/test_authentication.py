@@ -35,7 +35,7 @@ def v2_step(peer: Peer, payload: bytes) -> bytes:
 
 def v3_step(peer: Peer, payload: bytes) -> bytes:
     """Send one step of a handshake in v3; return the answer's payload."""
-    answer = peer.ask_v3(v3.Operation.AUTH, {"authPluginName": SASL, "payload": payload})
+    answer = peer.ask_v3(v3.OperationType.AUTH, {"authPluginName": SASL, "payload": payload})
     assert v3.status_in(answer) is Status.EOK
     assert SASL == answer.authResponse.authPluginName
     return bytes(answer.authResponse.payload)
@@ -49,7 +49,7 @@ def _request(step: Step, payload: bytes) -> bytes:
     if step is v2_step:
         return frame(*v2.AuthRequest(SASL, payload).parts())
     body = {"authPluginName": SASL, "payload": payload}
-    return frame(v3.encode(v3.new_request(v3.Operation.AUTH, 7, body)))
+    return frame(v3.encode(v3.new_request(v3.OperationType.AUTH, 7, body)))
 
 
 def authenticated(peer: Peer, step: Step, user: SaslUser = HD) -> Peer:
@@ -71,7 +71,7 @@ def is_refused(peer: Peer, step: Step) -> bool:
     """Return whether a read is, as one before authentication."""
     if step is v2_step:
         return bool(peer.ask(v2.ReadRequest(7, 0))[0].status is Status.EUA)
-    answer = peer.ask_v3(v3.Operation.READ_ENTRY, {"ledgerId": 7, "entryId": 0})
+    answer = peer.ask_v3(v3.OperationType.READ_ENTRY, {"ledgerId": 7, "entryId": 0})
     return v3.status_in(answer) is Status.EUA and not answer.HasField("readResponse")
 
 
@@ -126,8 +126,10 @@ def test_windows_of_strangers(server: BookieServer) -> None:
     assert list(range(50)) == server.bookie.entries(7).tolist()
 
 
-@pytest.mark.parametrize("operation", [each for each in v3.Operation if each != 9])
-def test_every_operation_of_v3_is_refused(server: BookieServer, operation: v3.Operation) -> None:
+@pytest.mark.parametrize("operation", [each for each in v3.OperationType if each != 9])
+def test_every_operation_of_v3_is_refused(
+    server: BookieServer, operation: v3.OperationType
+) -> None:
     """Before authentication a request of v3 gets its own header back and EUA, priority and all,
     and nothing else; so does AUTH of another plugin, or without a message."""
     request = v3.new_request(operation, 2**64 - 1, None, priority=100)
@@ -181,7 +183,7 @@ def test_tls_comes_first_or_between(server: BookieServer, step: Step) -> None:
 
 def start_tls(*more: bytes) -> bytes:
     """Return START_TLS, and what is sent in the clear behind it."""
-    request = v3.new_request(v3.Operation.START_TLS, 7, {})
+    request = v3.new_request(v3.OperationType.START_TLS, 7, {})
     return b"".join((frame(v3.encode(request)), *more))
 
 
@@ -202,7 +204,7 @@ def test_a_first_step_behind_start_tls(server: BookieServer) -> None:
         encrypted(peer)
         answer = v3.decode_response(peer.frame()[4:])
 
-        assert (v3.Operation.AUTH, 7) == (answer.header.operation, answer.header.txnId)
+        assert (v3.OperationType.AUTH, 7) == (answer.header.operation, answer.header.txnId)
         client.respond(v3_step(peer, client.respond(answer.authResponse.payload)))
         assert peer.ask(add(7, 0))[0].status is Status.EOK
 
@@ -211,10 +213,13 @@ def test_a_first_step_behind_start_tls(server: BookieServer) -> None:
     "behind",
     [
         [_request(v3_step, b""), _request(v3_step, b"")],
-        [_request(v3_step, b""), frame(v3.encode(v3.new_request(v3.Operation.READ_LAC, 1, None)))],
+        [
+            _request(v3_step, b""),
+            frame(v3.encode(v3.new_request(v3.OperationType.READ_LAC, 1, None))),
+        ],
         [_request(v2_step, b"")],
         [frame(*v2.ReadRequest(7, 0).parts())],
-        [frame(v3.encode(v3.new_request(v3.Operation.AUTH, 1, None)))],
+        [frame(v3.encode(v3.new_request(v3.OperationType.AUTH, 1, None)))],
         [b"\0"],
     ],
     ids=["twice", "request", "v2", "read", "plugin", "part"],
@@ -250,7 +255,7 @@ def test_a_server_that_asks_nobody(bkstore_server: ServerFactory) -> None:
     v3, with the request's own header."""
     with Peer(bkstore_server().address) as peer:
         body = {"authPluginName": SASL, "payload": b""}
-        request = v3.new_request(v3.Operation.AUTH, 5, body, priority=7)
+        request = v3.new_request(v3.OperationType.AUTH, 5, body, priority=7)
         peer.send(frame(v3.encode(request)))
         answer = v3.decode_response(peer.frame()[4:])
 

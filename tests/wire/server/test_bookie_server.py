@@ -19,7 +19,7 @@ from bkstore.wire.status_codes import Status
 from tests.wire.server.held_syncs import HeldSyncs
 from tests.wire.server.peer import KEY, Peer, add, record, statuses
 
-Operation = v3.Operation
+Operation = v3.OperationType
 
 
 class Seen:

@@ -33,7 +33,7 @@ from tests.wire.server.peer import KEY, SERVER, Peer, add, record, secured
 def _poll(transaction: int, time_out: int) -> bytes:
     """Return a request that waits so many milliseconds for a LAC that does not come."""
     waits = {"ledgerId": 7, "entryId": -1, "previousLAC": 5, "timeOut": time_out}
-    return frame(v3.encode(v3.new_request(v3.Operation.READ_ENTRY, transaction, waits)))
+    return frame(v3.encode(v3.new_request(v3.OperationType.READ_ENTRY, transaction, waits)))
 
 
 def _waiting(server: BookieServer) -> int:
@@ -212,7 +212,7 @@ def test_half_closed_tls(bkstore_server: ServerFactory) -> None:
     )
     server.bookie.add_entry(record(7, 0, bytes(100_000)), KEY)
     body = {"ledgerId": 7, "entryId": 0}
-    reads = [v3.new_request(v3.Operation.READ_ENTRY, number, body) for number in range(200)]
+    reads = [v3.new_request(v3.OperationType.READ_ENTRY, number, body) for number in range(200)]
     with Peer(server.address) as peer:
         secured(peer).send(*(frame(v3.encode(read)) for read in reads), _poll(200, 100))
         socket.socket.shutdown(peer.socket, socket.SHUT_WR)  # not by TLS, which it would end, too

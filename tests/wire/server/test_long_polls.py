@@ -16,7 +16,7 @@ from bkstore.wire.server import BookieServer
 from bkstore.wire.status_codes import Status
 from tests.wire.server.peer import KEY, Peer, add, record
 
-Operation = v3.Operation
+Operation = v3.OperationType
 STORAGES: list[StorageKind] = ["sorted", "interleaved", "db"]
 
 

@@ -61,7 +61,7 @@ class Writer(threading.Thread):
         if not self._v3:
             return frame(*v2.AddRequest(KEY, data).parts())
         body = {"ledgerId": self.ledger, "entryId": entry, "masterKey": KEY, "body": data}
-        return frame(v3.encode(v3.new_request(v3.Operation.ADD_ENTRY, entry, body)))
+        return frame(v3.encode(v3.new_request(v3.OperationType.ADD_ENTRY, entry, body)))
 
     def _take(self, count: int) -> bool:
         """Take so many answers; return whether the connection is still there."""
@@ -95,7 +95,7 @@ class Writer(threading.Thread):
     def _look(self, entry: int) -> bool:
         """Read an entry that was acknowledged; return whether the connection is still there."""
         if self._v3:
-            answer = self._asked(v3.Operation.READ_ENTRY, entry)
+            answer = self._asked(v3.OperationType.READ_ENTRY, entry)
         else:
             self._peer.send(frame(*v2.ReadRequest(self.ledger, entry).parts()))
             whole = self._peer.frame()
@@ -105,7 +105,7 @@ class Writer(threading.Thread):
             self.wrong.append((entry, answer))
         return answer is not None
 
-    def _asked(self, operation: v3.Operation, entry: int) -> bytes | None:
+    def _asked(self, operation: v3.OperationType, entry: int) -> bytes | None:
         body = {"ledgerId": self.ledger, "entryId": entry}
         self._peer.send(frame(v3.encode(v3.new_request(operation, entry, body))))
         whole = self._peer.frame()

@@ -47,9 +47,9 @@ def test_a_read_that_waits_is_answered_at_the_end(tmp_path: Path) -> None:
     a read that waits for a LAC as if its time was over."""
     with served(str(tmp_path / "new"), "--create") as (process, address, _), Peer(address) as peer:
         body = {"ledgerId": 7, "entryId": 0, "body": record(7, 0), "masterKey": KEY}
-        peer.ask_v3(v3.Operation.ADD_ENTRY, body)
+        peer.ask_v3(v3.OperationType.ADD_ENTRY, body)
         waits = {"ledgerId": 7, "entryId": -1, "previousLAC": 5, "timeOut": 60_000}
-        peer.send(frame(v3.encode(v3.new_request(v3.Operation.READ_ENTRY, 8, waits))))
+        peer.send(frame(v3.encode(v3.new_request(v3.OperationType.READ_ENTRY, 8, waits))))
         time.sleep(0.3)
         process.send_signal(signal.SIGTERM)
         answer = v3.decode_response(peer.frame()[4:])
@@ -121,7 +121,7 @@ def test_serving_with_tls_and_extended(tmp_path: Path) -> None:
         Peer(address) as peer,
     ):
         body = {"ledgerId": 7, "startEntryId": 0, "maxCount": 1, "maxSize": 1}
-        answer = secured(peer).ask_v3(v3.Operation.BATCH_READ_ENTRY, body, extended=True)
+        answer = secured(peer).ask_v3(v3.OperationType.BATCH_READ_ENTRY, body, extended=True)
 
         assert v3.status_in(answer) is Status.ENOLEDGER
 

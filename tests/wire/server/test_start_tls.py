@@ -16,7 +16,7 @@ from bkstore.wire.server import BookieServer, ServerOptions, server_tls
 from bkstore.wire.status_codes import Status
 from tests.wire.server.peer import AUTHORITY, CLIENT, KEY, SERVER, Peer, add, record, secured
 
-REQUEST = frame(v3.encode(v3.new_request(v3.Operation.START_TLS, 7, {})))
+REQUEST = frame(v3.encode(v3.new_request(v3.OperationType.START_TLS, 7, {})))
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def test_requests_over_tls(server: BookieServer) -> None:
     server.bookie.add_entries([record(9, entry, bytes(50_000)) for entry in range(40)], KEY)
     with Peer(server.address) as peer, Peer(server.address) as clear:
         read = {"ledgerId": 9, "entryId": 3}
-        body = v3.body_of(secured(peer).ask_v3(v3.Operation.READ_ENTRY, read)).body
+        body = v3.body_of(secured(peer).ask_v3(v3.OperationType.READ_ENTRY, read)).body
 
         assert record(9, 3, bytes(50_000)) == body
         answers = peer.ask(*(add(7, entry) for entry in range(300)))
@@ -48,7 +48,7 @@ def test_requests_before_start_tls_are_answered_first(server: BookieServer) -> N
     """What came before START_TLS is answered in the clear, then START_TLS is."""
     with Peer(server.address) as peer:
         body = {"ledgerId": 7, "entryId": 0, "masterKey": KEY, "body": record(7, 0)}
-        request = v3.new_request(v3.Operation.ADD_ENTRY, 1, body)
+        request = v3.new_request(v3.OperationType.ADD_ENTRY, 1, body)
         peer.send(frame(v3.encode(request)) + REQUEST)
         answers = [v3.decode_response(peer.frame()[4:]) for _ in range(2)]
 
@@ -58,8 +58,10 @@ def test_requests_before_start_tls_are_answered_first(server: BookieServer) -> N
 def test_start_tls_twice(server: BookieServer) -> None:
     """A second START_TLS is refused, and the connection stays."""
     with Peer(server.address) as peer:
-        assert v3.status_in(secured(peer).ask_v3(v3.Operation.START_TLS, {})) is Status.EBADREQ
-        assert v3.status_in(peer.ask_v3(v3.Operation.READ_LAC, {"ledgerId": 1})) is Status.ENOENTRY
+        assert v3.status_in(secured(peer).ask_v3(v3.OperationType.START_TLS, {})) is Status.EBADREQ
+        assert (
+            v3.status_in(peer.ask_v3(v3.OperationType.READ_LAC, {"ledgerId": 1})) is Status.ENOENTRY
+        )
 
 
 def test_a_request_behind_start_tls_is_dropped(server: BookieServer) -> None:

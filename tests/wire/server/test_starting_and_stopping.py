@@ -20,7 +20,7 @@ from bkstore.wire.server import Address, BookieServer
 from tests.wire.server.held_syncs import HeldSyncs
 from tests.wire.server.peer import KEY, Peer, add, record, statuses
 
-Operation = v3.Operation
+Operation = v3.OperationType
 
 
 def test_a_graceful_stop(bkstore_server: ServerFactory) -> None:

@@ -35,25 +35,30 @@ GOOD = [
     *(
         frame(v3.encode(v3.new_request(operation, 9, body)))
         for operation, body in {
-            v3.Operation.READ_ENTRY: {"ledgerId": 7, "entryId": 0, "previousLAC": 0, "timeOut": 9},
-            v3.Operation.ADD_ENTRY: {
+            v3.OperationType.READ_ENTRY: {
+                "ledgerId": 7,
+                "entryId": 0,
+                "previousLAC": 0,
+                "timeOut": 9,
+            },
+            v3.OperationType.ADD_ENTRY: {
                 "ledgerId": 7,
                 "entryId": 2,
                 "masterKey": KEY,
                 "body": record(7, 2),
             },
-            v3.Operation.WRITE_LAC: {
+            v3.OperationType.WRITE_LAC: {
                 "ledgerId": 7,
                 "lac": 0,
                 "masterKey": KEY,
                 "body": struct.pack(">qqi", 7, 0, 1),
             },
-            v3.Operation.READ_LAC: {"ledgerId": 7},
-            v3.Operation.FORCE_LEDGER: {"ledgerId": 7},
-            v3.Operation.GET_BOOKIE_INFO: {"requested": 3},
-            v3.Operation.GET_LIST_OF_ENTRIES_OF_LEDGER: {"ledgerId": 7},
-            v3.Operation.START_TLS: {},
-            v3.Operation.AUTH: {"authPluginName": b"sasl", "payload": b"\0"},
+            v3.OperationType.READ_LAC: {"ledgerId": 7},
+            v3.OperationType.FORCE_LEDGER: {"ledgerId": 7},
+            v3.OperationType.GET_BOOKIE_INFO: {"requested": 3},
+            v3.OperationType.GET_LIST_OF_ENTRIES_OF_LEDGER: {"ledgerId": 7},
+            v3.OperationType.START_TLS: {},
+            v3.OperationType.AUTH: {"authPluginName": b"sasl", "payload": b"\0"},
         }.items()
     ),
 ]
@@ -286,9 +291,9 @@ def test_who_was_not_read_from_has_not_stalled(bkstore_server: ServerFactory) ->
     server = bkstore_server(server={"options": options})
     server.bookie.add_entry(record(7, 0), KEY)
     waits = {"ledgerId": 7, "entryId": -1, "previousLAC": 5, "timeOut": 2000}
-    poll = v3.new_request(v3.Operation.READ_ENTRY, 8, waits)
+    poll = v3.new_request(v3.OperationType.READ_ENTRY, 8, waits)
     body = {"ledgerId": 7, "entryId": 1, "body": record(7, 1), "masterKey": KEY}
-    late = frame(v3.encode(v3.new_request(v3.Operation.ADD_ENTRY, 9, body)))
+    late = frame(v3.encode(v3.new_request(v3.OperationType.ADD_ENTRY, 9, body)))
     with Peer(server.address) as peer:
         peer.send(frame(v3.encode(poll)), late[:20])
 
@@ -306,7 +311,7 @@ def test_a_stop_after_a_reset(bkstore_server: ServerFactory) -> None:
     server.bookie.add_entry(record(7, 0), KEY)
     waits = {"ledgerId": 7, "entryId": -1, "previousLAC": 5, "timeOut": 60_000}
     with Peer(server.address) as waiting:
-        waiting.send(frame(v3.encode(v3.new_request(v3.Operation.READ_ENTRY, 8, waits))))
+        waiting.send(frame(v3.encode(v3.new_request(v3.OperationType.READ_ENTRY, 8, waits))))
         until(lambda: server.held_bytes > 0)
         peers = [Peer(server.address) for _ in range(8)]
         for peer in peers:

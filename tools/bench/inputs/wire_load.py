@@ -36,7 +36,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class LoadResult:
+class WireLoadResult:
     """The result of a run: requests, seconds, and (latency in seconds, responses) per arrival."""
 
     requests: int
@@ -128,7 +128,7 @@ class _Client:
         return not self.missing_bytes
 
 
-def run_load(address: tuple[str, int], work: Sequence[list[Window]]) -> LoadResult:
+def run_load(address: tuple[str, int], work: Sequence[list[Window]]) -> WireLoadResult:
     """Send each list of windows over its own connection, one window at a time."""
     requests = sum(window.count for windows in work for window in windows)
     clients = [_Client(socket.create_connection(address), list(windows)) for windows in work]
@@ -147,7 +147,7 @@ def run_load(address: tuple[str, int], work: Sequence[list[Window]]) -> LoadResu
         seconds = time.perf_counter() - started
     for client in clients:
         client.socket.close()
-    return LoadResult(
+    return WireLoadResult(
         requests, seconds, [latency for client in clients for latency in client.latencies]
     )
 

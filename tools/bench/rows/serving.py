@@ -14,9 +14,9 @@ from tools.bench.inputs.bookie_process import bookie_process
 from tools.bench.inputs.entry_ids import new_directory
 from tools.bench.inputs.real_bookie import real_bookie, why_unavailable
 from tools.bench.inputs.wire_load import (
-    LoadResult,
     MeasuredProcess,
     Window,
+    WireLoadResult,
     add_windows,
     read_windows,
     run_load,
@@ -48,14 +48,14 @@ def _windows_of_round(
     return windows_of_connection
 
 
-def _latency_milliseconds(share: float, load: LoadResult, _cpu: float) -> float:
+def _latency_milliseconds(share: float, load: WireLoadResult, _cpu: float) -> float:
     return load.percentile(share) * 1e3
 
 
 def _bookie_facts(
-    name: str, bookie: MeasuredProcess, runs: Sequence[tuple[LoadResult, float]]
+    name: str, bookie: MeasuredProcess, runs: Sequence[tuple[WireLoadResult, float]]
 ) -> Iterator[Fact]:
-    def fact(label: str, metric: Callable[[LoadResult, float], float], digits: int) -> Fact:
+    def fact(label: str, metric: Callable[[WireLoadResult, float], float], digits: int) -> Fact:
         value = float(np.median([metric(load, cpu) for load, cpu in runs]))
         return Fact(f"{name}: {label}", round(value, digits))
 
@@ -70,7 +70,7 @@ def _measure_bookies(
     kind: RequestMix, bookies: dict[str, MeasuredProcess], connections: int, windows: int
 ) -> list[Fact]:
     """Run the load on the bookies in turns, round by round; return their figures."""
-    runs: dict[str, list[tuple[LoadResult, float]]] = {name: [] for name in bookies}
+    runs: dict[str, list[tuple[WireLoadResult, float]]] = {name: [] for name in bookies}
     for round_number in range(ROUNDS):
         windows_of_connection = _windows_of_round(kind, round_number, connections, windows)
         for name, bookie in bookies.items():

@@ -32,7 +32,7 @@ class EncodedResponse(NamedTuple):
 class Operation:
     """A received request, or many that are alike.
 
-    `name` is that of `v3.Operation`, `protocol` is 2 or 3. `received_at` is the loop time of
+    `name` is that of `v3.OperationType`, `protocol` is 2 or 3. `received_at` is the loop time of
     receipt, `frame_bytes` the bytes of the frames, `request_count` the number of requests.
     Operations with `is_write` change something, in the order of their connection. With `sync`, an
     EOK waits for a journal sync.

@@ -246,17 +246,17 @@ def _start_tls(message: Any) -> Operation:
     return StartTlsOperation("START_TLS", 3, lambda status: _respond(message, status, {}))
 
 
-_MAKE_OPERATION: dict[v3.Operation, Callable[[Any], Operation]] = {
-    v3.Operation.READ_ENTRY: _read,
-    v3.Operation.ADD_ENTRY: _add,
-    v3.Operation.AUTH: _auth,
-    v3.Operation.WRITE_LAC: _write_lac,
-    v3.Operation.READ_LAC: _read_lac,
-    v3.Operation.GET_BOOKIE_INFO: _info,
-    v3.Operation.START_TLS: _start_tls,
-    v3.Operation.FORCE_LEDGER: _force,
-    v3.Operation.GET_LIST_OF_ENTRIES_OF_LEDGER: _list,
-    v3.Operation.BATCH_READ_ENTRY: _batch,
+_MAKE_OPERATION: dict[v3.OperationType, Callable[[Any], Operation]] = {
+    v3.OperationType.READ_ENTRY: _read,
+    v3.OperationType.ADD_ENTRY: _add,
+    v3.OperationType.AUTH: _auth,
+    v3.OperationType.WRITE_LAC: _write_lac,
+    v3.OperationType.READ_LAC: _read_lac,
+    v3.OperationType.GET_BOOKIE_INFO: _info,
+    v3.OperationType.START_TLS: _start_tls,
+    v3.OperationType.FORCE_LEDGER: _force,
+    v3.OperationType.GET_LIST_OF_ENTRIES_OF_LEDGER: _list,
+    v3.OperationType.BATCH_READ_ENTRY: _batch,
 }
 
-_NAME_AND_MAKER = {int(kind): (kind.name, _MAKE_OPERATION.get(kind)) for kind in v3.Operation}
+_NAME_AND_MAKER = {int(kind): (kind.name, _MAKE_OPERATION.get(kind)) for kind in v3.OperationType}

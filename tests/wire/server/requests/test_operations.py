@@ -18,7 +18,7 @@ from bkstore.wire.server.requests.operations import (
 from tests.wire.server.peer import KEY, record
 
 
-def _v3(operation: v3.Operation, priority: int | None = None, **body: Any) -> Operation:
+def _v3(operation: v3.OperationType, priority: int | None = None, **body: Any) -> Operation:
     request = v3.new_request(operation, 1, body)
     if priority is not None:
         request.header.priority = priority
@@ -27,7 +27,7 @@ def _v3(operation: v3.Operation, priority: int | None = None, **body: Any) -> Op
 
 def _add(priority: int | None = None, **body: Any) -> AddOperation:
     fields = {"ledgerId": 7, "entryId": 0, "masterKey": KEY, "body": record(7, 0)} | body
-    found = _v3(v3.Operation.ADD_ENTRY, priority, **fields)
+    found = _v3(v3.OperationType.ADD_ENTRY, priority, **fields)
     assert isinstance(found, AddOperation)
     return found
 
@@ -93,7 +93,7 @@ def test_flags_of_reads(
 ) -> None:
     """`ReadFlag` FENCE_LEDGER is 1, ENTRY_PIGGYBACK 2; a previous LAC makes it a long poll, unless
     it fences; answers but those of fencing reads tell the LAC."""
-    found = _v3(v3.Operation.READ_ENTRY, ledgerId=7, entryId=3, **fields)
+    found = _v3(v3.OperationType.READ_ENTRY, ledgerId=7, entryId=3, **fields)
 
     assert isinstance(found, ReadOperation)
     assert (fence, piggyback, previous, tells) == (
@@ -135,7 +135,7 @@ def test_reads_of_v2() -> None:
 
 def test_explicit_lacs() -> None:
     """Ledger, key and body of a request to keep an explicit LAC."""
-    found = _v3(v3.Operation.WRITE_LAC, ledgerId=7, lac=4, masterKey=KEY, body=b"lac")
+    found = _v3(v3.OperationType.WRITE_LAC, ledgerId=7, lac=4, masterKey=KEY, body=b"lac")
 
     assert isinstance(found, WriteLacOperation)
     assert (7, KEY, b"lac") == (found.ledger_number, found.master_key, found.body)

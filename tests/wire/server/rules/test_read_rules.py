@@ -102,7 +102,11 @@ def test_single_reads(told: Told) -> None:
     assert ("EOK", _of(7, LAST), LAST - 1, None, None) == told.read(entry_id=-1, needs_lac=True)
     assert ["ENOENTRY", "ENOLEDGER", "EBADREQ"] == [
         told.read(**fields)[0]
-        for fields in ({"entry_id": 6}, {"ledger": 77, "entry_id": 0}, {"ledger": -5, "entry_id": 0})
+        for fields in (
+            {"entry_id": 6},
+            {"ledger": 77, "entry_id": 0},
+            {"ledger": -5, "entry_id": 0},
+        )
     ]
 
 
