@@ -11,7 +11,7 @@ from bkstore.cluster.store.zookeeper.store import ZooKeeperStore
 from bkstore.errors import UnsupportedLayout
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.formats.cookie import Cookie
-from bkstore.formats.metadata.service_info import check_bookie_id
+from bkstore.formats.metadata.bookie_ids import check_bookie_id
 from bkstore.storage.directories.ownership import OwnedDirectories
 
 

@@ -16,7 +16,8 @@ from bkstore.cluster import DirectoryStore, MemoryStore, snapshot
 from bkstore.cluster.audit import Auditor
 from bkstore.formats.cookie import Cookie, encode as encode_cookie
 from bkstore.formats.metadata.json_file import decode_file, encode_file
-from bkstore.formats.metadata.serialized import UnderreplicatedMark, decode
+from bkstore.formats.metadata.serialized import decode
+from bkstore.formats.metadata.underreplication import UnderreplicatedMark
 from bkstore.ids import LedgerId
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex

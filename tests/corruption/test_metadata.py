@@ -17,8 +17,9 @@ from bkstore.cluster import DirectoryStore, MetadataStore, open_metadata
 from bkstore.cluster.store.directory_values import decode_value, encode_value
 from bkstore.errors import BkstoreError, CorruptionError, InvalidArgument, UnsupportedLayout
 from bkstore.formats.metadata.json_file import ClusterMetadata, decode_file, encode_file
-from bkstore.formats.metadata.serialized import UnderreplicatedMark, decode, decode_mark, encode
-from bkstore.formats.metadata.store_paths import long_path, mark_path, tree_path
+from bkstore.formats.metadata.serialized import decode, encode
+from bkstore.formats.metadata.store_paths import long_path, tree_path
+from bkstore.formats.metadata.underreplication import UnderreplicatedMark, decode_mark, mark_path
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata, Segment
 

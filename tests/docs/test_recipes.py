@@ -15,7 +15,7 @@ import pytest
 
 from bkstore.cli.main import main
 from bkstore.cluster import MemoryStore, open_metadata, snapshot
-from bkstore.formats.metadata.serialized import UnderreplicatedMark
+from bkstore.formats.metadata.underreplication import UnderreplicatedMark
 from tests.cluster.store.samples import IDS, metadata_of
 from tests.paths import ROOT
 

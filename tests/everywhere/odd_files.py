@@ -33,7 +33,7 @@ from bkstore.cluster.store.opening import open_metadata
 from bkstore.errors import BkstoreError, NoSuchEntry, NoSuchLedger
 from bkstore.formats.entry import Entry, encode
 from bkstore.formats.metadata.json_file import encode_file
-from bkstore.formats.metadata.serialized import UnderreplicatedMark
+from bkstore.formats.metadata.underreplication import UnderreplicatedMark
 from bkstore.index.api import Finding
 from bkstore.ledger_metadata import LedgerMetadata, Segment
 from bkstore.storage.journal.last_mark import read_last_mark

@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from bkstore.errors import CorruptionError
 from bkstore.formats.metadata.json_file import ClusterMetadata, decode_file, encode_file
-from bkstore.formats.metadata.serialized import UnderreplicatedMark
+from bkstore.formats.metadata.underreplication import UnderreplicatedMark
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata, Segment
 from tests.ledger_metadata.samples import CLOSED, ledger_ids, metadata, texts

@@ -13,12 +13,13 @@ from bkstore.cluster.store.directory_values import encode_value
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.metadata import store_paths as paths
 from bkstore.formats.metadata.json_file import decode_file
-from bkstore.formats.metadata.serialized import (
+from bkstore.formats.metadata.serialized import decode, encode
+from bkstore.formats.metadata.underreplication import (
     UnderreplicatedMark,
-    decode,
     decode_mark,
-    encode,
     encode_mark,
+    mark_path,
+    parse_mark_path,
 )
 from bkstore.ids import MAX_ENTRY_ID, LedgerId
 from bkstore.ledger_metadata import LedgerMetadata, Segment
@@ -318,8 +319,8 @@ def test_paths_and_back(name: LedgerId) -> None:
     """Each form of path names its ledger, and no form is taken for another."""
     for form in (paths.tree_path, paths.uuid_path):
         assert name == paths.parse_path(form(name))
-    assert name == paths.parse_mark_path(paths.mark_path(name))
-    assert paths.parse_path(paths.mark_path(name)) is None
+    assert name == parse_mark_path(mark_path(name))
+    assert paths.parse_path(mark_path(name)) is None
     if name.scope:
         for short in (paths.flat_path, paths.short_path, paths.long_path):
             with pytest.raises(InvalidArgument, match="scope"):
@@ -357,7 +358,7 @@ def test_paths_sort_as_ids(names: list[LedgerId]) -> None:
 def test_paths_of_no_ledger(path: str) -> None:
     """Other paths name none, those with an id that no ledger can have included."""
     assert paths.parse_path(path) is None
-    assert paths.parse_mark_path(path) is None
+    assert parse_mark_path(path) is None
 
 
 # -- the page
@@ -404,8 +405,8 @@ def test_page_paths() -> None:
         "tree": paths.tree_path(names[1]),
         "keys-0": f"/ledgers{paths.uuid_path(names[0])}",
         "keys-1": f"/ledgers{paths.uuid_path(names[1])}",
-        "mark-0": paths.mark_path(names[0]),
-        "mark-1": paths.mark_path(names[1]),
+        "mark-0": mark_path(names[0]),
+        "mark-1": mark_path(names[1]),
     }
 
     assert shown == forms
@@ -418,7 +419,7 @@ def test_page_mark_and_value_file() -> None:
 
     assert UnderreplicatedMark(1_700_000_000.5, ("b2:3181",)) == decode_mark(mark)
     assert mark == encode_mark(decode_mark(mark))
-    assert value == encode_value(paths.mark_path(4660), 3, mark)
+    assert value == encode_value(mark_path(4660), 3, mark)
 
 
 def test_page_file() -> None:

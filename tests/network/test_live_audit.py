@@ -12,8 +12,8 @@ import pytest
 from bkstore.cli.main import main
 from bkstore.cluster import ZooKeeperStore
 from bkstore.cluster.audit import AuditOptions, Auditor
-from bkstore.formats.metadata.serialized import UnderreplicatedMark
 from bkstore.formats.metadata.service_info import ServiceInfo
+from bkstore.formats.metadata.underreplication import UnderreplicatedMark
 from bkstore.ids import LedgerId
 from bkstore.network import AuditedBookies, RegisteredBookie
 from bkstore.testing.zookeeper_server import ZooKeeperServer

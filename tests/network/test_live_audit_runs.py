@@ -13,7 +13,7 @@ import pytest
 from bkstore.cli.main import main
 from bkstore.cluster import ZooKeeperStore
 from bkstore.cluster.audit import AuditOptions, Auditor, AuditReport
-from bkstore.formats.metadata.serialized import UnderreplicatedMark
+from bkstore.formats.metadata.underreplication import UnderreplicatedMark
 from bkstore.ids import LedgerId
 from bkstore.network import AuditedBookies, Client, RegisteredBookie
 from bkstore.testing.zookeeper_server import ZooKeeperServer

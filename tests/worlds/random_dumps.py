@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bkstore.cluster import MemoryStore
-from bkstore.formats.metadata.serialized import UnderreplicatedMark
+from bkstore.formats.metadata.underreplication import UnderreplicatedMark
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.offline.dump import TABLES

@@ -16,7 +16,7 @@ from bkstore.cluster.audit.options import AuditOptions
 from bkstore.cluster.store.api import MetadataStore, Versioned
 from bkstore.durability import MissingReplicas, Violation
 from bkstore.errors import CorruptionError
-from bkstore.formats.metadata.serialized import UnderreplicatedMark
+from bkstore.formats.metadata.underreplication import UnderreplicatedMark
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.ledger_metadata.model import SegmentRange

@@ -19,19 +19,14 @@ from bkstore.cluster.store.memory_values import MemoryValues
 from bkstore.errors import BadVersion, CorruptionError, InvalidArgument, LedgerExists, NoSuchLedger
 from bkstore.files.disk_changes import OS_FILES, Files, StrPath
 from bkstore.files.user_outputs import refuse_inputs
-from bkstore.formats.metadata.serialized import (
+from bkstore.formats.metadata.serialized import decode, encode
+from bkstore.formats.metadata.store_paths import parse_path, tree_path, uuid_path
+from bkstore.formats.metadata.underreplication import (
     UnderreplicatedMark,
-    decode,
     decode_mark,
-    encode,
     encode_mark,
-)
-from bkstore.formats.metadata.store_paths import (
     mark_path,
     parse_mark_path,
-    parse_path,
-    tree_path,
-    uuid_path,
 )
 from bkstore.ids import LedgerId, check_scope
 from bkstore.ledger_metadata import LedgerMetadata

@@ -3,11 +3,13 @@
 `serialized` reads and writes versions 1 to 3: read it first; `version1` has the text lines of
 version 1, `messages` the protobuf messages of the others and of underreplicated marks,
 `store_paths` the paths of ledgers in a store; `json_file` is the document that `audit` and
-`analyze` take. `ledger_layout`, `service_info` (registrations) and `underreplication` (locks,
-votes, check times) are other nodes in ZooKeeper. Values: `bkstore.ledger_metadata`.
+`analyze` take. `ledger_layout`, `service_info` (registrations) and `underreplication` (marks,
+locks, votes, check times) are other nodes in ZooKeeper; `bookie_ids` checks bookie ids. Values:
+`bkstore.ledger_metadata`.
 """
 
 __all__ = [
+    "bookie_ids",
     "json_file",
     "ledger_layout",
     "messages",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bkstore.errors import CorruptionError, InvalidArgument
-from bkstore.formats.metadata.serialized import UnderreplicatedMark
+from bkstore.formats.metadata.underreplication import UnderreplicatedMark
 from bkstore.formats.syntax.json_text import parse_json
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import NO_ENTRY, LedgerMetadata, Segment

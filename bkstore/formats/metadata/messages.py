@@ -73,3 +73,9 @@ LedgerMetadataFormat, UnderreplicatedLedgerFormat = declare_file(
     _FILE, "LedgerMetadataFormat", "UnderreplicatedLedgerFormat"
 )
 """The classes of the message that versions 2 and 3 hold, and of an underreplicated mark."""
+
+
+def as_text(value: str | bytes) -> str:
+    """Return a string of a message; raises `UnicodeDecodeError` if it is not UTF-8: then some
+    builds of the library give bytes, and others raise by themselves."""
+    return value.decode("utf-8") if isinstance(value, bytes) else value

@@ -1,22 +1,21 @@
-"""Serialized ledger metadata, versions 1 to 3, and underreplicated marks.
+"""Serialized ledger metadata, versions 1 to 3.
 
 A first line has the version. Then version 1 has lines of text; version 2 the protobuf message
 `LedgerMetadataFormat` in text format; version 3 (current) the same in binary after a varint of
-its length. A mark is `UnderreplicatedLedgerFormat` in text format. Page:
-`docs/formats/ledgermetadata.md`. Source: `meta/LedgerMetadataSerDe`, `DataFormats.proto`,
-`meta/ZkLedgerUnderreplicationManager`.
+its length. Page: `docs/formats/ledgermetadata.md`. Source: `meta/LedgerMetadataSerDe`,
+`DataFormats.proto`.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 from google.protobuf.internal import decoder, encoder
 from google.protobuf.message import DecodeError
 
 from bkstore.errors import CorruptionError, InvalidArgument
-from bkstore.formats.metadata.messages import LedgerMetadataFormat, UnderreplicatedLedgerFormat
+from bkstore.formats.metadata.messages import LedgerMetadataFormat, as_text
 from bkstore.formats.metadata.version1 import decode_lines, encode_lines
 from bkstore.formats.syntax import proto_text
 from bkstore.formats.syntax.proto_messages import check_complete
@@ -30,13 +29,6 @@ _STATE_OF_NUMBER: dict[int, State] = {1: "OPEN", 2: "IN_RECOVERY", 3: "CLOSED"}
 _STATE_NUMBERS = {name: number for number, name in _STATE_OF_NUMBER.items()}
 _DIGEST_OF_NUMBER = {1: "CRC32", 2: "HMAC", 3: "CRC32C", 4: "DUMMY"}
 _DIGEST_NUMBERS = {name: number for number, name in _DIGEST_OF_NUMBER.items()}
-
-
-class UnderreplicatedMark(NamedTuple):
-    """An underreplicated mark: when it was set (unix seconds, None = not kept), and for whom."""
-
-    marked_at: float | None = None
-    missing_bookies: tuple[str, ...] = ()
 
 
 def parse_header(data: bytes) -> tuple[int, int]:
@@ -122,10 +114,10 @@ def _from_message(message: Any, version: int, ledger: LedgerId, ctime: int) -> L
     has_ctime = message.HasField("ctime")
     try:
         segments = tuple(
-            Segment(item.firstEntryId, tuple(map(_as_text, item.ensembleMember)))
+            Segment(item.firstEntryId, tuple(map(as_text, item.ensembleMember)))
             for item in message.segment
         )
-        custom_metadata = {_as_text(item.key): item.value for item in message.customMetadata}
+        custom_metadata = {as_text(item.key): item.value for item in message.customMetadata}
     except UnicodeDecodeError as error:
         raise CorruptionError(None, None, "ledger metadata has a name that is not UTF-8") from error
     return LedgerMetadata(
@@ -145,11 +137,6 @@ def _from_message(message: Any, version: int, ledger: LedgerId, ctime: int) -> L
         version=version,
         c_token=message.cToken,
     )
-
-
-def _as_text(value: str | bytes) -> str:
-    # For strings that are not UTF-8 some builds of the library return bytes, others raise.
-    return value.decode("utf-8") if isinstance(value, bytes) else value
 
 
 def encode(
@@ -204,27 +191,3 @@ def _to_message(metadata: LedgerMetadata, version: int, incomplete: bool) -> Any
     if version == NEWEST_VERSION:
         message.cToken = metadata.c_token
     return message
-
-
-def decode_mark(data: bytes) -> UnderreplicatedMark:
-    r"""Return an underreplicated mark; `CorruptionError` if the bytes are invalid.
-
-    >>> decode_mark(b'replica: "b1"\nctime: 1700000000500\n')
-    UnderreplicatedMark(marked_at=1700000000.5, missing_bookies=('b1',))
-    """
-    message = UnderreplicatedLedgerFormat()
-    proto_text.parse_into(data, 0, message, "underreplicated mark")
-    try:
-        bookies = tuple(map(_as_text, message.replica))
-    except UnicodeDecodeError as error:
-        raise CorruptionError(None, None, "a mark has a name that is not UTF-8") from error
-    marked_at = message.ctime / 1000 if message.HasField("ctime") and message.ctime >= 0 else None
-    return UnderreplicatedMark(marked_at, bookies)
-
-
-def encode_mark(mark: UnderreplicatedMark) -> bytes:
-    """Return a mark as `markLedgerUnderreplicated` writes it; time is rounded to milliseconds."""
-    message = UnderreplicatedLedgerFormat(replica=mark.missing_bookies)
-    if mark.marked_at is not None:
-        message.ctime = round(mark.marked_at * 1000)
-    return proto_text.to_bytes(message)

@@ -2,28 +2,22 @@
 
 Clients take a bookie's address only from there; one that cannot be parsed makes every upstream
 client wait forever. Page: `docs/formats/zookeeper.md`. Source: `discover/BookieServiceInfo`,
-`discover/ZKRegistrationManager`, `discover/ZKRegistrationClient`, `net/BookieId`.
+`discover/ZKRegistrationManager`, `discover/ZKRegistrationClient`.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
 from bkstore.errors import CorruptionError, InvalidArgument
+from bkstore.formats.metadata.bookie_ids import parse_address
 from bkstore.formats.syntax.proto_messages import check_complete, declare_file
 
 BOOKIE_RPC = "bookie-rpc"
 """The protocol of the endpoint for clients' reads and writes."""
-
-READ_ONLY = "readonly"
-
-# The class of upstream's pattern has the range from ":" to "_", so ; < = > ? @ [ \ ] ^ are in it.
-_BOOKIE_ID = re.compile(r"[a-zA-Z0-9:-_.\-]+")
-_PORT = re.compile(r"[0-9]{1,5}")
 
 _FILE = """
 name: "bkstore/serviceinfo.proto"
@@ -95,21 +89,6 @@ class ServiceInfo(NamedTuple):
         return None
 
 
-def check_bookie_id(bookie_id: str) -> str:
-    """Return a bookie's id; `InvalidArgument` for one that upstream's clients refuse. A single
-    invalid id among the registered ones stops every such client (`net/BookieId`).
-
-    >>> check_bookie_id("10.0.0.1:3181")
-    '10.0.0.1:3181'
-    """
-    if not _BOOKIE_ID.fullmatch(bookie_id) or bookie_id.lower() in (READ_ONLY, ".", ".."):
-        raise InvalidArgument(
-            f"{bookie_id!r} is not a bookie id: letters, digits and : ; < = > ? @ [ \\ ] ^ _ . - "
-            f"are allowed, and it must not be {READ_ONLY!r}"
-        )
-    return bookie_id
-
-
 def decode_service_info(data: bytes, bookie_id: str) -> ServiceInfo:
     """Return the contents of a registration; `CorruptionError` for invalid bytes.
 
@@ -120,7 +99,11 @@ def decode_service_info(data: bytes, bookie_id: str) -> ServiceInfo:
     ('10.0.0.1', 3181)
     """
     if not data:
-        return _address_from_id(bookie_id)
+        address = parse_address(bookie_id)
+        if address is None:
+            return ServiceInfo()
+        host, port = address
+        return ServiceInfo((Endpoint(bookie_id, port, host, BOOKIE_RPC),))
     message = _Message()
     try:
         message.ParseFromString(data)
@@ -132,14 +115,6 @@ def decode_service_info(data: bytes, bookie_id: str) -> ServiceInfo:
         for item in message.endpoints
     )
     return ServiceInfo(endpoints, {item.key: item.value for item in message.properties})
-
-
-def _address_from_id(bookie: str) -> ServiceInfo:
-    host, _, port_and_more = bookie.partition(":")
-    port = port_and_more.split(":")[0]
-    if not host or not _PORT.fullmatch(port) or int(port) > 0xFFFF:
-        return ServiceInfo()
-    return ServiceInfo((Endpoint(bookie, int(port), host, BOOKIE_RPC),))
 
 
 def encode_service_info(info: ServiceInfo) -> bytes:

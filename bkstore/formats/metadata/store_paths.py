@@ -1,9 +1,9 @@
-"""Paths of ledgers and of underreplicated marks in the metadata store, below ``/ledgers``.
+"""Paths of ledgers in the metadata store, below ``/ledgers``.
 
 Flat, short and long hierarchical paths are BookKeeper's and for scope 0 only. Other scopes have a
 hexadecimal layout of bkstore's. Keys in a key/value store are UUIDs, as in upstream's etcd driver.
 Page: `docs/formats/ledgermetadata.md`. Source: `util/StringUtils`, `meta/FlatLedgerManager`,
-`metadata/etcd/EtcdUtils`, `meta/ZkLedgerUnderreplicationManager`.
+`metadata/etcd/EtcdUtils`.
 """
 
 from __future__ import annotations
@@ -134,35 +134,3 @@ def parse_path(path: str) -> LedgerId | None:
             except InvalidArgument:  # digits beyond 2^63-1: no ledger has this path
                 return None
     return None
-
-
-_MARKS = "/underreplication/ledgers"
-_MARK = re.compile(
-    _MARKS + r"(?:/S([0-9a-f]{16}))?((?:/[0-9a-f]{4}){4})/urL([0-9]{10,20})",
-)
-
-
-def mark_path(ledger: int | LedgerId) -> str:
-    """Return the path of a ledger's underreplicated mark: its hex digits, then its decimal id. A
-    scope other than 0 comes before them (bkstore's own).
-
-    >>> mark_path(4660)
-    '/underreplication/ledgers/0000/0000/0000/1234/urL0000004660'
-    """
-    ledger_id = LedgerId.of(ledger)
-    digits = f"{ledger_id.ledger:016x}"
-    scope = f"/S{ledger_id.scope:016x}" if ledger_id.scope else ""
-    levels = f"{digits[:4]}/{digits[4:8]}/{digits[8:12]}/{digits[12:]}"
-    return f"{_MARKS}{scope}/{levels}/urL{ledger_id.ledger:010d}"
-
-
-def parse_mark_path(path: str) -> LedgerId | None:
-    """Return the ledger whose mark has this path; None for other paths."""
-    match = _MARK.fullmatch(path)
-    if not match:
-        return None
-    try:
-        ledger = LedgerId(int(match[1] or "0", 16), int(match[3]))
-    except InvalidArgument:
-        return None
-    return ledger if mark_path(ledger) == path else None

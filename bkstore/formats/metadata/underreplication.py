@@ -1,18 +1,21 @@
-"""Nodes of underreplication other than marks: locks, votes, check times, delay, layout.
+"""Nodes of underreplication: marks, locks, votes, check times, delay, layout.
 
-Locks and votes name their holder in protobuf's text format, check times are binary protobuf, the
-delay is plain text. Page: `docs/formats/zookeeper.md`. Source:
-`meta/ZkLedgerUnderreplicationManager`, `meta/ZkLedgerAuditorManager`, `DataFormats.proto`.
+Marks, and the holders of locks and votes, are in protobuf's text format, check times are binary
+protobuf, the delay is plain text. Pages: `docs/formats/zookeeper.md`,
+`docs/formats/ledgermetadata.md` (marks). Source: `meta/ZkLedgerUnderreplicationManager`,
+`meta/ZkLedgerAuditorManager`, `DataFormats.proto`.
 """
 
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from google.protobuf.internal import decoder, encoder
 from google.protobuf.message import DecodeError
 
 from bkstore.errors import CorruptionError, InvalidArgument
+from bkstore.formats.metadata.messages import UnderreplicatedLedgerFormat, as_text
 from bkstore.formats.syntax import proto_text
 from bkstore.formats.syntax.proto_messages import REQUIRED, STRING, check_complete, declare
 from bkstore.ids import LedgerId
@@ -24,8 +27,46 @@ _FIELD_1_TAG = 8
 _MAX_QUOTED_BYTES = 64
 _DELAY = re.compile(rb"[0-9]{1,10}")
 _LOCKS = "/underreplication/locks"
+_MARKS = "/underreplication/ledgers"
+_MARK = re.compile(_MARKS + r"(?:/S([0-9a-f]{16}))?((?:/[0-9a-f]{4}){4})/urL([0-9]{10,20})")
 
 _Holder = declare("LockDataFormat", ("bookieId", 1, STRING, REQUIRED))
+
+
+class UnderreplicatedMark(NamedTuple):
+    """An underreplicated mark: when it was set (unix seconds, None = not kept), and for whom."""
+
+    marked_at: float | None = None
+    missing_bookies: tuple[str, ...] = ()
+
+
+def mark_path(ledger: int | LedgerId) -> str:
+    """Return the path of a ledger's underreplicated mark: its hex digits, then its decimal id. A
+    scope other than 0 comes before them (bkstore's own).
+
+    >>> mark_path(4660)
+    '/underreplication/ledgers/0000/0000/0000/1234/urL0000004660'
+    """
+    ledger_id = LedgerId.of(ledger)
+    digits = f"{ledger_id.ledger:016x}"
+    levels = f"{digits[:4]}/{digits[4:8]}/{digits[8:12]}/{digits[12:]}"
+    return f"{_MARKS}{_scope_level(ledger_id)}/{levels}/urL{ledger_id.ledger:010d}"
+
+
+def _scope_level(ledger_id: LedgerId) -> str:
+    return f"/S{ledger_id.scope:016x}" if ledger_id.scope else ""
+
+
+def parse_mark_path(path: str) -> LedgerId | None:
+    """Return the ledger whose mark has this path; None for other paths."""
+    match = _MARK.fullmatch(path)
+    if not match:
+        return None
+    try:
+        ledger = LedgerId(int(match[1] or "0", 16), int(match[3]))
+    except InvalidArgument:
+        return None
+    return ledger if mark_path(ledger) == path else None
 
 
 def lock_path(ledger: int | LedgerId) -> str:
@@ -35,8 +76,31 @@ def lock_path(ledger: int | LedgerId) -> str:
     '/underreplication/locks/urL0000004660'
     """
     ledger_id = LedgerId.of(ledger)
-    scope = f"/S{ledger_id.scope:016x}" if ledger_id.scope else ""
-    return f"{_LOCKS}{scope}/urL{ledger_id.ledger:010d}"
+    return f"{_LOCKS}{_scope_level(ledger_id)}/urL{ledger_id.ledger:010d}"
+
+
+def decode_mark(data: bytes) -> UnderreplicatedMark:
+    r"""Return an underreplicated mark; `CorruptionError` if the bytes are invalid.
+
+    >>> decode_mark(b'replica: "b1"\nctime: 1700000000500\n')
+    UnderreplicatedMark(marked_at=1700000000.5, missing_bookies=('b1',))
+    """
+    message = UnderreplicatedLedgerFormat()
+    proto_text.parse_into(data, 0, message, "underreplicated mark")
+    try:
+        bookies = tuple(map(as_text, message.replica))
+    except UnicodeDecodeError as error:
+        raise CorruptionError(None, None, "a mark has a name that is not UTF-8") from error
+    marked_at = message.ctime / 1000 if message.HasField("ctime") and message.ctime >= 0 else None
+    return UnderreplicatedMark(marked_at, bookies)
+
+
+def encode_mark(mark: UnderreplicatedMark) -> bytes:
+    """Return a mark as `markLedgerUnderreplicated` writes it; time is rounded to milliseconds."""
+    message = UnderreplicatedLedgerFormat(replica=mark.missing_bookies)
+    if mark.marked_at is not None:
+        message.ctime = round(mark.marked_at * 1000)
+    return proto_text.to_bytes(message)
 
 
 def encode_check_time(milliseconds: int) -> bytes:

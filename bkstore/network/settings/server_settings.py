@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 
 from bkstore.cluster.garbage.options import GarbageOptions
 from bkstore.errors import BkstoreError, InvalidArgument
-from bkstore.formats.metadata.service_info import check_bookie_id
+from bkstore.formats.metadata.bookie_ids import check_bookie_id
 from bkstore.formats.syntax.configuration import Configuration
 from bkstore.formats.syntax.java_values import is_blank
 from bkstore.formats.syntax.properties_text import trim

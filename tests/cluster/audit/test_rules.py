@@ -13,8 +13,7 @@ from bkstore.cluster.placement.policies import Adherence, RackPlacement
 from bkstore.errors import (
     InvalidArgument,
 )
-from bkstore.formats.metadata.serialized import UnderreplicatedMark
-from bkstore.formats.metadata.store_paths import mark_path
+from bkstore.formats.metadata.underreplication import UnderreplicatedMark, mark_path
 from bkstore.ids import LedgerId
 from tests.worlds.audits import (
     B3,

@@ -10,7 +10,7 @@ import pytest
 from bkstore import BookieDir
 from bkstore.cluster import AuditOptions, Auditor, Client, Cluster, MetadataStore
 from bkstore.cluster.audit import AvailabilitySource, DirectoryBookie
-from bkstore.formats.metadata.serialized import UnderreplicatedMark
+from bkstore.formats.metadata.underreplication import UnderreplicatedMark
 from bkstore.ids import LedgerId
 from tests.models.audit import Row, World
 

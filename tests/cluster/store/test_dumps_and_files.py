@@ -17,14 +17,9 @@ from bkstore.errors import (
     UnsupportedLayout,
 )
 from bkstore.formats.metadata.json_file import ClusterMetadata, encode_file
-from bkstore.formats.metadata.serialized import UnderreplicatedMark, encode
-from bkstore.formats.metadata.store_paths import (
-    flat_path,
-    long_path,
-    mark_path,
-    tree_path,
-    uuid_path,
-)
+from bkstore.formats.metadata.serialized import encode
+from bkstore.formats.metadata.store_paths import flat_path, long_path, tree_path, uuid_path
+from bkstore.formats.metadata.underreplication import UnderreplicatedMark, mark_path
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata, Segment
 

@@ -23,7 +23,7 @@ from bkstore.errors import (
     LedgerExists,
     NoSuchLedger,
 )
-from bkstore.formats.metadata.serialized import UnderreplicatedMark
+from bkstore.formats.metadata.underreplication import UnderreplicatedMark
 from bkstore.ids import LedgerId
 from bkstore.testing.zookeeper_server import ZooKeeperServer
 from tests.cluster.store.samples import IDS, fitting, metadata_of, new_uri

@@ -31,8 +31,9 @@ from bkstore.errors import (
     LedgerExists,
     NoSuchLedger,
 )
-from bkstore.formats.metadata.serialized import UnderreplicatedMark, encode
-from bkstore.formats.metadata.store_paths import mark_path, tree_path, uuid_path
+from bkstore.formats.metadata.serialized import encode
+from bkstore.formats.metadata.store_paths import tree_path, uuid_path
+from bkstore.formats.metadata.underreplication import UnderreplicatedMark, mark_path
 from bkstore.ids import LedgerId
 from tests.cluster.store.samples import IDS, fitting, metadata_of, new_uri, said
 

@@ -12,10 +12,14 @@ from bkstore.cluster.store.zookeeper.registration import Registration
 from bkstore.cluster.store.zookeeper.underreplication import LedgerLock, Underreplication, Vote
 from bkstore.errors import BadVersion, LedgerExists, NoSuchLedger
 from bkstore.formats import cookie
-from bkstore.formats.metadata.serialized import decode, decode_mark
+from bkstore.formats.metadata.serialized import decode
 from bkstore.formats.metadata.service_info import decode_service_info
-from bkstore.formats.metadata.store_paths import parse_mark_path
-from bkstore.formats.metadata.underreplication import decode_check_time, decode_holder
+from bkstore.formats.metadata.underreplication import (
+    decode_check_time,
+    decode_holder,
+    decode_mark,
+    parse_mark_path,
+)
 from bkstore.ids import LedgerId
 from bkstore.testing.zookeeper_server import ZooKeeperServer
 from tests.golden.zookeeper.real_clusters import manager, raw

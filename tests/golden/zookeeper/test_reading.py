@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bkstore.cluster import ZooKeeperStore
-from bkstore.formats.metadata.serialized import UnderreplicatedMark
+from bkstore.formats.metadata.underreplication import UnderreplicatedMark
 from bkstore.ids import LedgerId
 from bkstore.testing.zookeeper_server import ZooKeeperServer
 from tests.golden.zookeeper.real_clusters import NAMES, documents, manager, put_tree, raw

@@ -9,24 +9,22 @@ import pytest
 
 from bkstore.cluster.store.zookeeper.ledger_tree import LedgerTree
 from bkstore.errors import CorruptionError, InvalidArgument
+from bkstore.formats.metadata.bookie_ids import check_bookie_id
 from bkstore.formats.metadata.ledger_layout import (
     LedgerLayout,
     Manager,
     decode_layout,
     encode_layout,
 )
-from bkstore.formats.metadata.serialized import decode_mark, encode_mark
-from bkstore.formats.metadata.service_info import (
-    Endpoint,
-    check_bookie_id,
-    decode_service_info,
-    encode_service_info,
-)
-from bkstore.formats.metadata.store_paths import mark_path, parse_mark_path
+from bkstore.formats.metadata.service_info import Endpoint, decode_service_info, encode_service_info
 from bkstore.formats.metadata.underreplication import (
     decode_check_time,
+    decode_mark,
     encode_check_time,
+    encode_mark,
     lock_path,
+    mark_path,
+    parse_mark_path,
 )
 from bkstore.ids import LedgerId
 from tests.golden.data import load_json

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bkstore.cluster import ZooKeeperStore
-from bkstore.formats.metadata.serialized import UnderreplicatedMark
+from bkstore.formats.metadata.underreplication import UnderreplicatedMark
 from bkstore.network import RegisteredBookie
 from bkstore.wire.admin import AdminServer
 from tests.interop.bookies import Cluster

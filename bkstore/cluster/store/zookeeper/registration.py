@@ -16,7 +16,8 @@ from bkstore.cluster.store.zookeeper.events import EventThread
 from bkstore.cluster.store.zookeeper.kazoo_client import NodeExistsError, NoNodeError
 from bkstore.cluster.store.zookeeper.nodes import Nodes
 from bkstore.errors import BkstoreError, IllegalOperation
-from bkstore.formats.metadata.service_info import READ_ONLY, ServiceInfo, encode_service_info
+from bkstore.formats.metadata.bookie_ids import READ_ONLY
+from bkstore.formats.metadata.service_info import ServiceInfo, encode_service_info
 
 _log = logging.getLogger(__name__)
 

@@ -42,15 +42,12 @@ from bkstore.errors import (
 )
 from bkstore.formats import cookie as cookies
 from bkstore.formats.cookie import Cookie
+from bkstore.formats.metadata.bookie_ids import READ_ONLY, check_bookie_id
 from bkstore.formats.metadata.ledger_layout import decode_layout
-from bkstore.formats.metadata.serialized import UnderreplicatedMark, decode_mark, encode
-from bkstore.formats.metadata.service_info import (
-    READ_ONLY,
-    ServiceInfo,
-    check_bookie_id,
-    decode_service_info,
-)
-from bkstore.formats.metadata.store_paths import mark_path, tree_path
+from bkstore.formats.metadata.serialized import encode
+from bkstore.formats.metadata.service_info import ServiceInfo, decode_service_info
+from bkstore.formats.metadata.store_paths import tree_path
+from bkstore.formats.metadata.underreplication import UnderreplicatedMark, decode_mark, mark_path
 from bkstore.ids import LedgerId, check_scope
 from bkstore.ledger_metadata import NEWEST_VERSION, LedgerMetadata
 

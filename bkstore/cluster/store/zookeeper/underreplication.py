@@ -18,18 +18,21 @@ from bkstore.cluster.store.zookeeper.connection import RetriedRequest
 from bkstore.cluster.store.zookeeper.kazoo_client import NodeExistsError, NoNodeError
 from bkstore.cluster.store.zookeeper.nodes import Nodes
 from bkstore.errors import BadVersion, CorruptionError, IllegalOperation, UnsupportedLayout
-from bkstore.formats.metadata.serialized import UnderreplicatedMark, decode_mark, encode_mark
-from bkstore.formats.metadata.service_info import check_bookie_id
-from bkstore.formats.metadata.store_paths import mark_path, parse_mark_path
+from bkstore.formats.metadata.bookie_ids import check_bookie_id
 from bkstore.formats.metadata.underreplication import (
     BASIC_LAYOUT,
+    UnderreplicatedMark,
     decode_check_time,
     decode_delay,
     decode_holder,
+    decode_mark,
     encode_check_time,
     encode_delay,
     encode_holder,
+    encode_mark,
     lock_path,
+    mark_path,
+    parse_mark_path,
 )
 from bkstore.former_names import with_former_members
 from bkstore.ids import LedgerId

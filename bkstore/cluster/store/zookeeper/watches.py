@@ -15,7 +15,7 @@ from bkstore.cluster.store.zookeeper.events import EventThread
 from bkstore.cluster.store.zookeeper.kazoo_client import NoNodeError
 from bkstore.cluster.store.zookeeper.nodes import Nodes, to_value
 from bkstore.errors import MetadataUnavailable
-from bkstore.formats.metadata.service_info import READ_ONLY
+from bkstore.formats.metadata.bookie_ids import READ_ONLY
 
 BookiesWatcher = Callable[[frozenset[str], frozenset[str]], None]
 """Called with the writable bookies and the read-only ones."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from bkstore.cluster.store.api import MetadataStore
 from bkstore.errors import CorruptionError, InvalidArgument
-from bkstore.formats.metadata.service_info import check_bookie_id
+from bkstore.formats.metadata.bookie_ids import check_bookie_id
 from bkstore.wire.admin import query_parameters
 from bkstore.wire.admin.messages import HttpError, HttpRequest, HttpResponse, json_response
 from bkstore.wire.admin.operator_endpoints.cluster_store import ClusterStore, require_cluster_store

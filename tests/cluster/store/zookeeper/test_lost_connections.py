@@ -18,8 +18,8 @@ from bkstore.errors import (
     UnauthorizedAccess,
 )
 from bkstore.formats.cookie import Cookie
-from bkstore.formats.metadata.serialized import UnderreplicatedMark
 from bkstore.formats.metadata.service_info import ServiceInfo
+from bkstore.formats.metadata.underreplication import UnderreplicatedMark
 from bkstore.ids import LedgerId
 from bkstore.testing.zookeeper_server import ZooKeeperServer
 from tests.cluster.store.samples import metadata_of, new_uri, said

@@ -13,7 +13,7 @@ import pytest
 from bkstore.cli.main import main
 from bkstore.cluster import DirectoryStore, MetadataStore, ZooKeeperStore, open_metadata, snapshot
 from bkstore.errors import MissingDependency
-from bkstore.formats.metadata.serialized import UnderreplicatedMark
+from bkstore.formats.metadata.underreplication import UnderreplicatedMark
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import Segment
 from bkstore.testing.zookeeper_server import ZooKeeperServer

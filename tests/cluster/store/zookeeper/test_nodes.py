@@ -15,7 +15,8 @@ from bkstore.errors import (
     UnauthorizedAccess,
     UnsupportedLayout,
 )
-from bkstore.formats.metadata.serialized import UnderreplicatedMark, encode
+from bkstore.formats.metadata.serialized import encode
+from bkstore.formats.metadata.underreplication import UnderreplicatedMark
 from bkstore.ids import LedgerId
 from bkstore.testing.zookeeper_server import ZooKeeperServer
 from tests.cluster.store.samples import IDS, metadata_of, new_uri, said

@@ -6,8 +6,8 @@ import pytest
 
 from bkstore.cluster import ZooKeeperStore
 from bkstore.formats.cookie import Cookie
-from bkstore.formats.metadata.serialized import UnderreplicatedMark
 from bkstore.formats.metadata.service_info import ServiceInfo
+from bkstore.formats.metadata.underreplication import UnderreplicatedMark
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import Segment
 from bkstore.wire.admin import AdminServer

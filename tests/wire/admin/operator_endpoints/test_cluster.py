@@ -10,8 +10,8 @@ import pytest
 from bkstore import Bookie
 from bkstore.cluster import MemoryStore, ZooKeeperStore
 from bkstore.formats.cookie import Cookie
-from bkstore.formats.metadata.serialized import UnderreplicatedMark
 from bkstore.formats.metadata.service_info import ServiceInfo
+from bkstore.formats.metadata.underreplication import UnderreplicatedMark
 from bkstore.network import RegisteredBookie
 from bkstore.wire.admin import AdminServer
 from tests.wire.admin.asking import TOKEN, ask, write
