@@ -125,7 +125,7 @@ def dump(
     >>> with tempfile.TemporaryDirectory() as top:
     ...     with HierarchicalIndex(f"{top}/b", writable=True) as index:
     ...         index.put_many(7, [0, 1, 3], [1028, 1100, 1200])
-    ...     dump([f"{top}/b"], f"{top}/out").row_count["entries"]
+    ...     dump([f"{top}/b"], f"{top}/out").rows["entries"]
     3
     """
     require_pyarrow("dump")

@@ -136,7 +136,7 @@ class _DatabaseSlice:
 
     def __init__(self, database: Database, lo: bytes, hi: bytes | None) -> None:
         self.path = database.path
-        self.first_at = database.seek
+        self.seek = database.seek
         self._database = database
         self._lo = lo
         self._hi = hi

@@ -87,7 +87,7 @@ def rows_of(batches: Iterator[Any]) -> list[Row]:
 
 def read(task: ReadTask, side: int = 0, batch: int = 1 << 18) -> list[Row]:
     """Return the rows of one side of a task, which has travelled."""
-    reads = pickle.loads(pickle.dumps(task)).sides[side]
+    reads = pickle.loads(pickle.dumps(task)).reads_per_dump[side]
     return [row for each in reads for row in rows_of(read_rows(each, KEYS, KEYS, batch_rows=batch))]
 
 

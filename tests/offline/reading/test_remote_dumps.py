@@ -153,7 +153,7 @@ def test_a_manifest_that_is_too_long_or_leaves(
     """Of a URI, too, a text is not read beyond its bound, and no file outside of the dump."""
     made = shutil.copytree(dumped[0], tmp_path / "dump")
     folder = DumpFolder(uri(made))
-    with pytest.raises(CorruptionError, match="longer than the 10 bytes"):
+    with pytest.raises(CorruptionError, match="longer than the limit of 10 bytes"):
         folder.read("manifest.json", 10)
     for said in ("../x", "/x", "a//b", 7):
         with pytest.raises(CorruptionError, match="is not a path in the dump"):

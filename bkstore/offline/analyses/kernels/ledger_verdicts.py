@@ -70,7 +70,7 @@ class _DueRow(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """Entries due and held by number of (bookie, ledger) pair; `places[n]` is row n of `due`."""
+    """Entries due and held by number of (bookie, ledger) pair; `due_rows[n]` is row n of `due`."""
 
     bookies: list[str]
     bookie: Int64Array
@@ -211,7 +211,7 @@ def _record_missing(
             Groups(*(column[lo:hi] for column in missing_by_row.groups))
         )
         subject.missing_replicas.append(
-            MissingReplicas(due_row.first, due_row.ensemble, due_row.place, missing_entries)
+            MissingReplicas(due_row.first, due_row.ensemble, due_row.bookie_index, missing_entries)
         )
     return due_ledgers, missing_by_row
 
