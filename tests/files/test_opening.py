@@ -64,10 +64,10 @@ def test_content_above_the_bound(tmp_path: Path) -> None:
     """A longer one is told, however large: a sparse file of a TiB costs nothing."""
     path = tmp_path / "file"
     path.write_bytes(b"x" * 11)
-    with pytest.raises(CorruptionError, match="longer than the 10 bytes"):
+    with pytest.raises(CorruptionError, match="longer than the limit of 10 bytes"):
         read_file(path, 10)
     os.truncate(path, 1 << 40)
-    with pytest.raises(CorruptionError, match="longer than the 10 bytes"):
+    with pytest.raises(CorruptionError, match="longer than the limit of 10 bytes"):
         read_file(path, 10)
 
 

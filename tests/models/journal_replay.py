@@ -27,8 +27,8 @@ class PlainReplay:
         self.storage = storage
         self.findings: list[Finding] = []
         self.runs = DamageRuns(self.findings)
-        self.records = 0
-        self.skipped = 0
+        self.record_count = 0
+        self.skipped_count = 0
 
     def run(self, path: Path) -> int:
         """Replay from the file's beginning; return where its data end."""
@@ -39,7 +39,7 @@ class PlainReplay:
             try:
                 self.apply(record, path, offset)
             except NoSuchLedger:
-                self.skipped += 1
+                self.skipped_count += 1
             except (InvalidArgument, UnauthorizedAccess) as error:
                 raise CorruptionError(path, offset + 4, f"cannot be replayed: {error}") from error
         self.findings += scan.findings
@@ -65,7 +65,7 @@ class PlainReplay:
             self.runs.add(Finding("oddity", detail, str(path), offset, record.ledger))
             return
         self.runs.end_runs()
-        self.records += 1
+        self.record_count += 1
         if record.kind == "master_key":
             self.storage.set_master_key(record.ledger, record.body)
         elif record.kind == "fence":

@@ -109,7 +109,7 @@ def _check_header(log: LogFile, account: LogByteUsage) -> Iterator[CheckFinding]
     """Yield findings on a log's header; the scan has reported one that cannot be read."""
     try:
         with LogBytes(log.path) as file:
-            block = file.read_bytes(0, HEADER_SIZE)
+            block = file.read(0, HEADER_SIZE)
         header = decode_header(block[:_HEADER_FIELDS_BYTES])
     except SystemRefused:
         raise

@@ -60,7 +60,7 @@ def _find_digest_mismatches(
         end = int((records.position[row:stop_row] + records.size[row:stop_row]).max())
         batch = RecordBatch(
             records.entry_id[row:stop_row],
-            data.read_bytes(start, end - start),
+            data.read(start, end - start),
             records.position[row:stop_row] - start,
             records.size[row:stop_row],
         )

@@ -170,7 +170,7 @@ def _size_at(data: LogBytes, position: int, entry_key: tuple[int, int, int]) -> 
     if frame_start < HEADER_SIZE or position + V1_HEADER > data.size:
         return 0
     try:
-        header_bytes = data.read_bytes(frame_start, _MAX_FRAME_HEAD_BYTES)
+        header_bytes = data.read(frame_start, _MAX_FRAME_HEAD_BYTES)
         size = int.from_bytes(header_bytes[:SIZE_FIELD_BYTES], "big", signed=True)
         if not V1_HEADER <= size <= data.size - position:
             return 0
@@ -249,7 +249,7 @@ def _copy_frames(
     out_offset = HEADER_SIZE
     for start, end in zip(starts[first].tolist(), ends[last].tolist()):
         while start < end:
-            chunk = data.read_bytes(start, min(end - start, _COPY_CHUNK_BYTES))
+            chunk = data.read(start, min(end - start, _COPY_CHUNK_BYTES))
             with convert_write_errors(target):
                 files.pwrite(fd, chunk, out_offset)
             start, out_offset = start + len(chunk), out_offset + len(chunk)

@@ -64,7 +64,7 @@ class LogBytes(Closeable):
             os.close(self._fd)
             self._fd = -1
 
-    def read_bytes(self, offset: int, count: int) -> bytes:
+    def read(self, offset: int, count: int) -> bytes:
         """Return `count` bytes at offset `offset`; fewer at the end of the file."""
         read_size = max(min(count, self.size - offset), 0)
         with convert_read_errors(self.path):
@@ -76,7 +76,7 @@ class LogBytes(Closeable):
     def read_array(self, offset: int, count: int | None = None) -> Bytes:
         """Return `count` bytes from `offset` on (None: a window) as an array; fewer at the end."""
         return np.frombuffer(
-            self.read_bytes(offset, WINDOW_BYTES if count is None else count), np.uint8
+            self.read(offset, WINDOW_BYTES if count is None else count), np.uint8
         )
 
     def run_end(self, offset: int, value: int) -> int:
@@ -180,7 +180,7 @@ def _classify_frames(
 def read_frames(log: LogBytes, offset: int) -> FrameRun:
     """Return the frames from `offset` on, up to an implausible one; there must be one at `offset`,
     as `classify_at` returns it. Reads a window, or one frame that is longer."""
-    size = int.from_bytes(log.read_bytes(offset, SIZE_FIELD_BYTES), "big")
+    size = int.from_bytes(log.read(offset, SIZE_FIELD_BYTES), "big")
     data = log.read_array(offset, max(WINDOW_BYTES, SIZE_FIELD_BYTES + size))
     frames = find_frames(data, 0, V1_HEADER)
     scopes, ledgers, entries, kinds = _classify_frames(data, frames.offsets, frames.sizes, offset)
@@ -195,7 +195,7 @@ def classify_at(log: LogBytes, offset: int) -> Region:
     bytes_left = log.size - offset
     if bytes_left <= 0:
         return Region("end", offset)
-    head_bytes = log.read_bytes(offset, _HEAD_SIZE)
+    head_bytes = log.read(offset, _HEAD_SIZE)
     size = int.from_bytes(head_bytes[:SIZE_FIELD_BYTES], "big", signed=True)
     if bytes_left > SIZE_FIELD_BYTES and size > 0:
         return _check_frame(log, offset, head_bytes, size)
@@ -259,7 +259,7 @@ def find_next_record(log: LogBytes, bad_offset: int, start: int) -> int:
     that chain.
     """
     # The size at `offset` may be right and only its record damaged: then a record follows it.
-    size = int.from_bytes(log.read_bytes(bad_offset, SIZE_FIELD_BYTES), "big", signed=True)
+    size = int.from_bytes(log.read(bad_offset, SIZE_FIELD_BYTES), "big", signed=True)
     record_end, dead_ends = bad_offset + SIZE_FIELD_BYTES + size, set[int]()
     if size >= V1_HEADER and (
         record_end == log.size or _follow_chain(log, record_end, bad_offset, dead_ends)
@@ -300,11 +300,11 @@ def find_next_record(log: LogBytes, bad_offset: int, start: int) -> int:
 
 def _has_valid_digest(log: LogBytes, offset: int) -> bool:
     """Return whether the frame at `offset` has a valid digest of a type without password."""
-    head_bytes = log.read_bytes(offset, SIZE_FIELD_BYTES + 1)
+    head_bytes = log.read(offset, SIZE_FIELD_BYTES + 1)
     size = int.from_bytes(head_bytes[:SIZE_FIELD_BYTES], "big", signed=True)
     if not V1_HEADER <= size <= min(_MAX_VERIFIED_SIZE, log.size - offset - SIZE_FIELD_BYTES):
         return False
-    record = log.read_bytes(offset + SIZE_FIELD_BYTES, size)
+    record = log.read(offset + SIZE_FIELD_BYTES, size)
     return matching_checksum(record) is not None
 
 
@@ -358,7 +358,7 @@ def _follow_chain(log: LogBytes, offset: int, beyond: int, dead_ends: set[int]) 
 def _in_order(log: LogBytes, offset: int) -> bool:
     """Return whether the LAC of the record at `offset` is below its entry id, as in most records;
     True for a batch of the ledgers map."""
-    head_bytes = log.read_bytes(offset + SIZE_FIELD_BYTES, V2_HEADER)
+    head_bytes = log.read(offset + SIZE_FIELD_BYTES, V2_HEADER)
     if head_bytes[0] == _MAP_FIRST_BYTE:
         return True
     header = record_header(head_bytes)

@@ -228,7 +228,7 @@ class _Scan:
     def _read_header(self) -> LogHeader:
         """Return the log's header; report a broken one and return an empty header."""
         try:
-            header = decode_header(self._log.read_bytes(0, _HEADER_FIELDS_SIZE))
+            header = decode_header(self._log.read(0, _HEADER_FIELDS_SIZE))
             if self._log.size < HEADER_SIZE:
                 reason = f"header is cut off: {HEADER_SIZE} bytes are needed"
                 raise CorruptionError(None, self._log.size, reason)
@@ -290,7 +290,7 @@ def read_log_metadata(
     """
     with LogBytes(path) as log:
         try:
-            header = decode_header(log.read_bytes(0, _HEADER_FIELDS_SIZE))
+            header = decode_header(log.read(0, _HEADER_FIELDS_SIZE))
             if header.version > 0 and header.map_offset > 0:
                 return _read_ledgers_map(log, log_id, header), "map"
         except CorruptionError as error:
@@ -315,7 +315,7 @@ def _read_ledgers_map(log: LogBytes, log_id: int, header: LogHeader) -> LogMetad
     """Read the batches of the ledgers map; raise `CorruptionError` if they are inconsistent."""
     metadata, batch_offset = LogMetadata(log_id), header.map_offset
     while batch_offset + SIZE_FIELD_BYTES <= log.size:
-        size = int.from_bytes(log.read_bytes(batch_offset, SIZE_FIELD_BYTES), "big", signed=True)
+        size = int.from_bytes(log.read(batch_offset, SIZE_FIELD_BYTES), "big", signed=True)
         if size <= 0:  # padding
             break
         if size > min(_MAX_MAP_BATCH_SIZE, log.size - batch_offset - SIZE_FIELD_BYTES):
@@ -324,7 +324,7 @@ def _read_ledgers_map(log: LogBytes, log_id: int, header: LogHeader) -> LogMetad
             )
         try:
             metadata.add_all(
-                decode_map_batch(log.read_bytes(batch_offset + SIZE_FIELD_BYTES, size))
+                decode_map_batch(log.read(batch_offset + SIZE_FIELD_BYTES, size))
             )
         except CorruptionError as error:
             raise CorruptionError(None, batch_offset, error.reason) from None

@@ -25,7 +25,7 @@ def find_torn_record(path: Path, damage: Sequence[Finding]) -> int | None:
         if log.size < HEADER_SIZE:
             return 0
         bytes_left = log.size - record_offset
-        size = int.from_bytes(log.read_bytes(record_offset, SIZE_FIELD_BYTES), "big", signed=True)
+        size = int.from_bytes(log.read(record_offset, SIZE_FIELD_BYTES), "big", signed=True)
         if bytes_left <= 0 or (
             bytes_left >= SIZE_FIELD_BYTES and size <= bytes_left - SIZE_FIELD_BYTES
         ):

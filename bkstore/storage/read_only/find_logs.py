@@ -205,7 +205,7 @@ def _read_map(log: LogFile, oddities: list[Finding]) -> LogMetadata | None:
     """Return the metadata in the ledgers map, None if it is missing or broken."""
     with LogBytes(log.path) as data:
         try:
-            header = decode_header(data.read_bytes(0, HEADER_SIZE))
+            header = decode_header(data.read(0, HEADER_SIZE))
         except (CorruptionError, UnsupportedLayout):
             return None  # the scan reports it
     if header.version == 0 or header.map_offset <= 0:

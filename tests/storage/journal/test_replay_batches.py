@@ -91,7 +91,7 @@ class Outcome:
             found: Any = PlainReplay(storage) if way == "plain" else Replay(storage)
             try:
                 stop = found.run(path) if way == "plain" else found._replay_file(path, 0)
-                self.end: object = (stop, found.records, found.skipped)
+                self.end: object = (stop, found.record_count, found.skipped_count)
             except BkstoreError as error:
                 self.end = (type(error), str(error))
             self.findings = found.findings
@@ -177,7 +177,7 @@ def test_a_record_that_no_ledger_takes(tmp_path: Path, storage: LedgerStorage, n
     path = tmp_path / "1.txn"
     records = [_entry(7, 0), _entry(8, 0), _entry(name, 1, 2000), _entry(7, 2), _entry(8, 1)]
     offsets = _written(path, *records)
-    with pytest.raises(CorruptionError, match=r"cannot be replayed: .*at most 1000") as raised:
+    with pytest.raises(CorruptionError, match=r"cannot be replayed: .*the limit is 1000") as raised:
         Replay(storage)._replay_file(path, 0)
 
     assert (str(path), offsets[2] + 4) == (raised.value.file, raised.value.offset)

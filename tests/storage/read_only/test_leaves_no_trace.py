@@ -416,7 +416,7 @@ def test_reader_does_not_write(bookie: Path) -> None:
             lambda: index.delete(1),
             lambda: index.set_state(1, LedgerState()),
         ):
-            with pytest.raises(BkstoreError, match="opened for reading"):
+            with pytest.raises(BkstoreError, match="opened read-only"):
                 act()
         index.flush()
 

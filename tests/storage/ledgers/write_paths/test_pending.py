@@ -97,7 +97,7 @@ def _agree(model: Model, pending: Any, data: Any) -> None:
             assert there.get(entry) == pending.get(name, entry)
         near = min(last, first + 2000)
         nearest = next((entry for entry in within if entry <= near), None)
-        assert nearest == pending.first_in(name, first, near)
+        assert nearest == pending.find_first(name, first, near)
 
 
 # -- locations
