@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 OPERATOR_READ_ONLY_REASON = "an operator requested it"
 
-_check_limits = optional(instance(DiskOptions))
+_check_disk_options = optional(instance(DiskOptions))
 _check_collector = optional(instance(BackgroundCollector))
 
 
@@ -68,7 +68,7 @@ class RegisteredBookie(Closeable):
         """
         self.server = server
         self.bookie = server.bookie
-        self.disk_options = _check_limits("limits", disk_options) or DiskOptions()
+        self.disk_options = _check_disk_options("disk_options", disk_options) or DiskOptions()
         self._watch = DiskWatch(self.bookie, self.disk_options, get_used_share)
         self.collector = _check_collector("collector", collector) or BackgroundCollector(
             self.bookie, store
@@ -195,7 +195,7 @@ class RegisteredBookie(Closeable):
     def set_read_only(self, read_only: bool) -> str | None:
         """Be read-only until this is called with False, or longer for other reasons
         (`check_disks`); return why it is read-only."""
-        self._operator_reason = OPERATOR_READ_ONLY_REASON if boolean("wanted", read_only) else None
+        self._operator_reason = OPERATOR_READ_ONLY_REASON if boolean("read_only", read_only) else None
         return self.check_disks()
 
     def _watch_disks(self) -> None:

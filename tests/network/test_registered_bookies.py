@@ -211,7 +211,9 @@ def test_full_disks(store: ZooKeeperStore, uri: str, tmp_path: Path) -> None:
     used = [0.5]
     limits = DiskOptions(full=0.95, writable_again=0.9, interval=3600)
     with (
-        registered(uri, tmp_path, "b1", limits=limits, used=lambda path: used[0]) as bookie,
+        registered(
+            uri, tmp_path, "b1", disk_options=limits, get_used_share=lambda path: used[0]
+        ) as bookie,
         Client(store) as client,
     ):
         ledger = client.create_ledger(1, 1, 1)
@@ -241,7 +243,7 @@ def test_full_disks_while_another_is_registered(
 ) -> None:
     """Whatever becomes of its registration, a bookie without room takes no adds."""
     used = [0.5]
-    with registered(uri, tmp_path, "b1", used=lambda path: used[0]) as bookie:
+    with registered(uri, tmp_path, "b1", get_used_share=lambda path: used[0]) as bookie:
         foreign = bookie._registration._owned_by_other_error()
         monkeypatch.setattr(bookie._registration, "_try_register", lambda: False)
         used[0] = 0.99
@@ -258,7 +260,12 @@ def test_started_with_full_disks(store: ZooKeeperStore, uri: str, tmp_path: Path
     used, told = [0.99], []
     limits = DiskOptions(interval=0.05)
     with registered(
-        uri, tmp_path, "b1", limits=limits, used=lambda path: used[0], changed=told.append
+        uri,
+        tmp_path,
+        "b1",
+        disk_options=limits,
+        get_used_share=lambda path: used[0],
+        on_read_only_change=told.append,
     ) as bookie:
         assert (True, {"b1"}) == (bookie.read_only, store.read_only_bookies())
         assert ["all disks of ledger directories are full: 99.0% used"] == told

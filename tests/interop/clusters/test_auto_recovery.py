@@ -50,8 +50,8 @@ class World:
             self.folder / name,
             STORAGES[name],
             bookie_id=name,
-            limits=DiskOptions(full=0.9, writable_again=0.9, interval=3600),
-            used=lambda path: self.used[name],
+            disk_options=DiskOptions(full=0.9, writable_again=0.9, interval=3600),
+            get_used_share=lambda path: self.used[name],
         )
 
     def lose(self, name: str) -> None:

@@ -196,8 +196,8 @@ def test_read_only_bookie(
             cluster.uri,
             tmp_path / name,
             bookie_id=name,
-            limits=limits,
-            used=lambda path, name=name: used[name],
+            disk_options=limits,
+            get_used_share=lambda path, name=name: used[name],
         )
         for name in used
     }

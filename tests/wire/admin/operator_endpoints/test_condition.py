@@ -91,7 +91,11 @@ def test_a_full_disk_outlasts_the_order(store: ZooKeeperStore, tmp_path: Path) -
     limits = DiskOptions(interval=3600)
     with (
         RegisteredBookie.open(
-            store, tmp_path / "b1", bookie_id="b1", used=lambda _: 1.0, limits=limits
+            store,
+            tmp_path / "b1",
+            bookie_id="b1",
+            get_used_share=lambda _: 1.0,
+            disk_options=limits,
         ) as served,
         AdminServer(served.bookie, token=TOKEN, metadata=store) as admin,
     ):

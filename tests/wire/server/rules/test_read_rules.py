@@ -128,7 +128,7 @@ def test_runs_of_reads_are_single_reads(told: Told) -> None:
         {"entry_id": 0},
         {"entry_id": 0},
         {"entry_id": 1, "ledger": 77},
-        {"entry_id": 2, "previous_lac": 2, "time_out": 5},
+        {"entry_id": 2, "previous_lac": 2, "timeout_millis": 5},
         {"entry_id": 3},
     ]
     alone = [told.read(**fields)[:3] for fields in asked]
@@ -144,14 +144,14 @@ def test_runs_of_reads_are_single_reads(told: Told) -> None:
 @pytest.mark.parametrize(
     ("previous", "fields", "expected"),
     [
-        (3, {"time_out": 9}, ("EOK", _of(7, 4), 4, 4, None)),
-        (4, {"time_out": 9}, ()),
-        (5, {"time_out": 9}, ()),
-        (4, {"time_out": 9, "expired": True}, ("EOK", None, 4)),
+        (3, {"timeout_millis": 9}, ("EOK", _of(7, 4), 4, 4, None)),
+        (4, {"timeout_millis": 9}, ()),
+        (5, {"timeout_millis": 9}, ()),
+        (4, {"timeout_millis": 9, "expired": True}, ("EOK", None, 4)),
         (4, {}, ("EOK", None, 4)),
         (3, {}, ("EOK", _of(7, 4), 4, 4, None)),
-        (-1, {"time_out": 9, "updated": 8}, ("EOK", _of(7, 0), 4, 0, 8)),
-        (3, {"time_out": 9, "entry_id": 2}, ("EBADREQ",)),
+        (-1, {"timeout_millis": 9, "lac_update_millis": 8}, ("EOK", _of(7, 0), 4, 0, 8)),
+        (3, {"timeout_millis": 9, "entry_id": 2}, ("EBADREQ",)),
         (3, {"ledger": 77}, ("ENOLEDGER",)),
     ],
 )
@@ -166,10 +166,10 @@ def test_long_polls_with_the_entry_behind(
 @pytest.mark.parametrize(
     ("previous", "fields", "expected"),
     [
-        (4, {"time_out": 9, "entry_id": 2}, ()),
-        (3, {"time_out": 9, "entry_id": 2}, ("EOK", _of(7, 2))),
+        (4, {"timeout_millis": 9, "entry_id": 2}, ()),
+        (3, {"timeout_millis": 9, "entry_id": 2}, ("EOK", _of(7, 2))),
         (4, {"entry_id": 2}, ("EOK", _of(7, 2))),
-        (4, {"time_out": 0, "expired": True}, ("EOK", _of(7, LAST))),
+        (4, {"timeout_millis": 0, "expired": True}, ("EOK", _of(7, LAST))),
     ],
 )
 def test_long_polls_of_an_entry(
@@ -205,8 +205,8 @@ def test_fencing_reads(told: Told) -> None:
     assert "ENOENTRY" == told.read(entry_id=9, fence=True, master_key=KEY)[0]
     assert told.rules.bookie.storage.is_fenced(7)
     run = told.ask(
-        told.make(ReadOperation, scope=5, entry=0),
-        told.make(ReadOperation, scope=5, entry=1, fence=True, master_key=KEY),
+        told.make(ReadOperation, scope=5, entry_id=0),
+        told.make(ReadOperation, scope=5, entry_id=1, fence=True, master_key=KEY),
     )
     assert ["EOK", "EOK"] == [each[0] for each in run]
     assert told.rules.bookie.storage.is_fenced(LedgerId(5, 7))
@@ -262,7 +262,7 @@ def test_a_ledger_whose_key_is_not_known(told: Told) -> None:
     bookie = told.rules.bookie
     bookie.storage.set_master_key(20, bytes(20))
 
-    assert "ENOENTRY" == told.read(ledger=20, entry=0, fence=True, master_key=KEY)[0]
+    assert "ENOENTRY" == told.read(ledger=20, entry_id=0, fence=True, master_key=KEY)[0]
 
 
 def test_explicit_lacs_of_a_read_only_bookie(told: Told) -> None:
