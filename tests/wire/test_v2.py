@@ -101,12 +101,12 @@ def test_what_cannot_be_said(message: Any, reason: str) -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        ("0201", "offset 0: packet header of 4 bytes, 2 are there"),
+        ("0201", "offset 0: packet header of 4 bytes, but 2 are left"),
         ("02080000" + "00" * 40, "offset 0: opcode 8 has no layout"),
         ("00020000" + "00" * 40, "offset 0: opcode 131072 has no layout"),
-        ("02020001" + "00" * 35, "offset 20: master key of 20 bytes, 19 are there"),
-        ("02070000" + "00" * 35, "offset 4: fields of a batch read of 36 bytes, 35 are there"),
-        ("02010000" + "00" * 35, "offset 24: ids of a record of 16 bytes, 15 are there"),
+        ("02020001" + "00" * 35, "offset 20: master key of 20 bytes, but 19 are left"),
+        ("02070000" + "00" * 35, "offset 4: fields of a batch read of 36 bytes, but 35 are left"),
+        ("02010000" + "00" * 35, "offset 24: ids of a record of 16 bytes, but 15 are left"),
     ],
 )
 def test_requests_refused(data: str, reason: str) -> None:
@@ -119,9 +119,9 @@ def test_requests_refused(data: str, reason: str) -> None:
     ("data", "reason"),
     [
         ("02040000" + "00" * 40, "offset 0: opcode 4 has no layout"),
-        ("02010000" + "00" * 19, "offset 4: fields of an answer of 20 bytes, 19 are there"),
+        ("02010000" + "00" * 19, "offset 4: fields of an answer of 20 bytes, but 19 are left"),
         ("02020000" + "00000009" + "00" * 16, "offset 4: 9 is not a status code of v2"),
-        ("02070000" + "00" * 28 + "0000", "offset 32: size of a record of 4 bytes, 2 are there"),
+        ("02070000" + "00" * 28 + "0000", "offset 32: size of a record of 4 bytes, but 2 are left"),
         ("02070000" + "00" * 28 + "0000000201", "offset 32: record of 2 bytes, but 1 are left"),
         ("02070000" + "00" * 28 + "ffffffff01", "offset 32: record of -1 bytes, but 1 are left"),
         ("02070000" + "00" * 28 + "7fffffff", "offset 32: record of 2147483647 bytes, but 0"),

@@ -128,8 +128,8 @@ def test_what_goes_into_a_group() -> None:
     assert [*kinds, "NoneType"] == [type(requests).__name__ for _, requests in found]
     assert [0, 4, 4] == [requests.flags for _, requests in found[:3]]
     assert [KEY, KEY, OTHER] == [requests.master_key for _, requests in found[:3]]
-    assert [0, 1, 2, 3, 4] == found[4][1].entries.tolist()
-    assert [8] * 4 == found[6][1].ledgers.tolist()
+    assert [0, 1, 2, 3, 4] == found[4][1].entry_ids.tolist()
+    assert [8] * 4 == found[6][1].ledger_ids.tolist()
 
 
 def test_a_few_are_looked_at_one_by_one() -> None:

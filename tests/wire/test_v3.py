@@ -126,7 +126,7 @@ def test_incomplete_messages() -> None:
         v3.decode_request(bytes.fromhex("0a06080310011801" + "a206020801"))
     with pytest.raises(CorruptionError, match="v3 response lacks status"):
         v3.decode_response(bytes.fromhex("0a06080310011801"))
-    with pytest.raises(CorruptionError, match="no v3 request"):
+    with pytest.raises(CorruptionError, match="not a v3 request: "):
         v3.decode_request(b"\x00")
 
 

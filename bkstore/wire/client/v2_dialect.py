@@ -168,7 +168,7 @@ def _decode_batch(message: bytes) -> DecodedResponse:
     status = Status.from_v2(status_code)
     offsets, sizes, end = find_frames(np.frombuffer(message, np.uint8), _BATCH_HEAD.size)
     if end != len(message):
-        reason = f"record {offsets.size} of the batch does not end at the end of the frame"
+        reason = f"record {offsets.size} of the batch does not end with the frame"
         raise CorruptionError(None, end, reason)
     # offsets stand in for the entry ids, which `verify_batch` sets
     batch = RecordBatch.of_frames(offsets, message, offsets, sizes)

@@ -102,7 +102,7 @@ def test_no_frames(name: str, protocol: str) -> None:
         ("v2", bytes.fromhex("02090000") + bytes(40), "opcode 9 has no layout"),
         ("v2", bytes.fromhex("02030000 0a0161 1200"), "an answer without a request"),
         ("v3", b"", "lacks header"),
-        ("v3", b"\xff" * 9, "no v3 response"),
+        ("v3", b"\xff" * 9, "not a v3 response: "),
     ],
     ids=["empty", "short", "status", "opcode", "auth", "v3 empty", "v3 garbage"],
 )
@@ -216,9 +216,21 @@ BATCHES: dict[str, tuple[str, Callable[[Any], bytes], str]] = {
     ),
     "another ledger": ("v2", _batch_answer(record(3, ledger=9)), "is entry 3 of ledger 9"),
     "no entry": ("v2", _batch_answer(record(3), b"short"), "record 1 of the batch is not an entry"),
-    "size beyond": ("v2", _batch_answer(record(3), tail=b"\0\0\0\x09ab"), "record 1 does not end"),
-    "size negative": ("v2", _batch_answer(record(3), tail=b"\xff" * 4), "record 1 does not end"),
-    "half a size": ("v2", _batch_answer(record(3), tail=b"\0\0"), "record 1 does not end"),
+    "size beyond": (
+        "v2",
+        _batch_answer(record(3), tail=b"\0\0\0\x09ab"),
+        "record 1 of the batch does not end",
+    ),
+    "size negative": (
+        "v2",
+        _batch_answer(record(3), tail=b"\xff" * 4),
+        "record 1 of the batch does not end",
+    ),
+    "half a size": (
+        "v2",
+        _batch_answer(record(3), tail=b"\0\0"),
+        "record 1 of the batch does not end",
+    ),
     "v3 empty": ("v3", _v3_batch(), "0 records"),
     "v3 a gap": ("v3", _v3_batch(record(3), record(5)), "record 1 of the batch is entry 5"),
     "v3 too many": ("v3", _v3_batch(*records_from(3, 3)), "3 records, 2 were requested"),

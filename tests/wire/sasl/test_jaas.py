@@ -65,7 +65,7 @@ def test_nothing_shows_a_password(jaas: Path) -> None:
     [
         ("Kerberos", "uses Kerberos"),
         ("Other", "com.example.Module, which is not supported"),
-        ("Missing", "has no section 'Missing' .there are: BookKeeper, Bookie, Empty, "),
+        ("Missing", "has no section 'Missing' .existing: BookKeeper, Bookie, Empty, "),
         ("Empty", "has no section 'Empty'"),
         ("Nobody", "has no user|lacks username"),
     ],

@@ -121,7 +121,7 @@ def test_orders_need_the_token_and_a_server(admin: AdminServer) -> None:
     refused = write(admin, READ_ONLY, "PUT", {"readOnly": True})
     admin.controls.set_read_only = orders.append
 
-    assert (503, "no bookie server") == (refused.status, refused.line[:16])
+    assert (503, "there is no bookie server") == (refused.status, refused.line[:25])
     assert (401, []) == (ask(admin, READ_ONLY, "PUT", b'{"readOnly": true}').status, orders)
 
 

@@ -204,8 +204,8 @@ def test_reads(bookies: list[Bookie], ledger: int, entries: range) -> None:
 
     assert isinstance(many, ReadManyOperation)
     assert b"".join(_frames(wanted)) == b"".join(_frames(answers))
-    assert len(requests) == sum(answer.operation.count for answer in answers)
-    assert many.frame_bytes == sum(answer.operation.size for answer in answers)
+    assert len(requests) == sum(answer.operation.request_count for answer in answers)
+    assert many.frame_bytes == sum(answer.operation.frame_bytes for answer in answers)
 
 
 def _frames(answers: list[Any]) -> list[bytes]:

@@ -247,7 +247,7 @@ def test_lists_and_sizes(told: Told) -> None:
     come those that are asked for."""
     lists = [told.ask(told.make(ListEntriesOperation, ledger=ledger))[0] for ledger in (77, 8)]
     sizes = [
-        told.ask(told.make(BookieInfoOperation, total=total, free=free))[0]
+        told.ask(told.make(BookieInfoOperation, needs_total=total, needs_free=free))[0]
         for total, free in ((False, False), (True, False), (False, True))
     ]
 
@@ -320,7 +320,9 @@ def test_how_long_a_read_waits(told: Told) -> None:
     )
     polls = LongPolls(shared, shared, bookie)
     first, second, third, fourth, fifth = (
-        told.make(ReadOperation, ledger=ledger, previous_lac=lac, time_out=time, started=49.5)
+        told.make(
+            ReadOperation, ledger=ledger, previous_lac=lac, timeout_millis=time, received_at=49.5
+        )
         for ledger, lac, time in (
             *((7, 4, 2000), (7, 5, 30_000), (8, 0, 10**12)),
             *((8, 1, 10**12), (9, 0, 10**12)),

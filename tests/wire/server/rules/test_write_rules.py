@@ -69,7 +69,7 @@ def test_which_adds_wait_for_a_sync(tmp_path: Path, fields: dict[str, Any], dura
             _names(rules.write(_adds((7, 1), **fields))[0]),
             rules.write(_adds((7, 1), **fields))[1],
         )
-        urgent = rules.write(_adds((7, 2), urgent=True, **fields))[0]
+        urgent = rules.write(_adds((7, 2), high_priority=True, **fields))[0]
         assert ["EOK"] == _names(urgent)
 
 
@@ -83,7 +83,7 @@ def test_adds_of_several_kinds_in_a_stream(tmp_path: Path) -> None:
         assert rules.write([synced, deferred])[1]
         assert not rules.write([deferred, deferred])[1]
         rules.read_only = True
-        (urgent,), (plain,) = _adds((7, 2), urgent=True), _adds((7, 3))
+        (urgent,), (plain,) = _adds((7, 2), high_priority=True), _adds((7, 3))
         found = [_names(rules.write(adds)[0]) for adds in ([urgent, plain], [plain, urgent])]
 
         assert [["EOK", "EREADONLY"], ["EREADONLY", "EOK"]] == found
