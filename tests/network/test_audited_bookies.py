@@ -189,7 +189,7 @@ def test_one_that_has_listed_is_slow_not_without_lists() -> None:
 @pytest.mark.parametrize(
     ("wrong", "reason"),
     [
-        (lambda request: b"\xff" * 9, "no v3 response"),
+        (lambda request: b"\xff" * 9, "not a v3 response: "),
         (lambda request: list_of(request, 1, ledger=99), "the answer is of ledger 99"),
         (
             lambda request: list_of(request, *WHOLE)[:-9] + b"\x7f" * 9,

@@ -120,7 +120,7 @@ def test_too_few_bookies(served: Served, client: Client) -> None:
         NotEnoughBookies, match=r"entry 1 of ledger 0: 2 of 3 bookies have acknowledged it"
     ):
         ledger.append(b"lost")
-    with pytest.raises(IllegalOperation, match="ended with NotEnoughBookies"):
+    with pytest.raises(IllegalOperation, match="failed with NotEnoughBookies"):
         ledger.append(b"again")
     ledger.close()
     assert (0, 4) == (ledger.metadata.last_entry_id, ledger.metadata.length)

@@ -153,7 +153,7 @@ def test_an_empty_key_of_db_storage(tmp_path: Path) -> None:
     ("line", "why"),
     [
         ("bookiePort=x", "bookiePort: 'x' is not an integer"),
-        ("bookiePort=0", "bookiePort: 0 (any free port) needs"),
+        ("bookiePort=0", "bookiePort: 0 .any free port. needs"),
         ("bookiePort=65536", "bookiePort: 65536 is not a port"),
         ("bookieId=a b", "bookieId: "),
         ("flushInterval=0", "flushInterval: must be above 0"),
