@@ -142,13 +142,14 @@ def tls_context_from_args(args: argparse.Namespace) -> ssl.SSLContext | None:
 
 def audit_options_from_args(args: argparse.Namespace, live: bool) -> AuditOptions:
     """Return the options of the audit; rechecks default to 1 if `live` and without --compat."""
-    from bkstore.cluster.audit import AuditOptions
+    from bkstore.arguments import integer, number
+    from bkstore.cluster.audit.options import MAX_DELAY_SECONDS, AuditOptions
 
     looks = args.looks if args.looks is not None else int(live and args.compat is None)
     return AuditOptions(
         grace_period=args.grace_period,
-        rechecks=looks,
-        recheck_delay=args.look_delay,
+        rechecks=integer(0)("looks", looks),  # an error names the option
+        recheck_delay=number(0, MAX_DELAY_SECONDS)("look_delay", args.look_delay),
         concurrency=_LIVE_CONCURRENCY if live else AuditOptions().concurrency,
         rate=args.rate,
         compat=args.compat,

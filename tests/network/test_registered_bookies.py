@@ -310,7 +310,7 @@ REFUSED = {
     "taken out of the cluster": "is here, but not in the cluster",
     "an empty disk": "no cookie here, but the cluster has one",
     "one of two disks is empty": "no cookie here",
-    "another id": "the cookie of bookie 'b1', not of 'b2'",
+    "another id": "the cookie is of bookie 'b1', not of 'b2'",
     "other directories": "the cookie says ledger_dirs",
     "without a cluster": "of no cluster, not of cluster a0b1",
 }

@@ -131,9 +131,9 @@ def _watched(
 
     places = [Path(str(at)) for at in range(len(shares))]
     bookie: Any = SimpleNamespace(
-        storage=SimpleNamespace(paths=[SimpleNamespace(check_writable=check_writable)]),
-        journals=[SimpleNamespace(failed=each) for each in failed],
-        place=SimpleNamespace(ledger=places),
+        storage=SimpleNamespace(write_paths=[SimpleNamespace(check_writable=check_writable)]),
+        journals=[SimpleNamespace(has_failed=each) for each in failed],
+        directories=SimpleNamespace(ledger=places),
     )
     limits = DiskOptions(full=0.9, writable_again=0.8, any_full=any_full)
     return DiskWatch(bookie, limits, lambda path: shares[int(path.name)])
@@ -248,9 +248,9 @@ class _Events:
     def __init__(self) -> None:
         self.waiting: list[tuple[float, Callable[[], None]]] = []
 
-    def call(self, what: Callable[[], None], after: float = 0.0) -> None:
+    def call(self, callback: Callable[[], None], delay_seconds: float = 0.0) -> None:
         """Keep a call."""
-        self.waiting.append((after, what))
+        self.waiting.append((delay_seconds, callback))
 
     def step(self) -> float:
         """Make the first call that waits; return after how long it was to be made."""
@@ -269,7 +269,7 @@ class _Nodes:
         self.watches: list[Any] = []
         self.connection = self
 
-    def ask(self, path: str, what: str, *, watch: Any) -> Any:
+    def request(self, path: str, what: str, *, watch: Any) -> Any:
         """Return or raise what is there."""
         found = self.answers.get((path, what))
         if isinstance(found, Exception):

@@ -27,7 +27,7 @@ class AvailabilitySource(Protocol):
         ...
 
 
-_MAX_DELAY_SECONDS, _MIN_RATE = 86400.0, 1e-5
+MAX_DELAY_SECONDS, _MIN_RATE = 86400.0, 1e-5
 """Limits of `recheck_delay` and `rate`: the system cannot sleep for arbitrarily long."""
 
 
@@ -64,7 +64,7 @@ class AuditOptions:
 _FIELD_CHECKS = {
     "grace_period": optional(number(above=True)),
     "rechecks": integer(0),
-    "recheck_delay": number(0, _MAX_DELAY_SECONDS),
+    "recheck_delay": number(0, MAX_DELAY_SECONDS),
     "redo_limit": integer(0),
     "concurrency": integer(1, 1 << 16),  # number of threads
     "batch": integer(1),
