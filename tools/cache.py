@@ -111,8 +111,8 @@ def _read_row(done: SideResult, read_count: int) -> Row:
         "reads": read_count,
         "hit_ratio": served.hits / read_count,
         "fetches": served.fetches,
-        "amplification": served.fetched / served.bytes,
-        "asked": None if spent.read is None else spent.read / served.bytes,
+        "amplification": served.fetched_bytes / served.returned_bytes,
+        "asked": None if spent.read is None else spent.read / served.returned_bytes,
         "us": spent.cpu / read_count * 1e6,
     }
 
