@@ -225,7 +225,7 @@ def test_a_row_may_have_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     """It stands in the table in place of figures, and the exit status is 1."""
     columns = (*TOY.columns, ResultColumn("error", "error", kind="told"))
     rows = [{"side": "a", "size": 1, "error": "it broke"}]
-    broken = replace(TOY, columns=columns, measure=lambda _: rows, found=lambda _: [])
+    broken = replace(TOY, columns=columns, measure=lambda _: rows, summarize=lambda _: [])
 
     assert 1 == main(broken, [])
     assert "it broke" in capsys.readouterr().out
@@ -243,10 +243,10 @@ def test_an_experiment_has_options_and_tables_of_its_own(
         yield from measure_toys(run)
         yield {"side": "more", "size": run.options.longer, "bytes": 1}
 
-    parted = replace(
-        TOY, add_options=more, measure=measured, parted=lambda row: f"those of {row['side']}"
+    titled = replace(
+        TOY, add_options=more, measure=measured, table_title=lambda row: f"those of {row['side']}"
     )
-    assert 0 == main(parted, ["--longer", "17", "--markdown"])
+    assert 0 == main(titled, ["--longer", "17", "--markdown"])
     out = capsys.readouterr().out
 
     assert ["one", "two & <three>", "words", "more"] == [
