@@ -226,7 +226,7 @@ def find_worst_shortage(missing: Iterable[Availability]) -> Shortage | None:
     the entries that each bookie lacks in each segment. O(groups x write quorum).
 
     >>> find_worst_shortage([Availability.from_entries([3, 4]), Availability.from_entries([4, 5])])
-    Shortage(missing=2, entry=4)
+    Shortage(missing=2, entry_id=4)
     """
     layers: list[Availability] = []  # layer k: the entries that k + 1 bookies lack
     for entries in missing:

@@ -215,7 +215,7 @@ def test_another_cluster_s_file_is_refused(
     kept, other = made / "kept", made / "other.json"
     other.write_bytes((made / "metadata.json").read_bytes())
     with monkeypatch.context() as patched:
-        patched.setattr("bkstore.cluster.audit.availability_queries._ask", stopped)
+        patched.setattr("bkstore.cluster.audit.availability_queries._query_bookie", stopped)
 
         assert 130 == main([*_words(made), "--resume", str(kept)])
     capsys.readouterr()

@@ -147,8 +147,8 @@ BAD: dict[type, dict[str, tuple[Any, ...]]] = {
     },
     AuditOptions: {
         "grace_period": SECONDS,
-        "looks": FROM_0,
-        "look_delay": (None, "1", math.nan, math.inf, -1, True),
+        "rechecks": FROM_0,
+        "recheck_delay": (None, "1", math.nan, math.inf, -1, True),
         "redo_limit": FROM_0,
         "concurrency": (*POSITIVE, 2**20),
         "batch": POSITIVE,

@@ -1,4 +1,4 @@
-"""Pace: limits the rate of an audit, in ledgers a second."""
+"""Throttle: limits the rate of an audit, in ledgers a second."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Throttle:
     for some, and returns true to stop. A higher rate never makes up for a delay.
 
     >>> waits = []
-    >>> pace = Throttle(20.0, lambda: sum(waits), waits.append)
-    >>> [len(group) for group in pace.groups(list(range(5)))], waits
+    >>> throttle = Throttle(20.0, lambda: sum(waits), waits.append)
+    >>> [len(group) for group in throttle.groups(list(range(5)))], waits
     ([2, 2, 1], [0.1, 0.1])
     """
 

@@ -175,11 +175,11 @@ def test_a_failed_run_lets_go(tmp_path: Path) -> None:
     kept = tmp_path / "run"
     for what in ("ours", "ours"):
         with pytest.raises(Killed):
-            _run(kept, kill=True, what=what)
+            _run(kept, kill=True, description=what)
     with pytest.raises(InvalidArgument, match="other parameters"):
-        _run(kept, what="another")
+        _run(kept, description="another")
 
-    assert 2 == _run(kept, what="ours").checked
+    assert 2 == _run(kept, description="ours").checked
 
 
 def test_the_name_of_a_new_file_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

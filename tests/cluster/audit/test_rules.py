@@ -396,9 +396,9 @@ def test_unreadable_metadata_are_not_a_lost_ledger() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"looks": -1},
-        {"look_delay": -1.0},
-        {"look_delay": 1e300},
+        {"rechecks": -1},
+        {"recheck_delay": -1.0},
+        {"recheck_delay": 1e300},
         {"redo_limit": -1},
         {"concurrency": 0},
         {"batch": 0},

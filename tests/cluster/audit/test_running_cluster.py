@@ -29,7 +29,7 @@ def _audit(running: Cluster, bookies: Any = None, **options: Any) -> Any:
     auditor = Auditor(
         running.store,
         running.bookies if bookies is None else bookies,
-        options=AuditOptions(**{"looks": 0} | options),
+        options=AuditOptions(**{"rechecks": 0} | options),
         wait=lambda _: None,
     )
     return auditor.run()
@@ -159,7 +159,7 @@ def test_bookies_that_do_not_answer(
     name = ledger.metadata.segments[0].ensemble[0]
     getattr(running, fault)(name)
     running.store.set_unavailable(name, known)
-    found = {(row[0], row[3]) for row in _rows(_audit(running, looks=1))}
+    found = {(row[0], row[3]) for row in _rows(_audit(running, rechecks=1))}
 
     assert ({(category, name)} if category else set()) == found
 

@@ -27,7 +27,7 @@ def test_a_bookie_back_at_the_second_look() -> None:
 def test_a_bookie_back_at_the_last_look() -> None:
     """The number of looks is a parameter, and the last one counts, too."""
     third, waits = Down(3), list[float]()
-    report = audit(store_of(closed()), third, waits, looks=3)
+    report = audit(store_of(closed()), third, waits, rechecks=3)
 
     assert ([30.0] * 3, True) == (waits, report.clean)
 
@@ -79,7 +79,7 @@ def test_losses_beside_a_silent_bookie_are_reported_once() -> None:
 def test_not_told_is_not_judged() -> None:
     """Where the store does not tell of bookies, silence is no violation, and nothing is clean."""
     store = KeyValueStore(store_of(closed())._values, known_lists=frozenset())
-    report = audit(store, Down(), looks=0)
+    report = audit(store, Down(), rechecks=0)
 
     assert ([], {LedgerId(0, 7): ("b3",)}) == (report.violations, report.unanswered)
     assert not report.clean
@@ -116,7 +116,7 @@ def test_a_dead_bookie_is_not_asked_forever() -> None:
     """After some failures in a row the rest of the question is put off to the next look."""
     third = Down()
     store = store_of(*(closed(number) for number in range(64)))
-    report = audit(store, third, looks=0)
+    report = audit(store, third, rechecks=0)
 
     assert 5 == third.asked
     assert 64 == len(report.violations)
@@ -132,7 +132,7 @@ def test_failures_count_in_a_row() -> None:
             return super().availability(ledger)
 
     third = Flaky()
-    report = audit(store_of(*(closed(number) for number in range(40))), third, looks=0)
+    report = audit(store_of(*(closed(number) for number in range(40))), third, rechecks=0)
 
     assert (40, 20) == (third.asked, len(report.violations))
 

@@ -109,7 +109,7 @@ def test_in_one_process(bkstore_cluster: ClusterFactory) -> None:
     cluster.stop("bookie-1")
     with pytest.raises(NotEnoughBookies):
         ledger.append_later(b"y")
-    with pytest.raises(IllegalOperation, match="ended with NotEnoughBookies"):
+    with pytest.raises(IllegalOperation, match="failed with NotEnoughBookies"):
         ledger.flush()
 
 

@@ -144,7 +144,7 @@ def test_a_late_failure(bkstore_cluster: ClusterFactory, workers: Workers) -> No
     ledger.append(b"x")
     cluster.stop(late)
     gates[late].gate.set()
-    until(lambda: ledger._writer._lanes[2].failed is not None)  # type: ignore[union-attr]
+    until(lambda: ledger._writer._lanes[2].failure is not None)  # type: ignore[union-attr]
 
     assert 1 == len(ledger.metadata.segments)
     assert 1 == ledger.append(b"y")
@@ -180,7 +180,7 @@ def test_fenced_in_the_middle(bkstore_cluster: ClusterFactory, workers: Workers)
 
     assert (0, 0) == (last, ledger.last_add_confirmed)
     assert 1 == len(failures)
-    with pytest.raises(LedgerFenced, match="ended with LedgerFenced"):
+    with pytest.raises(LedgerFenced, match="failed with LedgerFenced"):
         ledger.append(b"again")
     ledger.close()  # at the same end
     assert 0 == ledger.metadata.last_entry_id
@@ -265,7 +265,7 @@ def test_an_error_of_a_lane_s_own(bkstore_cluster: ClusterFactory, workers: Work
     gates[ensemble(ledger)[0]].add_batch = broken  # type: ignore[method-assign]
     with pytest.raises(ZeroDivisionError):
         ledger.append(b"x")
-    with pytest.raises(IllegalOperation, match="ended with ZeroDivisionError"):
+    with pytest.raises(IllegalOperation, match="failed with ZeroDivisionError"):
         ledger.append(b"x")
 
 

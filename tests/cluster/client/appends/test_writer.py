@@ -52,7 +52,7 @@ class TestFailure:
             ledger.force,
             ledger.write_explicit_lac,
         ):
-            with pytest.raises(IllegalOperation, match="ended with NotEnoughBookies"):
+            with pytest.raises(IllegalOperation, match="failed with NotEnoughBookies"):
                 call()
         assert b"kept" == ledger.read_last().payload
 
@@ -73,7 +73,7 @@ class TestFailure:
 
         assert 0 == ledger.last_add_confirmed
         for append in (ledger.append, lambda data: ledger.append_many([data])):
-            with pytest.raises(LedgerFenced, match="ended with LedgerFenced"):
+            with pytest.raises(LedgerFenced, match="failed with LedgerFenced"):
                 append(b"again")
 
     @pytest.mark.parametrize("state", ["IN_RECOVERY", "CLOSED"])
@@ -121,7 +121,7 @@ class TestFailure:
 
         with pytest.raises(NoSuchLedger):
             ledger.append(b"x")
-        with pytest.raises(IllegalOperation, match="ended with NoSuchLedger"):
+        with pytest.raises(IllegalOperation, match="failed with NoSuchLedger"):
             ledger.append(b"x")
 
     def test_changed_by_another(self, bkstore_cluster: ClusterFactory) -> None:
@@ -169,7 +169,7 @@ class TestFailure:
         assert 0 == ledger.append(b"still fine")
         with pytest.raises(InvalidArgument, match="the limit is 500"):
             ledger.append(bytes(600))
-        with pytest.raises(IllegalOperation, match="ended with InvalidArgument"):
+        with pytest.raises(IllegalOperation, match="failed with InvalidArgument"):
             ledger.append(b"x")
         assert [0] == [segment.first_entry for segment in ledger.metadata.segments]
 
@@ -188,7 +188,7 @@ class TestFailure:
             ledger.append(b"x")
         cluster.slow(ensemble(ledger)[1], 0)
 
-        with pytest.raises(IllegalOperation, match="ended with KeyboardInterrupt"):
+        with pytest.raises(IllegalOperation, match="failed with KeyboardInterrupt"):
             ledger.append(b"other bytes under the same id")
 
     def test_an_iterator_that_fails(self, bkstore_cluster: ClusterFactory) -> None:
@@ -269,7 +269,7 @@ class TestWithoutSync:
         cluster.start("bookie-2")
 
         assert -1 == ledger.last_add_confirmed
-        with pytest.raises(IllegalOperation, match="ended with NotEnoughBookies"):
+        with pytest.raises(IllegalOperation, match="failed with NotEnoughBookies"):
             ledger.force()
 
 
