@@ -149,7 +149,7 @@ def test_damaged_metadata_do_not_tell_passwords(body: bytes) -> None:
     document = {"ledgers": [{"ledger_id": 7, "password_hex": "topsecret", "segments": []}]}
     for name in ("ensemble_size", "write_quorum_size"):
         document["ledgers"][0][name] = 1
-    with pytest.raises(CorruptionError, match="password_hex is no hex text") as told:
+    with pytest.raises(CorruptionError, match="password_hex is not a valid hex text") as told:
         decode_file(json.dumps(document).encode())
 
     assert "topsecret" not in str(caught.value) + str(told.value)

@@ -15,7 +15,7 @@ pa = pytest.importorskip("pyarrow")
 def _line(name: str, *, metadata: Any = None, unread: Any = (), **columns: Any) -> SummaryLine:
     inputs: Any = SimpleNamespace(
         metadata=metadata,
-        dump=SimpleNamespace(unread=unread),
+        dump=SimpleNamespace(unread_bookies=unread),
         other=None,
         options=SimpleNamespace(pinned=0.2),
     )
