@@ -24,7 +24,7 @@ class EntryRuns:
 
     >>> runs = EntryRuns()
     >>> runs.add(np.zeros(3, int), np.full(3, 7), np.array([5, 3, 4]), np.array([90, 10, 50]))
-    >>> [(f.first_entry, f.last_entry, f.entry_count, f.offset) for f in runs.findings(
+    >>> [(f.first_entry, f.last_entry, f.entries, f.offset) for f in runs.findings(
     ...     "no-record", "damage", "gone", "0.log")]
     [(3, 5, 3, 10)]
     """

@@ -103,7 +103,7 @@ class Usage:
     ...         usage = Usage(bookie, listed=[LedgerId.of(7)])
     ...         [(log.record_bytes, log.live_bytes, log.fate) for log in usage.logs()]
     [(136, 68, 'compact')]
-    >>> usage.totals.garbage_bytes, [each.live_ledgers for each in usage.ledgers()]
+    >>> usage.totals.garbage_bytes, [each.live for each in usage.ledgers()]
     (68, [True, False])
     """
 

@@ -283,7 +283,7 @@ class PendingLocations(PendingValues[int]):
     >>> pending, name = PendingLocations(), LedgerId(ledger=7)
     >>> pending.put(name, 3, 1028), pending.put(name, 3, 2000)
     (True, False)
-    >>> pending.get(name, 3), pending.entry_ids(7).tolist()
+    >>> pending.get(name, 3), pending.entries(7).tolist()
     (2000, [3])
     """
 
