@@ -19,8 +19,8 @@ from bkstore.availability import codec
 from bkstore.availability.codec import Encoding
 from bkstore.availability.entry_set import Availability
 from bkstore.availability.grouping import canonicalize
-from bkstore.availability.patterns import Pattern, groups_of_pattern
 from bkstore.availability.sequence_groups import Groups, empty
+from bkstore.availability.stripe_operations import Pattern, groups_of_pattern
 from bkstore.counts import format_count
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.ids import MAX_ENTRY_ID, Int64Array, IntArrayLike, as_int64
@@ -98,10 +98,8 @@ class BookkeeperAvailability(Availability):
     def __len__(self) -> int:
         total = self._total()
         if total < 0:
-            raise InvalidArgument(
-                f"the stored groups add up to {format_count(total, 'entry', 'entries')}: not a "
-                "length"
-            )
+            entries = format_count(total, "entry", "entries")
+            raise InvalidArgument(f"the stored groups add up to {entries}: not a length")
         return total
 
     def _total(self) -> int:
@@ -160,10 +158,8 @@ class BookkeeperAvailability(Availability):
         in_range = expected & Availability.from_ranges([(max(lo, 0), hi)])
         flat = np.fromiter((number for span in self._spans(lo, hi) for number in span), np.int64)
         index, starts, ends = flat.reshape(-1, 3).T
-        present = canonicalize(
-            _find_in_spans(self._stored.take(index), np.maximum(starts, 0), ends)
-        )
-        return in_range - Availability.from_canonical(present)
+        found = _find_in_spans(self._stored.take(index), np.maximum(starts, 0), ends)
+        return in_range - Availability.from_canonical(canonicalize(found))
 
     def _spans(self, lo: int, hi: int) -> Iterator[tuple[int, int, int]]:
         """Yield (group index, start, end): the group in which upstream looks up ids start..end-1.

@@ -21,7 +21,7 @@ from typing import Literal
 import numpy as np
 
 from bkstore.arguments import describe_value
-from bkstore.availability.sequence_groups import INT32_MAX, Groups, count_sequences, list_sequences
+from bkstore.availability.sequence_groups import INT32_MAX, Groups, count_sequences, ungroup
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.ids import MAX_ENTRY_ID
 
@@ -32,6 +32,7 @@ MAX_GROUPS = (INT32_MAX - HEADER_SIZE) // GROUP_SIZE
 """The most groups that one Java array, which a bookie sends and a client reads, can hold."""
 
 Encoding = Literal["grouped", "bookkeeper"]
+Octets = bytes | bytearray | memoryview
 
 _FEW = 8  # groups up to which `decode_if_few` decodes
 _CHUNK_ROWS = 1 << 16
@@ -47,26 +48,23 @@ def encode(groups: Groups, encoding: Encoding = "grouped") -> bytes:
     encoder does. Raises `InvalidArgument`, before it allocates, for more than `MAX_GROUPS`.
     """
     if encoding not in ("grouped", "bookkeeper"):
-        raise InvalidArgument(
-            f"unknown encoding {describe_value(encoding)}: 'grouped' or 'bookkeeper'"
-        )
+        given = describe_value(encoding)
+        raise InvalidArgument(f"unknown encoding {given}: 'grouped' or 'bookkeeper'")
     ungroups = encoding == "bookkeeper"
     oversized = groups.size > INT32_MAX
     piece_counts = (-(-groups.size[oversized] // INT32_MAX)).tolist()  # each is one sequence
     count = count_sequences(groups) if ungroups else groups.first.size
     count += sum(piece_counts) - len(piece_counts)
     if count > MAX_GROUPS:
-        raise InvalidArgument(
-            f"{count} sequence groups, one {'a sequence' if ungroups else 'each'}, exceed the "
-            f"limit of {MAX_GROUPS}"
-        )
+        each = "one a sequence" if ungroups else "one each"
+        raise InvalidArgument(f"{count} sequence groups, {each}, exceed the limit of {MAX_GROUPS}")
     if not piece_counts and not ungroups:
         return encode_unchecked(groups)
     output = BytesIO()
     output.write(_pack_header(count))
     for chunk in _split(groups, ungroups):
         if ungroups:
-            chunk = _ungroup(chunk)
+            chunk = ungroup(chunk)
         output.write(_pack_rows(_cut_oversized(chunk) if piece_counts else chunk))
     return output.getvalue()
 
@@ -97,11 +95,6 @@ def _split_row(row: list[int], ungroups: bool) -> Iterator[tuple[int, int, int, 
         yield first, last, size, period
 
 
-def _ungroup(groups: Groups) -> Groups:
-    starts, ends = list_sequences(groups)
-    return Groups(starts, starts, ends - starts, np.zeros_like(starts))
-
-
 def _cut_oversized(groups: Groups) -> Groups:
     """Return the groups with sequences too long for the i32 size cut into touching groups."""
     counts = -(-groups.size // INT32_MAX)
@@ -129,14 +122,13 @@ def _pack_rows(groups: Groups) -> bytes:
     return rows.tobytes()
 
 
-def decode_unchecked(data: bytes | bytearray | memoryview, *, any_header: bool = False) -> Groups:
+def decode_unchecked(data: Octets, *, any_header: bool = False) -> Groups:
     """Return the groups as stored; checks only the header and the number of bytes. `any_header`
     accepts negative versions and counts. Raises `CorruptionError` (offset, reason)."""
     view = _as_octets(data)
     if len(view) < HEADER_SIZE:
-        raise CorruptionError(
-            None, len(view), f"header needs {HEADER_SIZE} bytes, {len(view)} are there"
-        )
+        reason = f"header needs {HEADER_SIZE} bytes, {len(view)} are there"
+        raise CorruptionError(None, len(view), reason)
     version, count = (int(value) for value in np.frombuffer(view, ">i4", 2))
     if version > VERSION or (version < 0 and not any_header):
         raise CorruptionError(None, 0, f"unsupported header version {version}")
@@ -150,20 +142,19 @@ def decode_unchecked(data: bytes | bytearray | memoryview, *, any_header: bool =
     return Groups(*(rows[field].astype(np.int64) for field in _GROUP.names or ()))
 
 
-def _as_octets(data: bytes | bytearray | memoryview) -> memoryview:
+def _as_octets(data: Octets) -> memoryview:
     try:
         view = memoryview(data)
     except TypeError:
-        raise InvalidArgument(
-            f"an encoded answer must be bytes, not {type(data).__name__}"
-        ) from None
+        given = type(data).__name__
+        raise InvalidArgument(f"an encoded answer must be bytes, not {given}") from None
     try:
         return view.cast("B")
     except (TypeError, ValueError):  # not contiguous, or of elements that `cast` does not know
         return memoryview(view.tobytes())
 
 
-def decode(data: bytes | bytearray | memoryview) -> Groups:
+def decode(data: Octets) -> Groups:
     """Return the groups, ascending and disjoint; ignores bytes after them, as upstream does. Raises
     `CorruptionError` (offset, reason) if they cannot be a set of entry ids."""
     return sort_and_check(decode_unchecked(data))
@@ -187,7 +178,7 @@ def sort_and_check(groups: Groups) -> Groups:
     return groups._replace(period=np.where(multi, groups.period, 0))
 
 
-def decode_if_few(data: bytes | bytearray | memoryview) -> Groups | None:
+def decode_if_few(data: Octets) -> Groups | None:
     """Return the canonical groups of valid bytes with at most 8 groups; None for all others. Enough
     for a striped ledger, in a tenth of the time of `decode` and `grouping.fold`."""
     if not isinstance(data, (bytes, bytearray)) or len(data) < HEADER_SIZE + GROUP_SIZE:

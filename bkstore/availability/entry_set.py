@@ -9,14 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from bkstore.arguments import check_compat, integer
-from bkstore.availability import codec, from_entries, grouping, inputs, sequence_groups
-from bkstore.availability.codec import Encoding
-from bkstore.availability.patterns import SetOperation
-from bkstore.availability.sequence_groups import Groups
+from bkstore.availability import codec, from_entries, grouping, sequence_groups
+from bkstore.availability.codec import Encoding, Octets
+from bkstore.availability.sequence_groups import INT32_MAX, Groups
 from bkstore.availability.set_operations import combine
+from bkstore.availability.stripe_operations import SetOperation
 from bkstore.counts import format_count
 from bkstore.errors import InvalidArgument
-from bkstore.ids import MAX_ENTRY_ID, MAX_IDS, Int64Array, IntArrayLike, as_entry_ids
+from bkstore.ids import MAX_ENTRY_ID, MAX_IDS, Int64Array, IntArrayLike, as_entry_ids, check_integer
 
 Compat = Literal["bookkeeper"]
 
@@ -74,7 +74,7 @@ class Availability:
         if compat is not None:
             return cls._compat(compat).from_insertions(entries)
         if isinstance(entries, range):
-            return cls.from_canonical(inputs.groups_of_range(entries))
+            return cls.from_canonical(from_entries.from_range(entries))
         return cls.from_canonical(from_entries.from_ids(as_entry_ids(entries)))
 
     @classmethod
@@ -85,7 +85,7 @@ class Availability:
         >>> len(Availability.from_ranges([(0, 9), (20, 29)]))
         20
         """
-        rows = inputs.check_rows(ranges, 2, "ranges are (first, last) pairs")
+        rows = _check_rows(ranges, 2, "ranges are (first, last) pairs")
         if not rows.size:
             return cls()
         pairs = as_entry_ids(rows.ravel()).reshape(-1, 2)
@@ -132,15 +132,13 @@ class Availability:
         that are not four integers or do not fit the encoding (a row of one sequence may have any
         size), `CorruptionError` for rows that overlap or contradict themselves. O(groups).
         """
-        rows = inputs.check_groups(groups)
+        rows = _check_groups(groups)
         if compat is not None:
             return cls._compat(compat).from_stored(rows)
         return cls.from_canonical(grouping.canonicalize(codec.sort_and_check(rows)))
 
     @classmethod
-    def from_bytes(
-        cls, data: bytes | bytearray | memoryview, compat: Compat | None = None
-    ) -> Availability:
+    def from_bytes(cls, data: Octets, compat: Compat | None = None) -> Availability:
         """Return the set from its encoded bytes, in either encoding. O(groups).
 
         Raises `CorruptionError` (offset, reason) for a short header, another version, truncated or
@@ -150,9 +148,9 @@ class Availability:
         if compat is not None:
             return cls._compat(compat).from_stored(codec.decode_unchecked(data, any_header=True))
         groups = codec.decode_if_few(data)
-        return cls.from_canonical(
-            grouping.canonicalize(codec.decode(data)) if groups is None else groups
-        )
+        if groups is None:
+            groups = grouping.canonicalize(codec.decode(data))
+        return cls.from_canonical(groups)
 
     def to_bytes(self, encoding: Encoding = "grouped") -> bytes:
         """Return the encoded set: 64 bytes and 24 for each group.
@@ -187,9 +185,8 @@ class Availability:
         groups = self._groups
         if limit is not None:
             groups = sequence_groups.take_first_sequences(groups, integer()("limit", limit))
-        starts, ends = sequence_groups.list_sequences(
-            groups, "; see ranges(limit=), iter_ranges and groups"
-        )
+        advice = "; see ranges(limit=), iter_ranges and groups"
+        starts, ends = sequence_groups.list_sequences(groups, advice)
         return np.stack((starts, ends - 1), axis=1)
 
     def iter_ranges(self) -> Iterator[tuple[int, int]]:
@@ -270,7 +267,7 @@ class Availability:
         """
         if not isinstance(expected, Availability):
             raise InvalidArgument(f"expected is an Availability, not {type(expected).__name__}")
-        first, last = inputs.check_bound(first, "first"), inputs.check_bound(last, "last")
+        first, last = _check_bound(first, "first"), _check_bound(last, "last")
         if compat is not None:
             answers = self._compat(compat)
             sequence_groups.check_sequence_count(self.range_count)
@@ -297,8 +294,39 @@ class Availability:
     def __repr__(self) -> str:
         if not self:
             return "<Availability: no entries>"
-        group_count = self._groups.first.size
-        return (
-            f"<Availability: {format_count(len(self), 'entry', 'entries')} in "
-            f"{self.first_entry}..{self.last_entry}, {format_count(group_count, 'sequence group')}>"
-        )
+        entries = format_count(len(self), "entry", "entries")
+        groups = format_count(self._groups.first.size, "sequence group")
+        return f"<Availability: {entries} in {self.first_entry}..{self.last_entry}, {groups}>"
+
+
+def _check_rows(value: Any, width: int, description: str) -> Int64Array:
+    """Return rows of `width` integers that fit int64; `description` describes them in errors."""
+    if isinstance(value, (str, bytes, bytearray)) or not isinstance(value, Iterable):
+        raise InvalidArgument(f"{description}, not {type(value).__name__}")
+    try:
+        array = value if isinstance(value, np.ndarray) else np.asarray(list(value))
+    except (TypeError, ValueError, OverflowError):  # ragged, or a zero-dimensional array
+        raise InvalidArgument(f"{description}, all of one length") from None
+    if array.size == 0 and array.ndim > 0:
+        return np.empty((0, width), np.int64)
+    if array.ndim != 2 or array.shape[1] != width:
+        raise InvalidArgument(f"{description}, not of shape {array.shape}")
+    too_big = array.dtype == np.uint64 and int(array.max()) > 2**63 - 1
+    if array.dtype.kind not in "iu" or too_big:
+        raise InvalidArgument(f"{description} of integers that fit int64, not {array.dtype}")
+    return array.astype(np.int64)
+
+
+def _check_groups(value: Any) -> Groups:
+    """Return (first, last, size, period) rows as columns; checks only that they can be encoded."""
+    columns = Groups(*_check_rows(value, 4, "groups are (first, last, size, period) rows").T)
+    has_many = columns.last != columns.first
+    too_low = np.minimum(columns.size, columns.period) < -INT32_MAX
+    if (too_low | (has_many & (columns.size > INT32_MAX)) | (columns.period > INT32_MAX)).any():
+        raise InvalidArgument("sequence size or period does not fit i32")
+    return columns
+
+
+def _check_bound(value: Any, description: str) -> int | None:
+    """Return the bound of a range of entry ids, which may be any int; None is returned as is."""
+    return None if value is None else check_integer(value, description)

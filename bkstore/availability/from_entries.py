@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from bkstore.availability.grouping import canonicalize, canonicalize_parts
-from bkstore.availability.sequence_groups import BoolArray, Groups
-from bkstore.ids import Int64Array
+from bkstore.availability.sequence_groups import BoolArray, Groups, empty, single_sequences
+from bkstore.ids import Int64Array, check_entry_id
 
 BLOCK_IDS = 1 << 16
 """Ids in a block: a few arrays of this length fit a second-level cache."""
@@ -47,6 +47,17 @@ def from_ids(ids: Int64Array) -> Groups:
         if block.size:
             parts.append(_group_block(block, steps))
     return canonicalize_parts(parts)
+
+
+def from_range(ids: range) -> Groups:
+    """Return the ids of a range as canonical groups. O(1). Raises `InvalidArgument` for more than
+    2^24 ids with a step above int32."""
+    if not ids:
+        return empty()
+    low, high = sorted((check_entry_id(ids[0]), check_entry_id(ids[-1])))
+    step = abs(ids.step)
+    row = (low, low, high - low + 1, 0) if step == 1 or low == high else (low, high, 1, step)
+    return canonicalize(Groups(*np.array([row], np.int64).T))
 
 
 def _group_block(ids: Int64Array, steps: Int64Array) -> Groups:
@@ -91,14 +102,14 @@ def _repeats(ids: Int64Array, size: int, period: int) -> bool:
 
 
 def _build_stripe(
-    head_first: int, head_count: int, start: int, count: int, size: int, period: int
+    first: int, head_count: int, start: int, count: int, size: int, period: int
 ) -> Groups:
     """Return rows for `canonicalize`: a cut first sequence, the whole sequences of a stripe of
     `count` ids from `start` on, and the remaining ids as a cut last sequence."""
     sequence_count, tail_count = divmod(count, size)
     tail_first = start + sequence_count * period
     rows = [
-        (head_first, head_first, head_count, 0),
+        (first, first, head_count, 0),
         (start, tail_first - period, size, period if sequence_count > 1 else 0),
         (tail_first, tail_first, tail_count, 0),
     ]
@@ -120,15 +131,14 @@ def _group_runs(starts: Int64Array, ends: Int64Array) -> Groups:
                 (starts[-1], starts[-1], sizes[-1], 0),
             )
             return Groups(*np.array(rows, np.int64).T)
-    return Groups(starts, starts, sizes, np.zeros_like(starts))
+    return single_sequences(starts, ends)
 
 
 def runs_of_mask(mask: BoolArray, base: int = 0) -> tuple[Int64Array, Int64Array]:
     """Return half-open runs (starts, ends) of the set positions of `mask`, plus `base`.
     O(len(mask)) bytes of work; ids inside runs are not listed."""
     if mask.size == 0:
-        empty = np.empty(0, np.int64)
-        return empty, empty
+        return empty()[:2]
     edges = np.flatnonzero(mask[1:] != mask[:-1]) + (base + 1)
     parts = ([base] if mask[0] else [], edges, [base + mask.size] if mask[-1] else [])
     edges = np.concatenate([np.asarray(part, np.int64) for part in parts])

@@ -13,22 +13,28 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bkstore.availability.sequence_groups import INT32_MAX, BoolArray, Groups, empty, list_sequences
+from bkstore.availability.sequence_groups import (
+    INT32_MAX,
+    BoolArray,
+    Groups,
+    OwnedGroups,
+    empty,
+    interleave,
+    single_sequences,
+    split_long_periods,
+)
 from bkstore.ids import Int64Array
 
 
 def from_runs(starts: Int64Array, ends: Int64Array) -> Groups:
     """Return canonical groups for ordered, disjoint half-open runs. O(runs)."""
-    return canonicalize(Groups(starts, starts, ends - starts, np.zeros_like(starts)))
+    return canonicalize(single_sequences(starts, ends))
 
 
-def from_runs_of_many(
-    starts: Int64Array, ends: Int64Array, owner: Int64Array
-) -> tuple[Groups, Int64Array]:
-    """Return the canonical groups of several sets, and the owner of each group. O(runs). Run i
-    belongs to set ``owner[i]``; a set's runs are adjacent rows, half-open, ordered, not
-    touching."""
-    rows = Groups(starts, starts, ends - starts, np.zeros_like(starts))
+def from_runs_of_many(starts: Int64Array, ends: Int64Array, owner: Int64Array) -> OwnedGroups:
+    """Return the canonical groups of several sets. O(runs). Run i belongs to set ``owner[i]``; a
+    set's runs are adjacent rows, half-open, ordered, not touching."""
+    rows = single_sequences(starts, ends)
     if starts.size < 2:
         return rows, owner
     slots = _list_transitions(rows)
@@ -49,10 +55,10 @@ def canonicalize(groups: Groups) -> Groups:
     Equal sets have equal groups: those of BP-34's rule for their maximal sequences."""
     if groups.first.size == 0 or (groups.first.size == 1 and _is_canonical(groups)):
         return groups
-    groups = _merge_touching(_flatten_dense(groups))
+    groups = _merge_touching(split_long_periods(_flatten_dense(groups)))
     if groups.first.size == 1:
         return groups
-    return _apply_greedy_rule(groups)
+    return _group_slots(groups, _list_transitions(groups))[0]
 
 
 def _is_canonical(groups: Groups) -> bool:
@@ -61,23 +67,13 @@ def _is_canonical(groups: Groups) -> bool:
 
 
 def _flatten_dense(groups: Groups) -> Groups:
-    """Turn groups whose sequences touch into one sequence; split groups of too long a period."""
+    """Turn each group whose sequences touch into one sequence."""
     dense = (groups.period == groups.size) & (groups.last > groups.first)
-    if dense.any():
-        groups = Groups(
-            groups.first,
-            np.where(dense, groups.first, groups.last),
-            np.where(dense, groups.ends - groups.first, groups.size),
-            np.where(dense, 0, groups.period),
-        )
-    too_far = groups.period > INT32_MAX
-    if too_far.any():
-        starts, ends = list_sequences(groups.take(too_far))
-        singles = Groups(starts, starts, ends - starts, np.zeros_like(starts))
-        columns = (np.concatenate(pair) for pair in zip(groups.take(~too_far), singles))
-        groups = Groups(*columns)
-        groups = groups.take(np.argsort(groups.first, kind="stable"))
-    return groups
+    if not dense.any():
+        return groups
+    last = np.where(dense, groups.first, groups.last)
+    size = np.where(dense, groups.ends - groups.first, groups.size)
+    return Groups(groups.first, last, size, np.where(dense, 0, groups.period))
 
 
 def _merge_touching(groups: Groups) -> Groups:
@@ -108,21 +104,15 @@ def _cut_off_touching(groups: Groups, borders: npt.NDArray[np.intp]) -> Groups:
     is_long = groups.last > groups.first
     cut_first, cut_last = np.zeros_like(is_long), np.zeros_like(is_long)
     cut_first[borders + 1] = cut_last[borders] = True
-    return _cut_ends(groups, is_long & cut_first, is_long & cut_last)
-
-
-def _cut_ends(groups: Groups, cut_first: BoolArray, cut_last: BoolArray) -> Groups:
-    """Split off the first and/or last sequence of the marked groups."""
-    zeros = np.zeros_like(groups.first)
+    cut_first, cut_last = cut_first & is_long, cut_last & is_long
     first = groups.first + cut_first * groups.period
     last = groups.last - cut_last * groups.period
     pieces = (
-        Groups(groups.first, groups.first, groups.size, zeros),
+        single_sequences(groups.first, groups.first + groups.size),
         Groups(first, last, groups.size, np.where(last > first, groups.period, 0)),
-        Groups(groups.last, groups.last, groups.size, zeros),
+        single_sequences(groups.last, groups.ends),
     )
-    keep = np.stack((cut_first, first <= last, cut_last), axis=1).ravel()
-    return Groups(*(np.stack(columns, axis=1).ravel()[keep] for columns in zip(*pieces)))
+    return interleave(pieces, (cut_first, first <= last, cut_last))
 
 
 class _Transitions(NamedTuple):
@@ -142,23 +132,15 @@ class _Transitions(NamedTuple):
 
 def _list_transitions(groups: Groups) -> _Transitions:
     """Return the steps of groups in order: those inside of a group, then that to the next."""
-    distance = groups.first[1:] - groups.last[:-1]
-    joins = (groups.size[1:] == groups.size[:-1]) & (groups.size[1:] <= INT32_MAX)
-    joins &= distance <= INT32_MAX
+    before, after, size = groups.last[:-1], groups.first[1:], groups.size[1:]
+    distance = after - before
+    joins = (size == groups.size[:-1]) & (size <= INT32_MAX) & (distance <= INT32_MAX)
+    between = _Transitions(joins, distance, np.ones_like(distance), before, after, size)
     steps = groups.counts - 1
-    between = _Transitions(
-        joins, distance, np.ones_like(distance), groups.last[:-1], groups.first[1:], groups.size[1:]
-    )
     if not steps.any():
         return between
-    within = _Transitions(
-        np.ones(steps.size, np.bool_),
-        groups.period,
-        steps,
-        groups.first,
-        groups.first + groups.period,
-        groups.size,
-    )
+    always, second = np.ones(steps.size, np.bool_), groups.first + groups.period
+    within = _Transitions(always, groups.period, steps, groups.first, second, groups.size)
     columns: list[Any] = []
     for inner, outer in zip(within, between):
         column = np.empty(inner.size + outer.size, inner.dtype)
@@ -166,10 +148,6 @@ def _list_transitions(groups: Groups) -> _Transitions:
         columns.append(column)
     keep = columns[2] > 0  # drop groups of one sequence, which have weight 0 inside
     return _Transitions(*(column[keep] for column in columns))
-
-
-def _apply_greedy_rule(groups: Groups) -> Groups:
-    return _group_slots(groups, _list_transitions(groups))[0]
 
 
 def _group_slots(groups: Groups, slots: _Transitions) -> tuple[Groups, npt.NDArray[np.intp]]:

@@ -15,12 +15,12 @@ import numpy as np
 from bkstore.availability.entry_set import Availability
 from bkstore.availability.from_entries import runs_of_mask
 from bkstore.availability.grouping import from_runs_of_many
-from bkstore.availability.sequence_groups import BoolArray, Groups, empty
+from bkstore.availability.sequence_groups import BoolArray, Groups, OwnedGroups, empty
 from bkstore.ids import Int64Array
 
 
-def from_ids_of_many(ids: Int64Array, owner: Int64Array) -> tuple[Groups, Int64Array]:
-    """Return canonical groups of ids that ascend within each owner, and each group's owner. O(ids).
+def from_ids_of_many(ids: Int64Array, owner: Int64Array) -> OwnedGroups:
+    """Return the canonical groups of ids that ascend within each owner. O(ids).
 
     >>> groups, owner = from_ids_of_many(np.array([0, 1, 2, 3, 9]), np.array([4, 4, 5, 5, 5]))
     >>> groups.first.tolist(), groups.size.tolist(), owner.tolist()
@@ -37,8 +37,8 @@ def from_ids_of_many(ids: Int64Array, owner: Int64Array) -> tuple[Groups, Int64A
     return from_runs_of_many(ids[first], ids[last] + 1, owner[first])
 
 
-def from_mask_of_many(mask: BoolArray, base: Int64Array) -> tuple[Groups, Int64Array]:
-    """Return the canonical groups of several sets in one mask, and the owner of each group.
+def from_mask_of_many(mask: BoolArray, base: Int64Array) -> OwnedGroups:
+    """Return the canonical groups of several sets in one mask.
 
     Position ``base[i]`` is id 0 of set i; `base` ascends, and a false position separates two sets.
     O(len(mask)) bytes of work, and O(runs).

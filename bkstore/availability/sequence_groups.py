@@ -7,7 +7,7 @@ period (0 when the group is one sequence). `Groups` has the four as int64 column
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -57,19 +57,51 @@ class Groups(NamedTuple):
         return Groups(*(column[selection] for column in self))
 
 
+OwnedGroups = tuple[Groups, Int64Array]
+"""The groups of several sets in order, and the owner of each group: the number of its set."""
+
+
 def empty() -> Groups:
     """Return no groups."""
     none = np.empty(0, np.int64)
     return Groups(none, none, none, none)
 
 
+def single_sequences(starts: Int64Array, ends: Int64Array) -> Groups:
+    """Return half-open runs as groups of one sequence each."""
+    return Groups(starts, starts, ends - starts, np.zeros_like(starts))
+
+
+def ungroup(groups: Groups) -> Groups:
+    """Return a group for each sequence. O(sequences). Raises as `list_sequences`."""
+    return single_sequences(*list_sequences(groups))
+
+
+def split_long_periods(groups: Groups) -> Groups:
+    """Return groups in which those of a period above i32 are a group for each sequence."""
+    too_long = groups.period > INT32_MAX
+    if not too_long.any():
+        return groups
+    return merge_groups([groups.take(~too_long), ungroup(groups.take(too_long))])
+
+
+def merge_groups(parts: Sequence[Groups]) -> Groups:
+    """Return disjoint groups in ascending order."""
+    joined = Groups(*(np.concatenate(columns) for columns in zip(*parts)))
+    return joined.take(np.argsort(joined.first, kind="stable"))
+
+
+def interleave(pieces: Sequence[Groups], kept: Sequence[BoolArray]) -> Groups:
+    """Return the kept rows of equally long pieces: row 0 of each piece, then row 1, and so on."""
+    keep = np.stack(kept, axis=1).ravel()
+    return Groups(*(np.stack(columns, axis=1).ravel()[keep] for columns in zip(*pieces)))
+
+
 def check_sequence_count(count: int, advice: str = "") -> None:
     """Raise `InvalidArgument` for more sequences than one call may list, `MAX_SEQUENCES`."""
     if count > MAX_SEQUENCES:
-        raise InvalidArgument(
-            f"{count} sequences are too many to list one by one, the limit "
-            f"is {MAX_SEQUENCES}{advice}"
-        )
+        limit = f"the limit is {MAX_SEQUENCES}{advice}"
+        raise InvalidArgument(f"{count} sequences are too many to list one by one, {limit}")
 
 
 def count_sequences(groups: Groups) -> int:
@@ -166,42 +198,34 @@ def contains(groups: Groups, ids: Int64Array) -> BoolArray:
     return result
 
 
-def clip(groups: Groups, starts: Int64Array, ends: Int64Array) -> Groups:
+def clip(groups: Groups, lo: Int64Array, hi: Int64Array) -> Groups:
     """Return group i restricted to [lo[i], hi[i]), as disjoint ascending pieces. O(groups). They
     must be inside the group's extent. At most three: cut, whole and cut sequences."""
-    return clip_with_rows(groups, starts, ends)[0]
+    return clip_with_rows(groups, lo, hi)[0]
 
 
-def clip_with_rows(
-    groups: Groups, starts: Int64Array, ends: Int64Array
-) -> tuple[Groups, Int64Array]:
+def clip_with_rows(groups: Groups, lo: Int64Array, hi: Int64Array) -> tuple[Groups, Int64Array]:
     """Return the pieces of `clip`, and the index of the group of each."""
     # A group of one sequence is treated as a stripe of a period that its extent does not reach.
     period = np.maximum(groups.period, groups.ends - groups.first)
     period = np.where(groups.period > 0, groups.period, period)
-    offset = (starts - groups.first) % period
+    offset = (lo - groups.first) % period
     # Distances from lo, not ids: near 2^63 an id plus a size would overflow.
-    span = ends - starts
-    # `starts` may be inside a sequence: the rest of that sequence is the head.
+    span = hi - lo
+    # `lo` may be inside a sequence: the rest of that sequence is the head.
     head = np.minimum(groups.size - offset, span)
     has_head = (offset > 0) & (head > 0)
-    # Whole sequences begin at the next start; `ends` may cut the last one.
+    # Whole sequences begin at the next start; `hi` may cut the last one.
     whole_start = np.where(offset > 0, period - offset, 0)
     last_start = whole_start + (span - 1 - whole_start) // period * period
     tail_cut = (last_start >= whole_start) & (groups.size > span - last_start)
     last = np.where(tail_cut, last_start - period, last_start)
     has_whole = last >= whole_start
-    zeros = np.zeros_like(starts)
+    whole_period = np.where(last > whole_start, period, 0)
     pieces = (
-        Groups(starts, starts, head, zeros),
-        Groups(
-            starts + whole_start,
-            starts + last,
-            groups.size,
-            np.where(last > whole_start, period, 0),
-        ),
-        Groups(starts + last_start, starts + last_start, span - last_start, zeros),
+        single_sequences(lo, lo + head),
+        Groups(lo + whole_start, lo + last, groups.size, whole_period),
+        single_sequences(lo + last_start, hi),
     )
-    keep = np.stack((has_head, has_whole, tail_cut), axis=1).ravel()
-    rows = np.repeat(np.arange(starts.size), 3)[keep]
-    return Groups(*(np.stack(columns, axis=1).ravel()[keep] for columns in zip(*pieces))), rows
+    rows = np.repeat(np.arange(lo.size), has_head.astype(np.int64) + has_whole + tail_cut)
+    return interleave(pieces, (has_head, has_whole, tail_cut)), rows

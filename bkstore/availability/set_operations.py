@@ -1,7 +1,7 @@
 """Union, intersection and difference of sequence groups, in O(groups) where stripes are regular.
 
 Both operands are split at every border of either, so that on each stretch an operand is empty,
-solid or periodic (`patterns`). On all but two kinds of stretch the result is again one pattern:
+solid or periodic, and so is the result (`stripe_operations`), on all but two kinds of stretch:
 
 * two periods that differ, or
 * equal periods whose result has two sequences per period (one group cannot contain them).
@@ -24,19 +24,21 @@ import numpy as np
 import numpy.typing as npt
 
 from bkstore.availability.grouping import canonicalize
-from bkstore.availability.patterns import (
+from bkstore.availability.sequence_groups import (
+    BoolArray,
+    Groups,
+    check_sequence_count,
+    list_sequences,
+    merge_groups,
+    take_first_sequences,
+    ungroup,
+)
+from bkstore.availability.stripe_operations import (
     Pattern,
     SetOperation,
     combine_patterns,
     find_patterns,
     groups_of_pattern,
-    merge_groups,
-)
-from bkstore.availability.sequence_groups import (
-    Groups,
-    check_sequence_count,
-    list_sequences,
-    take_first_sequences,
 )
 from bkstore.ids import Int64Array
 
@@ -51,7 +53,7 @@ def combine(a: Groups, b: Groups, operation: SetOperation) -> Groups:
     """Return the canonical groups of ``a & b``, ``a | b`` or ``a - b``.
 
     O(groups x log groups); where the result is not one pattern, O(sequences) of the operand with
-    fewer, or of the result. Raises `InvalidArgument`, before it allocates, above `MOST_SEQUENCES`.
+    fewer, or of the result. Raises `InvalidArgument`, before it allocates, above `MAX_SEQUENCES`.
     """
     trivial = _combine_empty(a, b, operation)
     return canonicalize(combine_uncanonical(a, b, operation)) if trivial is None else trivial
@@ -101,14 +103,13 @@ class _UnlikeStretches(NamedTuple):
         return np.maximum(self.a.period, self.b.period)
 
     def iterate_groups(self) -> Iterator[Groups]:
-        counts = (self.ends - self.starts) // self.longer_period + 1
+        periods = self.longer_period
+        counts = (self.ends - self.starts) // periods + 1
         long_ones = np.flatnonzero(counts > _MIN_WINDOW).tolist()
         # Where the result repeats, only one window is ungrouped. All is counted before the work.
         lengths = {row: length for row in long_ones if (length := self._window_length(row))}
         repeating = list(lengths)
-        counts[repeating] = [
-            length // int(self.longer_period[row]) + 1 for row, length in lengths.items()
-        ]
+        counts[repeating] = [length // int(periods[row]) + 1 for row, length in lengths.items()]
         total = sum(counts.tolist())
         check_sequence_count(total)
         yield from self._combine_in_chunks(np.delete(np.arange(counts.size), repeating))
@@ -130,9 +131,8 @@ class _UnlikeStretches(NamedTuple):
             return
         pattern = _match_pattern(window, lo, length)
         if pattern is not None:
-            yield groups_of_pattern(
-                pattern, self.starts[[stretch]], self.ends[[stretch]], np.ones(1, np.bool_)
-            )
+            borders = self.starts[[stretch]], self.ends[[stretch]]
+            yield groups_of_pattern(pattern, *borders, np.ones(1, np.bool_))
             return
         times, tail_length = divmod(hi - lo, length)
         check_sequence_count(total + times * window.first.size)
@@ -162,30 +162,18 @@ class _UnlikeStretches(NamedTuple):
         chunk = np.cumsum((hi - lo) // self.longer_period[stretch] + 1) // _CHUNK_SEQUENCES
         for rows in np.split(np.arange(lo.size), np.flatnonzero(np.diff(chunk)) + 1):
             if rows.size:
+                # On each stretch the operand of the longer period is ungrouped: then there is no
+                # stretch on which both are periodic.
                 a, b = self.a.take(stretch[rows]), self.b.take(stretch[rows])
-                yield _combine_by_sequence(a, b, lo[rows], hi[rows], self.operation)
+                ungroups_a = a.period >= b.period
+                left = _ungroup_where(ungroups_a, a, lo[rows], hi[rows])
+                right = _ungroup_where(~ungroups_a, b, lo[rows], hi[rows])
+                yield combine_uncanonical(left, right, self.operation)
 
 
-def _combine_by_sequence(
-    a: Pattern, b: Pattern, lo: Int64Array, hi: Int64Array, operation: SetOperation
-) -> Groups:
-    """Return the result on stretches, on each with the operand of the longer period ungrouped. Then
-    there is no stretch on which both operands are periodic."""
-    ungroup_a = a.period >= b.period
-    left = [
-        _ungroup(groups_of_pattern(a, lo, hi, ungroup_a)),
-        groups_of_pattern(a, lo, hi, ~ungroup_a),
-    ]
-    right = [
-        groups_of_pattern(b, lo, hi, ungroup_a),
-        _ungroup(groups_of_pattern(b, lo, hi, ~ungroup_a)),
-    ]
-    return combine_uncanonical(merge_groups(left), merge_groups(right), operation)
-
-
-def _ungroup(groups: Groups) -> Groups:
-    starts, ends = list_sequences(groups)
-    return Groups(starts, starts, ends - starts, np.zeros_like(starts))
+def _ungroup_where(where: BoolArray, pattern: Pattern, lo: Int64Array, hi: Int64Array) -> Groups:
+    listed = ungroup(groups_of_pattern(pattern, lo, hi, where))
+    return merge_groups([listed, groups_of_pattern(pattern, lo, hi, ~where)])
 
 
 def _match_pattern(window: Groups, lo: int, length: int) -> Pattern | None:

@@ -14,9 +14,9 @@ import numpy as np
 
 from bkstore.availability.from_entries import from_ids
 from bkstore.availability.grouping import canonicalize
-from bkstore.availability.patterns import SetOperation
 from bkstore.availability.sequence_groups import INT32_MAX, BoolArray, Groups, empty
 from bkstore.availability.set_operations import combine, combine_uncanonical
+from bkstore.availability.stripe_operations import SetOperation
 from bkstore.ids import Int64Array
 from bkstore.offline.reading.ledger_ranges import run_starts
 

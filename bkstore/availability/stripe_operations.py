@@ -1,5 +1,5 @@
-"""Patterns of a set on a stretch of ids: empty, solid or periodic; their combination and groups. A
-combination is not always a single pattern: `combine_patterns` reports where it is not."""
+"""Set operations on stretches of ids where each operand has one pattern: empty, solid or periodic.
+The result is not always a single pattern: `combine_patterns` reports where it is not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bkstore.availability.sequence_groups import BoolArray, Groups, clip
+from bkstore.availability.sequence_groups import (
+    BoolArray,
+    Groups,
+    clip,
+    merge_groups,
+    single_sequences,
+)
 from bkstore.ids import Int64Array
 
 SetOperation = Literal["and", "or", "sub"]
@@ -25,26 +31,16 @@ class Pattern(NamedTuple):
 
     def take(self, selection: npt.NDArray[np.intp] | BoolArray) -> Pattern:
         """Return the stretches that an index or mask array selects."""
-        return Pattern(
-            self.solid[selection],
-            self.periodic[selection],
-            self.phase[selection],
-            self.size[selection],
-            self.period[selection],
-        )
+        return Pattern(*(column[selection] for column in self))
 
 
 def find_patterns(groups: Groups, starts: Int64Array) -> Pattern:
-    """Return the patterns of groups on the stretches from `starts` on; no stretch crosses a
-    border."""
+    """Return the patterns of groups on the stretches from `starts` on, which cross no border."""
     index = np.searchsorted(groups.first, starts, "right") - 1
-    row = np.maximum(index, 0)
-    inside = (index >= 0) & (starts < groups.ends[row])
-    period = groups.period[row]
-    multi = groups.last[row] > groups.first[row]
-    return Pattern(
-        inside & ~multi, inside & multi, groups.first[row], groups.size[row], np.maximum(period, 1)
-    )
+    group = groups.take(np.maximum(index, 0))
+    inside = (index >= 0) & (starts < group.ends)
+    multi = inside & (group.last > group.first)
+    return Pattern(inside & ~multi, multi, group.first, group.size, np.maximum(group.period, 1))
 
 
 def combine_patterns(a: Pattern, b: Pattern, operation: SetOperation) -> tuple[Pattern, BoolArray]:
@@ -92,30 +88,14 @@ def _intersect_arcs(a: Pattern, b: Pattern) -> tuple[Pattern, BoolArray]:
     return Pattern(false, size > 0, phase, size, a.period), split
 
 
-def groups_of_pattern(
-    pattern: Pattern, starts: Int64Array, ends: Int64Array, where: BoolArray
-) -> Groups:
+def groups_of_pattern(pattern: Pattern, lo: Int64Array, hi: Int64Array, where: BoolArray) -> Groups:
     """Return the pattern as groups restricted to the stretches in `where`, in order."""
-    solid = where & pattern.solid
-    runs = Groups(
-        starts[solid], starts[solid], (ends - starts)[solid], np.zeros(int(solid.sum()), np.int64)
-    )
-    periodic = where & pattern.periodic
+    solid, periodic = where & pattern.solid, where & pattern.periodic
+    runs = single_sequences(lo[solid], hi[solid])
     if not periodic.any():
         return runs
-    starts, ends, phase, period = (
-        starts[periodic],
-        ends[periodic],
-        pattern.phase[periodic],
-        pattern.period[periodic],
-    )
-    first = starts - (starts - phase) % period
-    last = first + (ends - 1 - first) // period * period
-    striped = clip(Groups(first, last, pattern.size[periodic], period), starts, ends)
-    return merge_groups([runs, striped]) if runs.first.size else striped
-
-
-def merge_groups(pieces: list[Groups]) -> Groups:
-    """Return disjoint groups in ascending order."""
-    joined = Groups(*(np.concatenate(columns) for columns in zip(*pieces)))
-    return joined.take(np.argsort(joined.first, kind="stable"))
+    stripe, lo, hi = pattern.take(periodic), lo[periodic], hi[periodic]
+    first = lo - (lo - stripe.phase) % stripe.period
+    last = first + (hi - 1 - first) // stripe.period * stripe.period
+    stripes = clip(Groups(first, last, stripe.size, stripe.period), lo, hi)
+    return merge_groups([runs, stripes]) if runs.first.size else stripes
