@@ -17,7 +17,7 @@ Unpack = Callable[[str], tuple[Path, Any]]
 
 _RECORD = re.compile(
     rb"--------- Lid=(-?\d+), Eid=(-?\d+), ByteOffset=(\d+), EntrySize=(\d+) ---------\n"
-    rb"Type: +(META|DATA)\n(?:MasterKey: +(\w*)\n|(Fenced)\n|LacResponse: +(-?\d+)\n)"
+    rb"Type: +(META|DATA)\n(?:MasterKey: +(\w*)\n|(Fenced)\n|LastConfirmed: +(-?\d+)\n)"
     rb"(?:Data:\n\n(.*?)\n)?(?=\n---------|\n?\Z)",
     re.DOTALL,
 )
