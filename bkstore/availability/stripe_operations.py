@@ -31,7 +31,7 @@ class Pattern(NamedTuple):
 
     def take(self, selection: npt.NDArray[np.intp] | BoolArray) -> Pattern:
         """Return the stretches that an index or mask array selects."""
-        return Pattern(*(column[selection] for column in self))
+        return Pattern._make(column[selection] for column in self)
 
 
 def find_patterns(groups: Groups, starts: Int64Array) -> Pattern:

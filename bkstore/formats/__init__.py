@@ -6,12 +6,4 @@ data of a ledger, `cookie` identifies a bookie, `state_checks` checks a ledger's
 metadata is in `metadata`, shared syntaxes (frames, JSON, protobuf's text) in `syntax`.
 """
 
-__all__ = [
-    "cookie",
-    "entry",
-    "entrylog",
-    "idxfile",
-    "journal",
-    "ledgerdata",
-    "state_checks",
-]
+__all__ = ["cookie", "entry", "entrylog", "idxfile", "journal", "ledgerdata", "state_checks"]

@@ -56,14 +56,13 @@ def decode(data: bytes) -> Cookie:
     ('/l',)
     """
     try:
-        version_line, _, body = data.decode("utf-8").partition("\n")
+        first_line, _, body = data.decode("utf-8").partition("\n")
     except UnicodeDecodeError as error:
         raise CorruptionError(None, error.start, "cookie is not UTF-8 text") from error
-    if not _NUMBER.fullmatch(version_line.strip(" \r\t")):
-        raise CorruptionError(
-            None, 0, f"cookie does not begin with a version: {version_line[:40]!r}"
-        )
-    version = int(version_line.strip(" \r\t"))
+    digits = first_line.strip(" \r\t")
+    if not _NUMBER.fullmatch(digits):
+        raise CorruptionError(None, 0, f"cookie does not begin with a version: {first_line[:40]!r}")
+    version = int(digits)
     if not _OLDEST_VERSION <= version <= NEWEST_VERSION:
         raise CorruptionError(None, 0, f"cookie version {version} is outside 3..5")
     if version == _OLDEST_VERSION:
@@ -113,14 +112,13 @@ def encode(cookie: Cookie) -> bytes:
         raise InvalidArgument(f"cookie version {cookie.version} is outside 3..5")
     journals = ",".join(_check_names(cookie.journal_dirs, ","))
     (bookie_id,) = _check_names((cookie.bookie_id,))
+    ledger_dirs = _encode_paths(cookie.ledger_dirs)
     if cookie.version == _OLDEST_VERSION:
         if cookie.index_dirs is not None or cookie.instance_id is not None:
             raise InvalidArgument("a cookie of version 3 has no index directories or instance id")
-        lines = ("3", bookie_id, journals, _encode_paths(cookie.ledger_dirs))
+        lines = ("3", bookie_id, journals, ledger_dirs)
         return "".join(f"{line}\n" for line in lines).encode()
-    message = _Message(
-        bookieHost=bookie_id, journalDir=journals, ledgerDirs=_encode_paths(cookie.ledger_dirs)
-    )
+    message = _Message(bookieHost=bookie_id, journalDir=journals, ledgerDirs=ledger_dirs)
     if cookie.instance_id is not None:
         message.instanceId = cookie.instance_id
     if cookie.index_dirs is not None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -44,7 +44,7 @@ _SIGNATURE = b"BKLO"
 _HEADER = struct.Struct(">4siqi")
 _MAP_FIELDS = struct.Struct(">qi")
 _BATCH_HEADER = struct.Struct(">iqqi")
-_BATCH_HEADER_REST = _BATCH_HEADER.size - SIZE_FIELD_BYTES
+_BATCH_REST = _BATCH_HEADER.size - SIZE_FIELD_BYTES
 _MAP_LEDGER = -1
 _MAP_ENTRY_OF_SCOPED = {False: -2, True: -3}
 _METADATA = struct.Struct(">hqqqq")
@@ -109,46 +109,34 @@ def encode_ledgers_map(sizes: Mapping[LedgerId, int]) -> bytes:
     """Return the ledgers map: bytes per ledger (4 + size of each of its records), in batches.
     Version 2 batches if any ledger has a scope other than 0. Empty for no ledgers."""
     is_scoped = any(ledger_id.scope for ledger_id in sizes)
+    map_entry, first_id = _MAP_ENTRY_OF_SCOPED[is_scoped], 0 if is_scoped else 1
     remaining = iter(sizes.items())
     parts = []
     while batch := list(islice(remaining, _LEDGERS_PER_BATCH)):
-        rows = [
-            (*(ledger_id.signed if is_scoped else ledger_id.signed[1:]), size)
-            for ledger_id, size in batch
-        ]
+        rows = [(*ledger_id.signed[first_id:], size) for ledger_id, size in batch]
         row_bytes = np.array(rows, ">i8").tobytes()
-        parts.append(
-            _BATCH_HEADER.pack(
-                _BATCH_HEADER_REST + len(row_bytes), -1, _MAP_ENTRY_OF_SCOPED[is_scoped], len(batch)
-            )
-        )
-        parts.append(row_bytes)
+        record_size = _BATCH_REST + len(row_bytes)
+        parts += [_BATCH_HEADER.pack(record_size, _MAP_LEDGER, map_entry, len(batch)), row_bytes]
     return b"".join(parts)
 
 
 def decode_map_batch(record: bytes | memoryview) -> list[tuple[LedgerId, int]]:
     """Return (ledger, bytes) pairs of one batch, given without its 4-byte size. Raises
     `CorruptionError` for wrong ids, or if count and length do not match."""
-    if len(record) < _BATCH_HEADER_REST:
+    if len(record) < _BATCH_REST:
         raise CorruptionError(None, 0, f"ledgers map batch of {len(record)} bytes")
     ledger, entry, count = struct.unpack_from(">qqi", record)
     if ledger != _MAP_LEDGER or entry not in _MAP_ENTRY_OF_SCOPED.values():
         raise CorruptionError(None, 0, f"ids ({ledger}, {entry}) are not those of a ledgers map")
-    words_per_row = 3 if entry == _MAP_ENTRY_OF_SCOPED[True] else 2
-    if count < 0 or len(record) != _BATCH_HEADER_REST + 8 * words_per_row * count:
+    width = 3 if entry == _MAP_ENTRY_OF_SCOPED[True] else 2
+    if count < 0 or len(record) != _BATCH_REST + 8 * width * count:
         detail = f"ledgers map batch of {count} ledgers has {len(record)} bytes"
         raise CorruptionError(None, 16, detail)
-    rows = (
-        np.frombuffer(record, ">i8", words_per_row * count, _BATCH_HEADER_REST)
-        .reshape(count, words_per_row)
-        .tolist()
-    )
-    invalid_rows = [
-        row for row in rows if row[-1] < 0 or (row[-2] < 0 and (words_per_row == 2 or row[0] == 0))
-    ]
-    if invalid_rows:
-        raise CorruptionError(None, 20, f"ledgers map names ledger or size {invalid_rows[0]}")
-    if words_per_row == 2:
+    rows = np.frombuffer(record, ">i8", width * count, _BATCH_REST).reshape(count, width).tolist()
+    invalid = [row for row in rows if row[-1] < 0 or (row[-2] < 0 and (width == 2 or row[0] == 0))]
+    if invalid:
+        raise CorruptionError(None, 20, f"ledgers map names ledger or size {invalid[0]}")
+    if width == 2:
         return [(LedgerId.of(number), size) for number, size in rows]
     return [(LedgerId.from_signed(scope, number), size) for scope, number, size in rows]
 
@@ -210,12 +198,8 @@ class LogMetadata:
             raise CorruptionError(None, 26, f"{count} ledgers in {len(data)} bytes of metadata")
         if min(log_id, total, remaining) < 0:
             raise CorruptionError(None, 2, f"log {log_id} of {total} and {remaining} bytes")
-        return cls(log_id, total, remaining, dict(_decode_metadata_rows(data, count)))
-
-
-def _decode_metadata_rows(data: bytes, count: int) -> Iterator[tuple[LedgerId, int]]:
-    rows = np.frombuffer(data, ">i8", 2 * count, _METADATA.size).reshape(count, 2).tolist()
-    for number, size in rows:
-        if number < 0 or size < 0:
-            raise CorruptionError(None, _METADATA.size, f"ledger {number} has {size} bytes")
-        yield LedgerId.of(number), size
+        rows = np.frombuffer(data, ">i8", 2 * count, _METADATA.size).reshape(count, 2).tolist()
+        for number, size in rows:
+            if number < 0 or size < 0:
+                raise CorruptionError(None, _METADATA.size, f"ledger {number} has {size} bytes")
+        return cls(log_id, total, remaining, {LedgerId.of(row[0]): row[1] for row in rows})

@@ -21,11 +21,12 @@ import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
 
 from bkstore.arguments import check_compat, integer
+from bkstore.availability import Compat
 from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
 from bkstore.formats.entry.digest import MASTER_KEY_SIZE
+from bkstore.formats.entry.explicit_lac import MIN_EXPLICIT_LAC_BYTES
 from bkstore.formats.state_checks import explicit_lac_oddity, master_key_oddity
 from bkstore.ids import LedgerId
 
@@ -39,7 +40,6 @@ _SIGNATURE = b"BKLE"
 VERSION_0 = 0
 VERSION_1 = 1
 FENCED_BIT = 0x1
-MIN_EXPLICIT_LAC_BYTES = 16  # DigestManager.LAC_METADATA_LENGTH: ledger and LAC, before the digest
 
 check_header_version = integer(VERSION_0, VERSION_1)
 check_page_size = integer(SLOT_SIZE, 1 << 30, SLOT_SIZE)
@@ -85,15 +85,12 @@ def encode_header(header: IdxHeader) -> bytes:
     if header.version == VERSION_1:
         data += struct.pack(">i", len(lac)) + lac
     if len(data) > HEADER_SIZE:
-        raise InvalidArgument(
-            f"master key and explicit LAC need {len(data)} bytes, the header has {HEADER_SIZE}"
-        )
+        needed = f"master key and explicit LAC need {len(data)} bytes"
+        raise InvalidArgument(f"{needed}, the header has {HEADER_SIZE}")
     return data.ljust(HEADER_SIZE, b"\0")
 
 
-def decode_header(
-    data: bytes | memoryview, compat: Literal["bookkeeper"] | None = None
-) -> IdxHeader:
+def decode_header(data: bytes | memoryview, compat: Compat | None = None) -> IdxHeader:
     """Return the header in the first bytes of an index file.
 
     Raises `CorruptionError` with the offset of the field at fault: a version above 1, a length that
@@ -103,9 +100,8 @@ def decode_header(
         check_compat("compat", compat)
     view = memoryview(data)[:HEADER_SIZE]
     if len(view) < HEADER_SIZE:
-        raise CorruptionError(
-            None, len(view), f"index file header needs {HEADER_SIZE} bytes, {len(view)} are there"
-        )
+        reason = f"index file header needs {HEADER_SIZE} bytes, {len(view)} are there"
+        raise CorruptionError(None, len(view), reason)
     if bytes(view[:4]) != _SIGNATURE:
         raise CorruptionError(None, 0, f"signature is {bytes(view[:4]).hex()}, not 'BKLE'")
     version = _int32(view, 4)
@@ -119,11 +115,8 @@ def decode_header(
         return IdxHeader(key, bits, None, VERSION_0)
     lac, _ = _read_sized(view, bits_offset + 4, "explicit LAC")
     if 0 < len(lac) < MIN_EXPLICIT_LAC_BYTES:
-        raise CorruptionError(
-            None,
-            bits_offset + 4,
-            f"explicit LAC length {len(lac)} is less than {MIN_EXPLICIT_LAC_BYTES}",
-        )
+        reason = f"explicit LAC length {len(lac)} is less than {MIN_EXPLICIT_LAC_BYTES}"
+        raise CorruptionError(None, bits_offset + 4, reason)
     return IdxHeader(key, bits, lac or None, VERSION_1)
 
 
@@ -143,19 +136,14 @@ def header_oddities(
     if 0 < len(header.master_key) < MASTER_KEY_SIZE:
         hint = f"; is the master key truncated, its length says {len(header.master_key)}?"
     if header.state_bits & ~FENCED_BIT:
-        yield (
-            bits_offset,
-            f"unknown state bits {header.state_bits:#x}: only {FENCED_BIT:#x} is defined{hint}",
-        )
+        known = f"only {FENCED_BIT:#x} is defined{hint}"
+        yield bits_offset, f"unknown state bits {header.state_bits:#x}: {known}"
     lac_oddity = header.explicit_lac and explicit_lac_oddity(ledger, header.explicit_lac)
     if lac_oddity:
         yield bits_offset + 8, lac_oddity
-    trailing_bytes = bytes(memoryview(data)[fields_end:HEADER_SIZE]).lstrip(b"\0")
-    if trailing_bytes:
-        yield (
-            HEADER_SIZE - len(trailing_bytes),
-            f"nonzero bytes after {_last_field(header)}{hint}",
-        )
+    trailing = bytes(memoryview(data)[fields_end:HEADER_SIZE]).lstrip(b"\0")
+    if trailing:
+        yield HEADER_SIZE - len(trailing), f"nonzero bytes after {_last_field(header)}{hint}"
 
 
 def _last_field(header: IdxHeader) -> str:
@@ -175,9 +163,8 @@ def _read_sized(view: memoryview, offset: int, field_name: str) -> tuple[bytes, 
     if length < 0:
         raise CorruptionError(None, offset, f"{field_name} length {length} is negative")
     if offset + 4 + length > len(view):
-        raise CorruptionError(
-            None, offset, f"{field_name} length {length} runs past the {HEADER_SIZE}-byte header"
-        )
+        reason = f"{field_name} length {length} runs past the {HEADER_SIZE}-byte header"
+        raise CorruptionError(None, offset, reason)
     return bytes(view[offset + 4 : offset + 4 + length]), offset + 4 + length
 
 

@@ -30,7 +30,8 @@ import numpy as np
 
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.entry import V1_HEADER, V2_HEADER, is_v2, record_header
-from bkstore.formats.entry.header import FLAGS_V2
+from bkstore.formats.entry.explicit_lac import MIN_EXPLICIT_LAC_BYTES
+from bkstore.formats.entry.header import FLAGS_V2, V2_BIT
 from bkstore.formats.syntax.framing import Bytes, read_int64s
 from bkstore.ids import Int64Array, LedgerId
 
@@ -52,15 +53,9 @@ _MAGIC = b"BKLG"
 _SHORT_HEADER = 8
 _LONG_HEADER = 512
 _MIN_RECORD_BYTES = 16
-_MIN_EXPLICIT_LAC_BYTES = 16
 _MAX_RECORD_BYTES = (1 << 31) - 1
-_V2_BIT = 0x80
 _DIGEST_COUNT = 4  # in its first byte a version 2 entry has its digest's number, a special record 0
-_KIND_OF_ID: dict[int, RecordKind] = {
-    -0x1000: "master_key",
-    -0x2000: "fence",
-    -0x8000: "explicit_lac",
-}
+_KINDS: dict[int, RecordKind] = {-0x1000: "master_key", -0x2000: "fence", -0x8000: "explicit_lac"}
 _IDS_V1 = struct.Struct(">qq")
 _IDS_V2 = struct.Struct(">Bqqq")
 _MARK_STRUCT = struct.Struct(">qq")
@@ -155,9 +150,8 @@ def check_record_size(size: int) -> None:
     """Raise `InvalidArgument` for a record that a journal cannot hold. An empty one would read as
     the end of the file; fewer than 16 bytes hold no ids."""
     if not _MIN_RECORD_BYTES <= size <= _MAX_RECORD_BYTES:
-        raise InvalidArgument(
-            f"journal record of {size} bytes: {_MIN_RECORD_BYTES}..{_MAX_RECORD_BYTES}"
-        )
+        limits = f"{_MIN_RECORD_BYTES}..{_MAX_RECORD_BYTES}"
+        raise InvalidArgument(f"journal record of {size} bytes: {limits}")
 
 
 def padding_record(position: int, alignment: int = ALIGNMENT) -> bytes:
@@ -188,7 +182,7 @@ def encode_special(kind: str, ledger: int | LedgerId, body: bytes = b"") -> byte
         raise InvalidArgument(f"special record {kind!r} is not one of {', '.join(SPECIAL_IDS)}")
     if kind == "fence" and body:
         raise InvalidArgument("a fence record has no body")
-    if kind == "explicit_lac" and len(body) < _MIN_EXPLICIT_LAC_BYTES:
+    if kind == "explicit_lac" and len(body) < MIN_EXPLICIT_LAC_BYTES:
         raise InvalidArgument(f"explicit LAC body of {len(body)} bytes: at least 16 are needed")
     ledger_id = LedgerId.of(ledger)
     if ledger_id.scope == 0:
@@ -230,14 +224,13 @@ def entry_ids_of_records(data: Bytes, offsets: Int64Array, sizes: Int64Array) ->
     array([ 0, -1])
     """
     first_bytes = data[offsets]
-    is_v1 = (sizes >= V1_HEADER) & (first_bytes < _V2_BIT)
+    is_v1 = (sizes >= V1_HEADER) & (first_bytes < V2_BIT)
     if is_v1.all():
         return np.maximum(read_int64s(data, offsets, 8), -1)
     entry_ids = np.full(offsets.size, -1, np.int64)
     entry_ids[is_v1] = np.maximum(read_int64s(data, offsets[is_v1], 8), -1)
-    is_v2_entry = (
-        (sizes >= V2_HEADER) & (first_bytes > FLAGS_V2) & (first_bytes <= FLAGS_V2 + _DIGEST_COUNT)
-    )
+    has_v2_flags = (first_bytes > FLAGS_V2) & (first_bytes <= FLAGS_V2 + _DIGEST_COUNT)
+    is_v2_entry = has_v2_flags & (sizes >= V2_HEADER)
     offsets_v2 = offsets[is_v2_entry]
     scopes, entries = read_int64s(data, offsets_v2, 1), read_int64s(data, offsets_v2, 17)
     entry_ids[is_v2_entry] = np.where(scopes == 0, -1, np.maximum(entries, -1))
@@ -259,25 +252,24 @@ def _decode_special_v2(data: bytes, version: int) -> JournalRecord:
 def _decode_special(
     ledger: LedgerId, entry: int, data: bytes, ids_end: int, version: int
 ) -> JournalRecord:
-    kind = _KIND_OF_ID.get(entry, "unknown")
+    kind = _KINDS.get(entry, "unknown")
     if kind == "unknown":
         return JournalRecord(kind, ledger, entry, data[ids_end:])
-    if version < SPECIAL_VERSIONS[kind]:
-        first_version = SPECIAL_VERSIONS[kind]
+    first_version = SPECIAL_VERSIONS[kind]
+    if version < first_version:
         reason = f"{kind} record in a file of version {version}, allowed from {first_version} on"
         raise CorruptionError(None, ids_end - 8, reason)
     if kind == "fence":
-        if len(data) > ids_end:
-            raise CorruptionError(
-                None, ids_end, f"fence record with {len(data) - ids_end} excess bytes"
-            )
+        excess = len(data) - ids_end
+        if excess:
+            raise CorruptionError(None, ids_end, f"fence record with {excess} excess bytes")
         return JournalRecord(kind, ledger, entry, b"")
     body = data[ids_end + 4 :]
     size = int.from_bytes(data[ids_end : ids_end + 4], "big", signed=True)
     if len(data) < ids_end + 4 or size != len(body):
         reason = f"{kind} record says {size} bytes of body, {len(body)} are there"
         raise CorruptionError(None, ids_end, reason)
-    if kind == "explicit_lac" and size < _MIN_EXPLICIT_LAC_BYTES:
+    if kind == "explicit_lac" and size < MIN_EXPLICIT_LAC_BYTES:
         raise CorruptionError(None, ids_end, f"explicit LAC body of {size} bytes: 16 are needed")
     return JournalRecord(kind, ledger, entry, body)
 

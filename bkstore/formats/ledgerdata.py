@@ -85,19 +85,15 @@ def decode(value: bytes) -> LedgerData:
     except DecodeError as error:
         raise CorruptionError(None, 0, f"row is not a LedgerData message: {error}") from error
     check_complete(message, 0, "row is not a LedgerData message:")
+    unknown: Any = UnknownFieldSet(message)
     return LedgerData(
         message.masterKey,
         message.fenced,
         message.explicitLac if message.HasField("explicitLac") else None,
         message.limbo if message.HasField("limbo") else None,
         message.exists,
-        _unknown_fields(message),
+        tuple(item.field_number for item in unknown),
     )
-
-
-def _unknown_fields(message: Any) -> tuple[int, ...]:
-    fields: Any = UnknownFieldSet(message)
-    return tuple(field.field_number for field in fields)
 
 
 def oddities(data: LedgerData, ledger: LedgerId) -> Iterator[str]:

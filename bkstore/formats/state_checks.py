@@ -10,27 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bkstore.errors import CorruptionError
-from bkstore.formats.entry import decode_explicit_lac, is_v2
+from bkstore.formats.entry import NO_ENTRY, decode_explicit_lac, is_v2
 from bkstore.formats.entry.digest import DIGEST_SIZES, MASTER_KEY_SIZE
 from bkstore.ids import MAX_ENTRY_ID, LedgerId
 
 _LAC_V1_BYTES, _LAC_V2_BYTES = 16, 25
-_NO_ENTRY = -1
 
 
-def state_oddities(
-    ledger: LedgerId, master_key: bytes, explicit_lac: bytes | None
-) -> Iterator[str]:
+def state_oddities(ledger: LedgerId, key: bytes, explicit_lac: bytes | None) -> Iterator[str]:
     """Yield a description of each oddity in a ledger's master key and explicit LAC.
 
     >>> list(state_oddities(LedgerId.of(7), bytes(20), bytes(7) + b"\\x08" + bytes(8)))
     ['the explicit LAC is of ledger 8, not of ledger 7']
     """
-    oddity = master_key_oddity(master_key)
-    if oddity is not None:
+    if oddity := master_key_oddity(key):
         yield oddity
-    oddity = None if explicit_lac is None else explicit_lac_oddity(ledger, explicit_lac)
-    if oddity is not None:
+    if explicit_lac is not None and (oddity := explicit_lac_oddity(ledger, explicit_lac)):
         yield oddity
 
 
@@ -49,7 +44,7 @@ def explicit_lac_oddity(ledger: LedgerId, body: bytes) -> str | None:
         return f"the explicit LAC cannot be read: {error.reason}"
     if lac_ledger != ledger:
         return f"the explicit LAC is of ledger {lac_ledger}, not of ledger {ledger}"
-    if not _NO_ENTRY <= lac <= MAX_ENTRY_ID:
+    if not NO_ENTRY <= lac <= MAX_ENTRY_ID:
         return f"the explicit LAC is {lac}, outside -1..{MAX_ENTRY_ID}"
     digest_size = len(body) - (_LAC_V2_BYTES if is_v2(body) else _LAC_V1_BYTES)
     if digest_size not in DIGEST_SIZES.values():

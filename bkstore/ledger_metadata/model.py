@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from bkstore.arguments import bytes_like, instance
 from bkstore.errors import InvalidArgument
 from bkstore.ids import MAX_ENTRY_ID, LedgerId, check_integer
+from bkstore.ledger_metadata.java_hash_map import hash_map_order
 
 NO_ENTRY = -1
 """The last entry id of a ledger that is empty or not closed (`INVALID_ENTRY_ID`)."""
@@ -109,10 +110,8 @@ class LedgerMetadata:
         custom_given = _check_custom("custom_metadata", self.custom_metadata)
         if not all(isinstance(key, str) for key in custom_given):
             raise InvalidArgument("the keys of custom metadata must be text")
-        custom_bytes = {
-            key: bytes_like("a value of custom metadata", value)
-            for key, value in custom_given.items()
-        }
+        name = "a value of custom metadata"
+        custom_bytes = {key: bytes_like(name, value) for key, value in custom_given.items()}
         set_field(self, "custom_metadata", MappingProxyType(custom_bytes))
         for field_name in _INTEGER_FIELDS:
             value = getattr(self, field_name)
@@ -162,12 +161,10 @@ class LedgerMetadata:
         """
         if not self.closed:
             raise InvalidArgument(f"ledger {self.ledger} is {self.state}: its end is unknown")
-        last_entries = [segment.first_entry - 1 for segment in self.segments[1:]] + [
-            self.last_entry_id
-        ]
+        ends = [segment.first_entry - 1 for segment in self.segments[1:]] + [self.last_entry_id]
         return [
-            SegmentRange(segment.first_entry, min(last_entry, self.last_entry_id), segment.ensemble)
-            for segment, last_entry in zip(self.segments, last_entries)
+            SegmentRange(first, min(end, self.last_entry_id), ensemble)
+            for (first, ensemble), end in zip(self.segments, ends)
         ]
 
     def problems(self) -> list[str]:
@@ -204,12 +201,10 @@ class LedgerMetadata:
         if self.password is not None:
             name = "MAC" if self.digest_type == "HMAC" else self.digest_type
             shown += [("digestType", name), ("password", "OMITTED")]
-        segment_texts = (
-            f"{segment.first_entry}=[{', '.join(segment.ensemble)}]" for segment in self.segments
-        )
+        segment_texts = (f"{first}=[{', '.join(ensemble)}]" for first, ensemble in self.segments)
         custom_texts = (
             f"{key}=base64:{base64.b64encode(self.custom_metadata[key]).decode('ascii')}"
-            for key in _java_order(self.custom_metadata)
+            for key in hash_map_order(self.custom_metadata)
         )
         shown += [("ensembles", f"{{{', '.join(segment_texts)}}}")]
         shown += [("customMetadata", f"{{{', '.join(custom_texts)}}}")]
@@ -280,21 +275,3 @@ def _end_problems(metadata: LedgerMetadata) -> Iterator[str]:
     last_start = max((segment.first_entry for segment in metadata.segments), default=0)
     if last + 1 < last_start:  # a change of ensemble begins at most one past the last entry
         yield f"last entry {last} is before segment {last_start}"
-
-
-def _java_order(keys: Iterable[str]) -> list[str]:
-    """Return the keys in the iteration order of a Java HashMap that has them."""
-    key_list = list(keys)
-    bucket_count = 16
-    while len(key_list) > bucket_count * 3 // 4:
-        bucket_count *= 2
-    return sorted(key_list, key=lambda key: _spread_hash(key) % bucket_count)
-
-
-def _spread_hash(text: str) -> int:
-    """Return Java's `HashMap.hash` of a string: its hash code, with the upper bits mixed in."""
-    hash_code = 0
-    utf16 = text.encode("utf-16-be", "surrogatepass")
-    for offset in range(0, len(utf16), 2):
-        hash_code = (31 * hash_code + int.from_bytes(utf16[offset : offset + 2], "big")) % 2**32
-    return hash_code ^ hash_code >> 16

@@ -63,15 +63,13 @@ class Coder:
         `lac` and `length` are the ledger's before the first entry. Each entry carries as LAC the
         highest id sent before it, and as length the payload bytes up to and including its own.
         """
-        payload_bytes, entry_ids = payloads_as_bytes(payloads), list(iterable("entries", entries))
-        if len(payload_bytes) >= _MIN_BATCH_SIZE:
-            return self.encode_batch(
-                ledger, entry_ids, payload_bytes, lac=lac, length=length
-            ).records()
-        check_payload_count(len(entry_ids), len(payload_bytes))
+        bodies, entry_ids = payloads_as_bytes(payloads), list(iterable("entries", entries))
+        if len(bodies) >= _MIN_BATCH_SIZE:
+            return self.encode_batch(ledger, entry_ids, bodies, lac=lac, length=length).records()
+        check_payload_count(len(entry_ids), len(bodies))
         lac, length = check_integer(lac, "LAC"), check_integer(length, "length")
         records = []
-        for entry, payload in zip(entry_ids, payload_bytes):
+        for entry, payload in zip(entry_ids, bodies):
             entry = check_entry_id(entry)
             length += len(payload)
             records.append(self.encode(Entry(ledger, entry, lac, length, payload)))
@@ -136,10 +134,8 @@ class Coder:
         header = record_header(data)
         payload_start = header.size + self.digest.size
         if header.digest not in (None, self.digest.number):
-            digest_type = digest_name(header.digest or 0)
-            raise CorruptionError(
-                None, 0, f"entry has digest {digest_type}, not {self.digest.name}"
-            )
+            stored = digest_name(header.digest or 0)
+            raise CorruptionError(None, 0, f"entry has digest {stored}, not {self.digest.name}")
         if len(data) < payload_start:
             detail = f"header and {self.digest.name} digest need {payload_start}"
             raise CorruptionError(None, 0, f"entry of {len(data)} bytes: {detail}")

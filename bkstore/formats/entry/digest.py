@@ -26,7 +26,7 @@ _NAME_OF_NUMBER = {number: name for name, number in DIGEST_NUMBERS.items()}
 
 
 class Digest(NamedTuple):
-    """A digest type: name, number, size; `of(header, payload)` returns the stored bytes."""
+    """A digest type: name, number, size; `compute(header, payload)` returns the stored bytes."""
 
     name: str
     number: int
@@ -79,20 +79,17 @@ def _crc32(header: bytes, payload: bytes) -> bytes:
 def _crc32c() -> Callable[[bytes, bytes], bytes]:
     from google_crc32c import extend  # `import bkstore` loads nothing but numpy
 
-    def of(header: bytes, payload: bytes) -> bytes:
+    def compute(header: bytes, payload: bytes) -> bytes:
         crc: int = extend(extend(0, header), payload)
         return crc.to_bytes(4, "big")
 
-    return of
+    return compute
 
 
 def _hmac(password: bytes) -> Callable[[bytes, bytes], bytes]:
     key = hashlib.sha1(b"mac" + password, usedforsecurity=False).digest()
 
-    def of(header: bytes, payload: bytes) -> bytes:
-        return hmac.digest(key, header + payload, "sha1")
-
-    return of
+    return lambda header, payload: hmac.digest(key, header + payload, "sha1")
 
 
 def _dummy(_header: bytes, _payload: bytes) -> bytes:

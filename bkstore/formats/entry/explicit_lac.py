@@ -11,6 +11,7 @@ from bkstore.formats.entry.digest import new_digest
 from bkstore.formats.entry.header import FLAGS_V2, NO_ENTRY, digest_number, is_v2, scoped_id
 from bkstore.ids import MAX_ENTRY_ID, LedgerId, check_integer
 
+MIN_EXPLICIT_LAC_BYTES = 16  # DigestManager.LAC_METADATA_LENGTH: ledger and LAC, before the digest
 _STRUCT_V1 = struct.Struct(">qq")
 _STRUCT_V2 = struct.Struct(">Bqqq")
 

@@ -21,11 +21,10 @@ import struct
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from bkstore.arguments import instance
 from bkstore.errors import CorruptionError, InvalidArgument
-from bkstore.formats.syntax.framing import read_int64s
+from bkstore.formats.syntax.framing import Bytes, read_int64s
 from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId, check_entry_id, check_integer
 
 V1_HEADER = 32
@@ -36,7 +35,7 @@ NO_ENTRY = -1
 FLAGS_V2 = 0xA0  # top bit, and version 2 in bits 4-6; bits 0-3 take the digest number
 _STRUCT_V1 = struct.Struct(">qqqq")
 _STRUCT_V2 = struct.Struct(">Bqqqqq")
-_V2_BIT = 0x80
+V2_BIT = 0x80
 _check_record = instance(bytes, bytearray, memoryview)
 
 
@@ -67,7 +66,7 @@ def is_v2(record: bytes | memoryview) -> bool:
     """Return whether a record is of version 2: the top bit of its first byte."""
     if type(record) is not bytes:
         _check_record("record", record)
-    return len(record) > 0 and record[0] >= _V2_BIT
+    return len(record) > 0 and record[0] >= V2_BIT
 
 
 def record_header(record: bytes | memoryview) -> RecordHeader:
@@ -79,33 +78,24 @@ def record_header(record: bytes | memoryview) -> RecordHeader:
     >>> record_header(encode_header(Entry(7, 3, 2, 40, b"hello"), 3))[:4]
     (LedgerId(scope=0, ledger=7), 3, 2, 40)
     """
-    if is_v2(record):
-        return _record_header_v2(record)
-    if len(record) < V1_HEADER:
-        raise CorruptionError(
-            None, 0, f"entry of {len(record)} bytes: its header needs {V1_HEADER}"
-        )
-    ledger, entry, lac, length = _STRUCT_V1.unpack_from(record)
-    return RecordHeader(LedgerId.of(ledger), entry, lac, length, V1_HEADER, None)
-
-
-def _record_header_v2(record: bytes | memoryview) -> RecordHeader:
-    if len(record) < V2_HEADER:
-        raise CorruptionError(
-            None, 0, f"entry of {len(record)} bytes: its header needs {V2_HEADER}"
-        )
+    version_2 = is_v2(record)
+    size = V2_HEADER if version_2 else V1_HEADER
+    if len(record) < size:
+        raise CorruptionError(None, 0, f"entry of {len(record)} bytes: its header needs {size}")
+    if not version_2:
+        ledger, entry, lac, length = _STRUCT_V1.unpack_from(record)
+        return RecordHeader(LedgerId.of(ledger), entry, lac, length, size, None)
     flags, scope, ledger, entry, lac, length = _STRUCT_V2.unpack_from(record)
-    digest_id = digest_number(flags)
-    return RecordHeader(scoped_id(scope, ledger), entry, lac, length, V2_HEADER, digest_id)
+    digest = digest_number(flags)
+    return RecordHeader(scoped_id(scope, ledger), entry, lac, length, size, digest)
 
 
 def digest_number(flags: int) -> int:
     """Return the digest number in the first byte of a version 2 record or explicit LAC."""
     number = flags ^ FLAGS_V2
     if not 1 <= number <= 4:
-        raise CorruptionError(
-            None, 0, f"first byte {flags:#04x} is not an entry's (V2: 0xa1..0xa4)"
-        )
+        reason = f"first byte {flags:#04x} is not an entry's (V2: 0xa1..0xa4)"
+        raise CorruptionError(None, 0, reason)
     return number
 
 
@@ -116,9 +106,7 @@ def scoped_id(scope: int, ledger: int) -> LedgerId:
     return LedgerId.from_signed(scope, ledger)
 
 
-def record_ids(
-    data: npt.NDArray[np.uint8], offsets: Int64Array
-) -> tuple[Int64Array, Int64Array, Int64Array]:
+def record_ids(data: Bytes, offsets: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
     """Return (scope_id, ledger_id, entry_id) of the records that begin at `offsets` of `data`.
 
     int64[n] each, ids in two's complement. About 15 ns a record. The records must have at least 16

@@ -7,7 +7,7 @@ An object with ``ledgers`` and, if they are to be checked, ``registered_bookies`
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,11 @@ from bkstore.formats.metadata.underreplication import UnderreplicatedMark
 from bkstore.formats.syntax.json_text import parse_json
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import NO_ENTRY, LedgerMetadata, Segment
+
+_PLAIN_FIELDS = (
+    *("scope_id", "ledger_id", "ensemble_size", "write_quorum_size", "ack_quorum_size"),
+    *("state", "last_entry_id", "length", "digest_type"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +40,11 @@ def decode_file(data: bytes) -> ClusterMetadata:
     ``ledgers[3].state``), and for a ledger that is in it twice.
     """
     document = _as_object(parse_json(data, subject="metadata file"), "the document")
-    ledgers = [
-        _decode_ledger(_as_object(value, f"ledgers[{index}]"), f"ledgers[{index}]")
-        for index, value in enumerate(_read_list(document, "ledgers", ""))
-    ]
+    ledgers = [_decode_ledger(*row) for row in _read_objects(document, "ledgers")]
     _check_unique([value.ledger for value in ledgers], "ledgers")
     marks = None
     if document.get("underreplicated") is not None:
-        rows = [
-            _decode_mark(
-                _as_object(value, f"underreplicated[{index}]"), f"underreplicated[{index}]"
-            )
-            for index, value in enumerate(_read_list(document, "underreplicated", ""))
-        ]
+        rows = [_decode_mark(*row) for row in _read_objects(document, "underreplicated")]
         _check_unique([ledger for ledger, _ in rows], "underreplicated")
         marks = dict(rows)
     return ClusterMetadata(
@@ -61,9 +58,8 @@ def decode_file(data: bytes) -> ClusterMetadata:
 def encode_file(metadata: ClusterMetadata, *, passwords: bool = False) -> bytes:
     """Return the file's bytes, one line for each ledger; passwords only with `passwords`.
     `decode_file` returns the same metadata, except for passwords that were left out."""
-    parts = [
-        _encode_rows("ledgers", [_ledger_fields(item, passwords) for item in metadata.ledgers])
-    ]
+    ledger_rows = [_ledger_fields(item, passwords) for item in metadata.ledgers]
+    parts = [_encode_rows("ledgers", ledger_rows)]
     for key in ("registered_bookies", "unavailable_bookies"):
         bookie_ids = getattr(metadata, key)
         if bookie_ids is not None:
@@ -79,22 +75,11 @@ def _encode_rows(key: str, rows: list[dict[str, Any]]) -> str:
 
 
 def _ledger_fields(metadata: LedgerMetadata, passwords: bool) -> dict[str, Any]:
-    fields: dict[str, Any] = {
-        "scope_id": metadata.scope_id,
-        "ledger_id": metadata.ledger_id,
-        "ensemble_size": metadata.ensemble_size,
-        "write_quorum_size": metadata.write_quorum_size,
-        "ack_quorum_size": metadata.ack_quorum_size,
-        "state": metadata.state,
-        "last_entry_id": metadata.last_entry_id,
-        "length": metadata.length,
-        "digest_type": metadata.digest_type,
-        "segments": [
-            {"first_entry": first, "ensemble": list(ensemble)}
-            for first, ensemble in metadata.segments
-        ],
-        "metadata_format_version": metadata.version,
-    }
+    fields: dict[str, Any] = {name: getattr(metadata, name) for name in _PLAIN_FIELDS}
+    fields["segments"] = [
+        {"first_entry": first, "ensemble": list(ensemble)} for first, ensemble in metadata.segments
+    ]
+    fields["metadata_format_version"] = metadata.version
     if metadata.ctime >= 0:
         fields |= {"ctime": metadata.ctime, "store_ctime": metadata.store_ctime}
     if metadata.custom_metadata:
@@ -117,9 +102,8 @@ def _mark_fields(ledger: LedgerId, mark: UnderreplicatedMark) -> dict[str, Any]:
 
 
 def _wrong_type(json_path: str, expected: str, value: object) -> CorruptionError:
-    return CorruptionError(
-        None, None, f"metadata file: {json_path} is not a valid {expected}: {value!r:.80}"
-    )
+    reason = f"metadata file: {json_path} is not a valid {expected}: {value!r:.80}"
+    return CorruptionError(None, None, reason)
 
 
 def _as_object(value: Any, json_path: str) -> dict[str, Any]:
@@ -133,6 +117,15 @@ def _read_list(fields: dict[str, Any], key: str, json_path: str) -> list[Any]:
     if not isinstance(value, list):
         raise _wrong_type(f"{json_path}{key}", "list", value)
     return value
+
+
+def _read_objects(
+    fields: dict[str, Any], key: str, json_path: str = ""
+) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield each object of the list under `key`, and its path."""
+    for index, value in enumerate(_read_list(fields, key, json_path)):
+        item_path = f"{json_path}{key}[{index}]"
+        yield _as_object(value, item_path), item_path
 
 
 def _read_bookie_ids(document: dict[str, Any], key: str) -> frozenset[str] | None:
@@ -171,23 +164,18 @@ def _decode_ledger(fields: dict[str, Any], json_path: str) -> LedgerMetadata:
     write_quorum = _read_integer(fields, "write_quorum_size", json_path)
     state = fields.get("state")
     is_closed = state == "CLOSED"
-    segments = [
-        _decode_segment(
-            _as_object(value, f"{json_path}.segments[{index}]"), f"{json_path}.segments[{index}]"
-        )
-        for index, value in enumerate(_read_list(fields, "segments", f"{json_path}."))
-    ]
+    rows = _read_objects(fields, "segments", f"{json_path}.")
+    segments = tuple(_decode_segment(*row) for row in rows)
+    last_entry_id = _read_integer(fields, "last_entry_id", json_path) if is_closed else NO_ENTRY
     try:
         return LedgerMetadata(
             ledger_id,
             _read_integer(fields, "ensemble_size", json_path),
             write_quorum,
             _read_integer(fields, "ack_quorum_size", json_path, write_quorum),
-            tuple(segments),
+            segments,
             state=state,  # type: ignore[arg-type]
-            last_entry_id=_read_integer(fields, "last_entry_id", json_path)
-            if is_closed
-            else NO_ENTRY,
+            last_entry_id=last_entry_id,
             length=_read_integer(fields, "length", json_path, 0) if is_closed else 0,
             digest_type=_read_optional(fields, "digest_type", json_path, str),
             password=_read_optional(fields, "password_hex", json_path, bytes.fromhex),
@@ -209,10 +197,8 @@ def _decode_segment(fields: dict[str, Any], json_path: str) -> Segment:
 
 
 def _decode_custom_metadata(fields: dict[str, Any], json_path: str) -> dict[str, bytes]:
-    hex_values = _as_object(
-        fields.get("custom_metadata_hex") or {}, f"{json_path}.custom_metadata_hex"
-    )
     json_path = f"{json_path}.custom_metadata_hex"
+    hex_values = _as_object(fields.get("custom_metadata_hex") or {}, json_path)
     for key, value in hex_values.items():
         if value is None:
             raise _wrong_type(f"{json_path}.{key}", "text", value)
@@ -225,16 +211,14 @@ def _read_optional(
     value = fields.get(key)
     if value is None:
         return None
+    shown = "<hidden>" if "password" in key else value
     if isinstance(value, bool) != (convert is bool) or not isinstance(value, (str, bool)):
-        value = "<hidden>" if "password" in key else value
-        raise _wrong_type(
-            f"{json_path}.{key}", "text" if convert is not bool else "truth value", value
-        )
+        expected = "truth value" if convert is bool else "text"
+        raise _wrong_type(f"{json_path}.{key}", expected, shown)
     try:
         return convert(value)
     except ValueError:
-        hidden = "<hidden>" if "password" in key else value
-        raise _wrong_type(f"{json_path}.{key}", "hex text", hidden) from None
+        raise _wrong_type(f"{json_path}.{key}", "hex text", shown) from None
 
 
 def _decode_mark(fields: dict[str, Any], json_path: str) -> tuple[LedgerId, UnderreplicatedMark]:
@@ -252,7 +236,6 @@ def _check_unique(ledgers: list[LedgerId], key: str) -> None:
     seen: set[LedgerId] = set()
     for ledger in ledgers:
         if ledger in seen:
-            raise CorruptionError(
-                None, None, f"metadata file: ledger {ledger} appears twice in {key}"
-            )
+            reason = f"metadata file: ledger {ledger} appears twice in {key}"
+            raise CorruptionError(None, None, reason)
         seen.add(ledger)

@@ -59,9 +59,8 @@ def decode_layout(data: bytes) -> LedgerLayout:
     """
     version_line, *other_lines = data.decode("utf-8", "replace").split("\n")
     if not _NUMBER.fullmatch(version_line) or not 1 <= int(version_line) <= NEWEST_VERSION:
-        raise CorruptionError(
-            None, 0, f"LAYOUT's version is {version_line[:40]!r}, supported are 1 and 2"
-        )
+        reason = f"LAYOUT's version is {version_line[:40]!r}, supported are 1 and 2"
+        raise CorruptionError(None, 0, reason)
     class_and_version = other_lines[0].split(":") if other_lines else []
     if len(class_and_version) != 2 or not _NUMBER.fullmatch(class_and_version[1]):
         reason = "LAYOUT's second line is not a class and version with a colon between"

@@ -9,12 +9,14 @@ its length. Page: `docs/formats/ledgermetadata.md`. Source: `meta/LedgerMetadata
 from __future__ import annotations
 
 import re
+from itertools import takewhile
 from typing import Any
 
 from google.protobuf.internal import decoder, encoder
 from google.protobuf.message import DecodeError
 
 from bkstore.errors import CorruptionError, InvalidArgument
+from bkstore.formats.entry.digest import DIGEST_NUMBERS, digest_name
 from bkstore.formats.metadata.messages import LedgerMetadataFormat, as_text
 from bkstore.formats.metadata.version1 import decode_lines, encode_lines
 from bkstore.formats.syntax import proto_text
@@ -27,8 +29,6 @@ _MAX_VERSION_DIGITS = 10
 
 _STATE_OF_NUMBER: dict[int, State] = {1: "OPEN", 2: "IN_RECOVERY", 3: "CLOSED"}
 _STATE_NUMBERS = {name: number for number, name in _STATE_OF_NUMBER.items()}
-_DIGEST_OF_NUMBER = {1: "CRC32", 2: "HMAC", 3: "CRC32C", 4: "DUMMY"}
-_DIGEST_NUMBERS = {name: number for number, name in _DIGEST_OF_NUMBER.items()}
 
 
 def parse_header(data: bytes) -> tuple[int, int]:
@@ -39,12 +39,8 @@ def parse_header(data: bytes) -> tuple[int, int]:
     (3, 30)
     """
     if not data.startswith(HEADER):
-        index = next(
-            index
-            for index in range(len(HEADER))
-            if data[index : index + 1] != HEADER[index : index + 1]
-        )
-        raise CorruptionError(None, index, "ledger metadata header is invalid")
+        equal_bytes = takewhile(lambda pair: pair[0] == pair[1], zip(data, HEADER))
+        raise CorruptionError(None, len(list(equal_bytes)), "ledger metadata header is invalid")
     digits, line_end, _ = data[len(HEADER) : len(HEADER) + _MAX_VERSION_DIGITS].partition(b"\n")
     if not line_end:
         raise CorruptionError(None, len(HEADER), "ledger metadata version is not terminated")
@@ -66,13 +62,12 @@ def decode(
     one. Contradictions are kept (see `LedgerMetadata.problems`) unless `strict`. Raises
     `CorruptionError` for other bytes or no segments, if `strict` for any problem. O(bytes).
     """
-    version, body = parse_header(data)
+    (version, body), ledger_id = parse_header(data), LedgerId.of(ledger)
     if version == 1:
-        metadata = decode_lines(data, body, LedgerId.of(ledger))
+        metadata = decode_lines(data, body, ledger_id)
     else:
-        metadata = _from_message(
-            _parse_message(data, version, body), version, LedgerId.of(ledger), ctime
-        )
+        message = _parse_message(data, version, body)
+        metadata = _from_message(message, version, ledger_id, ctime)
     if not metadata.segments:
         raise CorruptionError(None, body, "ledger metadata has no segment")
     problems = metadata.problems() if strict else []
@@ -129,7 +124,7 @@ def _from_message(message: Any, version: int, ledger: LedgerId, ctime: int) -> L
         state=state,
         last_entry_id=message.lastEntryId if is_closed else NO_ENTRY,
         length=message.length if is_closed else 0,
-        digest_type=_DIGEST_OF_NUMBER[message.digestType] if with_digest else None,
+        digest_type=digest_name(message.digestType) if with_digest else None,
         password=message.password if with_password else None,
         ctime=message.ctime if has_ctime else ctime,
         store_ctime=has_ctime,
@@ -179,7 +174,7 @@ def _to_message(metadata: LedgerMetadata, version: int, incomplete: bool) -> Any
     if not incomplete and None in (metadata.digest_type, metadata.password):
         raise InvalidArgument(f"version {version} needs a digest type and a password")
     if metadata.digest_type is not None:
-        message.digestType = _DIGEST_NUMBERS[metadata.digest_type]
+        message.digestType = DIGEST_NUMBERS[metadata.digest_type]
     if metadata.password is not None:
         message.password = metadata.password
     for first, ensemble in metadata.segments:

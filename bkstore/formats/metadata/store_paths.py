@@ -93,21 +93,6 @@ def uuid_path(ledger: int | LedgerId) -> str:
     return f"/{LedgerId.of(ledger).uuid}"
 
 
-_PATH_FORMS: list[tuple[re.Pattern[str], Callable[[str], LedgerId]]] = [
-    (re.compile(r"/L([0-9]{10,19})"), lambda digits: LedgerId(0, int(digits))),
-    (re.compile(r"/([0-9]{2}/[0-9]{4}/L[0-9]{4})"), lambda text: _parse_decimal(text)),
-    (re.compile(r"/([0-9]{3}(?:/[0-9]{4}){3}/L[0-9]{4})"), lambda text: _parse_decimal(text)),
-    (
-        re.compile(r"/S([0-9a-f]{16}(?:/[0-9a-f]{4}){3}/L[0-9a-f]{4})"),
-        lambda text: _parse_hex(text),
-    ),
-    (
-        re.compile(r"/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"),
-        lambda text: LedgerId.from_uuid(UUID(text)),
-    ),
-]
-
-
 def _parse_decimal(text: str) -> LedgerId:
     return LedgerId(0, int(text.replace("/L", "").replace("/", "")))
 
@@ -120,13 +105,26 @@ def _parse_hex(text: str) -> LedgerId:
     return LedgerId(scope, int(digits[16:], 16))
 
 
+def _parse_uuid(text: str) -> LedgerId:
+    return LedgerId.from_uuid(UUID(text))
+
+
+_PATH_FORMS: dict[re.Pattern[str], Callable[[str], LedgerId]] = {
+    re.compile(r"/L([0-9]{10,19})"): _parse_decimal,
+    re.compile(r"/([0-9]{2}/[0-9]{4}/L[0-9]{4})"): _parse_decimal,
+    re.compile(r"/([0-9]{3}(?:/[0-9]{4}){3}/L[0-9]{4})"): _parse_decimal,
+    re.compile(r"/S([0-9a-f]{16}(?:/[0-9a-f]{4}){3}/L[0-9a-f]{4})"): _parse_hex,
+    re.compile(r"/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"): _parse_uuid,
+}
+
+
 def parse_path(path: str) -> LedgerId | None:
     """Return the ledger of a path of any of these forms; None for other paths.
 
     >>> parse_path("/00/0000/L4660"), parse_path("/LAYOUT")
     (LedgerId(scope=0, ledger=4660), None)
     """
-    for pattern, parse in _PATH_FORMS:
+    for pattern, parse in _PATH_FORMS.items():
         match = pattern.fullmatch(path)
         if match:
             try:

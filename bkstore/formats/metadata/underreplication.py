@@ -24,7 +24,7 @@ BASIC_LAYOUT = b'type: "BASIC"\nversion: 1\n'
 """The only layout of underreplication that has ever existed."""
 
 _FIELD_1_TAG = 8
-_MAX_QUOTED_BYTES = 64
+_MAX_QUOTED = 64
 _DELAY = re.compile(rb"[0-9]{1,10}")
 _LOCKS = "/underreplication/locks"
 _MARKS = "/underreplication/ledgers"
@@ -156,7 +156,5 @@ def encode_delay(seconds: int) -> bytes:
 def decode_delay(data: bytes) -> int:
     """Return the recovery delay in seconds; `CorruptionError` if it is not a number."""
     if not _DELAY.fullmatch(data):
-        raise CorruptionError(
-            None, 0, f"recovery delay is not a number: {data[:_MAX_QUOTED_BYTES]!r}"
-        )
+        raise CorruptionError(None, 0, f"recovery delay is not a number: {data[:_MAX_QUOTED]!r}")
     return int(data)

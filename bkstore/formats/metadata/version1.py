@@ -66,18 +66,14 @@ def _split_lines(data: bytes, start: int) -> Iterator[tuple[int, str]]:
         start = match.end()
 
 
-def _next_number(
-    lines: Iterator[tuple[int, str]], end_offset: int, field_name: str, bits: int
-) -> int:
-    line_offset, line = next(lines, (end_offset, ""))
-    return _parse_number(line, line_offset, field_name, bits)
+def _next_number(lines: Iterator[tuple[int, str]], end: int, field: str, bits: int) -> int:
+    offset, line = next(lines, (end, ""))
+    return _parse_number(line, offset, field, bits)
 
 
-def _parse_number(text: str, offset: int, field_name: str, bits: int) -> int:
+def _parse_number(text: str, offset: int, field: str, bits: int) -> int:
     if not _NUMBER.fullmatch(text) or not -(2 ** (bits - 1)) <= int(text) < 2 ** (bits - 1):
-        raise CorruptionError(
-            None, offset, f"{field_name} is not a {bits}-bit number: {text[:40]!r}"
-        )
+        raise CorruptionError(None, offset, f"{field} is not a {bits}-bit number: {text[:40]!r}")
     return int(text)
 
 

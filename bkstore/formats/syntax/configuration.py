@@ -17,7 +17,7 @@ from bkstore.formats.syntax.java_values import (
     parse_single,
 )
 from bkstore.formats.syntax.properties_text import split_list
-from bkstore.formats.syntax.variables import Lookup, Value, VariableResolver
+from bkstore.formats.syntax.variables import Lookups, Value, VariableResolver
 
 _R = TypeVar("_R")
 _T = TypeVar("_T")
@@ -43,9 +43,7 @@ class Configuration:
     3181
     """
 
-    def __init__(
-        self, loaded: Mapping[str, Iterable[str]], lookups: Mapping[str, Lookup] | None = None
-    ) -> None:
+    def __init__(self, loaded: Mapping[str, Iterable[str]], lookups: Lookups | None = None) -> None:
         self._values = {key: single_or_list(_split_twice(values)) for key, values in loaded.items()}
         self._variables = VariableResolver(self._values, lookups)
 
@@ -110,12 +108,7 @@ def _unchanged(text: str) -> str:
 
 
 def _split_twice(values: Iterable[str]) -> list[str]:
-    return [
-        item
-        for value in values
-        for item_list in split_list(value)
-        for item in split_list(item_list)
-    ]
+    return [item for value in values for part in split_list(value) for item in split_list(part)]
 
 
 def _as_text(value: Value) -> str:

@@ -41,11 +41,9 @@ def integers_at_every_offset(data: Bytes, dtype: str) -> npt.NDArray[Any]:
 
 
 def read_int64s(data: Bytes, offsets: Int64Array, field_offset: int = 0) -> Int64Array:
-    """Return the i64 at each offset + skip, which must end inside `data`. About 5 ns each."""
-    integers: Int64Array = integers_at_every_offset(data, ">i8")[offsets + field_offset].astype(
-        np.int64
-    )
-    return integers
+    """Return the i64 at each offset + `field_offset`, which must end in `data`. About 5 ns each."""
+    stored = integers_at_every_offset(data, ">i8")[offsets + field_offset]
+    return stored.astype(np.int64)
 
 
 def windows(data: Bytes, width: int) -> npt.NDArray[np.void]:

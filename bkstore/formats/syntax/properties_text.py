@@ -127,9 +127,7 @@ def _unescape_value(text: str) -> str:
         digits, letter = match.groups()
         if digits is None:
             return _VALUE_LETTERS.get(letter, "\\" + letter)
-        return (
-            _unescape_unicode(digits) if len(digits) == 4 else ""
-        )  # an incomplete one is not an error
+        return _unescape_unicode(digits) if len(digits) == 4 else ""  # incomplete: not an error
 
     return _join_surrogates(_VALUE_ESCAPE.sub(unescape, text))
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf import descriptor_pool, message_factory
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 from bkstore.errors import CorruptionError
 
@@ -14,9 +15,7 @@ OPTIONAL, REQUIRED = 1, 2
 
 def declare(name: str, *fields: tuple[str, int, int, int]) -> type[Any]:
     """Return a message class; each field is (name, number, type, label)."""
-    file = descriptor_pb2.FileDescriptorProto(
-        name=f"bkstore/{name}.proto", package="bkstore", syntax="proto2"
-    )
+    file = FileDescriptorProto(name=f"bkstore/{name}.proto", package="bkstore", syntax="proto2")
     message = file.message_type.add(name=name)
     for field, number, field_type, label in fields:
         message.field.add(name=field, number=number, type=field_type, label=label)
@@ -27,10 +26,10 @@ def declare_file(text: str, *names: str) -> list[type[Any]]:
     """Return the classes of messages of a file descriptor in protobuf's text format."""
     from google.protobuf import text_format  # which the messages of ledger rows do not need
 
-    return classes_of(text_format.Parse(text, descriptor_pb2.FileDescriptorProto()), *names)
+    return classes_of(text_format.Parse(text, FileDescriptorProto()), *names)
 
 
-def classes_of(file: descriptor_pb2.FileDescriptorProto, *names: str) -> list[type[Any]]:
+def classes_of(file: FileDescriptorProto, *names: str) -> list[type[Any]]:
     """Return the classes of messages of a file descriptor, in a pool of their own."""
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)

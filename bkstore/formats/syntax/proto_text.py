@@ -50,9 +50,7 @@ def parse_into(data: bytes, start: int, message: Any, subject: str) -> None:
         text_format.Merge(text, message)
     except (text_format.ParseError, ValueError) as error:
         line = getattr(error, "GetLine", lambda: None)() or 1
-        offset = start + sum(
-            len(earlier_line) + 1 for earlier_line in body.split(b"\n")[: line - 1]
-        )
+        offset = start + sum(len(before) + 1 for before in body.split(b"\n")[: line - 1])
         detail = str(error)
         if b"password" in body:  # which the parser may quote
             detail = f"line {line} (not quoted here: there is a password)"
@@ -92,7 +90,5 @@ def _unescape(escape: re.Match[bytes]) -> bytes | None:
 def to_bytes(message: Any) -> bytes:
     """Return the message as Java's `TextFormat` prints it: non-ASCII bytes in octal."""
     text = text_format.MessageToString(message, as_utf8=False)
-    java_text = _WRITTEN_ESCAPE.sub(
-        lambda match: "\\" + _JAVA_LETTERS.get(match[1], match[1]), text
-    )
-    return java_text.encode("ascii")
+    text = _WRITTEN_ESCAPE.sub(lambda match: "\\" + _JAVA_LETTERS.get(match[1], match[1]), text)
+    return text.encode("ascii")

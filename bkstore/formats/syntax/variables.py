@@ -14,6 +14,7 @@ from bkstore.errors import InvalidArgument
 Value: TypeAlias = str | list[str]
 """The value of a key: one item, or a list of several."""
 Lookup: TypeAlias = Callable[[str], str | None]
+Lookups: TypeAlias = Mapping[str, Lookup]
 
 _MAX_LETTERS = 1 << 20
 _MAX_DEPTH = 100
@@ -24,9 +25,7 @@ _MAX_VARIABLES = 10_000
 class VariableResolver:
     """Resolves the variables of a file: by its own keys, and by look-ups with a prefix."""
 
-    def __init__(
-        self, values: Mapping[str, Value], lookups: Mapping[str, Lookup] | None = None
-    ) -> None:
+    def __init__(self, values: Mapping[str, Value], lookups: Lookups | None = None) -> None:
         self._values = values
         self._lookups = {} if lookups is None else lookups
 

@@ -15,13 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bkstore.availability.sequence_groups import BoolArray
-from bkstore.formats.idxfile import (
-    HEADER_SIZE,
-    MIN_EXPLICIT_LAC_BYTES,
-    SLOT_SIZE,
-    VERSION_0,
-    VERSION_1,
-)
+from bkstore.formats.entry.explicit_lac import MIN_EXPLICIT_LAC_BYTES
+from bkstore.formats.idxfile import HEADER_SIZE, SLOT_SIZE, VERSION_0, VERSION_1
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import IndexBatch
 

@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from bkstore.arguments import bytes_like, describe_value, iterable
 from bkstore.errors import CorruptionError, InvalidArgument
-from bkstore.formats.entry.batches.digests import Bytes2D, digests_of
+from bkstore.formats.entry.batches.digests import Bytes2D, digests_of, row_bytes
 from bkstore.formats.entry.batches.record_batch import RecordBatch
 from bkstore.formats.entry.digest import Digest
-from bkstore.formats.entry.header import FLAGS_V2, NO_ENTRY, V1_HEADER, V2_HEADER
-from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES, bytes_at, windows
+from bkstore.formats.entry.header import FLAGS_V2, NO_ENTRY, V1_HEADER, V2_BIT, V2_HEADER
+from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES, Bytes, bytes_at, windows
 from bkstore.ids import (
     MAX_ENTRY_ID,
     Int64Array,
@@ -96,9 +96,8 @@ def _lac_of_each(lac: int | Int64Array, entries: Int64Array) -> Int64Array:
     """Return the LAC of each entry: as given, or the highest of `lac` and the ids before it."""
     lacs = np.asarray(lac)
     if lacs.shape not in ((), entries.shape) or lacs.dtype.kind != "i":
-        raise InvalidArgument(
-            f"LACs are an int or int64[{entries.size}], not {describe_value(lac)}"
-        )
+        given = describe_value(lac)
+        raise InvalidArgument(f"LACs are an int or int64[{entries.size}], not {given}")
     if lacs.size and not NO_ENTRY <= lacs.min() <= lacs.max() <= MAX_ENTRY_ID:
         raise InvalidArgument(f"LAC {lacs.min()}..{lacs.max()} is outside -1..{MAX_ENTRY_ID}")
     if lacs.ndim:
@@ -106,9 +105,7 @@ def _lac_of_each(lac: int | Int64Array, entries: Int64Array) -> Int64Array:
     return np.maximum.accumulate(np.append(lacs, entries))[:-1]
 
 
-def _fill(
-    out: npt.NDArray[np.uint8], sizes: Int64Array, heads: Bytes2D, payloads: Sequence[bytes]
-) -> None:
+def _fill(out: Bytes, sizes: Int64Array, heads: Bytes2D, payloads: Sequence[bytes]) -> None:
     """Write frames of `sizes` bytes: each its head (size prefix, header, digest) and payload."""
     width = heads.shape[1]
     if (sizes == sizes[0]).all():  # as columns of a table
@@ -136,23 +133,14 @@ def payloads_as_bytes(payloads: Payloads) -> Sequence[bytes]:
         return payloads.records()
     if isinstance(payloads, np.ndarray):
         if payloads.ndim != 2 or payloads.dtype != np.uint8:
-            raise InvalidArgument(
-                f"payloads as an array are uint8[n, size], not {payloads.dtype}{payloads.shape}"
-            )
-        return _row_bytes(payloads)
+            given = f"{payloads.dtype}{payloads.shape}"
+            raise InvalidArgument(f"payloads as an array are uint8[n, size], not {given}")
+        return row_bytes(payloads)
     if not isinstance(payloads, (list, tuple)):
         payloads = list(iterable("payloads", payloads))
     if {bytes}.issuperset(map(type, payloads)):
         return payloads
     return [bytes_like(f"payloads[{i}]", payload) for i, payload in enumerate(payloads)]
-
-
-def _row_bytes(rows: Bytes2D) -> list[bytes]:
-    row_count, row_size = rows.shape
-    if not row_size:
-        return [b""] * row_count
-    row_list: list[bytes] = np.ascontiguousarray(rows).view(f"V{row_size}").ravel().tolist()
-    return row_list
 
 
 def _headers(
@@ -176,7 +164,7 @@ def verified_rows(
     starts = batch.offsets[rows] + payload_start
     ends = (batch.offsets[rows] + batch.sizes[rows]).tolist()
     payloads = [bytes(batch.buffer[start:end]) for start, end in zip(starts.tolist(), ends)]
-    stored = bytes_at(_bytes_of(batch), batch.offsets[rows] + header_size, digest.size)
+    stored = bytes_at(batch.octets, batch.offsets[rows] + header_size, digest.size)
     verified: Int64Array = rows[(stored == digests_of(digest, headers, payloads)).all(axis=1)]
     return verified
 
@@ -185,10 +173,10 @@ def decode_records(
     digest: Digest, batch: RecordBatch, ledger: LedgerId | None
 ) -> tuple[DecodedBatch, Int64Array]:
     """Return the decoded batch with an empty `failed`, and the records that did not verify."""
-    data, count = _bytes_of(batch), len(batch)
+    data, count = batch.octets, len(batch)
     is_v2 = np.zeros(count, np.bool_)
     non_empty = batch.sizes > 0
-    is_v2[non_empty] = data[batch.offsets[non_empty]] >= 0x80
+    is_v2[non_empty] = data[batch.offsets[non_empty]] >= V2_BIT
     columns = {column: np.zeros(count, np.int64) for column in ("entry", "lac", "length", "start")}
     is_verified = np.zeros(count, np.bool_)
     # For each version: read the headers, select those with the expected ids, verify their digests.
@@ -210,18 +198,7 @@ def decode_records(
             matches &= table["scope"] == ledger.signed[0] if layout is _V2 else ledger.scope == 0
         candidates = np.flatnonzero(matches)
         is_verified[verified_rows(digest, batch, headers[candidates], rows[candidates])] = True
-    payload_starts = columns["start"]
-    decoded_batch = DecodedBatch(
-        batch,
-        columns["entry"],
-        columns["lac"],
-        columns["length"],
-        batch.offsets + payload_starts,
-        batch.sizes - payload_starts,
-        {},
-    )
-    return decoded_batch, np.flatnonzero(~is_verified)
-
-
-def _bytes_of(batch: RecordBatch) -> npt.NDArray[np.uint8]:
-    return np.frombuffer(batch.buffer, np.uint8)
+    entries, lacs, lengths, starts = columns.values()
+    offsets, sizes = batch.offsets + starts, batch.sizes - starts
+    decoded = DecodedBatch(batch, entries, lacs, lengths, offsets, sizes, {})
+    return decoded, np.flatnonzero(~is_verified)

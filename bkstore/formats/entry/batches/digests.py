@@ -30,19 +30,23 @@ def digests_of(digest: Digest, headers: Bytes2D, payloads: Sequence[bytes]) -> B
     if digest.name == "DUMMY" or not count:
         return np.empty((count, digest.size), np.uint8)
     if digest.name == "HMAC":
-        rows = headers.tobytes()
-        size = headers.shape[1]
-        starts = range(0, count * size, size)
-        digests = [
-            digest.compute(rows[i : i + size], payload) for i, payload in zip(starts, payloads)
-        ]
-        return np.frombuffer(b"".join(digests), np.uint8).reshape(count, digest.size)
+        digests = b"".join(map(digest.compute, row_bytes(headers), payloads))
+        return np.frombuffer(digests, np.uint8).reshape(count, digest.size)
     extend = _crc_function(digest.name)
     header_sums = _header_sums(digest.name, headers)
     sums = np.fromiter(map(extend, header_sums.tolist(), payloads), np.uint32, count)
     stored = np.zeros((count, digest.size), np.uint8)  # CRC32 is stored as 8 bytes
     stored[:, -4:] = sums.astype(">u4").view(np.uint8).reshape(count, 4)
     return stored
+
+
+def row_bytes(rows: Bytes2D) -> list[bytes]:
+    """Return each row as bytes."""
+    row_count, row_size = rows.shape
+    if not row_size:
+        return [b""] * row_count
+    row_list: list[bytes] = np.ascontiguousarray(rows).view(f"V{row_size}").ravel().tolist()
+    return row_list
 
 
 def _crc_function(digest_name: str) -> _ExtendCrc:

@@ -30,10 +30,8 @@ def read_batch_ids(batch: RecordBatch) -> BatchIds:
     _check_batch("batch", batch)
     is_short = batch.sizes < V1_HEADER
     offsets = batch.offsets[: int(is_short.argmax()) if is_short.any() else len(batch)]
-    data = np.frombuffer(batch.buffer, np.uint8)
-    ledgers, entries, lacs = (
-        read_int64s(data, offsets, field_offset) for field_offset in (0, 8, 16)
-    )
+    data = batch.octets
+    ledgers, entries, lacs = (read_int64s(data, offsets, position) for position in (0, 8, 16))
     scopes = np.zeros(offsets.size, np.int64)
     v2_rows, count = np.flatnonzero(ledgers < 0), offsets.size  # of version 2: the top bit is set
     if v2_rows.size:
@@ -42,8 +40,8 @@ def read_batch_ids(batch: RecordBatch) -> BatchIds:
             count = int(v2_rows[is_short.argmax()])
             v2_rows = v2_rows[v2_rows < count]
         v2_offsets = offsets[v2_rows]
-        for column, field_offset in zip((scopes, ledgers, entries, lacs), (1, 9, 17, 25)):
-            column[v2_rows] = read_int64s(data, v2_offsets, field_offset)
+        for column, position in zip((scopes, ledgers, entries, lacs), (1, 9, 17, 25)):
+            column[v2_rows] = read_int64s(data, v2_offsets, position)
         digest_numbers = data[v2_offsets] ^ FLAGS_V2
         is_invalid = (digest_numbers < 1) | (digest_numbers > 4) | (scopes[v2_rows] == 0)
         count = int(v2_rows[is_invalid.argmax()]) if is_invalid.any() else count
@@ -70,8 +68,8 @@ def rows_of_ledgers(scopes: Int64Array, ledgers: Int64Array) -> list[tuple[Ledge
 
 
 class BatchLedgers:
-    """The ledgers of a batch's records, in the order in which they first appear. `ledger_ids` are
-    the ledgers; record i is of ``names[numbers[i]]``, or, if `numbers` is None, of the only ledger.
+    """The ledgers of a batch's records, `ledger_ids`, in the order in which they first appear.
+    Record i is of ``ledger_ids[numbers[i]]``, or, if `numbers` is None, of the only ledger.
 
     >>> ledgers = BatchLedgers.of(np.array([0, 0, 0]), np.array([8, 7, 8]))
     >>> [ledger_id.ledger for ledger_id in ledgers.ledger_ids]

@@ -10,7 +10,12 @@ import numpy as np
 
 from bkstore.arguments import bytes_like, iterable
 from bkstore.errors import CorruptionError, InvalidArgument
-from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES, bytes_at, integers_at_every_offset
+from bkstore.formats.syntax.framing import (
+    SIZE_FIELD_BYTES,
+    Bytes,
+    bytes_at,
+    integers_at_every_offset,
+)
 from bkstore.ids import Int64Array, as_int64
 
 _EMPTY = np.empty(0, np.int64)
@@ -64,6 +69,11 @@ class RecordBatch(Sequence[memoryview]):
         sizes = np.fromiter(map(len, records), np.int64, len(records))
         ends = np.cumsum(sizes + SIZE_FIELD_BYTES)
         return cls.of_frames(ids, _frame_records(records, sizes), ends - sizes, sizes)
+
+    @property
+    def octets(self) -> Bytes:
+        """The buffer as an array of uint8, not copied."""
+        return np.frombuffer(self.buffer, np.uint8)
 
     def __len__(self) -> int:
         return int(self.entries.size)
@@ -124,15 +134,14 @@ class RecordBatch(Sequence[memoryview]):
     def _is_chain(self) -> bool:
         ends = self.offsets + self.sizes
         has_gap = (ends[:-1] + SIZE_FIELD_BYTES != self.offsets[1:]).any()
-        return (
-            not has_gap and int(self.offsets[0]) >= SIZE_FIELD_BYTES and self._has_size_prefixes()
-        )
+        return not has_gap and self._is_framed()
 
-    def _has_size_prefixes(self) -> bool:
-        """Return whether each record has its size as prefix; all offsets must leave room for it."""
-        stored_sizes = integers_at_every_offset(np.frombuffer(self.buffer, np.uint8), ">i4")[
-            self.offsets - SIZE_FIELD_BYTES
-        ]
+    def _is_framed(self) -> bool:
+        """Return whether each record has its size as prefix."""
+        size_offsets = self.offsets - SIZE_FIELD_BYTES
+        if int(size_offsets.min()) < 0:
+            return False
+        stored_sizes = integers_at_every_offset(self.octets, ">i4")[size_offsets]
         return bool((stored_sizes == self.sizes).all())
 
     def _with_consecutive_frames(self) -> RecordBatch:
@@ -144,12 +153,8 @@ class RecordBatch(Sequence[memoryview]):
         record_size, chain_starts = int(self.sizes[0]), self._chain_starts()
         if len(chain_starts) * _MIN_MEAN_CHAIN <= len(self) or (self.sizes != record_size).any():
             return self._join_chains(chain_starts)
-        buffer_bytes = np.frombuffer(self.buffer, np.uint8)
-        return (
-            bytes_at(buffer_bytes, self.offsets - SIZE_FIELD_BYTES, SIZE_FIELD_BYTES + record_size)
-            .reshape(-1)
-            .data
-        )
+        frame_starts, frame_size = self.offsets - SIZE_FIELD_BYTES, SIZE_FIELD_BYTES + record_size
+        return bytes_at(self.octets, frame_starts, frame_size).reshape(-1).data
 
     def _write_frames(self) -> bytes | memoryview:
         """Return the records, of which some lack a prefix in the buffer, as consecutive frames."""
@@ -157,16 +162,9 @@ class RecordBatch(Sequence[memoryview]):
         if (self.sizes != size).any():
             return _frame_records(self.records(), self.sizes)
         frames = np.empty((len(self), SIZE_FIELD_BYTES + size), np.uint8)
-        frames[:, :SIZE_FIELD_BYTES] = np.frombuffer(
-            size.to_bytes(SIZE_FIELD_BYTES, "big"), np.uint8
-        )
-        frames[:, SIZE_FIELD_BYTES:] = bytes_at(
-            np.frombuffer(self.buffer, np.uint8), self.offsets, size
-        )
+        frames[:, :SIZE_FIELD_BYTES] = list(size.to_bytes(SIZE_FIELD_BYTES, "big"))
+        frames[:, SIZE_FIELD_BYTES:] = bytes_at(self.octets, self.offsets, size)
         return frames.reshape(-1).data
-
-    def _is_framed(self) -> bool:
-        return int(self.offsets.min()) >= SIZE_FIELD_BYTES and self._has_size_prefixes()
 
     def _chain_starts(self) -> Int64Array:
         """Return the indexes of the records that do not directly follow the previous one, and 0."""
@@ -174,11 +172,9 @@ class RecordBatch(Sequence[memoryview]):
         return np.append(0, np.flatnonzero(self.offsets[1:] - SIZE_FIELD_BYTES != ends) + 1)
 
     def _join_chains(self, chain_starts: Int64Array) -> bytes:
-        view, last_rows = memoryview(self.buffer), np.append(chain_starts[1:] - 1, len(self) - 1)
-        starts, stops = (
-            self.offsets[chain_starts] - SIZE_FIELD_BYTES,
-            (self.offsets + self.sizes)[last_rows],
-        )
+        view, last_rows = memoryview(self.buffer), np.append(chain_starts[1:], len(self)) - 1
+        starts = self.offsets[chain_starts] - SIZE_FIELD_BYTES
+        stops = (self.offsets + self.sizes)[last_rows]
         return b"".join([view[start:stop] for start, stop in zip(starts.tolist(), stops.tolist())])
 
     @classmethod
@@ -203,10 +199,8 @@ class RecordBatch(Sequence[memoryview]):
         """Return whether the buffer is known to be the records' frames and nothing else."""
         if not len(self):
             return not len(self.buffer)
-        stop = int(self.offsets[-1]) + int(self.sizes[-1])
-        return (
-            self._chained and int(self.offsets[0]) == SIZE_FIELD_BYTES and stop == len(self.buffer)
-        )
+        first, stop = int(self.offsets[0]), int(self.offsets[-1]) + int(self.sizes[-1])
+        return self._chained and first == SIZE_FIELD_BYTES and stop == len(self.buffer)
 
 
 def _frame_records(records: Sequence[bytes], sizes: Int64Array) -> bytes:
