@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bkstore.errors import MissingDependency
-from bkstore.report.findings.key_figures import number_column
+from bkstore.report.findings.table_columns import number_column
 from bkstore.report.html.rendering import mark_safe
 from bkstore.report.html.value_formats import counted, format_count, size_unit
 from bkstore.tables.safe_text import escape_unprintable
@@ -24,6 +24,8 @@ from bkstore.tables.safe_text import escape_unprintable
 if TYPE_CHECKING:
     import pyarrow as pa
     from matplotlib.axes import Axes
+
+_Array = npt.NDArray[Any]
 
 _COLORS = {"live": "#010101", "garbage": "#020202", "ink": "#030303", "grid": "#040404"}
 _WIDE, _NARROW = (11.5, 2.7), (5.0, 3.1)  # inches of 72 units; for 790-1170 and 360-640 pixels
@@ -107,10 +109,7 @@ def logs_chart(table: pa.Table) -> Chart | None:
     live, garbage = number_column(table, "live_bytes"), number_column(table, "garbage_bytes")
     # A log with occupancy 1 belongs to the last bin, not to one of its own.
     bins = np.minimum((number_column(table, "occupancy") * _BINS).astype(np.int64), _BINS - 1)
-    sums = [
-        np.bincount(bins, weights=bytes_per_log, minlength=_BINS)
-        for bytes_per_log in (live, garbage)
-    ]
+    sums = [np.bincount(bins, weights=sizes, minlength=_BINS) for sizes in (live, garbage)]
     if not (sums[0] + sums[1]).any():
         return None
 
@@ -129,17 +128,12 @@ def ledgers_chart(table: pa.Table) -> Chart | None:
     sizes = np.sort(number_column(table, "bytes"))[::-1].astype(np.float64)
     if len(sizes) < 3 or not sizes.sum():
         return None
-    cumulative_shares = np.cumsum(sizes) / sizes.sum() * 100
-    ledger_counts = np.unique(np.geomspace(1, len(sizes), _MAX_POINTS).round().astype(np.int64))
+    counts = np.unique(np.geomspace(1, len(sizes), _MAX_POINTS).round().astype(np.int64))
+    shares = (np.cumsum(sizes) / sizes.sum() * 100)[counts - 1]
 
     def draw(axes: Axes) -> None:
-        axes.plot(
-            ledger_counts, cumulative_shares[ledger_counts - 1], color=_COLORS["live"], linewidth=2
-        )
-        corners = (
-            [ledger_counts[0], *ledger_counts, ledger_counts[-1]],
-            [0, *cumulative_shares[ledger_counts - 1], 0],
-        )
+        axes.plot(counts, shares, color=_COLORS["live"], linewidth=2)
+        corners = [counts[0], *counts, counts[-1]], [0, *shares, 0]
         axes.fill(*corners, color=_COLORS["live"], alpha=0.15, linewidth=0)
         axes.set_xscale("log")
         axes.set_xlim(1, len(sizes))
@@ -163,23 +157,17 @@ def _count_ticks(highest: int) -> list[int]:
     return [*ticks, highest] if highest >= 1.4 * ticks[-1] else ticks
 
 
-def _stack(
-    axes: Axes,
-    edges: npt.NDArray[Any],
-    live: npt.NDArray[Any],
-    garbage: npt.NDArray[Any],
-    apart: bool = False,
-) -> None:
+def _stack(axes: Axes, edges: _Array, live: _Array, garbage: _Array, apart: bool = False) -> None:
     """Draw garbage stacked on live bytes: as separate bars if `apart`, else as two outlines."""
     totals = live + garbage
-    colors = {"live": _COLORS["live"], "garbage": _COLORS["garbage"]}
+    live_color, garbage_color = _COLORS["live"], _COLORS["garbage"]
     if apart:
         bar_centers = (edges[1:] + edges[:-1]) / 2
-        axes.bar(bar_centers, live, 0.66, color=colors["live"])
-        axes.bar(bar_centers, garbage, 0.66, bottom=live, color=colors["garbage"])
+        axes.bar(bar_centers, live, 0.66, color=live_color)
+        axes.bar(bar_centers, garbage, 0.66, bottom=live, color=garbage_color)
     else:
-        axes.stairs(live, edges, fill=True, color=colors["live"], linewidth=0)
-        axes.stairs(totals, edges, baseline=live, fill=True, color=colors["garbage"], linewidth=0)
+        axes.stairs(live, edges, fill=True, color=live_color, linewidth=0)
+        axes.stairs(totals, edges, baseline=live, fill=True, color=garbage_color, linewidth=0)
     highest = float(totals.max())
     unit, name = size_unit(highest)
     step = _tick_step(highest / unit)

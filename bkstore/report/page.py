@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bkstore.report.charts import Chart, bookies_chart, ledgers_chart, logs_chart
 from bkstore.report.findings.headline import make_headline
 from bkstore.report.findings.key_figures import Facts, gather_facts
+from bkstore.report.findings.table_columns import Tables
 from bkstore.report.html.rendering import (
     content_security_policy,
     mark_safe,
@@ -32,12 +33,14 @@ from bkstore.report.tiles.first_screen import make_tiles
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_Source = Mapping[str, Any]
+
+_UNITS_NOTE = "Sizes are binary: 1 KiB is 1,024 bytes."
 _CHARTS = {
     "bytes_by_bookie": bookies_chart,
     "log_occupancy": logs_chart,
     "bytes_by_ledger": ledgers_chart,
 }
-_UNITS_NOTE = "Sizes are binary: 1 KiB is 1,024 bytes."
 
 
 class ShownTable(NamedTuple):
@@ -72,7 +75,7 @@ class PartOfPage(NamedTuple):
     absent: tuple[AbsentTable, ...]
 
 
-def render_page(tables: Mapping[str, pa.Table], title: str, source: Mapping[str, Any]) -> str:
+def render_page(tables: Tables, title: str, source: _Source) -> str:
     """Return the HTML document. The same arguments give the same text."""
     tables = _drop_unread_bookies(tables, source)
     facts = gather_facts(tables, source)
@@ -93,9 +96,7 @@ def render_page(tables: Mapping[str, pa.Table], title: str, source: Mapping[str,
     )
 
 
-def _drop_unread_bookies(
-    tables: Mapping[str, pa.Table], source: Mapping[str, Any]
-) -> Mapping[str, pa.Table]:
+def _drop_unread_bookies(tables: Tables, source: _Source) -> Tables:
     """Return the tables without the zeros that stand for bookies that were not read."""
     name, manifest = "bytes_by_bookie", source.get("manifest")
     if manifest is None or name not in tables:
@@ -103,31 +104,27 @@ def _drop_unread_bookies(
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    unread = pa.array(
-        [bookie["id"] for bookie in manifest["bookies"] if not bookie["read"]], pa.string()
-    )
-    was_read = pc.invert(pc.is_in(tables[name].column("bookie"), value_set=unread))
+    unread = [bookie["id"] for bookie in manifest["bookies"] if not bookie["read"]]
+    value_set = pa.array(unread, pa.string())
+    was_read = pc.invert(pc.is_in(tables[name].column("bookie"), value_set=value_set))
     return {**tables, name: tables[name].filter(was_read)}
 
 
-def _describe_source(source: Mapping[str, Any]) -> str:
+def _describe_source(source: _Source) -> str:
     """Return a line on the sources: the dump, when it was made, and the metadata."""
     parts = []
-    manifest = source.get("manifest")
+    manifest, other, metadata = (source.get(name) for name in ("manifest", "other", "metadata"))
     if manifest is not None:
         parts.append(f"Dump of {counted(len(manifest['bookies']), 'bookie')}")
         if manifest.get("made_at"):
             parts.append(f"made at {manifest['made_at']}")
-    if source.get("other") is not None:
-        parts.append(
-            f"compared with a dump of {counted(len(source['other']['bookies']), 'bookie')}"
-        )
-    metadata = source.get("metadata")
+    if other is not None:
+        parts.append(f"compared with a dump of {counted(len(other['bookies']), 'bookie')}")
     parts.append("no ledger metadata" if metadata is None else f"ledger metadata: {metadata}")
     return "; ".join(parts)
 
 
-def _origin(source: Mapping[str, Any]) -> str:
+def _origin(source: _Source) -> str:
     parts = []
     if source.get("engine"):
         parts.append(f"Tables computed by {source['engine']}")
@@ -137,29 +134,19 @@ def _origin(source: Mapping[str, Any]) -> str:
 
 
 def _part(
-    heading: str,
-    names: Sequence[str],
-    tables: Mapping[str, pa.Table],
-    source: Mapping[str, Any],
-    facts: Facts,
+    heading: str, names: Sequence[str], tables: Tables, source: _Source, facts: Facts
 ) -> PartOfPage:
-    sections = [SECTIONS[name] for name in names]
-    shown = [
-        _show_table(section, tables[section.name], source, facts)
-        for section in sections
-        if section.name in tables
-    ]
-    absent_tables = [
-        AbsentTable(section.name, section.heading, absence_reason(section, facts))
-        for section in sections
-        if section.name not in tables
-    ]
-    return PartOfPage(heading, tuple(shown), tuple(absent_tables))
+    shown, absent = [], []
+    for section in (SECTIONS[name] for name in names):
+        if section.name in tables:
+            shown.append(_show_table(section, tables[section.name], source, facts))
+        else:
+            reason = absence_reason(section, facts)
+            absent.append(AbsentTable(section.name, section.heading, reason))
+    return PartOfPage(heading, tuple(shown), tuple(absent))
 
 
-def _show_table(
-    section: Section, table: pa.Table, source: Mapping[str, Any], facts: Facts
-) -> ShownTable:
+def _show_table(section: Section, table: pa.Table, source: _Source, facts: Facts) -> ShownTable:
     remark = comparison_note(source) if section.name == "comparison" else ""
     shown = ShownTable(section.name, section.heading, rule_text(section, facts), remark=remark)
     if table.num_rows == 0:

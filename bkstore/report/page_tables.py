@@ -8,13 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bkstore.report.findings.key_figures import (
-    HEALTH_CLASSES,
-    category_ranks,
-    count_ledgers,
-    health_classes,
-    number_column,
-)
+from bkstore.report.findings.health_classes import HEALTH_CLASSES, category_ranks, class_ranks
+from bkstore.report.findings.table_columns import count_ledgers, number_column
 from bkstore.report.html.value_formats import (
     ABSENT,
     CATEGORY_WORDS,
@@ -73,8 +68,7 @@ _BLANK_CELL = TableCell("blank", ABSENT)
 
 
 def make_page_table(section: Section, table: pa.Table, all_rows_note: str) -> PageTable:
-    """Return the listing of a table; `all_rows_note` is the caption's text on where all rows
-    are."""
+    """Return the listing of a table; `all_rows_note` says in the caption where all rows are."""
     shown = first_rows(section, table)
     heads = tuple(_head(section, column) for column in section.columns)
     rows = tuple(tuple(_cell(column, row) for column in section.columns) for row in shown)
@@ -99,7 +93,7 @@ def first_rows(section: Section, table: pa.Table) -> list[dict[str, Any]]:
     chosen = order[:MAX_ROWS]
     rows: list[dict[str, Any]] = table.take(chosen).to_pylist()
     if section.name == "ledger_health":
-        for row, class_index in zip(rows, health_classes(table)[chosen].tolist()):
+        for row, class_index in zip(rows, class_ranks(table)[chosen].tolist()):
             row["class"] = HEALTH_CLASSES[class_index]
     return rows
 
@@ -108,7 +102,7 @@ def _sort_values(table: pa.Table, name: str) -> npt.NDArray[Any]:
     if name == "category":
         return category_ranks(table)
     if name == "class":
-        return health_classes(table)
+        return class_ranks(table)
     if name == "severity":
         import pyarrow.compute as pc
 
@@ -158,9 +152,8 @@ _CELL_OF_VALUE: dict[str, Callable[[Any], TableCell]] = {
 
 
 def _chip_cell(name: str) -> TableCell:
-    return TableCell(
-        "chip", CATEGORY_WORDS.get(name, name), tone=name if name in CATEGORY_WORDS else ""
-    )
+    tone = name if name in CATEGORY_WORDS else ""
+    return TableCell("chip", CATEGORY_WORDS.get(name, name), tone=tone)
 
 
 def _ledger_cell(row: Mapping[str, Any]) -> TableCell:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from bkstore.report.findings.headline import why_not_judged
-from bkstore.report.findings.key_figures import Facts, number_column
+from bkstore.report.findings.key_figures import Facts
+from bkstore.report.findings.table_columns import number_column
 from bkstore.report.html.value_formats import counted, join_names
 from bkstore.report.sections import Section
 
@@ -75,11 +76,9 @@ def comparison_note(source: Mapping[str, Any]) -> str:
     """Return which bookies of two dumps were left out of the comparison, empty if none was."""
     if source.get("manifest") is None or source.get("other") is None:
         return ""
-    bookies_of_dumps = [source[bookie_id]["bookies"] for bookie_id in ("manifest", "other")]
-    ids = [[str(bookie["id"]) for bookie in bookies] for bookies in bookies_of_dumps]
-    read = [
-        {str(bookie["id"]) for bookie in bookies if bookie["read"]} for bookies in bookies_of_dumps
-    ]
+    dumps = [source[name]["bookies"] for name in ("manifest", "other")]
+    ids = [[str(bookie["id"]) for bookie in bookies] for bookies in dumps]
+    read = [{str(bookie["id"]) for bookie in bookies if bookie["read"]} for bookies in dumps]
     contents = [f"has {join_names(bookies)}" if bookies else "has no bookie" for bookies in ids]
     if not set(ids[0]) & set(ids[1]):
         return (
@@ -90,12 +89,9 @@ def comparison_note(source: Mapping[str, Any]) -> str:
     if not common:
         return "No bookie was read in both dumps, so nothing was compared."
     left_out = [[bookie_id for bookie_id in bookies if bookie_id not in common] for bookies in ids]
-    left_out_texts = [
-        f"{join_names(names)} ({which} dump)"
-        for names, which in zip(left_out, ("first", "second"))
-        if names
-    ]
-    if not left_out_texts:
+    named = [(names, which) for names, which in zip(left_out, ("first", "second")) if names]
+    if not named:
         return ""
+    left_out_text = "; ".join(f"{join_names(names)} ({which} dump)" for names, which in named)
     words = counted(len(common), "bookie is", "bookies are")
-    return f"{words} compared. Left out, as not read in both: {'; '.join(left_out_texts)}."
+    return f"{words} compared. Left out, as not read in both: {left_out_text}."

@@ -65,13 +65,7 @@ if TYPE_CHECKING:
         LEDGERS,
         LOG_LEDGERS,
     )
-    from bkstore.tables.table import (
-        Column,
-        ConstantColumn,
-        Schema,
-        Table,
-        require_pyarrow,
-    )
+    from bkstore.tables.table import Column, ConstantColumn, Schema, Table, require_pyarrow
     from bkstore.tables.usage import (
         USAGE,
         USAGE_BY_LEDGER,
@@ -138,65 +132,33 @@ __all__ = [
     "require_pyarrow",
 ]
 
+_NAMES = {
+    "analyses": (
+        "BOOKIE_BYTES COMPARISON FRAGMENTATION HEALTH HOLES HOMELESS LEDGER_BYTES LOG_OCCUPANCY "
+        "ORPHANS SCOPE_BYTES SEQUENCES SURPLUS VIOLATIONS"
+    ),
+    "commands": (
+        "AVAILABILITY BOOKIE_FILES CHECK_COVERAGE CHECK_FINDINGS DIFFERENCES ENSEMBLE_BOOKIES "
+        "ENTRY_RECORDS FINDINGS INSPECT JOURNAL_RECORDS LAST_MARKS LEDGER_LIST LOCATIONS "
+        "LOG_ENTRIES LOG_METADATA LOG_RECORDS LOOKUPS LOOKUP_OBJECTS LOSSES METADATA_LEDGERS "
+        "METADATA_SEGMENTS REWRITES"
+    ),
+    "dump": "BOOKIE_FINDINGS ENTRIES ENTRY_LOGS GROUPS LEDGERS LOG_LEDGERS",
+    "table": "Column ConstantColumn Schema Table require_pyarrow",
+    "usage": (
+        "USAGE USAGE_BY_LEDGER USAGE_BY_LOG USAGE_BY_LOG_AND_LEDGER USAGE_BY_SCOPE USAGE_OF_CACHES "
+        "USAGE_OF_INDEX"
+    ),
+}
+"""The public names by their module."""
+
 __getattr__ = lazy_names(
     __name__,
-    {
-        "LOOKUP_OBJECTS": "bkstore.tables.commands",
-        "AVAILABILITY": "bkstore.tables.commands",
-        "BOOKIE_BYTES": "bkstore.tables.analyses",
-        "BOOKIE_FILES": "bkstore.tables.commands",
-        "BOOKIE_FINDINGS": "bkstore.tables.dump",
-        "CHECK_COVERAGE": "bkstore.tables.commands",
-        "CHECK_FINDINGS": "bkstore.tables.commands",
-        "COMPARISON": "bkstore.tables.analyses",
-        "Column": "bkstore.tables.table",
-        "DIFFERENCES": "bkstore.tables.commands",
-        "ENTRIES": "bkstore.tables.dump",
-        "ENTRY_LOGS": "bkstore.tables.dump",
-        "ENSEMBLE_BOOKIES": "bkstore.tables.commands",
-        "ENTRY_RECORDS": "bkstore.tables.commands",
-        "FINDINGS": "bkstore.tables.commands",
-        "FRAGMENTATION": "bkstore.tables.analyses",
-        "GROUPS": "bkstore.tables.dump",
-        "HEALTH": "bkstore.tables.analyses",
-        "HOLES": "bkstore.tables.analyses",
-        "HOMELESS": "bkstore.tables.analyses",
-        "INSPECT": "bkstore.tables.commands",
-        "JOURNAL_RECORDS": "bkstore.tables.commands",
-        "LAST_MARKS": "bkstore.tables.commands",
-        "LEDGERS": "bkstore.tables.dump",
-        "LEDGER_BYTES": "bkstore.tables.analyses",
-        "LEDGER_LIST": "bkstore.tables.commands",
-        "LOCATIONS": "bkstore.tables.commands",
-        "LOG_ENTRIES": "bkstore.tables.commands",
-        "LOG_LEDGERS": "bkstore.tables.dump",
-        "LOG_METADATA": "bkstore.tables.commands",
-        "LOG_OCCUPANCY": "bkstore.tables.analyses",
-        "LOG_RECORDS": "bkstore.tables.commands",
-        "LOOKUPS": "bkstore.tables.commands",
-        "LOSSES": "bkstore.tables.commands",
-        "METADATA_LEDGERS": "bkstore.tables.commands",
-        "METADATA_SEGMENTS": "bkstore.tables.commands",
-        "ORPHANS": "bkstore.tables.analyses",
-        "REWRITES": "bkstore.tables.commands",
-        "ConstantColumn": "bkstore.tables.table",
+    {name: f"{__name__}.{module}" for module in _NAMES for name in _NAMES[module].split()}
+    | {
         "Repeated": "bkstore.tables.table:ConstantColumn",
         "ANSWERS": "bkstore.tables.commands:LOOKUP_OBJECTS",
-        "SCOPE_BYTES": "bkstore.tables.analyses",
-        "SEQUENCES": "bkstore.tables.analyses",
-        "SURPLUS": "bkstore.tables.analyses",
-        "Schema": "bkstore.tables.table",
-        "Table": "bkstore.tables.table",
-        "USAGE": "bkstore.tables.usage",
-        "USAGE_BY_LEDGER": "bkstore.tables.usage",
-        "USAGE_BY_LOG": "bkstore.tables.usage",
-        "USAGE_BY_LOG_AND_LEDGER": "bkstore.tables.usage",
-        "USAGE_BY_SCOPE": "bkstore.tables.usage",
-        "USAGE_OF_CACHES": "bkstore.tables.usage",
-        "USAGE_OF_INDEX": "bkstore.tables.usage",
-        "VIOLATIONS": "bkstore.tables.analyses",
-        "require_pyarrow": "bkstore.tables.table",
     },
-    submodules=("analyses", "columns", "commands", "dump", "safe_text", "table", "usage"),
+    submodules=("columns", "safe_text", *_NAMES),
 )
 __dir__ = exported_names(__name__)

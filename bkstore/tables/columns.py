@@ -36,6 +36,10 @@ _entry = partial(ColumnSpec, "int64", "entry")
 _bytes = partial(ColumnSpec, "int64", "size")
 _flag = partial(ColumnSpec, "bool", "flag")
 _binary = partial(ColumnSpec, "binary", "hex")
+_share = partial(ColumnSpec, "float64", "share")
+_decimal = partial(ColumnSpec, "float64", "decimal")
+_groups = partial(ColumnSpec, "rows", "groups")
+_ranges = partial(ColumnSpec, "rows", "ranges")
 
 COLUMNS: Mapping[str, ColumnSpec] = MappingProxyType(
     {
@@ -90,7 +94,7 @@ COLUMNS: Mapping[str, ColumnSpec] = MappingProxyType(
         "length": _bytes("payload bytes of the ledger up to this entry, or of a closed ledger"),
         "payload": _binary("payload, after its digest if the digest type is unknown"),
         "digest_ok": _flag("the digest matches"),
-        "ranges": ColumnSpec("rows", "ranges", "inclusive ranges of entries"),
+        "ranges": _ranges("inclusive ranges of entries"),
         "groups": _number("BP-34 sequence groups"),
         "sequences": _number("runs of consecutive entries"),
         "availability": _binary("BP-34's grouped encoding"),
@@ -106,14 +110,12 @@ COLUMNS: Mapping[str, ColumnSpec] = MappingProxyType(
         "closed": _flag("the log is closed: its header points to a ledgers map"),
         "total_bytes": _bytes("bytes of all records that were written to the log"),
         "remaining_bytes": _bytes("bytes of records of ledgers that are not deleted"),
-        "usage": ColumnSpec("float64", "share", "remaining bytes divided by total bytes"),
+        "usage": _share("remaining bytes divided by total bytes"),
         "logs": _number("entry logs that have records of the ledger"),
         "entry_logs": _number("entry log files", "Files"),
         "log_changes": _number("how often the next entry is in another log"),
         "stretches": _number("runs of entries in one log with rising positions"),
-        "mean_stretch": ColumnSpec(
-            "float64", "decimal", "entries per stretch", "Entries a stretch"
-        ),
+        "mean_stretch": _decimal("entries per stretch", "Entries a stretch"),
         # -- journals
         "journal_dir": _small("number of the journal directory", idle=0),
         "journal": _text("name of the journal file"),
@@ -126,9 +128,7 @@ COLUMNS: Mapping[str, ColumnSpec] = MappingProxyType(
         "live_bytes": _bytes("bytes of records of live ledgers", "Live"),
         "garbage_bytes": _bytes("bytes of all other records", "Garbage"),
         "other_bytes": _bytes("bytes of log files that belong to no record"),
-        "occupancy": ColumnSpec(
-            "float64", "share", "live bytes divided by record bytes, 0 without records"
-        ),
+        "occupancy": _share("live bytes divided by record bytes, 0 without records"),
         "pinned": _flag("the log has live records, but fewer bytes of them than the threshold"),
         "pinned_logs": _number("logs that are pinned"),
         "pinned_bytes": _bytes("bytes of pinned logs"),
@@ -171,7 +171,7 @@ COLUMNS: Mapping[str, ColumnSpec] = MappingProxyType(
         "map_bytes": _bytes("bytes of its ledgers map"),
         "padding_bytes": _bytes("bytes of padding"),
         "unaccounted_bytes": _bytes("bytes that belong to no known structure"),
-        "unaccounted": ColumnSpec("rows", "ranges", "their [start, end] offsets"),
+        "unaccounted": _ranges("their [start, end] offsets"),
         "records": _number("records of the log"),
         "indexed": _number("records that an index row points to"),
         "copies": _number("records of entries whose row points elsewhere"),
@@ -184,7 +184,7 @@ COLUMNS: Mapping[str, ColumnSpec] = MappingProxyType(
         "category": ColumnSpec("string", "category", "the rule of BP-34 that is broken"),
         "missing": ColumnSpec("rows", "missing", "inclusive ranges of missing entries", "Entries"),
         "missing_entries": _number("entries that are missing", "Missing"),
-        "missing_groups": ColumnSpec("rows", "groups", "missing entries as sequence groups"),
+        "missing_groups": _groups("missing entries as sequence groups"),
         "replicas": _number("entries on all bookies, each counted once for each bookie"),
         "replicas_due": _number("replicas that bookies should hold", "Due"),
         "replicas_missing": _number("due replicas that are missing", "Missing"),
@@ -192,9 +192,7 @@ COLUMNS: Mapping[str, ColumnSpec] = MappingProxyType(
         "fewest_replicas": _number("replicas of the entry that has the fewest", "Fewest"),
         "not_judged": _long("why a ledger is not judged, or which bookies were not read"),
         "surplus_entries": _number("entries that the bookie holds without being due to"),
-        "surplus_groups": ColumnSpec(
-            "rows", "groups", "surplus entries as sequence groups", "Groups"
-        ),
+        "surplus_groups": _groups("surplus entries as sequence groups", "Groups"),
         "stripe": _text('the ledger\'s own stripe on a bookie: "all", or "size of period"'),
         "holes": _number("entries of the stripe, between the first and the last, that are absent"),
         "off_stripe": _number("entries that do not fit the stripe", "Off the stripe"),
@@ -236,7 +234,7 @@ COLUMNS: Mapping[str, ColumnSpec] = MappingProxyType(
         "index_hits": _number("lookups answered by the range index"),
         "index_misses": _number("lookups that the range index could not answer"),
         "dead_entries": _number("entries of the range index whose objects are gone"),
-        "seconds": ColumnSpec("float64", "decimal", "seconds"),
+        "seconds": _decimal("seconds"),
         # -- texts
         "property": _text("a property of the directory"),
         "analysis": _text("name of the analysis"),
@@ -268,21 +266,13 @@ def make_schema(
     >>> make_schema("pairs", "entries? groups:rows").columns[0]
     Column(name='entries', kind='int64', nullable=True)
     """
-    column_list = tuple(map(_parse_column, columns.split()))
-    screen = None
-    if record or show or hide or once or quiet or drop or cut or fold:
-        hidden = {"scope_id", "qualified_name", *hide.split()}
-        names = show.split() or [column.name for column in column_list if column.name not in hidden]
-        screen = ScreenColumns(
-            tuple(names),
-            tuple(once.split()),
-            tuple(quiet.split()),
-            tuple(drop.split()),
-            tuple(cut.split()),
-            fold,
-            record,
-        )
-    return Schema(name, column_list, screen)
+    parsed = tuple(map(_parse_column, columns.split()))
+    if not (record or show or hide or once or quiet or drop or cut or fold):
+        return Schema(name, parsed)
+    hidden = {"scope_id", "qualified_name", *hide.split()}
+    shown = show.split() or [column.name for column in parsed if column.name not in hidden]
+    name_lists = (tuple(names) for names in (shown, *map(str.split, (once, quiet, drop, cut))))
+    return Schema(name, parsed, ScreenColumns(*name_lists, fold, record))
 
 
 def _parse_column(word: str) -> Column:

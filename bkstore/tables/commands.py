@@ -16,10 +16,7 @@ LEDGER_LIST = make_schema(
 )
 """One row per ledger (`bkstore ledgers`). `explicit_lac_entry` is null if none can be decoded."""
 
-LOCATIONS = make_schema(
-    "locations",
-    "entry_id dir_index log_id position location",
-)
+LOCATIONS = make_schema("locations", "entry_id dir_index log_id position location")
 """The entries of one ledger with their locations (`bkstore ledger`)."""
 
 AVAILABILITY = make_schema(
@@ -111,11 +108,7 @@ FINDINGS = make_schema(
 )
 """Oddities and damage. `entries` is the number of entries in first..last that are affected."""
 
-INSPECT = make_schema(
-    "inspect",
-    "property value:string",
-    fold="value",
-)
+INSPECT = make_schema("inspect", "property value:string", fold="value")
 """The properties that `bkstore inspect` prints, one per row."""
 
 CHECK_FINDINGS = make_schema(
@@ -175,10 +168,7 @@ LOSSES = make_schema(
 read. kind "entries": entries of a ledger that the old index had and no log has; `file` and `offset`
 are the location of the first."""
 
-LOOKUP_OBJECTS = make_schema(
-    "answers",
-    "kind object_id start end",
-)
+LOOKUP_OBJECTS = make_schema("answers", "kind object_id start end")
 """One row per object of an answer (`bkstore streams lookup`), in the order of offsets. `kind` is
 "SSO" (stream set object) or "SO" (stream object); the range is half open."""
 
@@ -205,8 +195,7 @@ are null for a ledger that is not closed, `ctime` if it is unknown, and `underre
 store has no such marks. `version` is the store's."""
 
 METADATA_SEGMENTS = make_schema(
-    "metadata_segments",
-    "scope_id ledger_id first_entry last_entry? ensemble",
+    "metadata_segments", "scope_id ledger_id first_entry last_entry? ensemble"
 )
 """One row per segment (`bkstore metadata show`); the last of an open ledger has no last entry."""
 

@@ -39,10 +39,6 @@ BOOKIE_FINDINGS = make_schema(
 )
 """Oddities and damage of many bookies (`bkstore dump`); one row per run of affected entries."""
 
-DUMP_TABLES: Mapping[str, Schema] = MappingProxyType(
-    {
-        each.name: each
-        for each in (ENTRIES, GROUPS, LEDGERS, ENTRY_LOGS, LOG_LEDGERS, BOOKIE_FINDINGS)
-    }
-)
+_TABLES = (ENTRIES, GROUPS, LEDGERS, ENTRY_LOGS, LOG_LEDGERS, BOOKIE_FINDINGS)
+DUMP_TABLES: Mapping[str, Schema] = MappingProxyType({each.name: each for each in _TABLES})
 """Every table of a dump by its name, in the order of the manifest."""

@@ -18,9 +18,7 @@ def escape_unprintable(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(
-        character if character.isprintable() else _escape(character) for character in text
-    )
+    return "".join(char if char.isprintable() else _escape(char) for char in text)
 
 
 def escape_surrogates(text: str) -> str:

@@ -71,11 +71,7 @@ class Schema(NamedTuple):
             "binary": pa.binary(),
             "rows": pa.list_(pa.list_(pa.int64())),
         }
-        fields = [
-            pa.field(column.name, kinds[column.kind], nullable=column.nullable)
-            for column in self.columns
-        ]
-        return pa.schema(fields)
+        return pa.schema([pa.field(name, kinds[kind], null) for name, kind, null in self.columns])
 
 
 def require_pyarrow(purpose: str) -> Any:
@@ -98,9 +94,9 @@ class ConstantColumn(Sequence[Any]):
         return self.size
 
     def __getitem__(self, index: Any) -> Any:
-        return (
-            [self.value] * len(range(self.size)[index]) if isinstance(index, slice) else self.value
-        )
+        if isinstance(index, slice):
+            return [self.value] * len(range(self.size)[index])
+        return self.value
 
     def __iter__(self) -> Iterator[Any]:
         return repeat(self.value, self.size)
@@ -128,10 +124,7 @@ class Table:
     @classmethod
     def from_rows(cls, schema: Schema, rows: Iterable[Sequence[Any]]) -> Table:
         """Return a table from row tuples in schema order."""
-        row_list = list(rows)
-        columns: list[list[Any]] = [list(values) for values in zip(*row_list)]
-        if not row_list:
-            columns = [[] for _ in schema.columns]
+        columns = [list(values) for values in zip(*rows)] or [[] for _ in schema.columns]
         return cls(schema, dict(zip(schema.names, columns)))
 
     def __len__(self) -> int:
@@ -145,10 +138,8 @@ class Table:
         """Return a pyarrow Table of the declared schema."""
         pa = require_pyarrow("Arrow output")
         schema = self.schema.to_arrow()
-        arrays = [
-            _to_arrow_array(pa, values, field.type)
-            for values, field in zip(self.columns.values(), schema)
-        ]
+        columns = zip(self.columns.values(), schema.types)
+        arrays = [_to_arrow_array(pa, values, kind) for values, kind in columns]
         return pa.Table.from_arrays(arrays, schema=schema)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
@@ -178,14 +169,11 @@ def _to_python(values: Values, column: Column) -> Sequence[Any]:
 
 def _nested_array(pa: Any, cells: Values, kind: pa.DataType) -> Any:
     """Return the Arrow array of a "rows" column whose cells are int64[n, m] arrays or None."""
-    present_cells = [cell for cell in cells if cell is not None]
+    present = [cell for cell in cells if cell is not None]
     row_counts = [0 if cell is None else len(cell) for cell in cells]
-    widths = np.repeat(
-        [cell.shape[1] for cell in present_cells], [len(cell) for cell in present_cells]
-    )
-    values = pa.array(
-        np.concatenate([cell.ravel() for cell in present_cells]), kind.value_type.value_type
-    )
+    widths = np.repeat([cell.shape[1] for cell in present], [len(cell) for cell in present])
+    numbers = np.concatenate([cell.ravel() for cell in present])
+    values = pa.array(numbers, kind.value_type.value_type)
     inner = pa.ListArray.from_arrays(_offsets(pa, widths), values)
     nulls = pa.array([cell is None for cell in cells])
     return pa.ListArray.from_arrays(_offsets(pa, row_counts), inner, kind, mask=nulls)

@@ -30,20 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["BookieClientSuite", "EntryIndexSuite", "StorageSuite", "assert_no_leaks"]
 
 if "pytest" in sys.modules:  # so that failing asserts in these modules show their values
-    sys.modules["pytest"].register_assert_rewrite(
-        "bkstore.testing.suites.bookie_client",
-        "bkstore.testing.suites.index.machine",
-        "bkstore.testing.suites.storage.machine",
-        "bkstore.testing.suites.storage.batches",
-        "bkstore.testing.suites.storage.entries",
-        "bkstore.testing.suites.storage.errors",
-        "bkstore.testing.suites.storage.garbage",
-        "bkstore.testing.suites.storage.durability",
-        "bkstore.testing.suites.storage.ledgers",
-        "bkstore.testing.suites.index.entries",
-        "bkstore.testing.suites.index.durability",
-        "bkstore.testing.suites.index.ledgers",
-    )
+    sys.modules["pytest"].register_assert_rewrite("bkstore.testing.suites")
 
 __getattr__ = lazy_names(
     __name__,

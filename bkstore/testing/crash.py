@@ -117,10 +117,8 @@ class CrashFiles(Files):
         self._state = UnsyncedState()
         self._wal_syncs: dict[FileKey, tuple[Options, int]] = {}
         """By writable database: options with statistics, and the log syncs counted so far."""
-        self._scratch_dirs: list[str] = []
-        self._cleanup = weakref.finalize(
-            self, _clean_up, self._state.nameless_fds, self._scratch_dirs
-        )
+        self._copies: list[str] = []  # directories with databases as they were at the power loss
+        self._cleanup = weakref.finalize(self, _clean_up, self._state.nameless_fds, self._copies)
         forks.register(self)
 
     def _forked(self) -> None:
@@ -151,9 +149,9 @@ class CrashFiles(Files):
         if not self.stopped:
             self.calls += 1
             for key, (path, lengths) in self._state.databases.items():
-                self._scratch_dirs.append(tempfile.mkdtemp(prefix="bkstore-crash-"))
-                copy_database(path, self._scratch_dirs[-1])
-                self._state.databases[key] = (self._scratch_dirs[-1], lengths)
+                self._copies.append(tempfile.mkdtemp(prefix="bkstore-crash-"))
+                copy_database(path, self._copies[-1])
+                self._state.databases[key] = (self._copies[-1], lengths)
         raise PowerLoss
 
     def _is_sync_ignored(self, call: str) -> bool:

@@ -28,6 +28,10 @@ FileKey = tuple[int, int]
 NameKey = tuple[FileKey, str]
 """A name in a directory."""
 
+Names = dict[NameKey, FileKey | None]
+NamesByDirectory = dict[FileKey, dict[str, FileKey | None]]
+"""Names and their files; None: no such name."""
+
 
 def stat_key(info: os.stat_result) -> FileKey:
     """Return the key of a file from its status."""
@@ -103,12 +107,9 @@ def _apply_surviving_sectors(
     sectors = range(offset // SECTOR_BYTES, -(-end // SECTOR_BYTES))
     pattern = rng.choice(("whole or not", "prefix", "scattered"))
     keep_all, prefix_length = rng.random() < chance, rng.randint(0, len(sectors))
+    kept_sectors = prefix_length if pattern == "prefix" else len(sectors) * keep_all
     for i, sector in enumerate(sectors):
-        survives = keep_all
-        if pattern == "prefix":
-            survives = i < prefix_length
-        elif pattern == "scattered":
-            survives = rng.random() < chance
+        survives = rng.random() < chance if pattern == "scattered" else i < kept_sectors
         if not survives:
             lost_sectors.add(sector)
         elif sector not in lost_sectors:
@@ -124,7 +125,7 @@ def _apply_surviving_sectors(
 class NameChange(NamedTuple):
     """One change of names, and all names and files that it involves."""
 
-    names: dict[NameKey, FileKey | None]
+    names: Names
     touched: frozenset[object]
 
 
@@ -132,15 +133,13 @@ class UnsyncedNames:
     """The changed names that are not durable, by directory."""
 
     def __init__(self) -> None:
-        self.durable: dict[FileKey, dict[str, FileKey | None]] = {}
-        """The durable file of each name with pending changes; None: no such name."""
+        self.durable: NamesByDirectory = {}
+        """The durable file of each name with pending changes."""
         self._pending: dict[int, NameChange] = {}  # by number, in order
         self._pending_in: dict[FileKey, list[int]] = {}
         self._change_numbers = count()
 
-    def add(
-        self, names: dict[NameKey, FileKey | None], before: dict[NameKey, FileKey | None]
-    ) -> None:
+    def add(self, names: Names, before: Names) -> None:
         """Record one change; `before` has the files of those names that existed."""
         change_number = next(self._change_numbers)
         touched = {*names, *names.values(), *before.values()} - {None}
@@ -176,9 +175,7 @@ class UnsyncedNames:
         keys.update(key for change in self._pending.values() for key in change.names.values())
         return keys
 
-    def choose_surviving(
-        self, rng: random.Random | None
-    ) -> dict[FileKey, dict[str, FileKey | None]]:
+    def choose_surviving(self, rng: random.Random | None) -> NamesByDirectory:
         """Return `durable` with a random choice of the pending changes (none without `rng`)."""
         surviving = {folder: dict(names) for folder, names in self.durable.items()}
         if rng is None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from bkstore.testing.servers import ServerFactory
 
 _Factory = TypeVar("_Factory", "StorageFactory", "BookieFactory", "ClusterFactory")
+_Request = pytest.FixtureRequest
 
 STORAGES = ("sorted", "interleaved", "db")
 LEAK_CHECK_PLATFORMS = ("linux", "darwin")
@@ -43,10 +45,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker `bkstore_storage`, and validate the options."""
-    config.addinivalue_line(
-        "markers",
-        "bkstore_storage(*kinds): run with these storages (sorted, interleaved, db); all if none",
-    )
+    kinds = "run with these storages (sorted, interleaved, db); all if none"
+    config.addinivalue_line("markers", f"bkstore_storage(*kinds): {kinds}")
     _configured_kinds(config)
 
 
@@ -61,9 +61,8 @@ def _expand(words: list[str], origin: str) -> list[str]:
     kinds = list(STORAGES) if words == ["all"] else words
     unknown = [kind for kind in kinds if kind not in STORAGES]
     if unknown or not kinds:
-        raise pytest.UsageError(
-            f"{origin}: {', '.join(unknown) or 'nothing'} is not one of {', '.join(STORAGES)}, all"
-        )
+        found, allowed = ", ".join(unknown) or "nothing", ", ".join(STORAGES)
+        raise pytest.UsageError(f"{origin}: {found} is not one of {allowed}, all")
     return kinds
 
 
@@ -90,14 +89,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-def bkstore_kind(request: pytest.FixtureRequest) -> str:
+def bkstore_kind(request: _Request) -> str:
     """Return the storage of this run of the test: "sorted", "interleaved" or "db"."""
     kind: str = getattr(request, "param", None) or _kinds_of_test(request.config, request.node)[0]
     return kind
 
 
 @pytest.fixture
-def bkstore_faults(request: pytest.FixtureRequest) -> FaultPlan:
+def bkstore_faults(request: _Request) -> FaultPlan:
     """Return the `FaultPlan` that all storages, bookies and clusters of this test write through.
 
     `getfixturevalue` may ask for it later than the other fixtures. If one of them has made
@@ -118,29 +117,21 @@ def bkstore_faults(request: pytest.FixtureRequest) -> FaultPlan:
 
 
 @pytest.fixture
-def bkstore_storage(
-    request: pytest.FixtureRequest,
-    tmp_path_factory: pytest.TempPathFactory,
-    bkstore_kind: StorageKind,
-) -> Iterator[StorageFactory]:
+def bkstore_storage(request: _Request, bkstore_kind: StorageKind) -> Iterator[StorageFactory]:
     """Yield a factory: ``bkstore_storage("db", write_cache=1 << 20)`` is a `LedgerStorage`. See
     `StorageFactory` for `reopen` and `path_of`."""
     from bkstore.testing.factories import StorageFactory
 
-    yield from _manage(request, StorageFactory(tmp_path_factory.mktemp("bkstore"), bkstore_kind))
+    yield from _manage(request, StorageFactory(_new_directory(request), bkstore_kind))
 
 
 @pytest.fixture
-def bkstore_bookie(
-    request: pytest.FixtureRequest,
-    tmp_path_factory: pytest.TempPathFactory,
-    bkstore_kind: StorageKind,
-) -> Iterator[BookieFactory]:
+def bkstore_bookie(request: _Request, bkstore_kind: StorageKind) -> Iterator[BookieFactory]:
     """Yield a factory: ``bkstore_bookie("db", journals=2)`` is a `Bookie`. See `BookieFactory` for
     `reopen`, `crash` and `path_of`."""
     from bkstore.testing.factories import BookieFactory
 
-    yield from _manage(request, BookieFactory(tmp_path_factory.mktemp("bkstore"), bkstore_kind))
+    yield from _manage(request, BookieFactory(_new_directory(request), bkstore_kind))
 
 
 @pytest.fixture
@@ -157,22 +148,16 @@ def bkstore_server(bkstore_bookie: BookieFactory) -> Iterator[ServerFactory]:
 
 
 @pytest.fixture
-def bkstore_cluster(
-    request: pytest.FixtureRequest,
-    tmp_path_factory: pytest.TempPathFactory,
-    bkstore_kind: StorageKind,
-) -> Iterator[ClusterFactory]:
+def bkstore_cluster(request: _Request, bkstore_kind: StorageKind) -> Iterator[ClusterFactory]:
     """Yield a factory: ``bkstore_cluster(5, ["sorted", "db"])`` is a `Cluster` of five bookies. See
     `ClusterFactory` for `reopen` and `path_of`."""
     from bkstore.testing.factories import ClusterFactory
 
-    yield from _manage(request, ClusterFactory(tmp_path_factory.mktemp("bkstore"), bkstore_kind))
+    yield from _manage(request, ClusterFactory(_new_directory(request), bkstore_kind))
 
 
 @pytest.fixture
-def bkstore_ensemble(
-    tmp_path_factory: pytest.TempPathFactory, bkstore_kind: StorageKind
-) -> Iterator[EnsembleFactory]:
+def bkstore_ensemble(request: _Request, bkstore_kind: StorageKind) -> Iterator[EnsembleFactory]:
     """Yield a factory: ``bkstore_ensemble(3, "db")`` is a running `Ensemble` of processes.
 
     Its `uri` is for clients in any language; see `Ensemble` for `bookies`, `kill`, `start`. Without
@@ -180,7 +165,7 @@ def bkstore_ensemble(
     """
     from bkstore.testing.ensemble.factory import EnsembleFactory
 
-    factory = EnsembleFactory(tmp_path_factory.mktemp("bkstore"), bkstore_kind, pytest.skip)
+    factory = EnsembleFactory(_new_directory(request), bkstore_kind, pytest.skip)
     yield factory
     _close_all(factory)
 
@@ -189,7 +174,12 @@ _DIRECT_FACTORIES = pytest.StashKey[dict[str, Any]]()
 """A test's factories that write without its fault plan, by fixture name."""
 
 
-def _manage(request: pytest.FixtureRequest, factory: _Factory) -> Iterator[_Factory]:
+def _new_directory(request: _Request) -> Path:
+    path: Path = request.getfixturevalue("tmp_path_factory").mktemp("bkstore")
+    return path
+
+
+def _manage(request: _Request, factory: _Factory) -> Iterator[_Factory]:
     """Yield a factory that writes through the test's fault plan, if it has one; then close it.
     Without a plan, register the factory for a `bkstore_faults` that is requested later."""
     if "bkstore_faults" in request.fixturenames:

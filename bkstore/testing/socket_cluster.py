@@ -26,6 +26,8 @@ from bkstore.wire.client.forwarding_client import ForwardingClient
 from bkstore.wire.server import BookieServer
 
 _T = TypeVar("_T")
+_OpenAt = Callable[[Path], Bookie]
+_Connect = Callable[[tuple[str, int]], WireClient]
 
 
 class SocketCluster(Cluster):
@@ -47,21 +49,12 @@ class SocketCluster(Cluster):
     protocol: ClassVar[Literal["v2", "v3"]] = "v3"
     extended: ClassVar[bool] = True
 
-    def _new_bookie(
-        self, bookie_id: str, path: Path, open_at: Callable[[Path], Bookie]
-    ) -> LocalBookie:
+    def _new_bookie(self, bookie_id: str, path: Path, open_at: _OpenAt) -> LocalBookie:
         def connect(address: tuple[str, int]) -> WireClient:
             return WireClient(address, self.protocol, self.extended, bookie_id=bookie_id)
 
-        return _SocketBookie(
-            bookie_id,
-            path,
-            open_at,
-            connect,
-            extended=self.extended,
-            timeout=self._timeout,
-            sleep=self._sleep,
-        )
+        settings = {"timeout": self._timeout, "sleep": self._sleep}
+        return _SocketBookie(bookie_id, path, open_at, connect, self.extended, **settings)
 
     def _clients_as(self, name: str) -> Mapping[str, LocalClient]:
         return LocalClients(self._servers, name, _SocketClient)
@@ -81,9 +74,8 @@ class _SocketBookie(LocalBookie):
         self,
         name: str,
         path: Path,
-        open_at: Callable[[Path], Bookie],
-        connect: Callable[[tuple[str, int]], WireClient],
-        *,
+        open_at: _OpenAt,
+        connect: _Connect,
         extended: bool,
         **settings: Any,
     ) -> None:
@@ -141,9 +133,8 @@ class _SocketClient(ForwardingClient, LocalClient):
 
     @property
     def batch_reads(self) -> bool:
-        return self.server.batch_reads and self.server.ask(
-            self.client_name, lambda connection: connection.batch_reads
-        )
+        server = self.server
+        return server.batch_reads and server.ask(self.client_name, lambda wire: wire.batch_reads)
 
     def read_entries(self, *arguments: Any, **options: Any) -> RecordBatch:
         if not self.server.batch_reads:
@@ -153,8 +144,7 @@ class _SocketClient(ForwardingClient, LocalClient):
     def availability_many(
         self, ledgers: Iterable[LedgerLike] | None = None, errors: LedgerErrors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
-        return iter(
-            self.server.ask(
-                self.client_name, lambda wire: list(wire.availability_many(ledgers, errors))
-            )
-        )
+        def list_all(wire: WireClient) -> list[tuple[LedgerId, Availability]]:
+            return list(wire.availability_many(ledgers, errors))
+
+        return iter(self.server.ask(self.client_name, list_all))

@@ -62,9 +62,8 @@ class StreamWriter:
     def __init__(self, shape: WorldShape, seed: int = 0) -> None:
         self.shape = shape
         self._rng = random.Random(seed)  # noqa: S311
-        self._node_of_stream = {
-            shape.base + stream: self._rng.randrange(shape.nodes) for stream in range(shape.streams)
-        }
+        streams = range(shape.base, shape.base + shape.streams)
+        self._node_of_stream = {stream: self._rng.randrange(shape.nodes) for stream in streams}
         self._ends = dict.fromkeys(self._node_of_stream, shape.base)
         self._next_id = shape.base
 

@@ -14,6 +14,7 @@ import heapq
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
@@ -53,9 +54,8 @@ class LedgerShape(NamedTuple):
 
     def entries(self) -> Int64Array:
         """Return the entry ids that this bookie gets, ascending."""
-        return generators.striped(
-            self.entry_count - 1, self.bookie_index, self.ensemble_size, self.write_quorum
-        )
+        position = (self.bookie_index, self.ensemble_size, self.write_quorum)
+        return generators.striped(self.entry_count - 1, *position)
 
     def is_stored_here(self, entry: int) -> bool:
         """Return whether this bookie gets the entry."""
@@ -117,23 +117,12 @@ class Workload:
 
     def ids(self, batch: int = 1 << 16) -> Iterator[Arrivals]:
         """Return the ids of the same records, up to `batch` rows at once. About 1 us a row."""
-        return self._id_batches(check_batch("batch", batch))
-
-    def _id_batches(self, batch: int) -> Iterator[Arrivals]:
-        rows: list[tuple[int, int, int]] = []
-        for row in self._arrange(_ids_of):
-            rows.append(row)
-            if len(rows) == batch:
-                yield _columns_of(rows)
-                rows = []
-        if rows:
-            yield _columns_of(rows)
+        rows, size = self._arrange(_ids_of), check_batch("batch", batch)
+        return map(_columns_of, iter(lambda: list(islice(rows, size)), []))
 
     def _arrange(self, items_of: Callable[[LedgerShape], Iterator[_T]]) -> Iterator[_T]:
         items = _take_turns([items_of(shape) for shape in self.ledgers], self.writers, self.seed)
-        if self.late or self.duplicate:
-            return _delay_and_repeat(items, self.late, self.duplicate, self.window, self.seed)
-        return items
+        return _delay_and_repeat(items, self) if self.late or self.duplicate else items
 
     def _records_of(self, shape: LedgerShape) -> Iterator[bytes]:
         """Yield a ledger's records for this bookie; lengths count all entries of the ledger."""
@@ -155,9 +144,8 @@ class Workload:
 
 def _ids_of(shape: LedgerShape) -> Iterator[tuple[int, int, int]]:
     scope, ledger = shape.ledger
-    return (
-        (scope, ledger, entry) for entry in range(shape.entry_count) if shape.is_stored_here(entry)
-    )
+    stored = filter(shape.is_stored_here, range(shape.entry_count))
+    return ((scope, ledger, entry) for entry in stored)
 
 
 def _columns_of(rows: list[tuple[int, int, int]]) -> Arrivals:
@@ -184,22 +172,20 @@ def _take_turns(streams: list[Iterator[_T]], writers: WriteOrder, seed: int) -> 
                 turn = (turn + 1) % len(unfinished)
 
 
-def _delay_and_repeat(
-    stream: Iterator[_T], late: float, duplicate: float, window: int, seed: int
-) -> Iterator[_T]:
+def _delay_and_repeat(stream: Iterator[_T], load: Workload) -> Iterator[_T]:
     """Delay some items and repeat some, by at most `window` turns."""
-    rng = random.Random(f"late {seed}")  # noqa: S311  # not for secrets
+    rng = random.Random(f"late {load.seed}")  # noqa: S311  # not for secrets
     delayed: list[tuple[int, int, _T]] = []  # due turn, number, item
     number = 0
     for turn, item in enumerate(stream):
         while delayed and delayed[0][0] <= turn:
             yield heapq.heappop(delayed)[2]
-        is_late, is_repeated = rng.random() < late, rng.random() < duplicate
+        is_late, is_repeated = rng.random() < load.late, rng.random() < load.duplicate
         if not is_late:
             yield item
         for _ in range(is_late + is_repeated):
             number += 1
-            heapq.heappush(delayed, (turn + rng.randint(1, window), number, item))
+            heapq.heappush(delayed, (turn + rng.randint(1, load.window), number, item))
     while delayed:
         yield heapq.heappop(delayed)[2]
 
@@ -255,13 +241,11 @@ def striped(
     [0, 2, 3, 5, 6, 8]
     """
     if not (0 <= bookie_index < ensemble_size and 1 <= write_quorum <= ensemble_size):
-        raise InvalidArgument(
-            f"bookie {bookie_index} of {ensemble_size}, write quorum {write_quorum}"
-        )
-    shapes = tuple(
-        LedgerShape(ledger_id, entries, bookie_index, ensemble_size, write_quorum)
-        for ledger_id in _ledger_ids(ledgers, first_ledger, scopes)
-    )
+        place = f"bookie {bookie_index} of {ensemble_size}"
+        raise InvalidArgument(f"{place}, write quorum {write_quorum}")
+    position = (bookie_index, ensemble_size, write_quorum)
+    ledger_ids = _ledger_ids(ledgers, first_ledger, scopes)
+    shapes = tuple(LedgerShape(ledger_id, entries, *position) for ledger_id in ledger_ids)
     return Workload(ledgers=shapes, seed=seed)
 
 
@@ -280,9 +264,8 @@ def interleaved(
     >>> ids.ledger.tolist(), ids.entry.tolist()
     ([1, 2, 1, 2, 1, 2], [0, 0, 1, 1, 2, 2])
     """
-    shapes = tuple(
-        LedgerShape(ledger_id, entries) for ledger_id in _ledger_ids(writers, first_ledger, scopes)
-    )
+    ledger_ids = _ledger_ids(writers, first_ledger, scopes)
+    shapes = tuple(LedgerShape(ledger_id, entries) for ledger_id in ledger_ids)
     return Workload(ledgers=shapes, writers=write_order, seed=seed)
 
 

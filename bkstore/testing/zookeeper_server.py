@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 
 from bkstore.errors import IllegalOperation, MetadataUnavailable, MissingDependency
 from bkstore.spark.java import find_java_home
@@ -140,19 +139,13 @@ class ZooKeeperServer:
     def __enter__(self) -> ZooKeeperServer:
         return self if self._process is not None else self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.stop()
 
 
 def _spawn_quietly(command: list[str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(  # noqa: S603
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-    )
+    nowhere = subprocess.DEVNULL
+    return subprocess.Popen(command, stdin=nowhere, stdout=nowhere)  # noqa: S603
 
 
 def _find_class_path() -> str:

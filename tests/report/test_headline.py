@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from bkstore import tables
+from bkstore.report.findings.affected_entries import covered_at_least
 from bkstore.report.findings.key_figures import gather_facts
-from bkstore.report.findings.worst_ledgers import covered_at_least
 from bkstore.report.sections import SECTIONS
 from tests.report.made_tables import SCHEMAS, health, made
 from tests.report.page_reader import page_of, rows, tile, verdict, written

@@ -1,7 +1,17 @@
 """Summaries of the analyses' tables: key figures, the worst ledgers, and a headline.
 
-`key_figures` computes the numbers: read it first. `worst_ledgers` finds which entries lack how many
-replicas, `ledger_counts` why two numbers of ledgers differ, `headline` what matters most.
+`key_figures` computes the numbers: read it first. `health_classes` says how bad a ledger's state
+is, `worst_ledgers` which are the worst, `affected_entries` which of their entries are meant,
+`ledger_counts` why two numbers of ledgers differ, `headline` what matters most. `table_columns`
+reads the tables' columns.
 """
 
-__all__ = ["headline", "key_figures", "ledger_counts", "worst_ledgers"]
+__all__ = [
+    "affected_entries",
+    "headline",
+    "health_classes",
+    "key_figures",
+    "ledger_counts",
+    "table_columns",
+    "worst_ledgers",
+]

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from bkstore.report.findings.key_figures import Facts, number_column
+from bkstore.report.findings.key_figures import Facts
+from bkstore.report.findings.table_columns import Tables, number_column
 from bkstore.report.html.value_formats import counted, format_share, join_clauses, size_text
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 HIGH_GARBAGE_SHARE = 0.3
 """The headline mentions garbage from this share of the disk on."""
@@ -28,25 +25,20 @@ class Headline(NamedTuple):
     sentences: tuple[str, ...]
 
 
-def make_headline(facts: Facts, tables: Mapping[str, pa.Table]) -> Headline:
+def make_headline(facts: Facts, tables: Tables) -> Headline:
     """Return the headline: good only if all data was read, judged, and found complete."""
     lost, at_risk, unread = _lost_clauses(facts), _at_risk_clauses(facts), _unread_clauses(facts)
-    not_judged_clauses = _not_judged_clauses(facts)
-    disk_clauses = _disk_clauses(facts, tables)
+    not_judged, disk = _not_judged_clauses(facts), _disk_clauses(facts, tables)
     if lost:
         level, word, findings = "bad", "Data lost", [*lost, *at_risk[:2], *unread]
     elif at_risk or unread:
         level, word = "warn", "At risk" if at_risk else "Not all read"
         findings = [*at_risk[:3], *unread]
-    elif not_judged_clauses:
+    elif not_judged:
         level, word, findings = "unknown", "Not judged", []
     else:
         level, word, findings = "good", "Sound", _sound_clauses(facts)
-    sentences = (
-        join_clauses(findings),
-        join_clauses(not_judged_clauses[:1]),
-        join_clauses(disk_clauses),
-    )
+    sentences = (join_clauses(clauses) for clauses in (findings, not_judged[:1], disk))
     return Headline(level, word, tuple(sentence for sentence in sentences if sentence))
 
 
@@ -76,37 +68,32 @@ def _lost_clauses(facts: Facts) -> list[str]:
 
 
 def _at_risk_clauses(facts: Facts) -> list[str]:
-    clause_list = []
+    clauses = []
     if below_ack := _ledgers_of_class(facts, "below_ack_quorum"):
-        clause_list.append(
-            f"{counted(below_ack, 'ledger has', 'ledgers have')} entries below the ack quorum"
-        )
+        ledgers_have = counted(below_ack, "ledger has", "ledgers have")
+        clauses.append(f"{ledgers_have} entries below the ack quorum")
     if below_write := _ledgers_of_class(facts, "below_write_quorum"):
-        clause_list.append(f"{counted(below_write, 'ledger lacks', 'ledgers lack')} some replicas")
+        clauses.append(f"{counted(below_write, 'ledger lacks', 'ledgers lack')} some replicas")
     others = {
-        "overdue": ("ledger is overdue for repair", "ledgers are overdue for repair"),
-        "placement": ("ledger breaks", "ledgers break"),
-        "bookie_unavailable": ("ledger is on", "ledgers are on"),
+        "overdue": ("ledger is", "ledgers are", "overdue for repair"),
+        "placement": ("ledger breaks", "ledgers break", "the placement policy"),
+        "bookie_unavailable": ("ledger is", "ledgers are", "on bookies not answering"),
     }
-    endings = {
-        "placement": " the placement policy",
-        "bookie_unavailable": " bookies not answering",
-    }
-    for name, (one, many) in others.items():
+    for name, (one, many, predicate) in others.items():
         if ledgers := (facts.violations or {}).get(name, 0):
-            clause_list.append(counted(ledgers, one, many) + endings.get(name, ""))
-    return clause_list
+            clauses.append(f"{counted(ledgers, one, many)} {predicate}")
+    return clauses
 
 
 def _unread_clauses(facts: Facts) -> list[str]:
-    clause_list = []
+    clauses = []
     if facts.unread:
         noun = "bookie" if facts.bookies == 1 else "bookies"
-        clause_list.append(f"{len(facts.unread)} of {facts.bookies} {noun} could not be read")
+        clauses.append(f"{len(facts.unread)} of {facts.bookies} {noun} could not be read")
     damage = (facts.damage or 0) - len(facts.unread)
     if damage > 0:
-        clause_list.append(f"{counted(damage, 'piece')} of data could not be read")
-    return clause_list
+        clauses.append(f"{counted(damage, 'piece')} of data could not be read")
+    return clauses
 
 
 def _not_judged_clauses(facts: Facts) -> list[str]:
@@ -135,32 +122,25 @@ def _sound_clauses(facts: Facts) -> list[str]:
     if health is None:
         return []
     judged = counted(health.judged, "judged ledger has", "judged ledgers have")
-    clause_list = [f"{'the' if health.judged == 1 else 'all'} {judged} every replica"]
-    if not_judged_count := health.ledgers - health.judged:
-        clause_list.append(
-            counted(not_judged_count, "other was not judged", "others were not judged")
-        )
-    return clause_list
+    clauses = [f"{'the' if health.judged == 1 else 'all'} {judged} every replica"]
+    if others := health.ledgers - health.judged:
+        clauses.append(counted(others, "other was not judged", "others were not judged"))
+    return clauses
 
 
-def _disk_clauses(facts: Facts, tables: Mapping[str, pa.Table]) -> list[str]:
+def _disk_clauses(facts: Facts, tables: Tables) -> list[str]:
     disk = facts.disk
     if disk is None or disk.files == 0:
         return []
-    clause_list = []
+    clauses = []
+    total, garbage_share = size_text(disk.files), format_share(disk.garbage, disk.files)
     if disk.garbage >= HIGH_GARBAGE_SHARE * disk.files:
-        percentage = format_share(disk.garbage, disk.files)
-        clause_list.append(f"garbage is {percentage} of {size_text(disk.files)} on disk")
+        clauses.append(f"garbage is {garbage_share} of {total} on disk")
+    # Few bookies that hold most of the bytes are worth a clause.
     sizes = np.sort(number_column(tables["bytes_by_bookie"], "log_file_bytes"))[::-1]
-    bookie_count = int(np.searchsorted(np.cumsum(sizes), _SHARE_OF_BYTES * float(sizes.sum()))) + 1
-    if len(sizes) > 3 and bookie_count <= _SHARE_OF_BOOKIES * len(sizes):
-        percentage = format_share(float(sizes[:bookie_count].sum()), float(sizes.sum()))
-        verb = "fills" if bookie_count == 1 else "fill"
-        clause_list.append(
-            f"{bookie_count} of {len(sizes)} bookies {verb} {percentage} of the disk"
-        )
-    if not clause_list:
-        clause_list.append(
-            f"{size_text(disk.files)} on disk, {format_share(disk.garbage, disk.files)} garbage"
-        )
-    return clause_list
+    bookies = int(np.searchsorted(np.cumsum(sizes), _SHARE_OF_BYTES * float(sizes.sum()))) + 1
+    if len(sizes) > 3 and bookies <= _SHARE_OF_BOOKIES * len(sizes):
+        share = format_share(float(sizes[:bookies].sum()), float(sizes.sum()))
+        verb = "fills" if bookies == 1 else "fill"
+        clauses.append(f"{bookies} of {len(sizes)} bookies {verb} {share} of the disk")
+    return clauses or [f"{total} on disk, {garbage_share} garbage"]

@@ -7,22 +7,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+
+from bkstore.report.findings.health_classes import HEALTH_CLASSES, class_ranks
+from bkstore.report.findings.table_columns import Tables, count_ledgers, number_column
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-DURABILITY_CLASSES = ("no_replica", "below_ack_quorum", "below_write_quorum")
-HEALTH_CLASSES = (*DURABILITY_CLASSES, "in_part", "not_judged", "sound")
-"""The classes of a ledger's health, the worst first. `in_part`: nothing is missing on the bookies
-in the dump, but some of the ledger's bookies are not in it."""
-
-_OTHER_CATEGORIES = ("placement", "overdue", "bookie_unavailable", "placement_soft")
-_CATEGORY_RANKS = {
-    name: rank for rank, name in enumerate((*DURABILITY_CLASSES, *_OTHER_CATEGORIES))
-}
-
-Tables = Mapping[str, "pa.Table"]
 
 
 class Disk(NamedTuple):
@@ -100,51 +90,6 @@ def gather_facts(tables: Tables, source: Mapping[str, Any]) -> Facts:
     )
 
 
-def number_column(table: pa.Table, column: str, null_value: int = 0) -> npt.NDArray[Any]:
-    """Return a numeric column as an array, with `null_value` for nulls."""
-    import pyarrow.compute as pc
-
-    chunks = table.column(column)
-    values: npt.NDArray[Any] = (
-        pc.fill_null(chunks, null_value).to_numpy() if chunks.null_count else chunks.to_numpy()
-    )
-    return values
-
-
-def category_ranks(table: pa.Table) -> npt.NDArray[np.int64]:
-    """Return the rank of each violation's category, 0 the worst; unknown categories come last."""
-    encoded = table.column("category").combine_chunks().dictionary_encode()
-    names = encoded.dictionary.to_pylist()
-    rank_of_name = np.array(
-        [_CATEGORY_RANKS.get(name, len(_CATEGORY_RANKS)) for name in names], np.int64
-    )
-    return rank_of_name[encoded.indices.to_numpy()] if len(names) else np.empty(0, np.int64)
-
-
-def health_classes(health: pa.Table) -> npt.NDArray[np.int64]:
-    """Return for each ledger the index of its health in `HEALTH_CLASSES`.
-
-    A missing replica makes a ledger at least `below_write_quorum`, whatever else could not be
-    judged. A ledger is not judged at all if none of its replicas could be looked for.
-    """
-    import pyarrow.compute as pc
-
-    # From the mildest class to the worst: later assignments take precedence.
-    classes = np.full(health.num_rows, HEALTH_CLASSES.index("sound"), np.int64)
-    with_reason = pc.is_valid(health.column("not_judged")).to_numpy()
-    uncounted = pc.is_null(health.column("replicas_due")).to_numpy()
-    classes[with_reason] = HEALTH_CLASSES.index("in_part")
-    nothing_due = with_reason & (number_column(health, "replicas_due") == 0)
-    classes[uncounted | nothing_due] = HEALTH_CLASSES.index("not_judged")
-    classes[number_column(health, "replicas_missing") > 0] = HEALTH_CLASSES.index(
-        "below_write_quorum"
-    )
-    for rank, name in enumerate(DURABILITY_CLASSES):
-        in_category = pc.fill_null(pc.equal(health.column("category"), name), False)
-        classes[in_category.to_numpy()] = rank
-    return classes
-
-
 def _row_count(tables: Tables, name: str) -> int | None:
     return int(tables[name].num_rows) if name in tables else None
 
@@ -153,19 +98,11 @@ def _count_distinct_ledgers(table: pa.Table | None) -> int | None:
     return None if table is None else count_ledgers(table)
 
 
-def count_ledgers(table: pa.Table) -> int:
-    """Return the number of distinct ledgers in a table, ignoring rows without a ledger."""
-    ids = table.select(["scope_id", "ledger_id"]).drop_null()
-    return int(ids.group_by(["scope_id", "ledger_id"]).aggregate([]).num_rows)
-
-
 def _bookies(tables: Tables, manifest: Any) -> tuple[int | None, tuple[tuple[str, str], ...]]:
     if manifest is not None:
-        bookies = manifest["bookies"]
-        unread = tuple(
-            (str(bookie["id"]), _reason(bookie)) for bookie in bookies if not bookie["read"]
-        )
-        return len(bookies), unread
+        unread = [bookie for bookie in manifest["bookies"] if not bookie["read"]]
+        reasons = tuple((str(bookie["id"]), _reason(bookie)) for bookie in unread)
+        return len(manifest["bookies"]), reasons
     return _row_count(tables, "bytes_by_bookie"), ()
 
 
@@ -219,13 +156,10 @@ def _disk(tables: Tables) -> Disk | None:
 def _health(tables: Tables) -> Health | None:
     if "ledger_health" not in tables:
         return None
-    counts = np.bincount(
-        health_classes(tables["ledger_health"]), minlength=len(HEALTH_CLASSES)
-    ).tolist()
-    return Health(
-        sum(counts),
-        {name: ledger_count for name, ledger_count in zip(HEALTH_CLASSES, counts) if ledger_count},
-    )
+    classes = class_ranks(tables["ledger_health"])
+    counts = np.bincount(classes, minlength=len(HEALTH_CLASSES)).tolist()
+    by_class = {name: ledgers for name, ledgers in zip(HEALTH_CLASSES, counts) if ledgers}
+    return Health(len(classes), by_class)
 
 
 def _violations(tables: Tables) -> dict[str, int] | None:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from bkstore.report.findings.key_figures import HEALTH_CLASSES, health_classes, number_column
+from bkstore.ids import Int64Array
+from bkstore.report.findings.health_classes import HEALTH_CLASSES, class_ranks
+from bkstore.report.findings.table_columns import Tables, id_pairs, number_column
 from bkstore.report.html.value_formats import counted, format_count, join_clauses
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-Tables = Mapping[str, "pa.Table"]
 
 
 def explain_ledger_counts(tables: Tables) -> list[str]:
@@ -26,42 +25,37 @@ def explain_ledger_counts(tables: Tables) -> list[str]:
         return []
     health = tables["ledger_health"]
     listed_ledgers = counted(health.num_rows, "ledger")
-    bookie_table = next(
-        (tables[name] for name in ("bytes_by_ledger", "sequences") if name in tables), None
-    )
+    bookie_table = tables.get("bytes_by_ledger", tables.get("sequences"))
     if bookie_table is None:
         return [f"The metadata list {listed_ledgers}."]
-    bookie_ids = np.unique(_id_pairs(bookie_table), axis=0)
-    metadata_ids = _id_pairs(health)
+    bookie_ids = np.unique(id_pairs(bookie_table), axis=0)
+    metadata_ids = id_pairs(health)
     absent = ~_is_among(metadata_ids, bookie_ids)
     unknown = int(len(bookie_ids) - (len(metadata_ids) - absent.sum()))
     if not unknown and not absent.any():
         pronoun = "it" if health.num_rows == 1 else "each of them"
         return [f"The metadata list {listed_ledgers}; bookies have {pronoun}."]
-    clause_list = [
-        f"the metadata list {listed_ledgers}, the bookies have {format_count(len(bookie_ids))}"
-    ]
+    on_bookies = format_count(len(bookie_ids))
+    clauses = [f"the metadata list {listed_ledgers}, the bookies have {on_bookies}"]
     if unknown:
         words = counted(unknown, "is on bookies only (an orphan)", "are on bookies only (orphans)")
-        clause_list.append(words)
+        clauses.append(words)
     if absent.any():
         words = counted(int(absent.sum()), "is in the metadata only", "are in the metadata only")
-        clause_list.append(f"{words} ({_why_absent(health, absent)})")
-    return [join_clauses(clause_list)]
+        clauses.append(f"{words} ({_why_absent(health, absent)})")
+    return [join_clauses(clauses)]
 
 
 def _why_absent(health: pa.Table, absent: npt.NDArray[np.bool_]) -> str:
     """Return how many of the absent ledgers should be there, are empty, or are not judged."""
-    unjudged = absent & (health_classes(health) == HEALTH_CLASSES.index("not_judged"))
+    unjudged = absent & (class_ranks(health) == HEALTH_CLASSES.index("not_judged"))
     empty = absent & ~unjudged & (number_column(health, "replicas_due") == 0)
     due = absent & ~unjudged & ~empty
     groups = [(due, "should be there"), (empty, "without entries"), (unjudged, "not judged")]
-    counts_and_reasons = [
-        (int(ledgers.sum()), reason) for ledgers, reason in groups if ledgers.any()
-    ]
-    if len(counts_and_reasons) == 1:
-        return counts_and_reasons[0][1]
-    return ", ".join(f"{format_count(number)} {reason}" for number, reason in counts_and_reasons)
+    reasons = [(int(ledgers.sum()), reason) for ledgers, reason in groups if ledgers.any()]
+    if len(reasons) == 1:
+        return reasons[0][1]
+    return ", ".join(f"{format_count(number)} {reason}" for number, reason in reasons)
 
 
 def unindexed_ledgers_note(tables: Tables) -> list[str]:
@@ -70,25 +64,17 @@ def unindexed_ledgers_note(tables: Tables) -> list[str]:
         return []
     table = tables["bytes_by_ledger"]
     indexed, stored = number_column(table, "replicas") > 0, number_column(table, "bytes") > 0
-    logs, empty = int((~indexed & stored).sum()), int((~indexed & ~stored).sum())
-    clause_list = []
-    if logs:
-        verb = "has" if logs == 1 else "have"
-        clause_list.append(
-            f"{format_count(logs)} {verb} records in entry logs and no entry in an index"
-        )
+    in_logs, empty = int((~indexed & stored).sum()), int((~indexed & ~stored).sum())
+    clauses = []
+    if in_logs:
+        have = counted(in_logs, "has", "have")
+        clauses.append(f"{have} records in entry logs and no entry in an index")
     if empty:
-        clause_list.append(f"{format_count(empty)} {'has' if empty == 1 else 'have'} no entries")
-    if not clause_list:
-        return []
-    return [f"Of {counted(table.num_rows, 'ledger')}, {' and '.join(clause_list)}."]
+        clauses.append(f"{counted(empty, 'has', 'have')} no entries")
+    return [f"Of {counted(table.num_rows, 'ledger')}, {' and '.join(clauses)}."] if clauses else []
 
 
-def _id_pairs(table: pa.Table) -> npt.NDArray[np.int64]:
-    return np.stack([number_column(table, "scope_id"), number_column(table, "ledger_id")], axis=1)
-
-
-def _is_among(ids: npt.NDArray[np.int64], others: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+def _is_among(ids: Int64Array, others: Int64Array) -> npt.NDArray[np.bool_]:
     """Return for each id pair whether it is among `others`, which are distinct."""
     distinct_ids, rows = np.unique(np.concatenate([others, ids]), axis=0, return_inverse=True)
     is_other = np.zeros(len(distinct_ids), np.bool_)

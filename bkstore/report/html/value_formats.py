@@ -124,10 +124,8 @@ def ranges_text(ranges: Sequence[Sequence[int]], max_ranges: int = 4) -> str:
     >>> ranges_text([[4, 5], [9, 9]]), ranges_text([[1, 1], [3, 3], [5, 8]], max_ranges=1)
     ('4-5, 9', '1 and 2 more ranges')
     """
-    shown = ", ".join(
-        f"{first}" if first == last else f"{first}-{last}" for first, last in ranges[:max_ranges]
-    )
-    more_count = len(ranges) - max_ranges
+    texts = [f"{low}" if low == high else f"{low}-{high}" for low, high in ranges[:max_ranges]]
+    shown, more_count = ", ".join(texts), len(ranges) - max_ranges
     return f"{shown} and {counted(more_count, 'more range')}" if more_count > 0 else shown
 
 

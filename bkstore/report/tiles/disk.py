@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bkstore.report.findings.key_figures import Disk, Facts, number_column
+from bkstore.report.findings.key_figures import Disk, Facts
+from bkstore.report.findings.table_columns import Tables, number_column
 from bkstore.report.html.bars import Bar, BarPart, LegendLine, make_bar, make_legend
 from bkstore.report.html.value_formats import (
     Size,
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 _MAX_BOOKIES = 4
 _MAX_LEDGERS = 3
-
-Tables = Mapping[str, "pa.Table"]
 
 
 class RankingLine(NamedTuple):
@@ -99,13 +98,10 @@ def _rank_bookies(tables: Tables) -> Ranking:
         label = f"{row['bookie']}: {size_text(disk.files)}, {garbage} garbage"
         size_bar = make_bar(_parts(disk), biggest, label)
         lines.append(RankingLine(row["bookie"], format_size(disk.files), size_bar, False))
-    other_sizes = sizes[order[_MAX_BOOKIES:]]
-    others_text = ""
-    if len(other_sizes):
-        together = " together" if len(other_sizes) > 1 else ""
-        others_text = (
-            f"{counted(len(other_sizes), 'other')}: {size_text(int(other_sizes.sum()))}{together}"
-        )
+    others, others_text = sizes[order[_MAX_BOOKIES:]], ""
+    if len(others):
+        together = " together" if len(others) > 1 else ""
+        others_text = f"{counted(len(others), 'other')}: {size_text(int(others.sum()))}{together}"
     return Ranking("Bookies" if len(sizes) > 1 else "Bookie", tuple(lines), others_text)
 
 

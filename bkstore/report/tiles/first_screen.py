@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from bkstore.report.findings.headline import why_not_judged
-from bkstore.report.findings.key_figures import HEALTH_CLASSES, Facts
+from bkstore.report.findings.health_classes import HEALTH_CLASSES
+from bkstore.report.findings.key_figures import Facts
 from bkstore.report.findings.ledger_counts import explain_ledger_counts, unindexed_ledgers_note
+from bkstore.report.findings.table_columns import Tables
 from bkstore.report.html.bars import Bar, BarPart, LegendLine, make_bar, make_legend
 from bkstore.report.html.value_formats import CATEGORY_WORDS, counted, format_count, format_size
 from bkstore.report.tiles.disk import DiskTile, disk_tile
 from bkstore.report.tiles.risk import RiskTile, risk_tile
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-Tables = Mapping[str, "pa.Table"]
 
 
 class KeyFigure(NamedTuple):
@@ -67,14 +63,12 @@ def _amounts(facts: Facts, tables: Tables) -> AmountsTile:
     bookies = _format_count(facts.bookies)
     if facts.unread:
         bookies = f"{format_count(read_bookies)} of {format_count(facts.bookies or 0)}"
-    file_bytes = None if facts.disk is None else format_size(facts.disk.files)
+    size, exact_size = (None, "") if facts.disk is None else format_size(facts.disk.files)
     figures = (
         KeyFigure(bookies, "bookies read" if facts.unread else _plural(facts.bookies, "bookie")),
         KeyFigure(_format_count(facts.ledgers), _plural(facts.ledgers, "ledger")),
         KeyFigure(_format_count(facts.replicas), _plural(facts.replicas, "replica")),
-        KeyFigure(
-            file_bytes and file_bytes.text, "in entry logs", file_bytes.exact if file_bytes else ""
-        ),
+        KeyFigure(size, "in entry logs", exact_size),
     )
     notes = []
     if facts.replicas is not None:

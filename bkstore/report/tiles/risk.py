@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from bkstore.report.findings.headline import why_not_judged
-from bkstore.report.findings.key_figures import (
-    DURABILITY_CLASSES,
-    HEALTH_CLASSES,
-    Facts,
-    health_classes,
-)
+from bkstore.report.findings.health_classes import DURABILITY_CLASSES, HEALTH_CLASSES, class_ranks
+from bkstore.report.findings.key_figures import Facts
+from bkstore.report.findings.table_columns import Tables
 from bkstore.report.findings.worst_ledgers import Risk, worst_holes, worst_ledgers
 from bkstore.report.html.value_formats import (
     CATEGORY_WORDS,
@@ -24,13 +20,8 @@ from bkstore.report.html.value_formats import (
     shorten,
 )
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 _MAX_RISKS = 5
 _MAX_BOOKIES = 4
-
-Tables = Mapping[str, "pa.Table"]
 
 
 class RiskLine(NamedTuple):
@@ -81,10 +72,8 @@ def _notes(facts: Facts) -> list[str]:
     if facts.homeless:
         ledgers = counted(facts.homeless, "ledger has", "ledgers have")
         sentences.append(f"{ledgers} no entry on any bookie of the dump.")
-    if (more_unread := len(facts.unread) - 2) > 0:
-        sentences.append(
-            f"{counted(more_unread, 'more bookie was', 'more bookies were')} not read."
-        )
+    if (unnamed := len(facts.unread) - 2) > 0:
+        sentences.append(f"{counted(unnamed, 'more bookie was', 'more bookies were')} not read.")
     return sentences
 
 
@@ -118,13 +107,10 @@ def _problem_counts(facts: Facts, tables: Tables) -> list[ProblemCount]:
 def _reasons(tables: Tables) -> str:
     """Return the most common reasons why ledgers were not judged at all, with counts."""
     table = tables["ledger_health"]
-    unjudged = health_classes(table) == HEALTH_CLASSES.index("not_judged")
+    unjudged = class_ranks(table) == HEALTH_CLASSES.index("not_judged")
     reasons = table.column("not_judged").take(np.flatnonzero(unjudged))
-    reason_counts = Counter(reason for reason in reasons.to_pylist() if reason)
-    words = [
-        f"{shorten(reason, 40)}: {format_count(number)}"
-        for reason, number in reason_counts.most_common(3)
-    ]
+    commonest = Counter(reason for reason in reasons.to_pylist() if reason).most_common(3)
+    words = [f"{shorten(reason, 40)}: {format_count(number)}" for reason, number in commonest]
     return f" ({', '.join(words)})" if words else ""
 
 
@@ -163,9 +149,5 @@ def _holes_tile(facts: Facts, tables: Tables) -> RiskTile:
     lead = f"{ledgers_have} holes in the observed stripe; other bookies may have the entries."
     lines = _risk_lines(worst_holes(tables["holes"], _MAX_RISKS))
     more_count = facts.holes - len(lines)
-    link_text = (
-        f"{format_count(more_count)} more in the table below"
-        if more_count > 0
-        else "Each bookie in the table below"
-    )
-    return RiskTile(heading, lead, lines, ("holes", link_text))
+    link_text = f"{format_count(more_count)} more" if more_count > 0 else "Each bookie"
+    return RiskTile(heading, lead, lines, ("holes", f"{link_text} in the table below"))

@@ -30,7 +30,7 @@ class BookieProcess:
     """
 
     def __init__(
-        self, state: BookieState, top: Path, group: ProcessGroup, options: Sequence[str] = ()
+        self, state: BookieState, top: Path, group: ProcessGroup, options: Sequence[str]
     ) -> None:
         self.id = state.id
         self.storage: StorageKind = state.storage
@@ -83,8 +83,7 @@ class BookieProcess:
             port = self._port if self._port and is_free(self._port) else 0
             command = [sys.executable, "-m", "bkstore", "serve", str(self.directory), "--create"]
             command += ["--metadata", uri, "--bookie-id", self.id, "--storage", self.storage]
-            command += ["--extended", "--host", HOST, "--port", str(port)]
-            command += self._options
+            command += ["--extended", "--host", HOST, "--port", str(port), *self._options]
             self._log_base = self.log.stat().st_size if self.log.exists() else 0
             self._stop_requested = False
             self._process = self._group.start(command, self.log)
@@ -104,9 +103,8 @@ class BookieProcess:
                 return
             if code is not None or time.monotonic() > deadline:
                 cause = "did not register in time" if code is None else f"ended ({code})"
-                raise BookieUnavailable(
-                    f"bookie {self.id} {cause}: {last_lines(self.log, self._log_base)} ({self.log})"
-                )
+                lines = last_lines(self.log, self._log_base)
+                raise BookieUnavailable(f"bookie {self.id} {cause}: {lines} ({self.log})")
             time.sleep(_POLL_SECONDS)
 
     def _read_log(self) -> bytes:

@@ -112,10 +112,8 @@ class Ensemble(Closeable):
                 port=_choose_port(port, state.port),
                 spawn=lambda words: self._group.start(words, self.zookeeper_log),
             )
-            for bookie_state in _plan_bookies(state, count, self._kinds):
-                self._bookies[bookie_state.id] = BookieProcess(
-                    bookie_state, self.path, self._group, self._options
-                )
+            for planned in _plan_bookies(state, count, self._kinds):
+                self._make_bookie(planned)
             self.save_state()
             self._undo = undo.pop_all()
         forks.register(self)
@@ -212,17 +210,18 @@ class Ensemble(Closeable):
         self._check_open()
         with self._lock:
             id_ = _next_bookie_id(self._bookies) if bookie is None else bookie
-            if (
-                not isinstance(id_, str)
-                or not BOOKIE_ID_PATTERN.fullmatch(id_)
-                or id_ in self._bookies
-            ):
+            is_valid = isinstance(id_, str) and BOOKIE_ID_PATTERN.fullmatch(id_)
+            if not is_valid or id_ in self._bookies:
                 raise InvalidArgument(f"{id_!r:.60} is not valid as a new bookie's id")
             kind = storage or self._kinds[len(self._bookies) % len(self._kinds)]
-            state = BookieState(id_, check_storage("storage", kind))
-            new = self._bookies[id_] = BookieProcess(state, self.path, self._group, self._options)
+            new = self._make_bookie(BookieState(id_, check_storage("storage", kind)))
         self.start(new)
         return new
+
+    def _make_bookie(self, state: BookieState) -> BookieProcess:
+        process = BookieProcess(state, self.path, self._group, self._options)
+        self._bookies[state.id] = process
+        return process
 
     def kill_zookeeper(self) -> None:
         """Send SIGKILL to ZooKeeper; `start_zookeeper` continues with its data."""
@@ -282,9 +281,7 @@ class Ensemble(Closeable):
 
     def _format(self) -> None:
         if not self._formatted:
-            with suppress(
-                IllegalOperation
-            ):  # formatted by a start that was killed before `save_state`
+            with suppress(IllegalOperation):  # by a start that was killed before `save_state`
                 ZooKeeperStore.format(self.uri, timeout=self._timeout).close()
             self._formatted = True
             self.save_state()
@@ -364,12 +361,11 @@ def _plan_bookies(
     state: EnsembleState, count: int | None, kinds: Sequence[StorageKind]
 ) -> list[BookieState]:
     """Return the bookies of the state, and new ones up to `count` (3 if there are none)."""
-    bookies = list(state.bookies)
-    if count is not None and count < len(bookies):
-        raise InvalidArgument(
-            f"there are {len(bookies)} bookies, {count} would be too few for their ledgers"
-        )
-    while len(bookies) < (count or len(state.bookies) or 3):
+    bookies, known = list(state.bookies), len(state.bookies)
+    if count is not None and count < known:
+        too_few = f"{count} would be too few for their ledgers"
+        raise InvalidArgument(f"there are {known} bookies, {too_few}")
+    while len(bookies) < (count or known or 3):
         bookie_id = _next_bookie_id([bookie.id for bookie in bookies])
         bookies.append(BookieState(bookie_id, kinds[len(bookies) % len(kinds)]))
     return bookies

@@ -103,8 +103,7 @@ class StateFile:
         if fd is not None:
             os.close(fd)
 
-    def _forked(self) -> None:
-        self.close()
+    _forked = close
 
     @staticmethod
     def read(directory: Path) -> tuple[EnsembleState, bool] | None:
@@ -178,9 +177,8 @@ def _decode_bookie(row: dict[str, Any], path: Path) -> BookieState:
     if not isinstance(bookie_id, str) or not BOOKIE_ID_PATTERN.fullmatch(bookie_id):
         raise CorruptionError(path, None, f"{bookie_id!r:.60} is not a bookie id")
     storage: Any = _decode_choice(row, "storage", get_args(StorageKind), path)
-    return BookieState(
-        bookie_id, storage, _decode_number(row, "port", path) or 0, _decode_number(row, "pid", path)
-    )
+    port, pid = _decode_number(row, "port", path), _decode_number(row, "pid", path)
+    return BookieState(bookie_id, storage, port or 0, pid)
 
 
 def _decode_namespace(fields: dict[str, Any], path: Path) -> str | None:
@@ -201,7 +199,6 @@ def _decode_number(row: dict[str, Any], field: str, path: Path) -> int | None:
 def _decode_choice(row: dict[str, Any], field: str, choices: tuple[str, ...], path: Path) -> str:
     value = row.get(field)
     if value not in choices:
-        raise CorruptionError(
-            path, None, f"{field} {value!r:.60} is not one of {', '.join(choices)}"
-        )
+        allowed = ", ".join(choices)
+        raise CorruptionError(path, None, f"{field} {value!r:.60} is not one of {allowed}")
     return str(value)

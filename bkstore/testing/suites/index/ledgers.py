@@ -106,21 +106,18 @@ class LedgerRules(SuiteBase):
 
     def test_delete_takes_one_ledger_only(self, index: EntryIndex) -> None:
         """Ledgers with neighboring numbers and scopes are kept."""
-        ledgers = [
-            LedgerId(scope, number)
-            for scope in (0, 1, 2, 2**64 - 1)
-            for number in (6, 7, 8, 7 + 256, 7 << 8)
-        ]
+        numbers = (6, 7, 8, 7 + 256, 7 << 8)
+        ledgers = [LedgerId(scope, n) for scope in (0, 1, 2, 2**64 - 1) for n in numbers]
         for i, ledger in enumerate(ledgers):
             index.put_many(ledger, [0, 1, 1024], [i + 1, i + 2, i + 3])
-        for gone in (LedgerId(0, 7), LedgerId(1, 7), LedgerId(2**64 - 1, 8)):
-            index.delete(gone)
+        gone = {LedgerId(0, 7), LedgerId(1, 7), LedgerId(2**64 - 1, 8)}
+        for ledger in gone:
+            index.delete(ledger)
 
         for i, ledger in enumerate(ledgers):
-            deleted = ledger in {(0, 7), (1, 7), (2**64 - 1, 8)}
-            expected = {} if deleted else {0: i + 1, 1: i + 2, 1024: i + 3}
+            expected = {} if ledger in gone else {0: i + 1, 1: i + 2, 1024: i + 3}
             assert expected == rows_of(index, ledger)
-            assert deleted == (ledger not in index.ledgers())
+            assert (ledger in gone) == (ledger not in index.ledgers())
 
     def test_delete_of_unknown_ledger(self, index: EntryIndex) -> None:
         """Deleting an unknown ledger does nothing, even twice."""
@@ -206,26 +203,20 @@ class LedgerRules(SuiteBase):
             ids = generators.ids_of_shape(shape, 2000, seed=number)
             for scope in (0, 3):
                 index.put_many(LedgerId(scope, number), ids, ids + 1)
-        pairs = [index.items(ledger) for ledger in index.ledgers()]
-        batches = list(index.scan(500))
+        listed = zip(*(index.items(ledger) for ledger in index.ledgers()))
+        scanned = zip(*((batch.entry_id, batch.location) for batch in index.scan(500)))
+        for listed_columns, scanned_columns in zip(listed, scanned, strict=True):
+            listed_column, scanned_column = map(np.concatenate, (listed_columns, scanned_columns))
 
-        assert sum(pair[0].size for pair in pairs) == sum(b.entry_id.size for b in batches)
-        assert sum(int(pair[0].sum()) for pair in pairs) == sum(
-            int(b.entry_id.sum()) for b in batches
-        )
-        assert sum(int(pair[1].sum()) for pair in pairs) == sum(
-            int(b.location.sum()) for b in batches
-        )
+            assert listed_column.size == scanned_column.size
+            assert listed_column.sum() == scanned_column.sum()
 
     def test_scan_names_the_ledger(self, index: EntryIndex) -> None:
         """`by_ledger` of a batch restores ledger ids, including the top bits of both halves."""
         for i, ledger in enumerate(LEDGERS):
             index.put_many(ledger, [i, i + 5], [1, 2])
-        rows = {
-            ledger: entries.tolist()
-            for batch in index.scan()
-            for ledger, entries, _ in batch.by_ledger()
-        }
+        runs = [run for batch in index.scan() for run in batch.by_ledger()]
+        rows = {ledger: entries.tolist() for ledger, entries, _ in runs}
 
         assert {LedgerId.of(ledger): [i, i + 5] for i, ledger in enumerate(LEDGERS)} == rows
 

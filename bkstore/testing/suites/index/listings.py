@@ -128,9 +128,8 @@ class ListingRules(SuiteBase):
         assert {} == errors
         assert sorted(model) == list(answers)
         assert answers[deleted].entries().tolist() in ([], model[deleted])
-        assert [model[ledger_id] for ledger_id in sorted(model)[:-1]] == [
-            answers[ledger_id].entries().tolist() for ledger_id in sorted(model)[:-1]
-        ]
+        for ledger_id in sorted(model)[:-1]:
+            assert model[ledger_id] == answers[ledger_id].entries().tolist()
 
     @pytest.mark.parametrize("ledger", LEDGERS, ids=range(len(LEDGERS)))
     def test_new_index_is_empty(self, index: EntryIndex, ledger: LedgerLike) -> None:

@@ -21,22 +21,20 @@ from bkstore.errors import NoSuchLedger
 from bkstore.ids import LedgerId
 from bkstore.index.api import EntryIndex, LedgerState
 
-IdPair = tuple[int, int]
-
-ID_PAIRS: list[IdPair] = [
-    (0, 0),
-    (0, 7),
-    (0, 263),  # shares the last path level with 7
-    (0, 2**63 - 1),
-    (1, 7),
-    (1, 2**63),
-    (2**64 - 1, 2**64 - 1),
+LEDGER_IDS = [
+    LedgerId(0, 0),
+    LedgerId(0, 7),
+    LedgerId(0, 263),  # shares the last path level with 7
+    LedgerId(0, 2**63 - 1),
+    LedgerId(1, 7),
+    LedgerId(1, 2**63),
+    LedgerId(2**64 - 1, 2**64 - 1),
 ]
-"""(scope, ledger) in unsigned order; few, so that rules often hit the same ledger."""
+"""In unsigned order; few, so that rules often hit the same ledger."""
 
 _EDGES = (0, 1, 511, 512, 1022, 1023, 1024, 1025, 2047, 2048)
 
-_names = st.sampled_from(ID_PAIRS)
+_ledger_ids = st.sampled_from(LEDGER_IDS)
 _entries = st.one_of(st.integers(0, 30), st.sampled_from(_EDGES), st.integers(0, 5000))
 _locations = st.one_of(st.integers(1, 1000), st.integers(1, 2**63 - 1))
 _states = st.builds(
@@ -91,8 +89,8 @@ class IndexMachine(DirectoryMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.rows: dict[IdPair, dict[int, int]] = {}
-        self.states: dict[IdPair, LedgerState] = {}
+        self.rows: dict[LedgerId, dict[int, int]] = {}
+        self.states: dict[LedgerId, LedgerState] = {}
 
     @property
     def index(self) -> EntryIndex:
@@ -101,34 +99,37 @@ class IndexMachine(DirectoryMachine):
 
         return self.instance
 
-    def make_known(self, name: IdPair) -> dict[int, int]:
+    def make_known(self, ledger_id: LedgerId) -> dict[int, int]:
         """Return the model's rows of a ledger, and make it known."""
-        self.states.setdefault(name, LedgerState())
-        return self.rows.setdefault(name, {})
+        self.states.setdefault(ledger_id, LedgerState())
+        return self.rows.setdefault(ledger_id, {})
 
-    def put_rows(self, name: IdPair, pairs: list[tuple[int, int]]) -> None:
+    def put_rows(self, ledger_id: LedgerId, pairs: list[tuple[int, int]]) -> None:
         """Put rows into the model; `duplicates` of the backend says which copy is kept."""
-        rows = self.make_known(name)
+        rows = self.make_known(ledger_id)
         for entry, location in pairs:
             if entry not in rows or self.index.duplicates == "last":
                 rows[entry] = location
 
-    @rule(name=_names, entry=_entries, location=_locations)
-    def put(self, name: IdPair, entry: int, location: int) -> None:
-        """Put one entry."""
-        self.index.put(LedgerId(*name), entry, location)
-        self.put_rows(name, [(entry, location)])
+    def put_pairs(self, ledger_id: LedgerId, pairs: list[tuple[int, int]]) -> None:
+        """Put entries with locations into index and model."""
+        entries, locations = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+        self.index.put_many(ledger_id, entries, locations)
+        self.put_rows(ledger_id, pairs)
 
-    @rule(name=_names, pairs=st.lists(st.tuples(_entries, _locations), max_size=12))
-    def put_many(self, name: IdPair, pairs: list[tuple[int, int]]) -> None:
+    @rule(ledger_id=_ledger_ids, entry=_entries, location=_locations)
+    def put(self, ledger_id: LedgerId, entry: int, location: int) -> None:
+        """Put one entry."""
+        self.index.put(ledger_id, entry, location)
+        self.put_rows(ledger_id, [(entry, location)])
+
+    @rule(ledger_id=_ledger_ids, pairs=st.lists(st.tuples(_entries, _locations), max_size=12))
+    def put_many(self, ledger_id: LedgerId, pairs: list[tuple[int, int]]) -> None:
         """Put entries in any order, some twice."""
-        self.index.put_many(
-            LedgerId(*name), [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-        )
-        self.put_rows(name, pairs)
+        self.put_pairs(ledger_id, pairs)
 
     @rule(
-        name=_names,
+        ledger_id=_ledger_ids,
         first=st.integers(0, 3000),
         count=st.integers(1, 2500),
         step=st.integers(1, 4),
@@ -136,29 +137,26 @@ class IndexMachine(DirectoryMachine):
         shuffle=st.randoms(use_true_random=False),
     )
     def put_stripe(
-        self, name: IdPair, first: int, count: int, step: int, base: int, shuffle: Any
+        self, ledger_id: LedgerId, first: int, count: int, step: int, base: int, shuffle: Any
     ) -> None:
         """Put a shuffled stripe that spans several pages."""
         pairs = [(first + step * i, base + i) for i in range(count)]
         shuffle.shuffle(pairs)
-        self.index.put_many(
-            LedgerId(*name), [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-        )
-        self.put_rows(name, pairs)
+        self.put_pairs(ledger_id, pairs)
 
-    @rule(name=_names, state=_states)
-    def set_state(self, name: IdPair, state: LedgerState) -> None:
+    @rule(ledger_id=_ledger_ids, state=_states)
+    def set_state(self, ledger_id: LedgerId, state: LedgerState) -> None:
         """Replace a ledger's state."""
-        self.index.set_state(LedgerId(*name), state)
-        self.make_known(name)
-        self.states[name] = state
+        self.index.set_state(ledger_id, state)
+        self.make_known(ledger_id)
+        self.states[ledger_id] = state
 
-    @rule(name=_names)
-    def delete(self, name: IdPair) -> None:
+    @rule(ledger_id=_ledger_ids)
+    def delete(self, ledger_id: LedgerId) -> None:
         """Delete a ledger, known or not."""
-        self.index.delete(LedgerId(*name))
-        self.rows.pop(name, None)
-        self.states.pop(name, None)
+        self.index.delete(ledger_id)
+        self.rows.pop(ledger_id, None)
+        self.states.pop(ledger_id, None)
 
     @rule()
     def flush(self) -> None:
@@ -176,68 +174,62 @@ class IndexMachine(DirectoryMachine):
                 self.same_as_model(read_only)
         self.open()
 
-    @rule(name=_names, asked=st.lists(st.one_of(_entries, st.integers(0, 2**63 - 2))))
-    def get_many(self, name: IdPair, asked: list[int]) -> None:
+    @rule(ledger_id=_ledger_ids, asked=st.lists(st.one_of(_entries, st.integers(0, 2**63 - 2))))
+    def get_many(self, ledger_id: LedgerId, asked: list[int]) -> None:
         """Look entries up, in one call and singly."""
-        rows = self.rows.get(name, {})
-        locations = self.index.get_many(LedgerId(*name), asked).tolist()
+        rows = self.rows.get(ledger_id, {})
+        locations = self.index.get_many(ledger_id, asked).tolist()
 
         assert [rows.get(entry, 0) for entry in asked] == locations
-        assert [rows.get(entry) for entry in asked[:3]] == [
-            self.index.get(LedgerId(*name), entry) for entry in asked[:3]
-        ]
+        for entry in asked[:3]:
+            assert rows.get(entry) == self.index.get(ledger_id, entry)
 
-    @rule(name=_names, first=_entries, last=st.none() | _entries)
-    def items(self, name: IdPair, first: int, last: int | None) -> None:
+    @rule(ledger_id=_ledger_ids, first=_entries, last=st.none() | _entries)
+    def items(self, ledger_id: LedgerId, first: int, last: int | None) -> None:
         """List a range, with and without locations."""
         expected = sorted(
             (entry, location)
-            for entry, location in self.rows.get(name, {}).items()
+            for entry, location in self.rows.get(ledger_id, {}).items()
             if first <= entry and (last is None or entry <= last)
         )
-        entries, locations = self.index.items(LedgerId(*name), first, last)
+        entries, locations = self.index.items(ledger_id, first, last)
 
         assert expected == list(zip(entries.tolist(), locations.tolist()))
-        assert [row[0] for row in expected] == self.index.entries(
-            LedgerId(*name), first, last
-        ).tolist()
+        assert [row[0] for row in expected] == self.index.entries(ledger_id, first, last).tolist()
 
-    @rule(name=_names)
-    def availability(self, name: IdPair) -> None:
+    @rule(ledger_id=_ledger_ids)
+    def availability(self, ledger_id: LedgerId) -> None:
         """Ask for a ledger's availability."""
-        expected = sorted(self.rows.get(name, {}))
-        availability = self.index.availability(LedgerId(*name))
+        expected = sorted(self.rows.get(ledger_id, {}))
+        availability = self.index.availability(ledger_id)
 
         assert _find_runs(expected) == availability.ranges().tolist()
         assert len(expected) == len(availability)
 
-    @rule(names=st.none() | st.lists(_names, max_size=4))
-    def availability_many(self, names: list[IdPair] | None) -> None:
+    @rule(requested=st.none() | st.lists(_ledger_ids, max_size=4))
+    def availability_many(self, requested: list[LedgerId] | None) -> None:
         """Ask for the availability of several ledgers, or of all."""
-        ledger_ids = None if names is None else [LedgerId(*name) for name in names]
-        listing = self.index.availability_many(ledger_ids)
-        expected = sorted(
-            {(n[0], n[1]) for n in (self.index.ledgers() if names is None else names)}
-        )
+        listing = self.index.availability_many(requested)
+        expected = sorted(set(self.index.ledgers() if requested is None else requested))
 
-        assert [(name, _find_runs(sorted(self.rows.get(name, {})))) for name in expected] == [
-            (tuple(name), availability.ranges().tolist()) for name, availability in listing
-        ]
+        assert [
+            (ledger_id, _find_runs(sorted(self.rows.get(ledger_id, {})))) for ledger_id in expected
+        ] == [(ledger_id, availability.ranges().tolist()) for ledger_id, availability in listing]
 
-    @rule(name=_names)
-    def last_entry(self, name: IdPair) -> None:
+    @rule(ledger_id=_ledger_ids)
+    def last_entry(self, ledger_id: LedgerId) -> None:
         """Ask for the highest entry."""
-        assert max(self.rows.get(name, {}), default=None) == self.index.last_entry(LedgerId(*name))
+        assert max(self.rows.get(ledger_id, {}), default=None) == self.index.last_entry(ledger_id)
 
-    @rule(name=_names)
-    def state(self, name: IdPair) -> None:
+    @rule(ledger_id=_ledger_ids)
+    def state(self, ledger_id: LedgerId) -> None:
         """Ask for the state; an unknown ledger has none."""
         try:
-            state: LedgerState | None = self.index.state(LedgerId(*name))
+            state: LedgerState | None = self.index.state(ledger_id)
         except NoSuchLedger:
             state = None
 
-        assert self.states.get(name) == state
+        assert self.states.get(ledger_id) == state
 
     @rule(batch=st.sampled_from([1, 7, 1000]))
     def scan(self, batch: int) -> None:
@@ -246,12 +238,12 @@ class IndexMachine(DirectoryMachine):
         for index_batch in self.index.scan(batch):
             columns = [column.tolist() for column in index_batch]
             for dir_index, scope, ledger, entry, location in zip(*columns):
-                scanned.append((dir_index, (scope % 2**64, ledger % 2**64), entry, location))
+                scanned.append((dir_index, LedgerId.from_signed(scope, ledger), entry, location))
 
         assert sorted(scanned) == scanned
         assert sorted(
-            (name, entry, location)
-            for name, rows in self.rows.items()
+            (ledger_id, entry, location)
+            for ledger_id, rows in self.rows.items()
             for entry, location in rows.items()
         ) == sorted(row[1:] for row in scanned)
 
@@ -265,13 +257,11 @@ class IndexMachine(DirectoryMachine):
         """Compare ledgers, entries and states with the model."""
         known = sorted(self.rows)
 
-        assert known == [tuple(name) for name in index.ledgers()]
-        for name in ID_PAIRS:
-            expected = sorted(self.rows.get(name, {}))
-
-            assert expected == index.entries(LedgerId(*name)).tolist()
-        for name in known:
-            assert self.states[name] == index.state(LedgerId(*name))
+        assert known == index.ledgers()
+        for ledger_id in LEDGER_IDS:
+            assert sorted(self.rows.get(ledger_id, {})) == index.entries(ledger_id).tolist()
+        for ledger_id in known:
+            assert self.states[ledger_id] == index.state(ledger_id)
 
 
 def index_machine(

@@ -28,6 +28,9 @@ OTHER_KEY = b"o" * 20
 STAGES = ("unflushed", "flushed", "mixed", "reopened")
 """Where records are when they are read: memory, disk, both, on disk before a reopen."""
 
+Content = dict[LedgerId, dict[int, bytes]]
+"""Records by ledger and entry id."""
+
 _CODER = Coder("CRC32C", "pw")
 
 
@@ -39,13 +42,14 @@ def record(ledger: LedgerLike, entry: int, payload: bytes = b"", lac: int | None
 
 def records(ledger: LedgerLike, entries: Iterable[int], size: int = 30) -> dict[int, bytes]:
     """Return records by entry id, each with a distinct payload of `size` (at least 8) bytes."""
-    return {
-        entry: record(ledger, entry, entry.to_bytes(8, "big") + bytes([entry % 251]) * (size - 8))
-        for entry in entries
-    }
+
+    def payload(entry: int) -> bytes:
+        return entry.to_bytes(8, "big") + bytes([entry % 251]) * (size - 8)
+
+    return {entry: record(ledger, entry, payload(entry)) for entry in entries}
 
 
-def read_content(storage: LedgerStorage) -> dict[LedgerId, dict[int, bytes]]:
+def read_content(storage: LedgerStorage) -> Content:
     """Return every record of every ledger; it lists the entries and reads each singly."""
     return {
         ledger: {
@@ -84,19 +88,15 @@ class StorageHome:
         return self.open(**options)
 
     def stage(
-        self,
-        storage: LedgerStorage,
-        stage: str,
-        new_records: Sequence[bytes],
-        master_key: bytes = KEY,
+        self, storage: LedgerStorage, stage: str, new_records: Sequence[bytes], key: bytes = KEY
     ) -> LedgerStorage:
         """Add records, bring them into a stage of `STAGES`; return the storage to read from."""
         if stage == "mixed":
-            storage.add_entries(new_records[1::2], master_key=master_key)
+            storage.add_entries(new_records[1::2], master_key=key)
             storage.flush()
-            storage.add_entries(new_records[::2], master_key=master_key)
+            storage.add_entries(new_records[::2], master_key=key)
             return storage
-        storage.add_entries(new_records, master_key=master_key)
+        storage.add_entries(new_records, master_key=key)
         if stage == "flushed":
             storage.flush()
         return self.reopen() if stage == "reopened" else storage

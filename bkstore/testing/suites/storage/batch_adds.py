@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from bkstore.testing.suites.storage.base import (
     LEDGERS,
     OTHER_KEY,
     STAGES,
+    Content,
     StorageHome,
     StorageSuiteBase,
     read_content,
@@ -32,29 +34,28 @@ from bkstore.testing.suites.storage.base import (
 from bkstore.testing.suites.storage.errors import BAD_RECORDS
 
 LEDGER_IDS = [LedgerId.of(ledger) for ledger in LEDGERS]
-PREFIX = 4
 _RECORD_COUNTS = (3, 40)
 """Records per batch: a few, and enough for a storage to keep them together."""
 
-Content = dict[LedgerId, dict[int, bytes]]
+
+def _make_batch(*rows: dict[int, bytes]) -> RecordBatch:
+    return _batch_of([pair for ledger_rows in rows for pair in ledger_rows.items()])
 
 
-def _make_batch(rows: dict[int, bytes]) -> RecordBatch:
-    return RecordBatch.of(list(rows.values()), list(rows))
+def _batch_of(pairs: list[tuple[int, bytes]]) -> RecordBatch:
+    return RecordBatch.of([data for _, data in pairs], [entry for entry, _ in pairs])
 
 
 def _interleave(content: Content) -> RecordBatch:
-    pairs = [pair for turn in zip(*(rows.items() for rows in content.values())) for pair in turn]
-    return RecordBatch.of([data for _, data in pairs], [entry for entry, _ in pairs])
+    turns = zip(*(rows.items() for rows in content.values()))
+    return _batch_of([pair for turn in turns for pair in turn])
 
 
 class StorageBatchAddRules(StorageSuiteBase):
     """Rules for `add_batch`, and for `add_entries` of many records."""
 
     @pytest.mark.parametrize("stage", STAGES)
-    def test_batch_of_many_ledgers(
-        self, storage: LedgerStorage, home: StorageHome, stage: str
-    ) -> None:
+    def test_batch_of_ledgers(self, storage: LedgerStorage, home: StorageHome, stage: str) -> None:
         """A batch may interleave ledgers; each record is stored under its own, at every stage."""
         even = {ledger: records(ledger, range(0, 80, 2)) for ledger in LEDGER_IDS}
         odd = {ledger: records(ledger, range(1, 80, 2)) for ledger in LEDGER_IDS}
@@ -66,9 +67,8 @@ class StorageBatchAddRules(StorageSuiteBase):
             storage.flush()
         storage = home.reopen() if stage == "reopened" else storage
 
-        assert {ledger: even[ledger] | odd[ledger] for ledger in LEDGER_IDS} == read_content(
-            storage
-        )
+        expected = {ledger: even[ledger] | odd[ledger] for ledger in LEDGER_IDS}
+        assert expected == read_content(storage)
         for ledger in LEDGER_IDS:
             assert list(range(80)) == storage.entries(ledger).tolist()
             assert 80 == len(storage.read_entries(ledger, 0))
@@ -116,10 +116,7 @@ class StorageBatchAddRules(StorageSuiteBase):
             storage.add_batch(_make_batch(copies[0]).first(count), master_key=KEY)
             storage.add_entry(single_record)
             # Then two more copies of each entry in one batch, and a copy of entry 2 alone.
-            pairs = [*copies[1].items(), *copies[2].items()]
-            storage.add_batch(
-                RecordBatch.of([data for _, data in pairs], [entry for entry, _ in pairs])
-            )
+            storage.add_batch(_make_batch(copies[1], copies[2]))
             storage.add_entry(copies[3][2])
             if self.duplicates == "first":
                 expected[ledger] = copies[0] | {count: single_record}
@@ -134,9 +131,7 @@ class StorageBatchAddRules(StorageSuiteBase):
         assert expected == read_content(home.reopen())
 
     @pytest.mark.parametrize("count", _RECORD_COUNTS)
-    def test_copies_after_a_flush(
-        self, storage: LedgerStorage, home: StorageHome, count: int
-    ) -> None:
+    def test_copies_on_disk(self, storage: LedgerStorage, home: StorageHome, count: int) -> None:
         """A batch added after a flush replaces the copies on disk, also after a reopen."""
         new_copies = {}
         for ledger in LEDGER_IDS:
@@ -156,22 +151,15 @@ class StorageBatchAddRules(StorageSuiteBase):
             for entry, lac in enumerate(lacs)
             for ledger_index, ledger_id in enumerate(LEDGER_IDS)
         ]
-        storage.add_batch(
-            RecordBatch.of([data for _, data in pairs], [entry for entry, _ in pairs]),
-            master_key=KEY,
-        )
+        storage.add_batch(_batch_of(pairs), master_key=KEY)
 
         assert [17, 18, 19] == [storage.last_add_confirmed(ledger_id) for ledger_id in LEDGER_IDS]
 
     def _count_stored(
-        self,
-        storage: LedgerStorage,
-        batch: RecordBatch,
-        error: type[BkstoreError],
-        key: bytes | None = None,
+        self, storage: LedgerStorage, batch: RecordBatch, error: type[BkstoreError], **options: Any
     ) -> int:
         with pytest.raises(error) as refused:
-            storage.add_batch(batch, master_key=key)
+            storage.add_batch(batch, **options)
         assert refused.value.stored is not None
         return refused.value.stored
 
@@ -181,20 +169,12 @@ class StorageBatchAddRules(StorageSuiteBase):
         for ledger_id in LEDGER_IDS:
             storage.set_master_key(ledger_id, KEY)
         storage.fence(LEDGER_IDS[1])
-        pairs = [
-            *added[LEDGER_IDS[0]].items(),
-            *added[LEDGER_IDS[1]].items(),
-            *added[LEDGER_IDS[2]].items(),
-        ]
-        batch = RecordBatch.of([data for _, data in pairs], [entry for entry, _ in pairs])
+        batch = _make_batch(*added.values())
         stored = self._count_stored(storage, batch, LedgerFenced)
+        nothing: Content = {ledger_id: {} for ledger_id in LEDGER_IDS}
 
         assert 20 == stored
-        assert {
-            LEDGER_IDS[0]: added[LEDGER_IDS[0]],
-            LEDGER_IDS[1]: {},
-            LEDGER_IDS[2]: {},
-        } == read_content(storage)
+        assert nothing | {LEDGER_IDS[0]: added[LEDGER_IDS[0]]} == read_content(storage)
 
         unstored = batch.between(stored, len(batch))
         assert unstored.entries.tolist() == storage.add_batch(unstored, recovery=True).tolist()
@@ -207,9 +187,11 @@ class StorageBatchAddRules(StorageSuiteBase):
         for number, (case, bad) in enumerate(BAD_RECORDS.items()):
             before = records(7, range(100 * number, 100 * number + 3 * number))
             after = records(7, range(90, 95))
-            batch = RecordBatch.of([*before.values(), bad, *after.values()], [*before, 9, *after])
+            batch = _make_batch(before, {9: bad}, after)
 
-            assert len(before) == self._count_stored(storage, batch, InvalidArgument, KEY), case
+            assert len(before) == self._count_stored(
+                storage, batch, InvalidArgument, master_key=KEY
+            ), case
 
             expected |= before
             assert list(expected) == storage.entries(7).tolist(), case
@@ -222,16 +204,15 @@ class StorageBatchAddRules(StorageSuiteBase):
             entries = [*range(25), 26, 25, *range(27, 30)]
             batch = RecordBatch.of(list(rows.values()), entries)
 
-            assert 25 == self._count_stored(storage, batch, InvalidArgument, KEY)
+            assert 25 == self._count_stored(storage, batch, InvalidArgument, master_key=KEY)
             assert list(range(25)) == storage.entries(ledger_id).tolist()
 
     def test_keys_of_batches(self, storage: LedgerStorage) -> None:
         """With a wrong key nothing is stored; without one an unknown ledger ends the batch."""
         storage.add_batch(_make_batch(records(7, range(20))), master_key=KEY)
-        new_records = [*records(7, range(20, 40)).values(), *records(8, range(20)).values()]
-        batch = RecordBatch.of(new_records, [*range(20, 40), *range(20)])
+        batch = _make_batch(records(7, range(20, 40)), records(8, range(20)))
 
-        assert 0 == self._count_stored(storage, batch, UnauthorizedAccess, OTHER_KEY)
+        assert 0 == self._count_stored(storage, batch, UnauthorizedAccess, master_key=OTHER_KEY)
         assert [LEDGER_IDS[0]] == storage.ledgers()
         assert 20 == self._count_stored(storage, batch, NoSuchLedger)
         assert [LEDGER_IDS[0]] == storage.ledgers()
@@ -242,7 +223,7 @@ class StorageBatchAddRules(StorageSuiteBase):
         storage = home.open(max_entry_size=1000)
         rows = records(7, range(30)) | {30: record(7, 30, bytes(1000)), 31: record(7, 31)}
 
-        assert 30 == self._count_stored(storage, _make_batch(rows), InvalidArgument, KEY)
+        assert 30 == self._count_stored(storage, _make_batch(rows), InvalidArgument, master_key=KEY)
         assert list(range(30)) == storage.entries(7).tolist()
 
     def test_full_cache_in_the_middle(self, home: StorageHome) -> None:
@@ -251,7 +232,7 @@ class StorageBatchAddRules(StorageSuiteBase):
             pytest.skip("the storage has no write cache")
         storage = home.open(write_cache=30_000, auto_flush=False)
         rows = records(7, range(150), size=100)
-        stored = self._count_stored(storage, _make_batch(rows), TooManyRequests, KEY)
+        stored = self._count_stored(storage, _make_batch(rows), TooManyRequests, master_key=KEY)
 
         assert 10 < stored < 150
         assert list(range(stored)) == storage.entries(7).tolist()
@@ -305,9 +286,8 @@ class StorageBatchAddRules(StorageSuiteBase):
                 column += 3
 
         assert added == read_content(storage)
-        assert [list(range(count))] * 3 == [
-            storage.read_entries(ledger_id, 0).entries.tolist() for ledger_id in LEDGER_IDS
-        ]
+        for ledger_id in LEDGER_IDS:
+            assert list(range(count)) == storage.read_entries(ledger_id, 0).entries.tolist()
         assert added == read_content(home.reopen())
 
     def test_iterable_that_raises(self, storage: LedgerStorage, home: StorageHome) -> None:

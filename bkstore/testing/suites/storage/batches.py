@@ -27,9 +27,7 @@ class StorageBatchRules(StorageSuiteBase):
     """Rules for reading batches of consecutive entries."""
 
     @pytest.mark.parametrize("stage", STAGES)
-    def test_count_and_size_limit_a_batch(
-        self, storage: LedgerStorage, home: StorageHome, stage: str
-    ) -> None:
+    def test_batch_limits(self, storage: LedgerStorage, home: StorageHome, stage: str) -> None:
         """A batch has the first record, and the next ones while count and frame size allow."""
         for ledger in LEDGERS:
             payloads = [bytes([entry]) * (entry * 37 % 150) for entry in range(40)]
@@ -46,9 +44,7 @@ class StorageBatchRules(StorageSuiteBase):
                         assert added[start:stop] == batch.records()
 
     @pytest.mark.parametrize("stage", STAGES)
-    def test_size_is_counted_to_the_byte(
-        self, storage: LedgerStorage, home: StorageHome, stage: str
-    ) -> None:
+    def test_size_to_the_byte(self, storage: LedgerStorage, home: StorageHome, stage: str) -> None:
         """A frame takes 36 bytes plus 4 + size per record, and has to fit to the byte."""
         for ledger in LEDGERS:
             rows = records(ledger, range(6), size=50)
@@ -61,9 +57,7 @@ class StorageBatchRules(StorageSuiteBase):
                 assert count == len(storage.read_entries(ledger, 0, 0, frame + 1))
 
     @pytest.mark.parametrize("stage", STAGES)
-    def test_a_gap_ends_a_batch(
-        self, storage: LedgerStorage, home: StorageHome, stage: str
-    ) -> None:
+    def test_gap_ends_a_batch(self, storage: LedgerStorage, home: StorageHome, stage: str) -> None:
         """A batch ends before the first missing entry and cannot begin at one."""
         for ledger in LEDGERS:
             rows = records(ledger, [0, 1, 2, 4, 5, 1022, 1023, 1024, 1025, 1027])
@@ -118,10 +112,8 @@ class StorageBatchRules(StorageSuiteBase):
 
     def test_option_limits_every_batch(self, home: StorageHome) -> None:
         """No batch is larger than `max_batch_size`, whatever size is requested."""
-        storage = home.open(
-            max_batch_size=FRAME_BYTES + 3 * (PREFIX_BYTES + len(record(7, 0, b"12")))
-        )
         rows = [record(7, entry, b"12") for entry in range(9)]
+        storage = home.open(max_batch_size=FRAME_BYTES + 3 * (PREFIX_BYTES + len(rows[0])))
         storage.add_entries(rows, master_key=KEY)
 
         assert rows[:3] == storage.read_entries(7, 0).records()

@@ -100,9 +100,8 @@ class StorageDurabilityRules(StorageSuiteBase):
                 storage.add_entries(rows.values(), master_key=KEY)
             storage = home.reopen()
 
-        assert {
-            LedgerId.of(ledger): records(ledger, range(40)) for ledger in LEDGERS
-        } == read_content(storage)
+        expected = {LedgerId.of(ledger): records(ledger, range(40)) for ledger in LEDGERS}
+        assert expected == read_content(storage)
 
     def test_one_writer(self, storage: LedgerStorage, home: StorageHome) -> None:
         """A second writer is refused while the first one is open, and changes nothing."""

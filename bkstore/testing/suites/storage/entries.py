@@ -63,27 +63,22 @@ class StorageEntryRules(StorageSuiteBase):
         listed = list(storage.availability_many())
         requested = [*deleted[:3], *sorted(model)[::-4]]
 
-        assert sorted(model.items()) == [
-            (ledger, availability.entries().tolist()) for ledger, availability in listed
-        ]
-        assert [storage.availability(ledger) for ledger in sorted(model)] == [
-            availability for _, availability in listed
-        ]
+        assert sorted(model.items()) == [(key, value.entries().tolist()) for key, value in listed]
+        assert listed == [(ledger, storage.availability(ledger)) for ledger in sorted(model)]
+
+        listed = list(storage.availability_many(requested))
+
         assert [(ledger, model.get(ledger, [])) for ledger in sorted(requested)] == [
-            (ledger, availability.entries().tolist())
-            for ledger, availability in storage.availability_many(requested)
+            (ledger, availability.entries().tolist()) for ledger, availability in listed
         ]
 
     def test_unknown_ledger(self, storage: LedgerStorage) -> None:
         """Reads of an unknown ledger and adds without its key raise `NoSuchLedger`."""
         for ledger in LEDGERS:
-            for entry in (0, -1):
-                with pytest.raises(NoSuchLedger):
-                    storage.read_entry(ledger, entry)
-                with pytest.raises(NoSuchLedger):
-                    storage.read_entries(ledger, entry)
-                with pytest.raises(NoSuchLedger):
-                    storage.entry_exists(ledger, entry)
+            for read in (storage.read_entry, storage.read_entries, storage.entry_exists):
+                for entry in (0, -1):
+                    with pytest.raises(NoSuchLedger):
+                        read(ledger, entry)
             with pytest.raises(NoSuchLedger):
                 storage.last_entry(ledger)
             with pytest.raises(NoSuchLedger):
@@ -105,9 +100,7 @@ class StorageEntryRules(StorageSuiteBase):
             assert [3, 4, 7, 8, 9] == storage.entries(ledger).tolist()
 
     @pytest.mark.parametrize("stage", STAGES)
-    def test_reads_give_the_bytes_that_were_added(
-        self, storage: LedgerStorage, home: StorageHome, stage: str
-    ) -> None:
+    def test_reads_are_exact(self, storage: LedgerStorage, home: StorageHome, stage: str) -> None:
         """A record is read as it was added, byte for byte, at every stage."""
         added = {LedgerId.of(ledger): records(ledger, ENTRY_IDS) for ledger in LEDGERS}
         all_records = [record for rows in added.values() for record in rows.values()]
@@ -224,10 +217,10 @@ class StorageEntryRules(StorageSuiteBase):
             assert [kept, record(ledger, 4)] == storage.read_entries(ledger, 3).records()
         storage = home.reopen()
         for ledger in LEDGERS:
+            kept_size = len(record(ledger, 3)) + (10 if self.duplicates == "first" else 12)
+
             assert 2 == len(storage.availability(ledger))
-            assert len(record(ledger, 3)) + (10 if self.duplicates == "first" else 12) == len(
-                storage.read_entry(ledger, 3)
-            )
+            assert kept_size == len(storage.read_entry(ledger, 3))
 
     def test_copy_after_a_flush(self, storage: LedgerStorage, home: StorageHome) -> None:
         """A copy added after a flush replaces the one on disk, also after a reopen."""
@@ -250,9 +243,7 @@ class StorageEntryRules(StorageSuiteBase):
         assert expected == [storage.read_entry(ledger, 3) for ledger in LEDGERS]
 
     @pytest.mark.parametrize("stage", STAGES)
-    def test_lists_have_what_is_unflushed(
-        self, storage: LedgerStorage, home: StorageHome, stage: str
-    ) -> None:
+    def test_lists_of_entries(self, storage: LedgerStorage, home: StorageHome, stage: str) -> None:
         """Entries, ranges of them and availability cover both memory and disk."""
         for ledger in LEDGERS:
             storage = home.stage(storage, stage, list(records(ledger, ENTRY_IDS).values()))

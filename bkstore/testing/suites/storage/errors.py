@@ -100,9 +100,7 @@ class StorageErrorRules(StorageSuiteBase):
 
         assert expected == read_content(home.reopen())
 
-    def test_adds_before_a_refused_one_stay(
-        self, storage: LedgerStorage, home: StorageHome
-    ) -> None:
+    def test_adds_before_refused_one_stay(self, storage: LedgerStorage, home: StorageHome) -> None:
         """`add_entries` stops at the first refused record and stores those before it."""
         expected = self._add_records(storage)
         rows = records(7, range(20, 24))

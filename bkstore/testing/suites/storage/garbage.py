@@ -9,6 +9,7 @@ from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.testing.suites.storage.base import (
     KEY,
     LEDGERS,
+    Content,
     StorageHome,
     StorageSuiteBase,
     log_bytes,
@@ -19,15 +20,11 @@ from bkstore.testing.suites.storage.base import (
 
 LOG_SIZE = 20_000
 
-Content = dict[LedgerId, dict[int, bytes]]
-
 
 class StorageGarbageRules(StorageSuiteBase):
     """Rules for garbage collection and compaction."""
 
-    def _fill_logs(
-        self, home: StorageHome, every: int = 1
-    ) -> tuple[LedgerStorage, Content, Content]:
+    def _fill(self, home: StorageHome, every: int = 1) -> tuple[LedgerStorage, Content, Content]:
         """Return a storage with many logs, its live records, and those of ledgers to delete.
 
         For each live ledger two are to be deleted, interleaved with it; `every` is the step between
@@ -36,13 +33,10 @@ class StorageGarbageRules(StorageSuiteBase):
         storage = home.open(entry_log_size=LOG_SIZE)
         ids = [LedgerId.of(ledger)._replace(ledger=40 + i) for i, ledger in enumerate(LEDGERS)]
         live = {ledger_id: records(ledger_id, range(0, 120, every), 150) for ledger_id in ids}
-        doomed = {
-            ledger_id._replace(ledger=ledger_id.ledger + offset): records(
-                ledger_id._replace(ledger=ledger_id.ledger + offset), range(120), 150
-            )
-            for ledger_id in ids
-            for offset in (10, 20)
-        }
+        doomed_ids = [
+            id_._replace(ledger=id_.ledger + offset) for id_ in ids for offset in (10, 20)
+        ]
+        doomed = {ledger_id: records(ledger_id, range(120), 150) for ledger_id in doomed_ids}
         for entry in range(120):
             for rows in (*live.values(), *doomed.values()):
                 if entry in rows:
@@ -53,7 +47,7 @@ class StorageGarbageRules(StorageSuiteBase):
 
     def test_nothing_to_collect(self, home: StorageHome) -> None:
         """Without a deleted ledger nothing is collected, whatever the threshold."""
-        storage, live, doomed = self._fill_logs(home)
+        storage, live, doomed = self._fill(home)
         bytes_before = log_bytes(home.path)
         for threshold in (None, 0.2, 0.8):
             report = storage.collect_garbage(threshold=threshold)
@@ -65,7 +59,7 @@ class StorageGarbageRules(StorageSuiteBase):
 
     def test_live_ledgers_stay(self, home: StorageHome) -> None:
         """Ledgers that are not live are deleted and reported in order; the others are kept."""
-        storage, live, doomed = self._fill_logs(home)
+        storage, live, doomed = self._fill(home)
         report = storage.collect_garbage([*live, LedgerId(0, 999)], threshold=None)
 
         assert sorted(doomed) == report.deleted_ledgers
@@ -78,7 +72,7 @@ class StorageGarbageRules(StorageSuiteBase):
 
     def test_all_deleted(self, home: StorageHome) -> None:
         """If no ledger is live, every closed log is removed."""
-        storage, _, _ = self._fill_logs(home)
+        storage, _, _ = self._fill(home)
         bytes_before = log_bytes(home.path)
         report = storage.collect_garbage([], threshold=None)
 
@@ -90,7 +84,7 @@ class StorageGarbageRules(StorageSuiteBase):
     @pytest.mark.parametrize("transactional", [False, True])
     def test_compaction(self, home: StorageHome, transactional: bool) -> None:
         """Compaction frees the space of deleted ledgers; live records stay as they are."""
-        storage, live, doomed = self._fill_logs(home, every=3)
+        storage, live, doomed = self._fill(home, every=3)
         bytes_before = log_bytes(home.path)
         for ledger_id in doomed:
             storage.delete_ledger(ledger_id)
@@ -115,7 +109,7 @@ class StorageGarbageRules(StorageSuiteBase):
     @pytest.mark.parametrize("transactional", [False, True])
     def test_threshold(self, home: StorageHome, transactional: bool) -> None:
         """A log whose live part is above the threshold is not compacted."""
-        storage, live, doomed = self._fill_logs(home)
+        storage, live, doomed = self._fill(home)
         for ledger in list(doomed)[::2]:
             storage.delete_ledger(ledger)
         kept = {ledger: rows for ledger, rows in doomed.items() if storage.ledger_exists(ledger)}
@@ -131,7 +125,7 @@ class StorageGarbageRules(StorageSuiteBase):
     @pytest.mark.parametrize("transactional", [False, True])
     def test_collecting_again_finds_nothing(self, home: StorageHome, transactional: bool) -> None:
         """Compacted records are not compacted again after a reopen."""
-        storage, live, _ = self._fill_logs(home, every=3)
+        storage, live, _ = self._fill(home, every=3)
         storage.collect_garbage(list(live), threshold=0.8, transactional=transactional)
         for _ in range(2):
             storage = home.reopen()
@@ -141,11 +135,9 @@ class StorageGarbageRules(StorageSuiteBase):
             assert live == read_content(storage)
 
     @pytest.mark.parametrize("transactional", [False, True])
-    def test_the_newest_copy_survives_compaction(
-        self, home: StorageHome, transactional: bool
-    ) -> None:
+    def test_newest_copy_survives_compaction(self, home: StorageHome, transactional: bool) -> None:
         """After an entry is added again, compaction does not bring back the old copy."""
-        storage, live, doomed = self._fill_logs(home, every=3)
+        storage, live, doomed = self._fill(home, every=3)
         for ledger_id, rows in live.items():
             for entry in list(rows)[::4]:
                 rows[entry] = record(ledger_id, entry, b"again")
@@ -165,7 +157,7 @@ class StorageGarbageRules(StorageSuiteBase):
     @pytest.mark.parametrize("transactional", [False, True])
     def test_unflushed_adds_beside_compaction(self, home: StorageHome, transactional: bool) -> None:
         """Compaction neither loses unflushed records nor replaces them with older copies."""
-        storage, live, doomed = self._fill_logs(home, every=3)
+        storage, live, doomed = self._fill(home, every=3)
         for ledger_id, rows in live.items():
             rows[500], rows[0] = record(ledger_id, 500, b"new"), record(ledger_id, 0, b"instead")
             storage.add_entries([rows[500], rows[0]])

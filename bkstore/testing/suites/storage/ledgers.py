@@ -239,17 +239,16 @@ class StorageLedgerRules(StorageSuiteBase):
     @pytest.mark.parametrize("stage", STAGES)
     def test_delete(self, storage: LedgerStorage, home: StorageHome, stage: str) -> None:
         """A deleted ledger is gone at once and for good; the others stay as they are."""
+        expected = {}
         for ledger in LEDGERS:
             storage = home.stage(storage, stage, list(records(ledger, range(6)).values()))
-            storage = home.stage(
-                storage, stage, list(records(LedgerId.of(ledger)._replace(ledger=8), [1]).values())
-            )
+            other_id = LedgerId.of(ledger)._replace(ledger=8)
+            expected[other_id] = records(other_id, [1])
+            storage = home.stage(storage, stage, [expected[other_id][1]])
             storage.fence(ledger)
         for ledger in LEDGERS:
             storage.delete_ledger(ledger)
             self._assert_deleted(storage, ledger)
-        other_ids = [LedgerId.of(ledger)._replace(ledger=8) for ledger in LEDGERS]
-        expected = {ledger_id: records(ledger_id, [1]) for ledger_id in other_ids}
 
         assert expected == read_content(storage)
 
@@ -264,14 +263,12 @@ class StorageLedgerRules(StorageSuiteBase):
         assert expected == read_content(storage)
 
     @pytest.mark.parametrize("stage", STAGES)
-    def test_delete_of_a_ledger_that_was_known(
-        self, storage: LedgerStorage, home: StorageHome, stage: str
-    ) -> None:
+    def test_delete_after_read(self, storage: LedgerStorage, home: StorageHome, stage: str) -> None:
         """No record or state that was read before the deletion is still cached after it."""
         for ledger in LEDGERS:
             rows = records(ledger, range(3))
             storage = home.stage(storage, stage, list(rows.values()))
-            storage.set_explicit_lac(ledger, encode_explicit_lac(ledger, 2, "CRC32C", "pw"))
+            storage.set_explicit_lac(ledger, _encode_lac(ledger, 2))
 
             assert storage.ledger_exists(ledger)
             assert rows == {entry: storage.read_entry(ledger, entry) for entry in range(3)}
@@ -292,10 +289,8 @@ class StorageLedgerRules(StorageSuiteBase):
                     call(ledger)
             storage.set_master_key(ledger, KEY)
 
-            assert ([], -1) == (
-                storage.entries(ledger).tolist(),
-                storage.last_add_confirmed(ledger),
-            )
+            assert [] == storage.entries(ledger).tolist()
+            assert -1 == storage.last_add_confirmed(ledger)
             assert storage.explicit_lac(ledger) is None
             with pytest.raises(NoSuchEntry):
                 storage.read_entry(ledger, 1)
@@ -323,9 +318,7 @@ class StorageLedgerRules(StorageSuiteBase):
         assert [LedgerId.of(5)] == storage.ledgers()
 
     @pytest.mark.parametrize("stage", STAGES)
-    def test_a_deleted_ledger_can_be_made_again(
-        self, storage: LedgerStorage, home: StorageHome, stage: str
-    ) -> None:
+    def test_ledger_made_again(self, storage: LedgerStorage, home: StorageHome, stage: str) -> None:
         """The new ledger has its own key, entries and LAC, and none of the old one's."""
         for ledger in LEDGERS:
             storage = home.stage(storage, stage, list(records(ledger, range(6)).values()))

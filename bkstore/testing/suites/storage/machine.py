@@ -13,7 +13,7 @@ import shutil
 from abc import abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
@@ -24,18 +24,21 @@ from bkstore.storage.bookie import Bookie
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.testing.suites.index.machine import DirectoryMachine
 from bkstore.testing.suites.storage.model import (
-    IdPair,
+    Duplicates,
     StorageModel,
     count_batch_records,
     master_key_of,
 )
 
-ID_PAIRS: list[IdPair] = [(0, 0), (0, 7), (0, 2**63 - 1), (1, 7), (2**64 - 1, 2**63)]
-"""(scope, ledger) in unsigned order; few, so that rules often hit the same ledger."""
+_PAIRS = ((0, 0), (0, 7), (0, 2**63 - 1), (1, 7), (2**64 - 1, 2**63))
+LEDGER_IDS = [LedgerId(scope, ledger) for scope, ledger in _PAIRS]
+"""In unsigned order; few, so that rules often hit the same ledger."""
 
 _M = TypeVar("_M", bound="_StorageRules")
+_OpenStorage = Callable[[Path], LedgerStorage]
+_OpenBookie = Callable[[Path], Bookie]
 
-_names = st.sampled_from(ID_PAIRS)
+_ledger_ids = st.sampled_from(LEDGER_IDS)
 _entries = st.integers(0, 12) | st.sampled_from([1022, 1023, 1024, 1025]) | st.integers(0, 3000)
 _sizes = st.integers(0, 60) | st.integers(0, 400)
 
@@ -43,7 +46,7 @@ _sizes = st.integers(0, 60) | st.integers(0, 400)
 class _StorageRules(DirectoryMachine):
     """The rules that storage and bookie have in common."""
 
-    duplicates: ClassVar[Literal["first", "last"]]
+    duplicates: ClassVar[Duplicates]
     never_flushes_alone: ClassVar[bool]
 
     def __init__(self) -> None:
@@ -55,15 +58,15 @@ class _StorageRules(DirectoryMachine):
         """Return the open ledger storage."""
 
     @abstractmethod
-    def add_records(self, name: IdPair, records: list[bytes], recovery: bool) -> list[int]:
+    def add_records(self, ledger_id: LedgerId, records: list[bytes], recovery: bool) -> list[int]:
         """Add records; return the entry ids that the adds returned."""
 
-    def add_all(self, name: IdPair, entries: list[int], size: int, recovery: bool) -> None:
+    def add_all(self, ledger_id: LedgerId, entries: list[int], size: int, recovery: bool) -> None:
         """Add a record for each entry; a fenced ledger takes recovery adds only."""
-        ledger = self.model.ledgers.get(name)
-        records = [self.model.record(name, entry, size) for entry in entries]
+        ledger = self.model.ledgers.get(ledger_id)
+        records = [self.model.record(ledger_id, entry, size) for entry in entries]
         try:
-            entry_ids = self.add_records(name, records, recovery)
+            entry_ids = self.add_records(ledger_id, records, recovery)
         except LedgerFenced:
             assert ledger is not None
             assert ledger.fenced
@@ -73,14 +76,14 @@ class _StorageRules(DirectoryMachine):
             assert recovery or ledger is None or not ledger.fenced or not entries
 
             for entry, record in zip(entries, records):
-                self.model.add(name, entry, record)
+                self.model.add(ledger_id, entry, record)
 
-    @rule(name=_names, entry=_entries, size=_sizes, recovery=st.booleans())
-    def add(self, name: IdPair, entry: int, size: int, recovery: bool) -> None:
-        self.add_all(name, [entry], size, recovery)
+    @rule(ledger_id=_ledger_ids, entry=_entries, size=_sizes, recovery=st.booleans())
+    def add(self, ledger_id: LedgerId, entry: int, size: int, recovery: bool) -> None:
+        self.add_all(ledger_id, [entry], size, recovery)
 
     @rule(
-        name=_names,
+        ledger_id=_ledger_ids,
         first=st.integers(0, 30) | st.just(1000),
         count=st.integers(1, 40),
         step=st.integers(1, 3),
@@ -88,12 +91,12 @@ class _StorageRules(DirectoryMachine):
         shuffle=st.none() | st.randoms(use_true_random=False),
     )
     def add_stripe(
-        self, name: IdPair, first: int, count: int, step: int, size: int, shuffle: Any
+        self, ledger_id: LedgerId, first: int, count: int, step: int, size: int, shuffle: Any
     ) -> None:
         entries = [first + step * i for i in range(count)]
         if shuffle is not None:
             shuffle.shuffle(entries)
-        self.add_all(name, entries, size, recovery=True)
+        self.add_all(ledger_id, entries, size, recovery=True)
 
     @rule()
     def flush(self) -> None:
@@ -101,95 +104,95 @@ class _StorageRules(DirectoryMachine):
         self.store().flush()
         self.model.flush()
 
-    @rule(name=_names)
-    def delete(self, name: IdPair) -> None:
-        self.instance.delete_ledger(LedgerId(*name))
-        self.model.delete(name)
+    @rule(ledger_id=_ledger_ids)
+    def delete(self, ledger_id: LedgerId) -> None:
+        self.instance.delete_ledger(ledger_id)
+        self.model.delete(ledger_id)
 
     @rule(
-        keep=st.none() | st.sets(_names, min_size=3),
+        keep=st.none() | st.sets(_ledger_ids, min_size=3),
         threshold=st.sampled_from([None, 0.2, 0.8, 1.0]),
         transactional=st.booleans(),
     )
     def collect_garbage(
-        self, keep: set[IdPair] | None, threshold: float | None, transactional: bool
+        self, keep: set[LedgerId] | None, threshold: float | None, transactional: bool
     ) -> None:
         """Delete ledgers that are not in `keep`, and compact logs below the threshold."""
-        live = None if keep is None else [LedgerId(*name) for name in keep]
         report = self.instance.collect_garbage(
-            live, threshold=threshold, transactional=transactional
+            keep, threshold=threshold, transactional=transactional
         )
         deleted = [] if keep is None else self.model.keep_only(keep)
         self.model.flush()
 
-        assert deleted == [tuple(name) for name in report.deleted_ledgers]
+        assert deleted == report.deleted_ledgers
         assert [] == report.findings
 
         self.read_all()
 
-    @rule(name=_names, entry=_entries)
-    def read_entry(self, name: IdPair, entry: int) -> None:
-        ledger = self.model.ledgers.get(name)
+    @rule(ledger_id=_ledger_ids, entry=_entries)
+    def read_entry(self, ledger_id: LedgerId, entry: int) -> None:
+        ledger = self.model.ledgers.get(ledger_id)
         copies = [] if ledger is None else self.model.readable_copies(ledger, entry)
 
-        self.read_one(name, entry, copies)
+        self.read_one(ledger_id, entry, copies)
         if ledger is not None:
-            assert bool(copies) == self.store().entry_exists(LedgerId(*name), entry)
+            assert bool(copies) == self.store().entry_exists(ledger_id, entry)
 
-    def read_one(self, name: IdPair, entry: int, copies: list[bytes]) -> None:
+    def read_one(self, ledger_id: LedgerId, entry: int, copies: list[bytes]) -> None:
         """Read one entry: it is one of `readable_copies`; without any the read raises."""
         outcome: object
         try:
-            outcome = self.instance.read_entry(LedgerId(*name), entry)
+            outcome = self.instance.read_entry(ledger_id, entry)
         except (NoSuchEntry, NoSuchLedger) as error:
             outcome = type(error)
-        error_type = NoSuchEntry if name in self.model.ledgers else NoSuchLedger
+        error_type = NoSuchEntry if ledger_id in self.model.ledgers else NoSuchLedger
         expected: list[object] = [*copies] if copies else [error_type]
 
         assert outcome in expected
 
     @rule(
-        name=_names,
+        ledger_id=_ledger_ids,
         start=_entries,
         max_count=st.sampled_from([0, 1, 2, 7, 1000]),
         max_size=st.sampled_from([0, 1, 150, 400, 3000, 1 << 20]),
     )
-    def read_entries(self, name: IdPair, start: int, max_count: int, max_size: int) -> None:
+    def read_entries(self, ledger_id: LedgerId, start: int, max_count: int, max_size: int) -> None:
         """Read a batch; the contract says how many records it has, and which."""
-        readable = self.model.readable_run(name, start)
+        readable = self.model.readable_run(ledger_id, start)
         if not readable:
-            self.read_missing_batch(name, start, max_count, max_size)
+            self.read_missing_batch(ledger_id, start, max_count, max_size)
             return
-        count = count_batch_records(
-            [len(copies[0]) for copies in readable], max_count, max_size or 5 << 20
-        )
-        batch = self.instance.read_entries(LedgerId(*name), start, max_count, max_size)
+        sizes = [len(copies[0]) for copies in readable]
+        count = count_batch_records(sizes, max_count, max_size or 5 << 20)
+        batch = self.instance.read_entries(ledger_id, start, max_count, max_size)
 
         assert list(range(start, start + count)) == batch.entries.tolist()
         for copies, record in zip(readable, batch.records()):
             assert record in copies
 
-    def read_missing_batch(self, name: IdPair, start: int, max_count: int, max_size: int) -> None:
+    def read_missing_batch(
+        self, ledger_id: LedgerId, start: int, max_count: int, max_size: int
+    ) -> None:
         """Read a batch that starts at a missing entry, which raises."""
-        error_type = NoSuchEntry if name in self.model.ledgers else NoSuchLedger
+        error_type = NoSuchEntry if ledger_id in self.model.ledgers else NoSuchLedger
         try:
-            self.instance.read_entries(LedgerId(*name), start, max_count, max_size)
+            self.instance.read_entries(ledger_id, start, max_count, max_size)
         except error_type:
             return
         raise AssertionError(f"a batch from entry {start}, which is not here")
 
-    @rule(name=_names)
-    def read_last(self, name: IdPair) -> None:
-        ledger = self.model.ledgers.get(name)
+    @rule(ledger_id=_ledger_ids)
+    def read_last(self, ledger_id: LedgerId) -> None:
+        ledger = self.model.ledgers.get(ledger_id)
         last = ledger.entries()[-1:] if ledger is not None else []
         copies = self.model.readable_copies(ledger, last[0]) if ledger is not None and last else []
 
-        self.read_one(name, -1, copies)
+        self.read_one(ledger_id, -1, copies)
 
-    @rule(name=_names, entry=_entries)
-    def another_key(self, name: IdPair, entry: int) -> None:
-        if name in self.model.ledgers:
-            record = self.model.record(name, entry, 10)
+    @rule(ledger_id=_ledger_ids, entry=_entries)
+    def another_key(self, ledger_id: LedgerId, entry: int) -> None:
+        if ledger_id in self.model.ledgers:
+            record = self.model.record(ledger_id, entry, 10)
             try:
                 self.instance.add_entry(record, master_key=b"another" + bytes(13))
             except UnauthorizedAccess:
@@ -197,41 +200,37 @@ class _StorageRules(DirectoryMachine):
             raise AssertionError("an add with another master key was taken")
 
     def read_all(self) -> None:
-        for name, ledger in self.model.ledgers.items():
+        for ledger_id, ledger in self.model.ledgers.items():
             for entry in ledger.entries():
-                record = self.instance.read_entry(LedgerId(*name), entry)
+                record = self.instance.read_entry(ledger_id, entry)
 
-                assert record in self.model.readable_copies(ledger, entry), (name, entry)
+                assert record in self.model.readable_copies(ledger, entry), (ledger_id, entry)
 
     @invariant()
     def same_as_model(self) -> None:
         """Storage and model know the same ledgers, entries and states."""
         if self.instance is None:
             return
-        assert sorted(self.model.ledgers) == [tuple(name) for name in self.instance.ledgers()]
-        for name in ID_PAIRS:
-            ledger = self.model.ledgers.get(name)
+        assert sorted(self.model.ledgers) == self.instance.ledgers()
+        for ledger_id in LEDGER_IDS:
+            ledger = self.model.ledgers.get(ledger_id)
             expected = [] if ledger is None else ledger.entries()
 
-            assert expected == self.instance.entries(LedgerId(*name)).tolist(), name
-            assert expected == self.instance.availability(LedgerId(*name)).entries().tolist()
-            assert (ledger is not None) == self.store().ledger_exists(LedgerId(*name))
-        rows = [
-            (tuple(ledger_id), availability.entries().tolist())
-            for ledger_id, availability in self.instance.availability_many()
-        ]
+            assert expected == self.instance.entries(ledger_id).tolist(), ledger_id
+            assert expected == self.instance.availability(ledger_id).entries().tolist()
+            assert (ledger is not None) == self.store().ledger_exists(ledger_id)
+        rows = [(key, value.entries().tolist()) for key, value in self.instance.availability_many()]
 
-        assert [(key, model.entries()) for key, model in sorted(self.model.ledgers.items())] == rows
-        for name, ledger in self.model.ledgers.items():
-            state = self.instance.state(LedgerId(*name))
+        assert sorted((key, model.entries()) for key, model in self.model.ledgers.items()) == rows
+        for ledger_id, ledger in self.model.ledgers.items():
+            state = self.instance.state(ledger_id)
 
             last = max(ledger.entries(), default=None)
-            assert last == self.instance.last_entry(LedgerId(*name))
-            assert (ledger.key, ledger.fenced, False, ledger.encoded_explicit_lac) == tuple(
-                state
-            ), name
-            lac = self.instance.last_add_confirmed(LedgerId(*name))
-            assert ledger.lowest_lac <= lac <= ledger.highest_lac, (name, lac)
+            assert last == self.instance.last_entry(ledger_id)
+            expected_state = (ledger.key, ledger.fenced, False, ledger.encoded_explicit_lac)
+            assert expected_state == tuple(state), ledger_id
+            lac = self.instance.last_add_confirmed(ledger_id)
+            assert ledger.lowest_lac <= lac <= ledger.highest_lac, (ledger_id, lac)
 
 
 class StorageMachine(_StorageRules):
@@ -243,23 +242,22 @@ class StorageMachine(_StorageRules):
 
         return self.instance
 
-    def add_records(self, name: IdPair, records: list[bytes], recovery: bool) -> list[int]:
+    def add_records(self, ledger_id: LedgerId, records: list[bytes], recovery: bool) -> list[int]:
         """Inherited; sets the master key, and adds a single record by `add_entry`."""
-        self.store().set_master_key(LedgerId(*name), master_key_of(name))
-        self.model.open(name)
+        self.store().set_master_key(ledger_id, master_key_of(ledger_id))
+        self.model.open(ledger_id)
         if len(records) == 1:
             return [self.store().add_entry(records[0], recovery=recovery)]
-        entry_ids = self.store().add_entries(
-            records, master_key=master_key_of(name), recovery=recovery
-        )
-        return list(map(int, entry_ids))
+        key = master_key_of(ledger_id)
+        added = self.store().add_entries(records, master_key=key, recovery=recovery)
+        return list(map(int, added))
 
-    @rule(name=_names)
-    def fence(self, name: IdPair) -> None:
+    @rule(ledger_id=_ledger_ids)
+    def fence(self, ledger_id: LedgerId) -> None:
         """Fence a ledger; `NoSuchLedger` for an unknown one."""
-        ledger = self.model.ledgers.get(name)
+        ledger = self.model.ledgers.get(ledger_id)
         try:
-            newly_fenced = self.store().fence(LedgerId(*name))
+            newly_fenced = self.store().fence(ledger_id)
         except NoSuchLedger:
             assert ledger is None
             return
@@ -268,14 +266,14 @@ class StorageMachine(_StorageRules):
 
         ledger.fenced = True
 
-    @rule(name=_names, lac=st.integers(-1, 20))
-    def set_explicit_lac(self, name: IdPair, lac: int) -> None:
+    @rule(ledger_id=_ledger_ids, lac=st.integers(-1, 20))
+    def set_explicit_lac(self, ledger_id: LedgerId, lac: int) -> None:
         """Set an explicit LAC, lower or higher than the previous one."""
-        if name in self.model.ledgers:
-            body = self.model.set_explicit_lac(name, lac)
-            self.store().set_explicit_lac(LedgerId(*name), body)
+        if ledger_id in self.model.ledgers:
+            body = self.model.set_explicit_lac(ledger_id, lac)
+            self.store().set_explicit_lac(ledger_id, body)
 
-            assert body == self.store().explicit_lac(LedgerId(*name))
+            assert body == self.store().explicit_lac(ledger_id)
 
     @rule()
     def checkpoint(self) -> None:
@@ -309,7 +307,7 @@ class BookieMachine(_StorageRules):
         super().__init__()
         self.model.journaled = True
         self.copy_count = 0
-        self.unsynced_ledgers: set[IdPair] = set()
+        self.unsynced_ledgers: set[LedgerId] = set()
 
     def bookie(self) -> Bookie:
         """Return the open bookie."""
@@ -321,36 +319,34 @@ class BookieMachine(_StorageRules):
         """Inherited."""
         return self.bookie().storage
 
-    def add_records(self, name: IdPair, records: list[bytes], recovery: bool) -> list[int]:
+    def add_records(self, ledger_id: LedgerId, records: list[bytes], recovery: bool) -> list[int]:
         """Inherited; adds a single record without a sync, which `crash` makes up for by `force`."""
+        bookie, key = self.bookie(), master_key_of(ledger_id)
         if len(records) == 1:
-            entry_id = self.bookie().add_entry(
-                records[0], master_key_of(name), recovery=recovery, sync=recovery
-            )
+            entry_id = bookie.add_entry(records[0], key, recovery=recovery, sync=recovery)
             if not recovery:
-                self.unsynced_ledgers.add(name)
+                self.unsynced_ledgers.add(ledger_id)
             return [entry_id]
-        entry_ids = self.bookie().add_entries(records, master_key_of(name), recovery=recovery)
-        return list(map(int, entry_ids))
+        return list(map(int, bookie.add_entries(records, key, recovery=recovery)))
 
-    @rule(name=_names)
-    def fence(self, name: IdPair) -> None:
+    @rule(ledger_id=_ledger_ids)
+    def fence(self, ledger_id: LedgerId) -> None:
         """Fence a ledger; an unknown one is created."""
-        ledger = self.model.open(name)
+        ledger = self.model.open(ledger_id)
 
-        assert (not ledger.fenced) == self.bookie().fence(LedgerId(*name), master_key_of(name))
+        assert (not ledger.fenced) == self.bookie().fence(ledger_id, master_key_of(ledger_id))
 
         ledger.fenced = True
-        self.model.log_key(name)
+        self.model.log_key(ledger_id)
 
-    @rule(name=_names, lac=st.integers(-1, 20))
-    def set_explicit_lac(self, name: IdPair, lac: int) -> None:
+    @rule(ledger_id=_ledger_ids, lac=st.integers(-1, 20))
+    def set_explicit_lac(self, ledger_id: LedgerId, lac: int) -> None:
         """Set an explicit LAC; an unknown ledger is created."""
-        body = self.model.set_explicit_lac(name, lac)
-        self.bookie().set_explicit_lac(LedgerId(*name), body, master_key_of(name))
-        self.model.log_key(name)
+        body = self.model.set_explicit_lac(ledger_id, lac)
+        self.bookie().set_explicit_lac(ledger_id, body, master_key_of(ledger_id))
+        self.model.log_key(ledger_id)
 
-        assert body == self.bookie().explicit_lac(LedgerId(*name))
+        assert body == self.bookie().explicit_lac(ledger_id)
 
     @rule()
     def checkpoint(self) -> None:
@@ -375,8 +371,8 @@ class BookieMachine(_StorageRules):
     @rule(copy=st.booleans())
     def crash(self, copy: bool) -> None:
         """Go on with a copy of the files as they are, or after a close without a checkpoint."""
-        for name in self.unsynced_ledgers:
-            self.bookie().force(LedgerId(*name))
+        for ledger_id in self.unsynced_ledgers:
+            self.bookie().force(ledger_id)
         self.unsynced_ledgers.clear()
         old_path = self.path
         if copy:
@@ -393,22 +389,18 @@ class BookieMachine(_StorageRules):
         self.collect_ghosts(self.model.crash())
         self.read_all()
 
-    def collect_ghosts(self, ghosts: dict[IdPair, dict[int, set[bytes]]]) -> None:
+    def collect_ghosts(self, ghosts: dict[LedgerId, dict[int, set[bytes]]]) -> None:
         """Check that only former records of deleted ledgers came back; delete them as garbage."""
-        for name, former_records in ghosts.items():
-            for entry in self.bookie().entries(LedgerId(*name)).tolist():
-                assert self.bookie().read_entry(LedgerId(*name), entry) in former_records[entry]
-        existing = [LedgerId(*name) for name in self.model.ledgers]
-        deleted = self.bookie().collect_garbage(existing).deleted_ledgers
-        self.model.deleted.update((ledger_id.scope, ledger_id.ledger) for ledger_id in deleted)
+        for ledger_id, former_records in ghosts.items():
+            for entry in self.bookie().entries(ledger_id).tolist():
+                assert self.bookie().read_entry(ledger_id, entry) in former_records[entry]
+        report = self.bookie().collect_garbage(list(self.model.ledgers))
+        self.model.deleted.update(report.deleted_ledgers)
         self.model.flush()
 
 
 def storage_machine(
-    make_storage: Callable[[Path], LedgerStorage],
-    *,
-    duplicates: Literal["first", "last"],
-    flushes_alone: bool = False,
+    make_storage: _OpenStorage, *, duplicates: Duplicates, flushes_alone: bool = False
 ) -> type[StorageMachine]:
     """Return the state machine class of one kind of storage; pytest collects its `TestCase`.
 
@@ -420,24 +412,15 @@ def storage_machine(
 
 
 def bookie_machine(
-    open_bookie: Callable[[Path], Bookie],
-    *,
-    duplicates: Literal["first", "last"],
-    flushes_alone: bool = False,
+    open_bookie: _OpenBookie, *, duplicates: Duplicates, flushes_alone: bool = False
 ) -> type[BookieMachine]:
     """Return the state machine class of one kind of bookie; otherwise as `storage_machine`."""
     return _make_machine(BookieMachine, open_bookie, duplicates, flushes_alone)
 
 
 def _make_machine(
-    machine: type[_M],
-    open_at: Callable[[Path], Any],
-    duplicates: Literal["first", "last"],
-    flushes_alone: bool,
+    machine: type[_M], open_at: Callable[[Path], Any], duplicates: Duplicates, flushes_alone: bool
 ) -> type[_M]:
-    members = {
-        "open_at": staticmethod(open_at),
-        "duplicates": duplicates,
-        "never_flushes_alone": not flushes_alone,
-    }
+    members = {"open_at": staticmethod(open_at), "duplicates": duplicates}
+    members["never_flushes_alone"] = not flushes_alone
     return type(f"{machine.__name__}OfKind", (machine,), members)

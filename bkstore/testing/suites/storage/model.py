@@ -10,28 +10,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count, takewhile
 from typing import Literal
 
 from bkstore.formats.entry import Coder, Entry, encode_explicit_lac
 from bkstore.ids import LedgerId
 
-IdPair = tuple[int, int]
-"""(scope, ledger)."""
-
 NO_ENTRY = -1
+
+Duplicates = Literal["first", "last"]
 
 _CODER = Coder("CRC32C", "model")
 _FRAME_BYTES = 36
 _PREFIX_BYTES = 4
 
 
-def master_key_of(id_pair: IdPair) -> bytes:
+def master_key_of(ledger_id: LedgerId) -> bytes:
     """Return the master key that the machine uses for a ledger.
 
-    >>> master_key_of((0, 7)) == master_key_of((1, 7)), len(master_key_of((0, 7)))
-    (False, 20)
+    >>> master_key_of(LedgerId(0, 7)) == master_key_of(LedgerId(1, 7))
+    False
     """
-    return b"k:" + id_pair[1].to_bytes(9, "big") + id_pair[0].to_bytes(9, "big")
+    return b"k:" + ledger_id.ledger.to_bytes(9, "big") + ledger_id.scope.to_bytes(9, "big")
 
 
 def lac_of(entry: int) -> int:
@@ -51,13 +51,13 @@ def count_batch_records(sizes: Sequence[int], max_count: int, max_size: int) -> 
     >>> count_batch_records([100, 100], 0, 1)
     1
     """
-    count, frame_bytes = 0, _FRAME_BYTES
+    records, frame_bytes = 0, _FRAME_BYTES
     for size in sizes:
         frame_bytes += _PREFIX_BYTES + size
-        if count and (frame_bytes > max_size or count == max_count):
+        if records and (frame_bytes > max_size or records == max_count):
             break
-        count += 1
-    return count
+        records += 1
+    return records
 
 
 @dataclass(slots=True)
@@ -110,74 +110,67 @@ class StorageModel:
     created again, after the first record or state of the new one.
     """
 
-    def __init__(
-        self,
-        duplicates: Literal["first", "last"],
-        never_flushes_alone: bool = True,
-        journaled: bool = False,
-    ) -> None:
+    journaled = False
+
+    def __init__(self, duplicates: Duplicates, never_flushes_alone: bool = True) -> None:
         self.duplicates = duplicates
         self.never_flushes_alone = never_flushes_alone
-        self.journaled = journaled
-        self.deleted: set[IdPair] = set()
+        self.deleted: set[LedgerId] = set()
         """Ledgers deleted since the last checkpoint, known or not."""
-        self.ledgers: dict[IdPair, LedgerModel] = {}
-        self.deleted_records: dict[IdPair, dict[int, set[bytes]]] = {}
+        self.ledgers: dict[LedgerId, LedgerModel] = {}
+        self.deleted_records: dict[LedgerId, dict[int, set[bytes]]] = {}
         """Ledgers deleted since the last checkpoint, which a crash may bring back."""
-        self._flushed: dict[IdPair, LedgerModel] = {}
+        self._flushed: dict[LedgerId, LedgerModel] = {}
         self._serial = 0
 
-    def record(self, id_pair: IdPair, entry: int, size: int) -> bytes:
-        """Return a new record; unless `never_flushes_alone`, its length depends on `size` and
-        `entry` only."""
+    def record(self, ledger_id: LedgerId, entry: int, size: int) -> bytes:
+        """Return a new record; if the storage flushes by itself, copies have the same length."""
         self._serial += 1
         extra = self._serial % 7 if self.never_flushes_alone else entry % 7
         payload = self._serial.to_bytes(8, "big") + bytes([self._serial % 256]) * (size + extra)
-        return _CODER.encode(Entry(LedgerId(*id_pair), entry, lac_of(entry), 10 * entry, payload))
+        return _CODER.encode(Entry(ledger_id, entry, lac_of(entry), 10 * entry, payload))
 
-    def open(self, id_pair: IdPair) -> LedgerModel:
+    def open(self, ledger_id: LedgerId) -> LedgerModel:
         """Return a ledger; create it if it is unknown."""
-        return self.ledgers.setdefault(id_pair, LedgerModel(master_key_of(id_pair)))
+        return self.ledgers.setdefault(ledger_id, LedgerModel(master_key_of(ledger_id)))
 
-    def add(self, id_pair: IdPair, entry: int, record: bytes) -> None:
+    def add(self, ledger_id: LedgerId, entry: int, record: bytes) -> None:
         """Add one record."""
-        ledger = self.open(id_pair)
+        ledger = self.open(ledger_id)
         ledger.unflushed.setdefault(entry, []).append(record)
         ledger.raise_lac_bounds(lac_of(entry))
-        self.log_key(id_pair)
+        self.log_key(ledger_id)
         ledger.journalled.setdefault(entry, []).append(record)
 
-    def log_key(self, id_pair: IdPair) -> None:
+    def log_key(self, ledger_id: LedgerId) -> None:
         """Checkpoint where a bookie does: it logs the key of a ledger that was deleted before."""
-        if self.journaled and id_pair in self.deleted:
+        if self.journaled and ledger_id in self.deleted:
             self.checkpoint()
 
-    def set_explicit_lac(self, id_pair: IdPair, lac: int) -> bytes:
+    def set_explicit_lac(self, ledger_id: LedgerId, lac: int) -> bytes:
         """Set an explicit LAC; return its encoded form."""
-        ledger = self.open(id_pair)
-        ledger.encoded_explicit_lac = encode_explicit_lac(
-            LedgerId(*id_pair), lac, "CRC32C", "model"
-        )
-        ledger.explicit_lac = lac
+        ledger = self.open(ledger_id)
+        body = encode_explicit_lac(ledger_id, lac, "CRC32C", "model")
+        ledger.encoded_explicit_lac, ledger.explicit_lac = body, lac
         ledger.raise_lac_bounds(lac)
-        return ledger.encoded_explicit_lac
+        return body
 
-    def delete(self, id_pair: IdPair) -> None:
+    def delete(self, ledger_id: LedgerId) -> None:
         """Delete a ledger; its records become a ghost, as the deletion may not be durable."""
-        self.deleted.add(id_pair)
-        ledger = self.ledgers.pop(id_pair, None)
-        self._flushed.pop(id_pair, None)
+        self.deleted.add(ledger_id)
+        ledger = self.ledgers.pop(ledger_id, None)
+        self._flushed.pop(ledger_id, None)
         if ledger is not None:
-            ghost = self.deleted_records.setdefault(id_pair, {})
+            ghost = self.deleted_records.setdefault(ledger_id, {})
             for records in (ledger.flushed, ledger.unflushed, ledger.journalled):
                 for entry, copies in records.items():
                     ghost.setdefault(entry, set()).update(copies)
 
-    def keep_only(self, id_pairs: Iterable[IdPair]) -> list[IdPair]:
+    def keep_only(self, ledger_ids: Iterable[LedgerId]) -> list[LedgerId]:
         """Delete all other ledgers; return the deleted ones in order."""
-        deleted = sorted(self.ledgers.keys() - set(id_pairs))
-        for name in deleted:
-            self.delete(name)
+        deleted = sorted(self.ledgers.keys() - set(ledger_ids))
+        for ledger_id in deleted:
+            self.delete(ledger_id)
         return deleted
 
     def flush(self) -> None:
@@ -186,7 +179,7 @@ class StorageModel:
             for entry in ledger.unflushed:
                 ledger.flushed[entry] = self.readable_copies(ledger, entry)
             ledger.unflushed.clear()
-        self._flushed = {name: ledger.copy() for name, ledger in self.ledgers.items()}
+        self._flushed = {ledger_id: ledger.copy() for ledger_id, ledger in self.ledgers.items()}
 
     def checkpoint(self) -> None:
         """Make everything durable; the journal is no longer needed."""
@@ -198,11 +191,11 @@ class StorageModel:
 
     def reopen(self) -> None:
         """Reset the ledgers to their durable state; the LAC is the stored one."""
-        self.ledgers = {name: ledger.copy() for name, ledger in self._flushed.items()}
+        self.ledgers = {ledger_id: ledger.copy() for ledger_id, ledger in self._flushed.items()}
         for ledger in self.ledgers.values():
             ledger.lowest_lac = ledger.highest_lac = ledger.stored_lac()
 
-    def crash(self) -> dict[IdPair, dict[int, set[bytes]]]:
+    def crash(self) -> dict[LedgerId, dict[int, set[bytes]]]:
         """Replay the journal; return the records of deleted ledgers that may have come back.
 
         The replay adds records in their former order to an empty cache: where the first copy is
@@ -227,13 +220,10 @@ class StorageModel:
             return added[-1:]
         return added[:1] if self.never_flushes_alone else list(added)
 
-    def readable_run(self, id_pair: IdPair, start: int) -> list[list[bytes]]:
+    def readable_run(self, ledger_id: LedgerId, start: int) -> list[list[bytes]]:
         """Return the possible records of `start`, `start` + 1, ... up to the first gap."""
-        candidates: list[list[bytes]] = []
-        ledger = self.ledgers.get(id_pair)
-        while ledger is not None:
-            copies = self.readable_copies(ledger, start + len(candidates))
-            if not copies:
-                break
-            candidates.append(copies)
-        return candidates
+        ledger = self.ledgers.get(ledger_id)
+        if ledger is None:
+            return []
+        copies_by_entry = (self.readable_copies(ledger, entry) for entry in count(start))
+        return list(takewhile(bool, copies_by_entry))

@@ -1,0 +1,78 @@
+"""Which entries of a ledger its category is about: those that as many replicas lack as it implies.
+
+Without a replica are entries that all W bookies lack, below the ack quorum those that W - A + 1
+lack.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bkstore.ids import Int64Array
+from bkstore.report.findings.table_columns import id_pairs, number_column
+from bkstore.report.html.value_formats import counted, format_count, ranges_text
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def describe_entries(
+    violations: list[dict[str, Any]], category: str, health: pa.Table | None, is_name_long: bool
+) -> str:
+    """Return the affected entries of a ledger, from its rows of `violations`, as a text.
+
+    `health` has the quorums: without it, entries that any bookie lacks are affected.
+    """
+    if any(row["missing"] is None for row in violations):
+        return _describe_bounds(violations)
+    missing = [entry_range for row in violations for entry_range in row["missing"]]
+    ranges = np.array(missing, np.int64).reshape(-1, 2)
+    affected = covered_at_least(ranges, _min_missing_replicas(category, violations[0], health))
+    if not len(affected):  # an audit may count unanswered replicas as lost, without a row here
+        affected = covered_at_least(ranges, 1)
+    total = sum((affected[:, 1] - affected[:, 0] + 1).tolist())
+    nouns = "entry" if total == 1 else f"{format_count(total)} entries"
+    max_ranges = 3 if len(affected) < 4 else 1 if is_name_long else 2  # must fit one line
+    return f"{nouns}: {ranges_text(affected.tolist(), max_ranges)}"
+
+
+def _describe_bounds(violations: list[dict[str, Any]]) -> str:
+    """Return a text with the bounds of the missing entries, if they are too many to list."""
+    groups = [group for row in violations for group in row["missing_groups"]]
+    low, high = min(group[0] for group in groups), max(group[1] + group[2] - 1 for group in groups)
+    replicas = sum(row["missing_entries"] for row in violations)
+    return f"{counted(replicas, 'replica')} of entries between {low} and {high}"
+
+
+def _min_missing_replicas(category: str, ledger: dict[str, Any], health: pa.Table | None) -> int:
+    """Return how many replicas of an entry the category implies are missing; 1 if unknown."""
+    if health is None:
+        return 1
+    is_ledger = (id_pairs(health) == (ledger["scope_id"], ledger["ledger_id"])).all(axis=1)
+    if not is_ledger.any():
+        return 1
+    write_quorum, ack_quorum = (
+        int(number_column(health, f"{name}_quorum_size")[is_ledger][0]) for name in ("write", "ack")
+    )
+    missing = {"no_replica": write_quorum, "below_ack_quorum": write_quorum - ack_quorum + 1}
+    return missing.get(category, 1)
+
+
+def covered_at_least(ranges: Int64Array, min_count: int) -> Int64Array:
+    """Return the inclusive id ranges that lie in at least `min_count` of n ranges. O(n log n).
+
+    >>> covered_at_least(np.array([[0, 9], [5, 12], [13, 13]]), 2).tolist()
+    [[5, 9]]
+    >>> covered_at_least(np.array([[0, 9], [5, 12], [13, 13]]), 1).tolist()
+    [[0, 13]]
+    """
+    # Add 1 where a range begins and -1 after its end: the running sum is the number of ranges.
+    ids = np.concatenate([ranges[:, 0], ranges[:, 1] + 1])
+    steps = np.repeat(np.array([1, -1]), len(ranges))
+    boundaries, boundary_index = np.unique(ids, return_inverse=True)
+    depth = np.cumsum(np.bincount(boundary_index, weights=steps, minlength=len(boundaries)))
+    inside = np.concatenate([[False], depth >= min_count])
+    changes = boundaries[np.flatnonzero(inside[1:] != inside[:-1])]
+    return np.stack([changes[::2], changes[1::2] - 1], axis=1)
