@@ -271,8 +271,9 @@ def make_schema(
         return Schema(name, parsed)
     hidden = {"scope_id", "qualified_name", *hide.split()}
     shown = show.split() or [column.name for column in parsed if column.name not in hidden]
-    name_lists = (tuple(names) for names in (shown, *map(str.split, (once, quiet, drop, cut))))
-    return Schema(name, parsed, ScreenColumns(*name_lists, fold, record))
+    first, idle, dropped, shortened = (tuple(each.split()) for each in (once, quiet, drop, cut))
+    screen = ScreenColumns(tuple(shown), first, idle, dropped, shortened, fold, record)
+    return Schema(name, parsed, screen)
 
 
 def _parse_column(word: str) -> Column:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from bkstore.ids import LedgerId
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.options import JournalOptions, StorageKind, StorageOptions
@@ -113,19 +114,26 @@ def test_bookie_follows_the_model(kind: Kind) -> None:
 @pytest.mark.parametrize("remake", ["add", "add_stripe", "fence", "set_explicit_lac"])
 def test_a_deleted_ledger_is_made_again(kind: Kind, remake: str) -> None:
     """A bookie checkpoints behind the first that it takes for it: the next copy is a later one."""
-    name = (0, 7)
-    add = {"name": name, "entry": 3, "size": 9, "recovery": True}
+    ledger_id = LedgerId(0, 7)
+    add = {"ledger_id": ledger_id, "entry": 3, "size": 9, "recovery": True}
     steps = {
         "add": add,
-        "add_stripe": {"name": name, "first": 0, "count": 5, "step": 1, "size": 9, "shuffle": None},
-        "fence": {"name": name},
-        "set_explicit_lac": {"name": name, "lac": 2},
+        "add_stripe": {
+            "ledger_id": ledger_id,
+            "first": 0,
+            "count": 5,
+            "step": 1,
+            "size": 9,
+            "shuffle": None,
+        },
+        "fence": {"ledger_id": ledger_id},
+        "set_explicit_lac": {"ledger_id": ledger_id, "lac": 2},
     }
     machine = _bookie_machine(kind)()
     try:
         machine.open()
         for known in (False, True):
-            machine.delete(name=name)
+            machine.delete(ledger_id=ledger_id)
             getattr(machine, remake)(**steps[remake])
             machine.add(**add)
             machine.add(**add)

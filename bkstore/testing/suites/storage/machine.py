@@ -118,9 +118,8 @@ class _StorageRules(DirectoryMachine):
         self, keep: set[LedgerId] | None, threshold: float | None, transactional: bool
     ) -> None:
         """Delete ledgers that are not in `keep`, and compact logs below the threshold."""
-        report = self.instance.collect_garbage(
-            keep, threshold=threshold, transactional=transactional
-        )
+        limits = {"threshold": threshold, "transactional": transactional}
+        report = self.instance.collect_garbage(keep, **limits)
         deleted = [] if keep is None else self.model.keep_only(keep)
         self.model.flush()
 
@@ -421,6 +420,6 @@ def bookie_machine(
 def _make_machine(
     machine: type[_M], open_at: Callable[[Path], Any], duplicates: Duplicates, flushes_alone: bool
 ) -> type[_M]:
-    members = {"open_at": staticmethod(open_at), "duplicates": duplicates}
+    members: dict[str, Any] = {"open_at": staticmethod(open_at), "duplicates": duplicates}
     members["never_flushes_alone"] = not flushes_alone
     return type(f"{machine.__name__}OfKind", (machine,), members)
