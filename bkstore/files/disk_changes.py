@@ -176,6 +176,16 @@ class Files:
         """Do nothing; a simulating layer learns here that RocksDB has synced all its writes."""
 
 
+class UnsyncedFiles(Files):
+    """Files that are never synced: for output that nobody reads after a crash."""
+
+    def fsync(self, fd: int) -> None:
+        """Do nothing."""
+
+    def sync_dir(self, path: StrPath) -> None:
+        """Do nothing."""
+
+
 def _sync_not_begun(error: OSError) -> SyncNotBegun:
     return SyncNotBegun(error.errno, error.strerror, error.filename)
 

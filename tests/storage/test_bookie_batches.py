@@ -21,6 +21,7 @@ from hypothesis.stateful import (
 )
 
 from bkstore.errors import InvalidArgument
+from bkstore.files.disk_changes import UnsyncedFiles
 from bkstore.formats.entry import Coder, Entry, RecordBatch, encode_explicit_lac
 from bkstore.ids import LedgerId
 from bkstore.storage.bookie import Bookie
@@ -31,7 +32,6 @@ from tests.worlds.batch_adds import (
     KEY,
     LARGEST,
     NAMES,
-    NoSyncs,
     Sent,
     add_in_batches,
     add_one_by_one,
@@ -103,7 +103,7 @@ class TwinBookies(RuleBasedStateMachine):
                 max_entry_size=LARGEST, choose=lambda n: next(counter) % n, **self.kind.options
             ),
             journal=JournalOptions(clock=lambda: 1, **self.kind.journal),
-            files=NoSyncs(),
+            files=UnsyncedFiles(),
         )
 
     def teardown(self) -> None:

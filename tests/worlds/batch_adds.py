@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 
 from bkstore.errors import BkstoreError, InvalidArgument
-from bkstore.files.disk_changes import Files, StrPath
 from bkstore.formats.entry import Coder, Entry, RecordBatch
 from bkstore.ids import LedgerId
 from bkstore.storage.ledger_storage import LedgerStorage
@@ -28,7 +27,6 @@ __all__ = [
     "KEY",
     "LARGEST",
     "NAMES",
-    "NoSyncs",
     "Sent",
     "add_in_batches",
     "add_one_by_one",
@@ -100,16 +98,6 @@ class Sent(NamedTuple):
         for number, (start, stop) in enumerate(pairwise(ends)):
             shape = self.shapes[number % len(self.shapes)]
             yield start, shaped(shape, self.records[start:stop], self.says[start:stop])
-
-
-class NoSyncs(Files):
-    """A disk that is never lost: a sync is for nothing, and takes no time."""
-
-    def fsync(self, fd: int) -> None:
-        """Do nothing."""
-
-    def sync_dir(self, path: StrPath) -> None:
-        """Do nothing."""
 
 
 # -- what is sent

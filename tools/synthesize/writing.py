@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from bkstore.files.disk_changes import Files
+from bkstore.files.disk_changes import UnsyncedFiles
 from bkstore.formats.metadata.json_file import ClusterMetadata, encode_file
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata, Segment
@@ -35,16 +35,6 @@ _LOG_BYTES = 1 << 30
 
 Progress = Callable[[int], None]
 """A callback that gets the number of bookies written so far."""
-
-
-class _Unsynced(Files):
-    """Files without fsync: they can be generated again."""
-
-    def fsync(self, fd: int) -> None:
-        """Do nothing."""
-
-    def sync_dir(self, path: str | os.PathLike[str]) -> None:
-        """Do nothing."""
 
 
 class _BookieTask(NamedTuple):
@@ -73,7 +63,7 @@ def write_cluster(
     directory.mkdir(parents=True, exist_ok=True)
     cluster = SyntheticCluster(shape)
     numbers = count_planted(cluster)
-    with PartialDump(directory / "dump", files=_Unsynced()) as partial:
+    with PartialDump(directory / "dump", files=UnsyncedFiles()) as partial:
         tasks = [
             _BookieTask(shape, bookie, partial.work, log_bytes) for bookie in range(shape.bookies)
         ]
@@ -113,10 +103,10 @@ def _write_bookie(task: _BookieTask) -> list[WrittenFile]:
     entries = BookieEntries(_cached_cluster(task.shape), task.bookie, task.log_bytes)
     piece = DumpPiece(name, "index", 0, entries.total, False, False, ())
     index = cast(PieceIndex, entries)  # it has the methods that write_piece calls
-    files = write_piece(piece, task.folder, _ignore_progress, _Unsynced(), index).files
+    files = write_piece(piece, task.folder, _ignore_progress, UnsyncedFiles(), index).files
     for table in (*_log_tables(name, entries), Table.from_rows(BOOKIE_FINDINGS, [])):
         path = task.folder / f"{file_name(name)}.{table.schema.name}"
-        with ParquetTableWriter(path, table.schema, _Unsynced()) as file:
+        with ParquetTableWriter(path, table.schema, UnsyncedFiles()) as file:
             file.write(table)
         files.append(
             WrittenFile(

@@ -1,7 +1,7 @@
 """Reading one partition of ``spark.read.format("bookie")``: a table's rows as Arrow batches.
 
 `entries` are read directly from the index. The other tables are written by the code that writes
-dumps (`offline.dump.piece`), to a temp folder, so that a query returns the same rows as a dump.
+dumps (`offline.dump.dump_piece`), to a temp folder: a query returns the same rows as a dump.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bkstore.errors import BkstoreError, CorruptionError, DirectoryInUse
-from bkstore.files.disk_changes import Files
+from bkstore.files.disk_changes import UnsyncedFiles
 from bkstore.files.scratch import scratch_directory
 from bkstore.ids import log_ids_of, positions_of
 from bkstore.index.api import Finding, IndexBatch
@@ -36,16 +36,6 @@ class TablePartition:
     bookie_id: str
     pieces: tuple[tuple[DumpPiece, str], ...] = ()
     findings: tuple[Finding, ...] = ()
-
-
-class _Unsynced(Files):
-    """Temporary files, which need no sync because nobody reads them after a crash."""
-
-    def fsync(self, fd: int) -> None:
-        """Do nothing."""
-
-    def sync_dir(self, path: object) -> None:
-        """Do nothing."""
 
 
 def read_partition(
@@ -95,7 +85,7 @@ def _piece_rows(
     import pyarrow.parquet as pq
 
     with scratch_directory("piece") as folder:
-        written = write_piece(piece, folder, _ignore_progress, _Unsynced())
+        written = write_piece(piece, folder, _ignore_progress, UnsyncedFiles())
         findings += written.findings
         for file in written.files:
             if file.table == table.name:

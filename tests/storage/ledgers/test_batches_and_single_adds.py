@@ -24,6 +24,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from bkstore.files.disk_changes import UnsyncedFiles
 from bkstore.formats.entry import Coder, encode_explicit_lac
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.ledgers.write_paths.write_cache import ENTRY_OVERHEAD
@@ -33,7 +34,6 @@ from tests.worlds.batch_adds import (
     KEY,
     LARGEST,
     NAMES,
-    NoSyncs,
     Sent,
     add_in_batches,
     add_one_by_one,
@@ -108,7 +108,7 @@ class TwinsMachine(RuleBasedStateMachine):
             max_entry_size=LARGEST, choose=lambda n: next(counter) % n, **self.kind.options
         )
         places = [self.tops[at] / f"dir{number}" for number in range(self.kind.directories)]
-        return LedgerStorage.open(places, self.kind.storage, options=options, files=NoSyncs())
+        return LedgerStorage.open(places, self.kind.storage, options=options, files=UnsyncedFiles())
 
     def teardown(self) -> None:
         """Close both; their directories are alike once more then."""
@@ -305,7 +305,7 @@ def test_limits_to_the_byte(
         contents = []
         for way in ("single", "batch"):
             top = tmp_path / f"{way}{before}"
-            with LedgerStorage.open(top, storage, options=options, files=NoSyncs()) as opened:
+            with LedgerStorage.open(top, storage, options=options, files=UnsyncedFiles()) as opened:
                 for batch in batches:
                     if way == "batch":
                         opened.add_batch(batch, master_key=KEY)

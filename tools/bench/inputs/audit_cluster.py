@@ -21,7 +21,7 @@ from bkstore.cluster.audit import AuditOptions, Auditor, AvailabilitySource
 from bkstore.cluster.store.api import MetadataStore, Versioned
 from bkstore.durability import DueEntries, HeldEntries, missing_entries
 from bkstore.errors import InvalidArgument
-from bkstore.files.disk_changes import Files
+from bkstore.files.disk_changes import UnsyncedFiles
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
@@ -219,16 +219,6 @@ def _segments(
             )
 
 
-class _Unsynced(Files):
-    """Files without fsync, as they need not survive a crash."""
-
-    def fsync(self, fd: int) -> None:
-        """Do nothing."""
-
-    def sync_dir(self, path: object) -> None:
-        """Do nothing."""
-
-
 Layout = Literal["idx", "rocksdb"]
 LAYOUTS: tuple[Layout, ...] = ("idx", "rocksdb")
 MIXED_LAYOUTS: Mapping[str, Layout] = dict(zip(BOOKIES, ("idx", "rocksdb", "idx")))
@@ -240,7 +230,7 @@ def write_directories(
     """Write each bookie's index, as RocksDB or index files; return their directories."""
     for bookie in BOOKIES:
         index_class = RocksIndex if layouts[bookie] == "rocksdb" else HierarchicalIndex
-        with index_class(directory / bookie, writable=True, files=_Unsynced()) as index:
+        with index_class(directory / bookie, writable=True, files=UnsyncedFiles()) as index:
             for ledger, entries in _ledger_entries(cluster, bookie):
                 index.put_many(ledger, entries, 1028 + 104 * entries)
     return {bookie: directory / bookie for bookie in BOOKIES}
