@@ -59,7 +59,10 @@ def filter_size(
     (FilterSize(words=1348, hash_count=7), 10784)
     """
     _check_compat("compat", compat)
-    insertions, rate = max(_check_insertions(expected_insertions), 1), _check_rate(fpp)
+    insertions = max(integer()("expected_insertions", expected_insertions), 1)
+    rate = float(number(0, 1, above=True)("fpp", fpp))
+    if rate == 1:
+        raise InvalidArgument("fpp must be below 1")
     bits = math.trunc(-insertions * math.log(rate) / (_LN_2 * _LN_2))
     bits_per_key = -math.log(rate) / _LN_2 if compat is None else bits / insertions * _LN_2
     hash_count = max(1, math.floor(bits_per_key + 0.5))
@@ -75,18 +78,6 @@ def filter_size(
 
 
 _check_compat = choice(None, "guava-31.1")
-
-
-def _check_insertions(value: int) -> int:
-    insertions: int = integer()("expected_insertions", value)
-    return insertions
-
-
-def _check_rate(value: float) -> float:
-    rate = float(number(0, 1, above=True)("fpp", value))
-    if rate == 1:
-        raise InvalidArgument("fpp must be below 1")
-    return rate
 
 
 class BloomFilter:

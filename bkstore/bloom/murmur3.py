@@ -60,12 +60,10 @@ def hash_keys(keys: IntArrayLike) -> tuple[UInt64Array, UInt64Array]:
     >>> (int(h1[1]), int(h2[1])) == hash_key(420000)
     True
     """
-    words = as_int64(keys, "keys").view(np.uint64)
-    h1, h2 = np.empty((2, words.size), np.uint64)
-    spare = np.empty(min(words.size, BLOCK_KEYS), np.uint64)
-    for start in range(0, words.size, BLOCK_KEYS):
-        part = slice(start, start + BLOCK_KEYS)
-        _hash_into(words[part], h1[part], h2[part], spare[: h1[part].size])
+    ids = as_int64(keys, "keys")
+    h1, h2 = np.empty((2, ids.size), np.uint64)
+    for rows, columns in hash_blocks(ids):
+        h1[rows], h2[rows] = columns[:2]
     return h1, h2
 
 

@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from bkstore.streams.image.compaction import CompactionPlan, compact_event, plan_compactions
+from bkstore.streams.image.compaction import compact_event
+from bkstore.streams.image.compaction_limits import CompactionPlan, plan_compactions
 from bkstore.streams.image.object_ranges import ObjectRanges
 from bkstore.streams.image.stream_image import StreamImage
 from bkstore.streams.lookup.answer_chain import AnswerObject

@@ -9,7 +9,8 @@ from hypothesis import given, settings, strategies as st
 
 from bkstore.errors import InvalidArgument
 from bkstore.streams import STRATEGIES, ImageReader, LookupOptions, StreamImage, StreamLookup
-from bkstore.streams.image.compaction import CompactionPlan, compact_event, plan_compactions
+from bkstore.streams.image.compaction import compact_event
+from bkstore.streams.image.compaction_limits import CompactionPlan, plan_compactions
 from bkstore.testing.stream_worlds import StreamWriter, WorldShape, random_queries, stream_image
 from tests.models.stream_lookups import Oracle
 

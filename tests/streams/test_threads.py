@@ -21,7 +21,8 @@ from bkstore.streams import (
     StreamImage,
     StreamLookup,
 )
-from bkstore.streams.image.compaction import compact_event, plan_compactions
+from bkstore.streams.image.compaction import compact_event
+from bkstore.streams.image.compaction_limits import plan_compactions
 from bkstore.testing.stream_worlds import StreamWriter, WorldShape, random_queries, stream_image
 from tests.models.stream_lookups import Oracle
 

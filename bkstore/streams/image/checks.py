@@ -21,12 +21,15 @@ def check_slices(parts: ImageParts) -> None:
         ]
         check_ascending(node, node_slices)
         slices += node_slices
-    for stream, stream_objects in parts.stream_objects.items():
-        slices += [
-            slice_columns(stream_object.ranges(stream), stream_object.object_id)
-            for stream_object in stream_objects
-        ]
+    for stream in parts.stream_objects:
+        slices += slices_of_stream_objects(parts, stream)
     check_disjoint(slices)
+
+
+def slices_of_stream_objects(parts: ImageParts, stream: int) -> list[Int64Array]:
+    """Return the `slice_columns` of a stream's own objects."""
+    stream_objects = parts.stream_objects.get(stream, ())
+    return [slice_columns(item.ranges(stream), item.object_id) for item in stream_objects]
 
 
 def slice_columns(ranges: ObjectRanges, object_id: int, position: int = 0) -> Int64Array:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from bkstore.errors import InvalidArgument
 from bkstore.ids import Int64Array
-from bkstore.streams.image.checks import check_ascending, check_disjoint, slice_columns
+from bkstore.streams.image.checks import (
+    check_ascending,
+    check_disjoint,
+    slice_columns,
+    slices_of_stream_objects,
+)
 from bkstore.streams.image.json_form import (
     object_from_json,
     read_number,
@@ -26,10 +32,13 @@ from bkstore.streams.image.streams_and_nodes import (
     StreamObject,
 )
 
+_Event = Mapping[str, Any]
 _AddedRanges = list[tuple[int, ObjectRanges]]
+_Change = tuple[ImageParts, _AddedRanges]
+"""The parts after an event, and the ranges of each object that it added."""
 
 
-def apply_event(parts: ImageParts, event: Mapping[str, Any], check: bool = True) -> ImageParts:
+def apply_event(parts: ImageParts, event: _Event, check: bool = True) -> ImageParts:
     """Return the parts after the event, or `parts` itself; raises `InvalidArgument`."""
     op = event.get("op") if isinstance(event, Mapping) else None
     if op == "query":
@@ -46,7 +55,7 @@ def apply_event(parts: ImageParts, event: Mapping[str, Any], check: bool = True)
     return changed
 
 
-def _set_end_offsets(parts: ImageParts, event: Mapping[str, Any]) -> ImageParts:
+def _set_end_offsets(parts: ImageParts, event: _Event) -> ImageParts:
     end_offsets = event.get("end_offsets", {})
     if not isinstance(end_offsets, Mapping):
         raise InvalidArgument("end_offsets must be an object")
@@ -55,18 +64,8 @@ def _set_end_offsets(parts: ImageParts, event: Mapping[str, Any]) -> ImageParts:
         stream = _get_stream(parts, int(stream_key) if str(stream_key).isdecimal() else -1)
         end_offset = read_number(end_offsets, stream_key)
         if end_offset != stream.end_offset:
-            changed[stream.stream_id] = _replace_fields(stream, end_offset=end_offset)
+            changed[stream.stream_id] = replace(stream, end_offset=end_offset)
     return parts._replace(streams={**parts.streams, **changed}) if changed else parts
-
-
-def _replace_fields(stream: Stream, **fields: Any) -> Stream:
-    """Return a copy of the stream with some fields replaced; validates them again."""
-    return Stream(
-        stream.stream_id,
-        fields.get("start_offset", stream.start_offset),
-        fields.get("end_offset", stream.end_offset),
-        fields.get("ranges", stream.ranges),
-    )
 
 
 def _get_stream(parts: ImageParts, stream_id: int) -> Stream:
@@ -78,35 +77,28 @@ def _get_stream(parts: ImageParts, stream_id: int) -> Stream:
 
 def _check_new(parts: ImageParts, object_ids: list[int]) -> None:
     """Raise `InvalidArgument` if an object already has one of these ids or an id is repeated."""
-    known_ids = {
-        stream_object.object_id
-        for stream_objects in parts.stream_objects.values()
-        for stream_object in stream_objects
-    }
+    known_ids = {item.object_id for items in parts.stream_objects.values() for item in items}
     for object_id in object_ids:
         if object_id in known_ids or object_id in parts.objects:
             raise InvalidArgument(f"object {object_id} already exists")
         known_ids.add(object_id)
 
 
-def _add_object(parts: ImageParts, event: Mapping[str, Any]) -> tuple[ImageParts, _AddedRanges]:
+def _add_object(parts: ImageParts, event: _Event) -> _Change:
     return _replace_objects(parts, read_number(event, "node_id"), [], [event.get("object")], [])
 
 
-def _add_stream_object(
-    parts: ImageParts, event: Mapping[str, Any]
-) -> tuple[ImageParts, _AddedRanges]:
+def _add_stream_object(parts: ImageParts, event: _Event) -> _Change:
     stream_id, stream_object = stream_object_from_json(event.get("object"))
     _check_new(parts, [stream_object.object_id])
     return _insert_stream_objects(parts, [(stream_id, stream_object)])
 
 
-def _compact(parts: ImageParts, event: Mapping[str, Any]) -> tuple[ImageParts, _AddedRanges]:
+def _compact(parts: ImageParts, event: _Event) -> _Change:
     removed = read_numbers(event, "removed")
     stream_objects = list(map(stream_object_from_json, read_rows(event, "added_stream_objects")))
-    return _replace_objects(
-        parts, read_number(event, "node_id"), removed, read_rows(event, "added"), stream_objects
-    )
+    node_id = read_number(event, "node_id")
+    return _replace_objects(parts, node_id, removed, read_rows(event, "added"), stream_objects)
 
 
 def _replace_objects(
@@ -115,7 +107,7 @@ def _replace_objects(
     removed: list[int],
     added: list[Any],
     stream_objects: list[tuple[int, StreamObject]],
-) -> tuple[ImageParts, _AddedRanges]:
+) -> _Change:
     """Return the parts after replacing `removed` objects of a node, and the ranges of new objects.
 
     `added` are stream set objects in JSON form, `stream_objects` (stream id, stream object) pairs.
@@ -125,67 +117,51 @@ def _replace_objects(
         if object_id not in node.positions:
             raise InvalidArgument(f"node {node_id} has no object {object_id}")
     removed_ids = set(removed)
-    objects = {
-        kept_id: kept_ranges
-        for kept_id, kept_ranges in parts.objects.items()
-        if kept_id not in removed_ids
-    }
+    objects = {key: ranges for key, ranges in parts.objects.items() if key not in removed_ids}
     parts = parts._replace(objects=objects)
     ordered = [pair for pair in node.order_and_object_ids if pair[1] not in removed_ids]
     new_objects, added_ranges = list(map(object_from_json, added)), []
-    _check_new(
-        parts,
-        [row[1] for row in new_objects]
-        + [stream_object.object_id for _, stream_object in stream_objects],
-    )
+    new_ids = [object_id for _, object_id, _ in new_objects]
+    _check_new(parts, new_ids + [item.object_id for _, item in stream_objects])
     for order_id, object_id, ranges in new_objects:
         objects[object_id] = ranges
         ordered.append((order_id, object_id))
         added_ranges.append((object_id, ranges))
     nodes = {**parts.nodes, node_id: Node.of(node_id, ordered)}
-    parts, stream_object_ranges = _insert_stream_objects(
-        parts._replace(nodes=nodes), stream_objects
-    )
-    return parts, added_ranges + stream_object_ranges
+    parts, inserted_ranges = _insert_stream_objects(parts._replace(nodes=nodes), stream_objects)
+    return parts, added_ranges + inserted_ranges
 
 
 def _insert_stream_objects(
     parts: ImageParts, new_objects: Iterable[tuple[int, StreamObject]]
-) -> tuple[ImageParts, _AddedRanges]:
+) -> _Change:
     stream_objects, added_ranges = dict(parts.stream_objects), []
     for stream_id, stream_object in new_objects:
-        stream_objects[stream_id] = tuple(
-            sorted(
-                (*stream_objects.get(stream_id, ()), stream_object), key=lambda other: other.start
-            )
-        )
+        all_objects = (*stream_objects.get(stream_id, ()), stream_object)
+        stream_objects[stream_id] = tuple(sorted(all_objects, key=lambda item: item.start))
         added_ranges.append((stream_object.object_id, stream_object.ranges(stream_id)))
     return parts._replace(stream_objects=stream_objects), added_ranges
 
 
-def _trim(parts: ImageParts, event: Mapping[str, Any]) -> tuple[ImageParts, _AddedRanges]:
+def _trim(parts: ImageParts, event: _Event) -> _Change:
     stream = _get_stream(parts, read_number(event, "stream_id"))
     start = read_number(event, "start_offset")
     if start < stream.start_offset:
         raise InvalidArgument(f"stream {stream.stream_id} already begins at {stream.start_offset}")
     removed = set(read_numbers(event, "removed_stream_objects"))
     stream_objects = parts.stream_objects.get(stream.stream_id, ())
-    missing = removed - {stream_object.object_id for stream_object in stream_objects}
+    missing = removed - {item.object_id for item in stream_objects}
     if missing:
         raise InvalidArgument(f"stream {stream.stream_id} has no object {min(missing)}")
-    kept = tuple(
-        stream_object for stream_object in stream_objects if stream_object.object_id not in removed
-    )
+    kept = tuple(item for item in stream_objects if item.object_id not in removed)
     end = max(start, stream.end_offset)
-    streams = {
-        **parts.streams,
-        stream.stream_id: _replace_fields(stream, start_offset=start, end_offset=end),
-    }
+    trimmed = replace(stream, start_offset=start, end_offset=end)
+    streams = {**parts.streams, stream.stream_id: trimmed}
     all_stream_objects = {**parts.stream_objects, stream.stream_id: kept}
     return parts._replace(streams=streams, stream_objects=all_stream_objects), []
 
 
-def _move(parts: ImageParts, event: Mapping[str, Any]) -> tuple[ImageParts, _AddedRanges]:
+def _move(parts: ImageParts, event: _Event) -> _Change:
     stream = _get_stream(parts, read_number(event, "stream_id"))
     closed, node_id = read_number(event, "closed_at"), read_number(event, "node_id")
     if not stream.ranges:
@@ -198,7 +174,7 @@ def _move(parts: ImageParts, event: Mapping[str, Any]) -> tuple[ImageParts, _Add
         last._replace(end=closed),
         OwnershipRange(last.range_index + 1, last.epoch + 1, closed, closed, node_id),
     )
-    streams = {**parts.streams, stream.stream_id: _replace_fields(stream, ranges=ranges)}
+    streams = {**parts.streams, stream.stream_id: replace(stream, ranges=ranges)}
     return parts._replace(streams=streams), []
 
 
@@ -211,29 +187,23 @@ def _check_added(parts: ImageParts, added: _AddedRanges) -> None:
             check_ascending(node, node_slices)
         slices += node_slices
     for stream in streams.tolist():
-        stream_objects = parts.stream_objects.get(stream, ())
-        slices += [
-            slice_columns(stream_object.ranges(stream), stream_object.object_id)
-            for stream_object in stream_objects
-        ]
+        slices += slices_of_stream_objects(parts, stream)
     check_disjoint(slices)
 
 
-def _columns_of_streams(
-    parts: ImageParts, node: Node, wanted_streams: Int64Array
-) -> Iterator[Int64Array]:
+def _columns_of_streams(parts: ImageParts, node: Node, wanted: Int64Array) -> Iterator[Int64Array]:
     """Yield the `slice_columns` of a node's objects, restricted to the wanted streams."""
     for position, object_id in enumerate(node.object_ids):
         ranges = parts.objects.get(object_id)
-        if ranges is None or not len(ranges) or not wanted_streams.size:
+        if ranges is None or not len(ranges) or not wanted.size:
             continue
-        rows = np.minimum(ranges.streams.searchsorted(wanted_streams), len(ranges) - 1)
-        matching_rows = rows[ranges.streams[rows] == wanted_streams]
+        rows = np.minimum(ranges.streams.searchsorted(wanted), len(ranges) - 1)
+        matching_rows = rows[ranges.streams[rows] == wanted]
         if matching_rows.size:
             yield slice_columns(ranges, object_id, position)[:, matching_rows]
 
 
-_EVENTS: dict[str, Callable[[ImageParts, Mapping[str, Any]], tuple[ImageParts, _AddedRanges]]] = {
+_EVENTS: dict[str, Callable[[ImageParts, _Event], _Change]] = {
     "add_object": _add_object,
     "add_stream_object": _add_stream_object,
     "compact": _compact,

@@ -30,9 +30,7 @@ class Fold:
         self._image = image
         self._node_id = node_id
         # All slices of all objects, sorted by stream and start, without trimmed ones.
-        object_index = np.concatenate(
-            [np.full(len(ranges), object_index) for object_index, ranges in enumerate(objects)]
-        )
+        object_index = np.repeat(np.arange(len(objects)), [len(ranges) for ranges in objects])
         streams, starts, ends = (
             np.concatenate([getattr(ranges, name) for ranges in objects])
             for name in ("streams", "starts", "ends")
@@ -41,7 +39,7 @@ class Fold:
         order = order[ends[order] > self._start_offsets(streams[order])]
         streams, starts, ends = streams[order], starts[order], ends[order]
         # A piece begins at each slice that does not join the one before it.
-        piece_starts = np.flatnonzero(~self._continues_previous(streams, starts, ends))
+        piece_starts = np.flatnonzero(~self._continues(streams, starts, ends))
         self.streams, self.starts = streams[piece_starts], starts[piece_starts]
         self.ends = ends[np.append(piece_starts[1:], len(ends))[: len(piece_starts)] - 1]
         _, piece_streams, counts = np.unique(self.streams, return_inverse=True, return_counts=True)
@@ -53,15 +51,12 @@ class Fold:
 
     def _start_offsets(self, streams: Int64Array) -> Int64Array:
         """Return the start offset of each row's stream, before which it is trimmed."""
-        distinct_streams, rows = np.unique(streams, return_inverse=True)
-        stream_list = map(self._stream, distinct_streams.tolist())
-        return np.array([stream.start_offset if stream else 0 for stream in stream_list], np.int64)[
-            rows
-        ]
+        distinct, rows = np.unique(streams, return_inverse=True)
+        known_streams = map(self._stream, distinct.tolist())
+        offsets = [0 if stream is None else stream.start_offset for stream in known_streams]
+        return np.array(offsets, np.int64)[rows]
 
-    def _continues_previous(
-        self, streams: Int64Array, starts: Int64Array, ends: Int64Array
-    ) -> BoolArray:
+    def _continues(self, streams: Int64Array, starts: Int64Array, ends: Int64Array) -> BoolArray:
         """Return for each row whether it continues the previous row at an offset of this node."""
         joins = np.zeros(len(streams), np.bool_)
         joins[1:] = (streams[1:] == streams[:-1]) & (starts[1:] == ends[:-1])
@@ -72,10 +67,8 @@ class Fold:
 
     def _is_shared_per_row(self, streams: Int64Array) -> BoolArray:
         """Return for each row whether its stream has also belonged to other nodes."""
-        distinct_streams, rows = np.unique(streams, return_inverse=True)
-        is_shared = [
-            self._is_shared(self._stream(stream_id)) for stream_id in distinct_streams.tolist()
-        ]
+        distinct, rows = np.unique(streams, return_inverse=True)
+        is_shared = [self._is_shared(self._stream(stream)) for stream in distinct.tolist()]
         return np.array(is_shared, np.bool_)[rows]
 
     def _is_shared(self, stream: Stream | None) -> bool:
@@ -92,9 +85,8 @@ class Fold:
             span = self.starts.item(row), self.ends.item(row)
             fixed[row] = stream is not None and not _owns(self._node_id, stream, *span)
         for stream_id in np.unique(self.streams[fixed]).tolist():
-            count = min(
-                count, int(object_indexes[self.streams == stream_id][1])
-            )  # the object of its second piece
+            second_piece = np.flatnonzero(self.streams == stream_id)[1]
+            count = min(count, int(object_indexes[second_piece]))
         return count
 
 

@@ -61,9 +61,8 @@ def _stream(row: Any) -> Stream:
     ranges = []
     for index, range_row in enumerate(read_rows(row, "ranges")):
         with _at_place(f"ranges[{index}]"):
-            ranges.append(
-                OwnershipRange(*(read_number(range_row, key) for key in OwnershipRange._fields))
-            )
+            values = (read_number(range_row, key) for key in OwnershipRange._fields)
+            ranges.append(OwnershipRange(*values))
     return Stream(
         read_number(row, "stream_id"),
         read_number(row, "start_offset"),
@@ -81,12 +80,10 @@ def object_from_json(row: Any) -> tuple[int, int, ObjectRanges]:
 
 def stream_object_from_json(row: Any) -> tuple[int, StreamObject]:
     """Return (stream id, stream object)."""
-    stream_object = StreamObject(*(read_number(row, key) for key in StreamObject._fields))
-    if stream_object.start > stream_object.end:
-        raise InvalidArgument(
-            f"stream object {stream_object.object_id} has its start after its end"
-        )
-    return read_number(row, "stream_id"), stream_object
+    object_id, start, end = (read_number(row, key) for key in StreamObject._fields)
+    if start > end:
+        raise InvalidArgument(f"stream object {object_id} has its start after its end")
+    return read_number(row, "stream_id"), StreamObject(object_id, start, end)
 
 
 def parts_from_json(document: Any) -> ImageParts:

@@ -52,15 +52,14 @@ class ObjectRanges:
     def __len__(self) -> int:
         return int(self.streams.size)
 
+    @property
+    def _columns(self) -> tuple[Int64Array, Int64Array, Int64Array]:
+        return self.streams, self.starts, self.ends
+
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ObjectRanges) and all(
-            np.array_equal(mine, yours)
-            for mine, yours in (
-                (self.streams, other.streams),
-                (self.starts, other.starts),
-                (self.ends, other.ends),
-            )
-        )
+        if not isinstance(other, ObjectRanges):
+            return False
+        return all(map(np.array_equal, self._columns, other._columns))
 
     def slice_of(self, stream: int) -> tuple[int, int] | None:
         """Return (start, end) of a stream's slice, None if it has none. O(log n), 1 us."""
@@ -71,9 +70,7 @@ class ObjectRanges:
 
     def rows(self) -> list[list[int]]:
         """Return [stream, start, end] rows for the JSON form."""
-        row_list: list[list[int]] = np.stack(
-            (self.streams, self.starts, self.ends), axis=1
-        ).tolist()
+        row_list: list[list[int]] = np.stack(self._columns, axis=1).tolist()
         return row_list
 
 

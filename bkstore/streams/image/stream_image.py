@@ -16,8 +16,6 @@ from bkstore.streams.image.json_form import parts_from_json, parts_to_json
 from bkstore.streams.image.object_ranges import ObjectRanges
 from bkstore.streams.image.streams_and_nodes import ImageParts, Node, Stream, StreamObject
 
-_NO_OBJECTS: tuple[StreamObject, ...] = ()
-
 
 @dataclass(frozen=True)
 class StreamImage:
@@ -66,7 +64,7 @@ class StreamImage:
 
     def stream_objects_of(self, stream: int) -> tuple[StreamObject, ...]:
         """Return a stream's own objects, sorted by start."""
-        return self.stream_objects.get(stream, _NO_OBJECTS)
+        return self.stream_objects.get(stream, ())
 
     @cached_property
     def node_of(self) -> dict[int, int]:

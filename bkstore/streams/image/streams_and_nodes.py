@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 from bkstore.errors import InvalidArgument
@@ -52,23 +53,18 @@ class Stream:
     def __post_init__(self) -> None:
         name = f"stream {self.stream_id}"
         if self.stream_id < 0 or not 0 <= self.start_offset <= self.end_offset:
-            raise InvalidArgument(
-                f"{name}: id and offsets {self.start_offset}..{self.end_offset} are invalid"
-            )
-        for before, after in zip(self.ranges, self.ranges[1:]):
+            offsets = f"{self.start_offset}..{self.end_offset}"
+            raise InvalidArgument(f"{name}: id and offsets {offsets} are invalid")
+        for before, after in pairwise(self.ranges):
             if before.range_index >= after.range_index or before.end > after.start:
-                raise InvalidArgument(
-                    f"{name}: ranges {before.range_index} and {after.range_index} are out of order"
-                )
-        for stream_range in self.ranges:
-            if stream_range.start < 0:
-                raise InvalidArgument(
-                    f"{name}: range {stream_range.range_index} begins at {stream_range.start}"
-                )
-            if stream_range.start > stream_range.end and stream_range is not self.ranges[-1]:
-                raise InvalidArgument(
-                    f"{name}: range {stream_range.range_index} has its start after its end"
-                )
+                indexes = f"{before.range_index} and {after.range_index}"
+                raise InvalidArgument(f"{name}: ranges {indexes} are out of order")
+        for owned in self.ranges:
+            range_name = f"{name}: range {owned.range_index}"
+            if owned.start < 0:
+                raise InvalidArgument(f"{range_name} begins at {owned.start}")
+            if owned.start > owned.end and owned is not self.ranges[-1]:
+                raise InvalidArgument(f"{range_name} has its start after its end")
 
     @cached_property
     def _starts(self) -> list[int]:
@@ -95,13 +91,10 @@ class Node:
     order_and_object_ids: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
-        for (before, one), (after, other) in zip(
-            self.order_and_object_ids, self.order_and_object_ids[1:]
-        ):
-            if before == after:
-                raise InvalidArgument(
-                    f"node {self.node_id}: objects {one} and {other} share order id {before}"
-                )
+        for (order_id, one), (next_order_id, other) in pairwise(self.order_and_object_ids):
+            if order_id == next_order_id:
+                objects = f"objects {one} and {other}"
+                raise InvalidArgument(f"node {self.node_id}: {objects} share order id {order_id}")
 
     @classmethod
     def of(cls, node_id: int, objects: Iterable[tuple[int, int]]) -> Node:

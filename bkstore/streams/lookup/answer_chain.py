@@ -44,19 +44,19 @@ class _Chain:
 
     def _next_stream_object(self) -> AnswerObject | None:
         """Return the stream object at the next offset; only the answer's first may begin before."""
+        candidates = self._stream_objects
         index = bisect_right(self._stream_object_starts, self._next_offset)
-        while (
-            index and self._stream_objects[index - 1].end <= self._stream_objects[index - 1].start
-        ):
+        while index and candidates[index - 1].end <= candidates[index - 1].start:
             index -= 1  # skip empty objects
         if index == 0:
             return None
-        stream_object = self._stream_objects[index - 1]
-        if stream_object.end <= self._next_offset or (
-            self.objects and stream_object.start != self._next_offset
-        ):
-            return None
-        return AnswerObject("SO", *stream_object)
+        _, start, end = candidates[index - 1]
+        joins = start == self._next_offset or not self.objects
+        return (
+            AnswerObject("SO", *candidates[index - 1])
+            if joins and end > self._next_offset
+            else None
+        )
 
     def _next_stream_set_object(self) -> AnswerObject | None:
         """Return the next object of the node that owns the offset, None if it has none."""
@@ -91,15 +91,10 @@ def check_answer(objects: Sequence[AnswerObject], start: int, limit: int) -> Non
     if len(objects) > limit:
         raise CorruptionError(None, None, f"{len(objects)} objects found, limit {limit}")
     next_offset = start
-    for index, answer_object in enumerate(objects):
-        joins = (
-            answer_object.start <= next_offset if index == 0 else answer_object.start == next_offset
-        )
-        if not joins or answer_object.end <= next_offset:
-            raise CorruptionError(
-                None,
-                None,
-                f"object {answer_object.object_id} with [{answer_object.start}, "
-                f"{answer_object.end}) does not continue at {next_offset}",
-            )
-        next_offset = answer_object.end
+    for index, (_, object_id, object_start, object_end) in enumerate(objects):
+        joins = object_start == next_offset or (index == 0 and object_start < next_offset)
+        if not joins or object_end <= next_offset:
+            offsets = f"[{object_start}, {object_end})"
+            reason = f"object {object_id} with {offsets} does not continue at {next_offset}"
+            raise CorruptionError(None, None, reason)
+        next_offset = object_end

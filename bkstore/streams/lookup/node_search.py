@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Iterable
+from itertools import islice
 
 from bkstore.index.offset_range import OffsetRangeIndex
 from bkstore.streams.image.streams_and_nodes import Node
@@ -66,10 +67,9 @@ class NodeSearch:
         self._has_jumped = True
         if context.strategy == "load-all" or (context.strategy == "sparse-index" and not first):
             return
-        known_count = bisect_right(self._starts, (offset, len(self._node)))
-        target = (
-            max(self._cursor, self._starts[known_count - 1][1]) if known_count else self._cursor
-        )
+        target, known_count = self._cursor, bisect_right(self._starts, (offset, len(self._node)))
+        if known_count:
+            target = max(target, self._starts[known_count - 1][1])
         if context.strategy == "sparse-index" or context.index is not None:
             index_position = self._shared_position(offset)
             target = max(target, index_position or 0)
@@ -83,29 +83,24 @@ class NodeSearch:
     def _shared_position(self, offset: int) -> int | None:
         """Return the position from the index shared by lookups, None if it has no entry."""
         index = self._context.index
-        return (
-            self._sparse_position(offset) if index is None else self._lazy_position(index, offset)
-        )
-
-    def _sparse_position(self, offset: int) -> int | None:
+        if index is not None:
+            return self._lazy_position(index, offset)
         sparse = self._context.sparse_indexes.get(self._node.node_id)
         object_id = None if sparse is None else sparse.floor(self._context.stream, offset)
         return None if object_id is None else self._node.positions.get(object_id)
 
     def _lazy_position(self, index: OffsetRangeIndex, offset: int) -> int | None:
         """Return the position from the index; removes entries whose object is gone."""
-        context, node_id = self._context, self._node.node_id
-        index_entry = index.floor(context.stream, node_id, offset)
+        context, key = self._context, (self._context.stream, self._node.node_id)
+        index_entry = index.floor(*key, offset)
         while index_entry is not None:
             start, object_id = index_entry
             position = self._node.positions.get(object_id)
             if position is not None:
                 return position
             if context.is_gone(object_id):
-                context.stats.dead_entries += index.remove(
-                    context.stream, node_id, start, object_id
-                )
-            index_entry = index.floor(context.stream, node_id, start - 1)
+                context.stats.dead_entries += index.remove(*key, start, object_id)
+            index_entry = index.floor(*key, start - 1)
         return None
 
     # -- known slices
@@ -174,31 +169,17 @@ class NodeSearch:
         )
 
     def _next_wave(self, offset: int) -> list[int]:
-        context, end = self._context, len(self._node)
-        size = (
-            end
-            if context.loads_whole_list
-            else context.options.wave_size(self._wave_count, self._misses_in_a_row)
-        )
-        if context.options.cut_waves:
+        options, size = self._context.options, len(self._node)
+        end = size
+        if not self._context.loads_whole_list:
+            size = options.wave_size(self._wave_count, self._misses_in_a_row)
+        if options.cut_waves:
             # Stop before the first object known to begin after the offset.
             next_start = bisect_right(self._starts, (offset, end))
-            end = min(
-                [
-                    end,
-                    *(
-                        position_after
-                        for _, position_after in self._starts[next_start : next_start + 1]
-                    ),
-                ]
-            )
-        search_positions = []
-        for position in range(self._cursor, max(end, self._cursor + 1)):
-            if not self._is_known(position):
-                search_positions.append(position)
-                if len(search_positions) == size:
-                    break
-        return search_positions
+            if next_start < len(self._starts):
+                end = min(end, self._starts[next_start][1])
+        positions = range(self._cursor, max(end, self._cursor + 1))
+        return list(islice((index for index in positions if not self._is_known(index)), size))
 
     def _last_seen(self, position: int) -> int:
         """Return the last position of the known run that follows a wave up to `position`."""
@@ -213,36 +194,26 @@ class NodeSearch:
             end = count - options.tail * (self._preload_count - 1)
             candidates: Iterable[int] = range(max(end - options.tail, last + 1, 0), max(end, 0))
         else:
-            steps = range(1, options.spread + 1)
-            candidates = sorted(
-                {last + step * (count - 1 - last) // options.spread for step in steps}
-            )
-        return [
-            position for position in candidates if position > last and not self._is_known(position)
-        ]
+            gap, spread = count - 1 - last, options.spread
+            candidates = sorted({last + step * gap // spread for step in range(1, spread + 1)})
+        return [index for index in candidates if index > last and not self._is_known(index)]
 
     def _load_wave(self, search_positions: list[int], preload_positions: list[int]) -> None:
         """Load both together; raises a failure among the wanted, counts one among the preloads."""
         context, ids = self._context, self._node.object_ids
-        wave = context.loader.fetch(
-            [ids[index] for index in (*search_positions, *preload_positions)], context.image
-        )
+        searched = tuple(ids[index] for index in search_positions)
+        preloaded = tuple(ids[index] for index in preload_positions)
+        wave = context.loader.fetch((*searched, *preloaded), context.image)
         stats = context.stats
         stats.waves += 1
-        stats.loads += len(search_positions) + len(preload_positions)
-        stats.preloads += len(preload_positions)
+        stats.loads += len(searched) + len(preloaded)
+        stats.preloads += len(preloaded)
         stats.joined += wave.joined_count
-        stats.trace.append(
-            WaveTrace(
-                self._node.node_id,
-                tuple(ids[index] for index in search_positions),
-                tuple(ids[index] for index in preload_positions),
-            )
-        )
-        for position in search_positions:
-            if ids[position] in wave.failures:
-                raise wave.failures[ids[position]]
-        stats.failed_preloads += sum(ids[index] in wave.failures for index in preload_positions)
+        stats.trace.append(WaveTrace(self._node.node_id, searched, preloaded))
+        for object_id in searched:
+            if object_id in wave.failures:
+                raise wave.failures[object_id]
+        stats.failed_preloads += sum(object_id in wave.failures for object_id in preloaded)
         for position in (*search_positions, *preload_positions):
             self._record_loaded(position, wave)
 

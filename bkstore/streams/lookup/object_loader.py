@@ -99,9 +99,8 @@ class ObjectLoader(Closeable):
         late = wait(futures.values(), self._timeout).not_done
         for object_id, future in futures.items():
             if future in late:
-                wave.failures[object_id] = LoadFailed(
-                    f"object {object_id}: not loaded within {self._timeout} s"
-                )
+                reason = f"object {object_id}: not loaded within {self._timeout} s"
+                wave.failures[object_id] = LoadFailed(reason)
             elif (error := future.exception()) is not None:
                 wave.failures[object_id] = error
             else:

@@ -74,9 +74,8 @@ class ImageReader:
             raise LoadFailed(f"object {object_id}: the load failed, as planned")
         ranges = (image or self._image).objects.get(object_id)
         if ranges is None:
-            raise CorruptionError(
-                None, None, f"object {object_id} is listed, but not in the image's object table"
-            )
+            reason = f"object {object_id} is listed, but not in the image's object table"
+            raise CorruptionError(None, None, reason)
         return ranges
 
     def _fails(self, object_id: int) -> bool:

@@ -9,6 +9,7 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable
+from itertools import compress
 
 from bkstore.arguments import integer
 from bkstore.streams.image.object_ranges import ObjectRanges
@@ -43,10 +44,9 @@ class SparseRangeIndex:
 
     def __init__(self, max_bytes: int = 1 << 20) -> None:
         self._max_entries = integer(ENTRY_BYTES)("max_bytes", max_bytes) // ENTRY_BYTES
-        self._streams: OrderedDict[int, _Entries] = OrderedDict()  # in order of eviction
-        self._with_middle: OrderedDict[int, None] = (
-            OrderedDict()
-        )  # streams with entries between their ends
+        # In the order of eviction: all streams, and those with entries between their ends.
+        self._streams: OrderedDict[int, _Entries] = OrderedDict()
+        self._with_middle: OrderedDict[int, None] = OrderedDict()
         self._lock = threading.Lock()
         self.entries = 0
         self.evictions = 0
@@ -77,17 +77,12 @@ class SparseRangeIndex:
             return
         with self._lock:
             for stream, entries in list(self._streams.items()):
-                kept_indexes = [
-                    index
-                    for index, object_id in enumerate(entries.objects)
-                    if object_id not in removed_ids
-                ]
-                if len(kept_indexes) == len(entries.objects):
-                    continue
-                self.entries -= len(entries.objects) - len(kept_indexes)
-                entries.starts = [entries.starts[index] for index in kept_indexes]
-                entries.objects = [entries.objects[index] for index in kept_indexes]
-                self._after_removal(stream, entries)
+                keeps = [object_id not in removed_ids for object_id in entries.objects]
+                if not all(keeps):
+                    self.entries -= keeps.count(False)
+                    entries.starts = list(compress(entries.starts, keeps))
+                    entries.objects = list(compress(entries.objects, keeps))
+                    self._after_removal(stream, entries)
 
     def floor(self, stream: int, offset: int) -> int | None:
         """Return the object of the greatest start up to `offset`, None if none is known."""

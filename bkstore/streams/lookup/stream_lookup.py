@@ -188,25 +188,24 @@ class StreamLookup(Closeable):
     ) -> LookupResult:
         """Return the result of one lookup on the current image; adds its costs to `stats`."""
         image = self._image
-        stream_metadata = image.streams.get(stream)
+        metadata, is_reversed = image.streams.get(stream), end != -1 and start > end
         if (
-            stream_metadata is None
-            or stream < 0
-            or limit < 0
-            or (end != -1 and start > end)
-            or start < stream_metadata.start_offset
+            metadata is None
+            or min(stream, limit) < 0
+            or is_reversed
+            or start < metadata.start_offset
         ):
             return LookupResult("invalid", [], None, False, stats)
         if limit == 0 or start == end:
             return LookupResult("ok", [], None, False, stats)
-        context = self._context(image, stream_metadata, end, stats)
-        objects = build_chain(context, stream_metadata, start, end, limit)
+        context = self._context(image, metadata, end, stats)
+        objects = build_chain(context, metadata, start, end, limit)
         check_answer(objects, start, limit)
         stats.objects = len(objects)
-        covered_to = objects[-1].end if objects else None
-        is_satisfied = covered_to is not None and (
-            len(objects) == limit or (end != -1 and covered_to >= end)
-        )
+        if not objects:
+            return LookupResult("ok", [], None, False, stats)
+        covered_to = objects[-1].end
+        is_satisfied = len(objects) == limit or (end != -1 and covered_to >= end)
         return LookupResult("ok", objects, covered_to, is_satisfied, stats)
 
     def _context(
