@@ -20,7 +20,6 @@ from bkstore.cli.audit_settings import (
     tls_context_from_args,
 )
 from bkstore.cli.terminal.exit_codes import exit_code
-from bkstore.cli.terminal.messages import print_stderr
 from bkstore.cli.terminal.metadata_options import (
     METADATA_HELP,
     canonical_location,
@@ -33,6 +32,7 @@ from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.secrets import sasl_user_from_args
 from bkstore.cli.terminal.shared_options import add_opening_options
+from bkstore.cli.terminal.standard_streams import print_stderr
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.files.user_outputs import check_output, refuse_inputs, write_output as write_file
 from bkstore.metrics import audit_textfile

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bkstore.cli.terminal.messages import print_text
 from bkstore.cli.terminal.metadata_options import parse_metadata_location
+from bkstore.cli.terminal.standard_streams import print_text
 
 _SHELLS = ("bash", "zsh", "fish", "tcsh")
 _FILES = ("DIR", "FILE")

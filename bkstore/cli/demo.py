@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bkstore.availability import Availability
 from bkstore.cli.screen.cells import TruncatedRows, format_cell, wrap_text
 from bkstore.cli.screen.tables import Screen, ScreenStream
-from bkstore.cli.terminal.messages import print_text
 from bkstore.cli.terminal.needed_packages import missing_packages, require_java, require_packages
 from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.shared_options import report_findings
+from bkstore.cli.terminal.standard_streams import print_text
 from bkstore.counts import join_words
 from bkstore.errors import MissingDependency
 from bkstore.files.scratch import scratch_directory

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bkstore.cli.screen.column_choice import RequestedColumns
-from bkstore.cli.terminal.messages import print_stderr, print_text, redirect_to_null
 from bkstore.cli.terminal.needed_packages import require_packages
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
+from bkstore.cli.terminal.standard_streams import print_stderr, print_text, redirect_to_null
 from bkstore.cli.terminal.table_output import write_tables
 from bkstore.errors import BkstoreError, InvalidArgument
 from bkstore.tables import ENSEMBLE_BOOKIES, Table

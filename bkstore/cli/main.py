@@ -13,13 +13,13 @@ from importlib import import_module
 from typing import NamedTuple
 
 from bkstore.cli.terminal.exit_codes import FAILED
-from bkstore.cli.terminal.messages import (
+from bkstore.cli.terminal.parser import Parser
+from bkstore.cli.terminal.signals import signals_as_exceptions
+from bkstore.cli.terminal.standard_streams import (
     ensure_standard_streams,
     print_stderr,
     redirect_to_null,
-    signals_as_exceptions,
 )
-from bkstore.cli.terminal.parser import Parser
 from bkstore.errors import BkstoreError, WriteFailed
 from bkstore.version import __version__
 

@@ -13,7 +13,6 @@ from bkstore.cli.terminal.ledger_options import (
     ledger_from_args,
     scope_from_args,
 )
-from bkstore.cli.terminal.messages import print_stderr, print_text
 from bkstore.cli.terminal.metadata_options import (
     METADATA_HELP,
     local_paths,
@@ -21,6 +20,7 @@ from bkstore.cli.terminal.metadata_options import (
 )
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
+from bkstore.cli.terminal.standard_streams import print_stderr, print_text
 from bkstore.counts import format_count
 from bkstore.errors import CorruptionError, NoSuchLedger
 from bkstore.files.user_outputs import check_output, refuse_inputs, write_output as write_file

@@ -26,13 +26,13 @@ from bkstore.cli.server_process import (
     StandaloneBookie,
     StateChanges,
     checkpoint_until_stopped,
-    kill_on_second_signal,
     print_garbage_problem,
     wait_for_end,
 )
-from bkstore.cli.terminal.messages import print_stderr
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.secrets import add_sasl_users, sasl_users_from_args
+from bkstore.cli.terminal.signals import kill_on_second_signal
+from bkstore.cli.terminal.standard_streams import print_stderr
 from bkstore.errors import InvalidArgument
 
 if TYPE_CHECKING:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from bkstore.cli.terminal.messages import print_stderr
+from bkstore.cli.terminal.standard_streams import print_stderr
 from bkstore.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
 
 FORCED_READ_ONLY_REASON = "forceReadOnlyBookie is set"
 
-_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _CHECKPOINT_RETRY_SECONDS = 10.0
 """Maximum seconds before a failed checkpoint is retried."""
 
@@ -150,25 +147,3 @@ def wait_for_end(server: BookieServer, changes: StateChanges, seconds: float) ->
         if changes.must_stop or server.wait(min(remaining, 1.0)):
             return True
     return changes.must_stop
-
-
-@contextmanager
-def kill_on_second_signal() -> Iterator[Callable[[], None]]:
-    """Yield a function to call when stopping begins: from then on a signal kills the process. The
-    next start replays all acknowledged entries from the journals."""
-    is_main_thread = threading.current_thread() is threading.main_thread()
-    previous_handlers = (
-        {signal_number: signal.getsignal(signal_number) for signal_number in _STOP_SIGNALS}
-        if is_main_thread
-        else {}
-    )
-
-    def reset_handlers() -> None:
-        for signal_number in previous_handlers:
-            signal.signal(signal_number, signal.SIG_DFL)
-
-    try:
-        yield reset_handlers
-    finally:
-        for signal_number, handler in previous_handlers.items():
-            signal.signal(signal_number, handler)

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from bkstore.cli.terminal.messages import print_stderr
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
+from bkstore.cli.terminal.standard_streams import print_stderr
 from bkstore.counts import format_count
 from bkstore.errors import InvalidArgument
 from bkstore.files.opening import read_file

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bkstore.cli.terminal.messages import print_stderr
+from bkstore.cli.terminal.standard_streams import print_stderr
 from bkstore.errors import BkstoreError
 from tools.synthesize.shape import ClusterShape
 from tools.synthesize.writing import write_cluster

@@ -14,10 +14,10 @@ from bkstore.cli.terminal.ledger_options import (
     index_has_ledger,
     ledger_from_args,
 )
-from bkstore.cli.terminal.messages import print_stderr
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.shared_options import check_unchanged_at_end, report_findings
+from bkstore.cli.terminal.standard_streams import print_stderr
 from bkstore.errors import InvalidArgument
 from bkstore.formats.entry import record_header
 from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES

@@ -13,7 +13,6 @@ from bkstore.cli.terminal.ledger_options import (
     index_has_ledger,
     ledger_from_args,
 )
-from bkstore.cli.terminal.messages import print_stderr
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.shared_options import (
@@ -23,6 +22,7 @@ from bkstore.cli.terminal.shared_options import (
     parse_range,
     report_findings,
 )
+from bkstore.cli.terminal.standard_streams import print_stderr
 from bkstore.index.api import Finding
 from bkstore.tables import LOG_ENTRIES, Table
 

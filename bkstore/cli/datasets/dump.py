@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bkstore.cli.terminal.messages import print_stderr
 from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.shared_options import add_opening_options, report_findings
+from bkstore.cli.terminal.standard_streams import print_stderr
 from bkstore.counts import format_count
 from bkstore.errors import InvalidArgument
 from bkstore.offline.staging_directory import partial_path

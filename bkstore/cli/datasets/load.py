@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bkstore.cli.datasets.dump_location import DUMP_HELP, parse_dump_location
-from bkstore.cli.terminal.messages import print_stderr
 from bkstore.cli.terminal.needed_packages import require_packages
 from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.shared_options import report_findings
+from bkstore.cli.terminal.standard_streams import print_stderr
 from bkstore.counts import format_count
 from bkstore.errors import InvalidArgument
 

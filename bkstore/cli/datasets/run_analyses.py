@@ -22,7 +22,6 @@ from bkstore.cli.datasets.analyze_summary import NEEDS_ALL_ROWS, SummaryLine, su
 from bkstore.cli.datasets.dump_location import last_path_part
 from bkstore.cli.screen.column_choice import RequestedColumns
 from bkstore.cli.terminal.exit_codes import exit_code
-from bkstore.cli.terminal.messages import print_stderr
 from bkstore.cli.terminal.metadata_options import local_paths
 from bkstore.cli.terminal.needed_packages import (
     missing_packages,
@@ -31,6 +30,7 @@ from bkstore.cli.terminal.needed_packages import (
 )
 from bkstore.cli.terminal.output_options import describe_column_problem
 from bkstore.cli.terminal.progress import work_progress
+from bkstore.cli.terminal.standard_streams import print_stderr
 from bkstore.cli.terminal.table_output import write_tables
 from bkstore.counts import format_count
 from bkstore.errors import InvalidArgument, WriteFailed

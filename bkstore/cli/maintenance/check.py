@@ -10,13 +10,13 @@ from typing import Any
 from bkstore.cli.bookie.log_arguments import parse_log_id
 from bkstore.cli.terminal.exit_codes import exit_code
 from bkstore.cli.terminal.ledger_options import add_ledger_options, ledger_from_args
-from bkstore.cli.terminal.messages import print_stderr
 from bkstore.cli.terminal.metadata_options import parse_metadata_location
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.secrets import add_password, password_from_args
 from bkstore.cli.terminal.shared_options import add_directory, open_bookie
+from bkstore.cli.terminal.standard_streams import print_stderr
 from bkstore.counts import format_count
 from bkstore.errors import InvalidArgument
 from bkstore.formats.entry.digest import DIGEST_NUMBERS

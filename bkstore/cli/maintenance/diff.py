@@ -13,7 +13,6 @@ from bkstore.availability import Availability
 from bkstore.cli.screen.cells import MAX_RANGES, ranges_cell
 from bkstore.cli.terminal.exit_codes import exit_code
 from bkstore.cli.terminal.ledger_options import add_ledger_options, ledger_from_args
-from bkstore.cli.terminal.messages import print_stderr
 from bkstore.cli.terminal.needed_packages import require_packages
 from bkstore.cli.terminal.output_options import add_output, output_format_from_args, write_output
 from bkstore.cli.terminal.parser import Parser
@@ -24,6 +23,7 @@ from bkstore.cli.terminal.shared_options import (
     open_bookie,
     report_findings,
 )
+from bkstore.cli.terminal.standard_streams import print_stderr
 from bkstore.counts import format_count
 from bkstore.errors import InvalidArgument
 from bkstore.ids import LedgerId

@@ -11,8 +11,8 @@ from bkstore.cli.maintenance.rewrite_arguments import (
     rewrite_progress,
     write_result,
 )
-from bkstore.cli.terminal.messages import print_stderr
 from bkstore.cli.terminal.parser import Parser
+from bkstore.cli.terminal.standard_streams import print_stderr
 from bkstore.counts import format_count
 from bkstore.tables import REWRITES
 

@@ -11,11 +11,11 @@ from bkstore.cli.maintenance.rewrite_arguments import (
     opening_from_args,
     rewrite_progress,
 )
-from bkstore.cli.terminal.messages import print_stderr
 from bkstore.cli.terminal.output_options import write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.secrets import add_password, password_from_args
 from bkstore.cli.terminal.shared_options import report_findings
+from bkstore.cli.terminal.standard_streams import print_stderr
 from bkstore.counts import format_count
 from bkstore.formats.entry.digest import DIGEST_NUMBERS
 from bkstore.tables import LOSSES, Table

@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bkstore.cli.terminal.messages import print_stderr
 from bkstore.cli.terminal.output_options import add_output, describe_column_problem, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.progress import work_progress
@@ -18,6 +17,7 @@ from bkstore.cli.terminal.shared_options import (
     refuse_output_in,
     report_findings,
 )
+from bkstore.cli.terminal.standard_streams import print_stderr
 from bkstore.counts import format_count
 from bkstore.errors import BkstoreError, InvalidArgument, SystemRefused
 from bkstore.ids import LedgerId

@@ -6,7 +6,7 @@ import argparse
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from bkstore.cli.terminal.messages import print_stderr
+from bkstore.cli.terminal.standard_streams import print_stderr
 
 if TYPE_CHECKING:
     from bkstore.network.settings import ServerSettings

@@ -3,15 +3,15 @@
 `parser` extends argparse's parser, among others with a check that no output lies in an input.
 `shared_options` opens the directory that a command names, `ledger_options` has the options that
 choose a ledger, `metadata_options` parses where metadata are stored, `output_options` has the
-options for the output format; `table_output` writes tables in five formats. `messages` prints to
-standard error, `progress` shows a bar there, `secrets` reads passwords and hides keys,
-`needed_packages` checks for optional packages, `exit_codes` defines the exit codes.
+options for the output format; `table_output` writes tables in five formats. `standard_streams`
+prints messages and texts, `progress` shows a bar, `signals` ends a command in order, `secrets`
+reads passwords and hides keys, `needed_packages` checks for optional packages, `exit_codes` defines
+the exit codes.
 """
 
 __all__ = [
     "exit_codes",
     "ledger_options",
-    "messages",
     "metadata_options",
     "needed_packages",
     "output_options",
@@ -19,5 +19,7 @@ __all__ = [
     "progress",
     "secrets",
     "shared_options",
+    "signals",
+    "standard_streams",
     "table_output",
 ]

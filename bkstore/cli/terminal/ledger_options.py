@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import re
 
-from bkstore.cli.terminal.messages import print_stderr
 from bkstore.cli.terminal.parser import Parser
+from bkstore.cli.terminal.standard_streams import print_stderr
 from bkstore.errors import BkstoreError, InvalidArgument, SystemRefused
 from bkstore.ids import LedgerId
 from bkstore.storage.read_only.bookie_dir import BookieDir

@@ -12,7 +12,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, NoReturn
 
-from bkstore.cli.terminal.messages import print_text
+from bkstore.cli.terminal.standard_streams import print_text
 from bkstore.tables.safe_text import escape_unprintable
 
 _NUMBER_PATTERN = re.compile(r"-\d+|-\d*\.\d+")  # argparse does not take such words for options

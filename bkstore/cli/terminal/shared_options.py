@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from bkstore.cli.terminal.messages import print_stderr
+from bkstore.cli.terminal.standard_streams import print_stderr
 from bkstore.errors import BkstoreError, InvalidArgument, SystemRefused
 from bkstore.ids import MAX_ENTRY_ID
 from bkstore.index.api import Finding

@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from bkstore.cli.screen.column_choice import RequestedColumns
 from bkstore.cli.screen.tables import Screen
-from bkstore.cli.terminal.messages import print_stderr, print_text, redirect_to_null
+from bkstore.cli.terminal.standard_streams import print_stderr, print_text, redirect_to_null
 from bkstore.errors import InvalidArgument, WriteFailed
 from bkstore.files.user_outputs import OutputFile, open_output
 from bkstore.formats.syntax.json_text import format_json

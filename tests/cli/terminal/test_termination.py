@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bkstore.cli.terminal.messages import signals_as_exceptions
+from bkstore.cli.terminal.signals import signals_as_exceptions
 
 
 class _Thing:

@@ -1,85 +1,25 @@
-"""Text on the standard streams other than tables, and orderly termination by signals.
+"""Orderly termination by signals, which end a command with its cleanup.
 
-Messages go to standard error in whole lines with control characters escaped, and never fail: if it
-is closed, broken or full, the exit code still says how the command ended. Results go to standard
-output, and a failed write raises `WriteFailed`.
-
-`signals_as_exceptions` lets signals end a command with its cleanup. A handler can run anywhere in
-the main thread; if it raises inside a weakref callback or a `__del__`, Python only reports and
-drops the exception, and the signal is sent once more, a moment later.
+A handler can run anywhere in the main thread; if it raises inside a weakref callback or a
+`__del__`, Python only reports and drops the exception, and the signal is sent once more, a moment
+later.
 """
 
 from __future__ import annotations
 
 import _thread
-import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from io import TextIOWrapper
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
-from typing import Any, TextIO, cast
+from typing import Any, cast
 
-from bkstore.errors import WriteFailed
-from bkstore.tables.safe_text import escape_unprintable
-
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _RESEND_SECONDS = 0.02
 """Seconds to wait before a signal whose exception was dropped is sent again."""
-
-
-def print_stderr(text: str) -> None:
-    """Print one line to standard error; unprintable characters are escaped."""
-    try:
-        print(escape_unprintable(text), file=sys.stderr, flush=True)  # noqa: T201
-    except (OSError, ValueError):  # broken, full, or closed
-        redirect_to_null(sys.stderr)
-
-
-def print_text(text: str) -> None:
-    """Write a text to standard output and flush it; raises `WriteFailed` if that fails, but for a
-    pipe without a reader `BrokenPipeError`, on which a command ends silently."""
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        redirect_to_null(sys.stdout)
-        raise WriteFailed("standard output", error) from error
-
-
-def redirect_to_null(stream: TextIO) -> None:
-    """Redirect a stream to the null device, so that flushing it at exit cannot fail again."""
-    with suppress(OSError, ValueError):  # it has no descriptor, or is closed
-        descriptor = stream.fileno()
-        null_descriptor = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null_descriptor, descriptor)
-        os.close(null_descriptor)
-
-
-def ensure_standard_streams() -> None:
-    """Make sure that all three standard streams exist and accept any text.
-
-    The next file opened would get the descriptor of a closed stream, and with it all later output.
-    A closed standard output is replaced by one that refuses writes, so that no output is lost
-    silently. Characters that an encoding lacks are escaped.
-    """
-    for descriptor in range(3):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            # The lowest free descriptor, which open() takes, is this one.
-            os.set_inheritable(os.open(os.devnull, os.O_RDONLY), True)
-    if sys.stdout is None:
-        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
-    if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
 
 
 @contextmanager
@@ -159,3 +99,23 @@ class _SignalHandlers:
         with self._restore_lock:
             if not self._restored:
                 signal.pthread_kill(cast(int, threading.main_thread().ident), signal_number)
+
+
+@contextmanager
+def kill_on_second_signal() -> Iterator[Callable[[], None]]:
+    """Yield a function to call when stopping begins: from then on a signal kills the process. The
+    next start replays all acknowledged entries from the journals."""
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    previous_handlers = {
+        number: signal.getsignal(number) for number in (_STOP_SIGNALS if in_main_thread else ())
+    }
+
+    def reset_handlers() -> None:
+        for number in previous_handlers:
+            signal.signal(number, signal.SIG_DFL)
+
+    try:
+        yield reset_handlers
+    finally:
+        for number, handler in previous_handlers.items():
+            signal.signal(number, handler)
