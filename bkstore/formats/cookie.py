@@ -1,9 +1,9 @@
 """The cookie: text file ``current/VERSION`` in every directory of a bookie.
 
 First line: layout version in decimal. Version 3: three more lines (bookie id, journal directories,
-ledger directories). From 4 on: protobuf text of `CookieFormat` (bookieHost 1, journalDir 2,
-ledgerDirs 3, instanceId 4, indexDirs 5). A list of directories is its length in decimal, then a TAB
-and a path for each, in order. Source: `bookie/Cookie`; `docs/formats/cookie.md`.
+ledger directories). From 4 on: protobuf text of `CookieFormat`. A list of directories is its length
+in decimal, then a TAB and a path for each, in order. Source: `bookie/Cookie`;
+`docs/formats/cookie.md`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,7 @@ from dataclasses import dataclass
 
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.syntax import proto_text
-from bkstore.formats.syntax.proto_messages import (
-    OPTIONAL,
-    REQUIRED,
-    STRING,
-    check_complete,
-    declare,
-)
+from bkstore.formats.syntax.proto_messages import check_complete, declare
 
 FILE_NAME = "VERSION"
 _OLDEST_VERSION = 3
@@ -27,14 +21,10 @@ NEWEST_VERSION = 5
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
-_Message = declare(
-    "CookieFormat",
-    ("bookieHost", 1, STRING, REQUIRED),
-    ("journalDir", 2, STRING, REQUIRED),
-    ("ledgerDirs", 3, STRING, REQUIRED),
-    ("instanceId", 4, STRING, OPTIONAL),
-    ("indexDirs", 5, STRING, OPTIONAL),
-)
+_MESSAGE = """CookieFormat:
+    required string bookieHost 1, required string journalDir 2, required string ledgerDirs 3,
+    optional string instanceId 4, optional string indexDirs 5"""
+_Message = declare("bkstore", _MESSAGE)["CookieFormat"]
 
 
 @dataclass(frozen=True, slots=True)

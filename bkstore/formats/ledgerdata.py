@@ -1,15 +1,8 @@
 """Rows of the `ledgers` RocksDB database: `docs/formats/rocksdb.md`.
 
-Ledger rows: key i64 ledger id, value a protobuf `LedgerData`. One more row holds the storage flags:
-key i64 -0xeefd, value i64. The message (upstream's DbLedgerStorageDataFormats.proto, proto2) is
-declared in code. Persisted format: do not renumber.
-
-    field         number  type   label
-    exists        1       bool   required
-    fenced        2       bool   required
-    masterKey     3       bytes  required
-    explicitLac   4       bytes  optional; ledger, LAC, digest
-    limbo         5       bool   optional
+Ledger rows: key i64 ledger id, value a protobuf `LedgerData` (declared below, as in upstream's
+DbLedgerStorageDataFormats.proto), whose `explicitLac` has ledger, LAC and digest. One more row holds
+the storage flags: key i64 -0xeefd, value i64. Persisted format: do not renumber.
 """
 
 from __future__ import annotations
@@ -23,14 +16,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from bkstore.errors import CorruptionError
 from bkstore.formats.state_checks import state_oddities
-from bkstore.formats.syntax.proto_messages import (
-    BOOL,
-    BYTES,
-    OPTIONAL,
-    REQUIRED,
-    check_complete,
-    declare,
-)
+from bkstore.formats.syntax.proto_messages import check_complete, declare
 from bkstore.ids import LedgerId
 
 FLAGS_KEY = (-0xEEFD).to_bytes(8, "big", signed=True)
@@ -39,14 +25,10 @@ FLAGS_KEY = (-0xEEFD).to_bytes(8, "big", signed=True)
 NEEDS_INTEGRITY_CHECK = 0x1
 """The one storage flag there is."""
 
-_Message = declare(
-    "LedgerData",
-    ("exists", 1, BOOL, REQUIRED),
-    ("fenced", 2, BOOL, REQUIRED),
-    ("masterKey", 3, BYTES, REQUIRED),
-    ("explicitLac", 4, BYTES, OPTIONAL),
-    ("limbo", 5, BOOL, OPTIONAL),
-)
+_MESSAGE = """LedgerData:
+    required bool exists 1, required bool fenced 2, required bytes masterKey 3,
+    optional bytes explicitLac 4, optional bool limbo 5"""
+_Message = declare("bkstore", _MESSAGE)["LedgerData"]
 
 
 @dataclass(frozen=True, slots=True)

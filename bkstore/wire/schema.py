@@ -12,9 +12,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from google.protobuf import descriptor_pb2
-
-from bkstore.formats.syntax.proto_messages import classes_of
+from bkstore.formats.syntax.proto_messages import compile_messages, parse_messages
 
 _ENUMS = {
     "ProtocolVersion": "VERSION_ONE 1, VERSION_TWO 2, VERSION_THREE 3",
@@ -93,9 +91,6 @@ _BATCH_FIELDS = {
     "Request": "optional BatchReadRequest batchReadRequest 109",
     "Response": "optional BatchReadResponse batchReadResponse 109",
 }
-_LABEL_NUMBERS = {"optional": 1, "required": 2, "repeated": 3}
-_TYPE_NUMBERS = {"int64": 3, "uint64": 4, "int32": 5, "bytes": 12, "uint32": 13}
-_MESSAGE_TYPE, _ENUM_TYPE = 11, 14
 
 
 class MessageClasses(NamedTuple):
@@ -106,19 +101,9 @@ class MessageClasses(NamedTuple):
     AuthMessage: type[Any]
 
 
-def _parse_messages(text: str) -> dict[str, list[str]]:
-    """Return the field declarations of each message, as text."""
-    messages = {}
-    for line in text.replace("\n    ", " ").splitlines():
-        name, _, fields = line.partition(":")
-        if name:
-            messages[name] = [field.strip() for field in fields.split(",") if field.strip()]
-    return messages
-
-
 def _extended_messages() -> dict[str, list[str]]:
     """Return the field declarations of all messages, with scopes and batch reads added."""
-    messages = _parse_messages(_BATCH_MESSAGES + _MESSAGES)
+    messages = parse_messages(_BATCH_MESSAGES + _MESSAGES)
     for name, fields in messages.items():
         if any(" ledgerId " in field for field in fields):
             fields.append(_SCOPE)
@@ -128,28 +113,11 @@ def _extended_messages() -> dict[str, list[str]]:
 
 
 def _compile(package: str, messages: dict[str, list[str]]) -> MessageClasses:
-    file = descriptor_pb2.FileDescriptorProto(
-        name=f"{package.replace('.', '/')}.proto", package=package, syntax="proto2"
-    )
-    for name, values in _ENUMS.items():
-        enum = file.enum_type.add(name=name)
-        for value in values.split(","):
-            label, number = value.split()
-            enum.value.add(name=label, number=int(number))
-    for name, fields in messages.items():
-        message = file.message_type.add(name=name)
-        for declaration in fields:
-            label, kind, field, number = declaration.split()
-            type_number = _TYPE_NUMBERS.get(kind, _ENUM_TYPE if kind in _ENUMS else _MESSAGE_TYPE)
-            descriptor = message.field.add(
-                name=field, number=int(number), label=_LABEL_NUMBERS[label], type=type_number
-            )
-            if kind not in _TYPE_NUMBERS:
-                descriptor.type_name = f".{package}.{kind}"
-    return MessageClasses(*classes_of(file, *MessageClasses._fields))
+    classes = compile_messages(package, messages, _ENUMS)
+    return MessageClasses(*(classes[name] for name in MessageClasses._fields))
 
 
-PLAIN = _compile("bkstore.wire", _parse_messages(_MESSAGES))
+PLAIN = _compile("bkstore.wire", parse_messages(_MESSAGES))
 """The messages of BookKeeper's bookies and clients."""
 
 EXTENDED = _compile("bkstore.wire.extended", _extended_messages())

@@ -9,9 +9,9 @@ from hypothesis import given, strategies as st
 
 from bkstore.errors import CorruptionError
 from bkstore.formats.syntax import proto_text
-from bkstore.formats.syntax.proto_messages import BYTES, OPTIONAL, STRING, declare
+from bkstore.formats.syntax.proto_messages import declare
 
-Message = declare("Texts", ("text", 1, STRING, OPTIONAL), ("data", 2, BYTES, OPTIONAL))
+Message = declare("bkstore", "Texts: optional string text 1, optional bytes data 2")["Texts"]
 
 
 def _read(text: bytes) -> Any:

@@ -6,73 +6,32 @@ Field numbers and enum values are persisted by BookKeeper: do not renumber. Sour
 
 from __future__ import annotations
 
-from bkstore.formats.syntax.proto_messages import declare_file
+from bkstore.formats.syntax.proto_messages import declare
 
-_FILE = """
-name: "bkstore/ledgermetadata.proto"
-package: "bkstore.metadata"
-syntax: "proto2"
-message_type {
-  name: "LedgerMetadataFormat"
-  field { name: "quorumSize" number: 1 type: TYPE_INT32 label: LABEL_REQUIRED }
-  field { name: "ensembleSize" number: 2 type: TYPE_INT32 label: LABEL_REQUIRED }
-  field { name: "length" number: 3 type: TYPE_INT64 label: LABEL_REQUIRED }
-  field { name: "lastEntryId" number: 4 type: TYPE_INT64 label: LABEL_OPTIONAL }
-  field {
-    name: "state" number: 5 type: TYPE_ENUM label: LABEL_REQUIRED
-    type_name: ".bkstore.metadata.LedgerMetadataFormat.State" default_value: "OPEN"
-  }
-  field {
-    name: "segment" number: 6 type: TYPE_MESSAGE label: LABEL_REPEATED
-    type_name: ".bkstore.metadata.LedgerMetadataFormat.Segment"
-  }
-  field {
-    name: "digestType" number: 7 type: TYPE_ENUM label: LABEL_OPTIONAL
-    type_name: ".bkstore.metadata.LedgerMetadataFormat.DigestType"
-  }
-  field { name: "password" number: 8 type: TYPE_BYTES label: LABEL_OPTIONAL }
-  field { name: "ackQuorumSize" number: 9 type: TYPE_INT32 label: LABEL_OPTIONAL }
-  field { name: "ctime" number: 10 type: TYPE_INT64 label: LABEL_OPTIONAL }
-  field {
-    name: "customMetadata" number: 11 type: TYPE_MESSAGE label: LABEL_REPEATED
-    type_name: ".bkstore.metadata.LedgerMetadataFormat.cMetadataMapEntry"
-  }
-  field { name: "cToken" number: 12 type: TYPE_INT64 label: LABEL_OPTIONAL }
-  nested_type {
-    name: "Segment"
-    field { name: "ensembleMember" number: 1 type: TYPE_STRING label: LABEL_REPEATED }
-    field { name: "firstEntryId" number: 2 type: TYPE_INT64 label: LABEL_REQUIRED }
-  }
-  nested_type {
-    name: "cMetadataMapEntry"
-    field { name: "key" number: 1 type: TYPE_STRING label: LABEL_OPTIONAL }
-    field { name: "value" number: 2 type: TYPE_BYTES label: LABEL_OPTIONAL }
-  }
-  enum_type {
-    name: "State"
-    value { name: "OPEN" number: 1 }
-    value { name: "IN_RECOVERY" number: 2 }
-    value { name: "CLOSED" number: 3 }
-  }
-  enum_type {
-    name: "DigestType"
-    value { name: "CRC32" number: 1 }
-    value { name: "HMAC" number: 2 }
-    value { name: "CRC32C" number: 3 }
-    value { name: "DUMMY" number: 4 }
-  }
+_ENUMS = {
+    "LedgerMetadataFormat.State": "OPEN 1, IN_RECOVERY 2, CLOSED 3",
+    "LedgerMetadataFormat.DigestType": "CRC32 1, HMAC 2, CRC32C 3, DUMMY 4",
 }
-message_type {
-  name: "UnderreplicatedLedgerFormat"
-  field { name: "replica" number: 1 type: TYPE_STRING label: LABEL_REPEATED }
-  field { name: "ctime" number: 2 type: TYPE_INT64 label: LABEL_OPTIONAL }
-}
+_MESSAGES = """
+LedgerMetadataFormat:
+    required int32 quorumSize 1, required int32 ensembleSize 2, required int64 length 3,
+    optional int64 lastEntryId 4, required LedgerMetadataFormat.State state 5,
+    repeated LedgerMetadataFormat.Segment segment 6,
+    optional LedgerMetadataFormat.DigestType digestType 7, optional bytes password 8,
+    optional int32 ackQuorumSize 9, optional int64 ctime 10,
+    repeated LedgerMetadataFormat.cMetadataMapEntry customMetadata 11, optional int64 cToken 12
+LedgerMetadataFormat.Segment: repeated string ensembleMember 1, required int64 firstEntryId 2
+LedgerMetadataFormat.cMetadataMapEntry: optional string key 1, optional bytes value 2
+UnderreplicatedLedgerFormat: repeated string replica 1, optional int64 ctime 2
 """
 
-LedgerMetadataFormat, UnderreplicatedLedgerFormat = declare_file(
-    _FILE, "LedgerMetadataFormat", "UnderreplicatedLedgerFormat"
-)
-"""The classes of the message that versions 2 and 3 hold, and of an underreplicated mark."""
+_classes = declare("bkstore.metadata", _MESSAGES, _ENUMS)
+
+LedgerMetadataFormat = _classes["LedgerMetadataFormat"]
+"""The message that versions 2 and 3 of ledger metadata hold."""
+
+UnderreplicatedLedgerFormat = _classes["UnderreplicatedLedgerFormat"]
+"""An underreplicated mark."""
 
 
 def as_text(value: str | bytes) -> str:

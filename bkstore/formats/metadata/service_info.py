@@ -14,43 +14,22 @@ from google.protobuf.message import DecodeError
 
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.metadata.bookie_ids import parse_address
-from bkstore.formats.syntax.proto_messages import check_complete, declare_file
+from bkstore.formats.syntax.proto_messages import check_complete, declare
 
 BOOKIE_RPC = "bookie-rpc"
 """The protocol of the endpoint for clients' reads and writes."""
 
-_FILE = """
-name: "bkstore/serviceinfo.proto"
-package: "bkstore.registration"
-syntax: "proto2"
-message_type {
-  name: "BookieServiceInfoFormat"
-  field {
-    name: "endpoints" number: 6 type: TYPE_MESSAGE label: LABEL_REPEATED
-    type_name: ".bkstore.registration.BookieServiceInfoFormat.Endpoint"
-  }
-  field {
-    name: "properties" number: 7 type: TYPE_MESSAGE label: LABEL_REPEATED
-    type_name: ".bkstore.registration.BookieServiceInfoFormat.Property"
-  }
-  nested_type {
-    name: "Endpoint"
-    field { name: "id" number: 1 type: TYPE_STRING label: LABEL_REQUIRED }
-    field { name: "port" number: 2 type: TYPE_INT32 label: LABEL_REQUIRED }
-    field { name: "host" number: 3 type: TYPE_STRING label: LABEL_REQUIRED }
-    field { name: "protocol" number: 4 type: TYPE_STRING label: LABEL_REQUIRED }
-    field { name: "auth" number: 5 type: TYPE_STRING label: LABEL_REPEATED }
-    field { name: "extensions" number: 6 type: TYPE_STRING label: LABEL_REPEATED }
-  }
-  nested_type {
-    name: "Property"
-    field { name: "key" number: 1 type: TYPE_STRING label: LABEL_OPTIONAL }
-    field { name: "value" number: 2 type: TYPE_STRING label: LABEL_OPTIONAL }
-  }
-}
+_MESSAGES = """
+BookieServiceInfoFormat:
+    repeated BookieServiceInfoFormat.Endpoint endpoints 6,
+    repeated BookieServiceInfoFormat.Property properties 7
+BookieServiceInfoFormat.Endpoint:
+    required string id 1, required int32 port 2, required string host 3,
+    required string protocol 4, repeated string auth 5, repeated string extensions 6
+BookieServiceInfoFormat.Property: optional string key 1, optional string value 2
 """
 
-(_Message,) = declare_file(_FILE, "BookieServiceInfoFormat")
+_Message = declare("bkstore.registration", _MESSAGES)["BookieServiceInfoFormat"]
 
 
 class Endpoint(NamedTuple):

@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.metadata.messages import UnderreplicatedLedgerFormat, as_text
 from bkstore.formats.syntax import proto_text
-from bkstore.formats.syntax.proto_messages import REQUIRED, STRING, check_complete, declare
+from bkstore.formats.syntax.proto_messages import check_complete, declare
 from bkstore.ids import LedgerId
 
 BASIC_LAYOUT = b'type: "BASIC"\nversion: 1\n'
@@ -30,7 +30,7 @@ _LOCKS = "/underreplication/locks"
 _MARKS = "/underreplication/ledgers"
 _MARK = re.compile(_MARKS + r"(?:/S([0-9a-f]{16}))?((?:/[0-9a-f]{4}){4})/urL([0-9]{10,20})")
 
-_Holder = declare("LockDataFormat", ("bookieId", 1, STRING, REQUIRED))
+_Holder = declare("bkstore", "LockDataFormat: required string bookieId 1")["LockDataFormat"]
 
 
 class UnderreplicatedMark(NamedTuple):

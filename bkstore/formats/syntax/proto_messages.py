@@ -1,40 +1,77 @@
-"""Declaring proto2 messages through the protobuf library, without generated code."""
+"""Declaring proto2 messages through the protobuf library, without generated code.
+
+A message is a line ``Name: label type field number, ...``, which indented lines continue. A nested
+type has the name of its message before its own, ``Message.Type``, and is declared after it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from google.protobuf import descriptor_pool, message_factory
-from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 
 from bkstore.errors import CorruptionError
 
-BOOL, STRING, BYTES = 8, 9, 12
-OPTIONAL, REQUIRED = 1, 2
+_LABELS = {"optional": 1, "required": 2, "repeated": 3}
+_TYPES = {"int64": 3, "uint64": 4, "int32": 5, "bool": 8, "string": 9, "bytes": 12, "uint32": 13}
+_MESSAGE_TYPE, _ENUM_TYPE = 11, 14
 
 
-def declare(name: str, *fields: tuple[str, int, int, int]) -> type[Any]:
-    """Return a message class; each field is (name, number, type, label)."""
-    file = FileDescriptorProto(name=f"bkstore/{name}.proto", package="bkstore", syntax="proto2")
-    message = file.message_type.add(name=name)
-    for field, number, field_type, label in fields:
-        message.field.add(name=field, number=number, type=field_type, label=label)
-    return classes_of(file, name)[0]
+def declare(
+    package: str, text: str, enums: Mapping[str, str] | None = None
+) -> dict[str, type[Any]]:
+    """Return the classes of the messages in `text`, by name. `enums` has names and numbers.
+
+    >>> messages = declare("example", "Lock: required string holder 1, optional State state 2",
+    ...                    {"State": "FREE 1, HELD 2"})
+    >>> messages["Lock"](holder="b1", state=2).SerializeToString()
+    b'\\n\\x02b1\\x10\\x02'
+    """
+    return compile_messages(package, parse_messages(text), enums or {})
 
 
-def declare_file(text: str, *names: str) -> list[type[Any]]:
-    """Return the classes of messages of a file descriptor in protobuf's text format."""
-    from google.protobuf import text_format  # which the messages of ledger rows do not need
+def parse_messages(text: str) -> dict[str, list[str]]:
+    """Return the field declarations of each message, as text."""
+    messages = {}
+    for line in text.replace("\n    ", " ").splitlines():
+        name, _, fields = line.partition(":")
+        if name:
+            messages[name] = [field.strip() for field in fields.split(",") if field.strip()]
+    return messages
 
-    return classes_of(text_format.Parse(text, FileDescriptorProto()), *names)
 
-
-def classes_of(file: FileDescriptorProto, *names: str) -> list[type[Any]]:
-    """Return the classes of messages of a file descriptor, in a pool of their own."""
+def compile_messages(
+    package: str, messages: Mapping[str, Iterable[str]], enums: Mapping[str, str]
+) -> dict[str, type[Any]]:
+    """Return the classes of messages with these field declarations, in a pool of their own."""
+    file = FileDescriptorProto(
+        name=f"{package.replace('.', '/')}.proto", package=package, syntax="proto2"
+    )
+    declared: dict[str, DescriptorProto] = {}
+    for name, fields in messages.items():
+        parent, _, own_name = name.rpartition(".")
+        siblings = declared[parent].nested_type if parent else file.message_type
+        message = declared[name] = siblings.add(name=own_name)
+        for declaration in fields:
+            label, kind, field, number = declaration.split()
+            type_number = _TYPES.get(kind, _ENUM_TYPE if kind in enums else _MESSAGE_TYPE)
+            descriptor = message.field.add(
+                name=field, number=int(number), label=_LABELS[label], type=type_number
+            )
+            if kind not in _TYPES:
+                descriptor.type_name = f".{package}.{kind}"
+    for name, values in enums.items():
+        parent, _, own_name = name.rpartition(".")
+        enum = (declared[parent] if parent else file).enum_type.add(name=own_name)
+        for value in values.split(","):
+            value_name, number = value.split()
+            enum.value.add(name=value_name, number=int(number))
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    descriptors = (pool.FindMessageTypeByName(f"{file.package}.{name}") for name in names)
-    return list(map(message_factory.GetMessageClass, descriptors))
+    descriptors = {name: pool.FindMessageTypeByName(f"{package}.{name}") for name in messages}
+    return {name: message_factory.GetMessageClass(item) for name, item in descriptors.items()}
 
 
 def check_complete(message: Any, offset: int, subject: str) -> None:
